@@ -86,18 +86,21 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		revision, name string
 		err            error
 	}
-	unrecordable, untold, width := checkWritable(cfg.Audit.File),
-		collectorOf(cfg.Telemetry).Check(), 0
+	notWritable, width := checkWritable(cfg.Audit.File), 0
+	collector, badCollector := collectorOf(cfg.Telemetry)
+	if badCollector == nil {
+		badCollector = collector.Validate()
+	}
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}
 	if cfg.Policy != nil {
 		width = max(width, len("policy"))
 	}
-	if unrecordable != nil {
+	if notWritable != nil {
 		width = max(width, len("[audit]"))
 	}
-	if untold != nil {
+	if badCollector != nil {
 		width = max(width, len("[telemetry]"))
 	}
 	for _, s := range cfg.Audit.Sinks {
@@ -143,11 +146,11 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		}
 	}
 	checkSinks(cfg, ok, fail)
-	if untold != nil {
-		fail("[telemetry]", untold.Error())
+	if badCollector != nil {
+		fail("[telemetry]", badCollector.Error())
 	}
-	if unrecordable != nil {
-		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
+	if notWritable != nil {
+		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, notWritable))
 	}
 	return good
 }

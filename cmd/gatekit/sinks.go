@@ -17,6 +17,7 @@ import (
 	"gatekit/audit/format"
 	"gatekit/audit/sink"
 	"gatekit/core/config"
+	"gatekit/core/tlsconfig"
 )
 
 // sinkDrain limits how long a stop waits for sinks. They send the rest after the next start.
@@ -82,7 +83,10 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure := sink.TLS{CA: c.CA, Cert: c.Cert, Key: c.CertKey}
+	secure, err := tlsconfig.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey}.Load()
+	if err != nil {
+		return nil, err
+	}
 	switch c.Kind {
 	case "file":
 		return sink.NewFile(sink.FileOptions{Path: c.Path, Encoder: form,

@@ -12,9 +12,8 @@ import (
 // # Why no library
 //
 // github.com/cenkalti/backoff/v5 keeps the current delay in a mutable value that each caller has to
-// construct with four fields, and has no limit on starts in a period. A pure function of the number
-// of failures is shorter at every place that needs it, and behaves as it always did: without jitter,
-// because each delay is for one server that only this process starts.
+// construct with four fields, and adds jitter unless told otherwise. A function of the number of
+// failures is shorter at every place that needs a delay.
 func Delay(first, longest time.Duration, failures int) time.Duration {
 	if failures <= 0 {
 		return 0

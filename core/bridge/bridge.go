@@ -1,22 +1,10 @@
 package bridge
 
 import (
-	"io"
-	"log/slog"
-
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
 )
-
-// Options configure a Bridge.
-type Options struct {
-	Version string // of Gatekit, for the clientInfo of sessions with legacy servers
-	// Rounds is how many times a modern server may ask a legacy client for input in one call;
-	// default 16.
-	Rounds int
-	Log    *slog.Logger // nil: nothing is logged
-}
 
 // Bridge opens sessions between clients of one era and servers of the other. It is safe for many
 // goroutines, and serves any number of servers.
@@ -26,16 +14,7 @@ var _ upstream.Bridge = (*Bridge)(nil)
 
 // New returns a bridge.
 func New(o Options) *Bridge {
-	if o.Rounds <= 0 {
-		o.Rounds = 16
-	}
-	if o.Version == "" {
-		o.Version = "dev"
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
-	return &Bridge{o}
+	return &Bridge{o.withDefaults()}
 }
 
 // Open implements upstream.Bridge.

@@ -132,8 +132,8 @@ func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp
 	return result.WithID(id), nil
 }
 
-// questionForLegacy returns a question of a modern server as a legacy client of a revision is to get
-// it. When the revision cannot express it, unsupported names what the revision does not have.
+// questionForLegacy returns a question of a modern server as a legacy client of a revision is to
+// get it. When the revision cannot express it, unsupported names what the revision does not have.
 func questionForLegacy(q *mcp.Message,
 	revision string) (question *mcp.Message, unsupported string) {
 	var edits []mcp.Edit
@@ -157,8 +157,8 @@ func questionForLegacy(q *mcp.Message,
 	return question, ""
 }
 
-// formForLegacy translates the fields of a form that 2025-06-18 does not have: a choice among titled
-// constants becomes an enum with names.
+// formForLegacy translates the fields of a form that 2025-06-18 does not have: a choice among
+// titled constants becomes an enum with names.
 func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	const fields = "/requestedSchema/properties"
 	q.Members(fields, func(name string, raw []byte) bool {

@@ -113,8 +113,8 @@ func questionForModern(m *mcp.Message) (*mcp.Message, error) {
 	return m.Edit(edits...)
 }
 
-// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is to
-// get it with each request. raw may be nil.
+// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is
+// to get it with each request. raw may be nil.
 func capabilitiesForModern(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil

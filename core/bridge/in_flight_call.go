@@ -10,12 +10,9 @@ import (
 	"gatekit/core/upstream"
 )
 
-const (
-	// how many times a server may answer one call with pages that have to be opened first
-	maxURLElicitations = 3
-	// how much input a server may ask for at once
-	maxInputRequests = 64
-)
+// maxURLElicitations is how many times a server may answer one call with pages that have to be
+// opened first.
+const maxURLElicitations = 3
 
 // inFlightCall is one call of a modern client at a legacy server. It is the handler of what the
 // server sends for the call.
@@ -109,8 +106,8 @@ func (c *inFlightCall) openPages(ctx context.Context,
 	return nil, nil
 }
 
-// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked for them,
-// and from the level on that it asked for.
+// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked
+// for them, and from the level on that it asked for.
 func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":

@@ -13,8 +13,10 @@ import (
 func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 	const call1 = `,"name":"x","arguments":{"n":1.0}`
 	const progress = `"progressToken":"p"`
-	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client){
-		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer,
+	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
+		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
+		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer,
 			to *upstreamtest.Client) {
 			q := srv.Expect(t, "tasks/result") // "p" stays the task's
 			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(
@@ -39,14 +41,17 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 			}
 			srv.Answer(q.ID, `{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}},"resultType":"complete"}}`)
-			to.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+			to.ExpectReceived(
+				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		},
-		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			q := srv.Expect(t, "tasks/result")
 			srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no"}}`, q.ID)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 		},
-		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			srv.Expect(t, "tasks/result")
 			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
@@ -64,8 +69,9 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 				s, st, end := legacyFor(t, &upstreamtest.Client{})
 				defer end()
 				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
-				p := upstreamtest.StartCall(t, s, to, strings.ReplaceAll(able(`1`, "tools/call", `{"elicitation":{}}`, call1),
-					`"_meta":{`, `"_meta":{`+progress+`,`))
+				p := upstreamtest.StartCall(t, s, to,
+					strings.ReplaceAll(able(`1`, "tools/call", `{"elicitation":{}}`, call1),
+						`"_meta":{`, `"_meta":{`+progress+`,`))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, `{"elicitation":{}}`)
 				q := srv.Expect(t, "tools/call")
@@ -91,7 +97,8 @@ func TestToolsThatRunAsTasksAreKnownFromTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		srv.Answer(srv.Expect(t, "tools/list").ID,
@@ -101,7 +108,8 @@ func TestToolsThatRunAsTasksAreKnownFromTheList(t *testing.T) {
 			t.Fatal(p.Err)
 		}
 		called := func(name string) string {
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``, `,"name":"`+name+`"`))
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``, `,"name":"`+name+`"`))
 			return string(srv.Expect(t, "tools/call").Params)
 		}
 		if got := called("x"); got != `{"name":"x","task":{}}` {
@@ -122,13 +130,15 @@ func TestAToolThatFailsIsNotCalledTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[{"name":"x"}]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
-		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``, `,"name":"x"`))
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+			"tools/call", ``, `,"name":"x"`))
 		// and this time nothing is asked
 		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
@@ -140,7 +150,8 @@ func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyShared(t, &upstreamtest.Client{}, true)
 		defer end()
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`0`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`0`,
+			"tools/list", ``, ``))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		srv.Answer(srv.Expect(t, "tools/list").ID,
@@ -149,7 +160,8 @@ func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
 		var tokens []string
 		for i, id := range []string{"A", "B"} {
 			synctest.Wait()
-			upstreamtest.StartCall(t, s, clients[i], upstreamtest.ModernRequest(`1`, "tools/call", `"progressToken":7,`,
+			upstreamtest.StartCall(t, s, clients[i], upstreamtest.ModernRequest(`1`,
+				"tools/call", `"progressToken":7,`,
 				`,"name":"x"`))
 			q := srv.Expect(t, "tools/call")
 			_, token, _ := strings.Cut(string(q.Params), `"progressToken":`)

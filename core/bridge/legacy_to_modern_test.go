@@ -30,7 +30,8 @@ func bridged(t *testing.T, revision, capabilities string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, strings.ReplaceAll(legacyHello, mcp.Rev20251125, revision))
+	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, strings.ReplaceAll(legacyHello,
+		mcp.Rev20251125, revision))
 	srv = st.Last(t)
 	q := srv.Expect(t, "server/discover")
 	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
@@ -154,7 +155,8 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 				if string(q.ID) == string(first.ID) {
 					t.Error("the retry has the id of the first request")
 				}
-				if want := strings.ReplaceAll(string(first.Params), `}}}`, `}}`) + `,"inputResponses":` +
+				if want := strings.ReplaceAll(string(first.Params),
+					`}}}`, `}}`) + `,"inputResponses":` +
 					c.again + `,"requestState":"S\u0041"}`; string(q.Params) != want {
 					t.Errorf("the server got %s\nwant           %s", q.Params, want)
 				}
@@ -176,7 +178,8 @@ func TestModernServerPutsALegacyCallOff(t *testing.T) {
 		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
+		p := upstreamtest.StartCall(t, s, c,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
 		for n := range 9 {
 			q := srv.Expect(t, "tools/call")
 			for _, v := range []string{"1", "2"} {
@@ -189,7 +192,8 @@ func TestModernServerPutsALegacyCallOff(t *testing.T) {
 			time.Sleep(5 * time.Second)
 		}
 		p.ExpectError("postponed the call too many times")
-		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`,
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":2}}`)
 	})
 }
@@ -198,11 +202,14 @@ func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, srv, end := bridged(t, mcp.Rev20251125, `{"logging":{}}`, &upstreamtest.Client{})
 		defer end()
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
 			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"logging/setLevel needs a level, from debug to emergency"}}`)
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		srv.ExpectNothing(t)
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
 		if q := srv.Expect(t, "tools/call"); !strings.Contains(string(q.Params),
 			`"io.modelcontextprotocol/logLevel":"info"`) {
 			t.Errorf("the server got %s", q.Params)
@@ -217,7 +224,8 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
 		defer end()
 		if err := s.Notify(t.Context(),
-			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
+			upstreamtest.Pass(
+				t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
 			t.Fatal(err)
 		}
 		ack := func(q upstreamtest.Message, filter string) {
@@ -234,7 +242,8 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		}
 		ack(listen, `{"toolsListChanged":true}`)
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+		feed.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
@@ -263,12 +272,14 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
 		// What nobody wants any more is not told, and the server is left alone for it.
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":3,"result":{}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 		synctest.Wait()
 		feed.Forget()
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+		feed.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 	})
 }
 
@@ -350,11 +361,12 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 				s, srv, end := bridged(t, c.revision, `{}`, &upstreamtest.Client{})
 				defer end()
 				asked := ""
-				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: func(ctx context.Context,
-					m *mcp.Message) pipeline.Passed {
-					asked = string(m.Body())
-					return upstreamtest.AnswerWith(`{"ok":1}`)(ctx, m)
-				}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+				p := upstreamtest.StartCall(t, s,
+					&upstreamtest.Client{OnAsk: func(ctx context.Context,
+						m *mcp.Message) pipeline.Passed {
+						asked = string(m.Body())
+						return upstreamtest.AnswerWith(`{"ok":1}`)(ctx, m)
+					}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
 				srv.Answer(srv.Expect(t, "tools/call").ID,
 					`{"resultType":"input_required","inputRequests":{"k":{"method":"`+c.method+
 						`","params":`+c.params+`}}}`)
@@ -394,7 +406,8 @@ func TestAModernServerThatAsksALegacyClientAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"roots":[]}`)},
+		p := upstreamtest.StartCall(t, s,
+			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"roots":[]}`)},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
 		for range 17 {
 			srv.Answer(srv.Expect(t, "tools/call").ID,

@@ -3,19 +3,9 @@ package bridge
 import (
 	"context"
 	"strings"
-	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
-)
-
-const (
-	// how many resources one subscription may name
-	maxSubscribedResources = 1000
-	// how long a server may take to answer the subscriptions of a listen, or to acknowledge one
-	acknowledgeTimeout = 5 * time.Second
-	// bounds requests that are sent when something ends: a subscription, a task
-	cleanupTimeout = 5 * time.Second
 )
 
 // listen serves a modern client's subscriptions/listen with what the session with the legacy server

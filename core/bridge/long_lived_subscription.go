@@ -35,9 +35,10 @@ type longLivedSubscription struct {
 	mu      sync.Mutex
 	uris    map[string]bool // that the client subscribed to; true when the server honours it
 	version int             // counts the changes of uris
-	settled int             // the version that the server was last asked for, with or without success
-	changed chan struct{}   // closed and replaced with each change of a field above
-	refused bool            // the server takes no subscriptions
+	// the version that the server was last asked for, with or without success
+	settled int
+	changed chan struct{} // closed and replaced with each change of a field above
+	refused bool          // the server takes no subscriptions
 }
 
 // newLongLivedSubscription returns the subscription for what a server declares in its answer to
@@ -114,7 +115,8 @@ func (l *longLivedSubscription) subscribe(ctx context.Context,
 		version = l.version
 	})
 	if full {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInternalError, "too many subscriptions", nil)), nil
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInternalError, "too many subscriptions", nil)),
+			nil
 	}
 	l.begin()
 	for {
@@ -324,8 +326,9 @@ func (l *longLivedSubscription) reportMissed(ctx context.Context, uris []string)
 			toClient(mcp.NewNotification("notifications/"+feature+"/list_changed", nil)))
 	}
 	for _, uri := range uris {
-		l.feed.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/resources/updated",
-			[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
+		l.feed.HandleNotification(ctx,
+			toClient(mcp.NewNotification("notifications/resources/updated",
+				[]byte(`{"uri":`+string(mcp.Quote(uri))+`}`))))
 	}
 }
 
@@ -359,7 +362,8 @@ func (h *subscriptionHandler) HandleNotification(ctx context.Context, m *mcp.Mes
 }
 
 // HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
-func (h *subscriptionHandler) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (h *subscriptionHandler) HandleRequests(_ context.Context,
+	ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 

@@ -20,8 +20,8 @@ const (
 // tasksExtension is the name of the tasks extension in the capabilities of modern clients.
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
-// modernClient is what the calls of a legacy client's session need to act as a modern client of the
-// server.
+// modernClient represents a legacy client's session to the server, as a modern client. The calls
+// and the subscription of the session share it.
 type modernClient struct {
 	name     string // of the server
 	revision string // of the legacy client

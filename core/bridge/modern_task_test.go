@@ -21,8 +21,10 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 		}
 		srv.Answer(q.ID, result)
 	}
-	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client){
-		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer,
+	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
+		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
+		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer,
 			to *upstreamtest.Client) {
 			get(t, srv, `{"resultType":"complete","taskId":"T","status":"working","statusMessage":"half","pollIntervalMs":1000}`)
 			const asks = `{"resultType":"complete","taskId":"T","status":"input_required","inputRequests":{"a/b":{"method":"elicitation/create","params":{"message":"who?"}}},"pollIntervalMs":1000}`
@@ -36,25 +38,30 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 			get(t, srv, asks) // it has not looked yet: nobody is asked twice
 			get(t, srv, `{"resultType":"task","taskId":"T","status":"completed","result":{"content":[ ],"resultType":"complete"}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[ ]}}`)
-			to.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1,"message":"half"}}`)
+			to.ExpectReceived(
+				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1,"message":"half"}}`)
 			if to.Activity.Load() != 4 {
 				t.Errorf("heard of %d times, want 4", to.Activity.Load())
 			}
 		},
-		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T","status":"failed","error":{"code":-32000,"message":"no"}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 		},
-		"its server cancels it": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"its server cancels it": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T","status":"cancelled"}`)
 			p.ExpectError("the server has cancelled the task")
 		},
-		"a state that nobody knows ends it": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"a state that nobody knows ends it": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T"}`)
 			p.ExpectError("the server's task has an unknown status")
 			srv.Expect(t, "tasks/cancel")
 		},
-		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
 			if q := srv.Expect(t, "tasks/cancel"); string(q.Params) != `{"taskId":"T",`+meta+`}` {
@@ -67,7 +74,8 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 				defer end()
 				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
-				p := upstreamtest.StartCall(t, s, to, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
+				p := upstreamtest.StartCall(t, s, to,
+					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"p"}}}`)
 				q := srv.Expect(t, "tools/call")
 				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"tasks","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`, q.ID)
 				q = srv.Expect(t, "tools/call")

@@ -18,7 +18,8 @@ import (
 )
 
 // legacyFor opens a legacy server, whose processes are those of st, for a modern client.
-func legacyFor(t *testing.T, feed *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
+func legacyFor(t *testing.T,
+	feed *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
 	return legacyShared(t, feed, false)
 }
@@ -54,7 +55,8 @@ func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities str
 
 // able is a modern request of a client that declares capabilities.
 func able(id, method, capabilities, params string) string {
-	return strings.ReplaceAll(upstreamtest.ModernRequest(id, method, ``, params), `clientCapabilities":{}`,
+	return strings.ReplaceAll(upstreamtest.ModernRequest(id, method, ``, params),
+		`clientCapabilities":{}`,
 		`clientCapabilities":`+capabilities)
 }
 
@@ -93,7 +95,8 @@ func TestLegacyServerForModernClient(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, st, end := legacyFor(t, &upstreamtest.Client{})
 				defer end()
-				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"a"`, c.method, ``, c.params))
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					upstreamtest.ModernRequest(`"a"`, c.method, ``, c.params))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, `{}`)
 				q := srv.Expect(t, c.method)
@@ -111,12 +114,14 @@ func TestLegacyServerIsDiscovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "server/discover", ``, ``))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"server/discover", ``, ``))
 		acceptInitialize(t, st.Last(t), `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}},"instructions":"be kind","resultType":"complete","ttlMs":0,"cacheScope":"private",` +
 			serverInfo + `,"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]}}`)
 		for _, method := range []string{"tasks/get", "tasks/update"} {
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, method, ``, `,"taskId":"t"`)).
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				method, ``, `,"taskId":"t"`)).
 				ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"method not found: the server speaks a revision of the protocol that has no ` + method + `"}}`)
 		}
 	})
@@ -126,7 +131,8 @@ func TestAnswersToNothingAreNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``,
 			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
 			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses without a question: repeat the call without them"}}`)
 		if n := st.Count(); n != 0 {
@@ -149,7 +155,8 @@ func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T)
 			{`{ "elicitation":{}, "roots":{}, "extensions":{"x":{}} }`, ``, 2}, // says the same
 			{`{"sampling":{}}`, `{"sampling":{}}`, 3},
 		} {
-			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, able(`1`, "tools/list", c.capabilities, ``))
+			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				able(`1`, "tools/list", c.capabilities, ``))
 			if got := st.Count(); got != c.processes {
 				t.Fatalf("request %d: %d processes, want %d", n, got, c.processes)
 			}
@@ -170,7 +177,8 @@ func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T)
 		if n := len(st.Alive()); n != 0 {
 			t.Errorf("%d processes run for nobody", n)
 		}
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		if n := len(st.Alive()); n != 1 {
 			t.Errorf("%d processes for a request after that", n)
 		}
@@ -212,23 +220,27 @@ func TestALegacyServerThatCannotBeInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		srv := st.Last(t)
 		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`,
 			srv.Expect(t, "initialize").ID)
 		p.ExpectError(`error -32000, "no licence"`)
 		// and is not started again at once
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``)).ExpectError("no licence")
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``)).ExpectError("no licence")
 		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 		time.Sleep(time.Minute)
 		st.Fail = errors.New("no such program")
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``,
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``,
 			``)).ExpectError("could not be started")
 		st.Fail = nil
 		time.Sleep(time.Minute)
-		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		srv = st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
@@ -251,7 +263,8 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 			asked <- string(m.Body())
 			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
 		}
-		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, able(`1`, "tools/list", can, ``))
+		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, able(`1`, "tools/list", can,
+			``))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, can)
 		q := srv.Expect(t, "tools/list")
@@ -276,7 +289,8 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 			t.Errorf("the server got %q", seen)
 		}
 		// its client is being asked something else
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, able(`3`, "tools/call", can, `,"name":"y"`))
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, able(`3`, "tools/call", can,
+			`,"name":"y"`))
 		srv.Expect(t, "tools/call")
 		srv.Send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
 		if a := srv.Next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {
@@ -302,7 +316,8 @@ func TestALegacyServersLogsForAModernClient(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
 		quiet, c := &upstreamtest.Client{}, &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, quiet, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		p := upstreamtest.StartCall(t, s, quiet, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		q := srv.Expect(t, "tools/call")
@@ -339,7 +354,8 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`, "subscriptions/listen", ``,
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`,
+			"subscriptions/listen", ``,
 			`,"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["f:///a","f:///b"]}`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
@@ -350,7 +366,9 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`)
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 		const id = `"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}`
-		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+id+`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}}`,
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+id+
+				`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}}`,
 			`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+`}}`,
 			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a",`+
 				id+`}}`)
@@ -365,8 +383,9 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 		} else {
 			srv.Answer(q.ID, `{}`)
 		}
-		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+
-			`}}`)
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+
+				`}}`)
 
 		p.Cancel(nil)
 		if q := srv.Expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
@@ -396,11 +415,13 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 				s, st, end := legacyFor(t, &upstreamtest.Client{})
 				defer end()
 				asked := make(chan string, 1)
-				asks := &upstreamtest.Client{OnAsk: func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+				asks := &upstreamtest.Client{OnAsk: func(ctx context.Context,
+					m *mcp.Message) pipeline.Passed {
 					asked <- string(m.Body())
 					return upstreamtest.AnswerWith(c.answer)(ctx, m)
 				}}
-				p := upstreamtest.StartCall(t, s, asks, able(`1`, "tools/call", c.capabilities, `,"name":"x"`))
+				p := upstreamtest.StartCall(t, s, asks, able(`1`, "tools/call", c.capabilities,
+					`,"name":"x"`))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, c.told)
 				srv.Send(wants, srv.Expect(t, "tools/call").ID)
@@ -464,7 +485,8 @@ func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		hello := slow.Expect(t, "initialize")
 		slow.Answer(probe.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{}}`)
 		synctest.Wait()
@@ -481,13 +503,15 @@ func TestASubscriptionThatALegacyServerDoesNotAnswer(t *testing.T) {
 		s, st, end := legacyFor(t, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
-		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`, "subscriptions/listen", ``,
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`, "subscriptions/listen",
+			``,
 			`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		srv.Expect(t, "resources/subscribe")
 		time.Sleep(6 * time.Second)
-		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"},"notifications":{"toolsListChanged":true}}}`)
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"},"notifications":{"toolsListChanged":true}}}`)
 	})
 }
 
@@ -497,8 +521,9 @@ func TestVisitsThatDoNotEndAreBounded(t *testing.T) {
 		defer end()
 		st.CloseDelay = time.Hour // no process ends when it is told to
 		for n := range 100 {
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
-				n), ``))
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
+					n), ``))
 			synctest.Wait()
 			for _, srv := range st.Alive() {
 				select {

@@ -12,7 +12,7 @@ import (
 // passed the pipeline, and requests of the bridge's own, which hold nothing of a client's that has
 // not passed. test/layout checks that no other file of this package makes such messages.
 
-// clientDescription is what a modern server is told of the client with each request, as JSON.
+// clientDescription describes the client to a modern server, with each request, as JSON.
 type clientDescription struct {
 	clientInfo, capabilities []byte
 	logLevel                 []byte // nil when the client asked for no log messages

@@ -38,9 +38,10 @@ type pooledSession struct {
 	users     int         // guarded by the pool's mu
 	idleTimer *time.Timer // runs while users is 0; guarded by the pool's mu
 
-	stateLock chan struct{}  // holds one token, taken while the server is told one of these:
-	level     string         // of log messages; guarded by stateLock
-	uris      map[string]int // subscriptions, with their number of subscribers; guarded by stateLock
+	stateLock chan struct{} // holds one token, taken while the server is told one of these:
+	level     string        // of log messages; guarded by stateLock
+	// subscriptions, with their number of subscribers; guarded by stateLock
+	uris map[string]int
 
 	taskTools taskTools
 
@@ -68,8 +69,9 @@ func (s *pooledSession) handshake(ctx context.Context,
 		return nil, err
 	case answer.Kind == mcp.Error:
 		text, _ := answer.Text("/message")
-		return nil, unavailable(s.name, fmt.Sprintf("the server refused initialize: error %d, %.200q",
-			answer.ErrorCode(), text), nil)
+		return nil, unavailable(s.name,
+			fmt.Sprintf("the server refused initialize: error %d, %.200q",
+				answer.ErrorCode(), text), nil)
 	}
 	return answer, s.server.SendNotification(ctx, initializedNotification())
 }
@@ -127,8 +129,8 @@ func (s *pooledSession) isInFlight(c sessionCall) bool {
 	return slices.Contains(s.calls, c)
 }
 
-// HandleNotification implements proxy.Handler for what the server sends outside of calls, as far as that is
-// clear.
+// HandleNotification implements proxy.Handler for what the server sends outside of calls, as far as
+// that is clear.
 func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message": // with several calls its owner is not clear
@@ -153,8 +155,9 @@ func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) 
 	}
 }
 
-// HandleRequests implements proxy.Handler. It asks in the youngest call in flight in which the client can be
-// asked. Calls that the client waits for come first: the client may never come back for others.
+// HandleRequests implements proxy.Handler. It asks in the youngest call in flight in which the
+// client can be asked. Calls that the client waits for come first: the client may never come back
+// for others.
 func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		c := s.callToAskIn(ctx, ms)

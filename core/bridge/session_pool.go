@@ -14,13 +14,13 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Bounds of the sessions that one session of a modern client has with a legacy server.
 const (
 	// how many sets of capabilities have a session; requests that declare others wait
 	maxPooledSessions = 8
-	pooledSessionIdle = 5 * time.Minute // after which a session that no call uses is closed
-	firstSessionDelay = 200 * time.Millisecond
-	longestRetryDelay = 30 * time.Second
+	// after which a session that no call uses is closed
+	pooledSessionIdle = 5 * time.Minute
+	// delay after the first handshake that failed
+	firstHandshakeDelay = 200 * time.Millisecond
 )
 
 // sessionPool holds the sessions that one session of a modern client has with a legacy server.
@@ -112,7 +112,8 @@ func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (*pooledSessi
 }
 
 // find returns the session for a set of capabilities, or begins to open it. It returns nil when
-// there is no room, until changed is closed. evicted was removed to make room; the caller closes it.
+// there is no room, until changed is closed. evicted was removed to make room; the caller closes
+// it.
 func (p *sessionPool) find(key string, m *mcp.Message,
 	capabilities []byte) (s, evicted *pooledSession, changed <-chan struct{}, err error) {
 	p.mu.Lock()
@@ -179,7 +180,7 @@ func (p *sessionPool) finishOpen(s *pooledSession) {
 	p.lastErr, p.lastKey = s.openErr, s.key
 	if s.openErr != nil {
 		p.failures++
-		delay := backoff.Delay(firstSessionDelay, longestRetryDelay, p.failures)
+		delay := backoff.Delay(firstHandshakeDelay, longestRetryDelay, p.failures)
 		p.retry = time.Now().Add(delay)
 		p.sessions = slices.DeleteFunc(p.sessions, func(other *pooledSession) bool {
 			return other == s

@@ -22,7 +22,7 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() +
 		`"a":{"x-mcp-header":"A"}}}}]}`
 	var header http.Header // of the call
-	s, _, end := openSite(t, func(r request) *upstream.Answer {
+	s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
 			return reply(r.ID, list)
 		}
@@ -33,7 +33,8 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := s.Call(ctx, upstreamtest.Pass(t, upstreamtest.ModernRequest(
-		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)), &upstreamtest.Client{}); err != nil {
+		`1`, "tools/call", ``, `,"name":"x","arguments":{"a":"b"}`)),
+		&upstreamtest.Client{}); err != nil {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {

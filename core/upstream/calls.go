@@ -109,7 +109,7 @@ type callTable struct {
 	taskTokenOrder []mcp.ID             // keys of taskTokens, the oldest first
 }
 
-// taskToken is what is kept of the progress token of a call that was answered with a task.
+// taskToken is the progress token of a call that was answered with a task.
 type taskToken struct {
 	token mcp.ID // the client's
 	task  string // the task's id, as JSON

@@ -9,6 +9,10 @@ import (
 	"gatekit/core/taskgroup"
 )
 
+// errSessionExpired is the cause of a lost connection when the server does not know the session any
+// more. The request that showed it was not run.
+var errSessionExpired = errors.New("the server has ended the session")
+
 // unavailable returns the error for a request that the server did not answer.
 func unavailable(server, reason string, err error) error {
 	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}

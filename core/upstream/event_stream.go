@@ -49,7 +49,7 @@ func (p *streamPosition) delay(failures int) time.Duration {
 
 // readMessages reads a stream until it ends, ctx ends or f returns false, and closes it. f gets
 // each message, or the error that says why it is invalid.
-func readMessages(ctx context.Context, stream Events, limits mcp.Limits, p *streamPosition,
+func readMessages(ctx context.Context, stream EventStream, limits mcp.Limits, p *streamPosition,
 	f func(m *mcp.Message, err error) bool) error {
 	defer context.AfterFunc(ctx, func() { stream.Close() })()
 	defer stream.Close()

@@ -16,7 +16,7 @@ import (
 
 // web is a server at the other end of HTTP, played by a function. It must be set before it is used.
 type web struct {
-	serve func(r request) *upstream.Answer // nil: the network fails
+	serve func(r request) *upstream.HTTPResponse // nil: the network fails
 
 	mu   sync.Mutex
 	seen []request
@@ -31,7 +31,7 @@ type request struct {
 }
 
 func (w *web) do(ctx context.Context, method string, h http.Header,
-	body []byte) (*upstream.Answer, error) {
+	body []byte) (*upstream.HTTPResponse, error) {
 	r := request{ctx: ctx, method: method, header: h.Clone(), body: string(body)}
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, &r.Message); err != nil {
@@ -51,13 +51,13 @@ func (w *web) do(ctx context.Context, method string, h http.Header,
 	return a, nil
 }
 
-func (w *web) Post(ctx context.Context, h http.Header, b []byte) (*upstream.Answer, error) {
+func (w *web) Post(ctx context.Context, h http.Header, b []byte) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "POST", h, b)
 }
-func (w *web) Get(ctx context.Context, h http.Header) (*upstream.Answer, error) {
+func (w *web) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "GET", h, nil)
 }
-func (w *web) Delete(ctx context.Context, h http.Header) (*upstream.Answer, error) {
+func (w *web) Delete(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "DELETE", h, nil)
 }
 
@@ -139,15 +139,15 @@ func (s *events) closed() bool {
 	}
 }
 
-func status(code int, body string) *upstream.Answer {
-	return &upstream.Answer{Status: code, Header: http.Header{}, Body: []byte(body)}
+func status(code int, body string) *upstream.HTTPResponse {
+	return &upstream.HTTPResponse{Status: code, Header: http.Header{}, Body: []byte(body)}
 }
 
-func stream(s *events) *upstream.Answer {
-	return &upstream.Answer{Status: 200, Header: http.Header{}, Events: s}
+func stream(s *events) *upstream.HTTPResponse {
+	return &upstream.HTTPResponse{Status: 200, Header: http.Header{}, Events: s}
 }
 
-func reply(id json.RawMessage, result string) *upstream.Answer {
+func reply(id json.RawMessage, result string) *upstream.HTTPResponse {
 	return status(200, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result))
 }
 

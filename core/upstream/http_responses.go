@@ -13,7 +13,7 @@ import (
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
 // isStream reports whether a successful response is an event stream.
-func isStream(a *Answer) bool { return a.Events != nil && isSuccess(a.Status) }
+func isStream(a *HTTPResponse) bool { return a.Events != nil && isSuccess(a.Status) }
 
 // noResponse returns the error for an HTTP request that failed without a response.
 func noResponse(server string, err error) error {
@@ -25,7 +25,7 @@ func noResponse(server string, err error) error {
 
 // statusError returns the error for a response that holds no message. The rest of the body is not
 // repeated: it is untrusted text and of no use to a client.
-func statusError(server string, a *Answer) error {
+func statusError(server string, a *HTTPResponse) error {
 	switch {
 	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
 		return unavailable(server, fmt.Sprintf(
@@ -43,7 +43,7 @@ func statusError(server string, a *Answer) error {
 
 // bodyError returns the JSON-RPC error in a response with an error status, or nil. The error has to
 // name the request with that id, or none; addressed reports which.
-func bodyError(limits mcp.Limits, a *Answer, id mcp.ID) (m *mcp.Message, addressed bool) {
+func bodyError(limits mcp.Limits, a *HTTPResponse, id mcp.ID) (m *mcp.Message, addressed bool) {
 	if len(a.Body) == 0 || mcp.IsBatch(a.Body) {
 		return nil, false
 	}

@@ -2,15 +2,10 @@ package upstream
 
 import (
 	"context"
-	"errors"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
-
-// errSessionExpired is the cause of a lost connection when the server does not know the session any
-// more. The request that showed it was not run.
-var errSessionExpired = errors.New("the server has ended the session")
 
 // legacyConn is one connection of a legacy session: a process, an SSE stream, or a session over
 // Streamable HTTP.

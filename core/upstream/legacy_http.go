@@ -106,7 +106,7 @@ func (l *legacyHTTP) expire() error {
 // isExpired reports whether a response is that of a server that does not know the session. The
 // specification demands 404; servers built on the examples of the TypeScript SDK send 400 and an
 // error of code -32000 that names no request.
-func (l *legacyHTTP) isExpired(a *Answer, m *mcp.Message) bool {
+func (l *legacyHTTP) isExpired(a *HTTPResponse, m *mcp.Message) bool {
 	if l.sessionID() == "" {
 		return false
 	}

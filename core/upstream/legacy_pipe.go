@@ -41,7 +41,10 @@ func (p *legacyPipe) route(m *mcp.Message) {
 		case !ok:
 			p.log.Debug("dropped progress that nobody asked for", "server", p.name)
 		case c == nil:
-			p.enqueue(restored, func(ctx context.Context) { p.feed.HandleNotification(ctx, restored) })
+			p.enqueue(restored, func(ctx context.Context) {
+				p.feed.HandleNotification(ctx,
+					restored)
+			})
 		default:
 			p.enqueue(restored, func(context.Context) { c.notify(restored) })
 		}

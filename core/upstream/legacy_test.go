@@ -121,7 +121,8 @@ func TestCallIdsAndTokens(t *testing.T) {
 				l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, c.sent)
 				l.srv.Answer(m.ID, `{"content":[ ]}`)
 				p.ExpectAnswer(`{"jsonrpc":"2.0","id":` + c.id + `,"result":{"content":[ ]}}`)
-				caller.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
+				caller.ExpectReceived(
+					t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`+c.token+`,"progress":0.50}}`)
 			})
 		})
 	}
@@ -159,7 +160,8 @@ func TestAnAnswerWaitsForWhatTheServerSentBeforeIt(t *testing.T) {
 		p.ExpectWaiting()
 		l.feed.Slow <- struct{}{}
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+		l.feed.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
 	})
 }
@@ -287,7 +289,8 @@ func TestWhatAServerAsks(t *testing.T) {
 		l := startLegacy(t, upstream.Options{})
 		l.feed.OnAsk = upstreamtest.AnswerWith(`{"of":"feed"}`)
 		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"call"}`)}
-		p := upstreamtest.StartCall(t, l, c, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
+		p := upstreamtest.StartCall(t, l, c,
+			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.srv.Expect(t, "tools/call")
 		return l, c, p
 	}
@@ -309,7 +312,8 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.end(t)
-			upstreamtest.StartCall(t, l, c, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
+			upstreamtest.StartCall(t, l, c,
+				`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
 			l.srv.Expect(t, "tools/call")
 			l.srv.Send(question)
 			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"feed"}}`)
@@ -319,7 +323,8 @@ func TestWhatAServerAsks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.end(t)
-			upstreamtest.StartCall(t, l, &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"task"}`)},
+			upstreamtest.StartCall(t, l,
+				&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"task"}`)},
 				`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
 			l.srv.Expect(t, "tasks/result")
 			l.srv.Send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
@@ -393,7 +398,8 @@ func TestWhatAServerAsks(t *testing.T) {
 			p := upstreamtest.StartCall(t, s, feed, hello)
 			srv.Answer(srv.Expect(t, "initialize").ID, welcome)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-			feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
+			feed.ExpectReceived(
+				t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
 			if n := st.Count(); n != 1 {
 				t.Errorf("%d processes were started, want the one that was probed", n)
 			}
@@ -548,8 +554,10 @@ func TestTwoCallsWithOneProgressToken(t *testing.T) {
 		l.srv.Answer(second.ID, `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		q.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
-		one.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
-		two.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":2}}`)
+		one.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)
+		two.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":2}}`)
 	})
 }
 
@@ -564,7 +572,8 @@ func TestProgressOfATaskOutlivesItsCall(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
 		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 		l.srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
-		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
+		l.feed.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 	})
 }
 
@@ -604,7 +613,8 @@ func TestRestart(t *testing.T) {
 		l.srv.Expect(t, "tools/call")
 		l.srv.Close()
 		p.ExpectError("the connection ended")
-		q := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		q := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
 		q.ExpectWaiting()
 		time.Sleep(200 * time.Millisecond)
 		l.again(t)
@@ -655,7 +665,8 @@ func TestARestartedServerThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{Restart: true})
 		defer l.end(t)
-		upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
+		upstreamtest.StartCall(t, l, l.feed,
+			`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
 		l.srv.Answer(l.srv.Expect(t, "logging/setLevel").ID, `{}`)
 		synctest.Wait()
 		l.srv.Close()
@@ -703,7 +714,8 @@ func TestACallToAServerThatDoesNotComeBackFails(t *testing.T) {
 				l.Fail = errors.New("no such program")
 				l.srv.Close()
 				synctest.Wait()
-				p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+				p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
+					`{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
 				time.Sleep(time.Second)
 				if restart {
 					p.ExpectError("the process could not be started")
@@ -790,7 +802,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 		name  string
 		leave func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer, p *upstreamtest.Call)
 	}{
-		{"given up by many clients", func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
+		{"given up by many clients", func(t *testing.T, s proxy.Server,
+			srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
 			p.Cancel(context.Canceled)
 			p.ExpectError("canceled")
 		}},
@@ -840,7 +853,8 @@ func TestRefusedProcessesDoNotPileUp(t *testing.T) {
 				Dial: upstream.Dial{Pipe: st.Start}})
 			defer u.Close()
 			begin := func() *upstreamtest.Call {
-				return upstreamtest.StartCall(t, open(t, u, mcp.Rev20251125, &upstreamtest.Client{}), &upstreamtest.Client{}, hello)
+				return upstreamtest.StartCall(t, open(t, u, mcp.Rev20251125,
+					&upstreamtest.Client{}), &upstreamtest.Client{}, hello)
 			}
 			for range 100 {
 				begin()
@@ -884,7 +898,8 @@ func TestAnUnknownRevisionIsNotSpoken(t *testing.T) {
 func TestClosingFailsWhatIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacy(t, upstream.Options{Restart: true})
-		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, `{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
+		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":8,"method":"tools/list"}`)
 		l.srv.Expect(t, "tools/list")
 		if err := l.up.Close(); err != nil {
 			t.Error(err)

@@ -23,10 +23,10 @@ type site struct {
 	up       *upstream.Upstream
 	feed     *upstreamtest.Client
 	version  string
-	sessions int                              // given so far; the last one is alive
-	bare     bool                             // give no session ids
-	get      func(r request) *upstream.Answer // nil: 405
-	then     func(r request) *upstream.Answer
+	sessions int                                    // given so far; the last one is alive
+	bare     bool                                   // give no session ids
+	get      func(r request) *upstream.HTTPResponse // nil: 405
+	then     func(r request) *upstream.HTTPResponse
 }
 
 func newSite(t *testing.T, o upstream.Options) *site {
@@ -41,7 +41,7 @@ func newSite(t *testing.T, o upstream.Options) *site {
 
 func (s *site) id() string { return fmt.Sprint("session-", s.sessions) }
 
-func (s *site) handle(r request) *upstream.Answer {
+func (s *site) handle(r request) *upstream.HTTPResponse {
 	if r.Method == "initialize" {
 		s.sessions++
 		a := reply(r.ID, replace(welcome, "2025-11-25", s.version))
@@ -70,7 +70,8 @@ func (s *site) handle(r request) *upstream.Answer {
 func (s *site) start(t *testing.T) {
 	t.Helper()
 	p := upstreamtest.StartCall(t, s, s.feed, hello)
-	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome, "2025-11-25", s.version) + `}`)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome,
+		"2025-11-25", s.version) + `}`)
 	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initialized)); err != nil {
 		t.Fatal(err)
 	}
@@ -99,14 +100,16 @@ func TestHeadersOfALegacySession(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
 				s.version, s.bare = c.version, c.bare
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					a := reply(r.ID, `{}`)
 					a.Header.Set("Mcp-Session-Id", "another") // is nobody's
 					return a
 				}
 				s.start(t)
-				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				upstreamtest.StartCall(t, s, s.feed, toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				s.end(t)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST tools/list", "POST tools/list"}
@@ -139,19 +142,19 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
 	for _, c := range []struct {
 		name  string
-		then  func(r request) *upstream.Answer
+		then  func(r request) *upstream.HTTPResponse
 		want  string
 		fails string
 		told  []string
 	}{
-		{"JSON", func(r request) *upstream.Answer {
+		{"JSON", func(r request) *upstream.HTTPResponse {
 			return reply(r.ID, `{"done":1}`)
 		}, done, ``, nil},
-		{"a batch", func(r request) *upstream.Answer {
+		{"a batch", func(r request) *upstream.HTTPResponse {
 			return status(200, fmt.Sprintf(
 				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
 		}, done, ``, told},
-		{"a stream", func(r request) *upstream.Answer {
+		{"a stream", func(r request) *upstream.HTTPResponse {
 			e := newEvents(conn.Event{ID: "0"}, conn.Event{Name: "other",
 				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
 			e.send("1", `%s`, told[0])
@@ -159,28 +162,28 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
 			return stream(e)
 		}, done, ``, told},
-		{"an error with its status", func(r request) *upstream.Answer {
+		{"an error with its status", func(r request) *upstream.HTTPResponse {
 			return status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
-		{"nothing", func(r request) *upstream.Answer {
+		{"nothing", func(r request) *upstream.HTTPResponse {
 			return status(202, ``)
 		}, ``, `the server sent no answer (HTTP 202)`, nil},
-		{"no credentials", func(r request) *upstream.Answer {
+		{"no credentials", func(r request) *upstream.HTTPResponse {
 			return status(401, `<html>secret`)
 		}, ``, `(HTTP 401)`, nil},
-		{"a fault", func(r request) *upstream.Answer {
+		{"a fault", func(r request) *upstream.HTTPResponse {
 			return status(500, `oops`)
 		}, ``, `HTTP 500`, nil},
-		{"no network", func(r request) *upstream.Answer {
+		{"no network", func(r request) *upstream.HTTPResponse {
 			return nil
 		}, ``, `no response from the URL`, nil},
-		{"a stream that breaks and has no ids", func(r request) *upstream.Answer {
+		{"a stream that breaks and has no ids", func(r request) *upstream.HTTPResponse {
 			e := newEvents()
 			e.send("", `%s`, told[0])
 			e.end()
 			return stream(e)
 		}, ``, `broke`, told[:1]},
-		{"an answer that cannot be read", func(r request) *upstream.Answer {
+		{"an answer that cannot be read", func(r request) *upstream.HTTPResponse {
 			e := newEvents()
 			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
 			return stream(e)
@@ -212,14 +215,14 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		var id string
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			id = string(r.ID)
 			e := newEvents(conn.Event{ID: "7", Retry: 3000})
 			e.end() // on purpose: the client is to poll
 			return stream(e)
 		}
 		polls := 0
-		s.get = func(r request) *upstream.Answer {
+		s.get = func(r request) *upstream.HTTPResponse {
 			last := r.header.Get("Last-Event-ID")
 			if last == "" {
 				return status(405, "")
@@ -243,7 +246,8 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 		p := upstreamtest.StartCall(t, s, caller, toolsCall)
 		<-p.Done
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
-		caller.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+		caller.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		if took := time.Since(began); took != (3+6+3)*time.Second {
 			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
 		}
@@ -259,7 +263,7 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		get   *upstream.Answer
+		get   *upstream.HTTPResponse
 		gets  int
 		fails string
 	}{
@@ -271,13 +275,13 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					e := newEvents(conn.Event{ID: "7"})
 					e.end()
 					return stream(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.Answer {
+				s.get = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
 						return status(405, "")
 					}
@@ -315,13 +319,13 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer {
+				s.then = func(r request) *upstream.HTTPResponse {
 					e := newEvents(conn.Event{ID: "7", Retry: 1})
 					e.end()
 					return stream(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.Answer {
+				s.get = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
 						return status(405, "")
 					}
@@ -354,7 +358,7 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 func TestAnEventThatIsTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			return stream(newEvents(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
 		}
 		s.start(t)
@@ -372,7 +376,7 @@ func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
 				e.send("", `noise`)
 			}
 		}()
-		s.then = func(r request) *upstream.Answer { return stream(e) }
+		s.then = func(r request) *upstream.HTTPResponse { return stream(e) }
 		s.start(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectError("broke")
@@ -387,7 +391,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e := newEvents()
-		s.then = func(request) *upstream.Answer { return stream(e) }
+		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
 		s.start(t)
 		defer s.end(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
@@ -411,7 +415,7 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		streams := []*events{newEvents(), newEvents(), newEvents()}
 		opened := 0
-		s.get = func(r request) *upstream.Answer {
+		s.get = func(r request) *upstream.HTTPResponse {
 			opened++
 			if opened == 2 {
 				return status(503, "")
@@ -419,7 +423,7 @@ func TestTheStreamWithoutACall(t *testing.T) {
 			return stream(streams[opened-1])
 		}
 		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
-		s.then = func(r request) *upstream.Answer { return status(202, "") }
+		s.then = func(r request) *upstream.HTTPResponse { return status(202, "") }
 		s.start(t)
 		defer s.end(t)
 		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
@@ -456,7 +460,7 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e := newEvents()
 		streams := []*events{e, newEvents()}
-		s.then = func(r request) *upstream.Answer {
+		s.then = func(r request) *upstream.HTTPResponse {
 			first := streams[0]
 			streams = streams[1:]
 			return stream(first)
@@ -482,7 +486,7 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 func TestAnExpiredSession(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		lost *upstream.Answer
+		lost *upstream.HTTPResponse
 	}{
 		{"404", status(404, "")},
 		{"what the TypeScript SDK's examples say",
@@ -491,15 +495,16 @@ func TestAnExpiredSession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+				s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 				s.start(t)
 				defer s.end(t)
-				upstreamtest.StartCall(t, s, s.feed, `{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
 				synctest.Wait()
 				time.Sleep(time.Minute)
 
 				serve := s.serve
-				s.serve = func(r request) *upstream.Answer {
+				s.serve = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Mcp-Session-Id") == "session-1" {
 						return c.lost
 					}
@@ -519,14 +524,15 @@ func TestAnExpiredSession(t *testing.T) {
 				if s.sessions != 2 {
 					t.Errorf("%d sessions", s.sessions)
 				}
-				s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+				s.feed.ExpectReceived(
+					t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			})
 		})
 	}
 	t.Run("a tools/call is not put again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now
@@ -536,13 +542,14 @@ func TestAnExpiredSession(t *testing.T) {
 			if n := len(s.requests("POST tools/call")); n != 1 {
 				t.Errorf("it was put %d times", n)
 			}
-			upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			upstreamtest.StartCall(t, s, s.feed,
+				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 		})
 	})
 	t.Run("a server that forgets all the time is not asked all the time", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.get = func(request) *upstream.Answer { return status(404, "") }
+			s.get = func(request) *upstream.HTTPResponse { return status(404, "") }
 			s.start(t)
 			defer s.end(t)
 			time.Sleep(time.Hour)
@@ -556,7 +563,7 @@ func TestAnExpiredSession(t *testing.T) {
 func TestFallbackToSSE(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer *upstream.Answer
+		answer *upstream.HTTPResponse
 		sse    bool
 		want   string
 	}{
@@ -571,7 +578,7 @@ func TestFallbackToSSE(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &upstreamtest.Launcher{}
-				w := &web{serve: func(request) *upstream.Answer { return c.answer }}
+				w := &web{serve: func(request) *upstream.HTTPResponse { return c.answer }}
 				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
 					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
 				defer u.Close()
@@ -596,11 +603,13 @@ func TestFallbackToSSE(t *testing.T) {
 	}
 	t.Run("what POST said stands when there is no SSE", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &web{serve: func(request) *upstream.Answer { return status(404, "") }}
+			w := &web{serve: func(request) *upstream.HTTPResponse { return status(404, "") }}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-				Dial: upstream.Dial{HTTP: w, SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
+				Dial: upstream.Dial{HTTP: w,
+					SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
-			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}), &upstreamtest.Client{}, hello).ExpectError("HTTP 404")
+			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
+				&upstreamtest.Client{}, hello).ExpectError("HTTP 404")
 		})
 	})
 }
@@ -609,8 +618,8 @@ func TestClosingALegacyURLEndsWhatIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, upstream.Options{})
 		e, g := newEvents(), newEvents()
-		s.then = func(request) *upstream.Answer { return stream(e) }
-		s.get = func(request) *upstream.Answer { return stream(g) }
+		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
+		s.get = func(request) *upstream.HTTPResponse { return stream(g) }
 		s.start(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectWaiting()

@@ -35,10 +35,12 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		a, b, c := openFor(t, u, "a", "ann"), openFor(t, u, "b", "ann"), openFor(t, u, "c", "bob")
-		pa := upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		pa := upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
+			"tools/list", ``, ``))
 		srv := st.Last(t)
 		ma := srv.Expect(t, "tools/list")
-		pb := upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		pb := upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
+			"tools/list", ``, ``))
 		mb := srv.Expect(t, "tools/list")
 		if string(ma.ID) == string(mb.ID) {
 			t.Errorf("two requests went by %s", ma.ID)
@@ -47,7 +49,8 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		srv.Answer(ma.ID, `{"resultType":"complete","tools":["a"]}`)
 		pa.ExpectAnswer(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["a"]}}`)
 		pb.ExpectAnswer(`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","tools":["b"]}}`)
-		upstreamtest.StartCall(t, c, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, c, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
+			"tools/list", ``, ``))
 		if n := st.Count(); n != 2 {
 			t.Errorf("%d processes for two principals", n)
 		}
@@ -55,7 +58,8 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 
 		a.Close()
 		time.Sleep(time.Minute)
-		pb = upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		pb = upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		srv.Expect(t, "tools/list")
 		b.Close()
 		pb.ExpectError("closed")
@@ -71,14 +75,16 @@ func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		a := openFor(t, u, "a", "")
-		upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		st.Last(t).Expect(t, "tools/list")
 		a.Close()
 		time.Sleep(time.Second)
 		b := openFor(t, u, "b", "")
 		defer b.Close()
 		time.Sleep(time.Minute)
-		upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		// The request of a was given up when it was closed.
 		st.Last(t).Expect(t, "notifications/cancelled")
 		st.Last(t).Expect(t, "tools/list")
@@ -90,11 +96,13 @@ func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
 
 func TestListenOverAPipe(t *testing.T) {
 	const filter = `,"notifications":{"toolsListChanged":true}`
-	setup := func(t *testing.T) (func(), *upstreamtest.PipeServer, *upstreamtest.Client, *upstreamtest.Call, upstreamtest.Message) {
+	setup := func(t *testing.T) (func(), *upstreamtest.PipeServer, *upstreamtest.Client,
+		*upstreamtest.Call, upstreamtest.Message) {
 		u, st := modernUp(upstream.Options{})
 		s := openFor(t, u, "a", "")
 		c := &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`, "subscriptions/listen", ``, filter))
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`,
+			"subscriptions/listen", ``, filter))
 		m := st.Last(t).Expect(t, "subscriptions/listen")
 		return func() { u.Close() }, st.Last(t), c, p, m
 	}
@@ -105,7 +113,8 @@ func TestListenOverAPipe(t *testing.T) {
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{}}}`, m.ID)
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, m.ID)
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":99}}}`)
-			c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}}`,
+			c.ExpectReceived(
+				t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}}`,
 				`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 			srv.Answer(m.ID, `{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":`+string(m.ID)+`}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
@@ -177,9 +186,11 @@ func TestLogsOfAModernServer(t *testing.T) {
 					b = openFor(t, u, "b", "")
 				}
 				first, second := &upstreamtest.Client{}, &upstreamtest.Client{}
-				upstreamtest.StartCall(t, a, first, upstreamtest.ModernRequest(`1`, "tools/call", c.first, `,"name":"x"`))
+				upstreamtest.StartCall(t, a, first, upstreamtest.ModernRequest(`1`,
+					"tools/call", c.first, `,"name":"x"`))
 				st.Last(t).Expect(t, "tools/call")
-				upstreamtest.StartCall(t, b, second, upstreamtest.ModernRequest(`1`, "tools/call", c.next, `,"name":"x"`))
+				upstreamtest.StartCall(t, b, second, upstreamtest.ModernRequest(`1`,
+					"tools/call", c.next, `,"name":"x"`))
 				st.Last(t).Expect(t, "tools/call")
 				st.Last(t).Send(line)
 				if c.want {
@@ -198,7 +209,8 @@ func TestAModernServerMayNotAsk(t *testing.T) {
 		u, st := modernUp(upstream.Options{})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
 		srv := st.Last(t)
 		srv.Expect(t, "tools/call")
 		srv.Send(`{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
@@ -257,7 +269,8 @@ func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
 		u, st := modernUp(upstream.Options{Restart: true})
 		defer u.Close()
 		s := openFor(t, u, "a", "")
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
 		st.Last(t).Expect(t, "tools/call")
 		st.Last(t).Close()
 		p.ExpectError("the connection ended")
@@ -266,7 +279,8 @@ func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
 			t.Errorf("%d processes though nobody calls", n)
 		}
 		for i := range 5 {
-			p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+			p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+				"tools/call", ``, `,"name":"x"`))
 			time.Sleep(20 * time.Second)
 			st.Last(t).Expect(t, "tools/call")
 			st.Last(t).Close()
@@ -275,7 +289,8 @@ func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
 				t.Errorf("%d processes after %d restarts", n, i+1)
 			}
 		}
-		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
 		p.ExpectError("the process has ended too often")
 	})
 }
@@ -286,14 +301,17 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 		defer u.Close()
 		s := openFor(t, u, "a", "")
 		st.Fail = errors.New("no such program")
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``,
 			`,"name":"x"`)).ExpectError("could not be started")
 		st.Fail = nil // one that never ran may be started still
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`))
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
 		time.Sleep(time.Second)
 		st.Last(t).Close()
 		synctest.Wait()
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``,
 			`,"name":"x"`)).ExpectError("not to be restarted")
 	})
 }
@@ -304,7 +322,8 @@ func TestANotificationThatTheRevisionDoesNotHaveIsSwallowed(t *testing.T) {
 		defer u.Close()
 		s := openFor(t, u, "a", "")
 		if err := s.Notify(context.Background(),
-			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
+			upstreamtest.Pass(
+				t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
 			t.Error(err)
 		}
 		if st.Count() != 0 {

@@ -19,7 +19,8 @@ import (
 )
 
 // openSite is a session with a modern server over HTTP.
-func openSite(t *testing.T, serve func(r request) *upstream.Answer) (proxy.Server, *web, func()) {
+func openSite(t *testing.T,
+	serve func(r request) *upstream.HTTPResponse) (proxy.Server, *web, func()) {
 	t.Helper()
 	w := &web{serve: serve}
 	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
@@ -32,16 +33,23 @@ func openSite(t *testing.T, serve func(r request) *upstream.Answer) (proxy.Serve
 
 func TestHeadersOfAModernRequest(t *testing.T) {
 	for _, c := range []struct{ name, request, mcpMethod, mcpName string }{
-		{"a list has no name", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``), "tools/list", ""},
-		{"a prompt", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"p"`), "prompts/get", "p"},
-		{"a resource", upstreamtest.ModernRequest(`1`, "resources/read", ``, `,"uri":"file:///a b"`),
+		{"a list has no name", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
+			"tools/list", ""},
+		{"a prompt", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"p"`),
+			"prompts/get", "p"},
+		{"a resource", upstreamtest.ModernRequest(`1`, "resources/read", ``,
+			`,"uri":"file:///a b"`),
 			"resources/read", "file:///a b"},
-		{"a task", upstreamtest.ModernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`), "tasks/update", "t"},
-		{"a name that is no ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"\u00fc"`),
+		{"a task", upstreamtest.ModernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`),
+			"tasks/update", "t"},
+		{"a name that is no ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+			`,"name":"\u00fc"`),
 			"prompts/get", "=?base64?w7w=?="},
-		{"one with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"a\nb"`),
+		{"one with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+			`,"name":"a\nb"`),
 			"prompts/get", "=?base64?YQpi?="},
-		{"one that would lose a blank", upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":"a "`),
+		{"one that would lose a blank", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+			`,"name":"a "`),
 			"prompts/get", "=?base64?YSA=?="},
 		{"one that looks wrapped", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
@@ -50,11 +58,12 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, w, end := openSite(t, func(r request) *upstream.Answer {
+				s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 					return reply(r.ID, `{}`)
 				})
 				defer end()
-				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, c.request).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					c.request).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 				h := w.seen[0].header
 				want := map[string]string{"MCP-Protocol-Version": "2026-07-28",
 					"Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
@@ -75,7 +84,7 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 	for answers, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
-			s, _, end := openSite(t, func(r request) *upstream.Answer {
+			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				if n++; n <= answers {
 					return status(400, replace(
 						`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
@@ -84,7 +93,8 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 					"ID", string(r.ID)))
 			})
 			defer end()
-			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 			if want == "" {
 				p.ExpectError("refused a revision that it claimed to speak")
 			} else {
@@ -122,11 +132,12 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, end := openSite(t, func(r request) *upstream.Answer {
+				s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 					return status(c.status, replace(c.answer, "ID", string(r.ID)))
 				})
 				defer end()
-				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
 				if c.fails != "" {
 					p.ExpectError(c.fails)
 				} else {
@@ -137,7 +148,7 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	}
 	t.Run("a stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, _, end := openSite(t, func(r request) *upstream.Answer {
+			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				e := newEvents()
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":98,"progress":1}}`)
@@ -147,20 +158,22 @@ func TestAnswersOfAModernURL(t *testing.T) {
 			})
 			defer end()
 			c := &upstreamtest.Client{}
-			upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"c"`, "prompts/get", `"progressToken":"p",`,
+			upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"c"`,
+				"prompts/get", `"progressToken":"p",`,
 				`,"name":"x"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 			c.ExpectReceived(t, told)
 		})
 	})
 	t.Run("a stream that breaks is lost", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				e := newEvents(conn.Event{ID: "7"})
 				e.end()
 				return stream(e)
 			})
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`,
+				"prompts/get", ``,
 				`,"name":"x"`)).ExpectError("broke")
 			if got := w.log(); len(got) != 1 {
 				t.Errorf("the server saw %q", got)
@@ -172,9 +185,10 @@ func TestAnswersOfAModernURL(t *testing.T) {
 func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
 		defer end()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`, "prompts/get", ``, `,"name":"x"`))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`,
+			"prompts/get", ``, `,"name":"x"`))
 		p.ExpectWaiting()
 		p.Cancel(&proxy.CancelledError{})
 		p.ExpectError("cancelled")
@@ -190,15 +204,17 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 func TestListenOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return stream(e) })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
 		defer end()
 		c := &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`7`, "subscriptions/listen", ``,
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`7`, "subscriptions/listen",
+			``,
 			`,"notifications":{"toolsListChanged":true}`))
 		p.ExpectWaiting()
 		id := w.seen[0].ID
 		e.send("", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, id)
-		c.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
 		e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%[1]s}}}`, id)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
 	})
@@ -236,7 +252,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 			t.Errorf("the call came with %v, want %v", got, want)
 		}
 	}
-	serve := func(r request) *upstream.Answer {
+	serve := func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
 			return reply(r.ID, replace(annotated, "MORE", ``))
 		}
@@ -246,16 +262,18 @@ func TestArgumentsInHeaders(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, serve)
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+				"tools/list", ``, ``))
 			synctest.Wait()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``,
 				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call")
 		})
 	})
 	t.Run("asked for once when no client has listed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !contains(r.body, "cursor"):
 					return reply(r.ID, `{"tools":[{"name":"first","inputSchema":{}}],"nextCursor":"c\u0031"}`)
@@ -279,7 +297,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 	t.Run("asked for again when the server finds a mismatch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			changed := false
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !changed:
 					return reply(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
@@ -291,7 +309,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 				return serve(r)
 			})
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``,
 				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
 		})
@@ -300,7 +319,8 @@ func TestArgumentsInHeaders(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, serve)
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``,
 				`,"name":"x","arguments":{"region":null,"n":{}}`)).ExpectAnswer(
 				`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			if got := params(w.requests("POST tools/call")[0].header); len(got) > 0 {
@@ -311,14 +331,14 @@ func TestArgumentsInHeaders(t *testing.T) {
 }
 
 func TestHeaderMismatch(t *testing.T) {
-	refuse := func(r request) *upstream.Answer {
+	refuse := func(r request) *upstream.HTTPResponse {
 		return status(400, fmt.Sprintf(
 			`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID,
 			mcp.CodeHeaderMismatch))
 	}
 	t.Run("a name is put as it is to a server that does not decode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.Answer {
+			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
 				if r.header.Get("Mcp-Name") != "ü" {
 					return refuse(r)
 				}
@@ -326,7 +346,8 @@ func TestHeaderMismatch(t *testing.T) {
 			})
 			defer end()
 			for range 2 {
-				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "prompts/get", ``,
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+					"prompts/get", ``,
 					`,"name":"ü"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			if n := len(w.log()); n != 3 {
@@ -338,7 +359,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "prompts/get", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"prompts/get", ``,
 				`,"name":"a\r\nX: y"`)).ExpectError("rejected the headers")
 			if n := len(w.log()); n != 1 {
 				t.Errorf("%d requests", n)
@@ -349,7 +371,8 @@ func TestHeaderMismatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, w, end := openSite(t, refuse)
 			defer end()
-			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`, "tools/call", ``,
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``,
 				`,"name":"ü"`)).ExpectError("rejected the headers")
 			if n := len(w.requests("POST tools/call")); n != 3 {
 				t.Errorf("%d calls", n)
@@ -361,7 +384,7 @@ func TestHeaderMismatch(t *testing.T) {
 func TestVendorNotificationsOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		code := 202
-		s, w, end := openSite(t, func(r request) *upstream.Answer { return status(code, "") })
+		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return status(code, "") })
 		defer end()
 		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
 		if err := s.Notify(t.Context(), n); err != nil {
@@ -386,7 +409,7 @@ func FuzzNameHeader(f *testing.F) {
 		f.Add(s)
 	}
 	var got http.Header
-	w := &web{serve: func(r request) *upstream.Answer {
+	w := &web{serve: func(r request) *upstream.HTTPResponse {
 		got = r.header
 		return reply(r.ID, `{}`)
 	}}
@@ -399,7 +422,8 @@ func FuzzNameHeader(f *testing.F) {
 		s := openFor(t, u, "a", "")
 		defer s.Close()
 		if _, err := s.Call(t.Context(),
-			upstreamtest.Pass(t, upstreamtest.ModernRequest(`1`, "prompts/get", ``, `,"name":`+string(mcp.Quote(name)))),
+			upstreamtest.Pass(t, upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+				`,"name":`+string(mcp.Quote(name)))),
 			&upstreamtest.Client{}); err != nil {
 			t.Fatal(err)
 		}

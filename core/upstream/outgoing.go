@@ -116,7 +116,8 @@ func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	var cancelled *proxy.CancelledError
 	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {
-		notice, edits := cancelled.Notification.Message(), []mcp.Edit{mcp.Set("/requestId", []byte(id))}
+		notice, edits := cancelled.Notification.Message(),
+			[]mcp.Edit{mcp.Set("/requestId", []byte(id))}
 		_, described := notice.Get(mcp.PointerProtocolVersion)
 		if _, wanted := request.Get(mcp.PointerProtocolVersion); described && !wanted {
 			edits = append(edits, mcp.RemoveReservedMeta(notice)...)

@@ -49,7 +49,7 @@ type probe struct {
 	retry     time.Time // with err: when the next probe may be made
 }
 
-// probeResult is what the answer to server/discover, or its absence, shows.
+// probeResult holds what the answer to server/discover, or its absence, shows.
 type probeResult struct {
 	revisions  []string
 	discovered bool  // the server knows server/discover
@@ -191,7 +191,9 @@ func (p *prober) speaksModern() bool {
 func (p *prober) doubt() { p.discardResult(func(*probe) bool { return true }) }
 
 // doubtGuess has a server probed again whose result is only a guess.
-func (p *prober) doubtGuess() { p.discardResult(func(current *probe) bool { return current.guessed }) }
+func (p *prober) doubtGuess() {
+	p.discardResult(func(current *probe) bool { return current.guessed })
+}
 
 // discardResult discards the current result if it is doubted and not too young for that.
 func (p *prober) discardResult(isDoubted func(current *probe) bool) {

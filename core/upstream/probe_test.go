@@ -187,21 +187,21 @@ func TestSettingsSkipTheProbe(t *testing.T) {
 }
 
 func TestProbeOfAURL(t *testing.T) {
-	one := func(code int, body string) func(request) *upstream.Answer {
-		return func(r request) *upstream.Answer {
+	one := func(code int, body string) func(request) *upstream.HTTPResponse {
+		return func(r request) *upstream.HTTPResponse {
 			return status(code, replace(body, "ID", string(r.ID)))
 		}
 	}
 	for _, c := range []struct {
 		name  string
-		serve func(request) *upstream.Answer
+		serve func(request) *upstream.HTTPResponse
 		want  []string
 		fails string
 	}{
 		{"a modern server", one(200,
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`),
 			[]string{mcp.Rev20260728}, ``},
-		{"a stream", func(r request) *upstream.Answer {
+		{"a stream", func(r request) *upstream.HTTPResponse {
 			s := newEvents(conn.Event{ID: "1"}, conn.Event{Name: "endpoint",
 				Data: []byte("/x")})
 			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
@@ -229,10 +229,10 @@ func TestProbeOfAURL(t *testing.T) {
 		{"a redirect", one(307, ``), nil, `redirects`},
 		{"a fault", one(502, `bad gateway`), nil, `HTTP 502`},
 		{"too many", one(429, ``), nil, `HTTP 429`},
-		{"no network", func(request) *upstream.Answer {
+		{"no network", func(request) *upstream.HTTPResponse {
 			return nil
 		}, nil, `no response from the URL`},
-		{"no end", func(r request) *upstream.Answer {
+		{"no end", func(r request) *upstream.HTTPResponse {
 			<-r.ctx.Done()
 			return nil
 		}, nil, `did not respond in time`},
@@ -277,7 +277,8 @@ func TestAModernServerThatTakesLongToStart(t *testing.T) {
 			[]string{mcp.Rev20260728}) {
 			t.Errorf("when it has answered: %v, %v", got, err)
 		}
-		p := upstreamtest.StartCall(t, openFor(t, u, "a", ""), &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, openFor(t, u, "a", ""), &upstreamtest.Client{},
+			upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if n := st.Count(); n != 1 {
@@ -297,7 +298,7 @@ func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing
 		modern := proxy.OpenOptions{Revision: mcp.Rev20260728}
 		for range 3 {
 			_, err := u.Open(t.Context(), modern, &upstreamtest.Client{})
-			const want = "no bridge for clients of revision 2026-07-28 is configured"
+			const want = "there is no bridge for clients of revision 2026-07-28"
 			if err == nil || !contains(err.Error(), want) {
 				t.Errorf("got the error %v, want %q", err, want)
 			}

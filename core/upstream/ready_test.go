@@ -40,7 +40,8 @@ func TestReadyAsksTheProcess(t *testing.T) {
 			t.Error("a process was started to know whether there is one")
 		}
 		s := openFor(t, u, "a", "ann")
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
 		srv := st.Last(t)
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{"resultType":"complete","tools":[]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)

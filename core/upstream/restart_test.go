@@ -18,7 +18,8 @@ import (
 // it knows, however long those take that see to the restart.
 func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	const calls = 50
-	again := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher, request func(id int) string) {
+	again := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher,
+		request func(id int) string) {
 		var passed []pipeline.Passed
 		for i := range 2 * calls {
 			passed = append(passed, upstreamtest.Pass(t, request(i)))
@@ -33,7 +34,8 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 				if err == nil {
 					t.Error("a call was answered by nobody")
 				}
-				if _, err := s.Call(t.Context(), passed[calls+i], &upstreamtest.Client{}); err != nil {
+				if _, err := s.Call(t.Context(), passed[calls+i],
+					&upstreamtest.Client{}); err != nil {
 					t.Errorf("the call that followed: %v", err)
 				}
 			})
@@ -80,8 +82,9 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 			}})
 			defer u.Close()
 			s := openFor(t, u, "a", "")
-			first := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"first"`, "tools/call", ``,
-				`,"name":"x"`))
+			first := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				upstreamtest.ModernRequest(`"first"`, "tools/call", ``,
+					`,"name":"x"`))
 			st.Last(t).Answer(st.Last(t).Next(t).ID, `{}`)
 			first.ExpectAnswer(`{"jsonrpc":"2.0","id":"first","result":{}}`)
 			again(t, s, st, func(id int) string {
@@ -95,7 +98,7 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	t.Run("legacy over HTTP", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.Answer { return reply(r.ID, `{}`) }
+			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
 			s.start(t)
 			defer s.end(t)
 			s.sessions++ // the server has another now

@@ -9,7 +9,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// subscriptionFilter is what a subscription asks for, or is granted: the members of the
+// subscriptionFilter holds what a subscription asks for, or is granted: the members of the
 // notifications object of subscriptions/listen and of its acknowledgement.
 type subscriptionFilter map[string]filterMember
 
@@ -113,9 +113,9 @@ func (f subscriptionFilter) names(m *mcp.Message) bool {
 	return slices.Contains(f[name].values, value)
 }
 
-// wants reports whether a notification is for the owner of the filter. isNamed says that some
-// filter names exactly what the notification is about; otherwise it may be about a part of a
-// resource that a filter names.
+// wants reports whether a notification is for the owner of the filter. isNamed is true when some
+// filter names exactly what the notification is about. Otherwise the notification may be about a
+// part of a resource that a filter names.
 func (f subscriptionFilter) wants(m *mcp.Message, isNamed bool) bool {
 	name, _ := filterEntry(m)
 	return name == "" || f.names(m) || !isNamed && len(f[name].values) > 0

@@ -261,7 +261,8 @@ func (s *sharedSubscription) cancel(ctx context.Context) {
 	}
 }
 
-// HandleNotification implements proxy.Handler. It runs in the reader of the pipe and does not block.
+// HandleNotification implements proxy.Handler. It runs in the reader of the pipe and does not
+// block.
 func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Message) {
 	x := s.mux
 	x.mu.Lock()
@@ -295,7 +296,8 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 }
 
 // HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
-func (s *sharedSubscription) HandleRequests(_ context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (s *sharedSubscription) HandleRequests(_ context.Context,
+	ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))
 }
 

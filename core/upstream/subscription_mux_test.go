@@ -22,7 +22,8 @@ type chorus struct {
 // joins opens another session, which subscribes.
 func (c *chorus) joins(id, filter string) (*upstreamtest.Call, *upstreamtest.Client) {
 	to := &upstreamtest.Client{}
-	p := upstreamtest.StartCall(c.t, openFor(c.t, c.u, id, ""), to, upstreamtest.ModernRequest(id, "subscriptions/listen", ``,
+	p := upstreamtest.StartCall(c.t, openFor(c.t, c.u, id, ""), to, upstreamtest.ModernRequest(id,
+		"subscriptions/listen", ``,
 		`,"notifications":`+filter))
 	synctest.Wait()
 	return p, to
@@ -102,7 +103,8 @@ func TestOneSubscriptionAtAServerBehindAPipe(t *testing.T) {
 			c.acks(`{"resourceSubscriptions":["f:///a","f:///b"],"toolsListChanged":true}`)
 			c.says("resources/updated", `,"uri":"f:///b"`)
 			c.says("resources/updated", `,"uri":"f:///below"`)
-			a.ExpectReceived(t, acked("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`),
+			a.ExpectReceived(t, acked("1",
+				`{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`),
 				made("1", "resources/updated", `"uri":"f:///a",`),
 				made("1", "tools/list_changed", ""),
 				told("1", "resources/updated", `,"uri":"f:///below"`))

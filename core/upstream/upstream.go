@@ -64,7 +64,7 @@ func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 		return nil, closingError(u.opts.Name)
 	case !isNative && u.opts.Bridge == nil:
 		return nil, unavailable(u.opts.Name, fmt.Sprintf(
-			"the server speaks revisions %q, and no bridge for clients of revision %s is configured",
+			"the server speaks revisions %q, and there is no bridge for clients of revision %s",
 			revisions, o.Revision), nil)
 	case !isNative:
 		s = u.opts.Bridge.Open(nativeSessions{u}, o, feed)

@@ -1,14 +1,12 @@
 package downstream
 
-import (
-	"gatekit/core/mcp"
-)
+import "gatekit/core/mcp"
 
-// eraOf is the era of one message (protocol.md 4.1). version is the MCP-Protocol-Version that came
-// with it, "" on a pipe.
+// eraOf returns the era of one message. version is the MCP-Protocol-Version header that came with
+// it, "" on a pipe. See docs/protocol.md.
 func eraOf(m *mcp.Message, version string) mcp.Era {
 	switch {
-	case isDate(version) && version >= mcp.Rev20260728,
+	case isRevision(version) && version >= mcp.Rev20260728,
 		m.Method == "server/discover", m.Method == "subscriptions/listen":
 		return mcp.Modern
 	case m.Method == "":
@@ -20,8 +18,8 @@ func eraOf(m *mcp.Message, version string) mcp.Era {
 	return mcp.Legacy
 }
 
-// isDate says whether s is written like a revision; those compare as strings.
-func isDate(s string) bool {
+// isRevision reports whether s has the form of a revision, a date. Revisions compare as strings.
+func isRevision(s string) bool {
 	if len(s) != len("2006-01-02") {
 		return false
 	}
@@ -33,15 +31,15 @@ func isDate(s string) bool {
 	return true
 }
 
-// isLegacy says whether it is a revision that begins with initialize.
-func isLegacy(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
+// isLegacyRevision reports whether sessions of the revision begin with initialize.
+func isLegacyRevision(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
 
-// latestLegacy is what a client is offered that asks for a revision nobody knows in a handshake
-// that newer ones do not have.
+// latestLegacy is the revision that is offered to a client whose initialize asks for one that is
+// unknown or has no initialize.
 const latestLegacy = mcp.Rev20251125
 
-// checkMeta holds a modern request's own fields against the specification: the first of the checks
-// after its era.
+// checkMeta refuses a modern request whose params._meta lacks a required field or has one of the
+// wrong type.
 func checkMeta(m *mcp.Message) *refusal {
 	if raw, _ := m.Get(mcp.PointerProtocolVersion); len(raw) == 0 || raw[0] != '"' {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string",
@@ -65,13 +63,14 @@ func checkMeta(m *mcp.Message) *refusal {
 	return nil
 }
 
+// isObject reports whether the value at pointer is a JSON object.
 func isObject(m *mcp.Message, pointer string) bool {
 	raw, ok := m.Get(pointer)
 	return ok && len(raw) > 0 && raw[0] == '{'
 }
 
-// checkMethod refuses what the specification knows and the revision has not, or the other side
-// sends. What it does not know is for the proxy to decide.
+// checkMethod refuses a method of the specification that the revision does not have or that only
+// servers send. Methods that the specification does not know are left to the proxy.
 func checkMethod(m *mcp.Message, revision string) *refusal {
 	known, ok := mcp.LookupMethod(m.Method)
 	if ok && (known.Kind != mcp.Request || known.Direction == mcp.ToClient ||

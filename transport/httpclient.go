@@ -125,17 +125,17 @@ func isToken(s string) bool {
 
 // Post sends one message.
 func (b *HTTPClient) Post(ctx context.Context, header http.Header,
-	body []byte) (*upstream.Answer, error) {
+	body []byte) (*upstream.HTTPResponse, error) {
 	return b.do(ctx, http.MethodPost, b.url, header, body)
 }
 
 // Get opens the legacy session's stream.
-func (b *HTTPClient) Get(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+func (b *HTTPClient) Get(ctx context.Context, header http.Header) (*upstream.HTTPResponse, error) {
 	return b.do(ctx, http.MethodGet, b.url, header, nil)
 }
 
 // Delete ends a legacy session.
-func (b *HTTPClient) Delete(ctx context.Context, header http.Header) (*upstream.Answer, error) {
+func (b *HTTPClient) Delete(ctx context.Context, header http.Header) (*upstream.HTTPResponse, error) {
 	return b.do(ctx, http.MethodDelete, b.url, header, nil)
 }
 
@@ -146,7 +146,7 @@ func (b *HTTPClient) Close() error {
 }
 
 func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header http.Header,
-	body []byte) (*upstream.Answer, error) {
+	body []byte) (*upstream.HTTPResponse, error) {
 	q := b.template.WithContext(ctx)
 	if header == nil {
 		header = make(http.Header)
@@ -182,7 +182,7 @@ func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header 
 			fmt.Errorf("it redirects to %s (status %d), which is not followed\nhint: if that is "+
 				"the server, put it into the configuration as its url", where, r.StatusCode))
 	}
-	a := &upstream.Answer{Status: r.StatusCode, Header: r.Header}
+	a := &upstream.HTTPResponse{Status: r.StatusCode, Header: r.Header}
 	if r.StatusCode < 300 && mediaType(r.Header.Get("Content-Type")) == "text/event-stream" {
 		a.Events = newEvents(r.Body, b.max)
 		return a, nil

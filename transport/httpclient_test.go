@@ -57,16 +57,16 @@ func TestBackSendsWhatItShould(t *testing.T) {
 		return http.Header{"Mcp-Session-Id": {"s0"}, "X-Team": {"the protocol's"}}
 	}
 	for i, c := range []struct {
-		call func() (*upstream.Answer, error)
+		call func() (*upstream.HTTPResponse, error)
 		want sent
 	}{
-		{func() (*upstream.Answer, error) {
+		{func() (*upstream.HTTPResponse, error) {
 			return b.Post(t.Context(), header(), []byte(`{"id":1}`))
 		}, sent{method: "POST", body: `{"id":1}`}},
-		{func() (*upstream.Answer, error) {
+		{func() (*upstream.HTTPResponse, error) {
 			return b.Get(t.Context(), header())
 		}, sent{method: "GET"}},
-		{func() (*upstream.Answer, error) {
+		{func() (*upstream.HTTPResponse, error) {
 			return b.Delete(t.Context(), header())
 		}, sent{method: "DELETE"}},
 	} {

@@ -69,7 +69,7 @@ type events struct {
 	total int
 }
 
-var _ upstream.Events = (*events)(nil)
+var _ upstream.EventStream = (*events)(nil)
 
 // newEvents reads events of at most maxEvent bytes each.
 func newEvents(body io.ReadCloser, maxEvent int) *events {

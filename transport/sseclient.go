@@ -19,7 +19,7 @@ import (
 // SSEPipe is the client's side of the 2024-11-05 transport.
 type SSEPipe struct {
 	back   *HTTPClient
-	events upstream.Events
+	events upstream.EventStream
 	post   *url.URL
 
 	once   sync.Once

@@ -29,7 +29,7 @@ their sake are one call, and the weightiest action of them is the call's. A serv
 message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last. Of what was let pass, "error" is what ended with
 an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
 
-  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  it is about what clients may not know [tools]
+  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  the tool is hidden from this client [tools]
   2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   redacted aws-access-token [secrets] in /arguments/query
 
 --steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.

@@ -38,7 +38,7 @@ configured. It asks the services for their bundles, and runs the tests beside th
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
-  FAIL  far      no answer from its URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
+  FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
@@ -80,7 +80,11 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		revision, name string
 		err            error
 	}
-	unrecordable, untold, width := recordable(cfg.Audit.File), collectorOf(cfg.Telemetry).Check(), 0
+	unrecordable, width := recordable(cfg.Audit.File), 0
+	collector, untold := collectorOf(cfg.Telemetry)
+	if untold == nil {
+		untold = collector.Validate()
+	}
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}

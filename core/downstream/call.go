@@ -32,7 +32,7 @@ type CallParker interface {
 	EndSession(name string)
 }
 
-// ModernSession is what a CallParker knows of the session that a modern client's requests share.
+// ModernSession describes to a CallParker the session that a modern client's requests share.
 type ModernSession struct {
 	Session   *proxy.Session
 	Name      string // in the audit log
@@ -49,10 +49,12 @@ type refusedCall struct {
 	m        *mcp.Message
 }
 
+// Run implements Call.
 func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.answer(ctx, c.peer, c.refusal, c.m)
+	return c.endpoint.passRefusal(ctx, c.peer, c.refusal, c.m)
 }
 
+// Discard implements Call.
 func (c *refusedCall) Discard() {}
 
 // pingCall is a ping, which is answered without any server.
@@ -62,10 +64,12 @@ type pingCall struct {
 	m        *mcp.Message
 }
 
+// Run implements Call.
 func (c *pingCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.own(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
+	return c.endpoint.passOwn(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
 }
 
+// Discard implements Call.
 func (c *pingCall) Discard() {}
 
 // invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
@@ -75,21 +79,16 @@ type invalidCall struct {
 	err      error
 }
 
+// Run implements Call.
 func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.unread(ctx, c.peer, c.err)
+	return c.endpoint.passParseError(ctx, c.peer, c.err)
 }
 
+// Discard implements Call.
 func (c *invalidCall) Discard() {}
 
-// discard discards calls that will not be run.
-func discard(calls []Call) {
-	for _, c := range calls {
-		c.Discard()
-	}
-}
-
-// ended returns a context that has ended. A call that is run in it is answered as a cancelled one,
-// and one that is refused is refused.
+// ended returns a context that has ended. A call that is run with it reaches no server; a refused
+// call is still refused.
 func ended() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()

@@ -33,7 +33,7 @@ func TestASessionOverHTTP(t *testing.T) {
 				"Mcp-Protocol-Version: 2025-06-18"), `200 {"jsonrpc":"2.0","id":2,"result":{}}`},
 			{"a revision that is none", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
 				"Mcp-Protocol-Version: 1999-01-01"),
-				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is no revision of a session"}}`},
+				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is not a revision that has sessions"}}`},
 			{"an answer that nobody waits for", c.Post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
 				`202`},
 			{"initialize again", c.Post(t, downstreamtest.Initialize(mcp.Rev20250618)),

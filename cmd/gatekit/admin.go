@@ -15,6 +15,7 @@ import (
 	"gatekit/audit/telemetry"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
+	"gatekit/core/tlsconfig"
 	"gatekit/transport"
 )
 
@@ -28,17 +29,25 @@ func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, er
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
 	}
+	collector, err := collectorOf(c.Telemetry)
+	if err != nil {
+		return nil, err
+	}
 	return telemetry.Open(telemetry.Options{Version: version(), Prometheus: c.Admin.HTTP != "",
 		ToolLabels: c.Telemetry.Tools, PolicyStage: policyStage, Logger: log,
-		Collector: collectorOf(c.Telemetry)})
+		Collector: collector})
 }
 
-func collectorOf(c config.Telemetry) telemetry.Collector {
+func collectorOf(c config.Telemetry) (telemetry.Collector, error) {
+	secure, err := tlsconfig.Files{CA: c.CA}.Load()
+	if err != nil {
+		return telemetry.Collector{}, fmt.Errorf("telemetry.ca: %w", err)
+	}
 	return telemetry.Collector{
-		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), CA: c.CA,
+		URL: c.URL, Protocol: c.Protocol, Headers: revealed(c.Headers), TLS: secure,
 		Metrics:  c.Metrics,
 		Interval: c.Interval, Traces: c.Traces, SampleRatio: c.Sample,
-	}
+	}, nil
 }
 
 // traced is the front for HTTP clients where telemetry is told: the trace that a request's headers

@@ -80,7 +80,11 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		revision, name string
 		err            error
 	}
-	unrecordable, untold, width := recordable(cfg.Audit.File), collectorOf(cfg.Telemetry).Validate(), 0
+	unrecordable, width := recordable(cfg.Audit.File), 0
+	collector, untold := collectorOf(cfg.Telemetry)
+	if untold == nil {
+		untold = collector.Validate()
+	}
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
 	}

@@ -17,6 +17,7 @@ import (
 	"gatekit/audit/format"
 	"gatekit/audit/sink"
 	"gatekit/core/config"
+	"gatekit/core/tlsconfig"
 )
 
 // sinkDrain bounds how long a stop waits for sinks; what they have not sent goes after the next
@@ -83,7 +84,10 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	secure := sink.TLS{CA: c.CA, Cert: c.Cert, Key: c.CertKey}
+	secure, err := tlsconfig.Files{CA: c.CA, Cert: c.Cert, Key: c.CertKey}.Load()
+	if err != nil {
+		return nil, err
+	}
 	switch c.Kind {
 	case "file":
 		return sink.NewFile(sink.FileOptions{Path: c.Path, Encoder: form,

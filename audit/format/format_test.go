@@ -381,8 +381,8 @@ func TestMaxBytesShortensLine(t *testing.T) {
 	}
 }
 
-// FuzzRecordIsOneLine is the promise of the package: one record, one line, valid in its form, whatever
-// texts it holds, and nothing in it that could act.
+// FuzzRecordIsOneLine is the promise of the package: one record, one line, valid in its form,
+// whatever texts it holds, and nothing in it that could act.
 func FuzzRecordIsOneLine(f *testing.F) {
 	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\",
 		"\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {

@@ -11,7 +11,7 @@ import (
 
 // text encodes Text:
 //
-//	2026-11-21 11:00:00.123Z #17  deny  to_server  files  tools/call read: outside [roots/traversal]
+//	2026-11-21 11:00:00.123Z #17  deny  to_server  files  tools/call a: outside [roots/traversal]
 type text struct{ colour bool }
 
 func (text) Header() []byte { return nil }

@@ -420,7 +420,7 @@ func TestErrorHasPosition(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("%s:4: it is no record", file)
+	want := fmt.Sprintf("%s:4: not an audit record", file)
 	var all []error
 	for _, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &query.Filter{},
 		query.Options{}) {

@@ -45,8 +45,8 @@ type CallCounts struct {
 	latencies *hdrhistogram.Histogram
 }
 
-// DenialSource names the stage that denied a message and, for policies, the rule. Gatekit itself is the
-// stage "gatekit".
+// DenialSource names the stage that denied a message and, for policies, the rule. Gatekit itself is
+// the stage "gatekit".
 type DenialSource struct{ Stage, Rule string }
 
 // DenialCount is the number of denials by one source.

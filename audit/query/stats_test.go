@@ -43,7 +43,7 @@ func TestStats(t *testing.T) {
 		+2s s1/3 to_server request tools/call files read pass
 		+4s s1/3 to_client error tools/call files read pass
 		+5s s2/1 to_server request tools/call files rm deny: tools/readonly: no; other.rule: no [policy]
-		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools.pay: it costs [policy]
+		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools/pay: it costs [policy]
 		+7s s2/3 to_server request tools/call github search deny: it is hidden [tools]
 		+8s s2/4 to_server request tools/call github slow pass
 		+9s s2/4 to_client request sampling/createMessage github - deny: tools/readonly: no [policy]

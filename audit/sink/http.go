@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -46,11 +47,8 @@ func (s secrets) redact(text string) string {
 	return text
 }
 
-func newHTTPPoster(at string, headers map[string]string, t TLS) (*httpPoster, error) {
-	config, err := t.config()
-	if err != nil {
-		return nil, err
-	}
+func newHTTPPoster(at string, headers map[string]string, secure *tls.Config) (*httpPoster,
+	error) {
 	if _, err := url.Parse(at); err != nil {
 		return nil, err
 	}
@@ -58,7 +56,7 @@ func newHTTPPoster(at string, headers map[string]string, t TLS) (*httpPoster, er
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
-				TLSClientConfig:        config,
+				TLSClientConfig:        secure,
 				ForceAttemptHTTP2:      true,
 				TLSHandshakeTimeout:    10 * time.Second,
 				IdleConnTimeout:        90 * time.Second,

@@ -36,7 +36,7 @@ type OTLPOptions struct {
 	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	TLS      TLS
+	TLS      *tls.Config    // nil trusts what the system trusts
 	Encoder  format.Encoder // encodes the body
 	Version  string         // Gatekit's version
 }
@@ -69,12 +69,7 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 	}
 	trust := insecure.NewCredentials()
 	if u.Scheme == "https" {
-		config, err := o.TLS.config()
-		if err != nil {
-			return nil, err
-		}
-		config.MinVersion = tls.VersionTLS12
-		trust = credentials.NewTLS(config)
+		trust = credentials.NewTLS(o.TLS)
 	}
 	target := u.Host
 	if u.Port() == "" {

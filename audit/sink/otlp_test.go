@@ -117,7 +117,7 @@ func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions
 		t.Cleanup(s.Close)
 		o.URL = s.URL + "/v1/logs"
 	case "grpc":
-		secure, ca := certificate(t)
+		secure, client := certificate(t)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions
 		collector.RegisterLogsServiceServer(s, c)
 		go s.Serve(l)
 		t.Cleanup(s.Stop)
-		o.URL, o.TLS = "https://"+l.Addr().String(), sink.TLS{CA: ca}
+		o.URL, o.TLS = "https://"+l.Addr().String(), client
 	}
 	return o
 }
@@ -318,7 +318,7 @@ func TestCollectorErrorsHaveNoSecrets(t *testing.T) {
 func TestCollectorWithUntrustedCertificateGetsNothing(t *testing.T) {
 	in := &fakeCollector{}
 	o := serveOTLP(t, in, "grpc")
-	o.TLS = sink.TLS{}
+	o.TLS = nil
 	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil ||
 		!strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
 		t.Errorf("got %v", err)

@@ -25,9 +25,9 @@ import (
 
 // SyslogOptions configure a syslog receiver.
 type SyslogOptions struct {
-	URL      string // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
-	TLS      TLS
-	Facility string // audit, auth, authpriv, daemon, user, local0 to local7
+	URL      string      // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
+	TLS      *tls.Config // nil trusts what the system trusts
+	Facility string      // audit, auth, authpriv, daemon, user, local0 to local7
 	Encoder  format.Encoder
 }
 
@@ -56,8 +56,8 @@ func NewSyslog(o SyslogOptions) (Receiver, error) {
 		s.address, s.networks = u.Path, []string{"unixgram", "unix"}
 	case "tls":
 		s.networks = []string{"tcp"}
-		if s.tls, err = o.TLS.config(); err != nil {
-			return nil, err
+		if s.tls = o.TLS.Clone(); s.tls == nil {
+			s.tls = &tls.Config{}
 		}
 		s.tls.ServerName = u.Hostname()
 	case "udp", "tcp":

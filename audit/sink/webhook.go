@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -23,7 +24,7 @@ type WebhookOptions struct {
 	Headers map[string]string
 	// signs requests: "whsec_" and base64, or any text; "" for no signature
 	SigningKey string
-	TLS        TLS
+	TLS        *tls.Config    // nil trusts what the system trusts
 	Encoder    format.Encoder // must encode JSON lines
 }
 

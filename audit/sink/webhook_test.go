@@ -4,14 +4,13 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -258,17 +257,14 @@ func TestWebhookErrorsHaveNoSecrets(t *testing.T) {
 func TestWebhookTrustsOnlyConfiguredCA(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
-		Bytes: s.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	client := &tls.Config{RootCAs: x509.NewCertPool()}
+	client.RootCAs.AddCert(s.Certificate())
 	b := batch(t, "a")
 	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL}).Send(t.Context(), b); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("with the system's authorities: %v", err)
 	}
-	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: sink.TLS{CA: ca}}).Send(t.Context(),
+	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: client}).Send(t.Context(),
 		b); err != nil {
 		t.Errorf("with its own: %v", err)
 	}

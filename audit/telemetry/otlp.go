@@ -3,13 +3,11 @@ package telemetry
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +40,7 @@ type Collector struct {
 	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	CA       string // file of trusted certificates; "" for the system's
+	TLS      *tls.Config // nil trusts what the system trusts
 
 	Metrics     bool
 	Interval    time.Duration // between exports of metrics
@@ -76,22 +74,10 @@ func (c Collector) connect() (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the collector: %w", err)
 	}
-	secure := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read the CA file of the collector: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("the CA file of the collector, %s, holds no PEM certificate",
-				c.CA)
-		}
-	}
 	t := &connection{Collector: c, url: u}
 	if c.Protocol == "http" {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.TLSClientConfig = secure
+		transport.TLSClientConfig = c.TLS
 		t.http = &http.Client{
 			Transport: transport,
 			Timeout:   exportTimeout,
@@ -102,7 +88,7 @@ func (c Collector) connect() (*connection, error) {
 		}
 		return t, nil
 	}
-	creds := credentials.NewTLS(secure)
+	creds := credentials.NewTLS(c.TLS)
 	if u.Scheme == "http" {
 		creds = insecure.NewCredentials()
 	}

@@ -3,8 +3,6 @@ package service
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"net/url"
 	"time"
 
+	"gatekit/core/tlsconfig"
 	"gatekit/policies"
 
 	"github.com/open-policy-agent/opa/v1/plugins/rest"
@@ -58,13 +57,9 @@ func newTransport(r Endpoint, version string, read func([]byte) (*policies.Bundl
 	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read,
 		inner: http.DefaultTransport.(*http.Transport).Clone()}
 	t.life, t.end = context.WithCancel(context.Background())
-	t.inner.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
-	if r.CA != nil {
-		t.inner.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.inner.TLSClientConfig.RootCAs.AppendCertsFromPEM(r.CA) {
-			return nil, errors.New("there is no certificate in its service's ca")
-		}
+	if t.inner.TLSClientConfig, err = tlsconfig.Client(r.CA); err != nil {
+		return nil, fmt.Errorf("the ca of its service: %w", err)
 	}
 	t.client = &http.Client{Transport: t, CheckRedirect: t.redirected, Timeout: answerTimeout}
 	if read == nil {

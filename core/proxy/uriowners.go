@@ -5,43 +5,42 @@ import (
 	"sync"
 )
 
-// What a session remembers of its servers' URIs. What is more, or longer, is reached by its
-// prefixed form only.
+// Bounds of the URIs that a session remembers. Other URIs are routed by their prefixed form only.
 const (
-	maxOwned    = 10_000
-	maxOwnedURI = 2 << 10
+	maxOwnedURIs = 10_000
+	maxURIBytes  = 2 << 10
 )
 
-// owners remembers which servers listed, or linked to, which URIs, for clients that name them bare.
-// The zero owners is empty and ready.
-type owners struct {
+// uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
+// without a prefix. The zero uriOwners is empty and ready.
+type uriOwners struct {
 	mu        sync.Mutex
-	uris      map[string]string          // clean URI -> server; "" when several own it
-	templates map[string]map[string]bool // literal beginning of a template -> servers
+	uris      map[string]string          // server by its own URI; "" when several own it
+	templates map[string]map[string]bool // servers by the literal beginning of their template
 }
 
-// owned is a URI that a server says is its own, or a template of such.
-type owned struct {
+// ownedURI is a URI, or a URI template, that a server owns.
+type ownedURI struct {
 	uri      string
 	template bool
 }
 
-// learn notes what server owns.
-func (o *owners) learn(server string, what owned) {
+// add notes that the server owns a URI.
+func (o *uriOwners) add(server string, what ownedURI) {
 	uri := what.uri
-	if len(uri) > maxOwnedURI {
+	if len(uri) > maxURIBytes {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if what.template {
-		o.learnTemplate(server, uri)
+		o.addTemplate(server, uri)
 		return
 	}
 	switch had, ok := o.uris[uri]; {
 	case ok && had != server:
 		o.uris[uri] = ""
-	case !ok && len(o.uris) < maxOwned:
+	case !ok && len(o.uris) < maxOwnedURIs:
 		if o.uris == nil {
 			o.uris = map[string]string{}
 		}
@@ -49,11 +48,11 @@ func (o *owners) learn(server string, what owned) {
 	}
 }
 
-func (o *owners) learnTemplate(server, template string) {
+func (o *uriOwners) addTemplate(server, template string) {
 	literal, _, _ := strings.Cut(template, "{")
 	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
-		len(o.templates) >= maxOwned {
-		return // without a scheme of its own it would claim what is anybody's
+		len(o.templates) >= maxOwnedURIs {
+		return // without a scheme of its own the template would match URIs of every server
 	}
 	if o.templates == nil {
 		o.templates = map[string]map[string]bool{}
@@ -64,8 +63,8 @@ func (o *owners) learnTemplate(server, template string) {
 	o.templates[literal][server] = true
 }
 
-// forget takes out what a server owned alone.
-func (o *owners) forget(server string) {
+// removeServer forgets what the server owned alone.
+func (o *uriOwners) removeServer(server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for uri, owner := range o.uris {
@@ -80,16 +79,16 @@ func (o *owners) forget(server string) {
 	}
 }
 
-// shared says whether several servers own uri.
-func (o *owners) shared(uri string) bool {
+// isShared reports whether several servers own uri.
+func (o *uriOwners) isShared(uri string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	server, ok := o.uris[uri]
 	return ok && server == ""
 }
 
-// owner is the one server that owns uri, by its lists and links or else by its templates.
-func (o *owners) owner(uri string) (server string, ok bool) {
+// owner returns the one server that owns uri, by its lists and links or else by its templates.
+func (o *uriOwners) owner(uri string) (server string, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if server, ok = o.uris[uri]; ok {

@@ -9,8 +9,8 @@ type member struct {
 	items [][]byte // the value when raw is nil
 }
 
-// object is a JSON object of members in turn. A list may be large: it is written once, into a
-// buffer of its size.
+// object returns a JSON object of the members, in order. A list may be large, so it is written
+// once, into a buffer of its size.
 func object(members ...member) []byte {
 	size := 2
 	for _, m := range members {

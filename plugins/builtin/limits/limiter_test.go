@@ -27,9 +27,8 @@ func call(principal, tool, exchange string) *mcp.Message {
 	return m
 }
 
-// What is remembered cannot be seen from outside, and must not grow: everybody who ever called
-// would be in it.
-func TestWhatHasComeToRestIsForgotten(t *testing.T) {
+// The limiter must not remember everybody who ever called.
+func TestSweepRemovesUnusedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"tool","rate":60,"burst":3,"concurrent":2}]}`)
 		for i := range 100 {
@@ -38,42 +37,45 @@ func TestWhatHasComeToRestIsForgotten(t *testing.T) {
 				t.Fatalf("got %+v, %v", v, err)
 			}
 		}
-		if n := len(s.ledger.of); n != 100 || s.ledger.counts != 100 || s.ledger.trails != 100 {
-			t.Errorf("got %d principals, %d counts, %d trails, want 100 of each", n,
-				s.ledger.counts, s.ledger.trails)
+		if n := len(s.limiter.principals); n != 100 || s.limiter.counters != 100 ||
+			s.limiter.histories != 100 {
+			t.Errorf("got %d principals, %d counters, %d histories, want 100 of each", n,
+				s.limiter.counters, s.limiter.histories)
 		}
 		time.Sleep(5 * time.Minute)
 		if _, err := s.Inspect(t.Context(), call("last", "read", "1")); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(s.ledger.of); n != 1 || s.ledger.counts != 1 || s.ledger.trails != 1 {
-			t.Errorf("got %d principals, %d counts, %d trails, want 1 of each", n, s.ledger.counts,
-				s.ledger.trails)
+		if n := len(s.limiter.principals); n != 1 || s.limiter.counters != 1 ||
+			s.limiter.histories != 1 {
+			t.Errorf("got %d principals, %d counters, %d histories, want 1 of each", n,
+				s.limiter.counters,
+				s.limiter.histories)
 		}
 	})
 }
 
-// When all places are taken, who has none is refused, and nobody loses what was counted.
-func TestTheWholeLedgerIsBounded(t *testing.T) {
+// When all counters are in use, a message that needs a new one is denied, and no counter is lost.
+func TestCountersAreLimitedInAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"principal","rate":1,"burst":2}],"loop":{"action":"off"}}`)
-		refused := 0
-		for i := range allCounts + 10 {
+		denied := 0
+		for i := range maxAllCounters + 10 {
 			v, err := s.Inspect(t.Context(), call(fmt.Sprint(i), "read", "1"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if v.Action == pipeline.Deny {
-				refused++
+				denied++
 			}
 		}
-		if refused != 10 || s.ledger.counts != allCounts {
-			t.Errorf("%d were refused and %d counts kept, want 10 and %d", refused, s.ledger.counts,
-				allCounts)
+		if denied != 10 || s.limiter.counters != maxAllCounters {
+			t.Errorf("%d denied and %d counters, want 10 and %d", denied, s.limiter.counters,
+				maxAllCounters)
 		}
 		time.Sleep(time.Minute)
 		if v, _ := s.Inspect(t.Context(), call("last", "read", "1")); v.Action != pipeline.Allow {
-			t.Errorf("got %+v when there is room again, want it allowed", v)
+			t.Errorf("got %+v after the counters are unused, want allow", v)
 		}
 	})
 }

@@ -10,23 +10,23 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxClients is how many clients of one session are told apart in the record: those of one
-// principal may share a session.
+// maxClients bounds how many clients of one session are recorded: those of one principal may share
+// a session.
 const maxClients = 32
 
-// maxClientInfo bounds what is remembered of the last one.
+// maxClientInfo bounds the remembered clientInfo, in bytes.
 const maxClientInfo = 1 << 10
 
-// introduced are the clients that said who they are.
-type introduced struct {
-	last  []byte // its clientInfo as it wrote it
+// recordedClients are the clients of a session whose names were recorded.
+type recordedClients struct {
+	last  []byte // the last clientInfo, raw
 	names map[string]bool
 }
 
-// introduce records which client a session is of, once for each that says its name: in its
-// initialize, or with every request. m is one that passed: what a client calls itself is content
-// like other, and may be cleared or refused.
-func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
+// recordClient records which clients use the session, each once, by the clientInfo in initialize or
+// in every request. m is a message that passed: a client's name is content like other, and a stage
+// may redact or deny it.
+func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
 		at = "/clientInfo"
@@ -61,9 +61,9 @@ func (s *Session) introduce(ctx context.Context, c *settings, m *mcp.Message) {
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	// its request will not move either
-	if err := c.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.opening.Revision,
+	// its request will not be forwarded either
+	if err := set.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.options.Revision,
 		nil); err != nil {
-		c.Log.Error("record who connects", "error", err)
+		set.Log.Error("client not recorded", "error", err)
 	}
 }

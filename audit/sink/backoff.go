@@ -20,9 +20,9 @@ const (
 type backoff struct{ last time.Duration }
 
 // wait waits for the next delay, or for the one that the receiver asked for if that is longer. When
-// ctx ends, wait returns at once, for one more try before the end. It reports whether hard is still
-// valid.
-func (p *backoff) wait(ctx, hard context.Context, asked time.Duration) bool {
+// ctx ends, wait returns at once, for one more try before the end. It reports whether drainCtx is
+// still valid.
+func (p *backoff) wait(ctx, drainCtx context.Context, asked time.Duration) bool {
 	p.last = min(max(2*p.last, minBackoff), maxBackoff)
 	t := time.NewTimer(max(p.last/2+rand.N(p.last/2), min(asked, maxRetryAfter)))
 	defer t.Stop()
@@ -34,9 +34,9 @@ func (p *backoff) wait(ctx, hard context.Context, asked time.Duration) bool {
 	case <-t.C:
 	case <-ended:
 		p.last = 0
-	case <-hard.Done():
+	case <-drainCtx.Done():
 	}
-	return hard.Err() == nil
+	return drainCtx.Err() == nil
 }
 
 // retryLaterError is the error of a receiver that asks for a delay.

@@ -188,8 +188,7 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 					return `{}`
 				}
 				w := open(t, map[string]*fakeServer{"a": a, "b": serverAnswering("!-32601 no")},
-					nil,
-					noPrefixedNames(t, "a__x", "a+f:///x"))
+					nil, noPrefixedNames(t, "a__x", "a+f:///x"))
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
 					return mcp.NewResponse(m.ID(), []byte(c.atClient))
 				}

@@ -27,8 +27,7 @@ func (j *memoryRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, 
 	m := o.Before
 	j.reasons = append(j.reasons, o.Action+" "+o.Reason)
 	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action,
-		m.Direction,
-		m.Kind, m.Method, m.Server, m.Name)))
+		m.Direction, m.Kind, m.Method, m.Server, m.Name)))
 	return uint64(len(j.rows)), nil
 }
 

@@ -238,8 +238,7 @@ func TestSlowServerAnnouncesOnlyItsLists(t *testing.T) {
 			return `{"capabilities":{"prompts":{}}}`
 		}}
 		w := open(t, map[string]*fakeServer{"good": serverAnswering(
-			`{"capabilities":{"tools":{}}}`),
-			"late": late}, nil)
+			`{"capabilities":{"tools":{}}}`), "late": late}, nil)
 		w.call(t, "initialize", hello)
 		time.Sleep(time.Minute)
 		synctest.Wait()

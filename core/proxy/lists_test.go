@@ -88,8 +88,7 @@ func TestInvalidListsOfServers(t *testing.T) {
 func TestListTooLongWithLastServerIsPartial(t *testing.T) {
 	three := serverAnswering(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
 	w := open(t, map[string]*fakeServer{"a": three, "b": three,
-		"c": serverAnswering(`{"tools":[]}`)},
-		func(o *proxy.Options) { o.Limits.ListItems = 5 })
+		"c": serverAnswering(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
 			`{"server":"b","reason":"server \"b\" is not available: its items and those of the others are too many ([limits] list_items)"}]}}`)
@@ -102,8 +101,7 @@ func TestServerWithSlowPagesDoesNotDelayList(t *testing.T) {
 			return `{"tools":[{"name":"` + cursor + `"}],"nextCursor":"` + cursor + `x"}`
 		})
 		w := open(t, map[string]*fakeServer{"drip": drip,
-			"good": serverAnswering(`{"tools":[{"name":"x"}]}`)},
-			nil)
+			"good": serverAnswering(`{"tools":[{"name":"x"}]}`)}, nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
 		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" did not answer within 20s"}]}}`)

@@ -48,8 +48,7 @@ func TestServerRequestsAreInspectedAndAttributed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(c.method,
-				c.params)},
-				"b": {answer: echo}}, nil)
+				c.params)}, "b": {answer: echo}}, nil)
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
 				return mcp.NewResponse(m.ID(), []byte(c.answer))
 			}
@@ -164,8 +163,7 @@ func TestServerNotificationsArePrefixedAndInOrder(t *testing.T) {
 	equal(t, "told", w.client.received(), []string{
 		`notifications/message {"level":"info","logger":"a/l","data":"1"}`,
 		`notifications/resources/updated {"uri":"a+f:///x"}`,
-		`acme/news {"k":1}`,
-		`notifications/message {"level":"info","data":"2"}`,
+		`acme/news {"k":1}`, `notifications/message {"level":"info","data":"2"}`,
 	})
 	w.record.expect(t, "drop to_client notification notifications/unknown a",
 		"drop to_client notification notifications/initialized a")

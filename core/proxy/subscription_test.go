@@ -166,8 +166,7 @@ func TestSubscriptionToTooManyItemsIsRefused(t *testing.T) {
 func TestSubscriptionDuringReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := &fakeServer{answer: acknowledgeAndNotify()},
-			&fakeServer{answer: acknowledgeAndNotify()},
-			&fakeServer{answer: acknowledgeAndNotify()}
+			&fakeServer{answer: acknowledgeAndNotify()}, &fakeServer{answer: acknowledgeAndNotify()}
 		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		told := len(w.client.received())

@@ -49,8 +49,7 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 					t.Errorf("%s of another's task reached the server", method)
 				}
 				if got := w.callAs(t, again, &fakeClient{}, `1`, method,
-					params); !strings.Contains(got,
-					"working") {
+					params); !strings.Contains(got, "working") {
 					t.Errorf("%s of the own task, in another session: %s", method, got)
 				}
 			}
@@ -60,8 +59,7 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 				t.Errorf("a task of which nobody knows whose it is: %s", got)
 			}
 			if got := w.callAs(t, bob, &fakeClient{}, `1`, "tasks/list",
-				`{}`); strings.Contains(got,
-				"t1") || !strings.Contains(got, "older") {
+				`{}`); strings.Contains(got, "t1") || !strings.Contains(got, "older") {
 				t.Errorf("another's list: %s", got)
 			}
 			if got := w.call(t, "tasks/list", `{}`); !strings.Contains(got, "t1") {

@@ -10,15 +10,15 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-func TestAToolThatRunsAsATaskOnly(t *testing.T) {
+func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 	const call1 = `,"name":"x","arguments":{"n":1.0}`
 	const progress = `"progressToken":"p"`
 	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
 		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
-		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call,
+		"the call is answered with the task's result": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer,
 			to *upstreamtest.Client) {
-			q := srv.Expect(t, "tasks/result") // "p" stays the task's
+			q := srv.Expect(t, "tasks/result") // "p" stays the token of the task
 			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(
 				q.Params) != want {
 				t.Errorf("asked for the result with %s, want %s", q.Params, want)
@@ -27,30 +27,30 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 			srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{"message":"who?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}`)
 			if a := srv.Next(
 				t); a.Raw != `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}` {
-				t.Errorf("the server was told %s", a.Raw)
+				t.Errorf("the server got %s", a.Raw)
 			}
-			time.Sleep(1500 * time.Millisecond) // as often as the server wants
+			time.Sleep(1500 * time.Millisecond) // the interval that the server names
 			g := srv.Expect(t, "tasks/get")
 			if string(g.Params) != `{"taskId":"T"}` {
-				t.Errorf("asked after the task with %s", g.Params)
+				t.Errorf("asked for the task's state with %s", g.Params)
 			}
 			srv.Answer(g.ID, `{"taskId":"T","status":"working","pollInterval":60000}`)
 			synctest.Wait()
 			if to.Activity.Load() != 1 {
-				t.Error("a server that works on its task is taken to be silent")
+				t.Error("a server that works on its task is not reported as active")
 			}
 			srv.Answer(q.ID, `{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}},"resultType":"complete"}}`)
 			to.ExpectReceived(
 				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		},
-		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call,
+		"the task's failure fails the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			q := srv.Expect(t, "tasks/result")
 			srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no"}}`, q.ID)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 		},
-		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
+		"the task is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			srv.Expect(t, "tasks/result")
 			p.Cancel(&proxy.CancelledError{})
@@ -60,17 +60,18 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 				seen[srv.Next(t).Method] = true
 			}
 			if !seen["notifications/cancelled"] || !seen["tasks/cancel"] {
-				t.Errorf("the server was told %v", seen)
+				t.Errorf("the server got %v", seen)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, st, end := legacyFor(t, &upstreamtest.Client{})
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 				defer end()
 				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 				p := upstreamtest.StartCall(t, s, to,
-					strings.ReplaceAll(able(`1`, "tools/call", `{"elicitation":{}}`, call1),
+					strings.ReplaceAll(requestWithCapabilities(`1`,
+						"tools/call", `{"elicitation":{}}`, call1),
 						`"_meta":{`, `"_meta":{`+progress+`,`))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, `{"elicitation":{}}`)
@@ -93,9 +94,9 @@ func TestAToolThatRunsAsATaskOnly(t *testing.T) {
 	}
 }
 
-func TestToolsThatRunAsTasksAreKnownFromTheList(t *testing.T) {
+func TestTaskOnlyToolsAreKnownFromTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
@@ -126,9 +127,9 @@ func TestToolsThatRunAsTasksAreKnownFromTheList(t *testing.T) {
 	})
 }
 
-func TestAToolThatFailsIsNotCalledTwice(t *testing.T) {
+func TestFailedToolIsNotCalledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``, `,"name":"x"`))
@@ -139,16 +140,16 @@ func TestAToolThatFailsIsNotCalledTwice(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 			"tools/call", ``, `,"name":"x"`))
-		// and this time nothing is asked
+		// this time the tools are not listed
 		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 	})
 }
 
 // Two clients of one principal use the same progress token.
-func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
+func TestTaskProgressReachesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyShared(t, &upstreamtest.Client{}, true)
+		s, st, end := openSharedLegacyServer(t, &upstreamtest.Client{}, true)
 		defer end()
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`0`,
 			"tools/list", ``, ``))
@@ -178,7 +179,7 @@ func TestProgressOfATaskGoesToWhoeverWaitsForIt(t *testing.T) {
 		synctest.Wait()
 		for i, c := range clients {
 			if got := c.Received(); len(got) != n {
-				t.Errorf("client %d was told %d reports, want %d", i, len(got), n)
+				t.Errorf("client %d got %d notifications, want %d", i, len(got), n)
 			}
 		}
 	})

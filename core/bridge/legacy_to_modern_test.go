@@ -15,13 +15,14 @@ import (
 )
 
 const (
-	legacyHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{},"tasks":{"list":{}}},"clientInfo":{"name":"old","version":"1"}}}`
-	// what each request then says of the client
+	legacyInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{},"tasks":{"list":{}}},"clientInfo":{"name":"old","version":"1"}}}`
+	// the description of the client in each request
 	legacyMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}}}`
 )
 
-// bridged is a session of a legacy client, its initialize answered, with a modern server.
-func bridged(t *testing.T, revision, capabilities string,
+// openModernServer opens a modern server for a legacy client, and has it answer the client's
+// initialize. end closes both.
+func openModernServer(t *testing.T, revision, capabilities string,
 	feed *upstreamtest.Client) (s proxy.Server, srv *upstreamtest.PipeServer, end func()) {
 	t.Helper()
 	st := &upstreamtest.Launcher{}
@@ -30,8 +31,9 @@ func bridged(t *testing.T, revision, capabilities string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, strings.ReplaceAll(legacyHello,
-		mcp.Rev20251125, revision))
+	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+		strings.ReplaceAll(legacyInitialize,
+			mcp.Rev20251125, revision))
 	srv = st.Last(t)
 	q := srv.Expect(t, "server/discover")
 	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
@@ -48,7 +50,7 @@ func bridged(t *testing.T, revision, capabilities string,
 	}
 }
 
-func TestModernServerForLegacyClient(t *testing.T) {
+func TestLegacyClientAtModernServer(t *testing.T) {
 	for _, c := range []struct {
 		name, revision, method, params string
 		sent                           string // params that the server gets, after _meta
@@ -67,14 +69,14 @@ func TestModernServerForLegacyClient(t *testing.T) {
 		{"a call as a task", mcp.Rev20251125, "tools/call", `{"name":"x","task":{"ttl":1}}`,
 			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
-		{"answers to nothing that was asked", mcp.Rev20251125,
+		{"inputResponses without a question", mcp.Rev20251125,
 			"tools/call", `{"name":"x","inputResponses":{"k":{"action":"accept"}},"requestState":"forged"}`, `{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[]}`, `"result":{"content":[]}`},
-		{"structured content that is no object", mcp.Rev20251125, "tools/call", `{"name":"x"}`,
+		{"structured content that is not an object", mcp.Rev20251125, "tools/call", `{"name":"x"}`,
 			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`,
 			`"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
-		{"blocks that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`,
+		{"content types that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`,
 			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource_link","uri":"f:///x"},{"type":"text","text":"t"}]}`,
 			`"result":{"content":[{"type":"text","text":"[audio: audio/wav]"},{"type":"text","text":"[resource: f:///x]"},{"type":"text","text":"t"}]}`},
@@ -89,7 +91,7 @@ func TestModernServerForLegacyClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, c.revision, `{}`, &upstreamtest.Client{})
+				s, srv, end := openModernServer(t, c.revision, `{}`, &upstreamtest.Client{})
 				defer end()
 				request := `{"jsonrpc":"2.0","id":"a","method":"` + c.method + `"`
 				if c.params != "" {
@@ -125,22 +127,22 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 			if m.Method == "roots/list" {
 				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
-			return refuses(ctx, m, -32603)
+			return answerWithError(ctx, m, -32603)
 		}, `{"Roots":{"action":"cancel"},"a":{"roots":[]}}`, ``},
 		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
-			return refuses(ctx, m, -32601)
+			return answerWithError(ctx, m, -32601)
 		}, ``,
 			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"Roots"}}}`},
 		{"it refuses roots", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
-				return refuses(ctx, m, -1)
+				return answerWithError(ctx, m, -1)
 			}
 			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
 		}, ``, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"the client refused what the server asked it for (roots/list)","data":{"input":"a","error":{"code":-1,"message":"no"}}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+				s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 				defer end()
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: c.answer},
 					`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":7}}}`)
@@ -167,15 +169,15 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 	}
 }
 
-func refuses(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
+func answerWithError(ctx context.Context, m *mcp.Message, code int) pipeline.Passed {
 	r := mcp.NewError(m.ID(), code, "no", nil)
 	r.Direction = mcp.ToServer
 	return upstreamtest.Pipeline.PassOwn(ctx, r)
 }
 
-func TestModernServerPutsALegacyCallOff(t *testing.T) {
+func TestModernServerPostponesACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+		s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, c,
@@ -198,9 +200,10 @@ func TestModernServerPutsALegacyCallOff(t *testing.T) {
 	})
 }
 
-func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
+func TestLogLevelGoesWithEachRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{"logging":{}}`, &upstreamtest.Client{})
+		s, srv, end := openModernServer(t, mcp.Rev20251125, `{"logging":{}}`,
+			&upstreamtest.Client{})
 		defer end()
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
@@ -217,10 +220,10 @@ func TestModernServerIsToldALegacyClientsLogLevel(t *testing.T) {
 	})
 }
 
-func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
+func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		feed := &upstreamtest.Client{}
-		s, srv, end := bridged(t, mcp.Rev20251125,
+		s, srv, end := openModernServer(t, mcp.Rev20251125,
 			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
 		defer end()
 		if err := s.Notify(t.Context(),
@@ -232,7 +235,7 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
 		}
 		listen := srv.Expect(t, "subscriptions/listen")
-		widened := func() { // on a pipe, the server has ended one before it gets the next
+		widened := func() { // over a pipe the last subscription has ended before the next is opened
 			srv.Expect(t, "notifications/cancelled")
 			srv.Answer(listen.ID, `{"resultType":"complete"}`)
 		}
@@ -264,14 +267,14 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
 
 		feed.Forget()
-		srv.Answer(listen.ID, `{"resultType":"complete"}`) // it ends it
+		srv.Answer(listen.ID, `{"resultType":"complete"}`) // the server ends the subscription
 		time.Sleep(2 * time.Second)
 		listen = srv.Expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
 			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
-		// What nobody wants any more is not told, and the server is left alone for it.
+		// Updates of other resources are not passed on; the subscription at the server stays.
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 		synctest.Wait()
@@ -283,14 +286,15 @@ func TestLegacySubscriptionsAtAModernServer(t *testing.T) {
 	})
 }
 
-// What changes because of a legacy client's first call is told it, though the server has yet to be
-// asked to tell: the call waits for that.
-func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
+// The client is notified of what its first call changes: the call waits until the subscription is
+// open.
+func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 	const changed = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"`
 	for _, acknowledged := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			feed := &upstreamtest.Client{}
-			s, srv, end := bridged(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`, feed)
+			s, srv, end := openModernServer(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`,
+				feed)
 			defer end()
 			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
@@ -299,10 +303,10 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 			if acknowledged {
 				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
 			} else {
-				time.Sleep(6 * time.Second) // it has had its time
+				time.Sleep(6 * time.Second) // the subscription is not waited for any longer
 			}
 			q := srv.Next(t)
-			// of the subscription: before the call, or after it
+			// sent before the call or after it
 			if q.Method == "notifications/cancelled" {
 				q = srv.Next(t)
 			}
@@ -313,7 +317,7 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 			if acknowledged {
 				srv.Send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 				feed.ExpectReceived(t, changed+`,"params":{}}`)
-			} else { // what may have been missed is told when it tells
+			} else { // missed changes are reported when the subscription is open
 				time.Sleep(2 * time.Second)
 				if listen = srv.Next(t); listen.Method == "notifications/cancelled" {
 					listen = srv.Next(t)
@@ -326,12 +330,12 @@ func TestALegacyClientsFirstCallWaitsUntilItsServerIsHeard(t *testing.T) {
 	}
 }
 
-func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
+func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 	for _, c := range []struct{ name, revision, method, params, want, refused string }{
 		{"a titled choice", mcp.Rev20250618, "elicitation/create",
 			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,
 			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","enum":["x","y"],"enumNames":["X","y"]},"n":{"type":"number"}}}}`, ``},
-		{"the same for one that knows it", mcp.Rev20251125, "elicitation/create",
+		{"the same for a revision that has it", mcp.Rev20251125, "elicitation/create",
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`,
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
 		{"several values", mcp.Rev20250618, "elicitation/create",
@@ -348,17 +352,17 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 		{"audio", mcp.Rev20241105, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
 			``, `content of type \"audio\"`},
-		{"audio for one that knows it", mcp.Rev20250326, "sampling/createMessage",
+		{"audio for a revision that has it", mcp.Rev20250326, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``},
 		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`,
 			``, `a model that uses tools`},
-		{"no block", mcp.Rev20250618, "sampling/createMessage",
+		{"content that is not an object", mcp.Rev20250618, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":7}]}`, ``, `content that is not an object`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, c.revision, `{}`, &upstreamtest.Client{})
+				s, srv, end := openModernServer(t, c.revision, `{}`, &upstreamtest.Client{})
 				defer end()
 				asked := ""
 				p := upstreamtest.StartCall(t, s,
@@ -383,7 +387,7 @@ func TestQuestionsInTheWordsOfAnOlderClient(t *testing.T) {
 	}
 }
 
-func TestAModernServerThatDeclaresNothing(t *testing.T) {
+func TestModernServerWithoutCapabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &upstreamtest.Launcher{}
 		u := newUpstream(st, upstream.Options{Era: "modern"})
@@ -394,7 +398,7 @@ func TestAModernServerThatDeclaresNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, legacyHello)
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, legacyInitialize)
 		srv := st.Last(t)
 		srv.Answer(srv.Expect(t, "server/discover").ID,
 			`{"resultType":"complete","supportedVersions":["2026-07-28"]}`)
@@ -402,9 +406,9 @@ func TestAModernServerThatDeclaresNothing(t *testing.T) {
 	})
 }
 
-func TestAModernServerThatAsksALegacyClientAgainAndAgain(t *testing.T) {
+func TestRoundsOfInputAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+		s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 		defer end()
 		p := upstreamtest.StartCall(t, s,
 			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"roots":[]}`)},

@@ -11,19 +11,19 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
+func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 	const meta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
 	get := func(t *testing.T, srv *upstreamtest.PipeServer, result string) {
 		time.Sleep(time.Second)
 		q := srv.Expect(t, "tasks/get")
 		if want := `{"taskId":"T",` + meta + `}`; string(q.Params) != want {
-			t.Errorf("asked after the task with %s\nwant %s", q.Params, want)
+			t.Errorf("asked for the task's state with %s\nwant %s", q.Params, want)
 		}
 		srv.Answer(q.ID, result)
 	}
 	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
 		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
-		"it is answered with what comes of the task": func(t *testing.T, p *upstreamtest.Call,
+		"the call is answered with the task's result": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer,
 			to *upstreamtest.Client) {
 			get(t, srv, `{"resultType":"complete","taskId":"T","status":"working","statusMessage":"half","pollIntervalMs":1000}`)
@@ -35,32 +35,33 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 				t.Errorf("updated with %s\nwant %s", q.Params, want)
 			}
 			srv.Answer(q.ID, `{"resultType":"complete"}`)
-			get(t, srv, asks) // it has not looked yet: nobody is asked twice
+			// the server has not read the answers yet: the client is not asked twice
+			get(t, srv, asks)
 			get(t, srv, `{"resultType":"task","taskId":"T","status":"completed","result":{"content":[ ],"resultType":"complete"}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[ ]}}`)
 			to.ExpectReceived(
 				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1,"message":"half"}}`)
 			if to.Activity.Load() != 4 {
-				t.Errorf("heard of %d times, want 4", to.Activity.Load())
+				t.Errorf("%d reports of activity, want 4", to.Activity.Load())
 			}
 		},
-		"its failure is the call's": func(t *testing.T, p *upstreamtest.Call,
+		"the task's failure fails the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T","status":"failed","error":{"code":-32000,"message":"no"}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
 		},
-		"its server cancels it": func(t *testing.T, p *upstreamtest.Call,
+		"the server cancels the task": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T","status":"cancelled"}`)
 			p.ExpectError("the server has cancelled the task")
 		},
-		"a state that nobody knows ends it": func(t *testing.T, p *upstreamtest.Call,
+		"an unknown status ends the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			get(t, srv, `{"taskId":"T"}`)
 			p.ExpectError("the server's task has an unknown status")
 			srv.Expect(t, "tasks/cancel")
 		},
-		"it is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
+		"the task is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
@@ -71,7 +72,7 @@ func TestAModernToolThatRunsAsATaskOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, srv, end := bridged(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+				s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
 				defer end()
 				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 				p := upstreamtest.StartCall(t, s, to,

@@ -17,14 +17,14 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// legacyFor opens a legacy server, whose processes are those of st, for a modern client.
-func legacyFor(t *testing.T,
+// openLegacyServer opens a legacy server for a modern client. end closes both.
+func openLegacyServer(t *testing.T,
 	feed *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
-	return legacyShared(t, feed, false)
+	return openSharedLegacyServer(t, feed, false)
 }
 
-func legacyShared(t *testing.T, feed *upstreamtest.Client,
+func openSharedLegacyServer(t *testing.T, feed *upstreamtest.Client,
 	shared bool) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
 	st = &upstreamtest.Launcher{}
@@ -40,7 +40,8 @@ func legacyShared(t *testing.T, feed *upstreamtest.Client,
 	}
 }
 
-// initialized answers the initialize of a visit, and takes the notification after it.
+// acceptInitialize has the server answer the initialize of a pooled session, and expects
+// notifications/initialized.
 func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities string) {
 	t.Helper()
 	q := p.Expect(t, "initialize")
@@ -53,8 +54,8 @@ func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities str
 	p.Expect(t, "notifications/initialized")
 }
 
-// able is a modern request of a client that declares capabilities.
-func able(id, method, capabilities, params string) string {
+// requestWithCapabilities returns a modern request of a client that declares capabilities.
+func requestWithCapabilities(id, method, capabilities, params string) string {
 	return strings.ReplaceAll(upstreamtest.ModernRequest(id, method, ``, params),
 		`clientCapabilities":{}`,
 		`clientCapabilities":`+capabilities)
@@ -62,7 +63,7 @@ func able(id, method, capabilities, params string) string {
 
 const serverInfo = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}`
 
-func TestLegacyServerForModernClient(t *testing.T) {
+func TestModernClientAtLegacyServer(t *testing.T) {
 	for _, c := range []struct {
 		name, method, params string
 		sent                 string // params that the server gets; "" none
@@ -75,17 +76,17 @@ func TestLegacyServerForModernClient(t *testing.T) {
 		{"a list", "tools/list", ``, `{}`,
 			`"result":{"tools":[{"name":"a","execution":{"taskSupport":"optional"}},{"name":"b"}],"nextCursor":"c"}`,
 			`"result":{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"c","resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}`},
-		{"a result that says what it is", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
+		{"a result with a type", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
 			`"result":{"resultType":"input_required","messages":[],"_meta":{"a":1}}`,
 			`"result":{"resultType":"complete","messages":[],"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}}`},
 		{"no such resource", "resources/read", `,"uri":"f:///x"`, `{"uri":"f:///x"}`,
 			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`,
 			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
-		{"a code that means something else to the client", "tools/call", `,"name":"x"`,
+		{"a code with another meaning in the client's revision", "tools/call", `,"name":"x"`,
 			`{"name":"x"}`,
 			`"error":{"code":-32021,"message":"no"}`,
 			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
-		{"a capability that the client lacks indeed", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+		{"a capability that the client lacks", "tools/call", `,"name":"x"`, `{"name":"x"}`,
 			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`,
 			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
 		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`,
@@ -93,7 +94,7 @@ func TestLegacyServerForModernClient(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, st, end := legacyFor(t, &upstreamtest.Client{})
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 				defer end()
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 					upstreamtest.ModernRequest(`"a"`, c.method, ``, c.params))
@@ -110,9 +111,9 @@ func TestLegacyServerForModernClient(t *testing.T) {
 	}
 }
 
-func TestLegacyServerIsDiscovered(t *testing.T) {
+func TestDiscoverOfALegacyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"server/discover", ``, ``))
@@ -127,23 +128,23 @@ func TestLegacyServerIsDiscovered(t *testing.T) {
 	})
 }
 
-func TestAnswersToNothingAreNoCall(t *testing.T) {
+func TestInputResponsesWithoutAQuestionAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``,
 			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
 			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses without a question: repeat the call without them"}}`)
 		if n := st.Count(); n != 0 {
-			t.Errorf("%d processes were started for it", n)
+			t.Errorf("%d processes were started for the request", n)
 		}
 	})
 }
 
-func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T) {
+func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		for n, c := range []struct {
 			capabilities, told string
@@ -152,11 +153,12 @@ func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T)
 			{`{}`, `{}`, 1},
 			{`{}`, ``, 1},
 			{`{"roots":{"listChanged":true},"elicitation":{}}`, `{"roots":{},"elicitation":{}}`, 2},
-			{`{ "elicitation":{}, "roots":{}, "extensions":{"x":{}} }`, ``, 2}, // says the same
+			// the same capabilities
+			{`{ "elicitation":{}, "roots":{}, "extensions":{"x":{}} }`, ``, 2},
 			{`{"sampling":{}}`, `{"sampling":{}}`, 3},
 		} {
 			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
-				able(`1`, "tools/list", c.capabilities, ``))
+				requestWithCapabilities(`1`, "tools/list", c.capabilities, ``))
 			if got := st.Count(); got != c.processes {
 				t.Fatalf("request %d: %d processes, want %d", n, got, c.processes)
 			}
@@ -175,7 +177,7 @@ func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T)
 		}
 		time.Sleep(6 * time.Minute)
 		if n := len(st.Alive()); n != 0 {
-			t.Errorf("%d processes run for nobody", n)
+			t.Errorf("%d processes run though no session uses them", n)
 		}
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
@@ -185,13 +187,14 @@ func TestModernRequestsShareALegacySessionForEachSetOfCapabilities(t *testing.T)
 	})
 }
 
-func TestTooManySetsOfCapabilities(t *testing.T) {
+func TestSetsOfCapabilitiesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		open := func(n int) *upstreamtest.Call {
 			return upstreamtest.StartCall(t, s, &upstreamtest.Client{},
-				able(`1`, "tools/list", `{"experimental":{"n":`+string(rune('0'+n))+`}}`, ``))
+				requestWithCapabilities(`1`, "tools/list", `{"experimental":{"n":`+
+					string(rune('0'+n))+`}}`, ``))
 		}
 		var first *upstreamtest.Call
 		for n := range 9 {
@@ -216,9 +219,9 @@ func TestTooManySetsOfCapabilities(t *testing.T) {
 	})
 }
 
-func TestALegacyServerThatCannotBeInitialized(t *testing.T) {
+func TestLegacyServerRefusesInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
@@ -226,7 +229,7 @@ func TestALegacyServerThatCannotBeInitialized(t *testing.T) {
 		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`,
 			srv.Expect(t, "initialize").ID)
 		p.ExpectError(`error -32000, "no licence"`)
-		// and is not started again at once
+		// it is not started again at once
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``)).ExpectError("no licence")
 		if n := st.Count(); n != 1 {
@@ -251,11 +254,11 @@ func TestALegacyServerThatCannotBeInitialized(t *testing.T) {
 	})
 }
 
-func TestALegacyServerAsksAModernClient(t *testing.T) {
+func TestLegacyServerAsksModernClient(t *testing.T) {
 	const can = `{"elicitation":{},"roots":{}}`
 	synctest.Test(t, func(t *testing.T) {
 		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
-		s, st, end := legacyFor(t, feed)
+		s, st, end := openLegacyServer(t, feed)
 		defer end()
 		asked := make(chan string, 9)
 		c := &upstreamtest.Client{}
@@ -263,7 +266,8 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 			asked <- string(m.Body())
 			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
 		}
-		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, able(`1`, "tools/list", can,
+		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, requestWithCapabilities(`1`,
+			"tools/list", can,
 			``))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, can)
@@ -276,20 +280,22 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 			}
 		}
 		srv.Send(`{"jsonrpc":"2.0","id":"s0","method":"elicitation/create","params":{}}`)
-		fed("outside of a call") // which refuses
+		fed("outside of a call") // the session refuses it
 		srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`)
 		srv.ExpectNothing(t)
 		time.Sleep(11 * time.Second)
 		fed("roots, when no call has come")
 		srv.Send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
 		srv.ExpectNothing(t)
-		first := upstreamtest.StartCall(t, s, c, able(`2`, "tools/call", can, `,"name":"x"`))
+		first := upstreamtest.StartCall(t, s, c, requestWithCapabilities(`2`, "tools/call", can,
+			`,"name":"x"`))
 		seen := []string{srv.Next(t).Method, srv.Next(t).Method}
 		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
 			t.Errorf("the server got %q", seen)
 		}
-		// its client is being asked something else
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, able(`3`, "tools/call", can,
+		// the client is being asked something else
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, requestWithCapabilities(`3`,
+			"tools/call", can,
 			`,"name":"y"`))
 		srv.Expect(t, "tools/call")
 		srv.Send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
@@ -310,10 +316,10 @@ func TestALegacyServerAsksAModernClient(t *testing.T) {
 	})
 }
 
-func TestALegacyServersLogsForAModernClient(t *testing.T) {
+func TestLogMessagesOfALegacyServer(t *testing.T) {
 	const line = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"%s","data":1}}`
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		quiet, c := &upstreamtest.Client{}, &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, quiet, upstreamtest.ModernRequest(`1`, "tools/call", ``,
@@ -342,16 +348,16 @@ func TestALegacyServersLogsForAModernClient(t *testing.T) {
 		c.ExpectReceived(t, strings.ReplaceAll(line, "%s", "critical"))
 		srv.Answer(q.ID, `{}`)
 
-		// it tells enough already
+		// the server's level is low enough
 		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`3`,
 			"tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`))
 		srv.Expect(t, "tools/call")
 	})
 }
 
-func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
+func TestModernSubscriptionAtLegacyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`,
@@ -374,7 +380,7 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 				id+`}}`)
 
 		c.Forget()
-		srv.Close() // a session is made anew, and what was missed is told
+		srv.Close() // the session is restarted, and missed changes are reported
 		time.Sleep(5 * time.Second)
 		srv = st.Last(t)
 		acceptInitialize(t, srv, `{}`)
@@ -394,7 +400,7 @@ func TestAModernSubscriptionAtALegacyServer(t *testing.T) {
 	})
 }
 
-func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
+func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 	const (
 		can   = `{"elicitation":{"url":{}}}`
 		wants = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"Sign in"}]}}}`
@@ -412,7 +418,7 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, st, end := legacyFor(t, &upstreamtest.Client{})
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 				defer end()
 				asked := make(chan string, 1)
 				asks := &upstreamtest.Client{OnAsk: func(ctx context.Context,
@@ -420,7 +426,8 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 					asked <- string(m.Body())
 					return upstreamtest.AnswerWith(c.answer)(ctx, m)
 				}}
-				p := upstreamtest.StartCall(t, s, asks, able(`1`, "tools/call", c.capabilities,
+				p := upstreamtest.StartCall(t, s, asks, requestWithCapabilities(`1`,
+					"tools/call", c.capabilities,
 					`,"name":"x"`))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, c.told)
@@ -442,15 +449,16 @@ func TestALegacyServerThatWantsPagesToBeOpenedFirst(t *testing.T) {
 	}
 }
 
-func TestAQuestionThatMayBeAnotherClientsIsPutToNone(t *testing.T) {
+func TestQuestionOfAnUnclearClientIsRefused(t *testing.T) {
 	const can = `{"elicitation":{}}`
 	synctest.Test(t, func(t *testing.T) {
 		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
-		s, st, end := legacyShared(t, feed, true)
+		s, st, end := openSharedLegacyServer(t, feed, true)
 		defer end()
 		mine, other := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
 			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
-		upstreamtest.StartCall(t, s, mine, able(`1`, "tools/call", can, `,"name":"x"`))
+		upstreamtest.StartCall(t, s, mine, requestWithCapabilities(`1`, "tools/call", can,
+			`,"name":"x"`))
 		srv := st.Last(t)
 		acceptInitialize(t, srv, can)
 		first := srv.Expect(t, "tools/call")
@@ -462,7 +470,8 @@ func TestAQuestionThatMayBeAnotherClientsIsPutToNone(t *testing.T) {
 			}
 		}
 		ask(`{"action":"accept"}`)
-		upstreamtest.StartCall(t, s, other, able(`2`, "tools/call", can, `,"name":"y"`))
+		upstreamtest.StartCall(t, s, other, requestWithCapabilities(`2`, "tools/call", can,
+			`,"name":"y"`))
 		srv.Expect(t, "tools/call")
 		ask(`{"from":"the feed"}`)
 		srv.Answer(first.ID, `{}`)
@@ -470,7 +479,7 @@ func TestAQuestionThatMayBeAnotherClientsIsPutToNone(t *testing.T) {
 	})
 }
 
-func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
+func TestServerTurnsOutToBeModern(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &upstreamtest.Launcher{}
 		u := newUpstream(st, upstream.Options{})
@@ -478,7 +487,7 @@ func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
 		go u.Revisions(t.Context())
 		slow := st.Last(t)
 		probe := slow.Expect(t, "server/discover")
-		time.Sleep(6 * time.Second) // it is taken for legacy
+		time.Sleep(6 * time.Second) // the server counts as a legacy one
 		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
 			&upstreamtest.Client{})
 		if err != nil {
@@ -498,9 +507,9 @@ func TestAServerThatTurnsOutToBeModernAfterAll(t *testing.T) {
 	})
 }
 
-func TestASubscriptionThatALegacyServerDoesNotAnswer(t *testing.T) {
+func TestUnansweredSubscriptionIsLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		c := &upstreamtest.Client{}
 		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`, "subscriptions/listen",
@@ -515,14 +524,14 @@ func TestASubscriptionThatALegacyServerDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestVisitsThatDoNotEndAreBounded(t *testing.T) {
+func TestClosingPooledSessionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, st, end := legacyFor(t, &upstreamtest.Client{})
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
-		st.CloseDelay = time.Hour // no process ends when it is told to
+		st.CloseDelay = time.Hour // no process ends in time
 		for n := range 100 {
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{},
-				able(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
+				requestWithCapabilities(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
 					n), ``))
 			synctest.Wait()
 			for _, srv := range st.Alive() {

@@ -12,9 +12,9 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// Each property of a server's schema was looked for from the start of the schema once, before
-// anything else had seen the answer.
-func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
+// Looking for each property from the start of the schema takes quadratic time. A server could block
+// Gatekit with a large schema.
+func TestSchemaWithAnnotationsIsReadOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
 		fmt.Fprintf(&properties, `"p%d":{"x-mcp-header":7},`, i)
@@ -22,12 +22,12 @@ func TestASchemaWithAnnotationsIsWalkedOnce(t *testing.T) {
 	list := `{"tools":[{"name":"x","inputSchema":{"properties":{` + properties.String() +
 		`"a":{"x-mcp-header":"A"}}}}]}`
 	var header http.Header // of the call
-	s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
+	s, _, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
-			return reply(r.ID, list)
+			return resultResponse(r.ID, list)
 		}
 		header = r.header
-		return reply(r.ID, `{}`)
+		return resultResponse(r.ID, `{}`)
 	})
 	defer end()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

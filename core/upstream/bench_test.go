@@ -12,7 +12,7 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// echoPipe answers each request at once.
+// echoPipe is a server that answers each request at once.
 type echoPipe struct {
 	down chan []byte
 	gone chan struct{}
@@ -71,8 +71,8 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	put(hello)
-	put(initialized)
+	put(initializeRequest)
+	put(initializedNotification)
 	m, _ := mcp.Parse([]byte(toolsCall))
 	m.Direction = mcp.ToServer
 	p, err := upstreamtest.Pipeline.Pass(b.Context(), m)

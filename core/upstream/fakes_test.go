@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 )
 
-// web is a server at the other end of HTTP, played by a function. It must be set before it is used.
-type web struct {
+// fakeHTTP is a server at the other end of HTTP, played by a function that is set before its use.
+type fakeHTTP struct {
 	serve func(r request) *upstream.HTTPResponse // nil: the network fails
 
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ type request struct {
 	upstreamtest.Message
 }
 
-func (w *web) do(ctx context.Context, method string, h http.Header,
+func (w *fakeHTTP) do(ctx context.Context, method string, h http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
 	r := request{ctx: ctx, method: method, header: h.Clone(), body: string(body)}
 	if len(body) > 0 {
@@ -51,18 +51,19 @@ func (w *web) do(ctx context.Context, method string, h http.Header,
 	return a, nil
 }
 
-func (w *web) Post(ctx context.Context, h http.Header, b []byte) (*upstream.HTTPResponse, error) {
+func (w *fakeHTTP) Post(ctx context.Context, h http.Header,
+	b []byte) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "POST", h, b)
 }
-func (w *web) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
+func (w *fakeHTTP) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "GET", h, nil)
 }
-func (w *web) Delete(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
+func (w *fakeHTTP) Delete(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
 	return w.do(ctx, "DELETE", h, nil)
 }
 
-// log is what reached the server, in short: the HTTP method and that of the message.
-func (w *web) log() []string {
+// requestLog lists the requests that reached the server: the HTTP method and that of the message.
+func (w *fakeHTTP) requestLog() []string {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,8 +74,8 @@ func (w *web) log() []string {
 	return log
 }
 
-// requests are those of one kind, as in log.
-func (w *web) requests(kind string) []request {
+// requests returns those of one kind, as requestLog lists them.
+func (w *fakeHTTP) requests(kind string) []request {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,28 +88,28 @@ func (w *web) requests(kind string) []request {
 	return found
 }
 
-// events is a stream that the test writes.
-type events struct {
+// fakeStream is an event stream that the test writes.
+type fakeStream struct {
 	ch   chan conn.Event
 	gone chan struct{}
 	once sync.Once
 }
 
-func newEvents(es ...conn.Event) *events {
-	s := &events{ch: make(chan conn.Event, 100), gone: make(chan struct{})}
+func newFakeStream(es ...conn.Event) *fakeStream {
+	s := &fakeStream{ch: make(chan conn.Event, 100), gone: make(chan struct{})}
 	for _, e := range es {
 		s.ch <- e
 	}
 	return s
 }
 
-func (s *events) send(id, format string, args ...any) {
+func (s *fakeStream) send(id, format string, args ...any) {
 	s.ch <- conn.Event{ID: id, Data: fmt.Appendf(nil, format, args...)}
 }
 
-func (s *events) end() { close(s.ch) }
+func (s *fakeStream) end() { close(s.ch) }
 
-func (s *events) Next() (conn.Event, error) {
+func (s *fakeStream) Next() (conn.Event, error) {
 	select {
 	case e, ok := <-s.ch:
 		switch {
@@ -123,13 +124,13 @@ func (s *events) Next() (conn.Event, error) {
 	}
 }
 
-func (s *events) Close() error {
+func (s *fakeStream) Close() error {
 	s.once.Do(func() { close(s.gone) })
 	return nil
 }
 
-// closed says whether whoever read the stream has dropped it.
-func (s *events) closed() bool {
+// isClosed reports whether the reader has closed the stream.
+func (s *fakeStream) isClosed() bool {
 	synctest.Wait()
 	select {
 	case <-s.gone:
@@ -139,16 +140,16 @@ func (s *events) closed() bool {
 	}
 }
 
-func status(code int, body string) *upstream.HTTPResponse {
+func httpResponse(code int, body string) *upstream.HTTPResponse {
 	return &upstream.HTTPResponse{Status: code, Header: http.Header{}, Body: []byte(body)}
 }
 
-func stream(s *events) *upstream.HTTPResponse {
+func streamResponse(s *fakeStream) *upstream.HTTPResponse {
 	return &upstream.HTTPResponse{Status: 200, Header: http.Header{}, Events: s}
 }
 
-func reply(id json.RawMessage, result string) *upstream.HTTPResponse {
-	return status(200, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result))
+func resultResponse(id json.RawMessage, result string) *upstream.HTTPResponse {
+	return httpResponse(200, fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result))
 }
 
 func contains(s, part string) bool { return strings.Contains(s, part) }

@@ -61,89 +61,89 @@ type sharedSubscription struct {
 }
 
 func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
-	x := &subscriptionMux{conn: conn, wake: make(chan struct{}, 1)}
-	x.begin = sync.OnceFunc(func() { conn.tasks.Go(x.run) })
-	return x
+	mux := &subscriptionMux{conn: conn, wake: make(chan struct{}, 1)}
+	mux.begin = sync.OnceFunc(func() { conn.tasks.Go(mux.run) })
+	return mux
 }
 
 // subscribe serves a subscriptions/listen. It returns when the server ends the subscription, or
 // with the cause of ctx.
-func (x *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
+func (mux *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (*mcp.Message, error) {
 	s := &subscriber{request: o.m, filter: filterOf(o.m), handler: h, queue: q,
 		done: make(chan reply, 1)}
-	x.begin()
-	x.mu.Lock()
-	x.subscribers = append(x.subscribers, s)
-	if x.current != nil && x.current.ack != nil && x.current.filter.covers(s.filter) {
-		x.acknowledge(s, x.current.ack)
+	mux.begin()
+	mux.mu.Lock()
+	mux.subscribers = append(mux.subscribers, s)
+	if mux.current != nil && mux.current.ack != nil && mux.current.filter.covers(s.filter) {
+		mux.acknowledge(s, mux.current.ack)
 	}
-	x.mu.Unlock()
-	x.wakeRun()
-	defer x.wakeRun()
-	defer x.remove(s)
+	mux.mu.Unlock()
+	mux.wakeRun()
+	defer mux.wakeRun()
+	defer mux.remove(s)
 	select {
 	case r := <-s.done:
 		if r.m == nil {
 			return nil, r.err
 		}
 		return withSubscription(r.m, s.request.ID()).WithID(s.request.ID()), nil
-	case <-x.conn.gone:
-		return nil, x.conn.fault
+	case <-mux.conn.gone:
+		return nil, mux.conn.fault
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (x *subscriptionMux) wakeRun() {
+func (mux *subscriptionMux) wakeRun() {
 	select {
-	case x.wake <- struct{}{}:
+	case mux.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (x *subscriptionMux) remove(s *subscriber) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.subscribers = slices.DeleteFunc(x.subscribers, func(other *subscriber) bool {
+func (mux *subscriptionMux) remove(s *subscriber) {
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	mux.subscribers = slices.DeleteFunc(mux.subscribers, func(other *subscriber) bool {
 		return other == s
 	})
 }
 
 // run keeps the subscription at the server as the subscribers need it, until the connection is
 // closed.
-func (x *subscriptionMux) run(ctx context.Context) {
+func (mux *subscriptionMux) run(ctx context.Context) {
 	var ended <-chan struct{} // of the current subscription
 	for {
 		select {
-		case <-x.wake:
+		case <-mux.wake:
 		case <-ended:
-		case <-x.conn.gone:
+		case <-mux.conn.gone:
 			return
 		case <-ctx.Done():
 			return
 		}
-		x.mu.Lock()
-		current := x.current
-		x.mu.Unlock()
+		mux.mu.Lock()
+		current := mux.current
+		mux.mu.Unlock()
 		if current != nil {
 			select {
 			case <-current.ended:
-				x.passOnEnd(current)
+				mux.passOnEnd(current)
 			default:
 			}
 		}
-		ended = x.adjust(ctx)
+		ended = mux.adjust(ctx)
 	}
 }
 
 // passOnEnd ends the subscribers of a subscription that the server has ended: all of them or, when
 // the server never acknowledged it, the one whose request it refused.
-func (x *subscriptionMux) passOnEnd(ended *sharedSubscription) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.current = nil
-	x.subscribers = slices.DeleteFunc(x.subscribers, func(s *subscriber) bool {
+func (mux *subscriptionMux) passOnEnd(ended *sharedSubscription) {
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	mux.current = nil
+	mux.subscribers = slices.DeleteFunc(mux.subscribers, func(s *subscriber) bool {
 		ends := ended.ack != nil || s == ended.opener
 		if ends {
 			s.queue.after(func() { s.finish(ended.end) })
@@ -163,44 +163,44 @@ func (s *subscriber) finish(r reply) {
 // adjust cancels the current subscription when nobody needs it or it asks for too little, and opens
 // the one that is needed. It returns a channel that is closed when the subscription has ended, nil
 // when there is none.
-func (x *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
-	x.mu.Lock()
-	current, needed := x.current, subscriptionFilter{}
+func (mux *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
+	mux.mu.Lock()
+	current, needed := mux.current, subscriptionFilter{}
 	var youngest *subscriber
-	for _, s := range x.subscribers {
+	for _, s := range mux.subscribers {
 		needed.add(s.filter)
 		youngest = s
 	}
 	if youngest != nil && current != nil && current.filter.covers(needed) {
-		x.mu.Unlock()
+		mux.mu.Unlock()
 		return current.ended
 	}
-	x.current = nil
-	x.mu.Unlock()
+	mux.current = nil
+	mux.mu.Unlock()
 	if current != nil {
 		current.cancel(ctx)
 	}
 	if youngest == nil {
 		return nil
 	}
-	return x.open(ctx, youngest, needed).ended
+	return mux.open(ctx, youngest, needed).ended
 }
 
 // open opens a subscription with a copy of the opener's request.
-func (x *subscriptionMux) open(ctx context.Context, opener *subscriber,
+func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
 	needed subscriptionFilter) *sharedSubscription {
-	s := &sharedSubscription{mux: x, opener: opener, filter: needed, ended: make(chan struct{})}
+	s := &sharedSubscription{mux: mux, opener: opener, filter: needed, ended: make(chan struct{})}
 	c, err := s.write(ctx)
 	if err != nil {
-		s.end = reply{err: notBegun(x.conn.name, err)}
+		s.end = reply{err: notBegun(mux.conn.name, err)}
 		close(s.ended)
 		return s
 	}
-	x.conn.tasks.Go(func(context.Context) {
+	mux.conn.tasks.Go(func(context.Context) {
 		select {
 		case s.end = <-c.done:
-		case <-x.conn.gone:
-			s.end = reply{err: x.conn.fault}
+		case <-mux.conn.gone:
+			s.end = reply{err: mux.conn.fault}
 		}
 		close(s.ended)
 	})
@@ -264,10 +264,10 @@ func (s *sharedSubscription) cancel(ctx context.Context) {
 // HandleNotification implements proxy.Handler. It runs in the reader of the pipe and does not
 // block.
 func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Message) {
-	x := s.mux
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.current != s {
+	mux := s.mux
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	if mux.current != s {
 		return
 	}
 	if m.Method == "notifications/subscriptions/acknowledged" {
@@ -275,22 +275,22 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 			return // a second acknowledgement means nothing
 		}
 		s.ack = m
-		for _, sub := range x.subscribers {
+		for _, sub := range mux.subscribers {
 			switch {
 			case !s.filter.covers(sub.filter): // run opens another subscription for it
 			case sub.isAcknowledged:
-				x.reportMissed(sub)
+				mux.reportMissed(sub)
 			default:
-				x.acknowledge(sub, m)
+				mux.acknowledge(sub, m)
 			}
 		}
 		return
 	}
 	isNamed := s.filter.names(m)
-	for _, sub := range x.subscribers {
+	for _, sub := range mux.subscribers {
 		isServed := sub.isAcknowledged || s.filter.covers(sub.filter)
 		if isServed && sub.filter.wants(m, isNamed) {
-			x.deliver(sub, withSubscription(m, sub.request.ID()))
+			mux.deliver(sub, withSubscription(m, sub.request.ID()))
 		}
 	}
 }
@@ -307,8 +307,8 @@ func (s *sharedSubscription) IsWaiting() bool { return true }
 // ReportActivity implements proxy.Handler.
 func (s *sharedSubscription) ReportActivity() {}
 
-// acknowledge hands a subscriber its part of the server's acknowledgement. x.mu is held.
-func (x *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
+// acknowledge hands a subscriber its part of the server's acknowledgement. mux.mu is held.
+func (mux *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
 	s.isAcknowledged = true
 	var edits []mcp.Edit
 	for name, granted := range filterOf(ack) {
@@ -323,16 +323,16 @@ func (x *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
 	}
 	part, err := ack.Edit(edits...)
 	if err != nil {
-		x.conn.log.Warn("a server's acknowledgement of a subscription cannot be edited",
-			"server", x.conn.name, "error", err)
+		mux.conn.log.Warn("a server's acknowledgement of a subscription cannot be edited",
+			"server", mux.conn.name, "error", err)
 		return
 	}
-	x.deliver(s, withSubscription(part, s.request.ID()))
+	mux.deliver(s, withSubscription(part, s.request.ID()))
 }
 
 // reportMissed notifies a subscriber of all that may have changed while there was no subscription.
-// x.mu is held.
-func (x *subscriptionMux) reportMissed(s *subscriber) {
+// mux.mu is held.
+func (mux *subscriptionMux) reportMissed(s *subscriber) {
 	for _, name := range slices.Sorted(maps.Keys(s.filter)) {
 		var missed []*mcp.Message
 		if feature, ok := strings.CutSuffix(name, "ListChanged"); ok {
@@ -348,18 +348,18 @@ func (x *subscriptionMux) reportMissed(s *subscriber) {
 			m.Direction = mcp.ToClient
 			m, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(s.request.ID())))
 			if err == nil {
-				x.deliver(s, m)
+				mux.deliver(s, m)
 			}
 		}
 	}
 }
 
-// deliver hands a notification to a subscriber, by way of its session's queue. x.mu is held.
-func (x *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
+// deliver hands a notification to a subscriber, by way of its session's queue. mux.mu is held.
+func (mux *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
 	d := delivery{size: m.Size(),
 		run: func(ctx context.Context) { s.handler.HandleNotification(ctx, m) }}
 	if err := s.queue.add(d); err != nil {
-		s.finish(reply{err: unavailable(x.conn.name,
+		s.finish(reply{err: unavailable(mux.conn.name,
 			"too many of the server's messages wait for the client", err)})
 	}
 }

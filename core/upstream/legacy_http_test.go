@@ -16,71 +16,72 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// site is a legacy server over HTTP: it gives sessions, and leaves the rest to then.
-type site struct {
-	*web
+// legacySite is a legacy server over HTTP. It opens sessions; onRequest answers the rest.
+type legacySite struct {
+	*fakeHTTP
 	proxy.Server
-	up       *upstream.Upstream
-	feed     *upstreamtest.Client
-	version  string
-	sessions int                                    // given so far; the last one is alive
-	bare     bool                                   // give no session ids
-	get      func(r request) *upstream.HTTPResponse // nil: 405
-	then     func(r request) *upstream.HTTPResponse
+	upstream   *upstream.Upstream
+	feed       *upstreamtest.Client
+	version    string
+	sessions   int                                    // opened so far; only the last one is known
+	withoutIDs bool                                   // sessions have no ids
+	onGet      func(r request) *upstream.HTTPResponse // nil: 405
+	onRequest  func(r request) *upstream.HTTPResponse
 }
 
-func newSite(t *testing.T, o upstream.Options) *site {
+func newLegacySite(t *testing.T, o upstream.Options) *legacySite {
 	t.Helper()
-	s := &site{web: &web{}, feed: &upstreamtest.Client{}, version: "2025-11-25"}
+	s := &legacySite{fakeHTTP: &fakeHTTP{}, feed: &upstreamtest.Client{}, version: "2025-11-25"}
 	s.serve = s.handle
-	o.Name, o.Era, o.Dial.HTTP = "web", "legacy", s.web
-	s.up = upstream.New(o)
-	s.Server = open(t, s.up, mcp.Rev20251125, s.feed)
+	o.Name, o.Era, o.Dial.HTTP = "web", "legacy", s.fakeHTTP
+	s.upstream = upstream.New(o)
+	s.Server = openSession(t, s.upstream, mcp.Rev20251125, s.feed)
 	return s
 }
 
-func (s *site) id() string { return fmt.Sprint("session-", s.sessions) }
+func (s *legacySite) sessionID() string { return fmt.Sprint("session-", s.sessions) }
 
-func (s *site) handle(r request) *upstream.HTTPResponse {
+func (s *legacySite) handle(r request) *upstream.HTTPResponse {
 	if r.Method == "initialize" {
 		s.sessions++
-		a := reply(r.ID, replace(welcome, "2025-11-25", s.version))
-		if !s.bare {
-			a.Header.Set("Mcp-Session-Id", s.id())
+		a := resultResponse(r.ID, replace(initializeResult, "2025-11-25", s.version))
+		if !s.withoutIDs {
+			a.Header.Set("Mcp-Session-Id", s.sessionID())
 		}
 		return a
 	}
-	if got := r.header.Get("Mcp-Session-Id"); !s.bare && got != s.id() {
-		return status(404, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}`)
+	if got := r.header.Get("Mcp-Session-Id"); !s.withoutIDs && got != s.sessionID() {
+		return httpResponse(
+			404, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}`)
 	}
 	switch {
-	case r.method == "GET" && s.get == nil:
-		return status(405, "")
+	case r.method == "GET" && s.onGet == nil:
+		return httpResponse(405, "")
 	case r.method == "GET":
-		return s.get(r)
+		return s.onGet(r)
 	case r.method == "DELETE":
-		return status(204, "")
+		return httpResponse(204, "")
 	case r.ID == nil || r.Method == "":
-		return status(202, "")
+		return httpResponse(202, "")
 	}
-	return s.then(r)
+	return s.onRequest(r)
 }
 
-// start shakes hands.
-func (s *site) start(t *testing.T) {
+// initialize sends initialize and notifications/initialized.
+func (s *legacySite) initialize(t *testing.T) {
 	t.Helper()
-	p := upstreamtest.StartCall(t, s, s.feed, hello)
-	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(welcome,
+	p := upstreamtest.StartCall(t, s, s.feed, initializeRequest)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(initializeResult,
 		"2025-11-25", s.version) + `}`)
-	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initialized)); err != nil {
+	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initializedNotification)); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait()
 }
 
-func (s *site) end(t *testing.T) {
+func (s *legacySite) close(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(s.Close(), s.up.Close()); err != nil {
+	if err := errors.Join(s.Close(), s.upstream.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -98,26 +99,26 @@ func TestHeadersOfALegacySession(t *testing.T) {
 		{"2025-11-25", "2025-11-25", true}} {
 		t.Run(c.version, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, upstream.Options{})
-				s.version, s.bare = c.version, c.bare
-				s.then = func(r request) *upstream.HTTPResponse {
-					a := reply(r.ID, `{}`)
-					a.Header.Set("Mcp-Session-Id", "another") // is nobody's
+				s := newLegacySite(t, upstream.Options{})
+				s.version, s.withoutIDs = c.version, c.bare
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					a := resultResponse(r.ID, `{}`)
+					a.Header.Set("Mcp-Session-Id", "another") // not of an initialize: ignored
 					return a
 				}
-				s.start(t)
+				s.initialize(t)
 				upstreamtest.StartCall(t, s, s.feed,
 					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				upstreamtest.StartCall(t, s, s.feed,
 					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				s.end(t)
+				s.close(t)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST tools/list", "POST tools/list"}
 				session := ""
 				if !c.bare {
 					want, session = append(want, "DELETE"), "session-1"
 				}
-				if got := s.log(); !slices.Equal(got, want) {
+				if got := s.requestLog(); !slices.Equal(got, want) {
 					t.Errorf("the server saw %q, want %q", got, want)
 				}
 				for i, r := range s.seen {
@@ -136,7 +137,7 @@ func TestHeadersOfALegacySession(t *testing.T) {
 	}
 }
 
-func TestAnswersOfALegacyURL(t *testing.T) {
+func TestAnswersOverLegacyHTTP(t *testing.T) {
 	const done = `{"jsonrpc":"2.0","id":"c","result":{"done":1}}`
 	told := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
@@ -148,53 +149,54 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 		told  []string
 	}{
 		{"JSON", func(r request) *upstream.HTTPResponse {
-			return reply(r.ID, `{"done":1}`)
+			return resultResponse(r.ID, `{"done":1}`)
 		}, done, ``, nil},
 		{"a batch", func(r request) *upstream.HTTPResponse {
-			return status(200, fmt.Sprintf(
+			return httpResponse(200, fmt.Sprintf(
 				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
 		}, done, ``, told},
 		{"a stream", func(r request) *upstream.HTTPResponse {
-			e := newEvents(conn.Event{ID: "0"}, conn.Event{Name: "other",
+			e := newFakeStream(conn.Event{ID: "0"}, conn.Event{Name: "other",
 				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
 			e.send("1", `%s`, told[0])
 			e.send("2", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
-			return stream(e)
+			return streamResponse(e)
 		}, done, ``, told},
 		{"an error with its status", func(r request) *upstream.HTTPResponse {
-			return status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
+			return httpResponse(
+				400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
 		{"nothing", func(r request) *upstream.HTTPResponse {
-			return status(202, ``)
+			return httpResponse(202, ``)
 		}, ``, `the server sent no answer (HTTP 202)`, nil},
 		{"no credentials", func(r request) *upstream.HTTPResponse {
-			return status(401, `<html>secret`)
+			return httpResponse(401, `<html>secret`)
 		}, ``, `(HTTP 401)`, nil},
 		{"a fault", func(r request) *upstream.HTTPResponse {
-			return status(500, `oops`)
+			return httpResponse(500, `oops`)
 		}, ``, `HTTP 500`, nil},
 		{"no network", func(r request) *upstream.HTTPResponse {
 			return nil
 		}, ``, `no response from the URL`, nil},
-		{"a stream that breaks and has no ids", func(r request) *upstream.HTTPResponse {
-			e := newEvents()
+		{"a stream that breaks and has no event ids", func(r request) *upstream.HTTPResponse {
+			e := newFakeStream()
 			e.send("", `%s`, told[0])
 			e.end()
-			return stream(e)
+			return streamResponse(e)
 		}, ``, `broke`, told[:1]},
-		{"an answer that cannot be read", func(r request) *upstream.HTTPResponse {
-			e := newEvents()
+		{"an invalid answer", func(r request) *upstream.HTTPResponse {
+			e := newFakeStream()
 			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
-			return stream(e)
+			return streamResponse(e)
 		}, ``, `the answer is not a valid message`, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, upstream.Options{})
-				s.then = c.then
-				s.start(t)
-				defer s.end(t)
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = c.then
+				s.initialize(t)
+				defer s.close(t)
 				caller := &upstreamtest.Client{}
 				p := upstreamtest.StartCall(t, s, caller, toolsCall)
 				if c.fails != "" {
@@ -204,30 +206,30 @@ func TestAnswersOfALegacyURL(t *testing.T) {
 				}
 				caller.ExpectReceived(t, c.told...)
 				if n := len(s.requests("POST tools/call")); n != 1 {
-					t.Errorf("the call was put %d times", n)
+					t.Errorf("the call was sent %d times", n)
 				}
 			})
 		})
 	}
 }
 
-func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
+func TestBrokenStreamIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
+		s := newLegacySite(t, upstream.Options{})
 		var id string
-		s.then = func(r request) *upstream.HTTPResponse {
+		s.onRequest = func(r request) *upstream.HTTPResponse {
 			id = string(r.ID)
-			e := newEvents(conn.Event{ID: "7", Retry: 3000})
-			e.end() // on purpose: the client is to poll
-			return stream(e)
+			e := newFakeStream(conn.Event{ID: "7", Retry: 3000})
+			e.end() // the client has to poll
+			return streamResponse(e)
 		}
 		polls := 0
-		s.get = func(r request) *upstream.HTTPResponse {
+		s.onGet = func(r request) *upstream.HTTPResponse {
 			last := r.header.Get("Last-Event-ID")
 			if last == "" {
-				return status(405, "")
+				return httpResponse(405, "")
 			}
-			e := newEvents()
+			e := newFakeStream()
 			switch polls++; polls {
 			case 1:
 				return nil // the network fails
@@ -237,10 +239,10 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 				e.send("9", `{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
 			}
 			e.end()
-			return stream(e)
+			return streamResponse(e)
 		}
-		s.start(t)
-		defer s.end(t)
+		s.initialize(t)
+		defer s.close(t)
 		caller := &upstreamtest.Client{}
 		began := time.Now()
 		p := upstreamtest.StartCall(t, s, caller, toolsCall)
@@ -252,7 +254,7 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
 		}
 		if n := len(s.requests("POST tools/call")); n != 1 {
-			t.Errorf("the call was put %d times", n)
+			t.Errorf("the call was sent %d times", n)
 		}
 		if last := s.seen[len(s.seen)-1].header.Get("Last-Event-ID"); last != "8" {
 			t.Errorf("resumed after %q", last)
@@ -260,36 +262,36 @@ func TestABrokenStreamIsTakenUpAgain(t *testing.T) {
 	})
 }
 
-func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
+func TestStreamThatCannotBeResumed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		get   *upstream.HTTPResponse
 		gets  int
 		fails string
 	}{
-		{"not offered", status(405, ""), 1, "does not resume it"},
-		{"the session has ended", status(404, ""), 1, "the server has ended the session"},
-		{"a fault", status(502, ""), 4, "could not be resumed"},
+		{"not offered", httpResponse(405, ""), 1, "does not resume it"},
+		{"the session has ended", httpResponse(404, ""), 1, "the server has ended the session"},
+		{"a fault", httpResponse(502, ""), 4, "could not be resumed"},
 		{"no network", nil, 4, "could not be resumed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.HTTPResponse {
-					e := newEvents(conn.Event{ID: "7"})
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					e := newFakeStream(conn.Event{ID: "7"})
 					e.end()
-					return stream(e)
+					return streamResponse(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.HTTPResponse {
+				s.onGet = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
-						return status(405, "")
+						return httpResponse(405, "")
 					}
 					gets++
 					return c.get
 				}
-				s.start(t)
-				defer s.end(t)
+				s.initialize(t)
+				defer s.close(t)
 				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 				time.Sleep(time.Minute)
 				p.ExpectError(c.fails)
@@ -301,44 +303,43 @@ func TestAStreamThatCannotBeTakenUpAgain(t *testing.T) {
 	}
 }
 
-// A server ends each stream of a call as soon as it was asked for, and wants it to be asked for
-// again at once.
-func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
+// The server ends each stream of a call at once, and asks the client to reconnect at once.
+func TestResumesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		each  conn.Event    // on each stream that was asked for again; none when empty
+		each  conn.Event    // on each stream after the first; none when empty
 		lasts time.Duration // how long such a stream is open
 		gets  int           // in a minute
 		fails string        // "" when the call goes on
 	}{
 		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
-		{"nothing comes, for as long as a proxy bears it", conn.Event{}, 12 * time.Second, 5,
+		{"nothing comes, on streams that stay open for a while", conn.Event{}, 12 * time.Second, 5,
 			""},
-		{"there is always something", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
+		{"an event comes on each stream", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.HTTPResponse {
-					e := newEvents(conn.Event{ID: "7", Retry: 1})
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					e := newFakeStream(conn.Event{ID: "7", Retry: 1})
 					e.end()
-					return stream(e)
+					return streamResponse(e)
 				}
 				gets := 0
-				s.get = func(r request) *upstream.HTTPResponse {
+				s.onGet = func(r request) *upstream.HTTPResponse {
 					if r.header.Get("Last-Event-ID") == "" {
-						return status(405, "")
+						return httpResponse(405, "")
 					}
 					gets++
-					e := newEvents()
+					e := newFakeStream()
 					if c.each.ID != "" {
 						e.ch <- c.each
 					}
 					time.AfterFunc(c.lasts, e.end)
-					return stream(e)
+					return streamResponse(e)
 				}
-				s.start(t)
-				defer s.end(t)
+				s.initialize(t)
+				defer s.close(t)
 				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 				time.Sleep(time.Minute - time.Millisecond)
 				if c.fails == "" {
@@ -355,32 +356,32 @@ func TestAServerDoesNotChooseHowOftenItIsAsked(t *testing.T) {
 	}
 }
 
-func TestAnEventThatIsTooLarge(t *testing.T) {
+func TestTooLargeEventFailsItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		s.then = func(r request) *upstream.HTTPResponse {
-			return stream(newEvents(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
+		s := newLegacySite(t, upstream.Options{})
+		s.onRequest = func(r request) *upstream.HTTPResponse {
+			return streamResponse(newFakeStream(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
 		}
-		s.start(t)
-		defer s.end(t)
+		s.initialize(t)
+		defer s.close(t)
 		upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectError("is too large")
 	})
 }
 
-func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
+func TestStreamOfInvalidMessagesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		e := newEvents()
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
 		go func() {
 			for range 200 {
 				e.send("", `noise`)
 			}
 		}()
-		s.then = func(r request) *upstream.HTTPResponse { return stream(e) }
-		s.start(t)
+		s.onRequest = func(r request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.initialize(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectError("broke")
-		s.end(t)
+		s.close(t)
 		for len(e.ch) > 0 {
 			<-e.ch
 		}
@@ -389,11 +390,11 @@ func TestAStreamOfNothingButNoiseEnds(t *testing.T) {
 
 func TestCancelOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		e := newEvents()
-		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
-		s.start(t)
-		defer s.end(t)
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
+		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.initialize(t)
+		defer s.close(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		synctest.Wait()
 		p.Cancel(&proxy.CancelledError{Notification: upstreamtest.Pass(t,
@@ -402,30 +403,30 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		id := string(s.requests("POST tools/call")[0].ID)
 		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
 			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
-			t.Errorf("the server was told %v", n)
+			t.Errorf("the server got %v", n)
 		}
-		if !e.closed() {
+		if !e.isClosed() {
 			t.Error("the stream is still open")
 		}
 	})
 }
 
-func TestTheStreamWithoutACall(t *testing.T) {
+func TestSessionStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		streams := []*events{newEvents(), newEvents(), newEvents()}
+		s := newLegacySite(t, upstream.Options{})
+		streams := []*fakeStream{newFakeStream(), newFakeStream(), newFakeStream()}
 		opened := 0
-		s.get = func(r request) *upstream.HTTPResponse {
+		s.onGet = func(r request) *upstream.HTTPResponse {
 			opened++
 			if opened == 2 {
-				return status(503, "")
+				return httpResponse(503, "")
 			}
-			return stream(streams[opened-1])
+			return streamResponse(streams[opened-1])
 		}
 		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
-		s.then = func(r request) *upstream.HTTPResponse { return status(202, "") }
-		s.start(t)
-		defer s.end(t)
+		s.onRequest = func(r request) *upstream.HTTPResponse { return httpResponse(202, "") }
+		s.initialize(t)
+		defer s.close(t)
 		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		streams[0].send("e2", `{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
 		streams[0].send("e3", `{"jsonrpc":"2.0","id":"p","method":"ping"}`)
@@ -444,9 +445,9 @@ func TestTheStreamWithoutACall(t *testing.T) {
 		}
 		gets := s.requests("GET")
 		if got := gets[2].header.Get("Last-Event-ID"); got != "e3" {
-			t.Errorf("it went on after %q", got)
+			t.Errorf("the stream was resumed after %q", got)
 		}
-		// Some servers send all answers there.
+		// some servers send all answers there
 		p := upstreamtest.StartCall(t, s, s.feed, toolsList)
 		p.ExpectWaiting()
 		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`,
@@ -455,22 +456,22 @@ func TestTheStreamWithoutACall(t *testing.T) {
 	})
 }
 
-func TestWhatAServerAsksOnACallsStream(t *testing.T) {
+func TestServerRequestOnACallsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		e := newEvents()
-		streams := []*events{e, newEvents()}
-		s.then = func(r request) *upstream.HTTPResponse {
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
+		streams := []*fakeStream{e, newFakeStream()}
+		s.onRequest = func(r request) *upstream.HTTPResponse {
 			first := streams[0]
 			streams = streams[1:]
-			return stream(first)
+			return streamResponse(first)
 		}
-		s.start(t)
-		defer s.end(t)
+		s.initialize(t)
+		defer s.close(t)
 		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 		p := upstreamtest.StartCall(t, s, c, toolsCall)
 		p.ExpectWaiting()
-		// the stream says whose it is, however many there are
+		// the stream names the call, however many are in flight
 		upstreamtest.StartCall(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
 		synctest.Wait()
 		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
@@ -483,21 +484,23 @@ func TestWhatAServerAsksOnACallsStream(t *testing.T) {
 	})
 }
 
-func TestAnExpiredSession(t *testing.T) {
+func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		lost *upstream.HTTPResponse
 	}{
-		{"404", status(404, "")},
-		{"what the TypeScript SDK's examples say",
-			status(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
+		{"404", httpResponse(404, "")},
+		{"400 as the TypeScript SDK's examples send",
+			httpResponse(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, upstream.Options{})
-				s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
-				s.start(t)
-				defer s.end(t)
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					return resultResponse(r.ID, `{}`)
+				}
+				s.initialize(t)
+				defer s.close(t)
 				upstreamtest.StartCall(t, s, s.feed,
 					`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
 				synctest.Wait()
@@ -516,8 +519,10 @@ func TestAnExpiredSession(t *testing.T) {
 					"GET", "POST logging/setLevel", "POST tools/list",
 					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
 					"POST tools/list"}
-				// which runs beside
-				got := slices.DeleteFunc(s.log()[3:], func(s string) bool { return s == "GET" })
+				// sent at the same time as others
+				got := slices.DeleteFunc(s.requestLog()[3:], func(s string) bool {
+					return s == "GET"
+				})
 				if !slices.Equal(got, want[3:]) {
 					t.Errorf("the server saw\n%q, want\n%q", got, want[3:])
 				}
@@ -529,29 +534,31 @@ func TestAnExpiredSession(t *testing.T) {
 			})
 		})
 	}
-	t.Run("a tools/call is not put again", func(t *testing.T) {
+	t.Run("a tools/call is not repeated", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
-			s.start(t)
-			defer s.end(t)
-			s.sessions++ // the server has another now
+			s := newLegacySite(t, upstream.Options{})
+			s.onRequest = func(r request) *upstream.HTTPResponse {
+				return resultResponse(r.ID, `{}`)
+			}
+			s.initialize(t)
+			defer s.close(t)
+			s.sessions++ // the server does not know the session any more
 			p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 			p.ExpectError("the server has ended the session")
 			time.Sleep(time.Second)
 			if n := len(s.requests("POST tools/call")); n != 1 {
-				t.Errorf("it was put %d times", n)
+				t.Errorf("the call was sent %d times", n)
 			}
 			upstreamtest.StartCall(t, s, s.feed,
 				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 		})
 	})
-	t.Run("a server that forgets all the time is not asked all the time", func(t *testing.T) {
+	t.Run("sessions that expire at once are opened with delays", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, upstream.Options{})
-			s.get = func(request) *upstream.HTTPResponse { return status(404, "") }
-			s.start(t)
-			defer s.end(t)
+			s := newLegacySite(t, upstream.Options{})
+			s.onGet = func(request) *upstream.HTTPResponse { return httpResponse(404, "") }
+			s.initialize(t)
+			defer s.close(t)
 			time.Sleep(time.Hour)
 			if n := len(s.requests("POST initialize")); n > 130 {
 				t.Errorf("%d sessions in an hour", n)
@@ -560,31 +567,32 @@ func TestAnExpiredSession(t *testing.T) {
 	})
 }
 
-func TestFallbackToSSE(t *testing.T) {
+func TestFallbackToHTTPAndSSE(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer *upstream.HTTPResponse
 		sse    bool
 		want   string
 	}{
-		{"405", status(405, ""), true, ``},
-		{"404", status(404, "<html>"), true, ``},
-		{"400", status(400, "what?"), true, ``},
-		{"an error of the modern era is no reason",
-			status(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`), false,
+		{"405", httpResponse(405, ""), true, ``},
+		{"404", httpResponse(404, "<html>"), true, ``},
+		{"400", httpResponse(400, "what?"), true, ``},
+		{"a modern error is no reason to try SSE",
+			httpResponse(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`),
+			false,
 			``},
-		{"a fault is no reason", status(500, ""), false, ``},
+		{"an HTTP 500 is no reason to try SSE", httpResponse(500, ""), false, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &upstreamtest.Launcher{}
-				w := &web{serve: func(request) *upstream.HTTPResponse { return c.answer }}
+				w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse { return c.answer }}
 				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
 					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
 				defer u.Close()
 				for i := range 2 {
-					s := open(t, u, mcp.Rev20241105, &upstreamtest.Client{})
-					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, hello)
+					s := openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{})
+					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 					if !c.sse {
 						if n := st.Count(); n != 0 {
 							t.Error("SSE was tried")
@@ -592,43 +600,45 @@ func TestFallbackToSSE(t *testing.T) {
 						continue
 					}
 					srv := st.Last(t)
-					srv.Answer(srv.Expect(t, "initialize").ID, welcome)
-					p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-					if n := len(w.log()); n != 1 {
+					srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
+					if n := len(w.requestLog()); n != 1 {
 						t.Errorf("session %d: POST was tried %d times", i+1, n)
 					}
 				}
 			})
 		})
 	}
-	t.Run("what POST said stands when there is no SSE", func(t *testing.T) {
+	t.Run("without SSE the answer to the POST is returned", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &web{serve: func(request) *upstream.HTTPResponse { return status(404, "") }}
+			w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse {
+				return httpResponse(404, "")
+			}}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
 				Dial: upstream.Dial{HTTP: w,
 					SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
-			upstreamtest.StartCall(t, open(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
-				&upstreamtest.Client{}, hello).ExpectError("HTTP 404")
+			upstreamtest.StartCall(t, openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
+				&upstreamtest.Client{}, initializeRequest).ExpectError("HTTP 404")
 		})
 	})
 }
 
-func TestClosingALegacyURLEndsWhatIsInFlight(t *testing.T) {
+func TestCloseEndsCallsOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, upstream.Options{})
-		e, g := newEvents(), newEvents()
-		s.then = func(request) *upstream.HTTPResponse { return stream(e) }
-		s.get = func(request) *upstream.HTTPResponse { return stream(g) }
-		s.start(t)
+		s := newLegacySite(t, upstream.Options{})
+		e, g := newFakeStream(), newFakeStream()
+		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.onGet = func(request) *upstream.HTTPResponse { return streamResponse(g) }
+		s.initialize(t)
 		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
 		p.ExpectWaiting()
-		s.end(t)
+		s.close(t)
 		p.ExpectError("closed")
-		if !e.closed() || !g.closed() {
+		if !e.isClosed() || !g.isClosed() {
 			t.Error("a stream is still open")
 		}
-		if got := s.log(); got[len(got)-1] != "DELETE" {
+		if got := s.requestLog(); got[len(got)-1] != "DELETE" {
 			t.Errorf("the server saw %q", got)
 		}
 	})

@@ -13,14 +13,14 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// modernUp is a modern server whose process is that of st.
-func modernUp(o upstream.Options) (*upstream.Upstream, *upstreamtest.Launcher) {
+// newModernUpstream returns a modern server, whose processes the launcher starts.
+func newModernUpstream(o upstream.Options) (*upstream.Upstream, *upstreamtest.Launcher) {
 	st := &upstreamtest.Launcher{}
 	o.Name, o.Era, o.Dial.Pipe = "files", "modern", st.Start
 	return upstream.New(o), st
 }
 
-func openFor(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
+func openModernSession(t *testing.T, u *upstream.Upstream, session, principal string) proxy.Server {
 	t.Helper()
 	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: session, Principal: principal,
 		Revision: mcp.Rev20260728}, &upstreamtest.Client{})
@@ -32,9 +32,10 @@ func openFor(t *testing.T, u *upstream.Upstream, session, principal string) prox
 
 func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()
-		a, b, c := openFor(t, u, "a", "ann"), openFor(t, u, "b", "ann"), openFor(t, u, "c", "bob")
+		a, b, c := openModernSession(t, u, "a", "ann"), openModernSession(t, u, "b", "ann"),
+			openModernSession(t, u, "c", "bob")
 		pa := upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
 			"tools/list", ``, ``))
 		srv := st.Last(t)
@@ -43,7 +44,7 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 			"tools/list", ``, ``))
 		mb := srv.Expect(t, "tools/list")
 		if string(ma.ID) == string(mb.ID) {
-			t.Errorf("two requests went by %s", ma.ID)
+			t.Errorf("two requests have the id %s", ma.ID)
 		}
 		srv.Answer(mb.ID, `{"resultType":"complete","tools":["b"]}`)
 		srv.Answer(ma.ID, `{"resultType":"complete","tools":["a"]}`)
@@ -65,27 +66,27 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		pb.ExpectError("closed")
 		time.Sleep(time.Minute)
 		if !srv.HasEnded() {
-			t.Error("the process of nobody still runs after a minute")
+			t.Error("an unused process still runs after a minute")
 		}
 	})
 }
 
-func TestAProcessIsKeptForASessionThatComesSoon(t *testing.T) {
+func TestIdleProcessIsKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()
-		a := openFor(t, u, "a", "")
+		a := openModernSession(t, u, "a", "")
 		upstreamtest.StartCall(t, a, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
 		st.Last(t).Expect(t, "tools/list")
 		a.Close()
 		time.Sleep(time.Second)
-		b := openFor(t, u, "b", "")
+		b := openModernSession(t, u, "b", "")
 		defer b.Close()
 		time.Sleep(time.Minute)
 		upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
-		// The request of a was given up when it was closed.
+		// the request of a was cancelled when its session was closed
 		st.Last(t).Expect(t, "notifications/cancelled")
 		st.Last(t).Expect(t, "tools/list")
 		if n := st.Count(); n != 1 {
@@ -98,15 +99,15 @@ func TestListenOverAPipe(t *testing.T) {
 	const filter = `,"notifications":{"toolsListChanged":true}`
 	setup := func(t *testing.T) (func(), *upstreamtest.PipeServer, *upstreamtest.Client,
 		*upstreamtest.Call, upstreamtest.Message) {
-		u, st := modernUp(upstream.Options{})
-		s := openFor(t, u, "a", "")
+		u, st := newModernUpstream(upstream.Options{})
+		s := openModernSession(t, u, "a", "")
 		c := &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`,
 			"subscriptions/listen", ``, filter))
 		m := st.Last(t).Expect(t, "subscriptions/listen")
 		return func() { u.Close() }, st.Last(t), c, p, m
 	}
-	t.Run("everything comes under the client's id, with its type", func(t *testing.T) {
+	t.Run("every message has the client's subscription id", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, c, p, m := setup(t)
 			defer end()
@@ -120,7 +121,7 @@ func TestListenOverAPipe(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
-	t.Run("the server may end it by cancelling it", func(t *testing.T) {
+	t.Run("the server ends it with a cancellation", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
@@ -128,7 +129,7 @@ func TestListenOverAPipe(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
-	t.Run("the client ends it by cancelling it", func(t *testing.T) {
+	t.Run("the client ends it with a cancellation", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
@@ -136,11 +137,11 @@ func TestListenOverAPipe(t *testing.T) {
 			p.ExpectError("cancelled")
 			if n := srv.Expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
 				string(m.ID)+`}` {
-				t.Errorf("the server was told %s", n.Params)
+				t.Errorf("the server got %s", n.Params)
 			}
 		})
 	})
-	t.Run("it ends when the client takes nothing", func(t *testing.T) {
+	t.Run("it ends when the client does not take its messages", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, c, p, m := setup(t)
 			defer end()
@@ -162,7 +163,7 @@ func TestListenOverAPipe(t *testing.T) {
 	})
 }
 
-func TestLogsOfAModernServer(t *testing.T) {
+func TestLogMessagesReachTheCallThatAskedForThem(t *testing.T) {
 	const line = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}`
 	const level = `"io.modelcontextprotocol/logLevel":"info",`
 	for _, c := range []struct {
@@ -173,17 +174,17 @@ func TestLogsOfAModernServer(t *testing.T) {
 	}{
 		{"go to the call that asked for them", level, ``, true, true},
 		{"go to the first of several calls of one session", level, level, false, true},
-		{"go to nobody when two sessions asked", level, level, true, false},
-		{"go to nobody when nobody asked", ``, ``, false, false},
+		{"are dropped when calls of two sessions asked for them", level, level, true, false},
+		{"are dropped when no call asked for them", ``, ``, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u, st := modernUp(upstream.Options{})
+				u, st := newModernUpstream(upstream.Options{})
 				defer u.Close()
-				a := openFor(t, u, "a", "")
+				a := openModernSession(t, u, "a", "")
 				b := a
 				if c.other {
-					b = openFor(t, u, "b", "")
+					b = openModernSession(t, u, "b", "")
 				}
 				first, second := &upstreamtest.Client{}, &upstreamtest.Client{}
 				upstreamtest.StartCall(t, a, first, upstreamtest.ModernRequest(`1`,
@@ -204,11 +205,11 @@ func TestLogsOfAModernServer(t *testing.T) {
 	}
 }
 
-func TestAModernServerMayNotAsk(t *testing.T) {
+func TestRequestsOfModernServersAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()
-		s := openFor(t, u, "a", "")
+		s := openModernSession(t, u, "a", "")
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``, `,"name":"x"`))
 		srv := st.Last(t)
@@ -230,24 +231,24 @@ func TestResultTypes(t *testing.T) {
 		fails                 string // else the result comes as it is
 	}{
 		{"complete", plain, `{"resultType":"complete"}`, false, ``},
-		{"absent is complete", plain, `{}`, false, ``},
+		{"no type means complete", plain, `{}`, false, ``},
 		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, ``},
-		{"input for a client that takes it in rounds", plain,
+		{"input for a client that takes it in results", plain,
 			`{"resultType":"input_required","inputRequests":{}}`, true, ``},
-		{"an escaped word is the same word", plain,
+		{"an escaped type", plain,
 			`{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
 		{"input for a list", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
 			`{"resultType":"input_required"}`, false, `the protocol does not allow it`},
 		{"an unknown type", plain, `{"resultType":"acme"}`, false, `of type "acme"`},
 		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false,
 			``},
-		{"no word", plain, `{"resultType":7}`, false, `is not a string`},
+		{"a type that is not a string", plain, `{"resultType":7}`, false, `is not a string`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				u, st := modernUp(upstream.Options{})
+				u, st := newModernUpstream(upstream.Options{})
 				defer u.Close()
-				s := openFor(t, u, "a", "")
+				s := openModernSession(t, u, "a", "")
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, c.request)
 				srv := st.Last(t)
 				srv.Answer(srv.Next(t).ID, c.result)
@@ -257,18 +258,18 @@ func TestResultTypes(t *testing.T) {
 				}
 				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":` + c.result + `}`)
 				if p.Answer.CarriesInput != c.folded {
-					t.Errorf("Folded is %v", p.Answer.CarriesInput)
+					t.Errorf("CarriesInput is %v", p.Answer.CarriesInput)
 				}
 			})
 		})
 	}
 }
 
-func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
+func TestNextCallRestartsAModernProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{Restart: true})
+		u, st := newModernUpstream(upstream.Options{Restart: true})
 		defer u.Close()
-		s := openFor(t, u, "a", "")
+		s := openModernSession(t, u, "a", "")
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``, `,"name":"x"`))
 		st.Last(t).Expect(t, "tools/call")
@@ -295,16 +296,16 @@ func TestAModernProcessIsStartedAgainByTheNextCall(t *testing.T) {
 	})
 }
 
-func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
+func TestProcessWithoutRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()
-		s := openFor(t, u, "a", "")
+		s := openModernSession(t, u, "a", "")
 		st.Fail = errors.New("no such program")
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``,
 			`,"name":"x"`)).ExpectError("could not be started")
-		st.Fail = nil // one that never ran may be started still
+		st.Fail = nil // a process that never ran may still be started
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/call", ``, `,"name":"x"`))
 		time.Sleep(time.Second)
@@ -316,18 +317,18 @@ func TestAProcessThatIsNotToBeRestarted(t *testing.T) {
 	})
 }
 
-func TestANotificationThatTheRevisionDoesNotHaveIsSwallowed(t *testing.T) {
+func TestLegacyNotificationsAreNotSentToModernServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u, st := modernUp(upstream.Options{})
+		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()
-		s := openFor(t, u, "a", "")
+		s := openModernSession(t, u, "a", "")
 		if err := s.Notify(context.Background(),
 			upstreamtest.Pass(
 				t, `{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)); err != nil {
 			t.Error(err)
 		}
 		if st.Count() != 0 {
-			t.Error("it started a process")
+			t.Error("the notification started a process")
 		}
 		if err := s.Notify(context.Background(),
 			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {

@@ -18,13 +18,13 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// openSite is a session with a modern server over HTTP.
-func openSite(t *testing.T,
-	serve func(r request) *upstream.HTTPResponse) (proxy.Server, *web, func()) {
+// openModernSite opens a session with a modern server over HTTP.
+func openModernSite(t *testing.T,
+	serve func(r request) *upstream.HTTPResponse) (proxy.Server, *fakeHTTP, func()) {
 	t.Helper()
-	w := &web{serve: serve}
+	w := &fakeHTTP{serve: serve}
 	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
-	return openFor(t, u, "a", ""), w, func() {
+	return openModernSession(t, u, "a", ""), w, func() {
 		if err := u.Close(); err != nil {
 			t.Error(err)
 		}
@@ -42,7 +42,7 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 			"resources/read", "file:///a b"},
 		{"a task", upstreamtest.ModernRequest(`1`, "tasks/update", ``, `,"taskId":"t"`),
 			"tasks/update", "t"},
-		{"a name that is no ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"a name that is not ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"\u00fc"`),
 			"prompts/get", "=?base64?w7w=?="},
 		{"one with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
@@ -51,15 +51,15 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 		{"one that would lose a blank", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"a "`),
 			"prompts/get", "=?base64?YSA=?="},
-		{"one that looks wrapped", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"one that looks encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
-		{"one that looks nearly wrapped", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"one that looks nearly encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
-					return reply(r.ID, `{}`)
+				s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+					return resultResponse(r.ID, `{}`)
 				})
 				defer end()
 				upstreamtest.StartCall(t, s, &upstreamtest.Client{},
@@ -72,7 +72,7 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 						t.Errorf("%s is %q, want %q", name, h.Get(name), v)
 					}
 				}
-				if got := w.log(); len(got) != 1 {
+				if got := w.requestLog(); len(got) != 1 {
 					t.Errorf("the server saw %q", got)
 				}
 			})
@@ -80,16 +80,16 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	}
 }
 
-func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) {
+func TestContradictoryRevisionErrorIsRetriedOnce(t *testing.T) {
 	for answers, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
-			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
+			s, _, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				if n++; n <= answers {
-					return status(400, replace(
+					return httpResponse(400, replace(
 						`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
 				}
-				return status(200, replace(`{"jsonrpc":"2.0","id":ID,"result":{}}`,
+				return httpResponse(200, replace(`{"jsonrpc":"2.0","id":ID,"result":{}}`,
 					"ID", string(r.ID)))
 			})
 			defer end()
@@ -104,7 +104,7 @@ func TestAServerThatRefusesTheRevisionThatItSpeaksIsAskedOnceMore(t *testing.T) 
 	}
 }
 
-func TestAnswersOfAModernURL(t *testing.T) {
+func TestAnswersOverModernHTTP(t *testing.T) {
 	told := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`
 	for _, c := range []struct {
 		name, answer string // of the request ID
@@ -118,11 +118,12 @@ func TestAnswersOfAModernURL(t *testing.T) {
 		{"an error with a status of its own",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
-		{"one to nobody", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`, 404,
+		{"one without an id", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`,
+			404,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32601,"message":"m"}}`, ``},
 		{"a missing capability", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32021,"message":"m"}}`,
 			400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
-		{"a version that it does not speak after all",
+		{"a revision that the server does not speak after all",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400,
 			``, `refused a revision that it claimed to speak`},
 		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
@@ -132,8 +133,8 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
-					return status(c.status, replace(c.answer, "ID", string(r.ID)))
+				s, _, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+					return httpResponse(c.status, replace(c.answer, "ID", string(r.ID)))
 				})
 				defer end()
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
@@ -148,13 +149,13 @@ func TestAnswersOfAModernURL(t *testing.T) {
 	}
 	t.Run("a stream", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, _, end := openSite(t, func(r request) *upstream.HTTPResponse {
-				e := newEvents()
+			s, _, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+				e := newFakeStream()
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 				e.send("", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":98,"progress":1}}`)
 				e.send("", `{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
 				e.send("", `{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
-				return stream(e)
+				return streamResponse(e)
 			})
 			defer end()
 			c := &upstreamtest.Client{}
@@ -164,18 +165,18 @@ func TestAnswersOfAModernURL(t *testing.T) {
 			c.ExpectReceived(t, told)
 		})
 	})
-	t.Run("a stream that breaks is lost", func(t *testing.T) {
+	t.Run("a stream that breaks fails the call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
-				e := newEvents(conn.Event{ID: "7"})
+			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+				e := newFakeStream(conn.Event{ID: "7"})
 				e.end()
-				return stream(e)
+				return streamResponse(e)
 			})
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`,
 				"prompts/get", ``,
 				`,"name":"x"`)).ExpectError("broke")
-			if got := w.log(); len(got) != 1 {
+			if got := w.requestLog(); len(got) != 1 {
 				t.Errorf("the server saw %q", got)
 			}
 		})
@@ -184,18 +185,20 @@ func TestAnswersOfAModernURL(t *testing.T) {
 
 func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
+		e := newFakeStream()
+		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			return streamResponse(e)
+		})
 		defer end()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`,
 			"prompts/get", ``, `,"name":"x"`))
 		p.ExpectWaiting()
 		p.Cancel(&proxy.CancelledError{})
 		p.ExpectError("cancelled")
-		if !e.closed() {
+		if !e.isClosed() {
 			t.Error("the stream is still open")
 		}
-		if got := w.log(); len(got) != 1 {
+		if got := w.requestLog(); len(got) != 1 {
 			t.Errorf("the server saw %q", got)
 		}
 	})
@@ -203,8 +206,10 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 
 func TestListenOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEvents()
-		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return stream(e) })
+		e := newFakeStream()
+		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			return streamResponse(e)
+		})
 		defer end()
 		c := &upstreamtest.Client{}
 		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`7`, "subscriptions/listen",
@@ -242,9 +247,9 @@ func TestArgumentsInHeaders(t *testing.T) {
 		}
 		return found
 	}
-	check := func(t *testing.T, w *web, log ...string) {
+	check := func(t *testing.T, w *fakeHTTP, log ...string) {
 		t.Helper()
-		if got := w.log(); !slices.Equal(got, log) {
+		if got := w.requestLog(); !slices.Equal(got, log) {
 			t.Errorf("the server saw %q, want %q", got, log)
 		}
 		calls := w.requests("POST tools/call")
@@ -254,13 +259,13 @@ func TestArgumentsInHeaders(t *testing.T) {
 	}
 	serve := func(r request) *upstream.HTTPResponse {
 		if r.Method == "tools/list" {
-			return reply(r.ID, replace(annotated, "MORE", ``))
+			return resultResponse(r.ID, replace(annotated, "MORE", ``))
 		}
-		return reply(r.ID, `{}`)
+		return resultResponse(r.ID, `{}`)
 	}
-	t.Run("as the client's own list has it", func(t *testing.T) {
+	t.Run("learned from the client's own tools/list", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, serve)
+			s, w, end := openModernSite(t, serve)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 				"tools/list", ``, ``))
@@ -271,14 +276,15 @@ func TestArgumentsInHeaders(t *testing.T) {
 			check(t, w, "POST tools/list", "POST tools/call")
 		})
 	})
-	t.Run("asked for once when no client has listed", func(t *testing.T) {
+	t.Run("listed once when no client has listed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
+			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !contains(r.body, "cursor"):
-					return reply(r.ID, `{"tools":[{"name":"first","inputSchema":{}}],"nextCursor":"c\u0031"}`)
+					return resultResponse(r.ID,
+						`{"tools":[{"name":"first","inputSchema":{}}],"nextCursor":"c\u0031"}`)
 				case r.Method == "tools/list" && !contains(r.body, `"cursor":"c\u0031"`):
-					return status(400, "wrong cursor")
+					return httpResponse(400, "wrong cursor")
 				}
 				return serve(r)
 			})
@@ -294,16 +300,16 @@ func TestArgumentsInHeaders(t *testing.T) {
 			}
 		})
 	})
-	t.Run("asked for again when the server finds a mismatch", func(t *testing.T) {
+	t.Run("listed again when the server reports a mismatch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			changed := false
-			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
+			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !changed:
-					return reply(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
+					return resultResponse(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
 				case r.Method == "tools/call" && r.header.Get("Mcp-Param-N") == "":
 					changed = true
-					return status(400, fmt.Sprintf(
+					return httpResponse(400, fmt.Sprintf(
 						`{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":"m"}}`, r.ID))
 				}
 				return serve(r)
@@ -315,9 +321,9 @@ func TestArgumentsInHeaders(t *testing.T) {
 			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
 		})
 	})
-	t.Run("absent and null arguments have none", func(t *testing.T) {
+	t.Run("absent and null arguments have no header", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, serve)
+			s, w, end := openModernSite(t, serve)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
@@ -332,17 +338,17 @@ func TestArgumentsInHeaders(t *testing.T) {
 
 func TestHeaderMismatch(t *testing.T) {
 	refuse := func(r request) *upstream.HTTPResponse {
-		return status(400, fmt.Sprintf(
+		return httpResponse(400, fmt.Sprintf(
 			`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID,
 			mcp.CodeHeaderMismatch))
 	}
-	t.Run("a name is put as it is to a server that does not decode", func(t *testing.T) {
+	t.Run("a name is not encoded for a server that does not decode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, func(r request) *upstream.HTTPResponse {
+			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				if r.header.Get("Mcp-Name") != "ü" {
 					return refuse(r)
 				}
-				return reply(r.ID, `{}`)
+				return resultResponse(r.ID, `{}`)
 			})
 			defer end()
 			for range 2 {
@@ -350,26 +356,26 @@ func TestHeaderMismatch(t *testing.T) {
 					"prompts/get", ``,
 					`,"name":"ü"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
-			if n := len(w.log()); n != 3 {
-				t.Errorf("%d requests for two calls: what the server is like was not remembered", n)
+			if n := len(w.requestLog()); n != 3 {
+				t.Errorf("%d requests for two calls: the server's behaviour was not remembered", n)
 			}
 		})
 	})
-	t.Run("a name with a control character never is", func(t *testing.T) {
+	t.Run("a name with a control character is always encoded", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, refuse)
+			s, w, end := openModernSite(t, refuse)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"prompts/get", ``,
 				`,"name":"a\r\nX: y"`)).ExpectError("rejected the headers")
-			if n := len(w.log()); n != 1 {
+			if n := len(w.requestLog()); n != 1 {
 				t.Errorf("%d requests", n)
 			}
 		})
 	})
-	t.Run("there is an end to it", func(t *testing.T) {
+	t.Run("the retries end", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openSite(t, refuse)
+			s, w, end := openModernSite(t, refuse)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
@@ -384,7 +390,9 @@ func TestHeaderMismatch(t *testing.T) {
 func TestVendorNotificationsOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		code := 202
-		s, w, end := openSite(t, func(r request) *upstream.HTTPResponse { return status(code, "") })
+		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			return httpResponse(code, "")
+		})
 		defer end()
 		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
 		if err := s.Notify(t.Context(), n); err != nil {
@@ -392,7 +400,7 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 		}
 		if h := w.seen[0].header; h.Get("Mcp-Method") != "acme/told" ||
 			h.Get("MCP-Protocol-Version") != "2026-07-28" {
-			t.Errorf("it came with %v", h)
+			t.Errorf("the notification has the headers %v", h)
 		}
 		code = 500
 		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.UnavailableError)) {
@@ -401,17 +409,17 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 	})
 }
 
-// FuzzNameHeader holds that whatever a name is made of, what is in Mcp-Name can be a header's value
-// and means that name.
+// FuzzNameHeader checks that Mcp-Name is a valid header value and decodes to the name, whatever the
+// name is.
 func FuzzNameHeader(f *testing.F) {
 	for _, s := range []string{"", "a", " a", "a\t", "é", "a\nb", "=?base64?YQ==?=", "=?base64?",
 		"?=", "\x00", "\x7f", "日本"} {
 		f.Add(s)
 	}
 	var got http.Header
-	w := &web{serve: func(r request) *upstream.HTTPResponse {
+	w := &fakeHTTP{serve: func(r request) *upstream.HTTPResponse {
 		got = r.header
-		return reply(r.ID, `{}`)
+		return resultResponse(r.ID, `{}`)
 	}}
 	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
 	f.Cleanup(func() { u.Close() })
@@ -419,7 +427,7 @@ func FuzzNameHeader(f *testing.F) {
 		if !utf8.ValidString(name) {
 			return
 		}
-		s := openFor(t, u, "a", "")
+		s := openModernSession(t, u, "a", "")
 		defer s.Close()
 		if _, err := s.Call(t.Context(),
 			upstreamtest.Pass(t, upstreamtest.ModernRequest(`1`, "prompts/get", ``,
@@ -430,7 +438,7 @@ func FuzzNameHeader(f *testing.F) {
 		v := got.Get("Mcp-Name")
 		for i := range len(v) {
 			if v[i] != '\t' && (v[i] < ' ' || v[i] >= 0x7f) {
-				t.Fatalf("%q is no header value", v)
+				t.Fatalf("%q is not a header value", v)
 			}
 		}
 		if strings.Trim(v, " \t") != v {

@@ -14,9 +14,9 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// A client that hears that its call was lost may call again at once. It is not told once more what
-// it knows, however long those take that see to the restart.
-func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
+// A client whose call was lost may call again at once. That call waits for the restart; it does not
+// fail with the same error.
+func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 	const calls = 50
 	again := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher,
 		request func(id int) string) {
@@ -32,11 +32,11 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 				_, err := s.Call(t.Context(), passed[i], &upstreamtest.Client{})
 				lost.Done()
 				if err == nil {
-					t.Error("a call was answered by nobody")
+					t.Error("a call to a process that has ended succeeded")
 				}
 				if _, err := s.Call(t.Context(), passed[calls+i],
 					&upstreamtest.Client{}); err != nil {
-					t.Errorf("the call that followed: %v", err)
+					t.Errorf("the next call: %v", err)
 				}
 			})
 		}
@@ -45,14 +45,14 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 		}
 		old.Close()
 		lost.Wait()
-		time.Sleep(time.Second) // the pace's first wait
+		time.Sleep(time.Second) // the first delay
 		srv := st.Last(t)
 		go func() {
 			for {
 				select {
 				case b := <-srv.Written:
 					if m := upstreamtest.ParseMessage(t, b); m.Method == "initialize" {
-						srv.Answer(m.ID, welcome)
+						srv.Answer(m.ID, initializeResult)
 					} else if m.ID != nil {
 						srv.Answer(m.ID, `{}`)
 					}
@@ -65,8 +65,8 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	}
 	t.Run("legacy", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := startLegacy(t, upstream.Options{Restart: true})
-			defer l.end(t)
+			l := startLegacyServer(t, upstream.Options{Restart: true})
+			defer l.close(t)
 			again(t, l, l.Launcher, func(id int) string {
 				return fmt.Sprintf(
 					`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
@@ -76,12 +76,12 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	t.Run("modern", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var events []string
-			u, st := modernUp(upstream.Options{Restart: true, Event: func(action, _ string,
+			u, st := newModernUpstream(upstream.Options{Restart: true, Event: func(action, _ string,
 				_ error) {
 				events = append(events, action)
 			}})
 			defer u.Close()
-			s := openFor(t, u, "a", "")
+			s := openModernSession(t, u, "a", "")
 			first := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 				upstreamtest.ModernRequest(`"first"`, "tools/call", ``,
 					`,"name":"x"`))
@@ -97,17 +97,19 @@ func TestACallThatFollowsALostOneWaitsForTheNextProcess(t *testing.T) {
 	})
 	t.Run("legacy over HTTP", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t, upstream.Options{})
-			s.then = func(r request) *upstream.HTTPResponse { return reply(r.ID, `{}`) }
-			s.start(t)
-			defer s.end(t)
-			s.sessions++ // the server has another now
+			s := newLegacySite(t, upstream.Options{})
+			s.onRequest = func(r request) *upstream.HTTPResponse {
+				return resultResponse(r.ID, `{}`)
+			}
+			s.initialize(t)
+			defer s.close(t)
+			s.sessions++ // the server does not know the session any more
 			m := upstreamtest.Pass(t, toolsCall)
 			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err == nil {
-				t.Error("a call was answered in a session that had ended")
+				t.Error("a call in a session that has ended succeeded")
 			}
 			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err != nil {
-				t.Errorf("the call that followed: %v", err)
+				t.Errorf("the next call: %v", err)
 			}
 		})
 	})

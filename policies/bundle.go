@@ -68,7 +68,7 @@ type moduleFile struct {
 // must not be signed: nobody could say whether it is as it was. The error names it.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	signed, err := bounded(raw)
+	signed, err := checkSize(raw)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -84,7 +84,7 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(keys)).Read()
 	switch {
 	case err != nil:
-		return fail(located(err))
+		return fail(withLocations(err))
 	case b.Type() == bundle.DeltaBundleType:
 		return fail(errors.New("delta bundles are not supported"))
 	case len(b.WasmModules)+len(b.PlanModules) > 0:
@@ -101,9 +101,9 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	return out, nil
 }
 
-// bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each
+// checkSize says whether a bundle has a signature, and why it is too large. OPA's reader bounds each
 // file; of ten thousand that are all as large as they may be it would make as many.
-func bounded(raw []byte) (signed bool, err error) {
+func checkSize(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("the bundle is larger than %d bytes", MaxBundle)
 	}
@@ -130,8 +130,8 @@ func bounded(raw []byte) (signed bool, err error) {
 	}
 }
 
-// bundle takes in the bundle in a file.
-func (s *sources) bundle(name string) error {
+// addBundleFile takes in the bundle in a file.
+func (s *sources) addBundleFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -145,16 +145,16 @@ func (s *sources) bundle(name string) error {
 	if err != nil {
 		return err
 	}
-	return s.take(b)
+	return s.addBundle(b)
 }
 
-// take takes in a bundle that was read.
-func (s *sources) take(b *Bundle) error {
+// addBundle takes in a bundle that was read.
+func (s *sources) addBundle(b *Bundle) error {
 	s.bundles = append(s.bundles, b)
-	faults := []error{s.merge(b.Name, b.data)}
+	faults := []error{s.addData(b.Name, b.data)}
 	for _, m := range b.modules {
 		if s.tests || !isTest(m.path) { // parsed again, so that its places name the bundle
-			faults = append(faults, s.module(b.Name+":"+m.path, m.raw))
+			faults = append(faults, s.addModule(b.Name+":"+m.path, m.raw))
 		}
 	}
 	return errors.Join(faults...)

@@ -20,7 +20,7 @@ type decision struct {
 	denies, asks []string // reasons
 	hidden       []hiddenItem
 	redactions   []redaction
-	sets         []setting
+	sets         []setEdit
 	labels       []string
 	notes        []string // what is for the record only
 }
@@ -28,7 +28,7 @@ type decision struct {
 // hiddenItem is a name that a rule hides.
 type hiddenItem struct{ by, name string }
 
-type setting struct {
+type setEdit struct {
 	by   string
 	edit mcp.Edit
 }
@@ -37,9 +37,9 @@ type redaction struct {
 	by, pointer, pattern, with string
 }
 
-// take takes in one element of a rule's set. One of another shape than the rule's is an error, and
+// add takes in one element of a rule's set. One of another shape than the rule's is an error, and
 // so denies.
-func (d *decision) take(r rule, t *ast.Term) error {
+func (d *decision) add(r effectRule, t *ast.Term) error {
 	text, isText := t.Value.(ast.String)
 	fields, isObject := t.Value.(ast.Object)
 	wrong := func(want string) error {
@@ -97,11 +97,11 @@ func (d *decision) take(r rule, t *ast.Term) error {
 		if value == nil {
 			return wrong(`objects with a "path" and a "value"`)
 		}
-		raw, err := jsonOf(value)
+		raw, err := toJSON(value)
 		if err != nil {
 			return fmt.Errorf("%s: set: %w", r.name, err)
 		}
-		d.sets = append(d.sets, setting{r.name, mcp.Set(path, raw)})
+		d.sets = append(d.sets, setEdit{r.name, mcp.Set(path, raw)})
 	case "label":
 		if !isText {
 			return wrong("words")
@@ -122,7 +122,7 @@ func member(o ast.Object, name string) (string, bool) {
 	return string(s), ok
 }
 
-func jsonOf(v ast.Value) ([]byte, error) {
+func toJSON(v ast.Value) ([]byte, error) {
 	native, err := ast.JSON(v)
 	if err != nil {
 		return nil, err
@@ -130,14 +130,14 @@ func jsonOf(v ast.Value) ([]byte, error) {
 	return marshal(native)
 }
 
-// maxNote is how much of a note is kept: policies put into it what they like.
-const maxNote = 300 // bytes
+// maxNoteBytes is how much of a note is kept: policies put into it what they like.
+const maxNoteBytes = 300 // bytes
 
 // verdict weighs the decision.
 func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict, error) {
 	v := pipeline.Verdict{Action: pipeline.Allow, Labels: d.labels}
 	for _, n := range d.notes {
-		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
 	}
 	switch {
 	case len(d.denies) > 0:

@@ -20,17 +20,17 @@ import (
 // Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a
 // change makes another.
 type Stage struct {
-	all question
+	all ruleQuery
 	// of the rules that hide: what they say of a list is asked of the use of its items, too
-	hides  question
-	mine   question   // those of them that are not of the library
-	reads  reads      // of all of them
-	graph  *ast.Graph // which rules read which
-	of     *interest
-	files  []string
-	shadow bool
-	memory *SessionStore
-	now    func() time.Time
+	hides    ruleQuery
+	ownHides ruleQuery  // those of them that are not of the library
+	reads    readSet    // of all of them
+	graph    *ast.Graph // which rules read which
+	selector *ruleSelector
+	files    []string
+	shadow   bool
+	sessions *SessionStore
+	now      func() time.Time
 
 	digest  string
 	bundles []*Bundle
@@ -38,27 +38,27 @@ type Stage struct {
 	patterns patterns
 }
 
-// question is rules that are asked together.
-type question struct {
-	set   set
-	rules []rule
-	query rego.PreparedEvalQuery
-	reads reads // of the input; nil is all
+// ruleQuery is rules that are asked together.
+type ruleQuery struct {
+	ruleSet ruleSet
+	rules   []effectRule
+	query   rego.PreparedEvalQuery
+	reads   readSet // of the input; nil is all
 
-	hiders []hider // of the rules that hide and are enforced, where the question is of such
+	hideReads []hideReads // of the rules that hide and are enforced, where the question is of such
 }
 
-// set is which rules a question is of, or some of.
-type set int
+// ruleSet is which rules a question is of, or some of.
+type ruleSet int
 
 const (
-	ofAll set = iota
-	ofHides
-	ofMine
+	allRules ruleSet = iota
+	hideRules
+	ownHideRules
 )
 
-// rule is one effect of one package.
-type rule struct {
+// effectRule is one effect of one package.
+type effectRule struct {
 	ref     string // in Rego
 	name    string // of its package, without gatekit: "roots/traversal"
 	effect  string
@@ -66,12 +66,12 @@ type rule struct {
 	library bool
 }
 
-// effects are the rules of a package that decide; see design.md 9.
-var effects = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
+// effectNames are the rules of a package that decide; see design.md 9.
+var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
-// effectsOf are the rules in the packages below data.gatekit that have an effect. One that is no
+// findEffectRules are the rules in the packages below data.gatekit that have an effect. One that is no
 // set is an error: it could never decide anything.
-func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
+func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
 	for _, file := range slices.Sorted(maps.Keys(modules)) {
@@ -82,7 +82,7 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 		}
 		for _, r := range m.Rules {
 			effect := r.Head.Ref()[0].String()
-			if !slices.Contains(effects, effect) {
+			if !slices.Contains(effectNames, effect) {
 				continue
 			}
 			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
@@ -100,8 +100,8 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				s, _ := t.Value.(ast.String)
 				words = append(words, string(s))
 			}
-			rules = append(rules, rule{ref: ref, name: strings.Join(words, "/"), effect: effect,
-				shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
+			rules = append(rules, effectRule{ref: ref, name: strings.Join(words, "/"), effect: effect,
+				shadow: isShadow(m), library: strings.HasPrefix(file, "library/")})
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -114,8 +114,8 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 	return rules, nil
 }
 
-// shadowed says that a package's metadata want it judged and not enforced: custom: {mode: shadow}.
-func shadowed(m *ast.Module) bool {
+// isShadow says that a package's metadata want it judged and not enforced: custom: {mode: shadow}.
+func isShadow(m *ast.Module) bool {
 	for _, a := range m.Annotations {
 		if a.Scope == "package" && a.Custom["mode"] == "shadow" {
 			return true
@@ -138,64 +138,64 @@ func (s *Stage) Digest() string { return s.digest }
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.PriorFindingsFrom(ctx)
-	return s.judge(ctx, m, beside{findings: found.Findings, labels: found.Labels, at: s.now()})
+	return s.inspect(ctx, m, messageContext{findings: found.Findings, labels: found.Labels, now: s.now()})
 }
 
-// beside is what is known of a message when it is judged, beside itself and its session.
-type beside struct {
-	findings []pipeline.Finding
-	labels   []string
-	at       time.Time
-	bodyless bool // the message's body was not kept
+// messageContext is what is known of a message when it is judged, beside itself and its session.
+type messageContext struct {
+	findings    []pipeline.Finding
+	labels      []string
+	now         time.Time
+	bodyMissing bool // the message's body was not kept
 	// the items of the message, which is a list, in the place of what its body says
-	listed *ast.Array
+	items *ast.Array
 }
 
-func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {
-	session := s.memory.of(m)
-	if !session.label(b.labels) {
+func (s *Stage) inspect(ctx context.Context, m *mcp.Message, b messageContext) (pipeline.Verdict, error) {
+	session := s.sessions.session(m)
+	if !session.addLabels(b.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
 			nil
 	}
 	_, lately := s.reads.below("session").wants("minute")
-	takeBack, ok := session.count(m, b.at, lately)
+	takeBack, ok := session.countCall(m, b.now, lately)
 	if !ok {
 		return pipeline.Verdict{Reason: "the session has called too many different tools to count its calls"}, nil
 	}
 	v, err := s.decide(ctx, m, session, b)
-	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
+	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) && !session.addLabels(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or one that is too long"}
 	}
-	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
+	if err != nil || v.Action == pipeline.Deny || awaitsApproval(ctx, v) {
 		takeBack()
 		return v, err
 	}
-	session.learn(m)
-	s.memory.makeRoom(session)
+	session.record(m)
+	s.sessions.evict(session)
 	return v, nil
 }
 
-// waits says that a message does not pass before a human has approved it.
-func waits(ctx context.Context, v pipeline.Verdict) bool {
+// awaitsApproval says that a message does not pass before a human has approved it.
+func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
-	b beside) (pipeline.Verdict, error) {
-	q, err := s.of.question(s.all, s.of.classIn(m, b.bodyless))
+	b messageContext) (pipeline.Verdict, error) {
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, b.bodyMissing))
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
 	made, err := s.evaluate(ctx, q, func() ast.Value {
 		return s.input(m, session, b, q.reads)
-	}, b.at)
+	}, b.now)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
 	v, err := made.verdict(m, &s.patterns)
 	if err == nil {
-		err = s.hide(ctx, m, session, b, made, &v)
+		err = s.applyHides(ctx, m, session, b, made, &v)
 	}
 	if err != nil {
 		return pipeline.Verdict{}, err
@@ -205,26 +205,26 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 
 // evaluate asks the policies, and answers what they decided. Where no rule can say anything, there
 // is no input either.
-func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Value,
+func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
 	at time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
 	if len(q.rules) == 0 {
 		return d, nil
 	}
-	sets, err := q.ask(ctx, input(), at)
+	sets, err := q.eval(ctx, input(), at)
 	if err != nil {
 		return nil, err
 	}
 	for i, r := range q.rules {
-		if err := sets[i].Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
+		if err := sets[i].Iter(func(t *ast.Term) error { return d.add(r, t) }); err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
 }
 
-// ask answers what each of the rules holds.
-func (q *question) ask(ctx context.Context, input ast.Value, at time.Time,
+// eval answers what each of the rules holds.
+func (q *ruleQuery) eval(ctx context.Context, input ast.Value, at time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
 	// by a function, where OPA would start a goroutine for each evaluation
 	cancel := topdown.NewCancel()

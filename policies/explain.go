@@ -44,32 +44,32 @@ type Read struct{ Ref, Value string }
 // Explain is Judge that also says why. The policies are asked once more for that, without the
 // shortcuts that skip rules which cannot matter.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
-	session := s.memory.of(c.Message)
-	session.told(c.Message, c.known, s.beside(c).at)
-	takeBack, ok := session.count(c.Message, s.beside(c).at, true) // as it is when it is judged
+	session := s.sessions.session(c.Message)
+	session.setState(c.Message, c.state, s.contextOf(c).now)
+	takeBack, ok := session.countCall(c.Message, s.contextOf(c).now, true) // as it is when it is judged
 	if !ok {
 		return nil, errors.New("the session has called too many different tools to count its calls")
 	}
-	all := s.input(c.Message, session, s.beside(c), nil)
+	all := s.input(c.Message, session, s.contextOf(c), nil)
 	takeBack()
-	shown, err := jsonOf(all)
+	shown, err := toJSON(all)
 	if err != nil {
 		return nil, err
 	}
 	e := &Explanation{Input: shown, Outcome: s.Evaluate(ctx, c)}
-	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
+	if err := s.explain(ctx, e, s.all, all, s.contextOf(c).now); err != nil {
 		return e, ctx.Err() // it is the outcome's, too
 	}
 	// what they say of the list that has what the message is about
-	if hides := s.hiders(c.Message); len(hides.rules) > 0 {
-		for _, u := range session.usesOf(c.Message) {
-			list, err := session.listed(c.Message, u, nil)
+	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
+		for _, u := range session.itemUses(c.Message) {
+			list, err := session.listUsed(c.Message, u, nil)
 			if err != nil {
 				return e, ctx.Err() // it is the outcome's, too
 			}
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, hides, s.input(list.m, session,
-				beside{at: s.beside(c).at, listed: list.items}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(list.message, session,
+				messageContext{now: s.contextOf(c).now, items: list.items}, nil), s.contextOf(c).now); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)
@@ -79,7 +79,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 }
 
 // explain adds to e what the rules of q say of an input.
-func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast.Value,
+func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, all ast.Value,
 	at time.Time) error {
 	sets, t, err := q.trace(ctx, all, at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
 	if err != nil { // maybe of a function that is not come to otherwise
@@ -92,7 +92,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 		given := map[*ast.Rule]bool{}
 		sets[i].Foreach(func(v *ast.Term) {
 			for _, x := range t.order {
-				if !x.gave(r, v) {
+				if !x.produced(r, v) {
 					continue
 				}
 				if !slices.ContainsFunc(e.Effects, func(f Effect) bool {
@@ -107,9 +107,9 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 			}
 		})
 		for _, x := range t.order {
-			if x.of(r) && !given[x.rule] {
+			if x.isRule(r) && !given[x.rule] {
 				given[x.rule] = true
-				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(),
+				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect, Value: x.failedExpression(),
 					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
 					Line: x.rule.Location.Row})
 			}
@@ -121,12 +121,12 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 // traceTimeout is how long a traced evaluation may take: many times what the policies may.
 const traceTimeout = 20 * time.Second
 
-func (q *question) trace(ctx context.Context, input ast.Value, at time.Time,
+func (q *ruleQuery) trace(ctx context.Context, input ast.Value, at time.Time,
 	how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
-	t := &tracer{rules: map[uint64]*traced{}}
-	sets, err := q.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	t := &tracer{rules: map[uint64]*tracedRule{}}
+	sets, err := q.eval(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
 	return sets, t, err
 }
 
@@ -134,25 +134,25 @@ func (f Effect) is(r *ast.Rule) bool {
 	return f.File == r.Location.File && f.Line == r.Location.Row
 }
 
-// traced is one evaluation of a rule.
-type traced struct {
+// tracedRule is one evaluation of a rule.
+type tracedRule struct {
 	rule   *ast.Rule
 	values []ast.Value
 	last   *ast.Expr // the last expression of its own that did not hold
 }
 
-func (x *traced) of(r rule) bool {
+func (x *tracedRule) isRule(r effectRule) bool {
 	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
 		x.rule.Head.Ref()[0].String() == r.effect
 }
 
-func (x *traced) gave(r rule, v *ast.Term) bool {
-	return x.of(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
+func (x *tracedRule) produced(r effectRule, v *ast.Term) bool {
+	return x.isRule(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
 		return a.Compare(v.Value) == 0
 	})
 }
 
-func (x *traced) stopped() string {
+func (x *tracedRule) failedExpression() string {
 	if x.last == nil || x.last.Location == nil {
 		return ""
 	}
@@ -162,8 +162,8 @@ func (x *traced) stopped() string {
 
 // tracer notes which rules gave what, and where the others stopped.
 type tracer struct {
-	rules map[uint64]*traced // by query
-	order []*traced
+	rules map[uint64]*tracedRule // by query
+	order []*tracedRule
 }
 
 // Enabled implements topdown.QueryTracer.
@@ -178,7 +178,7 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	case *ast.Rule:
 		x := t.rules[e.QueryID]
 		if x == nil || x.rule != n {
-			x = &traced{rule: n}
+			x = &tracedRule{rule: n}
 			t.rules[e.QueryID] = x
 			t.order = append(t.order, x)
 		}
@@ -201,8 +201,8 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	}
 }
 
-// maxRead is how much is shown of what a rule read.
-const maxRead = 120 // bytes
+// maxReadBytes is how much is shown of what a rule read.
+const maxReadBytes = 120 // bytes
 
 // readBy is what a rule, and those that it uses, read of the input.
 func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
@@ -221,8 +221,8 @@ func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
 			}
 			one := Read{Ref: ground.String()}
 			if v, err := input.Find(ground[1:]); err == nil {
-				if one.Value = compact(v); len(one.Value) > maxRead {
-					one.Value = strings.ToValidUTF8(one.Value[:maxRead], "") + "…"
+				if one.Value = compact(v); len(one.Value) > maxReadBytes {
+					one.Value = strings.ToValidUTF8(one.Value[:maxReadBytes], "") + "…"
 				}
 			}
 			if !slices.Contains(all, one) {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// bounds are what a path has to lie within.
-type bounds struct {
+// pathBounds are what a path has to lie within.
+type pathBounds struct {
 	Roots    []string `json:"roots"`    // paths, or file: URIs
 	Base     string   `json:"base"`     // where relative paths start; "" is not known
 	Home     string   `json:"home"`     // what ~ stands for; "" is not known
@@ -27,24 +27,24 @@ type bounds struct {
 }
 
 const (
-	maxPath     = 8 << 10  // bytes
-	maxJudged   = 64 << 10 // bytes of what may be no path
-	maxReadings = 64
+	maxPathBytes = 8 << 10  // bytes
+	maxTextBytes = 64 << 10 // bytes of what may be no path
+	maxDecodings = 64
 )
 
-// fault says why a path, or a URI, is not within the roots; "" when it is. How a server will read
+// problem says why a path, or a URI, is not within the roots; "" when it is. How a server will read
 // it is not known: whether it decodes percent signs, and how often, takes a backslash for a slash,
 // expands "~". So it is held against every reading: it is within when none of them leads out.
-func (b bounds) fault(text string) string {
+func (b pathBounds) problem(text string) string {
 	switch {
-	case len(text) > maxPath:
+	case len(text) > maxPathBytes:
 		return "the path is too long"
 	case !utf8.ValidString(text):
 		return "the path is not valid UTF-8"
 	}
 	first := true
-	return eachReading(text, func(reading string) string {
-		why := b.reading(reading)
+	return forEachDecoding(text, func(reading string) string {
+		why := b.decodedProblem(reading)
 		if why != "" && !first {
 			why += " once decoded"
 		}
@@ -53,20 +53,20 @@ func (b bounds) fault(text string) string {
 	})
 }
 
-// eachReading shows every reading of a text, the text itself first, until one has a fault.
-func eachReading(text string, fault func(reading string) string) string {
+// forEachDecoding shows every reading of a text, the text itself first, until one has a fault.
+func forEachDecoding(text string, fault func(reading string) string) string {
 	readings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(readings); i++ {
 		if why := fault(readings[i]); why != "" {
 			return why
 		}
-		for _, next := range others(readings[i]) {
+		for _, next := range decodeOnce(readings[i]) {
 			if !seen[next] {
 				seen[next] = true
 				readings = append(readings, next)
 			}
 		}
-		if len(readings) > maxReadings {
+		if len(readings) > maxDecodings {
 			return "there are too many ways to decode the text"
 		}
 	}
@@ -75,7 +75,7 @@ func eachReading(text string, fault func(reading string) string) string {
 
 // uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.
 func uriScheme(text string) string {
-	if name := schemeOf(text); len(name) > 1 {
+	if name := schemeName(text); len(name) > 1 {
 		return name + ":"
 	}
 	return ""
@@ -83,55 +83,55 @@ func uriScheme(text string) string {
 
 var (
 	// the last two are the backslash of a Japanese and a Korean Windows
-	alike = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
+	lookAlikes = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
 		"∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/",
 		"₩", "/")
 	// by those who think that this is enough, which makes "../" of "..././"
-	filtered = strings.NewReplacer("../", "", `..\`, "")
-	webURL   = regexp.MustCompile(`^(?i:https?)://[^/]`)
-	twofold  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
-	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
-	params   = regexp.MustCompile(`;[^/]*`)
-	inner    = regexp.MustCompile(`(?i)file:`)
-	drive    = regexp.MustCompile(`^/*[A-Za-z]:`)
-	variable = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
+	withoutParents = strings.NewReplacer("../", "", `..\`, "")
+	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
+	ambiguousPath  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
+	percentEscape  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
+	pathParameters = regexp.MustCompile(`;[^/]*`)
+	innerFileURI   = regexp.MustCompile(`(?i)file:`)
+	drivePrefix    = regexp.MustCompile(`^/*[A-Za-z]:`)
+	variablePrefix = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
 	// "..", what some systems take for it, and what is it when a filter took out "../"
-	parent = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
+	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
-// others are what a reader could make of a text in one step.
-func others(text string) (all []string) {
+// decodeOnce are what a reader could make of a text in one step.
+func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
-		all = append(all, escape.ReplaceAllStringFunc(text, unescape))
+		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
 	}
 	if strings.Contains(text, `\`) {
 		all = append(all, strings.ReplaceAll(text, `\`, "/"))
 	}
 	if strings.Contains(text, ";") {
-		all = append(all, params.ReplaceAllString(text, ""))
+		all = append(all, pathParameters.ReplaceAllString(text, ""))
 	}
 	if len(text) > 1 {
-		if at := inner.FindStringIndex(text[1:]); at != nil { // jar:file:///x
+		if at := innerFileURI.FindStringIndex(text[1:]); at != nil { // jar:file:///x
 			all = append(all, text[1+at[0]:])
 		}
 	}
 	if !utf8.ValidString(text) {
-		all = append(all, lenient(text), strings.ToValidUTF8(text, ""))
+		all = append(all, decodeOverlong(text), strings.ToValidUTF8(text, ""))
 	}
-	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text),
-		strings.TrimFunc(text, blank), unquoted(text))
+	return append(all, lookAlikes.Replace(norm.NFKC.String(text)), withoutParents.Replace(text),
+		strings.TrimFunc(text, isBlank), trimQuotes(text))
 }
 
-// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript
+// isBlank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript
 // does.
-func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
+func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
-// unquoted is a path without the quotes that server-filesystem takes off.
-func unquoted(text string) string { return strings.Trim(text, `"'`) }
+// trimQuotes is a path without the quotes that server-filesystem takes off.
+func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it
+// decodeOverlong is a text as decoders have it that take a letter of ASCII written in more bytes than it
 // needs (C0 AE for a dot), which is no UTF-8, for that letter.
-func lenient(text string) string {
+func decodeOverlong(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -165,8 +165,8 @@ func unescape(e string) string {
 	return string([]byte{byte(n)})
 }
 
-// reading says why one reading is not within the roots.
-func (b bounds) reading(text string) string {
+// decodedProblem says why one reading is not within the roots.
+func (b pathBounds) decodedProblem(text string) string {
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
 			return "the path contains a control character"
@@ -175,19 +175,19 @@ func (b bounds) reading(text string) string {
 	name := uriScheme(text)
 	switch {
 	case strings.EqualFold(name, "file:"):
-		return b.fileURI(text[len(name):])
+		return b.fileURIProblem(text[len(name):])
 	case name != "" && strings.HasPrefix(text[len(name):], "//"):
 		// of another scheme: no path, unless it climbs
-		if climbs(text[len(name):]) || climbs(text) {
+		if leavesStart(text[len(name):]) || leavesStart(text) {
 			return "the path leads above its base folder"
 		}
 		return ""
 	}
-	return b.path(text)
+	return b.pathProblem(text)
 }
 
-// fileURI is reading for what follows "file:".
-func (b bounds) fileURI(rest string) string {
+// fileURIProblem is reading for what follows "file:".
+func (b pathBounds) fileURIProblem(rest string) string {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		at := strings.IndexByte(after, '/')
 		if at < 0 {
@@ -206,46 +206,46 @@ func (b bounds) fileURI(rest string) string {
 		readings = append(readings, rest[:at])
 	}
 	for _, r := range readings {
-		r = escape.ReplaceAllStringFunc(r, unescape)
+		r = percentEscape.ReplaceAllStringFunc(r, unescape)
 		if strings.Contains(r, "\x00") {
 			return "the path contains a control character"
 		}
-		if drive.MatchString(r) && !strings.HasPrefix(r, "//") {
+		if drivePrefix.MatchString(r) && !strings.HasPrefix(r, "//") {
 			r = r[1:]
 		}
-		if why := b.path(r); why != "" {
+		if why := b.pathProblem(r); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// path is reading for a path.
-func (b bounds) path(text string) string {
+// pathProblem is reading for a path.
+func (b pathBounds) pathProblem(text string) string {
 	switch {
 	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
 		return "the path is on another machine"
 	case b.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")):
-		return b.absolute(strings.TrimSuffix(b.Home, "/") + text[1:])
+		return b.absoluteProblem(strings.TrimSuffix(b.Home, "/") + text[1:])
 	case strings.HasPrefix(text, "~"):
 		return "the path starts in a home folder"
-	case variable.MatchString(text):
+	case variablePrefix.MatchString(text):
 		return "the path starts with an environment variable"
-	case drive.MatchString(text):
-		return b.onDrive(text)
+	case drivePrefix.MatchString(text):
+		return b.windowsProblem(text)
 	case strings.HasPrefix(text, "/"):
-		return b.absolute(text)
-	case climbs(text):
+		return b.absoluteProblem(text)
+	case leavesStart(text):
 		return "the path leads above its base folder"
 	case b.Base != "":
-		return b.absolute(strings.TrimSuffix(b.Base, "/") + "/" + text)
+		return b.absoluteProblem(strings.TrimSuffix(b.Base, "/") + "/" + text)
 	case !b.Relative:
 		return "the path is relative, and its base folder is not known"
 	case b.Links:
 		// where it starts is not known: in no root may it lead out of that
 		for _, root := range b.Roots {
-			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text),
-				resolved(r)) {
+			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") && !isWithin(resolveLinks(r+"/"+text),
+				resolveLinks(r)) {
 				return "the path leaves the allowed folders through a symbolic link"
 			}
 		}
@@ -253,12 +253,12 @@ func (b bounds) path(text string) string {
 	return ""
 }
 
-// climbs says that a relative path leaves where it starts, if only on the way.
-func climbs(text string) bool {
+// leavesStart says that a relative path leaves where it starts, if only on the way.
+func leavesStart(text string) bool {
 	depth := 0
 	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
 		switch {
-		case parent.MatchString(s):
+		case parentSegment.MatchString(s):
 			if depth--; depth < 0 {
 				return true
 			}
@@ -269,41 +269,41 @@ func climbs(text string) bool {
 	return false
 }
 
-// absolute wants the path within a root: as it is written, and as this machine's links have it.
-func (b bounds) absolute(text string) string {
+// absoluteProblem wants the path within a root: as it is written, and as this machine's links have it.
+func (b pathBounds) absoluteProblem(text string) string {
 	if len(b.Roots) == 0 {
 		return "no allowed folders are known"
 	}
-	clean := lexical(text)
+	clean := cleanPath(text)
 	within := func(path string, of func(string) string) bool {
 		for _, root := range b.Roots {
-			if r, ok := local(root); ok && lies(path, of(r)) {
+			if r, ok := localRoot(root); ok && isWithin(path, of(r)) {
 				return true
 			}
 		}
 		return false
 	}
-	if !within(clean, lexical) {
+	if !within(clean, cleanPath) {
 		return "the path leaves the allowed folders"
 	}
-	if b.Links && (!within(resolved(clean), resolved) || !within(resolved(text), resolved)) {
+	if b.Links && (!within(resolveLinks(clean), resolveLinks) || !within(resolveLinks(text), resolveLinks)) {
 		return "the path leaves the allowed folders through a symbolic link"
 	}
 	return ""
 }
 
-// onDrive is absolute on Windows: case does not count, and links are not looked at.
-func (b bounds) onDrive(text string) string {
+// windowsProblem is absolute on Windows: case does not count, and links are not looked at.
+func (b pathBounds) windowsProblem(text string) string {
 	fold := func(p string) string {
 		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
 		var kept []string
 		for s := range strings.SplitSeq(p, "/") {
-			if !parent.MatchString(s) {
+			if !parentSegment.MatchString(s) {
 				s = strings.TrimRight(s, ". ") // as Windows does; "." and "" go
 			}
 			kept = append(kept, s)
 		}
-		return lexical("/" + strings.Join(kept, "/"))
+		return cleanPath("/" + strings.Join(kept, "/"))
 	}
 	p := strings.TrimLeft(strings.ReplaceAll(text, `\`, "/"), "/")
 	if len(p) < 3 || p[2] != '/' {
@@ -313,32 +313,32 @@ func (b bounds) onDrive(text string) string {
 		return "the path names an alternate data stream"
 	}
 	for _, root := range b.Roots {
-		r, ok := local(root)
-		if ok && drive.MatchString(r) && lies(fold(p), fold(r)) {
+		r, ok := localRoot(root)
+		if ok && drivePrefix.MatchString(r) && isWithin(fold(p), fold(r)) {
 			return ""
 		}
 	}
 	return "the path leaves the allowed folders"
 }
 
-// lexical is an absolute path without "." and "..", and what some take for that.
-func lexical(text string) string {
+// cleanPath is an absolute path without "." and "..", and what some take for that.
+func cleanPath(text string) string {
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
-		if parent.MatchString(s) {
+		if parentSegment.MatchString(s) {
 			segments[i] = ".."
 		}
 	}
 	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
-// lies says that a clean path is the root or below it.
-func lies(path, root string) bool {
+// isWithin says that a clean path is the root or below it.
+func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }
 
-// local is a root as a path; one of another scheme or machine, or that is not clean, is none.
-func local(root string) (string, bool) {
+// localRoot is a root as a path; one of another scheme or machine, or that is not clean, is none.
+func localRoot(root string) (string, bool) {
 	name := uriScheme(root)
 	switch {
 	case name == "":
@@ -347,46 +347,46 @@ func local(root string) (string, bool) {
 		if len(root) > len("localhost") && strings.EqualFold(root[:len("localhost")], "localhost") {
 			root = root[len("localhost"):]
 		}
-		root = escape.ReplaceAllStringFunc(root, unescape)
+		root = percentEscape.ReplaceAllStringFunc(root, unescape)
 		if !strings.HasPrefix(root, "/") || strings.HasPrefix(root, "//") {
 			return "", false
 		}
-		if drive.MatchString(root) {
+		if drivePrefix.MatchString(root) {
 			root = root[1:]
 		}
 	default:
 		return "", false
 	}
-	if !strings.HasPrefix(root, "/") && !drive.MatchString(root) || strings.Contains(root,
+	if !strings.HasPrefix(root, "/") && !drivePrefix.MatchString(root) || strings.Contains(root,
 		"\x00") || !utf8.ValidString(root) {
 		return "", false
 	}
 	for s := range strings.SplitSeq(root, "/") {
-		if parent.MatchString(s) {
+		if parentSegment.MatchString(s) {
 			return "", false
 		}
 	}
 	return root, true
 }
 
-// resolved is a path with its links followed, before ".." is taken, as the system does it; of what
+// resolveLinks is a path with its links followed, before ".." is taken, as the system does it; of what
 // does not exist yet, the folder that does. "" is what cannot be seen. Between this look and the
 // server's use a link can change; only what the system itself holds the server to (a sandbox) is
 // beyond that.
-func resolved(text string) string { return follow(text, 0) }
+func resolveLinks(text string) string { return followLinks(text, 0) }
 
 const maxLinks = 40 // to nowhere, one after another
 
-func follow(text string, links int) string {
+func followLinks(text string, links int) string {
 	at, rest := strings.TrimRight(text, "/"), ""
 	for {
 		if at == "" {
-			return lexical(rest)
+			return cleanPath(rest)
 		}
 		real, err := filepath.EvalSymlinks(at)
 		switch {
 		case err == nil:
-			return lexical(real + rest)
+			return cleanPath(real + rest)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) ||
 			links > maxLinks:
 			return ""
@@ -400,7 +400,7 @@ func follow(text string, links int) string {
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target
 			}
-			return follow(target+rest, links+1)
+			return followLinks(target+rest, links+1)
 		}
 		at, rest = strings.TrimRight(at[:cut], "/"), at[cut:]+rest
 	}

@@ -47,7 +47,7 @@ type Coverage struct {
 // tested with settings of their own, not with o's. The error has what keeps the tests from running,
 // a line each.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
-	s, err := read(o, true)
+	s, err := readSources(o, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,14 +55,14 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	if err != nil || len(o.Rules) == 0 {
 		return tests, covered, err
 	}
-	rules, err := read(Options{Rules: o.Rules}, true)
+	rules, err := readSources(Options{Rules: o.Rules}, true)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, rule := range o.Rules {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "rule_test.rego"))
 		if err == nil {
-			err = rules.module("library/"+rule+"/rule_test.rego", b)
+			err = rules.addModule("library/"+rule+"/rule_test.rego", b)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -139,7 +139,7 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	set(r)
 	ch, err := r.RunTests(ctx, nil)
 	if err != nil {
-		return nil, located(err)
+		return nil, withLocations(err)
 	}
 	var all []*tester.Result
 	for result := range ch {
@@ -194,9 +194,9 @@ func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 // isTest says whether a file holds tests, and no policies.
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
-// counterpart is the file beside one that is of the same policies: its tests, or what it tests. ""
+// testCounterpart is the file beside one that is of the same policies: its tests, or what it tests. ""
 // when it is not there.
-func counterpart(file string) string {
+func testCounterpart(file string) string {
 	other := strings.TrimSuffix(file, ".rego") + "_test.rego"
 	if isTest(file) {
 		other = strings.TrimSuffix(file, "_test.rego") + ".rego"

@@ -6,23 +6,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hider is what one rule that hides reads of the items of a list, and which member of them it hides
+// hideReads is what one rule that hides reads of the items of a list, and which member of them it hides
 // by.
-type hider struct {
-	by    string          // "" is not known
-	reads map[string]bool // members of items
-	all   bool            // it may read others, too
+type hideReads struct {
+	member      string          // "" is not known
+	readMembers map[string]bool // members of items
+	readsAll    bool            // it may read others, too
 }
 
-// hidersOf is what the bodies of rules that hide read.
-func (i *interest) hidersOf(bodies []*ast.Rule, c class) (all []hider) {
+// analyzeHideRules is what the bodies of rules that hide read.
+func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all []hideReads) {
 	for _, b := range bodies {
-		h := hider{reads: map[string]bool{}}
-		for _, r := range i.reached([]*ast.Rule{b}, c) {
-			aliases := itemsIn(r)
-			h.of(r, aliases)
+		h := hideReads{readMembers: map[string]bool{}}
+		for _, r := range i.reachableRules([]*ast.Rule{b}, c) {
+			aliases := itemVariables(r)
+			h.collect(r, aliases)
 			if r == b {
-				h.by = memberOf(b, aliases)
+				h.member = hiddenMember(b, aliases)
 			}
 		}
 		all = append(all, h)
@@ -30,43 +30,43 @@ func (i *interest) hidersOf(bodies []*ast.Rule, c class) (all []hider) {
 	return all
 }
 
-// undecided says whether what is hidden of a list depends on more of an item than its name. A rule
+// needsDefinition says whether what is hidden of a list depends on more of an item than its name. A rule
 // that hides by another member than the name does not speak of this list: one that hides item.name
 // is not about resources, whose name is item.uri.
-func undecided(hiders []hider, name string) bool {
-	return slices.ContainsFunc(hiders, func(h hider) bool {
-		if h.by != "" && h.by != name {
+func needsDefinition(hiders []hideReads, name string) bool {
+	return slices.ContainsFunc(hiders, func(h hideReads) bool {
+		if h.member != "" && h.member != name {
 			return false
 		}
-		return h.all || len(h.reads) > 1 || len(h.reads) == 1 && !h.reads[name]
+		return h.readsAll || len(h.readMembers) > 1 || len(h.readMembers) == 1 && !h.readMembers[name]
 	})
 }
 
-// anItem says that a term is input.items[x].
-func anItem(t *ast.Term) bool {
+// isListItem says that a term is input.items[x].
+func isListItem(t *ast.Term) bool {
 	ref, ok := t.Value.(ast.Ref)
 	return ok && len(ref) == 3 && ref.HasPrefix(ast.InputRootRef) &&
 		ref[1].Equal(ast.StringTerm("items"))
 }
 
-// aliasing is the variable that an expression makes an item.
-func aliasing(e *ast.Expr) (ast.Var, bool) {
+// itemAlias is the variable that an expression makes an item.
+func itemAlias(e *ast.Expr) (ast.Var, bool) {
 	if !e.IsEquality() && !e.IsAssignment() || len(e.With) > 0 {
 		return "", false
 	}
 	a, b := e.Operand(0), e.Operand(1)
-	if anItem(a) {
+	if isListItem(a) {
 		a, b = b, a
 	}
 	v, ok := a.Value.(ast.Var)
-	return v, ok && anItem(b)
+	return v, ok && isListItem(b)
 }
 
-// itemsIn are the variables of a rule that are items.
-func itemsIn(r *ast.Rule) map[ast.Var]bool {
+// itemVariables are the variables of a rule that are items.
+func itemVariables(r *ast.Rule) map[ast.Var]bool {
 	found := map[ast.Var]bool{}
 	ast.WalkExprs(r, func(e *ast.Expr) bool {
-		if v, ok := aliasing(e); ok {
+		if v, ok := itemAlias(e); ok {
 			found[v] = true
 		}
 		return false
@@ -74,8 +74,8 @@ func itemsIn(r *ast.Rule) map[ast.Var]bool {
 	return found
 }
 
-// memberOf is the member of an item that a rule hides.
-func memberOf(r *ast.Rule, items map[ast.Var]bool) (member string) {
+// hiddenMember is the member of an item that a rule hides.
+func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 	of := func(t *ast.Term) {
 		ref, ok := t.Value.(ast.Ref)
 		if !ok || len(ref) < 2 {
@@ -101,23 +101,23 @@ func memberOf(r *ast.Rule, items map[ast.Var]bool) (member string) {
 	return member
 }
 
-// of takes in what a rule reads of items. What it does not understand may read all.
-func (h *hider) of(r *ast.Rule, items map[ast.Var]bool) {
+// collect takes in what a rule reads of items. What it does not understand may read all.
+func (h *hideReads) collect(r *ast.Rule, items map[ast.Var]bool) {
 	member := func(rest ast.Ref) {
 		if len(rest) > 0 {
 			if s, ok := rest[0].Value.(ast.String); ok {
-				h.reads[string(s)] = true
+				h.readMembers[string(s)] = true
 				return
 			}
 		}
-		h.all = true
+		h.readsAll = true
 	}
 	var walk func(any)
 	walk = func(part any) {
 		ast.NewGenericVisitor(func(x any) bool {
 			switch x := x.(type) {
 			case *ast.Expr:
-				if _, ok := aliasing(x); !ok {
+				if _, ok := itemAlias(x); !ok {
 					return false
 				}
 				for _, t := range x.Operands() {
@@ -127,7 +127,7 @@ func (h *hider) of(r *ast.Rule, items map[ast.Var]bool) {
 				}
 				return true
 			case ast.Var:
-				h.all = h.all || items[x] || x.Equal(ast.InputRootDocument.Value) ||
+				h.readsAll = h.readsAll || items[x] || x.Equal(ast.InputRootDocument.Value) ||
 					x.Equal(ast.DefaultRootDocument.Value)
 			case ast.Ref:
 				head, isVar := x[0].Value.(ast.Var)
@@ -142,7 +142,7 @@ func (h *hider) of(r *ast.Rule, items map[ast.Var]bool) {
 					if len(x) > 1 {
 						name, ok = x[1].Value.(ast.String)
 					}
-					h.all = h.all || !ok || name == "items" || name == "result"
+					h.readsAll = h.readsAll || !ok || name == "items" || name == "result"
 				case !isVar:
 					walk(x[0])
 				}

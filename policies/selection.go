@@ -11,16 +11,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 )
 
-// facts are the members of the input that tell messages apart before anything is read of them. A
+// classMembers are the members of the input that tell messages apart before anything is read of them. A
 // rule that names a value of one (input.method == "tools/call", input.kind in {…}) says nothing of
 // messages with another. The last is no member: it is "true" when
 // gatekit.path.disguised(input.params.arguments) holds, which most calls are not worth asking
 // anything else for.
-var facts = [...]string{"direction", "kind", "method", "server", "name", glance}
+var classMembers = [...]string{"direction", "kind", "method", "server", "name", encodedTraversalBuiltin}
 
 const (
-	glance  = "gatekit.path.disguised"
-	glanced = len(facts) - 1
+	encodedTraversalBuiltin = "gatekit.path.disguised"
+	encodedTraversalMember  = len(classMembers) - 1
 )
 
 // Where settings and arguments are.
@@ -29,55 +29,55 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 )
 
-// class is messages that the same rules can say something of: their facts, each "" where no rule
+// messageClass is messages that the same rules can say something of: their facts, each "" where no rule
 // names its value.
-type class [len(facts)]string
+type messageClass [len(classMembers)]string
 
-// every is the class of all messages: any rule can say something of them.
-const every = "*" // in the place of the direction
+// anyMessage is the class of all messages: any rule can say something of them.
+const anyMessage = "*" // in the place of the direction
 
-// interest is which rules can say something of which messages, and what they read of them. It only
+// ruleSelector is which rules can say something of which messages, and what they read of them. It only
 // leaves out what cannot hold: the guards of a rule that it does not understand leave the rule in.
-type interest struct {
+type ruleSelector struct {
 	compiler *ast.Compiler
 	data     storage.Store
 	// data.config, which does not change; nil where packages have a part in it
-	settings ast.Value
-	named    [len(facts)]map[string]bool // values that rules name
+	settings       ast.Value
+	comparedValues [len(classMembers)]map[string]bool // values that rules name
 	// rules are asked with something else in the place of the input or of each other (with): all of
 	// them are of interest
-	off bool
+	disabled bool
 
-	mu       sync.RWMutex
-	of       map[subject]*question
-	prepared map[string]*question // by the rules that they ask, and use
+	mu      sync.RWMutex
+	byClass map[queryKey]*ruleQuery
+	byRules map[string]*ruleQuery // by the rules that they ask, and use
 }
 
-// subject tells questions apart.
-type subject struct {
-	set   set
-	class class
+// queryKey tells questions apart.
+type queryKey struct {
+	set   ruleSet
+	class messageClass
 }
 
-// newInterest is that of compiled rules. settings are data.config.
-func newInterest(c *ast.Compiler, data storage.Store, settings ast.Value) *interest {
-	i := &interest{compiler: c, data: data, settings: settings, of: map[subject]*question{},
-		prepared: map[string]*question{}}
-	for f := range facts {
-		i.named[f] = map[string]bool{}
+// newRuleSelector is that of compiled rules. settings are data.config.
+func newRuleSelector(c *ast.Compiler, data storage.Store, settings ast.Value) *ruleSelector {
+	i := &ruleSelector{compiler: c, data: data, settings: settings, byClass: map[queryKey]*ruleQuery{},
+		byRules: map[string]*ruleQuery{}}
+	for f := range classMembers {
+		i.comparedValues[f] = map[string]bool{}
 	}
 	for _, m := range c.Modules {
 		if m.Package.Path.HasPrefix(settingsRef) { // one without a rule is an empty object there
 			i.settings = nil
 		}
 		ast.WalkWiths(m, func(*ast.With) bool {
-			i.off = true
+			i.disabled = true
 			return true
 		})
 		for _, r := range m.Rules {
-			for f, values := range guards(r.Body) {
+			for f, values := range requiredValues(r.Body) {
 				for _, v := range values {
-					i.named[f][v] = true
+					i.comparedValues[f][v] = true
 				}
 			}
 		}
@@ -86,43 +86,43 @@ func newInterest(c *ast.Compiler, data storage.Store, settings ast.Value) *inter
 }
 
 // classOf is the class of messages without arguments, or before they are known.
-func (i *interest) classOf(to mcp.Direction, kind mcp.Kind, method, server, name string) (c class) {
+func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server, name string) (c messageClass) {
 	for f, v := range [...]string{to.String(), kind.String(), method, server, name} {
-		if i.named[f][v] {
+		if i.comparedValues[f][v] {
 			c[f] = v
 		}
 	}
 	return c
 }
 
-// classIn is the class of a message, with its body unless that was not kept.
-func (i *interest) classIn(m *mcp.Message, bodyless bool) class {
+// classOfMessage is the class of a message, with its body unless that was not kept.
+func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyless bool) messageClass {
 	c := i.classOf(m.Direction, m.Kind, m.Method, m.Server, m.Name)
-	if i.named[glanced]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
-		if raw, ok := m.Get("/arguments"); ok && disguisedIn(raw) {
-			c[glanced] = "true"
+	if i.comparedValues[encodedTraversalMember]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
+		if raw, ok := m.Get("/arguments"); ok && jsonMayHideTraversal(raw) {
+			c[encodedTraversalMember] = "true"
 		}
 	}
 	return c
 }
 
-// possible says whether a rule can hold for messages of a class.
-func (i *interest) possible(r *ast.Rule, c class) bool {
-	if i.off || r.Else != nil || c[0] == every {
+// canHold says whether a rule can hold for messages of a class.
+func (i *ruleSelector) canHold(r *ast.Rule, c messageClass) bool {
+	if i.disabled || r.Else != nil || c[0] == anyMessage {
 		return true
 	}
-	for f, values := range guards(r.Body) {
+	for f, values := range requiredValues(r.Body) {
 		if !slices.Contains(values, c[f]) {
 			return false
 		}
 	}
 	return !slices.ContainsFunc(r.Body, func(e *ast.Expr) bool {
-		return i.lacks(e, c) || i.unset(e)
+		return i.needsRuleThatCannotHold(e, c) || i.isFalseSetting(e)
 	})
 }
 
-// unset says that an expression is nothing but a setting, or the contrary of one, that cannot hold.
-func (i *interest) unset(e *ast.Expr) bool {
+// isFalseSetting says that an expression is nothing but a setting, or the contrary of one, that cannot hold.
+func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || len(e.With) > 0 || i.settings == nil {
 		return false
@@ -149,8 +149,8 @@ func (i *interest) unset(e *ast.Expr) bool {
 	return holds == e.Negated
 }
 
-// lacks says that an expression is nothing but a rule that cannot hold for messages of a class.
-func (i *interest) lacks(e *ast.Expr, c class) bool {
+// needsRuleThatCannotHold says that an expression is nothing but a rule that cannot hold for messages of a class.
+func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || e.Negated || len(e.With) > 0 {
 		return false
@@ -162,14 +162,14 @@ func (i *interest) lacks(e *ast.Expr, c class) bool {
 	rules := i.compiler.GetRulesExact(ref)
 	return len(rules) > 0 && !slices.ContainsFunc(rules, func(r *ast.Rule) bool {
 		return r.Head.RuleKind() != ast.SingleValue || len(r.Head.Ref()) > 1 ||
-			r.Default && !r.Head.Value.Equal(ast.BooleanTerm(false)) || !r.Default && i.possible(r,
+			r.Default && !r.Head.Value.Equal(ast.BooleanTerm(false)) || !r.Default && i.canHold(r,
 			c)
 	})
 }
 
-// guards are the values that the expressions of a body each want of a fact; a body that has none
+// requiredValues are the values that the expressions of a body each want of a fact; a body that has none
 // for a fact says nothing of it.
-func guards(body ast.Body) map[int][]string {
+func requiredValues(body ast.Body) map[int][]string {
 	found, bound := map[int][]string{}, map[ast.Var]int{} // variables that are facts
 	factOf := func(t *ast.Term) (int, bool) {
 		switch v := t.Value.(type) {
@@ -179,7 +179,7 @@ func guards(body ast.Body) map[int][]string {
 		case ast.Ref:
 			if len(v) == 2 && v.HasPrefix(ast.InputRootRef) {
 				name, _ := v[1].Value.(ast.String)
-				f := slices.Index(facts[:], string(name))
+				f := slices.Index(classMembers[:], string(name))
 				return f, f >= 0
 			}
 		}
@@ -202,9 +202,9 @@ func guards(body ast.Body) map[int][]string {
 		if e.Negated || len(e.With) > 0 || !e.IsCall() {
 			continue
 		}
-		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == glance &&
+		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == encodedTraversalBuiltin &&
 			isArguments(operands[0]) {
-			want(glanced, []string{"true"})
+			want(encodedTraversalMember, []string{"true"})
 		}
 		if len(e.Operands()) != 2 {
 			continue
@@ -231,7 +231,7 @@ func guards(body ast.Body) map[int][]string {
 			}
 		case ast.Member.Name:
 			f, ok := factOf(a)
-			if values, constant := texts(b.Value); ok && constant {
+			if values, constant := constantStrings(b.Value); ok && constant {
 				want(f, values)
 			}
 		}
@@ -239,8 +239,8 @@ func guards(body ast.Body) map[int][]string {
 	return found
 }
 
-// texts are the texts in a set or an array that holds nothing but constants.
-func texts(v ast.Value) (all []string, ok bool) {
+// constantStrings are the texts in a set or an array that holds nothing but constants.
+func constantStrings(v ast.Value) (all []string, ok bool) {
 	if !v.IsGround() {
 		return nil, false
 	}
@@ -265,16 +265,16 @@ func texts(v ast.Value) (all []string, ok bool) {
 	return all, ok
 }
 
-// rulesOf are those of a document, like data.gatekit.mine.deny, that can hold for messages of a
+// rulesFor are those of a document, like data.gatekit.mine.deny, that can hold for messages of a
 // class.
-func (i *interest) rulesOf(ref ast.Ref, c class) []*ast.Rule {
+func (i *ruleSelector) rulesFor(ref ast.Ref, c messageClass) []*ast.Rule {
 	return slices.DeleteFunc(slices.Clone(i.compiler.GetRulesExact(ref)), func(r *ast.Rule) bool {
-		return !i.possible(r, c)
+		return !i.canHold(r, c)
 	})
 }
 
-// reached are rules, and those that they use for messages of a class.
-func (i *interest) reached(rules []*ast.Rule, c class) (all []*ast.Rule) {
+// reachableRules are rules, and those that they use for messages of a class.
+func (i *ruleSelector) reachableRules(rules []*ast.Rule, c messageClass) (all []*ast.Rule) {
 	seen := map[*ast.Rule]bool{}
 	rules = slices.Clone(rules)
 	for n := 0; n < len(rules); n++ {
@@ -289,7 +289,7 @@ func (i *interest) reached(rules []*ast.Rule, c class) (all []*ast.Rule) {
 			}
 			for _, used := range i.compiler.GetRulesDynamicWithOpts(r,
 				ast.RulesOptions{IncludeHiddenModules: true}) {
-				if i.possible(used, c) {
+				if i.canHold(used, c) {
 					rules = append(rules, used)
 				}
 			}
@@ -307,63 +307,63 @@ const (
 	maxPrepared = 4096
 )
 
-// question answers those rules of q that can say something of messages of a class.
-func (i *interest) question(q question, c class) (*question, error) {
-	at := subject{q.set, c}
+// query answers those rules of q that can say something of messages of a class.
+func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
+	at := queryKey{q.ruleSet, c}
 	i.mu.RLock()
-	made, full := i.of[at], len(i.of) >= maxClasses
+	made, full := i.byClass[at], len(i.byClass) >= maxClasses
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != every {
-		return i.question(q, class{every})
+	if made == nil && full && c[0] != anyMessage {
+		return i.query(q, messageClass{anyMessage})
 	}
 	if made != nil {
 		return made, nil
 	}
-	var rules []rule
+	var rules []effectRule
 	var bodies, enforced []*ast.Rule
 	for _, r := range q.rules {
 		ref, err := ast.ParseRef(r.ref)
 		if err != nil {
 			return nil, fmt.Errorf("prepare %s: %w", r.ref, err)
 		}
-		if b := i.rulesOf(ref, c); len(b) > 0 {
+		if b := i.rulesFor(ref, c); len(b) > 0 {
 			rules, bodies = append(rules, r), append(bodies, b...)
 			if r.effect == "hide" && !r.shadow {
 				enforced = append(enforced, b...)
 			}
 		}
 	}
-	reached := i.reached(bodies, c)
-	key := fmt.Sprint(q.set)
+	reached := i.reachableRules(bodies, c)
+	key := fmt.Sprint(q.ruleSet)
 	for _, r := range reached {
 		key += fmt.Sprintf(" %p", r) // the rules live as long as the compiler
 	}
 	i.mu.RLock()
-	made, full = i.prepared[key], len(i.prepared) >= maxPrepared
+	made, full = i.byRules[key], len(i.byRules) >= maxPrepared
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != every {
-		return i.question(q, class{every})
+	if made == nil && full && c[0] != anyMessage {
+		return i.query(q, messageClass{anyMessage})
 	}
 	// it takes a while: several may do it at once, and no message waits for another's
 	if made == nil {
-		p, err := prepare(q.set, rules, i.compiler, i.data)
+		p, err := prepare(q.ruleSet, rules, i.compiler, i.data)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the policies: %w", err)
 		}
-		p.reads = reads{}
+		p.reads = readSet{}
 		for _, r := range reached {
-			p.reads = p.reads.of(r)
+			p.reads = p.reads.addPart(r)
 		}
-		if q.set != ofAll {
-			p.hiders = i.hidersOf(enforced, c)
+		if q.ruleSet != allRules {
+			p.hideReads = i.analyzeHideRules(enforced, c)
 		}
 		made = &p
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if other := i.prepared[key]; other != nil {
+	if other := i.byRules[key]; other != nil {
 		made = other
 	}
-	i.prepared[key], i.of[at] = made, made
+	i.byRules[key], i.byClass[at] = made, made
 	return made, nil
 }

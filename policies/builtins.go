@@ -33,31 +33,31 @@ func Builtins() []Builtin {
 		types.NewStaticProperty("links", types.B),
 	}, nil)
 	return []Builtin{
-		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
+		builtin("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
 					return nil, errors.New("gatekit.path.fault: the path is not a string")
 				}
-				var b bounds
+				var b pathBounds
 				if err := ast.As(args[1].Value, &b); err != nil {
 					return nil, fmt.Errorf("gatekit.path.fault: %w", err)
 				}
-				return ast.String(b.fault(string(text))), nil
+				return ast.String(b.problem(string(text))), nil
 			}),
-		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S),
+		uncachedBuiltin("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
 					return nil, errors.New("gatekit.path.disguise: the path is not a string")
 				}
-				return ast.String(disguised(string(text))), nil
+				return ast.String(hiddenTraversal(string(text))), nil
 			}),
-		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B),
+		uncachedBuiltin("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B),
 			func(args []*ast.Term) (ast.Value, error) {
-				return ast.Boolean(anyDisguised(args[0])), nil
+				return ast.Boolean(anyTextMayHideTraversal(args[0])), nil
 			}),
-		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S),
+		builtin("gatekit.uri.parse", types.NewFunction(types.Args(types.S),
 			types.NewObject([]*types.StaticProperty{
 				types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host",
 					types.S), types.NewStaticProperty("port", types.S),
@@ -72,13 +72,13 @@ func Builtins() []Builtin {
 			}
 			return ast.InterfaceToValue(parseURI(string(text)))
 		}),
-		function("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil,
+		builtin("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil,
 			types.S)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.uri.readings: the URI is not a string")
 			}
-			all, err := readings(string(text))
+			all, err := uriSpellings(string(text))
 			if err != nil {
 				return nil, fmt.Errorf("gatekit.uri.readings: %w", err)
 			}
@@ -87,19 +87,19 @@ func Builtins() []Builtin {
 	}
 }
 
-// function is one that always answers the same within one evaluation, though the files that it
+// builtin is one that always answers the same within one evaluation, though the files that it
 // looks at may change.
-func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
-	return remembering(true, name, decl, f)
+func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
+	return newBuiltin(true, name, decl, f)
 }
 
-// quick is a function that depends on nothing but its arguments, and costs less than it does to
+// uncachedBuiltin is a function that depends on nothing but its arguments, and costs less than it does to
 // remember what it answered.
-func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
-	return remembering(false, name, decl, f)
+func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
+	return newBuiltin(false, name, decl, f)
 }
 
-func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
+func newBuiltin(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
 	error)) Builtin {
 	return Builtin{
 		Decl: &ast.Builtin{Name: name, Decl: decl},

@@ -32,22 +32,22 @@ type Case struct {
 	RecordedAction string
 
 	exchange string
-	known    known
+	state    caseState
 }
 
 // WasEvaluated says whether the policies were asked about it, or would be: not about a record of an
 // event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// known is what a case says of its session. What it does not say is what the memory has.
-type known struct {
+// caseState is what a case says of its session. What it does not say is what the memory has.
+type caseState struct {
 	client, roots, item []byte
 	labels              []string
 	calls, minute       map[string]int
 }
 
-// members are those of a case: of JSON-RPC, of the input, of a record.
-var members = []string{
+// caseMembers are those of a case: of JSON-RPC, of the input, of a record.
+var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal",
 	"roots", "findings", "time", "action",
@@ -80,9 +80,9 @@ func ParseCase(b []byte) (*Case, error) {
 			break
 		}
 		key := name.String()
-		if !slices.Contains(members, key) {
+		if !slices.Contains(caseMembers, key) {
 			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
-				strings.Join(members[:18], ", "))
+				strings.Join(caseMembers[:18], ", "))
 		}
 		var v jsontext.Value
 		if v, err = inside.ReadValue(); err == nil {
@@ -92,33 +92,33 @@ func ParseCase(b []byte) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reader{in: in}
+	r := caseReader{in: in}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
 	c.RecordedAction = c.Action
 	if in["seq"] != nil && in["prev"] != nil {
 		r.record(c)
 	}
-	r.into(c)
+	r.fill(c)
 	if r.err != nil {
 		return nil, r.err
 	}
 	return c, nil
 }
 
-// reader reads members; err is the first fault.
-type reader struct {
+// caseReader reads members; err is the first fault.
+type caseReader struct {
 	in  map[string]jsontext.Value
 	err error
 }
 
-func (r *reader) fail(format string, a ...any) {
+func (r *caseReader) fail(format string, a ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, a...)
 	}
 }
 
-// to decodes a member, where it is there.
-func (r *reader) to(name string, v any) {
+// decode decodes a member, where it is there.
+func (r *caseReader) decode(name string, v any) {
 	raw, ok := r.in[name]
 	if !ok {
 		return
@@ -130,22 +130,22 @@ func (r *reader) to(name string, v any) {
 	}
 }
 
-func (r *reader) text(name string) (s string) {
-	r.to(name, &s)
+func (r *caseReader) text(name string) (s string) {
+	r.decode(name, &s)
 	return s
 }
 
 // record makes of a record's members those of a message.
-func (r *reader) record(c *Case) {
+func (r *caseReader) record(c *Case) {
 	delete(r.in, "error") // of the stages, not the message's
-	r.to("seq", &c.Seq)
+	r.decode("seq", &c.Seq)
 	c.IsEvent, c.BodyMissing, c.RecordedAction = r.in["kind"] == nil, true, ""
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
 		Findings              []struct{ Type, Pointer string }
 	}
-	r.to("steps", &steps)
+	r.decode("steps", &steps)
 	// else Gatekit's own, or what became of a message that was judged elsewhere
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
 		c.RecordedAction = "pass" // unless they say otherwise
@@ -167,7 +167,7 @@ func (r *reader) record(c *Case) {
 		Sha256 string
 		Body   json.RawMessage
 	}
-	r.to("after", &after)
+	r.decode("after", &after)
 	if r.in["before"] == nil { // it had none
 		c.BodyMissing = false
 	}
@@ -182,8 +182,8 @@ func (r *reader) record(c *Case) {
 	}
 }
 
-// into fills in the case.
-func (r *reader) into(c *Case) {
+// fill fills in the case.
+func (r *caseReader) fill(c *Case) {
 	if c.IsEvent {
 		return
 	}
@@ -255,20 +255,20 @@ func (r *reader) into(c *Case) {
 	}
 	r.session(c, m)
 	var findings []struct{ Type, Pointer string }
-	if r.to("findings", &findings); findings != nil {
+	if r.decode("findings", &findings); findings != nil {
 		c.Findings = nil
 		for _, f := range findings {
 			c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
 		}
 	}
 	if r.in["time"] != nil {
-		r.to("time", &c.Time)
+		r.decode("time", &c.Time)
 	}
 	c.Message = m
 }
 
 // session reads who and what is known of the session.
-func (r *reader) session(c *Case, m *mcp.Message) {
+func (r *caseReader) session(c *Case, m *mcp.Message) {
 	if r.in["session"].Kind() == '"' {
 		m.Session = r.text("session")
 	} else {
@@ -279,8 +279,8 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Calls  map[string]int
 			Minute map[string]int
 		}
-		r.to("session", &s)
-		m.Session, c.known.client, c.known.labels, c.known.calls, c.known.minute = s.ID, s.Client,
+		r.decode("session", &s)
+		m.Session, c.state.client, c.state.labels, c.state.calls, c.state.minute = s.ID, s.Client,
 			s.Labels, s.Calls, s.Minute
 	}
 	if r.in["principal"].Kind() == '"' {
@@ -290,10 +290,10 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Subject string
 			Claims  map[string]any
 		}
-		r.to("principal", &p)
+		r.decode("principal", &p)
 		m.Principal = p.Subject
 	}
-	c.known.roots, c.known.item = r.in["roots"], r.in["item"]
+	c.state.roots, c.state.item = r.in["roots"], r.in["item"]
 	if v, ok := r.in["roots"]; ok && v.Kind() != '[' {
 		r.fail("roots is not a JSON array")
 	}
@@ -352,8 +352,8 @@ func (cs *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// told takes what a case says of its session into it.
-func (s *session) told(m *mcp.Message, k known, at time.Time) {
+// setState takes what a case says of its session into it.
+func (s *session) setState(m *mcp.Message, k caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.client != nil {
@@ -366,42 +366,42 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.labels = slices.Clone(k.labels)
 	}
 	if k.calls != nil {
-		s.calls, s.names = maps.Clone(k.calls), 0
+		s.calls, s.callNameBytes = maps.Clone(k.calls), 0
 		for name := range k.calls {
-			s.names += nameBytes(name)
+			s.callNameBytes += callNameSize(name)
 		}
 	}
 	if k.minute != nil {
-		s.minute.told(k.minute, at)
+		s.lastMinute.reset(k.minute, at)
 	}
-	if key, ok := definitionOf(m); ok && k.item != nil {
-		s.unparse(s.definitions[key])
+	if key, ok := definitionKey(m); ok && k.item != nil {
+		s.dropParsed(s.definitions[key])
 		s.definitions[key] = definition{raw: k.item}
 	}
 }
 
-// witness keeps the outcome of one message.
-type witness struct{ pipeline.Outcome }
+// outcomeRecorder keeps the outcome of one message.
+type outcomeRecorder struct{ pipeline.Outcome }
 
-func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+func (w *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	w.Outcome = o
 	return 1, nil
 }
 
-// asked is the policies, asked about one case.
-type asked struct {
+// caseStage is the policies, asked about one case.
+type caseStage struct {
 	*Stage
 	c *Case
 }
 
-func (a asked) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	return a.judge(ctx, m, a.beside(a.c))
+func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return a.inspect(ctx, m, a.contextOf(a.c))
 }
 
-func (s *Stage) beside(c *Case) beside {
-	b := beside{findings: c.Findings, at: c.Time, bodyless: c.BodyMissing}
-	if b.at.IsZero() {
-		b.at = s.now()
+func (s *Stage) contextOf(c *Case) messageContext {
+	b := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing}
+	if b.now.IsZero() {
+		b.now = s.now()
 	}
 	return b
 }
@@ -409,11 +409,11 @@ func (s *Stage) beside(c *Case) beside {
 // Evaluate is what becomes of a case, as it would be recorded. What it says of its session is
 // remembered, as what passes is.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
-	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
-	w := &witness{}
+	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
+	w := &outcomeRecorder{}
 	// the error is in the record
 	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
-		Stage: asked{s, c}}).Pass(ctx, c.Message)
+		Stage: caseStage{s, c}}).Pass(ctx, c.Message)
 	return w.Outcome
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// callNameSize is what it takes to count calls of a name, about: it is in two maps.
+// callNameSize returns about how many bytes it takes to count the calls of a name, which is in two
+// maps.
 func callNameSize(name string) int { return 2*len(name) + 64 }
 
-// callKey is what a message counts as: "server name" of a tool, "method server" of what a server
-// asks; "" is what does not count.
+// callKey returns the key under which a message is counted: "server name" for a tool, "method
+// server" for a request from a server, "" for a message that is not counted.
 func callKey(m *mcp.Message) (key string, tool bool) {
 	switch {
 	case m.Kind != mcp.Request:
@@ -25,10 +26,10 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 	return "", false
 }
 
-// countCall counts a message before it is judged, so that many at once cannot each be the last that is
-// allowed; one that is refused is taken back. It says whether there was room: a session that has
-// called so much that it cannot be counted could go round any limit. lately says that the calls of
-// the last minute are of interest.
+// countCall counts a message before it is evaluated, so that concurrent messages cannot each be the
+// last one that is allowed. The returned function undoes the count of a message that is denied. ok
+// is false when there is no room: a session whose calls cannot be counted could exceed any limit.
+// lately tells that the calls of the last minute are needed, too.
 func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
 	key, tool := callKey(m)
 	if key == "" {
@@ -64,7 +65,8 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (takeBac
 	}, true
 }
 
-// callCounts are calls as an object, without the message that is being judged, which was counted.
+// callCounts returns counts as an object, without the message that is being evaluated, which has
+// been counted already.
 func callCounts(calls map[string]int, m *mcp.Message) ast.Value {
 	own, tool := callKey(m)
 	var members [][2]*ast.Term

@@ -9,8 +9,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hiddenTraversal says why a path is not what it looks like: in one reading of it, it climbs more than it
-// says, ends early, or is no text. A URL of the web is no path.
+// hiddenTraversal returns the problem of a path that looks harmless but is not: once decoded in
+// some way, it contains more `../` than before, or a NUL character. An http(s) URL is not a path.
 func hiddenTraversal(text string) string {
 	if !hasSpecialCharacters(text) {
 		return ""
@@ -21,7 +21,7 @@ func hiddenTraversal(text string) string {
 		return ""
 	case len(text) > maxTextBytes && (ambiguousPath.MatchString(text) || lookAlikes.Replace(text) != text):
 		return "the path is too long"
-	case len(text) > maxTextBytes: // an image as a data: URI, a file's content
+	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""
 	}
 	said := -1
@@ -40,7 +40,7 @@ func hiddenTraversal(text string) string {
 	})
 }
 
-// countParents is how many of a path's steps lead up.
+// countParents returns how many segments of a path lead to the parent folder.
 func countParents(path string) (n int) {
 	for s := range strings.SplitSeq(path, "/") {
 		if parentSegment.MatchString(s) {
@@ -50,8 +50,9 @@ func countParents(path string) (n int) {
 	return n
 }
 
-// mayHideTraversal is a quick look at a text that may be no path at all: where it has lines, or is
-// long, it says so sooner than disguised, and never says no where that has a fault.
+// mayHideTraversal is a quick check of a text that may not be a path at all. It can report true for
+// a harmless text with line breaks or of great length. It never reports false when hiddenTraversal
+// finds a problem.
 func mayHideTraversal(text string) bool {
 	switch {
 	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
@@ -63,7 +64,8 @@ func mayHideTraversal(text string) bool {
 	return hiddenTraversal(text) != ""
 }
 
-// anyTextMayHideTraversal says whether a text in a value, or a name, may not be what it looks like.
+// anyTextMayHideTraversal reports whether mayHideTraversal holds for any string or member name in a
+// value.
 func anyTextMayHideTraversal(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.String:
@@ -80,21 +82,21 @@ func anyTextMayHideTraversal(t *ast.Term) bool {
 	return false
 }
 
-// hasSpecialCharacters says whether anything in a text can be read in more than one way; it is asked of
-// every text, so it is quick.
+// hasSpecialCharacters reports whether a text contains anything that can be decoded in more than
+// one way. It is quick, because it is called for every string.
 func hasSpecialCharacters(text string) bool {
 	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") ||
 		strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
 }
 
-// jsonMayHideTraversal is anyDisguised of JSON, which is not made a value of where a look at its bytes is
-// enough.
+// jsonMayHideTraversal is anyTextMayHideTraversal for JSON. It decodes the JSON only when its bytes
+// contain something suspicious.
 func jsonMayHideTraversal(raw []byte) bool {
 	return !isPlainJSON(raw) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw, nil)))
 }
 
-// isPlainJSON says that no text in JSON can be disguised: it is ASCII, and has neither a percent sign nor
-// two dots, nor an escape that may stand for one of them, a backslash or NUL.
+// isPlainJSON reports whether no string in JSON can hide a traversal: the JSON is ASCII, without
+// percent signs, "..", and escapes that could stand for these, a backslash or NUL.
 func isPlainJSON(raw []byte) bool {
 	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
 		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {

@@ -17,15 +17,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a
-// change makes another.
+// Stage evaluates a fixed set of policies. It implements pipeline.Stage. Apart from its sessions it
+// is immutable: changed policies are a new Stage.
 type Stage struct {
-	all ruleQuery
-	// of the rules that hide: what they say of a list is asked of the use of its items, too
-	hides    ruleQuery
-	ownHides ruleQuery  // those of them that are not of the library
-	reads    readSet    // of all of them
-	graph    *ast.Graph // which rules read which
+	all      ruleQuery  // all rules
+	hides    ruleQuery  // the hide rules, which are also evaluated for the use of an item
+	ownHides ruleQuery  // the hide rules that are not from the library
+	reads    readSet    // the members of the input that any rule reads
+	graph    *ast.Graph // the dependencies between rules
 	selector *ruleSelector
 	files    []string
 	shadow   bool
@@ -38,17 +37,17 @@ type Stage struct {
 	patterns patterns
 }
 
-// ruleQuery is rules that are asked together.
+// ruleQuery is a set of rules that are evaluated together.
 type ruleQuery struct {
 	ruleSet ruleSet
 	rules   []effectRule
 	query   rego.PreparedEvalQuery
-	reads   readSet // of the input; nil is all
+	reads   readSet // the members of the input that the rules read; nil means all
 
-	hideReads []hideReads // of the rules that hide and are enforced, where the question is of such
+	hideReads []hideReads // for each enforced hide rule, what it reads of an item
 }
 
-// ruleSet is which rules a question is of, or some of.
+// ruleSet tells of which rules a query is, or a selection from these.
 type ruleSet int
 
 const (
@@ -57,20 +56,20 @@ const (
 	ownHideRules
 )
 
-// effectRule is one effect of one package.
+// effectRule is one effect (deny, hide, ...) of one package.
 type effectRule struct {
-	ref     string // in Rego
-	name    string // of its package, without gatekit: "roots/traversal"
+	ref     string // its reference in Rego: data.gatekit.roots.traversal.deny
+	name    string // its package as in the configuration: roots/traversal
 	effect  string
 	shadow  bool
 	library bool
 }
 
-// effectNames are the rules of a package that decide; see design.md 9.
+// effectNames are the names of the rules that decide. docs/policies.md describes them.
 var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
-// findEffectRules are the rules in the packages below data.gatekit that have an effect. One that is no
-// set is an error: it could never decide anything.
+// findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with
+// such a name that is not a set is an error: it could never decide anything.
 func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -114,7 +113,8 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 	return rules, nil
 }
 
-// isShadow says that a package's metadata want it judged and not enforced: custom: {mode: shadow}.
+// isShadow reports whether a package's metadata contain custom: {mode: shadow}: its effects are
+// recorded and not enforced.
 func isShadow(m *ast.Module) bool {
 	for _, a := range m.Annotations {
 		if a.Scope == "package" && a.Custom["mode"] == "shadow" {
@@ -124,15 +124,16 @@ func isShadow(m *ast.Module) bool {
 	return false
 }
 
-// Files are the policies that are not of the library: .rego files, and those in bundles.
+// Files returns the names of the policies that are not from the library: .rego files, also in
+// bundles.
 func (s *Stage) Files() []string { return s.files }
 
-// Bundles are those among the policies.
+// Bundles returns the bundles among the policies.
 func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
 
-// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the
-// settings of the library's rules, and whether they are enforced. It does not depend on where the
-// files lie, nor on their tests.
+// Digest returns a hexadecimal SHA-256 that identifies the policies. It covers the modules, the
+// data with the settings of library rules, and shadow mode. It does not depend on file names, nor
+// on tests.
 func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
@@ -141,16 +142,18 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 	return s.inspect(ctx, m, messageContext{findings: found.Findings, labels: found.Labels, now: s.now()})
 }
 
-// messageContext is what is known of a message when it is judged, beside itself and its session.
+// messageContext is the information about a message beside the message itself and its session.
 type messageContext struct {
 	findings    []pipeline.Finding
 	labels      []string
 	now         time.Time
-	bodyMissing bool // the message's body was not kept
-	// the items of the message, which is a list, in the place of what its body says
-	items *ast.Array
+	bodyMissing bool       // the message comes from a log without bodies
+	items       *ast.Array // replaces the items in the body of a list
 }
 
+// inspect returns the verdict for a message, and records in its session what passes. The call is
+// counted first, so that concurrent calls cannot exceed a limit; the count is undone unless the
+// message passes.
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message, b messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
 	if !session.addLabels(b.labels) {
@@ -176,11 +179,13 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message, b messageContext) (
 	return v, nil
 }
 
-// awaitsApproval says that a message does not pass before a human has approved it.
+// awaitsApproval reports whether a message must wait for a human's approval.
 func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
+// decide returns the verdict of the rules that can hold for a message, without any effect on its
+// session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	b messageContext) (pipeline.Verdict, error) {
 	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, b.bodyMissing))
@@ -203,8 +208,8 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	return v, nil
 }
 
-// evaluate asks the policies, and answers what they decided. Where no rule can say anything, there
-// is no input either.
+// evaluate evaluates a query and returns its effects. The input is built only when the query has
+// rules.
 func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
 	at time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
@@ -223,10 +228,10 @@ func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Val
 	return d, nil
 }
 
-// eval answers what each of the rules holds.
+// eval returns the set of each rule of the query. The error is that of ctx when ctx ends first.
 func (q *ruleQuery) eval(ctx context.Context, input ast.Value, at time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
-	// by a function, where OPA would start a goroutine for each evaluation
+	// OPA would start a goroutine for each evaluation to cancel it with ctx
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel),

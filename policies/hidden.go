@@ -14,16 +14,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// itemUse is what a message is about, as items of a list: what the policies hide there is refused here,
-// so that a hide that speaks of lists alone needs no deny beside it.
+// itemUse is the use of items of a list by a message. What the policies hide in the list is denied
+// here, so that a hide rule about lists needs no deny rule beside it.
 type itemUse struct {
-	list  string   // the method that lists such things
-	names []string // names, URIs, templates
-	// where the message names tasks: each is one of the tool of the same index; else nil
-	tasks []string
+	list  string   // the method that lists such items
+	names []string // names, URIs or templates
+	tasks []string // when the message names tasks: the task of the tool with the same index
 }
 
-// itemUses are the uses that a message makes of what lists show.
+// itemUses returns the items of lists that a message uses.
 func (s *session) itemUses(m *mcp.Message) []itemUse {
 	name := m.Name
 	meth, _ := mcp.LookupMethod(m.Method)
@@ -62,7 +61,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 			return one("prompts/list")
 		}
 		uses := one("resources/templates/list")
-		// the reference can be that of a resource, too, where nothing is left to fill in
+		// without a variable, the reference can also be a resource
 		if !strings.Contains(name, "{") {
 			uses = append(uses, one("resources/list")...)
 		}
@@ -85,8 +84,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	return nil
 }
 
-// taskUses are the uses of tools that a message makes by naming their tasks, as far as it is
-// known.
+// taskUses returns the tools whose tasks a message names, as far as they are known.
 func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	u := itemUse{list: "tools/list"}
 	for _, id := range ids {
@@ -104,20 +102,20 @@ func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
 	"resources/list": "resource", "resources/templates/list": "resource template"}
 
-// Bounds of what the rules that hide are asked about for one message. What is above is refused.
+// Bounds of the items that are checked for one message. A message above them is denied.
 const (
-	maxUsedNames    = 10_000  // names, each counted once
-	maxDecodedBytes = 2 << 20 // bytes of definitions that are not kept as values
+	maxUsedNames    = 10_000  // distinct names
+	maxDecodedBytes = 2 << 20 // of definitions that are not kept as Rego values
 )
 
-// itemList is a list, of one server, that holds what is used.
+// itemList is the list of one server that contains the items which a message uses.
 type itemList struct {
 	message  *mcp.Message // without a body
-	items    *ast.Array   // each once, as it was listed, or only the name of what was not
+	items    *ast.Array   // each once, as it was listed; only its name when it was not
 	unlisted map[string]bool
 }
 
-// listUsed is the list of what is used, with its items where r reads them.
+// listUsed returns the list of the used items, with the items when r contains them.
 func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
@@ -131,9 +129,9 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
-	// of definitions: of what is used, and of resources that a server may take it for
+	// the keys of definitions: of the used items, and of resources with equivalent URIs
 	var keys, alike []string
-	var folded map[string][]string // once it is needed
+	var folded map[string][]string // set when it is first needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +150,7 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// as it is usually written, too: a rule may hide it by the beginning of that
+			// the normal form, too: a rule may hide resources by its prefix
 			if u.list == "resources/list" && hasSpecialCharacters(name) {
 				usual := normalURI(name)
 				if usual != name {
@@ -187,8 +185,8 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	return itemList{list, ast.NewArray(items...), unlisted}, nil
 }
 
-// keysByLowerURI are the keys of definitions that begin like that, by what comes then, in small letters.
-// s.mu is held.
+// keysByLowerURI returns the keys of definitions with a prefix, by the rest of the key in lower
+// case. s.mu must be held.
 func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	keys := map[string][]string{}
 	for key := range s.definitions {
@@ -199,8 +197,9 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	return keys
 }
 
-// applyHides adds to v what the policies hide, of what m is about: v refuses a message about it, and
-// takes it out of a list or a filter. made is what they said of m itself.
+// applyHides adds to v what the policies hide: v denies a message that uses a hidden item, and
+// removes hidden items from a list or a filter. made are the effects of the rules on the message
+// itself.
 func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, b messageContext,
 	made *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
@@ -220,7 +219,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			}
 		}
 		hide(made.hidden)
-		// what may be hidden, or not: it depends on a definition that is not known
+		// the names that may be hidden, depending on a definition that is not known
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
 			q, err := s.selector.query(hides, s.selector.classOf(mcp.ToClient, mcp.Response, u.list,
@@ -282,8 +281,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 	return nil
 }
 
-// unlisted are those of the names that were not listed. What was listed is another than what is
-// hidden: it was judged by itself, and is in the list.
+// unlisted returns those of the names that were not listed. A listed item is not another spelling
+// of a hidden one: the rules judged it by itself.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -293,7 +292,7 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	})
 }
 
-// addOtherSpellings adds those of the URIs that a server may take for one that is hidden.
+// addOtherSpellings adds to hiddenBy those of the URIs that a server may read as a hidden one.
 func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
@@ -326,13 +325,13 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	return nil
 }
 
-// onlyHides are the rules that hide.
+// onlyHides returns the hide rules among rules.
 func onlyHides(rules []effectRule) []effectRule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r effectRule) bool { return r.effect != "hide" })
 }
 
-// hideQuery are the rules that are asked about the use of what they hide. Those of the library refuse
-// by themselves what is used most, and are not asked twice.
+// hideQuery returns the hide rules to evaluate for the use of items. The library's own rules deny
+// the most frequent uses themselves, and are left out for these.
 func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	switch m.Method {
 	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",

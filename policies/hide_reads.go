@@ -6,15 +6,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hideReads is what one rule that hides reads of the items of a list, and which member of them it hides
-// by.
+// hideReads is what one hide rule reads of a list's items, and by which member it hides them.
 type hideReads struct {
-	member      string          // "" is not known
-	readMembers map[string]bool // members of items
-	readsAll    bool            // it may read others, too
+	member      string          // the member of which the rule hides the value; "" is not known
+	readMembers map[string]bool // the members of items that the rule reads
+	readsAll    bool            // the rule may read other members, too
 }
 
-// analyzeHideRules is what the bodies of rules that hide read.
+// analyzeHideRules returns what each of the bodies of hide rules reads, with the rules that it
+// uses.
 func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all []hideReads) {
 	for _, b := range bodies {
 		h := hideReads{readMembers: map[string]bool{}}
@@ -30,9 +30,9 @@ func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all
 	return all
 }
 
-// needsDefinition says whether what is hidden of a list depends on more of an item than its name. A rule
-// that hides by another member than the name does not speak of this list: one that hides item.name
-// is not about resources, whose name is item.uri.
+// needsDefinition reports whether one of the hide rules needs more of an item than its name to
+// decide. A rule that hides by another member than the list's name is about another kind of list:
+// one that hides item.name is not about resources, whose name is item.uri.
 func needsDefinition(hiders []hideReads, name string) bool {
 	return slices.ContainsFunc(hiders, func(h hideReads) bool {
 		if h.member != "" && h.member != name {
@@ -42,14 +42,14 @@ func needsDefinition(hiders []hideReads, name string) bool {
 	})
 }
 
-// isListItem says that a term is input.items[x].
+// isListItem reports whether a term is input.items[x].
 func isListItem(t *ast.Term) bool {
 	ref, ok := t.Value.(ast.Ref)
 	return ok && len(ref) == 3 && ref.HasPrefix(ast.InputRootRef) &&
 		ref[1].Equal(ast.StringTerm("items"))
 }
 
-// itemAlias is the variable that an expression makes an item.
+// itemAlias returns the variable to which an expression assigns an item.
 func itemAlias(e *ast.Expr) (ast.Var, bool) {
 	if !e.IsEquality() && !e.IsAssignment() || len(e.With) > 0 {
 		return "", false
@@ -62,7 +62,7 @@ func itemAlias(e *ast.Expr) (ast.Var, bool) {
 	return v, ok && isListItem(b)
 }
 
-// itemVariables are the variables of a rule that are items.
+// itemVariables returns the variables of a rule that are items.
 func itemVariables(r *ast.Rule) map[ast.Var]bool {
 	found := map[ast.Var]bool{}
 	ast.WalkExprs(r, func(e *ast.Expr) bool {
@@ -74,7 +74,7 @@ func itemVariables(r *ast.Rule) map[ast.Var]bool {
 	return found
 }
 
-// hiddenMember is the member of an item that a rule hides.
+// hiddenMember returns the member of an item that a rule hides, or "".
 func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 	of := func(t *ast.Term) {
 		ref, ok := t.Value.(ast.Ref)
@@ -101,7 +101,8 @@ func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 	return member
 }
 
-// collect takes in what a rule reads of items. What it does not understand may read all.
+// collect adds what a rule reads of items. An expression that it does not understand may read all
+// members.
 func (h *hideReads) collect(r *ast.Rule, items map[ast.Var]bool) {
 	member := func(rest ast.Ref) {
 		if len(rest) > 0 {

@@ -15,11 +15,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// readSet is what policies read of the input: members by name, below each the same. A nil reads is
-// all that there is.
+// readSet is the set of input members that policies read: names, and for each name the members
+// below it. A nil readSet means all members.
 type readSet map[string]readSet
 
-// allReads is what the rules of modules read of the input.
+// allReads returns the members of the input that the rules of modules read.
 func allReads(modules map[string]*ast.Module) readSet {
 	all := readSet{}
 	for _, m := range modules {
@@ -30,7 +30,7 @@ func allReads(modules map[string]*ast.Module) readSet {
 	return all
 }
 
-// addPart is r with what a part of a policy reads, too.
+// addPart returns r together with the members that a part of a policy reads.
 func (r readSet) addPart(part any) readSet {
 	ast.WalkRefs(part, func(ref ast.Ref) bool {
 		if ref.HasPrefix(ast.InputRootRef) {
@@ -39,7 +39,7 @@ func (r readSet) addPart(part any) readSet {
 		return false
 	})
 	ast.WalkTerms(part, func(t *ast.Term) bool {
-		// not the head of a reference, which is no term of its own
+		// the variable itself, not a reference that starts with it
 		if v, ok := t.Value.(ast.Var); ok && (v.Equal(ast.InputRootDocument.Value) ||
 			v.Equal(ast.DefaultRootDocument.Value)) {
 			r = nil
@@ -50,7 +50,7 @@ func (r readSet) addPart(part any) readSet {
 	return r
 }
 
-// addRef is r with what a reference reads, too.
+// addRef returns r together with the member that a reference below input reads.
 func (r readSet) addRef(path ast.Ref) readSet {
 	if r == nil || len(path) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (r readSet) addRef(path ast.Ref) readSet {
 	return r
 }
 
-// wants says whether a member is read, and what below it.
+// wants reports whether a member is read, and returns what is read below it.
 func (r readSet) wants(name string) (below readSet, ok bool) {
 	if r == nil {
 		return nil, true
@@ -76,7 +76,7 @@ func (r readSet) wants(name string) (below readSet, ok bool) {
 	return below, ok
 }
 
-// below is what is read below a member that may not be read at all.
+// below returns what is read below a member; nothing when the member is not read.
 func (r readSet) below(name string) readSet {
 	below, ok := r.wants(name)
 	if !ok {
@@ -85,11 +85,11 @@ func (r readSet) below(name string) readSet {
 	return below
 }
 
-// inputMembers are the members of the input: those of design.md 9.
+// inputMembers are the members of the input, as in input.schema.json.
 var inputMembers = [...]string{"direction", "kind", "method", "server", "name", "params", "result",
 	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
-// input is what policies are asked about, of which only what r reads is built.
+// input returns the input for a message, with only the members in r.
 func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet) ast.Value {
 	return object(r, inputMembers[:], func(name string, r readSet) ast.Value {
 		switch name {
@@ -145,11 +145,11 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 	})
 }
 
-// bodyOf is what the body of a message is called.
+// bodyOf is the name of a message's body in the input.
 var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
-// optionalString is a member, or none.
+// optionalString returns a member's value, or nil for an empty one.
 func optionalString(v string) ast.Value {
 	if v == "" {
 		return nil
@@ -157,7 +157,8 @@ func optionalString(v string) ast.Value {
 	return ast.String(v)
 }
 
-// object has those of its members that are read. value may answer nil: there is none.
+// object returns an object of those of the named members that r contains. A member is absent when
+// value returns nil for it.
 func object(r readSet, names []string, value func(name string, below readSet) ast.Value) ast.Value {
 	var members [][2]*ast.Term
 	for _, name := range names {
@@ -172,6 +173,7 @@ func object(r readSet, names []string, value func(name string, below readSet) as
 	return ast.NewObject(members...)
 }
 
+// findings returns the findings of earlier stages as an array.
 func findings(found []pipeline.Finding) ast.Value {
 	terms := make([]*ast.Term, len(found))
 	for i, f := range found {
@@ -181,7 +183,7 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// items are the definitions that a list holds.
+// items returns the definitions in a list, as JSON.
 func items(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
@@ -191,13 +193,13 @@ func items(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf is JSON as a value, with only what is read of it; none of none. It was read strictly
-// before: what fails here is a fault of ours.
+// valueOf returns JSON as a Rego value, with only the members in r; nil for nil. The JSON was
+// parsed strictly before, so an error here is a bug.
 func valueOf(raw []byte, r readSet) ast.Value {
 	if raw == nil {
 		return nil
 	}
-	// of a Buffer it copies nothing
+	// the decoder does not copy the contents of a bytes.Buffer
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
 	v, err := decode(d, r)
 	if err != nil {
@@ -206,6 +208,7 @@ func valueOf(raw []byte, r readSet) ast.Value {
 	return v
 }
 
+// decode reads the next JSON value, with only the members in r.
 func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 	t, err := d.ReadToken()
 	if err != nil {
@@ -256,18 +259,17 @@ func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 	return ast.NewObject(members...), err
 }
 
-// maxNumberBytes is how long a number is at most that policies are shown as it is written. It has room
-// for all that a double can be.
+// maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
 const maxNumberBytes = 400 // bytes
 
-// inputNumber is a number as policies are shown it: as it is written, unless that is beyond every
-// double. Servers take that for infinity, or for 0, and OPA computes with all its digits: it would
-// be busy with 1e99999999 for as long as it is let, and panics of larger ones.
+// inputNumber returns a number for the input: its text, unless that is beyond the range of float64.
+// Servers read such numbers as infinity or 0, while OPA computes with all digits: it would compute
+// with 1e99999999 until the deadline, and panics for larger exponents.
 func inputNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)
 	}
-	x, _ := strconv.ParseFloat(text, 64) // the error is that it is too large, and x then infinite
+	x, _ := strconv.ParseFloat(text, 64) // out of range is the only error; x is then infinite
 	switch {
 	case math.IsInf(x, 1):
 		return "1e400"

@@ -17,24 +17,24 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// pathBounds are what a path has to lie within.
+// pathBounds are the folders to which a path must be confined.
 type pathBounds struct {
-	Roots    []string `json:"roots"`    // paths, or file: URIs
-	Base     string   `json:"base"`     // where relative paths start; "" is not known
-	Home     string   `json:"home"`     // what ~ stands for; "" is not known
-	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
-	Links    bool     `json:"links"`    // symbolic links are those of this machine
+	Roots    []string `json:"roots"`    // the allowed folders, as paths or file: URIs
+	Base     string   `json:"base"`     // where relative paths start; "" when it is not known
+	Home     string   `json:"home"`     // what ~ stands for; "" when it is not known
+	Relative bool     `json:"relative"` // allow relative paths without a base, if they stay below it
+	Links    bool     `json:"links"`    // follow the symbolic links of this machine
 }
 
 const (
-	maxPathBytes = 8 << 10  // bytes
-	maxTextBytes = 64 << 10 // bytes of what may be no path
+	maxPathBytes = 8 << 10
+	maxTextBytes = 64 << 10 // of a text that may not be a path
 	maxDecodings = 64
 )
 
-// problem says why a path, or a URI, is not within the roots; "" when it is. How a server will read
-// it is not known: whether it decodes percent signs, and how often, takes a backslash for a slash,
-// expands "~". So it is held against every reading: it is within when none of them leads out.
+// problem returns why a path, or a URI, leaves the allowed folders; "" when it does not. It is not
+// known how a server decodes the path: percent escapes once or twice, backslashes as slashes, "~"
+// as the home folder. So every decoding of the path must stay within the folders.
 func (b pathBounds) problem(text string) string {
 	switch {
 	case len(text) > maxPathBytes:
@@ -53,7 +53,8 @@ func (b pathBounds) problem(text string) string {
 	})
 }
 
-// forEachDecoding shows every reading of a text, the text itself first, until one has a fault.
+// forEachDecoding calls problem for every decoding of a text, the text itself first, until one
+// returns a problem.
 func forEachDecoding(text string, fault func(reading string) string) string {
 	readings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(readings); i++ {
@@ -73,7 +74,8 @@ func forEachDecoding(text string, fault func(reading string) string) string {
 	return ""
 }
 
-// uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.
+// uriScheme returns how a URI starts, such as "file:". A scheme has at least two characters,
+// because one letter is a drive.
 func uriScheme(text string) string {
 	if name := schemeName(text); len(name) > 1 {
 		return name + ":"
@@ -82,11 +84,12 @@ func uriScheme(text string) string {
 }
 
 var (
-	// the last two are the backslash of a Japanese and a Korean Windows
+	// characters that some systems treat as dots, slashes, tildes or colons; the last two are the
+	// backslash in Japanese and Korean code pages
 	lookAlikes = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
 		"∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/",
 		"₩", "/")
-	// by those who think that this is enough, which makes "../" of "..././"
+	// a common insufficient filter, which turns "..././" into "../"
 	withoutParents = strings.NewReplacer("../", "", `..\`, "")
 	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
 	ambiguousPath  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
@@ -95,11 +98,11 @@ var (
 	innerFileURI   = regexp.MustCompile(`(?i)file:`)
 	drivePrefix    = regexp.MustCompile(`^/*[A-Za-z]:`)
 	variablePrefix = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
-	// "..", what some systems take for it, and what is it when a filter took out "../"
+	// "..", spellings that some systems accept for it, and what a filter of "../" turns into it
 	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
-// decodeOnce are what a reader could make of a text in one step.
+// decodeOnce returns what readers could make of a text in one step.
 func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
 		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
@@ -122,15 +125,15 @@ func decodeOnce(text string) (all []string) {
 		strings.TrimFunc(text, isBlank), trimQuotes(text))
 }
 
-// isBlank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript
-// does.
+// isBlank reports whether readers trim a character from the ends of a path. JavaScript also trims
+// the byte order mark.
 func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
-// trimQuotes is a path without the quotes that server-filesystem takes off.
+// trimQuotes returns a path without the quotes that server-filesystem trims.
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// decodeOverlong is a text as decoders have it that take a letter of ASCII written in more bytes than it
-// needs (C0 AE for a dot), which is no UTF-8, for that letter.
+// decodeOverlong decodes a text as lenient UTF-8 decoders do, which accept an ASCII character in
+// more bytes than it needs (C0 AE for a dot).
 func decodeOverlong(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -153,7 +156,7 @@ func decodeOverlong(text string) string {
 	return b.String()
 }
 
-// unescape is the byte, or the character, that an escape stands for.
+// unescape returns the byte, or the character, that a percent escape stands for.
 func unescape(e string) string {
 	var n rune
 	if _, err := fmt.Sscanf(strings.TrimLeft(e, "%u"), "%x", &n); err != nil {
@@ -165,7 +168,7 @@ func unescape(e string) string {
 	return string([]byte{byte(n)})
 }
 
-// decodedProblem says why one reading is not within the roots.
+// decodedProblem returns the problem of one decoding of a path or URI.
 func (b pathBounds) decodedProblem(text string) string {
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
@@ -177,7 +180,7 @@ func (b pathBounds) decodedProblem(text string) string {
 	case strings.EqualFold(name, "file:"):
 		return b.fileURIProblem(text[len(name):])
 	case name != "" && strings.HasPrefix(text[len(name):], "//"):
-		// of another scheme: no path, unless it climbs
+		// a URI of another scheme is not a path, unless it contains ".."
 		if leavesStart(text[len(name):]) || leavesStart(text) {
 			return "the path leads above its base folder"
 		}
@@ -186,7 +189,7 @@ func (b pathBounds) decodedProblem(text string) string {
 	return b.pathProblem(text)
 }
 
-// fileURIProblem is reading for what follows "file:".
+// fileURIProblem returns the problem of a file: URI without its scheme.
 func (b pathBounds) fileURIProblem(rest string) string {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		at := strings.IndexByte(after, '/')
@@ -202,7 +205,7 @@ func (b pathBounds) fileURIProblem(rest string) string {
 		return "the file URI is relative"
 	}
 	readings := []string{rest}
-	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some take the query for a part of the path
+	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some readers keep the query in the path
 		readings = append(readings, rest[:at])
 	}
 	for _, r := range readings {
@@ -220,7 +223,7 @@ func (b pathBounds) fileURIProblem(rest string) string {
 	return ""
 }
 
-// pathProblem is reading for a path.
+// pathProblem returns the problem of a path.
 func (b pathBounds) pathProblem(text string) string {
 	switch {
 	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
@@ -242,7 +245,7 @@ func (b pathBounds) pathProblem(text string) string {
 	case !b.Relative:
 		return "the path is relative, and its base folder is not known"
 	case b.Links:
-		// where it starts is not known: in no root may it lead out of that
+		// the start is not known: the path must stay within every root that it could start in
 		for _, root := range b.Roots {
 			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") && !isWithin(resolveLinks(r+"/"+text),
 				resolveLinks(r)) {
@@ -253,7 +256,8 @@ func (b pathBounds) pathProblem(text string) string {
 	return ""
 }
 
-// leavesStart says that a relative path leaves where it starts, if only on the way.
+// leavesStart reports whether a relative path leaves the folder in which it starts, if only on the
+// way.
 func leavesStart(text string) bool {
 	depth := 0
 	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
@@ -269,7 +273,8 @@ func leavesStart(text string) bool {
 	return false
 }
 
-// absoluteProblem wants the path within a root: as it is written, and as this machine's links have it.
+// absoluteProblem returns the problem of an absolute path: it must be within a root both as it is
+// written and after this machine's symbolic links.
 func (b pathBounds) absoluteProblem(text string) string {
 	if len(b.Roots) == 0 {
 		return "no allowed folders are known"
@@ -292,14 +297,15 @@ func (b pathBounds) absoluteProblem(text string) string {
 	return ""
 }
 
-// windowsProblem is absolute on Windows: case does not count, and links are not looked at.
+// windowsProblem is absoluteProblem for a path with a drive. Case does not matter, and links are
+// not followed.
 func (b pathBounds) windowsProblem(text string) string {
 	fold := func(p string) string {
 		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
 		var kept []string
 		for s := range strings.SplitSeq(p, "/") {
 			if !parentSegment.MatchString(s) {
-				s = strings.TrimRight(s, ". ") // as Windows does; "." and "" go
+				s = strings.TrimRight(s, ". ") // as Windows does; removes "." and "", too
 			}
 			kept = append(kept, s)
 		}
@@ -321,7 +327,7 @@ func (b pathBounds) windowsProblem(text string) string {
 	return "the path leaves the allowed folders"
 }
 
-// cleanPath is an absolute path without "." and "..", and what some take for that.
+// cleanPath returns an absolute path without ".", ".." and what some systems accept for "..".
 func cleanPath(text string) string {
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
@@ -332,12 +338,13 @@ func cleanPath(text string) string {
 	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
-// isWithin says that a clean path is the root or below it.
+// isWithin reports whether a clean path is the root or below it.
 func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }
 
-// localRoot is a root as a path; one of another scheme or machine, or that is not clean, is none.
+// localRoot returns a root as a path. ok is false for another scheme or machine, or a path that
+// contains "..".
 func localRoot(root string) (string, bool) {
 	name := uriScheme(root)
 	switch {
@@ -369,13 +376,13 @@ func localRoot(root string) (string, bool) {
 	return root, true
 }
 
-// resolveLinks is a path with its links followed, before ".." is taken, as the system does it; of what
-// does not exist yet, the folder that does. "" is what cannot be seen. Between this look and the
-// server's use a link can change; only what the system itself holds the server to (a sandbox) is
-// beyond that.
+// resolveLinks returns a path with its symbolic links followed, in the order of the system: links
+// before "..". For a path that does not exist yet, it follows the links of the part that exists. It
+// returns "" when the path cannot be resolved. A link can change between this check and the
+// server's use; only a sandbox prevents that.
 func resolveLinks(text string) string { return followLinks(text, 0) }
 
-const maxLinks = 40 // to nowhere, one after another
+const maxLinks = 40 // links in a row whose targets do not exist
 
 func followLinks(text string, links int) string {
 	at, rest := strings.TrimRight(text, "/"), ""
@@ -395,7 +402,7 @@ func followLinks(text string, links int) string {
 		if cut < 0 {
 			return ""
 		}
-		// a link to nowhere: what is written goes there
+		// a link whose target does not exist: writing creates the target
 		if target, err := os.Readlink(at); err == nil {
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target

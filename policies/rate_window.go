@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// rateWindow is the calls of the last minute of one session, by what they count as. It is bounded, and
-// grows with what is called and not with how often.
+// rateWindow counts the calls of the last minute of one session by key (see callKey). It is
+// bounded, and its size depends on the number of keys and not of calls.
 type rateWindow struct {
 	buckets     map[string][]bucket // oldest first
-	bucketCount int                 // in bursts
+	bucketCount int                 // of all keys
 }
 
-// maxBuckets is how many bursts of calls of one session are kept.
+// maxBuckets bounds the buckets of one session.
 const maxBuckets = 20_000
 
-// bucket is calls within a second of each other, which are forgotten together, when the last of them
-// is a minute old.
+// bucket counts the calls within one second. They expire together, when the last of them is a
+// minute old.
 type bucket struct {
 	first, last time.Time
 	calls       int
 }
 
-const bucketBytes = 56 // two times and a number
+const bucketBytes = 56 // two time.Time and a number
 
-// bytes are about what the bursts take.
+// bytes returns about how much memory the buckets take.
 func (m *rateWindow) bytes() int { return m.bucketCount * bucketBytes }
 
-// countExpired is how many of the bursts are a minute old.
+// countExpired returns how many of the buckets are a minute old.
 func countExpired(bursts []bucket, now time.Time) (n int) {
 	for n < len(bursts) && now.Sub(bursts[n].last) >= time.Minute {
 		n++
@@ -36,6 +36,7 @@ func countExpired(bursts []bucket, now time.Time) (n int) {
 	return n
 }
 
+// dropExpired removes the expired buckets of a key.
 func (m *rateWindow) dropExpired(key string, now time.Time) {
 	bursts := m.buckets[key]
 	n := countExpired(bursts, now)
@@ -47,7 +48,7 @@ func (m *rateWindow) dropExpired(key string, now time.Time) {
 	m.buckets[key] = slices.Delete(bursts, 0, n)
 }
 
-// count counts a call, and says whether there was room.
+// count counts a call, and reports whether there was room for it.
 func (m *rateWindow) count(key string, now time.Time) bool {
 	m.dropExpired(key, now)
 	if bursts := m.buckets[key]; len(bursts) > 0 {
@@ -79,7 +80,7 @@ func (m *rateWindow) add(key string, b bucket) {
 	m.bucketCount++
 }
 
-// undo takes back a call that was counted at that time.
+// undo removes a call that was counted at a time.
 func (m *rateWindow) undo(key string, at time.Time) {
 	bursts := m.buckets[key]
 	for i := len(bursts) - 1; i >= 0; i-- {
@@ -94,13 +95,13 @@ func (m *rateWindow) undo(key string, at time.Time) {
 	}
 }
 
-// calls are how many there are; "" is all of tools.
+// calls returns the number of calls by key; "" is the key of all tools together.
 func (m *rateWindow) calls(now time.Time) map[string]int {
 	all := map[string]int{}
 	for key, bursts := range m.buckets {
 		for _, b := range bursts[countExpired(bursts, now):] {
 			all[key] += b.calls
-			// and no method, so a tool's call
+			// a tool's key begins with the server's name, which contains no slash
 			if server, _, _ := strings.Cut(key, " "); !strings.Contains(server, "/") {
 				all[""] += b.calls
 			}
@@ -109,7 +110,7 @@ func (m *rateWindow) calls(now time.Time) map[string]int {
 	return all
 }
 
-// reset puts calls that were made at that time in the place of what was counted.
+// reset replaces all counts with calls that were made at a time.
 func (m *rateWindow) reset(calls map[string]int, at time.Time) {
 	*m = rateWindow{}
 	for key, n := range calls {

@@ -315,8 +315,8 @@ func (g *policyGenerator) helpers() string {
 	}
 	fmt.Fprintf(&b, "default off := false\noff if {\n%s}\n", g.body(1+g.pick(2), 1))
 	fmt.Fprintf(&b, "default on := true\non := false if {\n%s}\n", g.body(1+g.pick(2), 1))
-	fmt.Fprintf(&b, "graded := %s if {\n%s} else := %s if {\n%s}\n", g.oneOf("true", "false"),
-		g.body(1, 1), g.oneOf("true", "false"), g.body(1, 1))
+	fmt.Fprintf(&b, "graded := %s if {\n%s} else := %s if {\n%s}\n", g.oneOf("true", "true", "true", "false"),
+		g.body(1, 1), g.oneOf("true", "true", "true", "false"), g.body(1, 1))
 	fmt.Fprintf(&b, "names contains %s if {\n%s}\n", g.oneOf("input.name", "input.method", `"x"`),
 		g.body(1, 1))
 	fmt.Fprintf(&b, "table[input.%s] := input.%s if {\n%s}\n", g.member(), g.member(), g.body(1, 1))
@@ -363,7 +363,7 @@ func (g *policyGenerator) expression(level, depth int) string {
 		n += 4
 	}
 	if level < 1 {
-		n += 16
+		n += 40
 	}
 	switch c := g.pick(n); c {
 	case 0, 1, 2, 3:
@@ -479,7 +479,7 @@ func (g *policyGenerator) expression(level, depth int) string {
 		case 3:
 			return fmt.Sprintf("some %s; data.shared[%s][%s]", l, l, v)
 		}
-		return g.rule(c-4, f, v, l)
+		return g.rule((c-4)%18, f, v, l)
 	}
 }
 
@@ -511,12 +511,14 @@ func (g *policyGenerator) rule(c int, f, v, l string) string {
 	case 12:
 		return fmt.Sprintf("some %s in [\"plain\", \"off\"]; data.gatekit.generated[%s]", l, l)
 	case 13:
-		if g.chance(6) { // disables the selection, so not often
+		if g.chance(3) { // disables the selection, so not often
 			return fmt.Sprintf("%s with input.%s as %s", helper, f, v)
 		}
 		return "nested.one"
 	case 14:
 		return fmt.Sprintf("nested[%q].two", "one")
+	case 15, 16:
+		return "graded"
 	default:
 		return fmt.Sprintf("%s := data.gatekit.generated.nested; %s.one.two", l, l)
 	}

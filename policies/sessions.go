@@ -14,69 +14,69 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// SessionStore is what policies are told of a session beside the message: who the client is, what
-// was labelled, how often what was called, the roots, the definitions of what was listed. It
-// outlives the policies that use it, and is safe for many goroutines. The zero Memory is ready.
+// SessionStore keeps what policies are told about a session beside the message: the client's
+// information, labels, call counts, roots, and the definitions of listed items. It outlives a
+// Stage, so that a reload keeps it. It is safe for concurrent use, and its zero value is ready to
+// use.
 type SessionStore struct {
-	MaxDefinitionBytes int64 // bytes of the definitions of all sessions that are kept; 0 is 256 MiB
-	MaxStateBytes      int64 // bytes of all else that is kept of all sessions; 0 is 256 MiB
+	MaxDefinitionBytes int64 // bounds the definitions of all sessions; 0 means 256 MiB
+	MaxStateBytes      int64 // bounds everything else of all sessions; 0 means 256 MiB
 
 	mu              sync.Mutex
 	sessions        map[string]*session
-	definitionBytes atomic.Int64 // bytes of the definitions of all sessions
-	stateBytes      atomic.Int64 // bytes of all else, about
-	parsedBytes     atomic.Int64 // bytes of those of them that are kept as values, too
-	// by the names of their tools, whichever session they began in: their principals can ask for
-	// them in another
+	definitionBytes atomic.Int64 // size of the definitions of all sessions
+	stateBytes      atomic.Int64 // size of everything else, about
+	parsedBytes     atomic.Int64 // size of the definitions that are also kept as Rego values
+	// the tool of each task, for all sessions: a principal can use its tasks in any session
 	tasks tasks.Registry
 }
 
-// Bounds of the memory. Nobody tells it that a session has ended: beyond the number of sessions,
-// the one that was quiet for the longest is forgotten. A policy then sees it as a new one, without
-// labels. The number is far above what a Gatekit serves at once. Beyond the bytes of definitions,
-// the quietest session loses its own, until it lists again: its tools are then as if they had not
-// been listed. Beyond the bytes of all else, the session that takes the most is forgotten, so that
-// nobody can have those of others forgotten by filling theirs. What is too long of one session is
-// as if the client had not said it, or is refused.
+// Bounds of the store. Nobody tells it that a session has ended. Above maxSessions, the least
+// recently used session is forgotten: policies then see it as a new one, without labels.
+// maxSessions is far above what one Gatekit serves at a time. Above MaxDefinitionBytes, the least
+// recently used session loses its definitions until it lists again: its tools are then treated as
+// not listed. Above MaxStateBytes, the largest session is forgotten, so that nobody can make others
+// lose their state by filling its own. A value of one session that is too long is ignored, or the
+// message is denied.
 const (
-	maxSessions = 10_000
-	// bytes of the definitions of all sessions, where the memory says nothing else
+	maxSessions               = 10_000
 	defaultMaxDefinitionBytes = 256 << 20
-	// bytes of all else of all sessions, where the memory says nothing else
-	defaultMaxStateBytes = 256 << 20
-	maxClientInfoBytes   = 4 << 10  // bytes of what a client says of itself
-	maxRootsBytes        = 64 << 10 // bytes of the roots of one client
-	maxLabels            = 100
-	maxLabelBytes        = 1_000 // bytes of one
-	// bytes of the names whose calls are counted in one session, as [nameBytes] has it
-	maxCallNameBytes          = 256 << 10
-	maxSessionDefinitionBytes = 4 << 20   // bytes of the definitions of one session
-	maxDefinitionBytes        = 1_000_000 // bytes of one
-	// bytes of the definitions of all sessions that are kept as values, which take some twenty
-	// times that
+	defaultMaxStateBytes      = 256 << 20
+
+	maxClientInfoBytes        = 4 << 10
+	maxRootsBytes             = 64 << 10
+	maxLabels                 = 100
+	maxLabelBytes             = 1_000     // of one label
+	maxCallNameBytes          = 256 << 10 // of the counted names of one session; see callNameSize
+	maxSessionDefinitionBytes = 4 << 20   // of the definitions of one session
+	maxDefinitionBytes        = 1_000_000 // of one definition
+
+	// of the definitions of all sessions that are also kept as Rego values, which take about
+	// twenty times as much memory
 	maxParsedBytes = 8 << 20
 )
 
-// session is what is known of one.
+// session is the state of one session.
 type session struct {
 	mu       sync.Mutex
-	lastUsed time.Time // guarded by the memory
+	lastUsed time.Time // guarded by SessionStore.mu
 	client   []byte    // clientInfo, as JSON
 	labels   []string
-	// "server name" of a tool, "method server" of what a server asks; "" is all of tools
-	calls           map[string]int
-	callNameBytes   int        // bytes of the names of calls
-	lastMinute      rateWindow // the calls of the last minute, by the same
-	roots           []byte     // as JSON, the last that the client said
-	definitions     map[string]definition
-	definitionBytes int // of definitions
-	parsedBytes     int // bytes of those that are kept as values, too
-	stateBytes      int // bytes of all else, as the memory counts them
+
+	calls           map[string]int        // by callKey; "" counts the calls of all tools
+	callNameBytes   int                   // size of the keys of calls
+	lastMinute      rateWindow            // the calls of the last minute, by callKey
+	roots           []byte                // the roots that the client declared last, as JSON
+	definitions     map[string]definition // of listed items; see definitionKey
+	definitionBytes int                   // size of definitions
+	parsedBytes     int                   // size of the definitions that are also Rego values
+	stateBytes      int                   // size of everything else, as counted in the store
 	store           *SessionStore
-	ended           bool // it is forgotten, and only messages under way still hold it
+	ended           bool // the store forgot the session; only messages in flight refer to it
 }
 
-// session is the session of a message. Messages without one share one, for each principal.
+// session returns the session of a message. Messages without a session share one for each
+// principal.
 func (m *SessionStore) session(msg *mcp.Message) *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +96,8 @@ func (m *SessionStore) session(msg *mcp.Message) *session {
 	return s
 }
 
-// firstSession is the key of the session that comes before all others of those that are eligible; "" when
-// none is. m.mu is held.
+// firstSession returns the key of the eligible session that comes before all others, or "". m.mu
+// must be held.
 func (m *SessionStore) firstSession(eligible func(*session) bool,
 	before func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
@@ -108,20 +108,20 @@ func (m *SessionStore) firstSession(eligible func(*session) bool,
 	return first
 }
 
-// leastRecentlyUsed is the key of the session that was quiet for the longest of those that are eligible; ""
-// when none is. m.mu is held.
+// leastRecentlyUsed returns the key of the eligible session that was unused for the longest, or "".
+// m.mu must be held.
 func (m *SessionStore) leastRecentlyUsed(eligible func(*session) bool) string {
 	return m.firstSession(eligible, func(a, b *session) bool { return a.lastUsed.Before(b.lastUsed) })
 }
 
-// forget forgets a session. m.mu is held.
+// forget removes a session. m.mu must be held.
 func (m *SessionStore) forget(key string) {
 	m.sessions[key].dropDefinitions(true)
 	delete(m.sessions, key)
 }
 
-// evict has the largest sessions forgotten, and the quietest but keep lose their definitions,
-// while there is too much.
+// evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
+// of the least recently used ones except keep.
 func (m *SessionStore) evict(keep *session) {
 	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes), cmp.Or(m.MaxStateBytes,
 		defaultMaxStateBytes)
@@ -154,7 +154,8 @@ func (s *session) stateSize() int {
 	return s.stateBytes
 }
 
-// updateSize has the memory know what the session takes now, beside definitions. s.mu is held.
+// updateSize tells the store the current size of the session without definitions. s.mu must be
+// held.
 func (s *session) updateSize() {
 	was := s.stateBytes
 	s.stateBytes = 0
@@ -169,7 +170,7 @@ func (s *session) updateSize() {
 	}
 }
 
-// record takes in a message that the policies let pass.
+// record keeps what later messages need of a message that the policies allowed.
 func (s *session) record(m *mcp.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +192,7 @@ func (s *session) record(m *mcp.Message) {
 	}
 }
 
-// copyMember is a copy of what a message says; nil, as if it did not say it, when that is longer than
-// most.
+// copyMember returns a copy of a member of a message; nil when it is absent or longer than most.
 func copyMember(m *mcp.Message, at string, most int) []byte {
 	raw, _ := m.Get(at)
 	if len(raw) > most {
@@ -201,19 +201,18 @@ func copyMember(m *mcp.Message, at string, most int) []byte {
 	return slices.Clone(raw)
 }
 
-// definition is what a list says of one name.
+// definition is the definition of one name in a list.
 type definition struct {
-	raw []byte // as JSON; of several, with commas between them
-	// the list gives the name to several things: nobody knows which of them is used
-	ambiguous bool
-	value     ast.Value // the same as raw, once a rule has read it, and while there is room
+	raw       []byte    // as JSON; several definitions are separated by commas
+	ambiguous bool      // the list has several items of the name: it is unknown which one is used
+	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
 }
 
-// recordDefinitions keeps the definitions of a list. Where there is no room for one, the one before it goes,
-// too: it is as if it had not been listed. s.mu is held.
+// recordDefinitions keeps the definitions of a list. An item without room also loses its previous
+// definition: it is treated as not listed. s.mu must be held.
 func (s *session) recordDefinitions(m *mcp.Message) {
 	meth, _ := mcp.LookupMethod(m.Method)
-	here := map[string]bool{} // keys of this list
+	here := map[string]bool{} // the keys of this list so far
 	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
 		if !ok || s.ended {
@@ -224,7 +223,7 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 		next := definition{raw: slices.Clone(raw)}
 		switch again := here[key]; {
 		case again && (old.raw == nil || bytes.Equal(old.raw, raw)):
-			// there was no room for it, or it is the same
+			// there was no room for the first one, or both are equal
 			return true
 		case again:
 			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), ambiguous: true}
@@ -249,7 +248,7 @@ func (s *session) hasDefinitions() bool {
 	return s.definitionBytes > 0
 }
 
-// dropDefinitions forgets all definitions. A session that has ended learns no more.
+// dropDefinitions removes all definitions. An ended session records no more.
 func (s *session) dropDefinitions(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +259,7 @@ func (s *session) dropDefinitions(ended bool) {
 	s.updateSize()
 }
 
-// dropParsed forgets the value of a definition. s.mu is held.
+// dropParsed counts the value of a definition as removed. s.mu must be held.
 func (s *session) dropParsed(d definition) {
 	if d.value != nil {
 		s.parsedBytes -= len(d.raw)
@@ -268,9 +267,8 @@ func (s *session) dropParsed(d definition) {
 	}
 }
 
-// item is the definition of the tool, prompt or resource that a request is about; nil when it was
-// not listed, or is one of several. A tool is called more often than listed: its definition is read
-// once.
+// item returns the definition of the tool, prompt or resource that a request uses; nil when it was
+// not listed, or is ambiguous. The value is kept, because a tool is called more often than listed.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionKey(m)
 	if !ok {
@@ -284,7 +282,8 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	return s.parsedDefinition(key)
 }
 
-// parsedDefinition is a definition that there is as a value; of several, an array of them. s.mu is held.
+// parsedDefinition returns the Rego value of an existing definition; an ambiguous one is an array
+// of definitions. s.mu must be held.
 func (s *session) parsedDefinition(key string) ast.Value {
 	d := s.definitions[key]
 	if d.value != nil {
@@ -305,7 +304,7 @@ func (s *session) parsedDefinition(key string) ast.Value {
 	return v
 }
 
-// definitionKey is the key of the definition that a message is about.
+// definitionKey returns the key of the definition of the item that a message uses.
 func definitionKey(m *mcp.Message) (key string, ok bool) {
 	switch m.Method {
 	case "tools/call":
@@ -326,7 +325,7 @@ func (s *session) declaredRoots() []byte {
 	return s.roots
 }
 
-// addLabels adds labels, and says whether there was room for all.
+// addLabels adds labels, and reports whether there was room for all of them.
 func (s *session) addLabels(labels []string) bool {
 	if len(labels) == 0 {
 		return true
@@ -346,7 +345,7 @@ func (s *session) addLabels(labels []string) bool {
 	return true
 }
 
-// inputValue is input.session, for a message that was counted.
+// inputValue returns input.session for a message that was counted.
 func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()

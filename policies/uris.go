@@ -10,21 +10,20 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parsedURI is what policies are told of a URI. Where readers of URIs differ, it has a fault.
+// parsedURI is what gatekit.uri.parse tells policies about a URI. A URI that parsers read in
+// different ways has a fault.
 type parsedURI struct {
-	Scheme string `json:"scheme"` // in small letters
-	// as it is looked up: in small letters and ASCII; an address in its usual form
-	Host     string `json:"host"`
+	Scheme   string `json:"scheme"` // in lower case
+	Host     string `json:"host"`   // in lower case and ASCII; an address in its normal form
 	Port     string `json:"port"`
-	User     bool   `json:"user"` // it has a user, or a password
+	User     bool   `json:"user"` // whether the URI contains a user or a password
 	Path     string `json:"path"`
-	Punycode bool   `json:"punycode"` // the host has letters that are not ASCII
-	// what kind of address the host is that is not of the public internet; "" is none
-	Special string `json:"special"`
-	Fault   string `json:"fault"`
+	Punycode bool   `json:"punycode"` // whether the host has letters that are not ASCII
+	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public one
+	Fault    string `json:"fault"`    // why parsers may read the URI differently; "" when they agree
 }
 
-// schemesWithHost are the schemes whose URIs have a host, whatever comes after the colon.
+// schemesWithHost are the schemes whose URIs have a host, whatever follows the colon.
 var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true,
 	"sse": true}
 
@@ -110,7 +109,7 @@ func parseURI(text string) parsedURI {
 	}
 	own := u.Host
 	u.Special, u.Fault = hostKind(own, &u.Host)
-	// notes://inbox, issue://42: a server's own words
+	// notes://inbox, issue://42: not a host, but a word of the server's own scheme
 	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" ||
 		u.Host != own || !strings.Contains(own, ".")) {
 		u.Host, u.Special, u.Fault = own, "", ""
@@ -118,8 +117,8 @@ func parseURI(text string) parsedURI {
 	return u
 }
 
-// uriSpellings are what servers may take a URI for, in small letters: as it is written, as eachReading
-// has it, and each of those without "." and "..". The error is that there are too many.
+// uriSpellings returns the strings that servers may read a URI as, in lower case: every decoding
+// (see forEachDecoding), as it is and without "." and "..". The error is that there are too many.
 func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
@@ -145,8 +144,8 @@ func uriSpellings(text string) (all []string, err error) {
 	return all, nil
 }
 
-// normalURI is a URI as it is usually written: its scheme in small letters, without escapes that
-// stand for letters, "." and "..".
+// normalURI returns the normal form of a URI: the scheme in lower case, without percent escapes of
+// unreserved characters, without "." and "..".
 func normalURI(text string) string {
 	name := schemeName(text)
 	if name == "" {
@@ -170,6 +169,7 @@ func normalURI(text string) string {
 	return strings.ToLower(name) + ":" + rest
 }
 
+// schemeName returns the scheme of a URI, or "".
 func schemeName(text string) string {
 	name, _, ok := strings.Cut(text, ":")
 	if !ok || name == "" {
@@ -184,8 +184,8 @@ func schemeName(text string) string {
 	return name
 }
 
-// localNames are the ends of names that lead to this machine, or into this network; the last ones are
-// public names made for it.
+// localNames are the suffixes of host names of this machine or network. The last ones are public
+// domains that resolve to local addresses.
 var localNames = []string{
 	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private",
 	"home.arpa", "ip6-localhost", "ip6-loopback",
@@ -193,8 +193,8 @@ var localNames = []string{
 	"yoogle.com", "traefik.me",
 }
 
-// hostKind says what kind of host it is. One that ends in a number is an address, in one of the
-// ways that addresses are written; canonical gets the usual one.
+// hostKind returns the kind of a host that is not public, and its fault. A host that ends in a
+// number is an IPv4 address in one of its notations; canonical is set to the usual one.
 func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
@@ -213,7 +213,7 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 		return "", ""
 	}
 	var readings int
-	for _, octal := range []bool{true, false} { // 010 is 8 to some, and 10 to others
+	for _, octal := range []bool{true, false} { // parsers read 010 as 8 or as 10
 		addr, ok := parseIPv4(labels, octal)
 		if !ok {
 			continue
@@ -231,7 +231,8 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 	return kind, ""
 }
 
-// parseIPv4 is inet_aton: one to four numbers, of which the last fills what is left.
+// parseIPv4 parses an IPv4 address as inet_aton does: one to four numbers, of which the last fills
+// the remaining bytes.
 func parseIPv4(labels []string, octal bool) (netip.Addr, bool) {
 	if len(labels) > 4 {
 		return netip.Addr{}, false
@@ -272,7 +273,7 @@ func parseNumber(s string, octal bool) (uint64, bool) {
 	return n, err == nil && !strings.HasPrefix(s, "+")
 }
 
-// metadataAddresses are the addresses at which clouds hand out credentials.
+// metadataAddresses are the addresses at which cloud providers hand out credentials.
 var metadataAddresses = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"),
 	netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("169.254.0.23"),
@@ -281,7 +282,7 @@ var metadataAddresses = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),
 }
 
-// reservedRanges are the ranges of the registries of special addresses (IANA) that netip does not know.
+// reservedRanges are ranges of IANA's special-purpose address registries that netip does not know.
 var reservedRanges = []struct {
 	prefix netip.Prefix
 	kind   string
@@ -303,7 +304,7 @@ var reservedRanges = []struct {
 
 var public6 = netip.MustParsePrefix("2000::/3")
 
-// addressKind says what kind of address it is when it is not one of the public internet.
+// addressKind returns the kind of an address that is not public, or "".
 func addressKind(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	for _, m := range metadataAddresses {

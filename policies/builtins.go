@@ -9,21 +9,26 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Builtin is a function that policies have beside those of Rego. It converts to a tester.Builtin
-// of OPA's.
+// Builtin is a built-in function that policies have in addition to Rego's. It converts to OPA's
+// tester.Builtin.
 type Builtin struct {
 	Decl *ast.Builtin
 	Func func(*rego.Rego)
 }
 
-// Builtins are those that policies have beside those of Rego: readings of text that Go does more
-// surely than Rego can.
+// Builtins returns the built-in functions that policies have in addition to Rego's. They parse text
+// more reliably than Rego can.
 //
-//	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
-//	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
-//	gatekit.path.disguised(value)  whether that may be so of any text in a value, or of any name; where it is not, disguise has nothing to say either
-//	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
-//	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
+//   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}): why the path leaves
+//     the roots; "" when it does not.
+//   - gatekit.path.disguise(path): why the path is not what it looks like, wherever it leads; "" when
+//     it is.
+//   - gatekit.path.disguised(value): whether any string or member name in a value may have such a
+//     problem. When it is false, gatekit.path.disguise returns "" for all of them.
+//   - gatekit.uri.parse(uri): an object with scheme, host, port, user, path, punycode, special and
+//     fault.
+//   - gatekit.uri.readings(uri): the strings, in lower case, that a server may read the URI as: as
+//     written, without percent escapes, without dots.
 func Builtins() []Builtin {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
@@ -87,14 +92,14 @@ func Builtins() []Builtin {
 	}
 }
 
-// builtin is one that always answers the same within one evaluation, though the files that it
-// looks at may change.
+// builtin returns a function whose results OPA caches within one evaluation, so that they do not
+// change even when files do.
 func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return newBuiltin(true, name, decl, f)
 }
 
-// uncachedBuiltin is a function that depends on nothing but its arguments, and costs less than it does to
-// remember what it answered.
+// uncachedBuiltin returns a function that depends only on its arguments, and costs less than
+// caching its results.
 func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return newBuiltin(false, name, decl, f)
 }

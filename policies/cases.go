@@ -17,7 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Case is a message that was recorded or made up, and what policies are to be told beside it.
+// Case is a recorded or written message, with the information that policies get beside it.
 type Case struct {
 	Message     *mcp.Message
 	Time        time.Time // zero is now
@@ -35,18 +35,20 @@ type Case struct {
 	state    caseState
 }
 
-// WasEvaluated says whether the policies were asked about it, or would be: not about a record of an
-// event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
+// WasEvaluated reports whether policies were, or would be, evaluated for the case. They are not for
+// records of events, for messages that a plugin denied or answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// caseState is what a case says of its session. What it does not say is what the memory has.
+// caseState is the state of the session that a case contains. The session's own state is used for
+// what is absent.
 type caseState struct {
 	client, roots, item []byte
 	labels              []string
 	calls, minute       map[string]int
 }
 
-// caseMembers are those of a case: of JSON-RPC, of the input, of a record.
+// caseMembers are the members that a case may have: those of JSON-RPC, of the input, and of an
+// audit record.
 var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal",
@@ -55,9 +57,9 @@ var caseMembers = []string{
 	"micros", "through",
 }
 
-// ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input
-// (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
-// Kind and direction are those that the message has by itself when nothing else is said.
+// ParseCase parses a case. It is one JSON object: a JSON-RPC message that may also have members of
+// the input (input.schema.json), as Explain prints the input, or a record of the audit log. Kind
+// and direction default to those of the method.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -105,7 +107,7 @@ func ParseCase(b []byte) (*Case, error) {
 	return c, nil
 }
 
-// caseReader reads members; err is the first fault.
+// caseReader reads members; err is the first error.
 type caseReader struct {
 	in  map[string]jsontext.Value
 	err error
@@ -117,7 +119,7 @@ func (r *caseReader) fail(format string, a ...any) {
 	}
 }
 
-// decode decodes a member, where it is there.
+// decode decodes a member if it is present.
 func (r *caseReader) decode(name string, v any) {
 	raw, ok := r.in[name]
 	if !ok {
@@ -135,9 +137,9 @@ func (r *caseReader) text(name string) (s string) {
 	return s
 }
 
-// record makes of a record's members those of a message.
+// record turns the members of an audit record into those of a message.
 func (r *caseReader) record(c *Case) {
-	delete(r.in, "error") // of the stages, not the message's
+	delete(r.in, "error") // an error of a stage, not of the message
 	r.decode("seq", &c.Seq)
 	c.IsEvent, c.BodyMissing, c.RecordedAction = r.in["kind"] == nil, true, ""
 	var steps []struct {
@@ -146,9 +148,9 @@ func (r *caseReader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
-	// else Gatekit's own, or what became of a message that was judged elsewhere
+	// other actions are on Gatekit's own messages, or on messages that were evaluated elsewhere
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
-		c.RecordedAction = "pass" // unless they say otherwise
+		c.RecordedAction = "pass" // unless a step of the policies follows
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
@@ -168,7 +170,7 @@ func (r *caseReader) record(c *Case) {
 		Body   json.RawMessage
 	}
 	r.decode("after", &after)
-	if r.in["before"] == nil { // it had none
+	if r.in["before"] == nil { // the message had no body
 		c.BodyMissing = false
 	}
 	if after.Body != nil {
@@ -182,7 +184,7 @@ func (r *caseReader) record(c *Case) {
 	}
 }
 
-// fill fills in the case.
+// fill sets the message of the case.
 func (r *caseReader) fill(c *Case) {
 	if c.IsEvent {
 		return
@@ -267,7 +269,7 @@ func (r *caseReader) fill(c *Case) {
 	c.Message = m
 }
 
-// session reads who and what is known of the session.
+// session reads the principal and the state of the session.
 func (r *caseReader) session(c *Case, m *mcp.Message) {
 	if r.in["session"].Kind() == '"' {
 		m.Session = r.text("session")
@@ -302,7 +304,8 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 	}
 }
 
-// message is one of parts that came from a file: read as strictly as one from a peer.
+// message builds a message from members that come from a file, and parses it as strictly as one
+// from a peer.
 func message(kind string, id jsontext.Value, method, body string,
 	raw jsontext.Value) (*mcp.Message, error) {
 	b := []byte(`{"jsonrpc":"2.0"`)
@@ -327,11 +330,11 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher puts cases that follow one another into what they belong to: an answer knows the
-// request that it answers. The zero Cases is ready.
+// RequestMatcher gives responses among consecutive cases the requests that they answer. The zero
+// value is ready to use.
 type RequestMatcher struct{ asked map[string]*mcp.Message }
 
-// Add takes in the next case.
+// Add adds the next case.
 func (cs *RequestMatcher) Add(c *Case) {
 	if c.IsEvent || c.exchange == "" {
 		return
@@ -352,7 +355,7 @@ func (cs *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// setState takes what a case says of its session into it.
+// setState sets the state that a case contains.
 func (s *session) setState(m *mcp.Message, k caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -388,7 +391,7 @@ func (w *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64,
 	return 1, nil
 }
 
-// caseStage is the policies, asked about one case.
+// caseStage evaluates the policies for one case.
 type caseStage struct {
 	*Stage
 	c *Case
@@ -406,19 +409,19 @@ func (s *Stage) contextOf(c *Case) messageContext {
 	return b
 }
 
-// Evaluate is what becomes of a case, as it would be recorded. What it says of its session is
-// remembered, as what passes is.
+// Evaluate returns the outcome of a case, as it would be recorded. As with live messages, its
+// session remembers what passes.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
 	w := &outcomeRecorder{}
-	// the error is in the record
+	// an error is part of the outcome
 	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
 		Stage: caseStage{s, c}}).Pass(ctx, c.Message)
 	return w.Outcome
 }
 
-// BodyMembersRead are the members of the input that the policies read and that a message without
-// its body does not have.
+// BodyMembersRead returns the members of the input that the policies read, and that a message
+// without its body does not have.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

@@ -65,7 +65,7 @@ type effectRule struct {
 	library bool
 }
 
-// effectNames are the names of the rules that decide. docs/policies.md describes them.
+// effectNames are the names of the rules that decide.
 var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
 // findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with

@@ -6,7 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hideReads is what one hide rule reads of a list's items, and by which member it hides them.
+// hideReads holds the members of a list's items that one hide rule reads, and the member by which
+// it hides them.
 type hideReads struct {
 	member      string          // the member of which the rule hides the value; "" is not known
 	readMembers map[string]bool // the members of items that the rule reads

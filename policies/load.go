@@ -24,32 +24,33 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
-// Options say which policies there are.
+// Options select policies and how to evaluate them.
 type Options struct {
-	Rules  []string                  // of the library, by category/name
+	Rules  []string                  // library rules by their names, such as roots/traversal
 	Files  []string                  // .rego files, folders of such, bundles (.tar.gz)
 	Data   []string                  // JSON documents, merged into data
-	Config map[string]map[string]any // a library rule's settings: data.config[rule]
-	Shadow bool                      // judge, say what would have been, and let pass
+	Config map[string]map[string]any // the settings of library rules: data.config[rule]
+	Shadow bool                      // record the effects, and enforce none
 
-	// what bundles are verified with, by the names that their signatures may call them by; see
-	// ReadBundle
+	// the keys that verify bundles, by the names that signatures may use for them; see ReadBundle
 	Keys    map[string]Key
-	Bundles []*Bundle // more of them than Files names, that were read before
+	Bundles []*Bundle // bundles beside those in Files, already read
 
-	Sessions *SessionStore    // nil is a new one
-	Now      func() time.Time // nil is the clock
+	Sessions *SessionStore    // nil means a new one
+	Now      func() time.Time // nil means time.Now
 }
 
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and
-// those that a message's number can make take all memory or time, and that no deadline stops.
+// forbidden are the built-in functions that policies must not use: those that reach out of a policy
+// or reveal the environment, and those that a number in a message can make use all memory or time,
+// which no deadline stops.
 var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module",
 	"trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
-// Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
+// Capabilities returns the built-in functions that policies may use: OPA's own without the
+// forbidden ones, and [Builtins].
 func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
@@ -62,18 +63,18 @@ func Capabilities() *ast.Capabilities {
 	return c
 }
 
-// sources are the modules and the data of Options, read.
+// sources are the modules and data that Options select.
 type sources struct {
-	modules map[string]*ast.Module // by the name of their file
+	modules map[string]*ast.Module // by file name
 	data    map[string]any
-	texts   [][]byte // of the modules that are no tests
+	texts   [][]byte // of the modules that are not tests
 	bundles []*Bundle
 	keys    map[string]Key
-	tests   bool // theirs, too
+	tests   bool // whether to read the tests beside the policies
 }
 
-// readSources reads all that o names, and with tests those of its files; the error joins all faults, each
-// with its file, and its line where there is one.
+// readSources reads everything that o selects; with tests, also the tests of its files. The error
+// joins all errors, each with its file, and with its line if there is one.
 func readSources(o Options, tests bool) (*sources, error) {
 	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
 		tests: tests}
@@ -113,7 +114,7 @@ func readSources(o Options, tests bool) (*sources, error) {
 	return s, nil
 }
 
-// addLibraryRule takes in one of the library.
+// addLibraryRule adds a library rule, after checking its settings.
 func (s *sources) addLibraryRule(name string, settings map[string]any) error {
 	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
 	if err != nil {
@@ -126,16 +127,16 @@ func (s *sources) addLibraryRule(name string, settings map[string]any) error {
 	return s.addModule("library/"+name+"/rule.rego", b)
 }
 
-// SettingsError is one fault of the settings of a rule of the library.
+// SettingsError is one error in the settings of a library rule.
 type SettingsError struct {
 	Rule string
-	Err  error // begins with the option
+	Err  error // starts with the option's name
 }
 
 func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
 func (e *SettingsError) Unwrap() error { return e.Err }
 
-// settingsErrors are the faults of a rule's settings, of which err is one, or joins several.
+// settingsErrors wraps each of the errors that err joins in a SettingsError.
 func settingsErrors(rule string, err error) error {
 	all, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -148,6 +149,7 @@ func settingsErrors(rule string, err error) error {
 	return errors.Join(faults...)
 }
 
+// addModule parses a .rego file and adds it.
 func (s *sources) addModule(file string, b []byte) error {
 	m, err := ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{ProcessAnnotation: true,
 		RegoVersion: ast.RegoV1, Capabilities: Capabilities()})
@@ -164,7 +166,7 @@ func (s *sources) addModule(file string, b []byte) error {
 	return nil
 }
 
-// addFile takes in a .rego file, a folder, or a bundle.
+// addFile adds a .rego file, a folder, or a bundle.
 func (s *sources) addFile(name string) error {
 	info, err := os.Stat(name)
 	switch {
@@ -182,10 +184,10 @@ func (s *sources) addFile(name string) error {
 	return errors.Join(faults...)
 }
 
-// addFolder takes in what lies in a folder and those below it. Hidden ones are left out: where a
-// folder is mounted by Kubernetes, they hold each file once more. One without any policy is an
-// error: it is not the one that was meant. So is one with a signature: only that of a bundle is
-// verified, and nobody should believe otherwise.
+// addFolder adds the .rego files in a folder and its subfolders. Hidden folders are left out: a
+// folder that Kubernetes mounts has a second copy of each file in one. A folder without policies is
+// an error, because it is probably the wrong one. So is a signed folder, because only signatures of
+// bundles are verified.
 func (s *sources) addFolder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
 		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
@@ -194,7 +196,7 @@ func (s *sources) addFolder(name string) error {
 	}
 	var faults []error
 	found := false
-	// the separator: the folder may be a link
+	// with a separator, because WalkDir does not follow a folder that is a link
 	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry,
 		err error) error {
 		switch {
@@ -216,6 +218,7 @@ func (s *sources) addFolder(name string) error {
 	return errors.Join(append(faults, err)...)
 }
 
+// addPolicyFile adds one .rego file.
 func (s *sources) addPolicyFile(file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -224,6 +227,7 @@ func (s *sources) addPolicyFile(file string) error {
 	return s.addModule(filepath.Clean(file), b)
 }
 
+// addData adds the members of a document to the data. No two documents may have the same member.
 func (s *sources) addDataFile(name string) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -249,7 +253,7 @@ func (s *sources) addData(name string, doc map[string]any) error {
 	return nil
 }
 
-// withLocations is an error of OPA's with each of its places on a line of its own.
+// withLocations returns OPA's errors one on each line, each with its location.
 func withLocations(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
@@ -267,8 +271,8 @@ func withLocations(err error) error {
 	return errors.Join(lines...)
 }
 
-// compiler is one that checks strictly, and against the schema of the input, so that a field that
-// is misspelt is an error.
+// compiler returns a compiler in strict mode that checks references against the schema of the
+// input: a misspelt member is an error.
 func compiler() (*ast.Compiler, error) {
 	var schema any
 	if err := json.Unmarshal(inputSchema, &schema); err != nil {
@@ -280,6 +284,7 @@ func compiler() (*ast.Compiler, error) {
 		true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true), nil
 }
 
+// compile compiles modules.
 func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	c, err := compiler()
 	if err != nil {
@@ -291,15 +296,15 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Check says what is wrong with single files and settings, where they cannot be compiled: bundles
-// that they need are not here.
+// Check reports errors in the files and settings of o. It does not compile them, for use when
+// bundles that they need are not available.
 func Check(o Options) error {
 	_, err := readSources(o, false)
 	return err
 }
 
-// Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with
-// its file and line.
+// Load reads and compiles policies into a stage. The error joins all errors, one on each line, with
+// file and line.
 func Load(o Options) (*Stage, error) {
 	s, err := readSources(o, false)
 	if err != nil {
@@ -350,7 +355,7 @@ func Load(o Options) (*Stage, error) {
 	return stage, nil
 }
 
-// prepare makes the question of rules; of none it is none.
+// prepare returns the query of rules. Without rules, the query is never evaluated.
 func prepare(of ruleSet, rules []effectRule, c *ast.Compiler, data storage.Store) (ruleQuery, error) {
 	if len(rules) == 0 {
 		return ruleQuery{ruleSet: of}, nil

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// parsedURI is what gatekit.uri.parse tells policies about a URI. A URI that parsers read in
-// different ways has a fault.
+// parsedURI is the result of gatekit.uri.parse. A URI that parsers read in different ways has a
+// fault.
 type parsedURI struct {
 	Scheme   string `json:"scheme"` // in lower case
 	Host     string `json:"host"`   // in lower case and ASCII; an address in its normal form

@@ -86,7 +86,8 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
 
-// Consume implements proxy.Approvals. The file is removed first: of two that take it, one has it.
+// Consume implements proxy.Approvals. It removes the file first, so that of two concurrent calls
+// one succeeds.
 func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil {

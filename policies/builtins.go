@@ -21,8 +21,8 @@ type Builtin struct {
 //
 //   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}): why the path leaves
 //     the roots; "" when it does not.
-//   - gatekit.path.disguise(path): why the path is not what it looks like, wherever it leads; "" when
-//     it is.
+//   - gatekit.path.disguise(path): why the path is not what it looks like, wherever it leads; ""
+//     when it is.
 //   - gatekit.path.disguised(value): whether any string or member name in a value may have such a
 //     problem. When it is false, gatekit.path.disguise returns "" for all of them.
 //   - gatekit.uri.parse(uri): an object with scheme, host, port, user, path, punycode, special and
@@ -100,7 +100,8 @@ func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, 
 
 // uncachedBuiltin returns a function that depends only on its arguments, and costs less than
 // caching its results.
-func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
+func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
+	error)) Builtin {
 	return newBuiltin(false, name, decl, f)
 }
 

@@ -74,15 +74,18 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	case err != nil:
 		return fail(err)
 	case signed && len(keys) == 0:
-		return fail(errors.New("the bundle is signed, and no key is configured to verify it\nhint: " +
-			"add one as [policy.key.NAME]"))
+		return fail(errors.New(
+			"the bundle is signed, and no key is configured to verify it\nhint: " +
+				"add one as [policy.key.NAME]"))
 	case !signed && len(keys) > 0:
-		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: opa build " +
+		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: " +
+			"opa build " +
 			"--bundle FOLDER --signing-key private.pem"))
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(
 		ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
-		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(keys)).Read()
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(
+		keys)).Read()
 	switch {
 	case err != nil:
 		return fail(withLocations(err))
@@ -125,7 +128,8 @@ func checkSize(raw []byte) (signed bool, err error) {
 			return false, fmt.Errorf("the bundle contains more than %d files", maxFiles)
 		}
 		if size += h.Size; h.Size < 0 || size > maxUnpacked {
-			return false, fmt.Errorf("the bundle is larger than %d bytes when unpacked", maxUnpacked)
+			return false, fmt.Errorf("the bundle is larger than %d bytes when unpacked",
+				maxUnpacked)
 		}
 		signed = signed || bundle.IsSignaturesFile(h.Name)
 	}

@@ -30,7 +30,7 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 // last one that is allowed. The returned function undoes the count of a message that is denied. ok
 // is false when there is no room: a session whose calls cannot be counted could exceed any limit.
 // lately tells that the calls of the last minute are needed, too.
-func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (takeBack func(), ok bool) {
+func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo func(), ok bool) {
 	key, tool := callKey(m)
 	if key == "" {
 		return func() {}, true
@@ -38,7 +38,8 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (takeBac
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.calls[key]
-	if !known && s.callNameBytes+callNameSize(key) > maxCallNameBytes || lately && !s.lastMinute.count(key, now) {
+	if !known && s.callNameBytes+callNameSize(key) > maxCallNameBytes ||
+		lately && !s.lastMinute.count(key, now) {
 		return nil, false
 	}
 	if s.calls[key]++; !known {

@@ -20,15 +20,16 @@ import (
 // Case is a recorded or written message, with the information that policies get beside it.
 type Case struct {
 	Message     *mcp.Message
-	Time        time.Time // zero is now
+	Time        time.Time // zero means now
 	Findings    []pipeline.Finding
-	BodyMissing bool // its body was not kept: what policies read of it is missing
+	BodyMissing bool // the log does not have the body, so members that policies read are missing
 
-	Seq     uint64 // of the record in the audit log; 0 is none
-	IsEvent bool   // it is a record of what is no message: a start, a reload
-	Action  string // what became of it: pass, deny, modify, …; "" when that is not known
-	Stage   string // who decided so, of the stages: "policy", or a plugin's name
-	// what the policies made of it then; "" when they were not asked, or that is not known
+	Seq     uint64 // the number of the audit record; 0 for a case from elsewhere
+	IsEvent bool   // the record is not of a message, but of a start or a reload
+	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
+	Stage   string // the stage that caused the action: "policy", or a plugin's name
+
+	// the recorded action of the policies; "" when they were not evaluated, or it is not known
 	RecordedAction string
 
 	exchange string
@@ -330,7 +331,7 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher gives responses among consecutive cases the requests that they answer. The zero
+// RequestMatcher sets the request of each response among consecutive cases. The zero
 // value is ready to use.
 type RequestMatcher struct{ asked map[string]*mcp.Message }
 

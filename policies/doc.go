@@ -3,28 +3,28 @@
 //
 // # What it promises
 //
-//   - All packages below data.gatekit are evaluated for each message, with one input. Its members are
-//     the same for every revision of the protocol (input.schema.json). The results of all packages are
-//     combined: deny beats ask, and ask beats the other effects. Where redact and set name the same
-//     value, it is redacted.
-//   - A runtime error, a time-out, or an element of the wrong type denies the message. A member of the
-//     input that does not exist, a rule that is not a set, or invalid settings of a library rule are
-//     errors when the policies are loaded, with file and line.
+//   - All packages below data.gatekit are evaluated for each message, with one input. Its members
+//     are the same for every revision of the protocol (input.schema.json). The results of all
+//     packages are combined: deny beats ask, and ask beats the other effects. Where redact and set
+//     name the same value, it is redacted.
+//   - A runtime error, a time-out, or an element of the wrong type denies the message. A member of
+//     the input that does not exist, a rule that is not a set, or invalid settings of a library
+//     rule are errors when the policies are loaded, with file and line.
 //   - A rule that hides an item from a list also denies its use: the item cannot be called, read,
-//     fetched, completed or subscribed to, and the client gets no notification about it and no access
-//     to its tasks. For that, hide rules are also evaluated for the use of an item, with a list that
-//     contains only this item: its definition as it was listed in the session, or only its name when
-//     it was not listed. When a hide rule reads more of an item than its name, the use of an item that
-//     was not listed is denied. A hidden resource is hidden in every spelling of its URI, except for
-//     spellings that are listed resources of their own. Hiding a template hides only the template:
-//     URIs made from it are judged as resources.
+//     fetched, completed or subscribed to, and the client gets no notification about it and no
+//     access to its tasks. For that, hide rules are also evaluated for the use of an item, with a
+//     list that contains only this item: its definition as it was listed in the session, or only
+//     its name when it was not listed. When a hide rule reads more of an item than its name, the
+//     use of an item that was not listed is denied. A hidden resource is hidden in every spelling
+//     of its URI, except for spellings that are listed resources of their own. Hiding a template
+//     hides only the template: URIs made from it are judged as resources.
 //   - Policies have no access to the network, the environment or files. There is one exception:
-//     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only whether
-//     they lead out of the roots.
+//     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only
+//     whether they lead out of the roots.
 //   - Parts of a message that no rule reads are not parsed.
-//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded in size, and read
-//     as files are. When keys are configured, a bundle must be signed with one of them. Package
-//     service downloads bundles.
+//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded in size, and
+//     read as files are. When keys are configured, a bundle must be signed with one of them.
+//     Package service downloads bundles.
 //
 // # Tests, replay and explanations
 //

@@ -19,7 +19,8 @@ func hiddenTraversal(text string) string {
 	switch {
 	case webURL.MatchString(text):
 		return ""
-	case len(text) > maxTextBytes && (ambiguousPath.MatchString(text) || lookAlikes.Replace(text) != text):
+	case len(text) > maxTextBytes && (ambiguousPath.MatchString(text) ||
+		lookAlikes.Replace(text) != text):
 		return "the path is too long"
 	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""

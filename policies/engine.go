@@ -99,7 +99,8 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 				s, _ := t.Value.(ast.String)
 				words = append(words, string(s))
 			}
-			rules = append(rules, effectRule{ref: ref, name: strings.Join(words, "/"), effect: effect,
+			rules = append(rules, effectRule{ref: ref, name: strings.Join(words, "/"),
+				effect: effect,
 				shadow: isShadow(m), library: strings.HasPrefix(file, "library/")})
 		}
 	}
@@ -139,7 +140,8 @@ func (s *Stage) Digest() string { return s.digest }
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.PriorFindingsFrom(ctx)
-	return s.inspect(ctx, m, messageContext{findings: found.Findings, labels: found.Labels, now: s.now()})
+	return s.inspect(ctx, m, messageContext{findings: found.Findings, labels: found.Labels,
+		now: s.now()})
 }
 
 // messageContext is the information about a message beside the message itself and its session.
@@ -154,24 +156,27 @@ type messageContext struct {
 // inspect returns the verdict for a message, and records in its session what passes. The call is
 // counted first, so that concurrent calls cannot exceed a limit; the count is undone unless the
 // message passes.
-func (s *Stage) inspect(ctx context.Context, m *mcp.Message, b messageContext) (pipeline.Verdict, error) {
+func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
+	b messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
 	if !session.addLabels(b.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
 			nil
 	}
 	_, lately := s.reads.below("session").wants("minute")
-	takeBack, ok := session.countCall(m, b.now, lately)
+	undo, ok := session.countCall(m, b.now, lately)
 	if !ok {
-		return pipeline.Verdict{Reason: "the session has called too many different tools to count its calls"}, nil
+		return pipeline.Verdict{Reason: "the session has called too many different tools to " +
+			"count its calls"}, nil
 	}
 	v, err := s.decide(ctx, m, session, b)
-	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) && !session.addLabels(v.Labels) {
+	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
+		!session.addLabels(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or one that is too long"}
 	}
 	if err != nil || v.Action == pipeline.Deny || awaitsApproval(ctx, v) {
-		takeBack()
+		undo()
 		return v, err
 	}
 	session.record(m)

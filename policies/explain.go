@@ -70,7 +70,8 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 			}
 			listed := &Explanation{}
 			if err := s.explain(ctx, listed, hides, s.input(list.message, session,
-				messageContext{now: s.contextOf(c).now, items: list.items}, nil), s.contextOf(c).now); err != nil {
+				messageContext{now: s.contextOf(c).now, items: list.items}, nil),
+				s.contextOf(c).now); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)
@@ -110,7 +111,8 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, all as
 		for _, x := range t.order {
 			if x.isRule(r) && !given[x.rule] {
 				given[x.rule] = true
-				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect, Value: x.failedExpression(),
+				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect,
+					Value:  x.failedExpression(),
 					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
 					Line: x.rule.Location.Row})
 			}

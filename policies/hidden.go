@@ -233,7 +233,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 					return err
 				}
 				inList, err := s.evaluate(ctx, q, func() ast.Value {
-					return s.input(list.message, session, messageContext{now: b.now, items: list.items}, q.reads)
+					return s.input(list.message, session, messageContext{now: b.now,
+						items: list.items}, q.reads)
 				}, b.now)
 				if err != nil {
 					return err
@@ -327,7 +328,9 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 
 // onlyHides returns the hide rules among rules.
 func onlyHides(rules []effectRule) []effectRule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r effectRule) bool { return r.effect != "hide" })
+	return slices.DeleteFunc(slices.Clone(rules), func(r effectRule) bool {
+		return r.effect != "hide"
+	})
 }
 
 // hideQuery returns the hide rules to evaluate for the use of items. The library's own rules deny

@@ -39,7 +39,8 @@ func needsDefinition(hiders []hideReads, name string) bool {
 		if h.member != "" && h.member != name {
 			return false
 		}
-		return h.readsAll || len(h.readMembers) > 1 || len(h.readMembers) == 1 && !h.readMembers[name]
+		return h.readsAll || len(h.readMembers) > 1 || len(h.readMembers) == 1 &&
+			!h.readMembers[name]
 	})
 }
 

@@ -84,7 +84,8 @@ func readSources(o Options, tests bool) (*sources, error) {
 	}
 	for rule := range o.Config {
 		if !slices.Contains(o.Rules, rule) {
-			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in policy.rules", rule))
+			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in policy.rules",
+				rule))
 		}
 	}
 	for _, f := range o.Files {
@@ -322,8 +323,9 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{reads: allReads(c.Modules), graph: c.Graph, shadow: o.Shadow, sessions: o.Sessions,
-		now: o.Now, digest: digest, bundles: s.bundles}
+	stage := &Stage{reads: allReads(c.Modules), graph: c.Graph, shadow: o.Shadow,
+		sessions: o.Sessions,
+		now:      o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
@@ -340,9 +342,10 @@ func Load(o Options) (*Stage, error) {
 		stage.hides, err = prepare(hideRules, onlyHides(rules), c, data)
 	}
 	if err == nil {
-		stage.ownHides, err = prepare(ownHideRules, slices.DeleteFunc(onlyHides(rules), func(r effectRule) bool {
-			return r.library
-		}), c, data)
+		stage.ownHides, err = prepare(ownHideRules, slices.DeleteFunc(onlyHides(rules),
+			func(r effectRule) bool {
+				return r.library
+			}), c, data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("prepare the policies: %w", withLocations(err))
@@ -356,7 +359,8 @@ func Load(o Options) (*Stage, error) {
 }
 
 // prepare returns the query of rules. Without rules, the query is never evaluated.
-func prepare(of ruleSet, rules []effectRule, c *ast.Compiler, data storage.Store) (ruleQuery, error) {
+func prepare(of ruleSet, rules []effectRule, c *ast.Compiler,
+	data storage.Store) (ruleQuery, error) {
 	if len(rules) == 0 {
 		return ruleQuery{ruleSet: of}, nil
 	}

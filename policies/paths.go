@@ -19,11 +19,12 @@ import (
 
 // pathBounds are the folders to which a path must be confined.
 type pathBounds struct {
-	Roots    []string `json:"roots"`    // the allowed folders, as paths or file: URIs
-	Base     string   `json:"base"`     // where relative paths start; "" when it is not known
-	Home     string   `json:"home"`     // what ~ stands for; "" when it is not known
-	Relative bool     `json:"relative"` // allow relative paths without a base, if they stay below it
-	Links    bool     `json:"links"`    // follow the symbolic links of this machine
+	Roots []string `json:"roots"` // the allowed folders, as paths or file: URIs
+	Base  string   `json:"base"`  // where relative paths start; "" when it is not known
+	Home  string   `json:"home"`  // what ~ stands for; "" when it is not known
+	// allow relative paths without a base, if they stay below it
+	Relative bool `json:"relative"`
+	Links    bool `json:"links"` // follow the symbolic links of this machine
 }
 
 const (
@@ -92,7 +93,8 @@ var (
 	// a common insufficient filter, which turns "..././" into "../"
 	withoutParents = strings.NewReplacer("../", "", `..\`, "")
 	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
-	ambiguousPath  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
+	ambiguousPath  = regexp.MustCompile(
+		`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
 	percentEscape  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	pathParameters = regexp.MustCompile(`;[^/]*`)
 	innerFileURI   = regexp.MustCompile(`(?i)file:`)
@@ -247,8 +249,9 @@ func (b pathBounds) pathProblem(text string) string {
 	case b.Links:
 		// the start is not known: the path must stay within every root that it could start in
 		for _, root := range b.Roots {
-			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") && !isWithin(resolveLinks(r+"/"+text),
-				resolveLinks(r)) {
+			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") &&
+				!isWithin(resolveLinks(r+"/"+text),
+					resolveLinks(r)) {
 				return "the path leaves the allowed folders through a symbolic link"
 			}
 		}
@@ -291,7 +294,8 @@ func (b pathBounds) absoluteProblem(text string) string {
 	if !within(clean, cleanPath) {
 		return "the path leaves the allowed folders"
 	}
-	if b.Links && (!within(resolveLinks(clean), resolveLinks) || !within(resolveLinks(text), resolveLinks)) {
+	if b.Links && (!within(resolveLinks(clean), resolveLinks) || !within(resolveLinks(text),
+		resolveLinks)) {
 		return "the path leaves the allowed folders through a symbolic link"
 	}
 	return ""

@@ -16,7 +16,8 @@ import (
 // cannot hold for other messages. The last one is not a member: it is "true" when
 // gatekit.path.disguised(input.params.arguments) holds, because most calls need no other check of
 // their arguments.
-var classMembers = [...]string{"direction", "kind", "method", "server", "name", encodedTraversalBuiltin}
+var classMembers = [...]string{"direction", "kind", "method", "server", "name",
+	encodedTraversalBuiltin}
 
 const (
 	encodedTraversalBuiltin = "gatekit.path.disguised"
@@ -73,7 +74,8 @@ type queryKey struct {
 
 // newRuleSelector returns a selector for compiled rules. settings is data.config.
 func newRuleSelector(c *ast.Compiler, data storage.Store, settings ast.Value) *ruleSelector {
-	i := &ruleSelector{compiler: c, data: data, settings: settings, byClass: map[queryKey]*ruleQuery{},
+	i := &ruleSelector{compiler: c, data: data, settings: settings,
+		byClass: map[queryKey]*ruleQuery{},
 		byRules: map[string]*ruleQuery{}}
 	for f := range classMembers {
 		i.comparedValues[f] = map[string]bool{}
@@ -98,7 +100,8 @@ func newRuleSelector(c *ast.Compiler, data storage.Store, settings ast.Value) *r
 }
 
 // classOf returns the class of a message without arguments, or before its arguments are known.
-func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server, name string) (c messageClass) {
+func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server,
+	name string) (c messageClass) {
 	for f, v := range [...]string{to.String(), kind.String(), method, server, name} {
 		if i.comparedValues[f][v] {
 			c[f] = v
@@ -217,7 +220,8 @@ func requiredValues(body ast.Body) map[int][]string {
 		if e.Negated || len(e.With) > 0 || !e.IsCall() {
 			continue
 		}
-		if operands := e.Operands(); len(operands) == 1 && e.Operator().String() == encodedTraversalBuiltin &&
+		if operands := e.Operands(); len(operands) == 1 &&
+			e.Operator().String() == encodedTraversalBuiltin &&
 			isArguments(operands[0]) {
 			want(encodedTraversalMember, []string{"true"})
 		}

@@ -92,7 +92,8 @@ func compareSelection(t *testing.T, choices []byte, messages int) (n selectionCo
 		m := g.message()
 		leftOut, effective, err := compareOnce(s, m)
 		if err != nil {
-			t.Errorf("%v\nmessage: %s %s %s server %q name %q %s\n%s", err, m.Direction, m.Kind, m.Method,
+			t.Errorf("%v\nmessage: %s %s %s server %q name %q %s\n%s", err, m.Direction, m.Kind,
+				m.Method,
 				m.Server, m.Name, m.Body(), source)
 			return n
 		}
@@ -278,7 +279,8 @@ func (g *policyGenerator) values(member string) string {
 // policies generates the files of one set of policies, divided by lines of "---".
 func (g *policyGenerator) policies() string {
 	var b strings.Builder
-	b.WriteString("package gatekit.generated\n\nimport data.shared as lib\nimport input as message\n" +
+	b.WriteString("package gatekit.generated\n\nimport data.shared as lib\nimport input as " +
+		"message\n" +
 		"import input.params as args\n\n")
 	b.WriteString("deny contains \"imports\" if { lib.never; message.method == \"none\"; " +
 		"args.none }\n")
@@ -315,7 +317,8 @@ func (g *policyGenerator) helpers() string {
 	}
 	fmt.Fprintf(&b, "default off := false\noff if {\n%s}\n", g.body(1+g.pick(2), 1))
 	fmt.Fprintf(&b, "default on := true\non := false if {\n%s}\n", g.body(1+g.pick(2), 1))
-	fmt.Fprintf(&b, "graded := %s if {\n%s} else := %s if {\n%s}\n", g.oneOf("true", "true", "true", "false"),
+	fmt.Fprintf(&b, "graded := %s if {\n%s} else := %s if {\n%s}\n",
+		g.oneOf("true", "true", "true", "false"),
 		g.body(1, 1), g.oneOf("true", "true", "true", "false"), g.body(1, 1))
 	fmt.Fprintf(&b, "names contains %s if {\n%s}\n", g.oneOf("input.name", "input.method", `"x"`),
 		g.body(1, 1))
@@ -398,7 +401,8 @@ func (g *policyGenerator) expression(level, depth int) string {
 	case 18:
 		return fmt.Sprintf("[%s, %q] = [input.%s, input.kind]; %s == %s", l, "request", f, l, v)
 	case 19:
-		return fmt.Sprintf("{%q: %s, %q: %s} = {%q: input.%s, %q: input.method}", "a", v, "b", l, "a",
+		return fmt.Sprintf("{%q: %s, %q: %s} = {%q: input.%s, %q: input.method}", "a", v, "b", l,
+			"a",
 			f, "b") + "; is_string(" + l + ")"
 	case 20:
 		return fmt.Sprintf("startswith(input.%s, %s)", f, v)
@@ -463,7 +467,8 @@ func (g *policyGenerator) expression(level, depth int) string {
 			case 6:
 				return fmt.Sprintf("count({%s | %s := input.%s; %s}) > 0", l, l, f, inner)
 			case 7:
-				return fmt.Sprintf("{\"k\": %s | %s := input.%s; %s} == {\"k\": %s}", l, l, f, inner, v)
+				return fmt.Sprintf("{\"k\": %s | %s := input.%s; %s} == {\"k\": %s}", l, l, f,
+					inner, v)
 			default:
 				return fmt.Sprintf("%s := [input.%s | %s]; %s == [%s]", l, f, inner, l, v)
 			}

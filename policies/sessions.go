@@ -111,7 +111,9 @@ func (m *SessionStore) firstSession(eligible func(*session) bool,
 // leastRecentlyUsed returns the key of the eligible session that was unused for the longest, or "".
 // m.mu must be held.
 func (m *SessionStore) leastRecentlyUsed(eligible func(*session) bool) string {
-	return m.firstSession(eligible, func(a, b *session) bool { return a.lastUsed.Before(b.lastUsed) })
+	return m.firstSession(eligible, func(a, b *session) bool {
+		return a.lastUsed.Before(b.lastUsed)
+	})
 }
 
 // forget removes a session. m.mu must be held.
@@ -123,8 +125,9 @@ func (m *SessionStore) forget(key string) {
 // evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
 // of the least recently used ones except keep.
 func (m *SessionStore) evict(keep *session) {
-	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes), cmp.Or(m.MaxStateBytes,
-		defaultMaxStateBytes)
+	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
+		cmp.Or(m.MaxStateBytes,
+			defaultMaxStateBytes)
 	if m.definitionBytes.Load() <= most && m.stateBytes.Load() <= mostKept {
 		return
 	}
@@ -229,7 +232,8 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), ambiguous: true}
 		}
 		here[key] = true
-		if len(next.raw) > maxDefinitionBytes || s.definitionBytes-len(old.raw)+len(next.raw) > maxSessionDefinitionBytes {
+		if len(next.raw) > maxDefinitionBytes ||
+			s.definitionBytes-len(old.raw)+len(next.raw) > maxSessionDefinitionBytes {
 			next = definition{}
 		}
 		s.definitionBytes += len(next.raw) - len(old.raw)

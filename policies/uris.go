@@ -20,11 +20,13 @@ type parsedURI struct {
 	Path     string `json:"path"`
 	Punycode bool   `json:"punycode"` // whether the host has letters that are not ASCII
 	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public one
-	Fault    string `json:"fault"`    // why parsers may read the URI differently; "" when they agree
+	// why parsers may read the URI differently; "" when they agree
+	Fault string `json:"fault"`
 }
 
 // schemesWithHost are the schemes whose URIs have a host, whatever follows the colon.
-var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true,
+var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true,
+	"ftp": true,
 	"sse": true}
 
 func parseURI(text string) parsedURI {
@@ -42,7 +44,8 @@ func parseURI(text string) parsedURI {
 	u := parsedURI{Scheme: strings.ToLower(name)}
 	rest := text[len(name)+1:]
 	after, authority := strings.CutPrefix(rest, "//")
-	if schemesWithHost[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1], "/?#")) {
+	if schemesWithHost[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1],
+		"/?#")) {
 		u.Fault = "the URI has no host"
 		return u
 	}
@@ -110,8 +113,9 @@ func parseURI(text string) parsedURI {
 	own := u.Host
 	u.Special, u.Fault = hostKind(own, &u.Host)
 	// notes://inbox, issue://42: not a host, but a word of the server's own scheme
-	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" ||
-		u.Host != own || !strings.Contains(own, ".")) {
+	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 &&
+		(u.Fault != "" ||
+			u.Host != own || !strings.Contains(own, ".")) {
 		u.Host, u.Special, u.Fault = own, "", ""
 	}
 	return u

@@ -7,8 +7,8 @@ package library
 // They deny only what no well-behaved server or client sends. They never modify a message, never
 // ask the user, need no settings, and do not read results of tools. The choice:
 //
-//   - roots/traversal denies paths that hide `../`. It does not enforce roots: clients declare where
-//     they work, not everything that a server may use (a database, a configuration, a remote
+//   - roots/traversal denies paths that hide `../`. It does not enforce roots: clients declare
+//     where they work, not everything that a server may use (a database, a configuration, a remote
 //     repository), and most clients declare none.
 //   - elicitation/gate enforces what the specification asks of servers: no secrets and no links in
 //     forms, and only https URLs. A local server may open URLs of this machine.

@@ -60,8 +60,9 @@ func CheckSettings(rule string, settings map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return sdk.Plugin{Name: rule, Schema: schema}.CheckWithFormats(b, sdk.Format{Name: "RE2 pattern",
-		Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
+	return sdk.Plugin{Name: rule, Schema: schema}.CheckWithFormats(b,
+		sdk.Format{Name: "RE2 pattern",
+			Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
 		sdk.Format{Name: "argument", Check: checkArgument})
 }
 

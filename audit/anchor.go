@@ -14,50 +14,51 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// anchorEvery is how often the anchor file gets a checkpoint, which speaks for all before it, while
-// the log is written.
-const anchorEvery = time.Minute
+// anchorInterval is how often the anchor file gets a checkpoint while records are written. A
+// checkpoint covers all records before it, so that skipping some loses nothing.
+const anchorInterval = time.Minute
 
-// anchors are where checkpoints go.
+// anchors are the destinations of checkpoints outside of the log.
 type anchors struct {
-	file  string
-	waits []byte    // the newest checkpoint that file has not; working is held for these five
-	wrote time.Time // when it got one
-	// what is being written, by a goroutine that says on written how that went; nil when nothing is
-	under   []byte
-	written chan error
-	err     error // of the last try; mu is held for it, and for the rest
+	file string
+	// newest checkpoint that the file does not have; maintenance.runMu is held for this and the
+	// next four
+	pending   []byte
+	lastWrite time.Time // when the file last got one
+	// the checkpoint that a goroutine is writing; it sends the result on the channel; nil for none
+	writing []byte
+	result  chan error
+	err     error // of the last write; changed with maintenance.mu held, as is what follows
 
-	call  func([]byte)
-	next  []byte        // for call, when it returns
-	calls chan struct{} // closed when it has returned from the last; nil while it is not called
+	publish    func([]byte)
+	toPublish  []byte        // newest checkpoint that publish has not got
+	publishing chan struct{} // closed when publishLoop ends; nil while it does not run
 }
 
-// begin anchors the checkpoint that the log goes on from where the file has none: from then on, a
-// file that is not there was taken away.
-func (u *upkeep) begin(from *Checkpoint) {
-	u.working.Lock()
-	defer u.working.Unlock()
-	if u.anchors.file == "" {
+// anchorFirst writes the checkpoint that the log continues from to an empty or missing anchor file.
+// From then on, a missing anchor file means that it was removed.
+func (m *maintenance) anchorFirst(from *Checkpoint) {
+	m.runMu.Lock()
+	defer m.runMu.Unlock()
+	if m.anchors.file == "" {
 		return
 	}
-	if info, err := os.Stat(u.anchors.file); err != nil || info.Mode().IsRegular() &&
+	if info, err := os.Stat(m.anchors.file); err != nil || info.Mode().IsRegular() &&
 		info.Size() == 0 {
-		u.anchors.waits = from.Note
-		u.anchorFile()
+		m.anchors.pending = from.Note
+		m.writeAnchorFile()
 	}
 }
 
-// heldToAnchor sees that the log, which ends with record last, has what the newest checkpoint in
-// its anchor speaks of: one that was set back, its own checkpoint with it, is refused. An anchor
-// that is another log's is said. What is no file is not read, and what else is in one is for who
-// verifies the log.
-func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) error {
-	info, err := os.Stat(u.anchors.file)
+// checkAnchor refuses a log that ends before the newest checkpoint in its anchor file: the log,
+// with its own checkpoint, was set back. It warns about an anchor file of another log. Anything
+// else in the file is left to verification, and what is no regular file is not read.
+func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64) error {
+	info, err := os.Stat(m.anchors.file)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	end, err := endOfNotes(u.anchors.file)
+	end, err := readTail(m.anchors.file)
 	if err != nil {
 		return nil
 	}
@@ -67,24 +68,24 @@ func (u *upkeep) heldToAnchor(origin string, key note.Verifier, last uint64) err
 	}
 	c, err := OpenCheckpoint(notes[len(notes)-1], key)
 	if err == nil && c.Origin != origin {
-		err = fmt.Errorf("its newest checkpoint is of %s", c.Origin)
+		err = fmt.Errorf("the newest checkpoint in it is of the log %s", c.Origin)
 	}
 	if err != nil {
-		u.report.Warn("the anchor is not this audit log's, and verifying it will fail: move the "+
-			"anchor away, or name another", "file", u.anchors.file, "error", err)
+		m.logger.Warn("the anchor file belongs to another audit log, so verification will fail; "+
+			"move it away or configure another", "file", m.anchors.file, "error", err)
 		return nil
 	}
 	if uint64(c.Size) > last {
-		return fmt.Errorf("it ends at record %d, and its anchor %s has a checkpoint of %d: it "+
-			"was set back, or records were taken away\n"+
-			"hint: put the missing files back; where they are lost, %s", last, u.anchors.file,
-			c.Size, afresh(u.path))
+		return fmt.Errorf("the log ends at record %d, but its anchor %s has a checkpoint of %d: "+
+			"the log was set back, or records were removed\nhint: restore the missing files; if "+
+			"they are lost, %s", last, m.anchors.file,
+			c.Size, newLogHint(m.path))
 	}
 	return nil
 }
 
-// endOfNotes is the end of a file of checkpoints, with the last of them.
-func endOfNotes(path string) ([]byte, error) {
+// readTail reads the last 64 KiB of a file, which hold its last checkpoint.
+func readTail(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -99,114 +100,115 @@ func endOfNotes(path string) ([]byte, error) {
 	return end, err
 }
 
-// anchor sends a checkpoint away.
-func (u *upkeep) anchor(signed []byte) {
-	if u.anchors.file != "" {
-		u.anchors.waits = signed
+// queueAnchor queues a checkpoint for the anchor file and for publish.
+func (m *maintenance) queueAnchor(signed []byte) {
+	if m.anchors.file != "" {
+		m.anchors.pending = signed
 	}
-	if u.anchors.call == nil {
+	if m.anchors.publish == nil {
 		return
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.anchors.next = signed
-	if u.anchors.calls == nil {
-		u.anchors.calls = make(chan struct{})
-		go u.callAnchor()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.anchors.toPublish = signed
+	if m.anchors.publishing == nil {
+		m.anchors.publishing = make(chan struct{})
+		go m.publishLoop()
 	}
 }
 
-// callAnchor gives Anchor the newest checkpoint until there is none that it has not had.
-func (u *upkeep) callAnchor() {
+// publishLoop calls publish with the newest checkpoint until there is no new one.
+func (m *maintenance) publishLoop() {
 	for {
-		u.mu.Lock()
-		next := u.anchors.next
-		u.anchors.next = nil
+		m.mu.Lock()
+		next := m.anchors.toPublish
+		m.anchors.toPublish = nil
 		if next == nil {
-			close(u.anchors.calls)
-			u.anchors.calls = nil
-			u.mu.Unlock()
+			close(m.anchors.publishing)
+			m.anchors.publishing = nil
+			m.mu.Unlock()
 			return
 		}
-		u.mu.Unlock()
-		u.anchors.call(bytes.Clone(next))
+		m.mu.Unlock()
+		m.anchors.publish(bytes.Clone(next))
 	}
 }
 
-// anchorFile gives the file the checkpoint that waits for it, if it is time. That it fails, and
-// that it works again, are records.
-func (u *upkeep) anchorFile() error {
-	before := u.anchors.err
-	if u.anchors.waits == nil || before == nil && !u.ended &&
-		time.Since(u.anchors.wrote) < anchorEvery {
+// writeAnchorFile writes the pending checkpoint to the anchor file when it is due. It records when
+// that starts to fail and when it works again.
+func (m *maintenance) writeAnchorFile() error {
+	before := m.anchors.err
+	if m.anchors.pending == nil || before == nil && !m.stopped &&
+		time.Since(m.anchors.lastWrite) < anchorInterval {
 		return before
 	}
-	err := u.anchors.write(u.ended)
+	err := m.anchors.write(m.stopped)
 	if err == nil {
-		u.anchors.waits, u.anchors.wrote = nil, time.Now()
+		m.anchors.pending, m.anchors.lastWrite = nil, time.Now()
 	}
-	u.mu.Lock()
-	u.anchors.err = err
-	u.mu.Unlock()
+	m.mu.Lock()
+	m.anchors.err = err
+	m.mu.Unlock()
 	var said error
 	switch {
 	case err != nil && before == nil:
-		u.report.Error("a checkpoint of the audit log cannot be anchored", "file", u.anchors.file,
+		m.logger.Error("audit anchor write failed", "file", m.anchors.file,
 			"error", err)
-		said = u.log.event("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
-			u.anchors.file))
+		said = m.log.recordEvent("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
+			m.anchors.file))
 	case err == nil && before != nil:
-		u.report.Info("checkpoints of the audit log are anchored again", "file", u.anchors.file)
-		said = u.log.event("anchor back", fmt.Sprintf("checkpoints are written to %s again",
-			u.anchors.file))
+		m.logger.Info("audit anchor written again", "file", m.anchors.file)
+		said = m.log.recordEvent("anchor back", fmt.Sprintf("checkpoints are written to %s again",
+			m.anchors.file))
 	}
 	if said != nil && !errors.Is(said, errClosed) {
-		u.report.Error("record how it is with the anchor", "error", said)
+		m.logger.Error("record of the anchor's state failed", "error", said)
 	}
 	return err
 }
 
-// write gives the file the checkpoint that waits. A file system that hangs is waited for once, and
-// at the last: one write is left with it, and asked after later.
+// write appends the pending checkpoint to the file. A file system that hangs is waited for once,
+// and again at the last write: the goroutine stays blocked in it, and later calls look for its
+// result.
 func (a *anchors) write(last bool) error {
 	for {
-		wait := anchorWait
-		if a.under == nil {
-			a.under, a.written = a.waits, make(chan error, 1)
+		wait := anchorTimeout
+		if a.writing == nil {
+			a.writing, a.result = a.pending, make(chan error, 1)
 			go func(signed []byte, written chan<- error) {
 				written <- appendNote(a.file,
 					signed)
-			}(a.under, a.written)
+			}(a.writing, a.result)
 		} else if !last {
 			wait = time.Millisecond
 		}
 		select {
-		case err := <-a.written:
-			newest := bytes.Equal(a.under, a.waits)
-			a.under, a.written = nil, nil
+		case err := <-a.result:
+			newest := bytes.Equal(a.writing, a.pending)
+			a.writing, a.result = nil, nil
 			if err != nil || newest {
 				return err
 			}
 		case <-time.After(wait):
-			return fmt.Errorf("it takes nothing within %s", anchorWait)
+			return fmt.Errorf("no write completed within %s", anchorTimeout)
 		}
 	}
 }
 
-// anchorIn is how long it is until the file is to get a checkpoint; 0 when none waits.
-func (u *upkeep) anchorIn() time.Duration {
+// nextAnchorWrite returns the time until the next write of the anchor file, or 0 if none is due.
+func (m *maintenance) nextAnchorWrite() time.Duration {
 	switch {
-	case u.anchors.waits == nil:
+	case m.anchors.pending == nil:
 		return 0
-	case u.anchors.err != nil:
-		return checkpointEvery
+	case m.anchors.err != nil:
+		return checkpointInterval
 	}
-	return max(time.Millisecond, anchorEvery-time.Since(u.anchors.wrote))
+	return max(time.Millisecond, anchorInterval-time.Since(m.anchors.lastWrite))
 }
 
-// appendNote appends a checkpoint and an empty line, and sees to it that they are on the disk. What
-// a write leaves in part is taken back; where it cannot be, as the file takes nothing but more, or
-// where a crash has left it, empty lines keep it apart from what follows.
+// appendNote appends a checkpoint and an empty line to a file, and flushes them to the disk. It
+// truncates a partial write. If that is not possible (an append-only file, a crash), empty lines
+// separate the fragment from what follows.
 func appendNote(path string, signed []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -240,7 +242,7 @@ func appendNote(path string, signed []byte) (err error) {
 	return err
 }
 
-// endsInEmptyLine says whether it is known that what follows is a paragraph of its own.
+// endsInEmptyLine reports whether the file is known to end with an empty line.
 func endsInEmptyLine(path string, size int64) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"gatekit/audit"
 )
 
-// TestATornCheckpointDoesNotSpoilTheAnchor cuts the last checkpoint of an anchor at each byte, as a
+// TestTornCheckpointInAnchorIsSkipped cuts the last checkpoint of an anchor at each byte, as a
 // crash or a full disk would, and goes on with the log.
-func TestATornCheckpointDoesNotSpoilTheAnchor(t *testing.T) {
+func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
 	session := func() {
@@ -49,7 +49,7 @@ func TestATornCheckpointDoesNotSpoilTheAnchor(t *testing.T) {
 	}
 }
 
-func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
+func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		file, anchor := filepath.Join(dir, "gatekit.jsonl"), filepath.Join(dir,
@@ -96,8 +96,8 @@ func TestAnAnchorThatIsLostIsARecordAndAFault(t *testing.T) {
 	})
 }
 
-// TestAStartSaysWhatIsMissing has a log of which something was taken away while nobody wrote it.
-func TestAStartSaysWhatIsMissing(t *testing.T) {
+// TestOpenReportsMissingFiles has a log of which something was taken away while nobody wrote it.
+func TestOpenReportsMissingFiles(t *testing.T) {
 	dir, anchor := t.TempDir(), filepath.Join(t.TempDir(), "anchor")
 	write := func(dir string, n int) (said string, err error) {
 		t.Helper()
@@ -141,12 +141,13 @@ func TestAStartSaysWhatIsMissing(t *testing.T) {
 		t.Fatalf("%v, %v", segments, err)
 	}
 	for _, tt := range []struct{ name, dir, said, err string }{
-		{"all of it is an older copy", older, "", "it ends at record 50, and its anchor " + anchor +
-			" has a checkpoint of 51: it was set back"},
-		{"a file in the middle", took(filepath.Base(segments[1])), "their file is gone", ""},
+		{"all of it is an older copy", older, "", "the log ends at record 50, but its anchor " +
+			anchor +
+			" has a checkpoint of 51: the log was set back"},
+		{"a file in the middle", took(filepath.Base(segments[1])), "audit log file missing", ""},
 		{"all but the key", took("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
-			"was one taken away?", ""},
-		{"all of it", t.TempDir(), "the anchor is not this audit log's", ""},
+			"the key of an older one exists", ""},
+		{"all of it", t.TempDir(), "the anchor file belongs to another audit log", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			said, err := write(tt.dir, 0)

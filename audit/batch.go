@@ -3,9 +3,7 @@ package audit
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"strconv"
 	"time"
@@ -15,35 +13,35 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// batch is lines that are written together. Who adds the first owns it: it writes the batch and
-// tells the others.
+// batch is a group of lines that are written together. The goroutine that adds the first line owns
+// the batch: it writes it and wakes the others.
 type batch struct {
-	lines  []byte
-	leaves []tlog.Hash   // of its lines, for the tree
-	count  int           // of its lines, without the one that tells of missed
-	missed missed        // that its first line tells of
-	start  head          // before its first line
-	last   uint64        // number of its last line
-	alone  int           // that of the log when the batch was begun
-	done   chan struct{} // closed when err is final; nil as long as only the owner waits
-	err    error
+	lines         []byte
+	leaves        []tlog.Hash   // Merkle tree hashes of the lines
+	count         int           // number of lines, without that of the gap
+	gap           gap           // the gap that the first line records
+	start         head          // head before the first line
+	last          uint64        // seq of the last line
+	singleBatches int           // Log.singleBatches when the batch was started
+	done          chan struct{} // closed when err is final; nil while only the owner waits
+	err           error
 }
 
-// missed are records that could not be written, and have no number. The messages did not move.
-type missed struct {
+// gap counts records that could not be written and have no seq. Their messages were not forwarded.
+type gap struct {
 	count int
 	since time.Time
-	err   error // of the last
+	err   error // of the last of them
 }
 
-// outcome is the record of them.
-func (m *missed) outcome() pipeline.Outcome {
+// outcome returns the record of the gap.
+func (m *gap) outcome() pipeline.Outcome {
 	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: m.err,
-		Reason: fmt.Sprintf("%d records could not be written since %s: their messages did not move",
+		Reason: fmt.Sprintf("%d records could not be written since %s: their messages were denied",
 			m.count, m.since.UTC().Format(timeFormat))}
 }
 
-func (m *missed) add(other missed) {
+func (m *gap) add(other gap) {
 	if other.count == 0 {
 		return
 	}
@@ -54,25 +52,26 @@ func (m *missed) add(other missed) {
 	m.err = other.err
 }
 
-// join answers the batch that takes lines, and whether it is new, and the caller's. l.mu is held.
-func (l *Log) join() (b *batch, owner bool) {
+// joinBatch returns the batch that accepts lines. The caller owns it if it is new. l.mu is held.
+func (l *Log) joinBatch() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
 	}
-	l.pending = &batch{lines: l.spare, leaves: l.leaves, start: l.head, alone: l.alone}
-	l.spare, l.leaves = nil, nil
-	if l.missed.count > 0 {
-		l.pending.missed, l.missed = l.missed, missed{}
-		gap := l.encode(l.pending.missed.outcome())
-		l.link(l.pending, gap)
+	l.pending = &batch{lines: l.spareLines, leaves: l.spareLeaves, start: l.head,
+		singleBatches: l.singleBatches}
+	l.spareLines, l.spareLeaves = nil, nil
+	if l.gap.count > 0 {
+		l.pending.gap, l.gap = l.gap, gap{}
+		gap := l.encode(l.pending.gap.outcome())
+		l.appendLine(l.pending, gap)
 		l.pending.count = 0
-		gap.free()
+		gap.release()
 	}
 	return l.pending, true
 }
 
-// link adds the line to the batch and to the chain. l.mu is held.
-func (l *Log) link(b *batch, e *entry) uint64 {
+// appendLine appends a line to the batch and to the chain, and returns its seq. l.mu is held.
+func (l *Log) appendLine(b *batch, e *entry) uint64 {
 	from := len(b.lines)
 	l.head.seq++
 	b.count++
@@ -84,38 +83,39 @@ func (l *Log) link(b *batch, e *entry) uint64 {
 	b.lines = append(b.lines, '"')
 	b.lines = append(b.lines, e.rest...)
 	l.head.hash = sha256.Sum256(b.lines[from:])
-	if l.upkeep != nil {
-		b.leaves = append(b.leaves, l.upkeep.leaf(b.lines[from:]))
+	if l.maintenance != nil {
+		b.leaves = append(b.leaves, l.maintenance.hashLeaf(b.lines[from:]))
 	}
 	b.lines = append(b.lines, '\n')
 	b.last = l.head.seq
 	return l.head.seq
 }
 
-// commit writes the caller's batch and tells all that are in it.
+// commit writes the caller's batch and wakes those who wait for it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
-	if b.alone < 4 || b.alone%64 == 0 {
-		// others may be about to record: one write for all costs less than one for each. To wait
-		// for nobody costs too, so it is tried now and then
+	if b.singleBatches < 4 || b.singleBatches%64 == 0 {
+		// Others may be about to record, and one write for all is cheaper than one each. Yielding
+		// costs time when there is nobody, so after four single batches it is only tried now and
+		// then.
 		runtime.Gosched()
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	if l.durability == DurabilityFsync {
-		// those whose batch was just written are about to record again: they share this one, or two
-		// batches take turns for ever
+		// Those whose batch was just written are about to record again. Let them join this one, or
+		// two batches alternate forever.
 		runtime.Gosched()
 	}
 	l.mu.Lock()
 	if l.pending == b {
-		l.pending = nil // from here on nobody joins
+		l.pending = nil // nobody can join anymore
 	}
-	if l.alone++; b.done != nil {
-		l.alone = 0
+	if l.singleBatches++; b.done != nil {
+		l.singleBatches = 0
 	}
 	l.mu.Unlock()
-	failedBefore := b.err != nil // the batch before, and this one with it
+	failedBefore := b.err != nil // because the batch before it failed
 	if !failedBefore {
 		b.err = l.write(b)
 	}
@@ -131,8 +131,8 @@ func (l *Log) commit(b *batch) {
 		}
 		fallthrough
 	default:
-		l.missed.add(b.missed)
-		l.missed.add(missed{b.count, time.Now(), b.err})
+		l.gap.add(b.gap)
+		l.gap.add(gap{b.count, time.Now(), b.err})
 	}
 	l.mu.Unlock()
 	if b.done != nil {
@@ -140,34 +140,34 @@ func (l *Log) commit(b *batch) {
 	}
 }
 
-// recycle keeps the memory of a batch that was written for the next one. l.mu is held.
+// recycle keeps the buffers of a written batch for the next one. l.mu is held.
 func (l *Log) recycle(b *batch) {
 	if cap(b.lines) <= 1<<20 {
-		l.spare, l.leaves = b.lines[:0], b.leaves[:0]
+		l.spareLines, l.spareLeaves = b.lines[:0], b.leaves[:0]
 	}
 }
 
-// enqueue is Record for Async. l.mu is held.
+// enqueue is Record with DurabilityAsync. l.mu is held.
 func (l *Log) enqueue(e *entry) (uint64, error) {
-	err := l.lost
-	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queue {
-		err = fmt.Errorf("%d bytes of records wait to be written, the queue is full",
+	err := l.asyncErr
+	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queueBytes {
+		err = fmt.Errorf("the queue is full: %d bytes of records are waiting to be written",
 			len(l.pending.lines))
 	}
 	var seq uint64
 	if err == nil {
-		b, _ := l.join()
-		seq = l.link(b, e)
+		b, _ := l.joinBatch()
+		seq = l.appendLine(b, e)
 	}
-	if !l.drains {
-		l.drains = true
+	if !l.draining {
+		l.draining = true
 		l.writers.Add(1)
 		go l.drain()
 	}
 	return seq, err
 }
 
-// drain writes what waits until nothing does, or until it fails.
+// drain writes pending batches until there are none, or until a write fails.
 func (l *Log) drain() {
 	defer l.writers.Done()
 	l.mu.Lock()
@@ -182,138 +182,22 @@ func (l *Log) drain() {
 		<-l.writing
 
 		l.mu.Lock()
-		if l.lost = err; err != nil {
-			if l.pending != nil { // what has come in the meantime follows on
-				b.follow(l.pending)
+		if l.asyncErr = err; err != nil {
+			if l.pending != nil { // keep the order of the lines
+				b.appendBatch(l.pending)
 			}
 			l.pending = b
 			break
 		}
 		l.recycle(b)
 	}
-	l.drains = false
+	l.draining = false
 }
 
-// follow appends the lines of next to those of b.
-func (b *batch) follow(next *batch) {
+// appendBatch appends the lines of next to b.
+func (b *batch) appendBatch(next *batch) {
 	b.lines = append(b.lines, next.lines...)
 	b.leaves = append(b.leaves, next.leaves...)
 	b.count += next.count
 	b.last = next.last
-}
-
-// write writes whole lines to the end, or leaves out as it was. The caller has l.writing.
-func (l *Log) write(b *batch) error {
-	err := l.attempt(b.lines)
-	switch {
-	case err != nil:
-		err = fmt.Errorf("write the audit log: %w", err)
-		if l.failing == nil {
-			l.report.Error("the audit log cannot be written, messages are denied", "error", err)
-		}
-	case l.failing != nil:
-		l.report.Info("the audit log is written again")
-	}
-	l.failing = err
-	if err == nil {
-		if l.upkeep != nil {
-			l.upkeep.add(b.leaves)
-		}
-		l.committed.Store(b.last)
-	}
-	return err
-}
-
-func (l *Log) attempt(lines []byte) error {
-	if err := errors.Join(l.gone, l.takeBack()); err != nil {
-		return err
-	}
-	if l.files != nil {
-		if err := l.room(int64(len(lines))); err != nil {
-			return err
-		}
-	}
-	n, err := l.out.Write(lines)
-	if err == nil && n < len(lines) {
-		err = io.ErrShortWrite
-	}
-	if err == nil && l.durability == DurabilityFsync {
-		err = l.out.Sync()
-	}
-	if err == nil && l.files != nil && (l.durability == DurabilityFsync ||
-		time.Since(l.looked) >= lookEvery) {
-		err = l.ours()
-	}
-	if err != nil {
-		l.torn = true
-		back := l.takeBack()
-		if n == 0 && errors.Is(back, errors.ErrUnsupported) {
-			l.torn, back = false, nil // a writer that took nothing has nothing to give back
-		}
-		return errors.Join(err, back)
-	}
-	l.size += int64(len(lines))
-	return nil
-}
-
-// lookEvery is how long, but with Fsync, the file is taken to be the log's once that was seen: to
-// look costs as much as to write.
-const lookEvery = 100 * time.Millisecond
-
-// ours is an error when the file that is written is no longer the log's, and nothing is written any
-// more. The caller has l.writing.
-func (l *Log) ours() error {
-	if l.gone == nil {
-		l.looked = time.Now()
-		if l.gone = l.files.there(); l.gone != nil {
-			l.upkeep.lost(l.gone)
-		}
-	}
-	return l.gone
-}
-
-// room begins another file when this one would grow too large.
-func (l *Log) room(more int64) error {
-	if err := l.upkeep.behind(); err != nil {
-		return err
-	}
-	if l.size == 0 || l.size+more <= l.segment {
-		return nil
-	}
-	return l.turn()
-}
-
-// turn begins another file. The caller has l.writing.
-func (l *Log) turn() error {
-	if err := l.ours(); err != nil { // it is renamed by its name
-		return err
-	}
-	rotated, err := l.files.rotate()
-	if rotated {
-		l.size = 0
-		l.upkeep.rotated()
-	}
-	if err != nil {
-		return fmt.Errorf("begin another file: %w", err)
-	}
-	return nil
-}
-
-// takeBack cuts off what a failed write may have left behind.
-func (l *Log) takeBack() error {
-	if !l.torn {
-		return nil
-	}
-	if err := l.out.Truncate(l.size); err != nil {
-		return fmt.Errorf("take back what was written in part: %w", err)
-	}
-	l.torn = false
-	return nil
-}
-
-// whole says whether the file holds nothing but what was answered for.
-func (l *Log) whole() bool {
-	l.writing <- struct{}{}
-	defer func() { <-l.writing }()
-	return !l.torn
 }

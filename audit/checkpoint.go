@@ -14,79 +14,80 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Checkpoint says what the first records of a log are: a signed note in C2SP's tlog-checkpoint
-// form.
+// Checkpoint commits to the first records of a log. It is a signed note in the form of C2SP's
+// tlog-checkpoint.
 type Checkpoint struct {
-	Origin string    // of the log: no two have the same
-	Size   int64     // how many records
-	Root   tlog.Hash // of the tree over them
-	// the log was closed after them: nothing follows that Gatekit has written, unless it opens the
-	// log again and says so in another checkpoint
+	Origin string    // identifies the log; random, so that no two logs have the same
+	Size   int64     // number of records
+	Root   tlog.Hash // root hash of the Merkle tree over them
+	// the log was closed after these records; more may follow only after a checkpoint that is not
+	// closed
 	Closed bool
-	Signer string // name of the key that signed it
-	Note   []byte // as it was signed
+	Signer string // name of the signing key
+	Note   []byte // the signed note
 }
 
-// closed is the line after the root in the last checkpoint of a log that was closed. C2SP leaves
-// such lines to who signs.
-const closed = "closed"
+// closedLine follows the root in the last checkpoint of a closed log. C2SP leaves such extension
+// lines to the signer.
+const closedLine = "closed"
 
-// sign makes the checkpoint a note.
+// sign encodes the checkpoint as a signed note.
 func (c *Checkpoint) sign(key note.Signer) (err error) {
 	c.Signer = key.Name()
 	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size,
 		base64.StdEncoding.EncodeToString(c.Root[:]))
 	if c.Closed {
-		text += closed + "\n"
+		text += closedLine + "\n"
 	}
 	c.Note, err = note.Sign(&note.Note{Text: text}, key)
 	return err
 }
 
-// OpenCheckpoint reads a signed checkpoint. One that the key has not signed is an error.
+// OpenCheckpoint parses a signed checkpoint. It fails when the key has not signed it.
 func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(key))
 	if unsigned, ok := errors.AsType[*note.UnverifiedNoteError](err); ok &&
 		len(unsigned.Note.UnverifiedSigs) > 0 {
 		by := unsigned.Note.UnverifiedSigs[0]
 		return nil, fmt.Errorf(
-			"the checkpoint is signed with the key %s+%08x, and not with %s+%08x", by.Name, by.Hash,
+			"the checkpoint is signed with key %s+%08x, not with %s+%08x", by.Name, by.Hash,
 			key.Name(), key.KeyHash())
 	}
 	if _, ok := errors.AsType[*note.InvalidSignatureError](err); ok {
-		return nil, fmt.Errorf("the checkpoint was changed: its signature by the key %s+%08x "+
-			"does not fit", key.Name(), key.KeyHash())
+		return nil, fmt.Errorf("the checkpoint was changed: its signature with key %s+%08x is "+
+			"invalid", key.Name(), key.KeyHash())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read a checkpoint: %w", err)
 	}
-	// else its last character could be another, and all that is signed the same
+	// Base64 ignores the unused bits of the last character. Without this check, that character
+	// could be changed.
 	for _, sig := range n.Sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-			return nil, fmt.Errorf("the checkpoint was changed: its signature is not as it was "+
-				"written: %w", err)
+			return nil, fmt.Errorf("the checkpoint was changed: its signature is not canonical "+
+				"base64: %w", err)
 		}
 	}
 	lines := strings.Split(n.Text, "\n")
 	if len(lines) < 4 || lines[0] == "" {
-		return nil, errors.New("read a checkpoint: it does not have an origin, a size and a root")
+		return nil, errors.New("read a checkpoint: origin, size or root is missing")
 	}
 	c := &Checkpoint{Origin: lines[0], Signer: key.Name(), Note: signed}
 	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 ||
 		strconv.FormatInt(c.Size, 10) != lines[1] {
-		return nil, fmt.Errorf("read a checkpoint: its size %q is no number of records", lines[1])
+		return nil, fmt.Errorf("read a checkpoint: size %q is not a number of records", lines[1])
 	}
 	root, err := base64.StdEncoding.Strict().DecodeString(lines[2])
 	if err != nil || len(root) != tlog.HashSize {
-		return nil, fmt.Errorf("read a checkpoint: its root %q is no hash", lines[2])
+		return nil, fmt.Errorf("read a checkpoint: root %q is not a SHA-256 hash", lines[2])
 	}
-	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closed)
+	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closedLine)
 	return c, nil
 }
 
-// OpenCheckpoints reads one checkpoint or several, one after another, as an anchor file has them. A
-// crash may leave one in part: those are counted and passed over. One that is whole and that the
-// key has not signed is an error, and so is when there is none.
+// OpenCheckpoints parses one or more checkpoints that follow each other, as in an anchor file. It
+// counts and skips incomplete ones, which a crash may leave. It fails for a complete one that the
+// key has not signed, and when there is none at all.
 func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, err error) {
 	notes, torn := splitNotes(b)
 	for i, signed := range notes {
@@ -97,23 +98,23 @@ func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, 
 		all = append(all, c)
 	}
 	if len(all) == 0 {
-		return nil, torn, errors.New("there is no checkpoint in it")
+		return nil, torn, errors.New("no checkpoint found")
 	}
 	return all, torn, nil
 }
 
-// signature is what the line of one begins with.
-const signature = "\u2014 "
+// signaturePrefix begins the signature lines of a note.
+const signaturePrefix = "\u2014 "
 
-// splitNotes parts notes that follow each other, and counts what is none. A note is a paragraph
-// and, after an empty line, one of signatures.
+// splitNotes splits notes that follow each other, and counts fragments that are no complete note. A
+// note is a paragraph of text and, after an empty line, one of signatures.
 func splitNotes(b []byte) (notes [][]byte, torn int) {
 	var text, signed []byte
-	end := func() { // of signed
+	end := func() { // end ends a note after its signatures
 		switch {
 		case len(signed) == 0:
 			return
-		case len(text) == 0 || !wholeSignature(signed):
+		case len(text) == 0 || !isWholeSignature(signed):
 			torn++
 		default:
 			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed,
@@ -121,7 +122,7 @@ func splitNotes(b []byte) (notes [][]byte, torn int) {
 		}
 		text, signed = nil, nil
 	}
-	over := false // the paragraph
+	over := false // whether an empty line has ended the text
 	for line := range bytes.Lines(b) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
@@ -145,17 +146,18 @@ func splitNotes(b []byte) (notes [][]byte, torn int) {
 	return notes, torn
 }
 
-// isSignature says whether a line is one, or the beginning of one.
+// isSignature reports whether a line is a signature, or the beginning of one.
 func isSignature(line []byte) bool {
-	n := min(len(signature), len(bytes.TrimSuffix(line, []byte("\n"))))
-	return string(line[:n]) == signature[:n]
+	n := min(len(signaturePrefix), len(bytes.TrimSuffix(line, []byte("\n"))))
+	return string(line[:n]) == signaturePrefix[:n]
 }
 
-// wholeSignature says whether the last of some signatures is all there.
-func wholeSignature(signed []byte) bool {
-	const least = 4 + ed25519.SignatureSize // after the hash of the key
+// isWholeSignature reports whether the last line of signatures is complete.
+func isWholeSignature(signed []byte) bool {
+	const least = 4 + ed25519.SignatureSize // the key's hash and the signature
 	last := signed[bytes.LastIndexByte(bytes.TrimSuffix(signed, []byte("\n")), '\n')+1:]
-	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"), signature),
+	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"),
+		signaturePrefix),
 		" ")
 	b, err := base64.StdEncoding.DecodeString(text)
 	return err == nil && len(b) >= least

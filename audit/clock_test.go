@@ -9,17 +9,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestAClockThatIsSetBackIsRecorded is in the package, since nothing outside can set a clock back.
-func TestAClockThatIsSetBackIsRecorded(t *testing.T) {
+// TestClockSetBackWhileClosedIsRecorded is in the package, since nothing outside can set a clock
+// back.
+func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, forward := range []time.Duration{0, time.Hour, -time.Hour} {
-		l.upkeep.working.Lock()
-		l.upkeep.clock = time.Now().Round(0).Add(forward) // what it was when it was looked at last
-		l.upkeep.working.Unlock()
-		l.upkeep.run()
+		l.maintenance.runMu.Lock()
+		// what it was when it was looked at last
+		l.maintenance.lastClock = time.Now().Round(0).Add(forward)
+		l.maintenance.runMu.Unlock()
+		l.maintenance.run()
 		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
 			Action: "test"}); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ func read(t *testing.T, path string) []byte {
 	return b
 }
 
-func TestAFileIsContinued(t *testing.T) {
+func TestOpenContinuesFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "audit", "gatekit.jsonl")
 	for i := range 3 {
 		l := open(t, audit.Options{File: path})
@@ -43,7 +43,7 @@ func TestAFileIsContinued(t *testing.T) {
 	}
 }
 
-func TestATornLastLineIsCutOff(t *testing.T) {
+func TestOpenCutsOffTornLastLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
 	before := t.TempDir()
@@ -84,12 +84,12 @@ func TestATornLastLineIsCutOff(t *testing.T) {
 			log := read(t, path)
 			verify(t, log)
 			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
-			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of a torn last record were cut "+
-				"off after]", tt.want, torn))
+			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of an incomplete last record "+
+				"were cut off after]", tt.want, torn))
 			if tt.want == "[first" {
 				want = strings.Replace(want, "off after",
-					"off records 1 to 1 had no checkpoint when Gatekit was started: the chain "+
-						"alone says that they are as they were written after", 1)
+					"off records 1 to 1 had no checkpoint when Gatekit started: only the hash "+
+						"chain protects them after", 1)
 			}
 			if got := fmt.Sprint(reasons(t, log)); strings.ReplaceAll(got, "[ ",
 				"[") != strings.ReplaceAll(want, "[ ", "[") {
@@ -102,7 +102,7 @@ func TestATornLastLineIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAnotherFileIsNotTouched(t *testing.T) {
+func TestOpenRefusesOtherFiles(t *testing.T) {
 	var good string
 	{
 		path := filepath.Join(t.TempDir(), "x")
@@ -144,18 +144,18 @@ func TestAnotherFileIsNotTouched(t *testing.T) {
 	})
 	t.Run("a device", func(t *testing.T) {
 		if _, err := audit.Open(audit.Options{File: os.DevNull}); err == nil ||
-			!strings.Contains(err.Error(), "no regular file") {
+			!strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("error %v", err)
 		}
 	})
 }
 
-func TestTwoNeverShareAFile(t *testing.T) {
+func TestOpenRefusesFileInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
 	record(t, l, event(""))
 	if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(),
-		"another Gatekit writes to it\nhint: ") {
+		"another Gatekit process has the log open\nhint: ") {
 		t.Errorf("error %v, want that another one writes to it, and a hint", err)
 	}
 	record(t, l, event(""))
@@ -201,9 +201,9 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestWhoLooksAtALogKeepsNobodyFromWritingIt opens a log again and again while others look whether
+// TestReadingDoesNotBlockWriting opens a log again and again while others look whether
 // it is written.
-func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
+func TestReadingDoesNotBlockWriting(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	open(t, audit.Options{File: file}).Close()
 	var wg sync.WaitGroup
@@ -235,7 +235,7 @@ func TestWhoLooksAtALogKeepsNobodyFromWritingIt(t *testing.T) {
 	wg.Wait()
 }
 
-func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
+func TestOpenRefusesItsOwnFilesAsKeyOrAnchor(t *testing.T) {
 	for _, suffix := range []string{"", ".lock", ".pub", ".key", ".tree/checkpoint",
 		".sinks/a.json", "segment", "link"} {
 		t.Run("the anchor is "+suffix, func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
 				}
 			}
 			if _, err := audit.Open(audit.Options{File: file, AnchorFile: anchor}); err == nil ||
-				!strings.Contains(err.Error(), "its anchor") || !strings.Contains(err.Error(),
+				!strings.Contains(err.Error(), "the anchor") || !strings.Contains(err.Error(),
 				"\nhint: ") {
 				t.Errorf("error %v", err)
 			}
@@ -268,7 +268,7 @@ func TestTheLogsOwnFilesAreNotGivenToOthers(t *testing.T) {
 		t.Error("the anchor is the key")
 	}
 	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil ||
-		!strings.Contains(err.Error(), "its key") {
+		!strings.Contains(err.Error(), "the key") {
 		t.Errorf("the key is the log: %v", err)
 	}
 }

@@ -16,16 +16,16 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// The key that signs checkpoints is a line as golang.org/x/mod/sumdb/note has it, in a file that
-// only its owner may read. The public key is beside the log, as a line of the same kind.
+// The private key that signs checkpoints is a line in the form of golang.org/x/mod/sumdb/note, in a
+// file that only its owner may read. The public key is a line next to the log.
 
-// openKey reads the key of a file, or makes one for this machine. It answers the text of it, and
-// the public key too.
-func openKey(path string) (private string, signer note.Signer, public string, err error) {
+// readOrCreateKey reads the private key in the file, or creates one that is named after this host.
+// It also returns the key's text and the public key.
+func readOrCreateKey(path string) (private string, signer note.Signer, public string, err error) {
 	private, signer, public, err = readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeKey(path); err != nil {
-			return "", nil, "", fmt.Errorf("make the key of its checkpoints: %w", err)
+		if err = createKey(path); err != nil {
+			return "", nil, "", fmt.Errorf("create the checkpoint key: %w", err)
 		}
 		private, signer, public, err = readKey(path)
 	}
@@ -33,62 +33,63 @@ func openKey(path string) (private string, signer note.Signer, public string, er
 }
 
 func readKey(path string) (private string, signer note.Signer, public string, err error) {
-	b, err := readSecret(path)
+	b, err := readPrivateFile(path)
 	if err != nil {
-		return "", nil, "", fmt.Errorf("read the key of its checkpoints: %w", err)
+		return "", nil, "", fmt.Errorf("read the checkpoint key: %w", err)
 	}
 	private = strings.TrimSpace(string(b))
 	if signer, err = note.NewSigner(private); err != nil {
-		return "", nil, "", fmt.Errorf("%s holds no key: %w\nhint: to have one made, name a "+
-			"file that is not there yet", path, err)
+		return "", nil, "", fmt.Errorf("%s does not hold a key: %w\nhint: name a file that does "+
+			"not exist, and Gatekit creates a key there", path, err)
 	}
-	// no note could be read that it has signed
+	// note.Open rejects notes that are signed with such a name
 	if strings.ContainsFunc(signer.Name(), func(r rune) bool { return r < ' ' }) {
 		return "", nil, "", fmt.Errorf("%s holds a key with control characters in its name, "+
-			"%q\nhint: to have one made, name a file that is not there yet", path, signer.Name())
+			"%q\nhint: name a file that does not exist, and Gatekit creates a key there", path,
+			signer.Name())
 	}
-	// NewSigner took it: PRIVATE+KEY+name+id+key
+	// NewSigner has accepted PRIVATE+KEY+name+id+key
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4])
-	// an algorithm, and the seed
+	// the algorithm's number, and the seed
 	if err != nil || len(seed) != 1+ed25519.SeedSize {
-		return "", nil, "", fmt.Errorf("%s holds no Ed25519 key", path)
+		return "", nil, "", fmt.Errorf("%s does not hold an Ed25519 key", path)
 	}
 	public, err = note.NewEd25519VerifierKey(signer.Name(),
 		ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
 	return private, signer, public, err
 }
 
-// readSecret reads a file that nobody else may read.
-func readSecret(path string) ([]byte, error) {
+// readPrivateFile reads a file, and refuses one that other users may read.
+func readPrivateFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if mode := info.Mode(); mode.Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s may be read by others, its mode is %v\nhint: chmod 600 %s", path,
+		return nil, fmt.Errorf("other users may read %s, its mode is %v\nhint: chmod 600 %s", path,
 			mode.Perm(), path)
 	}
 	return os.ReadFile(path)
 }
 
-// makeKey makes a key, unless another process is faster.
-func makeKey(path string) error {
+// createKey creates a key file, unless another process does so first.
+func createKey(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	private, _, err := note.GenerateKey(rand.Reader, "gatekit/"+machine())
+	private, _, err := note.GenerateKey(rand.Reader, "gatekit/"+hostName())
 	if err != nil {
 		return err
 	}
 	err = atomicfile.Create(path, []byte(private+"\n"))
 	if errors.Is(err, fs.ErrExist) {
-		return nil // the other process's key counts
+		return nil // use the key of the other process
 	}
 	return err
 }
 
-// machine is the name of this one, as it may stand in the name of a key.
-func machine() string {
+// hostName returns the host name, reduced to characters that the name of a key may have.
+func hostName() string {
 	name, err := os.Hostname()
 	if err != nil {
 		return "localhost"
@@ -106,23 +107,23 @@ func machine() string {
 	return name[:min(len(name), 64)]
 }
 
-// ReadPublicKey reads a public key: key itself as a line, or the file that holds it.
+// ReadPublicKey parses a public key, given as the line itself or as a file that holds it.
 func ReadPublicKey(key string) (note.Verifier, error) {
 	if v, err := note.NewVerifier(strings.TrimSpace(key)); err == nil {
 		return v, nil
 	}
 	b, err := os.ReadFile(key)
 	if err != nil {
-		return nil, fmt.Errorf("read the public key: %w\nhint: it is a line NAME+ID+KEY, or a "+
-			"file with that line", err)
+		return nil, fmt.Errorf("read the public key: %w\nhint: give a line NAME+ID+KEY, or a "+
+			"file that holds such a line", err)
 	}
 	v, err := note.NewVerifier(strings.TrimSpace(string(b)))
 	if err != nil {
-		return nil, fmt.Errorf("read the public key %s: %w\nhint: it is a file with one line "+
+		return nil, fmt.Errorf("read the public key %s: %w\nhint: the file must hold one line "+
 			"NAME+ID+KEY", key, err)
 	}
 	return v, nil
 }
 
-// PublicKeyFile is where the public key of a log is.
+// PublicKeyFile returns the path of a log's public key.
 func PublicKeyFile(file string) string { return file + ".pub" }

@@ -2,23 +2,29 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// errTorn is what a last line without its line feed is.
-var errTorn = errors.New("it is torn: no line feed at its end")
+// errTorn is the error for a last line without its line feed.
+var errTorn = errors.New("the line is incomplete: it has no line feed")
 
-// eachLine shows f the lines of the files of the log, without their line feeds, from the file that
-// holds record from. The line is valid until f returns. Errors of reading, which a line that is too
-// long or torn is too, have the place. A log that goes on in the meantime is read up to about where
-// it was.
-func eachLine(file string, from uint64, f func(at Position, line []byte) error) error {
-	// The file that is written is opened first: if it gets the name of a segment before these are
-	// listed, it is read as that.
+// forEachLine calls f with each line of the log's files, without its line feed, from the file that
+// holds record from. The line is valid until f returns. An error of reading is a *positionError; so
+// is a line that is torn or too long. A log that is being written is read up to about its end at
+// the beginning.
+func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
+	// Open the active file first: if it is renamed to a segment before the segments are listed, it
+	// is read as that segment.
 	live, err := os.Open(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the audit log: %w", err)
@@ -34,7 +40,8 @@ func eachLine(file string, from uint64, f func(at Position, line []byte) error) 
 		if segment == file {
 			break
 		}
-		if i+1 < len(segments) && segments[i+1] != file && firstOf(file, segments[i+1]) <= from {
+		if i+1 < len(segments) && segments[i+1] != file && segmentFirstSeq(file,
+			segments[i+1]) <= from {
 			continue
 		}
 		r, err := os.Open(segment)
@@ -42,7 +49,7 @@ func eachLine(file string, from uint64, f func(at Position, line []byte) error) 
 			return fmt.Errorf("read the audit log: %w", err)
 		}
 		same := live != nil && sameFile(r, live)
-		err = linesOf(segment, r, f)
+		err = forEachLineIn(segment, r, f)
 		r.Close()
 		if err != nil || same {
 			return err
@@ -51,7 +58,7 @@ func eachLine(file string, from uint64, f func(at Position, line []byte) error) 
 	if live == nil {
 		return nil
 	}
-	return linesOf(file, live, f)
+	return forEachLineIn(file, live, f)
 }
 
 func sameFile(a, b *os.File) bool {
@@ -63,7 +70,7 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(i, j)
 }
 
-func linesOf(name string, r io.Reader, f func(at Position, line []byte) error) error {
+func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) error) error {
 	lines := bufio.NewReaderSize(r, 256<<10)
 	for n := 1; ; n++ {
 		at := Position{name, n}
@@ -72,9 +79,9 @@ func linesOf(name string, r io.Reader, f func(at Position, line []byte) error) e
 		case err == io.EOF && len(line) == 0:
 			return nil
 		case err == io.EOF:
-			return &placed{at, errTorn}
+			return &positionError{at, errTorn}
 		case err != nil:
-			return &placed{at, err}
+			return &positionError{at, err}
 		}
 		if err := f(at, line); err != nil {
 			return err
@@ -82,11 +89,62 @@ func linesOf(name string, r io.Reader, f func(at Position, line []byte) error) e
 	}
 }
 
-// placed is an error with its place.
-type placed struct {
+// positionError is an error with the position of its line.
+type positionError struct {
 	at  Position
 	err error
 }
 
-func (e *placed) Error() string { return e.at.String() + ": " + e.err.Error() }
-func (e *placed) Unwrap() error { return e.err }
+func (e *positionError) Error() string { return e.at.String() + ": " + e.err.Error() }
+func (e *positionError) Unwrap() error { return e.err }
+
+var errLong = fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
+
+// readLine returns the next line without its line feed. With io.EOF it returns the incomplete last
+// line.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if err == nil && line == nil {
+			return part[:len(part)-1], nil // valid until the next read
+		}
+		line = append(line, part...)
+		switch {
+		case len(line) > maxLineBytes:
+			return nil, errLong
+		case err == nil:
+			return line[:len(line)-1], nil
+		case err != bufio.ErrBufferFull:
+			return line, err
+		}
+	}
+}
+
+// parseLine parses the members that bind a line to the chain. It accepts only lines as this package
+// writes them: the same first members in the same order and spelling, in one valid JSON object.
+func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
+	if seq, prev, err = parseLineHead(line); err == nil && !jsontext.Value(line).IsValid() {
+		err = errors.New("the line is not valid JSON")
+	}
+	return seq, prev, err
+}
+
+// parseLineHead parses seq and prev at the beginning of a line.
+func parseLineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
+	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
+	digits, rest, found := bytes.Cut(rest, []byte(`,"time":"`))
+	_, rest, timed := bytes.Cut(rest, []byte(`","prev":"`))
+	if !ok || !found || !timed || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
+		return 0, prev, errors.New("the line does not begin with seq, time and prev")
+	}
+	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 ||
+		strconv.FormatUint(seq, 10) != string(digits) {
+		return 0, prev, fmt.Errorf("seq %q is not a valid record number", digits)
+	}
+	if _, err = hex.Decode(prev[:], rest[:2*len(prev)]); err != nil ||
+		bytes.ContainsAny(rest[:2*len(prev)], "ABCDEF") {
+		return 0, prev, errors.New("prev is not a SHA-256 hash")
+	}
+	return seq, prev, nil
+}

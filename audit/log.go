@@ -17,114 +17,117 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Bodies says what a line tells of the bodies of messages.
+// Bodies selects what a record keeps of the bodies of messages.
 type Bodies string
 
 const (
-	BodiesNone     Bodies = "none"     // their size
-	BodiesDigest   Bodies = "digest"   // their size and SHA-256; the default
-	BodiesRedacted Bodies = "redacted" // also the text of what passed, after the stages
+	BodiesNone     Bodies = "none"     // the size
+	BodiesDigest   Bodies = "digest"   // size and SHA-256; the default
+	BodiesRedacted Bodies = "redacted" // also the forwarded body, after the stages
 )
 
-// Durability says what is true when Record returns.
+// Durability is the guarantee that holds for a line when Record returns nil.
 type Durability string
 
 const (
-	// the line was handed to the system: it survives the process, not the machine; the default
+	// the operating system has the line: it survives a crash of the process, not of the machine;
+	// the default
 	DurabilityWrite Durability = "write"
 	DurabilityFsync Durability = "fsync" // the line is on the disk
-	DurabilityAsync Durability = "async" // the line is in a bounded queue; a full one is an error
+	DurabilityAsync Durability = "async" // the line is in a bounded queue; a full queue is an error
 )
 
-// Options say where the log is and what is in it.
+// Options configure a log.
 type Options struct {
-	File string // of JSON lines; made, with its folder, where absent, else continued
-	// instead of File, from the start of a chain; its Sync() error and Truncate(int64) error are
-	// used where it has them
+	File string // JSON lines; created with its folder, or continued
+	// replaces File; always starts a new chain; its Sync() error and Truncate(int64) error are used
+	// if it has them
 	Writer     io.Writer
 	Bodies     Bodies
 	Durability Durability
-	QueueBytes int // bytes of lines that may wait with Async; default 4 MiB
-	// is told when writing begins to fail and when it works again, as messages are denied in
-	// between; may be nil
+	QueueBytes int // size of the queue of DurabilityAsync; default 4 MiB
+	// reports when writing starts to fail, which denies messages, and when it works again; may be
+	// nil
 	Logger *slog.Logger
 
-	// What follows is for a File.
+	// The following fields apply to File only.
 
-	// a file is not written beyond this size, and another begun; default 64 MiB
+	// maximal size of a file, before the next one is started; default 64 MiB
 	SegmentBytes int64
-	// of the files before the one that is written; the zero value keeps all
+	// which segments are kept; the zero value keeps all
 	Keep Retention
-	// file of the key that signs checkpoints; made where absent; default File + ".key"
+	// file of the private key that signs checkpoints; created if missing; default File + ".key"
 	Key string
-	// gets a checkpoint when it is new, once a minute while the log is written, and at Close; a
-	// file that others keep, or that cannot be written anew, is best; none when empty
+	// receives the newest checkpoint once a minute while records are written, and at Close; best on
+	// another machine, or append-only; "" for none
 	AnchorFile string
-	// gets each checkpoint, one at a time, and holds nothing up: while it runs, others but the
-	// newest are passed over; may be nil
+	// called with each new checkpoint, one call at a time; while a call runs, only the newest
+	// checkpoint waits; never delays a record; may be nil
 	OnCheckpoint func(checkpoint []byte)
 }
 
-// Retention says which files of a log are kept beside the one that is written: those that are
-// within each bound. Zero is no bound.
+// Retention bounds the segments that are kept in addition to the active file. A segment is removed
+// when it exceeds any of the bounds; zero is no bound.
 type Retention struct {
-	Files int           // that many
-	Bytes int64         // all together
-	For   time.Duration // since their last record
+	Files int           // number of segments
+	Bytes int64         // size of all segments together
+	For   time.Duration // age of a segment's last record
 }
 
-// errClosed is what a Record after Close gets.
+// errClosed is the error of Record after Close.
 var errClosed = errors.New("the audit log is closed")
 
-// Log is an open audit log. It is safe for many goroutines.
+// Log is an open audit log. It is safe for concurrent use.
 type Log struct {
-	bodies     Bodies
-	durability Durability
-	values     *ValueHasher // nil with None
-	queue      int
-	report     *slog.Logger
+	bodies      Bodies
+	durability  Durability
+	valueHasher *ValueHasher // nil with BodiesNone
+	queueBytes  int
+	logger      *slog.Logger
 
-	// writing holds a token while somebody writes to out. It is taken before mu, never while mu is
-	// held.
-	writing chan struct{}
-	out     output
-	files   *files // out, when it is a File
-	segment int64  // SegmentBytes
-	// up to here out holds the lines that were answered for, and nothing else unless torn
-	size    int64
-	torn    bool      // out may hold something beyond size
-	failing error     // of the last write
-	gone    error     // why nothing may be written any more: the file is not ours
-	looked  time.Time // when that was last asked
+	// writing is a semaphore: its one token is held while out is written. It is taken before mu,
+	// never while mu is held.
+	writing      chan struct{}
+	out          output
+	files        *files // same as out; nil with a Writer
+	segmentBytes int64  // Options.SegmentBytes
+	// length of the committed lines in out; what follows them is torn
+	size     int64
+	torn     bool  // out may hold a partial write after size
+	writeErr error // error of the last write
+	// set once the active file is no longer the log's; nothing is written then
+	fileErr       error
+	lastFileCheck time.Time // when the identity of the active file was last checked
 
-	committed atomic.Uint64 // number of the last record that was written
-	upkeep    *upkeep       // the tree of a File; nil of a Writer
+	committed   atomic.Uint64 // seq of the last record that was written
+	maintenance *maintenance  // nil with a Writer
 
-	// mu is held while a line gets its place: the order of lines in the batches is that of the
-	// chain.
-	mu      sync.Mutex
-	head    head
-	pending *batch // lines that nobody has begun to write; nil when there are none
-	spare   []byte // for the next batch, as are
-	leaves  []tlog.Hash
-	alone   int    // how many batches in a row had one line
-	missed  missed // records that could not be written
-	lost    error  // with Async: why the lines in pending were not written
-	drains  bool   // with Async: drain runs
-	closed  bool
-	writers sync.WaitGroup // those that write, or will; none is added once closed
+	// mu is held while a line gets its place in the chain, so that the batches hold the lines in
+	// the order of the chain.
+	mu            sync.Mutex
+	head          head
+	pending       *batch // lines that nobody has begun to write; nil for none
+	spareLines    []byte // buffers for the next batch
+	spareLeaves   []tlog.Hash
+	singleBatches int   // batches in a row with a single line
+	gap           gap   // records that could not be written, not yet recorded as a gap
+	asyncErr      error // DurabilityAsync: why the last write failed
+	draining      bool  // DurabilityAsync: a goroutine runs drain
+	closed        bool
+	writers       sync.WaitGroup // goroutines that write or will write; none is added once closed
 }
 
-// head is where a chain stands: the number and hash of its last line.
+// head is the state of the chain after a line: the line's seq and hash.
 type head struct {
 	seq  uint64
 	hash [sha256.Size]byte
 }
 
-// Open opens the log, or says why it cannot be written to. A last line that was torn by a crash is
-// cut off, and a line with the action "recovered" says so.
+// Open opens or creates a log. A last line that a crash has torn is cut off, and a record with the
+// action "recovered" is written for it. The error says why the log cannot be written.
 func Open(o Options) (*Log, error) {
-	l := &Log{bodies: o.Bodies, durability: o.Durability, queue: o.QueueBytes, report: o.Logger,
+	l := &Log{bodies: o.Bodies, durability: o.Durability, queueBytes: o.QueueBytes,
+		logger:  o.Logger,
 		writing: make(chan struct{}, 1)}
 	if l.bodies == "" {
 		l.bodies = BodiesDigest
@@ -132,11 +135,11 @@ func Open(o Options) (*Log, error) {
 	if l.durability == "" {
 		l.durability = DurabilityWrite
 	}
-	if l.queue <= 0 {
-		l.queue = 4 << 20
+	if l.queueBytes <= 0 {
+		l.queueBytes = 4 << 20
 	}
-	if l.report == nil {
-		l.report = slog.New(slog.DiscardHandler)
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
 	}
 	switch l.bodies {
 	case BodiesNone, BodiesDigest, BodiesRedacted:
@@ -151,143 +154,145 @@ func Open(o Options) (*Log, error) {
 			l.durability, DurabilityWrite, DurabilityFsync, DurabilityAsync)
 	}
 	if (o.File == "") == (o.Writer == nil) {
-		return nil, errors.New("open the audit log: it needs a file or a writer, and not both")
+		return nil, errors.New("open the audit log: either File or Writer must be set")
 	}
 	if o.Writer != nil {
-		l.out = stream{o.Writer}
-		l.values = newValues(rand.Text(), "a writer")
+		l.out = writerOutput{o.Writer}
+		l.valueHasher = newValueHasher(rand.Text(), "a writer")
 		return l, nil
 	}
-	if err := l.open(o); err != nil {
+	if err := l.openFile(o); err != nil {
 		return nil, fmt.Errorf("open the audit log %q: %w", o.File, err)
 	}
 	return l, nil
 }
 
-// open continues the log in a file, or begins it.
-func (l *Log) open(o Options) error {
-	if err := o.checkFiles(); err != nil {
+// openFile opens or creates a log in a file.
+func (l *Log) openFile(o Options) error {
+	if err := o.checkPaths(); err != nil {
 		return err
 	}
 	f, end, err := openFiles(o.File)
 	if err != nil {
 		return err
 	}
-	l.files, l.out, l.size, l.head, l.segment = f, f, end.size, end.head, o.SegmentBytes
-	if l.segment <= 0 {
-		l.segment = 64 << 20
+	l.files, l.out, l.size, l.head, l.segmentBytes = f, f, end.size, end.head, o.SegmentBytes
+	if l.segmentBytes <= 0 {
+		l.segmentBytes = 64 << 20
 	}
 	l.committed.Store(end.head.seq)
-	for _, hole := range f.missing() {
-		l.report.Error("records of the audit log are missing, their file is gone; gatekit audit "+
-			"verify says more", "from", hole.From, "through", hole.Through)
+	for _, hole := range f.missingRanges() {
+		l.logger.Error("audit log file missing; gatekit audit verify shows details",
+			"from", hole.From, "through", hole.Through)
 	}
 	var from *Checkpoint
-	if l.upkeep, from, err = newUpkeep(l, o, end); err != nil {
+	if l.maintenance, from, err = newMaintenance(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	if end.torn > 0 {
 		if err := f.Truncate(end.size); err != nil {
-			return errors.Join(fmt.Errorf("cut off a torn last line: %w", err), f.Close())
+			return errors.Join(fmt.Errorf("cut off an incomplete last line: %w", err), f.Close())
 		}
 	}
-	// No checkpoint may speak for what is found before a record says how it was found: so those are
-	// written before the upkeep begins, and where they cannot be nothing is signed.
+	// A checkpoint must not cover records that were found here before a record says in which state
+	// they were found. So these events are written before maintenance starts. If they cannot be
+	// written, nothing is signed.
 	durability := l.durability
 	if l.durability == DurabilityAsync {
 		l.durability = DurabilityWrite
 	}
 	if end.torn > 0 {
-		err = l.event("recovered", fmt.Sprintf("%d bytes of a torn last record were cut off",
-			end.torn))
+		err = l.recordEvent("recovered",
+			fmt.Sprintf("%d bytes of an incomplete last record were cut off",
+				end.torn))
 	}
 	if unsigned := uint64(from.Size) + 1; err == nil && unsigned <= end.head.seq {
-		l.report.Warn("the audit log was not closed: its last records had no checkpoint",
+		l.logger.Warn("audit log was not closed; its last records had no checkpoint",
 			"from", unsigned, "through", end.head.seq)
-		_, err = l.span("recovered",
-			fmt.Sprintf("records %d to %d had no checkpoint when Gatekit was started: the chain "+
-				"alone says that they are as they were written", unsigned, end.head.seq),
+		_, err = l.recordRange("recovered",
+			fmt.Sprintf("records %d to %d had no checkpoint when Gatekit started: only the hash "+
+				"chain protects them", unsigned, end.head.seq),
 			unsigned, end.head.seq)
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
-		err = l.event("clock", setBack(end.time.Sub(now)))
+		err = l.recordEvent("clock", clockReason(end.time.Sub(now)))
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
 	l.durability = durability
-	l.upkeep.start()
-	l.upkeep.begin(from)
+	l.maintenance.start()
+	l.maintenance.anchorFirst(from)
 	return nil
 }
 
-// event records what happened to the log itself.
-func (l *Log) event(action, reason string) error {
+// recordEvent writes a record about the log itself.
+func (l *Log) recordEvent(action, reason string) error {
 	_, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(), Action: action,
 		Reason: reason})
 	return err
 }
 
-// span records what happened to records of the log, from one to another.
-func (l *Log) span(action, reason string, from, through uint64) (uint64, error) {
+// recordRange writes a record about a range of the log's records.
+func (l *Log) recordRange(action, reason string, from, through uint64) (uint64, error) {
 	e := l.encode(pipeline.Outcome{Time: time.Now(), Action: action, Reason: reason})
 	e.rest = fmt.Appendf(e.rest[:len(e.rest)-1], `,"from":%d,"through":%d}`, from, through)
 	return l.record(e)
 }
 
-// Committed is the number of the last record that is as safe as configured; it and those before it
-// are not taken back.
+// Committed returns the seq of the last record that is as safe as configured. No record up to it is
+// ever taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
-// Health is what of the log does not work though records may be written: checkpoints, their anchor,
-// the removal of files, or that the file is gone. It is nil when all does.
+// Health returns what does not work although records can be written: checkpoints, the anchor, the
+// removal of segments, or a lost file. It returns nil when everything works.
 func (l *Log) Health() error {
-	if l.upkeep == nil {
+	if l.maintenance == nil {
 		return nil
 	}
-	return l.upkeep.fault()
+	return l.maintenance.health()
 }
 
-// Pending is how many records have their number and are not written yet. Only with Async were they
-// answered for.
+// Pending returns the number of records that have a seq and are not written yet. Only with
+// DurabilityAsync has Record already returned for them.
 func (l *Log) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int(l.head.seq - l.committed.Load())
 }
 
-// Record keeps o. It is a pipeline.Recorder's: the message may move when it returns nil, and must
-// not otherwise. It does not heed the context: what was decided for a client that has left is a
-// decision, too.
+// Record writes a record, and implements pipeline.Recorder: the message may be forwarded only when
+// the error is nil. It ignores the context, because a decision is recorded even when its client has
+// left.
 func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	return l.record(l.encode(o))
 }
 
 func (l *Log) record(e *entry) (uint64, error) {
-	defer e.free()
+	defer e.release()
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return 0, errClosed
 	}
-	if len(e.rest) > maxLine-1024 { // what is before that has less
+	if len(e.rest) > maxLineBytes-1024 { // seq, time and prev need less than 1024 bytes
 		defer l.mu.Unlock()
-		err := fmt.Errorf("the record has %d bytes, and a line of the log at most %d\nhint: "+
-			"keep no bodies that are so large: bodies in [audit], message_bytes in [limits]",
-			len(e.rest), maxLine)
-		l.missed.add(missed{1, time.Now(), err})
+		err := fmt.Errorf("the record has %d bytes, but a line of the log at most %d\nhint: do "+
+			"not keep such large bodies: see bodies in [audit] and message_bytes in [limits]",
+			len(e.rest), maxLineBytes)
+		l.gap.add(gap{1, time.Now(), err})
 		return 0, err
 	}
 	if l.durability == DurabilityAsync {
 		defer l.mu.Unlock()
 		seq, err := l.enqueue(e)
 		if err != nil {
-			l.missed.add(missed{1, time.Now(), err})
+			l.gap.add(gap{1, time.Now(), err})
 		}
 		return seq, err
 	}
-	b, owner := l.join()
-	seq := l.link(b, e)
+	b, owner := l.joinBatch()
+	seq := l.appendLine(b, e)
 	if owner {
 		l.writers.Add(1)
 	} else if b.done == nil {
@@ -305,8 +310,8 @@ func (l *Log) record(e *entry) (uint64, error) {
 	return seq, nil
 }
 
-// Close refuses further records, waits for those under way and closes the file. The error says what
-// was not written. A Writer stays open.
+// Close refuses further records, waits for those that are being written and closes the file. The
+// error names what was not written. A Writer stays open.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -317,33 +322,33 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	l.writers.Wait()
 
-	err := l.last()
-	if l.upkeep != nil {
-		err = errors.Join(err, l.upkeep.stop())
+	err := l.writeRemaining()
+	if l.maintenance != nil {
+		err = errors.Join(err, l.maintenance.stop())
 	}
 	return errors.Join(err, l.out.Close())
 }
 
-// last writes what was not written yet.
-func (l *Log) last() (err error) {
+// writeRemaining writes the last batch, and verifies the file.
+func (l *Log) writeRemaining() (err error) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.pending == nil && l.missed.count > 0 {
-		l.join() // the record of what was missed
+	if l.pending == nil && l.gap.count > 0 {
+		l.joinBatch() // adds the record of the gap
 	}
-	if b := l.pending; b != nil { // more than that only with Async, when its last write failed
+	if b := l.pending; b != nil { // with DurabilityAsync after a failed write, or the gap
 		if err = l.write(b); err != nil {
 			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
 		}
 	}
-	// what was written since it was looked at last may be nowhere
-	if l.files != nil && l.gone == nil {
-		err = errors.Join(err, l.ours())
+	// the file may have been lost since the last check
+	if l.files != nil && l.fileErr == nil {
+		err = errors.Join(err, l.checkFile())
 	}
-	return errors.Join(err, l.takeBack(), l.out.Sync())
+	return errors.Join(err, l.truncateTorn(), l.out.Sync())
 }
 
-// output is where lines go.
+// output is the destination of the lines.
 type output interface {
 	io.Writer
 	Sync() error
@@ -351,23 +356,23 @@ type output interface {
 	Close() error
 }
 
-// stream is an output that is somebody else's.
-type stream struct{ io.Writer }
+// writerOutput is an output with a writer of the caller.
+type writerOutput struct{ io.Writer }
 
-func (s stream) Sync() error {
+func (s writerOutput) Sync() error {
 	if w, ok := s.Writer.(interface{ Sync() error }); ok {
 		return w.Sync()
 	}
 	return nil
 }
 
-func (s stream) Truncate(size int64) error {
+func (s writerOutput) Truncate(size int64) error {
 	if w, ok := s.Writer.(interface{ Truncate(int64) error }); ok {
 		return w.Truncate(size)
 	}
 	return errors.ErrUnsupported
 }
 
-func (s stream) Close() error { return nil }
+func (s writerOutput) Close() error { return nil }
 
 var _ pipeline.Recorder = (*Log)(nil)

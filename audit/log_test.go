@@ -238,8 +238,8 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestAFailedWriteIsTakenBack injects each fault as failed, and as done but reported as failed.
-func TestAFailedWriteIsTakenBack(t *testing.T) {
+// TestFailedWriteIsTakenBack injects each fault as failed, and as done but reported as failed.
+func TestFailedWriteIsTakenBack(t *testing.T) {
 	fails := func(kept, told func(b []byte) int, err error) func(b []byte) (int, int, error) {
 		return func(b []byte) (int, int, error) { return kept(b), told(b), err }
 	}
@@ -328,7 +328,7 @@ func TestAFailedWriteIsTakenBack(t *testing.T) {
 				if err := l.Close(); err != nil {
 					t.Errorf("close: %v", err)
 				}
-				if n := strings.Count(said.String(), "cannot be written"); n != 1 {
+				if n := strings.Count(said.String(), "write failed"); n != 1 {
 					t.Errorf("the failure was reported %d times, want once:\n%s", n, &said)
 				}
 				if !strings.Contains(said.String(), "written again") {
@@ -345,7 +345,7 @@ type onlyWriter struct{ *disk }
 func (onlyWriter) Truncate() {}
 func (onlyWriter) Sync()     {}
 
-func TestAWriterThatCannotBeCut(t *testing.T) {
+func TestWriterWithoutTruncate(t *testing.T) {
 	d := &disk{}
 	l := open(t, audit.Options{Writer: onlyWriter{d}, Durability: audit.DurabilityFsync})
 	record(t, l, event("first"))
@@ -366,7 +366,7 @@ func TestAWriterThatCannotBeCut(t *testing.T) {
 	}
 }
 
-func TestThoseWhoWaitShareAWrite(t *testing.T) {
+func TestWaitingRecordsShareOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{sync: func() error { time.Sleep(time.Millisecond); return nil }}
 		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityFsync})
@@ -383,7 +383,7 @@ func TestThoseWhoWaitShareAWrite(t *testing.T) {
 	})
 }
 
-func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
+func TestLineChainedToFailedLineFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
 		l := open(t, audit.Options{Writer: d})
@@ -421,8 +421,9 @@ func TestALineChainedToAFailedOneFailsWithIt(t *testing.T) {
 	})
 }
 
-// TestTheLogHoldsWhatWasAnsweredFor writes from many goroutines to a disk that fails now and then.
-func TestTheLogHoldsWhatWasAnsweredFor(t *testing.T) {
+// TestLogHoldsExactlyTheRecordsThatSucceeded writes from many goroutines to a disk that fails now
+// and then.
+func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		for _, flaky := range []bool{false, true} {
@@ -605,8 +606,8 @@ func TestOptions(t *testing.T) {
 		o    audit.Options
 		want string
 	}{
-		{"nowhere", audit.Options{}, "a file or a writer"},
-		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "not both"},
+		{"nowhere", audit.Options{}, "either File or Writer"},
+		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "either File or Writer"},
 		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"},
 			`unknown bodies "all"`},
 		{"unknown durability", audit.Options{Writer: &bytes.Buffer{}, Durability: "none"},

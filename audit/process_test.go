@@ -173,9 +173,9 @@ func unrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	return n
 }
 
-// TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled kills writers again and again, at any step
+// TestKilledProcessHasRecordedWhatItSent kills writers again and again, at any step
 // of a write, of a rotation, of a checkpoint, of files being removed.
-func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
+func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 	rounds := 15
 	if testing.Short() {
 		rounds = 4
@@ -231,8 +231,8 @@ func TestNothingIsSentOnUnrecordedWhereverAProcessIsKilled(t *testing.T) {
 	}
 }
 
-// TestAFullDiskRefuses has a file system that takes no more than so many bytes of a file.
-func TestAFullDiskRefuses(t *testing.T) {
+// TestRecordFailsOnFullDisk has a file system that takes no more than so many bytes of a file.
+func TestRecordFailsOnFullDisk(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
@@ -265,9 +265,9 @@ func TestAFullDiskRefuses(t *testing.T) {
 	}
 }
 
-// TestAStartThatFailsVouchesForNothing has a log that was not closed, and a disk that has space for
+// TestFailedOpenSignsNoCheckpoint has a log that was not closed, and a disk that has space for
 // a checkpoint, and for no record that says how the log was found.
-func TestAStartThatFailsVouchesForNothing(t *testing.T) {
+func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
@@ -293,9 +293,9 @@ func TestAStartThatFailsVouchesForNothing(t *testing.T) {
 	}
 }
 
-// TestAnAnchorFileThatHangsHoldsNothingUp has a pipe for an anchor, that nobody reads: to open it
+// TestHangingAnchorFileDelaysNoRecord has a pipe for an anchor, that nobody reads: to open it
 // hangs, as what is on another machine's disk may.
-func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
+func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
@@ -309,7 +309,7 @@ func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
 	select {
 	case err := <-closed:
 		if err == nil || !strings.Contains(err.Error(),
-			"anchor the last checkpoint of the audit log: it takes nothing within 5s") {
+			"anchor the last checkpoint of the audit log: no write completed within 5s") {
 			t.Errorf("close: %v", err)
 		}
 	case <-time.After(time.Minute):
@@ -328,7 +328,7 @@ func TestAnAnchorFileThatHangsHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestASecondProcessIsRefused(t *testing.T) {
+func TestOpenRefusesSecondProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	first := startWriter(t, file)
 	first.writes(t)
@@ -337,7 +337,7 @@ func TestASecondProcessIsRefused(t *testing.T) {
 		t.Errorf("the second has sent on %d", len(sent))
 	}
 	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(),
-		"another Gatekit writes to it\nhint: ") {
+		"another Gatekit process has the log open\nhint: ") {
 		t.Errorf("the second ended with %v: %s", err, &second.stderr)
 	}
 	first.Process.Kill()

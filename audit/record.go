@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is a line of the log, read. Its fields are those that doc.go names; what the line leaves
-// out is zero.
+// Record is one parsed line of the log. doc.go describes its fields. A member that the line leaves
+// out is zero here.
 type Record struct {
 	Seq       uint64    `json:"seq"`
 	Time      time.Time `json:"time"`
@@ -20,8 +20,8 @@ type Record struct {
 	Session   string    `json:"session"`
 	Exchange  string    `json:"exchange"`
 	Principal string    `json:"principal"`
-	Direction string    `json:"direction"` // to_server, to_client
-	// request, response, error, notification; "" of what is no message
+	Direction string    `json:"direction"` // "to_server" or "to_client"
+	// "request", "response", "error" or "notification"; "" of an event
 	Kind   string `json:"kind"`
 	Method string `json:"method"`
 	Server string `json:"server"`
@@ -30,72 +30,77 @@ type Record struct {
 	Reason string `json:"reason"`
 	Steps  []Step `json:"steps"`
 	Before *Body  `json:"before"`
-	After  *Body  `json:"after"` // nil when nothing went on
-	// keyed hashes of the texts in a request's arguments, see Values
+	After  *Body  `json:"after"` // nil when the message was not forwarded
+	// keyed hashes of the strings in a request's arguments, see ValueHasher
 	Values []string `json:"values"`
-	Code   int64    `json:"code"`   // of an error
-	Failed bool     `json:"failed"` // the result of a tool says isError
+	Code   int64    `json:"code"`   // JSON-RPC error code
+	Failed bool     `json:"failed"` // a tool's result has isError: true
 	Micros int64    `json:"micros"`
 	Error  string   `json:"error"`
-	// of a "prune" the number of the first record that goes, of a "recovered" that of the first
-	// that had no checkpoint
+	// first record of a range: of the removed ones in a "prune", of those without a checkpoint in a
+	// "recovered"
 	From    uint64 `json:"from"`
-	Through uint64 `json:"through"` // and of the last
+	Through uint64 `json:"through"` // last record of that range
 
-	Line []byte `json:"-"` // as it is in the log, without its line feed
+	Line []byte `json:"-"` // the line as it is in the log, without its line feed
 }
 
-// Step is what one stage did.
+// Step is the action of one stage, with its reason and findings.
 type Step struct {
 	Stage    string    `json:"stage"`
 	Action   string    `json:"action"`
 	Reason   string    `json:"reason"`
 	Micros   int64     `json:"micros"`
 	Findings []Finding `json:"findings"`
-	Changed  []string  `json:"changed"` // JSON pointers to where it changed the body
+	// JSON pointers to the places of the body that the stage changed
+	Changed []string `json:"changed"`
 }
 
-// Finding is what a stage found, and where: never the content itself.
+// Finding is the type and the place of something that a stage found. It never holds the content
+// itself.
 type Finding struct {
 	Type    string `json:"type"`
 	Pointer string `json:"pointer"`
 }
 
-// Body is what is kept of a message's body.
+// Body describes the body of a message.
 type Body struct {
-	Size   int64          `json:"size"`
-	SHA256 string         `json:"sha256"`
-	HMAC   string         `json:"hmac"` // in its place, of a body that did not go on as it came
-	Body   jsontext.Value `json:"body"` // with bodies = "redacted" alone
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	// keyed hash; replaces sha256 when the body was denied or changed
+	HMAC string         `json:"hmac"`
+	Body jsontext.Value `json:"body"` // the body itself, only with bodies = "redacted"
 }
 
-// IsEvent says that the record is of no message: a start, a reload, a plugin that was lost.
+// IsEvent reports whether the record is of no message but of an event: a start, a reload, a lost
+// plugin.
 func (r *Record) IsEvent() bool { return r.Kind == "" }
 
-// ParseRecord reads a line of the log. Members that it does not know are left alone, so that a log
-// of a newer Gatekit can be read. Names that are there twice, and what is no record, are errors. It
-// keeps line.
+// ParseRecord parses a line of the log, and keeps a reference to it. It ignores unknown members, so
+// that it can read the log of a newer Gatekit. A line with a duplicate member, or without seq, time
+// or action, is an error.
 func ParseRecord(line []byte) (Record, error) {
 	r := Record{Line: line}
 	if err := json.Unmarshal(line, &r); err != nil {
-		return Record{}, fmt.Errorf("it is no record: %w", err)
+		return Record{}, fmt.Errorf("not an audit record: %w", err)
 	}
 	if r.Seq == 0 || r.Action == "" || r.Time.IsZero() {
-		return Record{}, errors.New("it is no record: seq, time or action is missing")
+		return Record{}, errors.New("not an audit record: seq, time or action is missing")
 	}
 	return r, nil
 }
 
-// ParseSummary reads of a line what a look at many of them needs, at a fraction of the time of
-// ParseRecord: all but Prev, Steps, Before, After, Values, From and Through, which are zero.
-// Whether the line is JSON to its end is not looked at. A line that was not written as this package
-// writes it goes to ParseRecord. It keeps line.
+// ParseSummary parses a line like ParseRecord at a fraction of the cost, for callers that scan many
+// lines. It leaves Prev, Steps, Before, After, Values, From and Through zero, and it does not check
+// that the rest of the line is valid JSON. A line that this package did not write is parsed by
+// ParseRecord. ParseSummary keeps a reference to the line.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
-	g := glance{rest: line}
+	g := summaryParser{rest: line}
 	var seq, at string
-	ok := g.skip(`{"seq":`) && g.until(&seq, ',') && g.skip(`"time":"`) && g.until(&at, '"') &&
-		g.skip(`,"prev":"`) && g.until(nil, '"')
+	ok := g.skip(`{"seq":`) && g.readUntil(&seq, ',') && g.skip(`"time":"`) && g.readUntil(&at,
+		'"') &&
+		g.skip(`,"prev":"`) && g.readUntil(nil, '"')
 	for _, m := range []struct {
 		name  string
 		value *string
@@ -106,7 +111,7 @@ func ParseSummary(line []byte) (Record, error) {
 		{`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {
 		if ok && g.skip(m.name) {
-			ok = g.text(m.value)
+			ok = g.readString(m.value)
 		}
 	}
 	var err, timeErr error
@@ -115,15 +120,15 @@ func ParseSummary(line []byte) (Record, error) {
 	if !ok || err != nil || timeErr != nil || r.Seq == 0 || r.Action == "" {
 		return ParseRecord(line)
 	}
-	g.end(&r)
+	g.parseTail(&r)
 	return r, nil
 }
 
-// glance is what is still to be read of a line.
-type glance struct{ rest []byte }
+// summaryParser holds the part of a line that is not parsed yet.
+type summaryParser struct{ rest []byte }
 
-// skip skips a text that is next.
-func (g *glance) skip(text string) bool {
+// skip consumes text and reports whether it came next.
+func (g *summaryParser) skip(text string) bool {
 	if len(g.rest) < len(text) || string(g.rest[:len(text)]) != text {
 		return false
 	}
@@ -131,8 +136,9 @@ func (g *glance) skip(text string) bool {
 	return true
 }
 
-// until takes what is before the next c, and skips that.
-func (g *glance) until(s *string, c byte) bool {
+// readUntil consumes everything up to and including the next c, and stores what precedes c in s
+// unless s is nil.
+func (g *summaryParser) readUntil(s *string, c byte) bool {
 	end := bytes.IndexByte(g.rest, c)
 	if end < 0 {
 		return false
@@ -144,14 +150,14 @@ func (g *glance) until(s *string, c byte) bool {
 	return true
 }
 
-// text takes the rest of a string and its quote.
-func (g *glance) text(s *string) bool {
+// readString consumes the rest of a JSON string, including its closing quote, and stores it in s.
+func (g *summaryParser) readString(s *string) bool {
 	end := bytes.IndexByte(g.rest, '"')
 	if end < 0 {
 		return false
 	}
 	if bytes.IndexByte(g.rest[:end], '\\') < 0 {
-		return g.until(s, '"')
+		return g.readUntil(s, '"')
 	}
 	for end = 0; end < len(g.rest) && g.rest[end] != '"'; end++ {
 		if g.rest[end] == '\\' {
@@ -166,24 +172,25 @@ func (g *glance) text(s *string) bool {
 	return err == nil
 }
 
-// end takes the last members. Their names stand in steps and bodies, too, but what follows those is
-// not the end of the line.
-func (g *glance) end(r *Record) {
+// parseTail parses the last members of the line, from its end. Members of the same names occur in
+// steps and bodies, too, but never directly before the closing brace.
+func (g *summaryParser) parseTail(r *Record) {
 	rest := bytes.TrimSuffix(g.rest, []byte("}"))
 	const name = `,"error":"`
 	if i := bytes.LastIndex(rest, []byte(name)); i >= 0 {
-		last := glance{rest: rest[i+len(name):]}
-		if fault := ""; last.text(&fault) && len(last.rest) == 0 {
+		last := summaryParser{rest: rest[i+len(name):]}
+		if fault := ""; last.readString(&fault) && len(last.rest) == 0 {
 			r.Error, rest = fault, rest[:i]
 		}
 	}
-	r.Micros, rest = lastNumber(rest, `,"micros":`)
+	r.Micros, rest = cutLastNumber(rest, `,"micros":`)
 	rest, r.Failed = bytes.CutSuffix(rest, []byte(`,"failed":true`))
-	r.Code, _ = lastNumber(rest, `,"code":`)
+	r.Code, _ = cutLastNumber(rest, `,"code":`)
 }
 
-// lastNumber takes the number at the end of b, if it has that name.
-func lastNumber(b []byte, name string) (n int64, before []byte) {
+// cutLastNumber returns the number at the end of b and what precedes it, if the number is the
+// member called name.
+func cutLastNumber(b []byte, name string) (n int64, before []byte) {
 	i := bytes.LastIndex(b, []byte(name))
 	if i < 0 {
 		return 0, b

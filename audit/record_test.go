@@ -12,9 +12,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// FuzzGlance holds that a glance at a line says what all of the line says, whatever names, reasons
-// and bodies hold.
-func FuzzGlance(f *testing.F) {
+// FuzzParseSummary holds that a glance at a line says what all of the line says, whatever names,
+// reasons and bodies hold.
+func FuzzParseSummary(f *testing.F) {
 	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff",
 		"\\", strings.Repeat("亀", 400)} {
 		f.Add(s, true, int64(7))
@@ -61,7 +61,7 @@ func FuzzGlance(f *testing.F) {
 	})
 }
 
-func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
+func TestParseSummaryOfForeignLineParsesAllOfIt(t *testing.T) {
 	got, err := audit.ParseSummary([]byte(
 		`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
@@ -73,7 +73,7 @@ func TestAGlanceAtALineOfAnotherFormReadsAllOfIt(t *testing.T) {
 	}
 }
 
-func BenchmarkGlance(b *testing.B) {
+func BenchmarkParseSummary(b *testing.B) {
 	m := mcp.NewRequest("1", "tools/call", []byte(
 		`{"name":"read","arguments":{"path":"/srv/data/x"}}`))
 	m.Direction, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde",

@@ -8,66 +8,66 @@ import (
 	"time"
 )
 
-// pruneEvery is how often files are looked at while none is begun.
-const pruneEvery = time.Minute
+// pruneInterval is how often retention is applied while no segment is added.
+const pruneInterval = time.Minute
 
-// prune removes the files whose time is over. That it does is a record before it does it, so that
-// who verifies the log knows that nobody else has removed them; and what the tree needs of their
-// records is on the disk, in tiles.
-func (u *upkeep) prune() {
-	if u.keep == (Retention{}) {
+// prune removes expired segments. Before that it writes a record of the removal, so that
+// verification can tell it from a deletion by somebody else, and syncs the tiles of their records,
+// which the tree still needs.
+func (m *maintenance) prune() {
+	if m.retention == (Retention{}) {
 		return
 	}
-	u.mu.Lock()
-	turned, signed := u.turned, u.signed
-	u.turned = false
-	u.mu.Unlock()
-	if !turned && time.Since(u.pruned) < pruneEvery {
+	m.mu.Lock()
+	turned, signed := m.rotatedSincePrune, m.signed
+	m.rotatedSincePrune = false
+	m.mu.Unlock()
+	if !turned && time.Since(m.lastPrune) < pruneInterval {
 		return
 	}
-	u.pruned = time.Now()
-	err := u.age()
+	m.lastPrune = time.Now()
+	err := m.rotateAged()
 	var over []segment
 	if err == nil {
-		over, err = u.over(signed)
+		over, err = m.expiredSegments(signed)
 	}
 	if err == nil && len(over) > 0 {
-		err = u.remove(over)
+		err = m.removeSegments(over)
 	}
-	u.mu.Lock()
-	u.stuck = err
-	u.mu.Unlock()
+	m.mu.Lock()
+	m.pruneErr = err
+	m.mu.Unlock()
 	if err != nil {
-		u.report.Error("remove files of the audit log whose time is over", "error", err)
+		m.logger.Error("removal of expired audit log segments failed", "error", err)
 	}
 }
 
-// age begins another file when the one that is written begins with a record whose time is over:
-// else a log with few records would keep them for ever.
-func (u *upkeep) age() error {
-	if u.keep.For <= 0 {
+// rotateAged starts the next file when the active one begins with an expired record. Otherwise a
+// log with few records would keep them forever.
+func (m *maintenance) rotateAged() error {
+	if m.retention.For <= 0 {
 		return nil
 	}
-	l := u.log
+	l := m.log
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.size == 0 || l.torn || l.gone != nil {
+	if l.size == 0 || l.torn || l.fileErr != nil {
 		return nil
 	}
-	start := make([]byte, 256) // more than the beginning of a line
-	if n, err := l.files.f.ReadAt(start, 0); n == 0 {
+	start := make([]byte, 256) // longer than the head of a line
+	if n, err := l.files.current.ReadAt(start, 0); n == 0 {
 		return err
 	}
 	_, text, _ := bytes.Cut(start, []byte(`,"time":"`))
 	text, _, _ = bytes.Cut(text, []byte(`"`))
 	at, err := time.Parse(time.RFC3339Nano, string(text))
-	if err != nil || time.Since(at) <= u.keep.For {
+	if err != nil || time.Since(at) <= m.retention.For {
 		return err
 	}
-	return l.turn()
+	return l.rotate()
 }
 
-// segment is a file of the log that is written no more.
+// segment is a file of the log that is no longer written.
 type segment struct {
 	name        string
 	first, last uint64
@@ -75,10 +75,10 @@ type segment struct {
 	written     time.Time
 }
 
-// over are the files whose time is over, oldest first. Only those are removed whose records are all
-// in tiles that are full.
-func (u *upkeep) over(signed int64) ([]segment, error) {
-	names, next, err := u.files()
+// expiredSegments returns the expired segments, oldest first. A segment stays until all of its
+// records are in full tiles.
+func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
+	names, next, err := m.listSegments()
 	if err != nil || len(names) < 2 {
 		return nil, err
 	}
@@ -89,11 +89,12 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = segment{names[i], firstOf(u.path, names[i]), next - 1, info.Size(), info.ModTime()}
+		all[i] = segment{names[i], segmentFirstSeq(m.path, names[i]), next - 1, info.Size(),
+			info.ModTime()}
 		next = all[i].first
 		total += info.Size()
 	}
-	k := u.keep
+	k := m.retention
 	for i, s := range all {
 		tooMany := k.Files > 0 && len(all)-i > k.Files
 		tooLarge := k.Bytes > 0 && total > k.Bytes
@@ -106,38 +107,38 @@ func (u *upkeep) over(signed int64) ([]segment, error) {
 	return all, nil
 }
 
-// files are those of the log, and the number of the first record in the one that is written, or of
-// the one that will be.
-func (u *upkeep) files() (names []string, next uint64, err error) {
-	l := u.log
+// listSegments returns the files of the log, and the seq of the first record in the active file, or
+// of the next record if that is empty.
+func (m *maintenance) listSegments() (names []string, next uint64, err error) {
+	l := m.log
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.gone != nil || l.files.away {
-		return nil, 0, nil // there is none that is written
+	if l.fileErr != nil || l.files.renamed {
+		return nil, 0, nil // there is no active file
 	}
-	if names, err = Segments(u.path); err != nil {
+	if names, err = Segments(m.path); err != nil {
 		return nil, 0, err
 	}
 	if l.size == 0 {
 		return names, l.Committed() + 1, nil
 	}
-	next, err = firstLine(l.files.f)
+	next, err = firstSeq(l.files.current)
 	return names, next, err
 }
 
-// remove removes files, after it has recorded that.
-func (u *upkeep) remove(over []segment) error {
+// removeSegments writes a record of the removal, and then removes the segments.
+func (m *maintenance) removeSegments(over []segment) error {
 	first, last := over[0].first, over[len(over)-1].last
-	if err := syncTiles(u.dir, first, last); err != nil {
+	if err := syncTiles(m.dir, first, last); err != nil {
 		return err
 	}
-	seq, err := u.log.span("prune",
-		fmt.Sprintf("the time of records %d to %d is over: their files are removed", first, last),
+	seq, err := m.log.recordRange("prune",
+		fmt.Sprintf("records %d to %d expired: their files are removed", first, last),
 		first, last)
 	if err != nil {
 		return err
 	}
-	if err := u.settled(seq); err != nil {
+	if err := m.waitForCheckpoint(seq); err != nil {
 		return err
 	}
 	for _, s := range over {
@@ -145,56 +146,57 @@ func (u *upkeep) remove(over []segment) error {
 			return err
 		}
 	}
-	u.report.Info("files of the audit log were removed: their time is over", "files", len(over),
+	m.logger.Info("expired audit log segments removed", "files", len(over),
 		"through", last)
 	return nil
 }
 
-// settled waits until a record is written, which with Async is after it was answered for, and makes
-// a checkpoint of it: only then is it on the disk, and believed.
-func (u *upkeep) settled(seq uint64) error {
-	for tries := 0; u.log.Committed() < seq; tries++ {
+// waitForCheckpoint waits until the record is written, which with DurabilityAsync is after Record
+// has returned, and makes a checkpoint of it: verification believes only a record that has one.
+func (m *maintenance) waitForCheckpoint(seq uint64) error {
+	for tries := 0; m.log.Committed() < seq; tries++ {
 		if tries == 500 {
-			return fmt.Errorf("record %d waits to be written", seq)
+			return fmt.Errorf("record %d is still waiting to be written", seq)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return u.checkpoint()
+	return m.checkpoint()
 }
 
-// removals are what the records of a log say about its files. A record of the action "prune" is
-// believed when a checkpoint speaks for it, and when that is not only because the record was found
-// at a start: before files are removed there is a checkpoint.
-type removals struct {
-	pruned    []pruned
+// pruneHistory collects the removals that the log's records announce. A "prune" record counts only
+// if a checkpoint covers it, and not only since a start found it without one: Gatekit makes a
+// checkpoint before it removes a file.
+type pruneHistory struct {
+	prunes    []pruneRecord
 	recovered []SeqRange
 }
 
-// pruned is a record of the action "prune".
-type pruned struct{ seq, through uint64 }
+// pruneRecord is a record with the action "prune".
+type pruneRecord struct{ seq, through uint64 }
 
-// SeqRange is records of a log, from one to another.
+// SeqRange is a range of records, both ends included.
 type SeqRange struct{ From, Through uint64 }
 
-// see takes note of a line.
-func (m *removals) see(line []byte) {
+// observe collects a line if it is a "prune" or "recovered" record.
+func (m *pruneHistory) observe(line []byte) {
 	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line,
 		[]byte(`,"action":"recovered"`)) {
 		return
 	}
-	r, err := ParseRecord(line) // or it is the text of a message
+	r, err := ParseRecord(line) // fails for no such record; the text may be part of a message
 	switch {
 	case err != nil:
 	case r.Action == "prune":
-		m.pruned = append(m.pruned, pruned{r.Seq, r.Through})
+		m.prunes = append(m.prunes, pruneRecord{r.Seq, r.Through})
 	case r.Action == "recovered" && r.From > 0 && r.From <= r.Through && r.Through < r.Seq:
 		m.recovered = append(m.recovered, SeqRange{r.From, r.Through})
 	}
 }
 
-// through is up to which record the files may be missing, as the first records up to signed say.
-func (m *removals) through(signed int64) (through uint64) {
-	for _, p := range m.pruned {
+// prunedThrough returns the last record that may be missing at the beginning of the log, according
+// to the first signed records.
+func (m *pruneHistory) prunedThrough(signed int64) (through uint64) {
+	for _, p := range m.prunes {
 		found := slices.ContainsFunc(m.recovered, func(s SeqRange) bool {
 			return s.From <= p.seq && p.seq <= s.Through
 		})

@@ -10,8 +10,8 @@ import (
 	"gatekit/audit"
 )
 
-// TestTimeIsOverOnAQuietLogToo writes a few records, and then none.
-func TestTimeIsOverOnAQuietLogToo(t *testing.T) {
+// TestRetentionAppliesToIdleLog writes a few records, and then none.
+func TestRetentionAppliesToIdleLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file, Keep: audit.Retention{For: time.Hour}})

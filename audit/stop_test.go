@@ -21,9 +21,9 @@ func (s stubborn) Write(b []byte) (int, error) {
 }
 func (stubborn) Truncate(int64) error { return errStubborn }
 
-// TestALogIsNotClosedOverWhatCouldNotBeTakenBack is in the package, since no file system that tests
+// TestTornLogIsNotMarkedClosed is in the package, since no file system that tests
 // have is such a one.
-func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
+func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
 	l, err := Open(o)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 	if _, err := l.Record(t.Context(), outcome); !errors.Is(err, errStubborn) {
 		t.Fatalf("error %v, want %v", err, errStubborn)
 	}
-	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "take back") {
+	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "cut off a partial write") {
 		t.Errorf("close: %v", err)
 	}
 	if l, err = Open(o); err != nil { // as records that others have written after it was closed
@@ -53,14 +53,14 @@ func TestALogIsNotClosedOverWhatCouldNotBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestALineIsNoLongerThanCanBeRead is in the package, since a body that is so large takes a
+// TestRecordRefusesLineTooLongToRead is in the package, since a body that is so large takes a
 // gigabyte to be encoded.
-func TestALineIsNoLongerThanCanBeRead(t *testing.T) {
+func TestRecordRefusesLineTooLongToRead(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.record(&entry{rest: make([]byte, maxLine)}); err == nil ||
+	if _, err := l.record(&entry{rest: make([]byte, maxLineBytes)}); err == nil ||
 		!strings.Contains(err.Error(), "\nhint: ") {
 		t.Errorf("error %v", err)
 	}

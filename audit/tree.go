@@ -15,9 +15,9 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// The tree is that of RFC 6962 over the lines of the log, record 1 being its leaf 0. Its hashes are
-// kept as C2SP's tlog-tiles has them: in files of 256 hashes, tile/LEVEL/NUMBER. What is hashed,
-// which C2SP would have in tile/entries, are the lines of the log itself, without their line feeds.
+// The Merkle tree is that of RFC 6962, and its leaves are the lines of the log: record 1 is leaf 0.
+// The hashes are stored in tiles of 256 hashes, as in C2SP's tlog-tiles: tile/LEVEL/NUMBER. There
+// is no tile/entries; the entries are the lines of the log, without their line feeds.
 
 const (
 	tileHeight = 8
@@ -25,25 +25,25 @@ const (
 	maxLevels  = 64 / tileHeight
 )
 
-// tree is what must be known of the tree to go on with it: of each level, the hashes of the last
-// tile as long as that is not full.
+// tree is the state that is needed to append to the Merkle tree: for each level, the hashes of the
+// last tile that is not full.
 type tree struct {
-	size int64
-	edge [][]tlog.Hash // by level, each shorter than tileWidth
-	full []tile        // that are full and were not taken yet
-	last tlog.Hash     // of the last record
+	size      int64
+	edge      [][]tlog.Hash // by level, each shorter than tileWidth
+	fullTiles []tile        // full tiles that are not written yet
+	lastLeaf  tlog.Hash     // hash of the last record
 }
 
-// tile is one with its hashes.
+// tile is a tile with its hashes.
 type tile struct {
 	tlog.Tile
 	hashes []tlog.Hash
 }
 
-// append adds the hash of the next record.
+// append appends the hash of the next record.
 func (t *tree) append(h tlog.Hash) {
 	t.size++
-	t.last = h
+	t.lastLeaf = h
 	for level := 0; ; level++ {
 		if level == len(t.edge) {
 			t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
@@ -53,15 +53,15 @@ func (t *tree) append(h tlog.Hash) {
 			return
 		}
 		hashes := t.edge[level]
-		t.full = append(t.full, tile{tlog.Tile{H: tileHeight, L: level,
+		t.fullTiles = append(t.fullTiles, tile{tlog.Tile{H: tileHeight, L: level,
 			N: t.size>>(tileHeight*(level+1)) - 1, W: tileWidth}, hashes})
 		t.edge[level] = make([]tlog.Hash, 0, tileWidth)
-		h = rootOf(hashes)
+		h = subtreeRoot(hashes)
 	}
 }
 
-// partial are the tiles that are begun and not full.
-func (t *tree) partial() []tile {
+// partialTiles returns the tiles that are not full.
+func (t *tree) partialTiles() []tile {
 	var tiles []tile
 	for level, hashes := range t.edge {
 		if len(hashes) > 0 {
@@ -72,7 +72,7 @@ func (t *tree) partial() []tile {
 	return tiles
 }
 
-// root is the hash of the whole tree.
+// root returns the root hash of the tree.
 func (t *tree) root() tlog.Hash {
 	if t.size == 0 {
 		return sha256.Sum256(nil)
@@ -86,7 +86,7 @@ func (t *tree) root() tlog.Hash {
 				continue
 			}
 			right := len(hashes) &^ (2*width - 1)
-			sub := rootOf(hashes[right : right+width])
+			sub := subtreeRoot(hashes[right : right+width])
 			if begun {
 				sub = tlog.NodeHash(sub, root)
 			}
@@ -96,17 +96,17 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// rootOf is the root over a power of two of hashes.
-func rootOf(hashes []tlog.Hash) tlog.Hash {
+// subtreeRoot returns the root of a complete subtree; the number of hashes is a power of two.
+func subtreeRoot(hashes []tlog.Hash) tlog.Hash {
 	if len(hashes) == 1 {
 		return hashes[0]
 	}
 	half := len(hashes) / 2
-	return tlog.NodeHash(rootOf(hashes[:half]), rootOf(hashes[half:]))
+	return tlog.NodeHash(subtreeRoot(hashes[:half]), subtreeRoot(hashes[half:]))
 }
 
-// edgesOf are the tiles of a tree of this size that are not full.
-func edgesOf(size int64) []tlog.Tile {
+// partialTilesOf returns the tiles that are not full in a tree of this size.
+func partialTilesOf(size int64) []tlog.Tile {
 	var tiles []tlog.Tile
 	for level := 0; level < maxLevels && size>>(tileHeight*level) > 0; level++ {
 		if w := int(size >> (tileHeight * level) % tileWidth); w > 0 {
@@ -117,13 +117,13 @@ func edgesOf(size int64) []tlog.Tile {
 	return tiles
 }
 
-// treeOf is the tree of this size that the tiles in the folder speak of.
-func treeOf(dir string, size int64) (*tree, error) {
+// readTree reads the state of a tree of this size from the tiles in dir.
+func readTree(dir string, size int64) (*tree, error) {
 	t := &tree{size: size}
 	for level := 0; size>>(tileHeight*level) > 0; level++ {
 		t.edge = append(t.edge, make([]tlog.Hash, 0, tileWidth))
 	}
-	for _, at := range edgesOf(size) {
+	for _, at := range partialTilesOf(size) {
 		hashes, err := readTile(dir, at)
 		if err != nil {
 			return nil, err
@@ -136,18 +136,18 @@ func treeOf(dir string, size int64) (*tree, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.last = hashes[len(hashes)-1]
+		t.lastLeaf = hashes[len(hashes)-1]
 	}
 	return t, nil
 }
 
-// held says whether the full tiles over the records from first on are those that the tree was made
-// of.
-func (t *tree) held(dir string, first uint64) bool {
+// tilesMatch reports whether the full tiles on the disk are those of the tree, as far as they cover
+// records from first on.
+func (t *tree) tilesMatch(dir string, first uint64) bool {
 	for level := len(t.edge) - 1; level > 0; level-- {
 		n := t.size >> (tileHeight * (level + 1)) << tileHeight
 		for i, root := range t.edge[level] {
-			if !tileHeld(dir, level-1, n+int64(i), root, first) {
+			if !tileMatches(dir, level-1, n+int64(i), root, first) {
 				return false
 			}
 		}
@@ -155,24 +155,24 @@ func (t *tree) held(dir string, first uint64) bool {
 	return true
 }
 
-// tileHeld says whether a full tile has this root, and those below it theirs.
-func tileHeld(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
+// tileMatches reports whether a full tile and the tiles below it have the given root.
+func tileMatches(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
 	if uint64(n+1)<<(tileHeight*(level+1)) < first {
-		return true // before the records were removed it was synced
+		return true // tiles are synced before the records that they cover are removed
 	}
 	hashes, err := readTile(dir, tlog.Tile{H: tileHeight, L: level, N: n, W: tileWidth})
-	if err != nil || rootOf(hashes) != root {
+	if err != nil || subtreeRoot(hashes) != root {
 		return false
 	}
 	for i, below := range hashes {
-		if level > 0 && !tileHeld(dir, level-1, n<<tileHeight+int64(i), below, first) {
+		if level > 0 && !tileMatches(dir, level-1, n<<tileHeight+int64(i), below, first) {
 			return false
 		}
 	}
 	return true
 }
 
-// tilePath is where C2SP has a tile: without the height, which is always the same.
+// tilePath returns the path of a tile in C2SP's layout, without the height, which is always 8.
 func tilePath(t tlog.Tile) string {
 	return "tile" + strings.TrimPrefix(t.Path(), "tile/"+strconv.Itoa(tileHeight))
 }
@@ -185,7 +185,8 @@ func (t tile) bytes() []byte {
 	return b
 }
 
-// readTile is the hashes of a tile. Of one that is not full any more, the first that there were.
+// readTile reads the hashes of a tile. If the partial tile was replaced by a wider one, it takes
+// the first hashes of that.
 func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	path := filepath.Join(dir, tilePath(t))
 	b, err := os.ReadFile(path)
@@ -201,7 +202,7 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 		return nil, err
 	}
 	if len(b) != t.W*tlog.HashSize {
-		return nil, fmt.Errorf("%s has %d bytes, and not %d", path, len(b), t.W*tlog.HashSize)
+		return nil, fmt.Errorf("%s has %d bytes, expected %d", path, len(b), t.W*tlog.HashSize)
 	}
 	hashes := make([]tlog.Hash, t.W)
 	for i := range hashes {
@@ -210,7 +211,7 @@ func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// writeTile writes a tile, whole or not at all.
+// writeTile writes a tile atomically.
 func writeTile(dir string, t tile) error {
 	path := filepath.Join(dir, tilePath(t.Tile))
 	err := atomicfile.WriteUnsynced(path, t.bytes())
@@ -222,13 +223,13 @@ func writeTile(dir string, t tile) error {
 	return err
 }
 
-// removeBegun removes the tiles in whose place is now one that is full.
-func removeBegun(dir string, full tlog.Tile) error {
+// removePartialTiles removes the partial tiles that a full tile replaces.
+func removePartialTiles(dir string, full tlog.Tile) error {
 	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 
-// syncTiles makes sure that the full tiles of the records from first to last outlast a power cut.
-// There must be such for all of them.
+// syncTiles flushes the full tiles of the records from first to last to the disk. All of them must
+// exist.
 func syncTiles(dir string, first, last uint64) error {
 	folders := map[string]bool{}
 	for level := 0; level == 0 || last>>(tileHeight*(level+1)) > 0; level++ {

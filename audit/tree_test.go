@@ -118,7 +118,7 @@ func (dir tilesOf) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
 	return data, nil
 }
 
-func TestTheTreeIsThatOfTheRecordsAtEverySize(t *testing.T) {
+func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	n, origin := 0, ""
 	for _, size := range []int{1, 2, 3, 255, 256, 257, 300, 511, 512, 513, 1000} {
@@ -197,9 +197,9 @@ func crashed(t *testing.T, n int) (file string) {
 	return file
 }
 
-// TestALogIsContinuedWhateverACrashLeft copies a log that is being written, as a crash would leave
+// TestOpenAfterCrash copies a log that is being written, as a crash would leave
 // it, with more or less of what is beside it.
-func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
+func TestOpenAfterCrash(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
 	for range 700 {
@@ -275,7 +275,7 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			put(t, file+".next")
 		}, ""},
 		{"records that are gone with their file", remove(""), "ends at record"},
-		{"a checkpoint by another key", remove(".key"), "is signed with the key gatekit/"},
+		{"a checkpoint by another key", remove(".key"), "is signed with key gatekit/"},
 		{"a checkpoint of another size", func(t *testing.T, file string) {
 			b := read(t, file+".tree/checkpoint")
 			put(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"),
@@ -294,12 +294,12 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 			at := bytes.Index(b, []byte(`{"seq":720,`))
 			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
 				1)...))
-		}, "does not follow on record 720"},
+		}, "does not continue the chain after record 720"},
 		{"a key that others may read", func(t *testing.T, file string) {
 			if err := os.Chmod(file+".key", 0o644); err != nil {
 				t.Fatal(err)
 			}
-		}, "may be read by others"},
+		}, "other users may read"},
 		{"a key with a name that no checkpoint can have", func(t *testing.T, file string) {
 			private, _, err := note.GenerateKey(rand.Reader, "gatekit\x1b")
 			if err != nil {
@@ -310,7 +310,7 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 		{"a key that is none", func(t *testing.T, file string) {
 			put(t, file+".key",
 				[]byte("hello"))
-		}, "holds no key"},
+		}, "does not hold a key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -353,9 +353,9 @@ func TestALogIsContinuedWhateverACrashLeft(t *testing.T) {
 	}
 }
 
-// TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged has the last record of a log that was
+// TestLostTileIsNotReportedAsChangedRecord has the last record of a log that was
 // closed in a full tile, which no other tile holds.
-func TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged(t *testing.T) {
+func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	write := func(n int) {
 		t.Helper()
@@ -376,7 +376,7 @@ func TestATileThatAPowerCutHasTakenIsNoRecordThatWasChanged(t *testing.T) {
 	}
 }
 
-func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
+func TestCheckpointIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		sizes := make(chan int64, 100)
@@ -423,7 +423,7 @@ func TestACheckpointIsMadeEachSecondOrThousandRecordsAndAtStop(t *testing.T) {
 	})
 }
 
-func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
+func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		hang := make(chan struct{})
@@ -462,7 +462,7 @@ func TestAnAnchorThatHangsHoldsNothingUp(t *testing.T) {
 	})
 }
 
-func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
+func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone})
@@ -496,7 +496,7 @@ func TestWithoutCheckpointsTheLogStopsAfterAWhile(t *testing.T) {
 	})
 }
 
-func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
+func TestMovedFileEndsLog(t *testing.T) {
 	for durability, late := range map[audit.Durability]time.Duration{audit.DurabilityFsync: 0,
 		audit.DurabilityWrite: 100 * time.Millisecond} {
 		t.Run(string(durability), func(t *testing.T) {
@@ -525,7 +525,7 @@ func TestAFileThatIsMovedAwayEndsTheLog(t *testing.T) {
 
 // What somebody put in the place of the file is not taken for it when another file is begun: it
 // would be a segment, and what was written be nowhere in the log.
-func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
+func TestReplacedFileIsNotRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1})
 	record(t, l, event(""))
@@ -547,7 +547,7 @@ func TestAFileThatIsNotTheLogsIsNoSegment(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsGoneWhenTheLogIsClosed(t *testing.T) {
+func TestCloseReportsLostFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})
 	record(t, l, event(""))
@@ -559,7 +559,7 @@ func TestAFileThatIsGoneWhenTheLogIsClosed(t *testing.T) {
 	}
 }
 
-func TestTheClockIsWatched(t *testing.T) {
+func TestClockSetBackIsRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})
 	o := event("")
@@ -579,7 +579,7 @@ func TestTheClockIsWatched(t *testing.T) {
 	verify(t, bytes.Join(lines, nil))
 }
 
-func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
+func TestRetentionRemovesExpiredSegments(t *testing.T) {
 	tests := []struct {
 		name string
 		keep audit.Retention
@@ -661,7 +661,7 @@ func TestFilesWhoseTimeIsOverAreRemoved(t *testing.T) {
 	}
 }
 
-func TestOthersFilesAreNotTakenForSegments(t *testing.T) {
+func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1000})
 	put(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"),
@@ -672,7 +672,7 @@ func TestOthersFilesAreNotTakenForSegments(t *testing.T) {
 			break
 		}
 	}
-	if err == nil || !strings.Contains(err.Error(), "is there already") {
+	if err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("error %v, want that the name is taken", err)
 	}
 	if err := os.Remove(filepath.Join(filepath.Dir(file),

@@ -20,37 +20,38 @@ import (
 )
 
 const (
-	maxValues = 16      // of one message
-	maxValue  = 4 << 10 // bytes; a longer text has the digest of the body it is in
-	valueSize = 16      // bytes of a hash that are kept
+	maxValues = 16      // hashes per message
+	maxValue  = 4 << 10 // bytes of one value; longer values are not hashed
+	valueSize = 16      // bytes of an HMAC that are written
 )
 
-// ValueHasher hashes with the key of one log. Equal values have equal hashes there and in no other
-// log, and who has not the key cannot try which value it was. It is safe for many goroutines.
+// ValueHasher computes keyed hashes of argument values with the key of one log. Equal values have
+// equal hashes within that log and different ones in any other. Without the key nobody can test
+// which value a hash is of. It is safe for concurrent use.
 type ValueHasher struct {
 	key  []byte
-	free sync.Pool // of hash.Hash
+	pool sync.Pool // of hash.Hash
 }
 
-// newValues makes the key of a log from the one that signs its checkpoints, and its origin.
-func newValues(private, origin string) *ValueHasher {
+// newValueHasher derives the log's key from the private key of its checkpoints and its origin.
+func newValueHasher(private, origin string) *ValueHasher {
 	h := hmac.New(sha256.New, []byte(private))
 	h.Write([]byte("values of " + origin))
 	v := &ValueHasher{key: h.Sum(nil)}
-	v.free.New = func() any { return hmac.New(sha256.New, v.key) }
+	v.pool.New = func() any { return hmac.New(sha256.New, v.key) }
 	return v
 }
 
-// OpenValueHasher reads the key of a log that was begun. key is the file of the key that signs its
-// checkpoints; "" is the one beside the log.
+// OpenValueHasher returns the hasher of an existing log. key is the file of the private key that
+// signs the log's checkpoints; "" is the default, next to the log.
 func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if key == "" {
 		key = file + ".key"
 	}
 	private, _, _, err := readKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w\nhint: it is made when the log begins; if key in [audit] "+
-			"names another file, name that with --key", err)
+		return nil, fmt.Errorf("%w\nhint: Gatekit creates the key with the log; if key in "+
+			"[audit] names another file, pass it with --key", err)
 	}
 	if err != nil {
 		return nil, err
@@ -59,27 +60,27 @@ func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the origin of the log: %w", err)
 	}
-	return newValues(private, strings.TrimSpace(string(origin))), nil
+	return newValueHasher(private, strings.TrimSpace(string(origin))), nil
 }
 
-// Hash is that of an argument's text, as it is in values.
+// Hash returns the hash of a value as it is in the member "values" of records.
 func (v *ValueHasher) Hash(text string) string {
-	sum := v.sum([]byte(text))
+	sum := v.mac([]byte(text))
 	return hex.EncodeToString(sum[:valueSize])
 }
 
-func (v *ValueHasher) sum(b []byte) (sum [sha256.Size]byte) {
-	h := v.free.Get().(hash.Hash)
-	defer v.free.Put(h)
+func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
+	h := v.pool.Get().(hash.Hash)
+	defer v.pool.Put(h)
 	h.Reset()
 	h.Write(b)
 	h.Sum(sum[:0])
 	return sum
 }
 
-// appendValues appends the hashes of what is veiled, and of the texts in the arguments of a
-// request, in their order, and nothing of where they are: the names in there are a client's words,
-// too.
+// appendValues appends the hashes of the withheld strings, and then of the strings in the arguments
+// of a request, in their order. It does not write where in the arguments they are: the names of
+// members are the client's words, too.
 func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
 	n := 0
 	add := func(text []byte) {
@@ -91,7 +92,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 		} else {
 			b = append(b, `,"`...)
 		}
-		sum := v.sum(text)
+		sum := v.mac(text)
 		b = append(hex.AppendEncode(b, sum[:valueSize]), '"')
 	}
 	for _, text := range veiled {
@@ -101,7 +102,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 		arguments, _ := m.Get("/arguments")
 		for n < maxValues {
 			var quoted []byte
-			if quoted, arguments = nextText(arguments); quoted == nil {
+			if quoted, arguments = nextString(arguments); quoted == nil {
 				break
 			}
 			text := quoted[1 : len(quoted)-1]
@@ -109,7 +110,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 				continue
 			}
 			if bytes.IndexByte(text, '\\') >= 0 {
-				text, _ = jsontext.AppendUnquote(nil, quoted) // a lone surrogate is a U+FFFD in it
+				text, _ = jsontext.AppendUnquote(nil, quoted) // a lone surrogate becomes U+FFFD
 			}
 			add(text)
 		}
@@ -120,9 +121,9 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 	return b
 }
 
-// nextText is the next string in valid JSON that is not the name of a member, in its quotes, and
-// what follows it; nil when there is none.
-func nextText(b []byte) (quoted, rest []byte) {
+// nextString returns the next string value in valid JSON, with its quotes, and what follows it. It
+// skips the names of members. quoted is nil when there is no string value left.
+func nextString(b []byte) (quoted, rest []byte) {
 	for {
 		from := bytes.IndexByte(b, '"')
 		if from < 0 {
@@ -130,7 +131,7 @@ func nextText(b []byte) (quoted, rest []byte) {
 		}
 		to := from + 1
 		for to += bytes.IndexByte(b[to:],
-			'"'); escaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
+			'"'); endsEscaped(b[from+1 : to]); to += bytes.IndexByte(b[to:], '"') {
 			to++
 		}
 		to++
@@ -142,8 +143,9 @@ func nextText(b []byte) (quoted, rest []byte) {
 	}
 }
 
-// escaped says whether what follows b in a string is.
-func escaped(b []byte) bool {
+// endsEscaped reports whether b ends with an odd number of backslashes, which escape the next
+// character.
+func endsEscaped(b []byte) bool {
 	n := len(b) - len(bytes.TrimRight(b, `\`))
 	return n%2 == 1
 }

@@ -16,9 +16,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestEqualValuesCanBeFoundAndNotRead records calls with values that must not be in the log, or be
+// TestEqualValuesHaveEqualHashes records calls with values that must not be in the log, or be
 // guessed from it.
-func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
+func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	call := func(arguments string) *mcp.Message {
 		return parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":`+arguments+`,"_meta":{"progressToken":"hunter0"}}}`)
 	}
@@ -104,7 +104,7 @@ func TestEqualValuesCanBeFoundAndNotRead(t *testing.T) {
 
 // What the pipeline leaves out of a record can be found, and not be read: neither in the line nor,
 // by its plain hash, in the body.
-func TestVeiledWordsCanBeFoundAndNotRead(t *testing.T) {
+func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, Bodies: audit.BodiesRedacted})
 	for _, passes := range []bool{true, false} {

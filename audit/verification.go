@@ -13,31 +13,31 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verification is how a whole log is verified: that its records, in all files that there are, are
-// those of its signed checkpoint and of the others that one has.
+// Verification verifies a whole log: that the records in all of its files are those of its signed
+// checkpoint, and of other checkpoints.
 type Verification struct {
-	File string // of the log
-	// that signed its checkpoints; nil is the one beside the log, which is worth as much as who can
-	// write there
+	File string // the log's active file
+	// verifies the checkpoints; nil for the key next to the log, which whoever can write there can
+	// replace
 	Key note.Verifier
-	// others, that were kept elsewhere: the log must hold what they say
+	// others that were kept elsewhere; the log must contain their records, too
 	Checkpoints []*Checkpoint
-	Progress    func(records uint64) // is told now and then how many were verified; may be nil
+	Progress    func(records uint64) // called every 65,536 records; may be nil
 }
 
-// VerificationResult is what was found good.
+// VerificationResult describes a log that passed.
 type VerificationResult struct {
-	First, Last uint64 // numbers of the records that there are; 0 of an empty log
-	// the log's last. The records after it are bound by the chain alone
+	First, Last uint64 // seqs of the first and last record; 0 for an empty log
+	// the log's last; the chain alone binds the records after it
 	Checkpoint         *Checkpoint
-	CheckpointsMatched int // how many others hold
-	// records that had no checkpoint when Gatekit was started after them: what was added or changed
-	// there before is not known
+	CheckpointsMatched int // how many of Verification.Checkpoints the log contains
+	// records that had no checkpoint at a start of Gatekit: whether they were changed before is
+	// unknown
 	Recovered []SeqRange
-	InUse     bool // a process writes the log: what it was writing was left out
+	InUse     bool // a process is writing the log; an incomplete last line was ignored
 }
 
-// RecordError says where a log stops being what its chain and its checkpoints say.
+// RecordError is the first record that does not match the chain or the checkpoints.
 type RecordError struct {
 	Position Position
 	Seq      uint64 // of the record that should be there
@@ -48,91 +48,91 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("%s: record %d: %s", e.Position, e.Seq, e.Reason)
 }
 
-// progressEvery is how many records are verified between two calls of Progress.
+// progressEvery is the number of records between two calls of Progress.
 const progressEvery = 1 << 16
 
-// errStopped ends a walk early.
+// errStopped ends forEachLine early.
 var errStopped = errors.New("stopped")
 
-// Run verifies. The error is a *BadRecord, for the first that is not as it was, or says why that
-// could not be found out.
+// Run verifies the log. The error is a *RecordError for the first record that does not match. Any
+// other error means that the log could not be verified.
 func (v *Verification) Run(ctx context.Context) (*VerificationResult, error) {
 	for tries := 1; ; tries++ {
-		w, err := v.run(ctx)
+		w, err := v.verifyOnce(ctx)
 		if err == nil {
-			return w.done, nil
+			return w.result, nil
 		}
-		if tries == 3 || !w.gone && !errors.Is(err, fs.ErrNotExist) || !w.done.InUse ||
-			w.done.Checkpoint == nil {
+		if tries == 3 || !w.missingStart && !errors.Is(err, fs.ErrNotExist) || !w.result.InUse ||
+			w.result.Checkpoint == nil {
 			return nil, err
 		}
-		if now := w.latest(); now == nil || now.Size <= w.done.Checkpoint.Size {
+		if now := w.currentCheckpoint(); now == nil || now.Size <= w.result.Checkpoint.Size {
 			return nil, err
 		}
-		// else Gatekit may have removed files in between, and a record that says so is in the
-		// new checkpoint
+		// Gatekit may have removed segments meanwhile. The record of it is in the new checkpoint,
+		// so verify again.
 	}
 }
 
-func (v *Verification) run(ctx context.Context) (*walk, error) {
-	w := &walk{Verification: v, done: &VerificationResult{InUse: inUse(v.File)},
+func (v *Verification) verifyOnce(ctx context.Context) (*verifier, error) {
+	w := &verifier{Verification: v, result: &VerificationResult{InUse: isLocked(v.File)},
 		dir:  v.File + ".tree",
 		tile: tlog.Tile{N: -1}}
-	if err := w.checkpoints(); err != nil {
+	if err := w.loadCheckpoints(); err != nil {
 		return w, err
 	}
-	err := eachLine(v.File, 0, func(at Position, line []byte) error {
+	err := forEachLine(v.File, 0, func(at Position, line []byte) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return w.line(at, line)
+		return w.verifyLine(at, line)
 	})
-	if torn, ok := errors.AsType[*placed](err); ok {
-		if err = nil; !errors.Is(torn, errTorn) || !w.done.InUse {
+	if torn, ok := errors.AsType[*positionError](err); ok {
+		if err = nil; !errors.Is(torn, errTorn) || !w.result.InUse {
 			reason := torn.err.Error()
 			if errors.Is(torn, errTorn) && torn.at.File == v.File {
-				reason += "\nhint: this is what a crash leaves; Gatekit cuts it off, and " +
-					"records that, at its next start"
+				reason += "\nhint: a crash leaves such a line; Gatekit cuts it off at its next " +
+					"start, and writes a record of that"
 			}
-			err = w.bad(torn.at, reason)
+			err = w.nextRecordError(torn.at, reason)
 		}
 	}
 	if err == nil {
-		err = w.end()
+		err = w.finish()
 	}
 	return w, err
 }
 
-// walk is one through a log.
-type walk struct {
+// verifier is the state of one pass through a log.
+type verifier struct {
 	*Verification
-	done    *VerificationResult
-	dir     string
-	want    map[int64][]*Checkpoint // by size
-	largest *Checkpoint
-	chain   chain
-	begun   Position // of the first record that there is
-	at      Position // of the last good one
-	after   Position // of the first after the log's own checkpoint
-	gone    bool     // records are missing at the beginning
-	tree    *tree
-	removals
+	result            *VerificationResult
+	dir               string
+	checkpointsBySize map[int64][]*Checkpoint
+	largest           *Checkpoint
+	chain             chain
+	firstPosition     Position // of the first record
+	lastPosition      Position // of the last valid record
+	afterCheckpoint   Position // of the first record after the log's own checkpoint
+	missingStart      bool     // the first records are missing
+	tree              *tree
+	pruneHistory
 
-	// The tiles are not proof of anything, but where they differ from a record they say that this
-	// one was changed, if anything was.
+	// Tiles prove nothing. But if the log turns out to be changed, the first record that differs
+	// from its tile is the one.
 	tile   tlog.Tile
-	leaves []tlog.Hash // of tile
-	suspect
+	leaves []tlog.Hash // hashes of tile
+	mismatch
 }
 
-// suspect is the first record that is not the one that is in a tile.
-type suspect struct {
-	seq uint64 // 0 of none
+// mismatch is the first record that differs from its tile.
+type mismatch struct {
+	seq uint64 // 0 for none
 	at  Position
 }
 
-// checkpoints reads the log's own, and sorts them all.
-func (w *walk) checkpoints() error {
+// loadCheckpoints reads the log's own checkpoint, and sorts all by their size.
+func (w *verifier) loadCheckpoints() error {
 	path := filepath.Join(w.dir, "checkpoint")
 	signed, err := os.ReadFile(path)
 	switch {
@@ -140,9 +140,9 @@ func (w *walk) checkpoints() error {
 		if _, err := Segments(w.File); err != nil {
 			return err
 		}
-		return fmt.Errorf("there is no checkpoint %s: only that would show that nothing is "+
-			"missing at the end of the log\nhint: Gatekit makes it before the first record: it "+
-			"was taken away", path)
+		return fmt.Errorf("the checkpoint %s is missing: without it nothing shows that the end "+
+			"of the log is complete\nhint: Gatekit writes it before the first record, so "+
+			"somebody has removed it", path)
 	case err != nil:
 		return fmt.Errorf("read the checkpoint: %w", err)
 	default:
@@ -151,18 +151,18 @@ func (w *walk) checkpoints() error {
 				return err
 			}
 		}
-		if w.done.Checkpoint, err = OpenCheckpoint(signed, w.Key); err != nil {
-			return fmt.Errorf("%s: %w\nhint: the key that is wanted is the one that the log "+
-				"began with, see gatekit audit key", path, err)
+		if w.result.Checkpoint, err = OpenCheckpoint(signed, w.Key); err != nil {
+			return fmt.Errorf("%s: %w\nhint: use the key that the log was started with; see "+
+				"gatekit audit key", path, err)
 		}
 	}
-	w.want = map[int64][]*Checkpoint{}
-	for _, c := range w.all() {
-		if own := w.done.Checkpoint; c.Origin != own.Origin {
-			return fmt.Errorf("the checkpoint of %d records is of another log, %s, and this is %s",
+	w.checkpointsBySize = map[int64][]*Checkpoint{}
+	for _, c := range w.allCheckpoints() {
+		if own := w.result.Checkpoint; c.Origin != own.Origin {
+			return fmt.Errorf("the checkpoint of %d records is of another log: %s, not %s",
 				c.Size, c.Origin, own.Origin)
 		}
-		w.want[c.Size] = append(w.want[c.Size], c)
+		w.checkpointsBySize[c.Size] = append(w.checkpointsBySize[c.Size], c)
 		if w.largest == nil || c.Size > w.largest.Size {
 			w.largest = c
 		}
@@ -170,50 +170,50 @@ func (w *walk) checkpoints() error {
 	return nil
 }
 
-func (w *walk) all() []*Checkpoint {
-	return append(slices.Clip(w.Checkpoints), w.done.Checkpoint)
+func (w *verifier) allCheckpoints() []*Checkpoint {
+	return append(slices.Clip(w.Checkpoints), w.result.Checkpoint)
 }
 
-// latest is the log's checkpoint as it is now, and not when the walk began; nil if it is none of
+// currentCheckpoint reads the log's checkpoint again. It returns nil if that is missing or not of
 // this log.
-func (w *walk) latest() *Checkpoint {
+func (w *verifier) currentCheckpoint() *Checkpoint {
 	signed, err := os.ReadFile(filepath.Join(w.dir, "checkpoint"))
 	if err != nil {
 		return nil
 	}
 	c, err := OpenCheckpoint(signed, w.Key)
-	if err != nil || c.Origin != w.done.Checkpoint.Origin {
+	if err != nil || c.Origin != w.result.Checkpoint.Origin {
 		return nil
 	}
 	return c
 }
 
-// line verifies one.
-func (w *walk) line(at Position, line []byte) error {
+// verifyLine verifies the next line.
+func (w *verifier) verifyLine(at Position, line []byte) error {
 	if w.tree == nil {
-		if err := w.begin(at, line); err != nil {
+		if err := w.beginTree(at, line); err != nil {
 			return err
 		}
 	}
-	if err := w.chain.next(line, w.done.First); err != nil {
+	if err := w.chain.check(line, w.result.First); err != nil {
 		if w.seq > 0 && (w.seq == w.chain.seq && errors.Is(err, errChain) ||
-			w.authentic(w.done.Checkpoint)) {
-			return w.changed() // what comes now follows from that
+			w.tilesAuthentic(w.result.Checkpoint)) {
+			return w.changedError() // the broken chain is a consequence of the change
 		}
-		return w.bad(at, err.Error())
+		return w.nextRecordError(at, err.Error())
 	}
-	w.at = at
-	if w.tree.size == w.done.Checkpoint.Size {
-		w.after = at
+	w.lastPosition = at
+	if w.tree.size == w.result.Checkpoint.Size {
+		w.afterCheckpoint = at
 	}
 	leaf := tlog.RecordHash(line)
-	w.compare(leaf)
+	w.compareWithTile(leaf)
 	w.tree.append(leaf)
-	w.tree.full = w.tree.full[:0]
-	w.see(line)
-	for _, c := range w.want[w.tree.size] {
+	w.tree.fullTiles = w.tree.fullTiles[:0]
+	w.observe(line)
+	for _, c := range w.checkpointsBySize[w.tree.size] {
 		if w.tree.root() != c.Root {
-			return w.differs(c)
+			return w.rootMismatch(c)
 		}
 	}
 	if w.Progress != nil && w.chain.seq%progressEvery == 0 {
@@ -222,27 +222,28 @@ func (w *walk) line(at Position, line []byte) error {
 	return nil
 }
 
-// begin makes the tree of what was before the first record that there is.
-func (w *walk) begin(at Position, line []byte) error {
-	first, _, err := lineHead(line)
+// beginTree restores the tree before the first existing record from the tiles.
+func (w *verifier) beginTree(at Position, line []byte) error {
+	first, _, err := parseLineHead(line)
 	if err != nil {
-		return &RecordError{at, max(1, firstOf(w.File, at.File)), err.Error()}
+		return &RecordError{at, max(1, segmentFirstSeq(w.File, at.File)), err.Error()}
 	}
-	if named := firstOf(w.File, at.File); named > 0 && first != named {
-		return &RecordError{at, named, fmt.Sprintf("its seq is %d", first)}
+	if named := segmentFirstSeq(w.File, at.File); named > 0 && first != named {
+		return &RecordError{at, named, fmt.Sprintf("seq is %d, not the one in the name of the file",
+			first)}
 	}
-	if w.tree, err = treeOf(w.dir, int64(first-1)); err != nil {
+	if w.tree, err = readTree(w.dir, int64(first-1)); err != nil {
 		return &RecordError{at, first,
-			fmt.Sprintf("the %d records before it are missing, and so are their hashes: %v",
+			fmt.Sprintf("the %d records before this one are missing, and so are their hashes: %v",
 				first-1, err)}
 	}
-	w.done.First, w.begun = first, at
+	w.result.First, w.firstPosition = first, at
 	return nil
 }
 
-// compare holds a record against its tile.
-func (w *walk) compare(leaf tlog.Hash) {
-	own := w.done.Checkpoint
+// compareWithTile compares a record with its tile.
+func (w *verifier) compareWithTile(leaf tlog.Hash) {
+	own := w.result.Checkpoint
 	i := w.tree.size
 	if n := i / tileWidth; w.tile.N != n {
 		w.tile = tlog.Tile{H: tileHeight, N: n, W: tileWidth}
@@ -251,105 +252,108 @@ func (w *walk) compare(leaf tlog.Hash) {
 		}
 		w.leaves = nil
 		if w.tile.W > 0 {
-			w.leaves, _ = readTile(w.dir, w.tile) // one that is missing says nothing
+			w.leaves, _ = readTile(w.dir, w.tile) // a missing tile is no evidence
 		}
 	}
 	if j := int(i % tileWidth); w.seq == 0 && j < len(w.leaves) && w.leaves[j] != leaf {
-		w.suspect = suspect{w.chain.seq, w.at}
+		w.mismatch = mismatch{w.chain.seq, w.lastPosition}
 	}
 }
 
-func (w *walk) changed() error {
-	return &RecordError{w.suspect.at, w.suspect.seq,
-		"it was changed: it is not the one that was written"}
+func (w *verifier) changedError() error {
+	return &RecordError{w.mismatch.at, w.mismatch.seq,
+		"the record was changed after it was written"}
 }
 
-// bad is the record after the last good one.
-func (w *walk) bad(at Position, reason string) error {
+// nextRecordError returns the error for the record after the last valid one.
+func (w *verifier) nextRecordError(at Position, reason string) error {
 	return &RecordError{at, w.chain.seq + 1, reason}
 }
 
-// differs says what is wrong when the records up to a checkpoint are not those that it speaks of.
-func (w *walk) differs(c *Checkpoint) error {
-	if w.seq > 0 && w.authentic(c) {
-		return w.changed()
+// rootMismatch returns the error when the records up to a checkpoint do not have its root.
+func (w *verifier) rootMismatch(c *Checkpoint) error {
+	if w.seq > 0 && w.tilesAuthentic(c) {
+		return w.changedError()
 	}
-	return &RecordError{w.at, uint64(c.Size),
-		fmt.Sprintf("the records up to here are not those of the checkpoint that %s signed: one "+
-			"of them, or all, were changed or written anew", c.Signer)}
+	return &RecordError{w.lastPosition, uint64(c.Size),
+		fmt.Sprintf("the records up to this one do not match the checkpoint signed by %s: at "+
+			"least one of them was changed or rewritten", c.Signer)}
 }
 
-// authentic says whether the tiles are those of a checkpoint, at the suspect.
-func (w *walk) authentic(c *Checkpoint) bool {
-	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tiles(w.dir))
+// tilesAuthentic reports whether the tile of the mismatch belongs to the tree of c.
+func (w *verifier) tilesAuthentic(c *Checkpoint) bool {
+	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileReader(w.dir))
 	_, err := hashes.ReadHashes([]int64{tlog.StoredHashIndex(0, int64(w.seq-1))})
 	return err == nil
 }
 
-func (w *walk) forged() error {
-	return &RecordError{w.after, uint64(w.done.Checkpoint.Size) + 1,
-		"Gatekit had closed the log before it, and has not opened it again: others have written " +
-			"it, and what follows"}
+func (w *verifier) appendedAfterClose() error {
+	return &RecordError{w.afterCheckpoint, uint64(w.result.Checkpoint.Size) + 1,
+		"Gatekit closed the log before this record and has not opened it since: somebody else " +
+			"wrote it and what follows"}
 }
 
-// end holds what there is against what must be there.
-func (w *walk) end() error {
-	w.done.Last = w.chain.seq
-	if uint64(w.largest.Size) > w.done.Last {
-		at := w.at
+// finish checks what must be there at the end of the log.
+func (w *verifier) finish() error {
+	w.result.Last = w.chain.seq
+	if uint64(w.largest.Size) > w.result.Last {
+		at := w.lastPosition
 		if at.File == "" {
 			at.File = w.File
 		}
 		at.Line++
-		return w.bad(at, fmt.Sprintf("it is missing, and so are those after it: a checkpoint "+
-			"that %s signed is of %d records", w.largest.Signer, w.largest.Size))
+		return w.nextRecordError(at,
+			fmt.Sprintf("the record and those after it are missing: a checkpoint signed by %s "+
+				"covers %d records", w.largest.Signer, w.largest.Size))
 	}
-	if own := w.done.Checkpoint; own.Closed && w.done.Last > uint64(own.Size) {
-		// else it was opened again since
-		if now := w.latest(); now == nil || now.Closed && now.Size == own.Size {
-			return w.forged()
+	if own := w.result.Checkpoint; own.Closed && w.result.Last > uint64(own.Size) {
+		// the log may have been opened again meanwhile
+		if now := w.currentCheckpoint(); now == nil || now.Closed && now.Size == own.Size {
+			return w.appendedAfterClose()
 		}
 	}
-	if through := w.through(w.largest.Size); w.done.First > 1 && through < w.done.First-1 {
-		w.gone = true
-		return &RecordError{w.begun, through + 1,
-			fmt.Sprintf("records up to %d are missing, and no record that has a checkpoint says "+
-				"that their time was over", w.done.First-1)}
+	if through := w.prunedThrough(w.largest.Size); w.result.First > 1 &&
+		through < w.result.First-1 {
+		w.missingStart = true
+		return &RecordError{w.firstPosition, through + 1,
+			fmt.Sprintf("the records up to %d are missing, and no record with a checkpoint says "+
+				"that they expired", w.result.First-1)}
 	}
-	w.done.Recovered = w.recovered
-	if w.seq > 0 { // though all roots are right
+	w.result.Recovered = w.recovered
+	if w.seq > 0 { // although all roots match
 		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop "+
-			"Gatekit and remove %s: it is made anew from the log at the next start, unless "+
-			"files of the log were removed",
+			"Gatekit and remove %s: Gatekit rebuilds it from the log at the next start, unless "+
+			"expired segments were removed",
 			w.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
 	for _, c := range w.Checkpoints {
-		// the records are gone, their hashes are not
-		if c.Size > 0 && uint64(c.Size) < w.done.First {
-			own := w.done.Checkpoint
+		// the records were removed, but their hashes are still there
+		if c.Size > 0 && uint64(c.Size) < w.result.First {
+			own := w.result.Checkpoint
 			root, err := tlog.TreeHash(c.Size, tlog.TileHashReader(tlog.Tree{N: own.Size,
-				Hash: own.Root}, tiles(w.dir)))
+				Hash: own.Root}, tileReader(w.dir)))
 			if err != nil {
 				return fmt.Errorf(
-					"verify the checkpoint of %d records, whose files are removed: %w", c.Size, err)
+					"verify the checkpoint of %d records, whose segments were removed: %w", c.Size,
+					err)
 			}
 			if root != c.Root {
-				return &RecordError{w.begun, uint64(c.Size),
-					fmt.Sprintf("the records up to it, whose files are removed, are not those "+
-						"of the checkpoint that %s signed", c.Signer)}
+				return &RecordError{w.firstPosition, uint64(c.Size),
+					fmt.Sprintf("the records up to this one, whose segments were removed, do "+
+						"not match the checkpoint signed by %s", c.Signer)}
 			}
 		}
 	}
-	w.done.CheckpointsMatched = len(w.Checkpoints)
+	w.result.CheckpointsMatched = len(w.Checkpoints)
 	return nil
 }
 
-// tiles reads them for tlog.TileHashReader, which checks them.
-type tiles string
+// tileReader reads tiles from a folder. tlog.TileHashReader verifies them.
+type tileReader string
 
-func (tiles) Height() int { return tileHeight }
+func (tileReader) Height() int { return tileHeight }
 
-func (dir tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
+func (dir tileReader) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	all := make([][]byte, len(wanted))
 	for i, t := range wanted {
 		hashes, err := readTile(string(dir), t)
@@ -361,4 +365,4 @@ func (dir tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	return all, nil
 }
 
-func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
+func (tileReader) SaveTiles([]tlog.Tile, [][]byte) {}

@@ -109,7 +109,7 @@ func rechained(lines [][]byte) [][]byte {
 	return lines
 }
 
-func TestWhateverIsDoneToALogIsFound(t *testing.T) {
+func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 	e := newEvidence(t, 700)
 	if len(e.segments) < 4 {
 		t.Fatalf("the log has %d files", len(e.segments))
@@ -245,7 +245,7 @@ func TestWhateverIsDoneToALogIsFound(t *testing.T) {
 	}
 }
 
-func TestALogThatWasMadeAnewIsFound(t *testing.T) {
+func TestVerificationFindsRewrittenLog(t *testing.T) {
 	older := newEvidence(t, 300)
 	dir := filepath.Dir(older.file)
 	copied := filepath.Join(t.TempDir(), "older")
@@ -270,7 +270,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		back.Checkpoints = anchors
 		_, err := back.Run(t.Context())
 		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 301 ||
-			!strings.Contains(err.Error(), "is of 350 records") {
+			!strings.Contains(err.Error(), "covers 350 records") {
 			t.Errorf("error %v, want that record 301 is missing", err)
 		}
 	})
@@ -295,7 +295,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 	t.Run("another log", func(t *testing.T) {
 		v := audit.Verification{File: other.file, Key: older.key}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
-			"is signed with the key") {
+			"is signed with key") {
 			t.Errorf("with the first one's key: %v", err)
 		}
 		if _, _, err := audit.OpenCheckpoints(read(t, older.anchors()), other.key); err == nil {
@@ -306,7 +306,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 		put(t, audit.PublicKeyFile(other.file), read(t, audit.PublicKeyFile(older.file)))
 		v := audit.Verification{File: other.file}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
-			"is signed with the key") {
+			"is signed with key") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -360,7 +360,7 @@ func TestALogThatWasMadeAnewIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(),
-			"there is no checkpoint") {
+			"without it nothing shows") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -376,9 +376,9 @@ func (e *evidence) forge(members string) {
 			len(lines)+1, sha256.Sum256(last), members))
 }
 
-// TestARemovalThatOthersClaimIsNotBelieved removes a file of a log, and appends a record that its
+// TestForgedPruneRecordIsNotBelieved removes a file of a log, and appends a record that its
 // time was over: as it is, and with that record found by Gatekit at a start after a crash.
-func TestARemovalThatOthersClaimIsNotBelieved(t *testing.T) {
+func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
 	e := newEvidence(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
 	crashed := read(t, e.file+".tree/checkpoint") // which says that the log is open
@@ -390,7 +390,7 @@ func TestARemovalThatOthersClaimIsNotBelieved(t *testing.T) {
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
 	}
-	want := "no record that has a checkpoint says that their time was over"
+	want := "no record with a checkpoint says that they expired"
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("after the last checkpoint: %v", err)
 	}
@@ -402,13 +402,13 @@ func TestARemovalThatOthersClaimIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
+func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	e := newEvidence(t, 700)
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(),
-		"no record that has a checkpoint says that their time was over") {
+		"no record with a checkpoint says that they expired") {
 		t.Errorf("somebody removed one: %v", err)
 	}
 	e.restore()
@@ -446,13 +446,13 @@ func TestFilesThatAreMissingMustHaveHadTheirTime(t *testing.T) {
 	anchors[1].Root[3]++
 	anchors[1].Size = int64(done.First) - 1
 	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(),
-		"are not those of the checkpoint") {
+		"do not match the checkpoint") {
 		t.Errorf("a checkpoint of what was removed, by which it was something else: %v", err)
 	}
 }
 
-// TestALogIsVerifiedWhileItIsWritten verifies while records come and files are begun.
-func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
+// TestVerificationWhileLogIsWritten verifies while records come and files are begun.
+func TestVerificationWhileLogIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchored := make(chan struct{}, 1000)
 	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10,
@@ -488,7 +488,7 @@ func TestALogIsVerifiedWhileItIsWritten(t *testing.T) {
 	}
 }
 
-func TestAnEmptyLogIsGood(t *testing.T) {
+func TestEmptyLogVerifies(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	if err := open(t, audit.Options{File: file}).Close(); err != nil {
 		t.Fatal(err)
@@ -503,7 +503,7 @@ func TestAnEmptyLogIsGood(t *testing.T) {
 	}
 }
 
-func TestAProof(t *testing.T) {
+func TestProof(t *testing.T) {
 	e := newEvidence(t, 300)
 	for _, seq := range []uint64{1, 2, 100, 255, 256, 257, 299, 300} {
 		p, err := audit.Prove(e.file, seq, e.key)
@@ -535,7 +535,7 @@ func TestAProof(t *testing.T) {
 	}
 	for _, seq := range []uint64{0, 301} {
 		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(),
-			"no checkpoint with record") {
+			"no checkpoint covers record") {
 			t.Errorf("record %d: %v", seq, err)
 		}
 	}

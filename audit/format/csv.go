@@ -11,10 +11,10 @@ import (
 	"gatekit/audit"
 )
 
-// maxCell bounds a cell, in bytes: a spreadsheet takes 32,767 characters.
+// maxCell bounds a cell, in bytes: a spreadsheet accepts 32,767 characters.
 const maxCell = 32_000
 
-// columns are those of gatekit-python, then ours.
+// columns are those of gatekit-python, and then Gatekit's own.
 var columns = []string{
 	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome",
 	"security_evaluated", "modified", "reason", "duration_ms",
@@ -22,18 +22,18 @@ var columns = []string{
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
 
-// codeColumn is that of error_code, a number of ours: its minus begins no formula.
+// codeColumn is the index of error_code: the minus of a number starts no formula.
 const codeColumn = 12
 
-// Columns answers the names of the columns of [CSV].
+// Columns returns the names of the columns of [CSV].
 func Columns() []string { return slices.Clone(columns) }
 
-// table is CSV.
-type table struct{}
+// csvTable encodes CSV.
+type csvTable struct{}
 
-func (table) Header() []byte { return appendRow(nil, columns) }
+func (csvTable) Header() []byte { return appendRow(nil, columns) }
 
-func (table) Append(b []byte, r *audit.Record) []byte {
+func (csvTable) Append(b []byte, r *audit.Record) []byte {
 	var findings []string
 	for _, s := range r.Steps {
 		for _, f := range s.Findings {
@@ -60,18 +60,18 @@ func (table) Append(b []byte, r *audit.Record) []byte {
 		r.Session,
 		r.Principal,
 		r.Direction,
-		decided(r),
+		decidingStage(r),
 		strings.Join(findings, "; "),
 	})
 }
 
-// eventType is in the words of gatekit-python; EVENT is of what is no message.
+// eventType returns event_type in the words of gatekit-python, or EVENT for an event.
 func eventType(r *audit.Record) string {
 	kind := strings.ToUpper(r.Kind)
 	switch {
 	case r.IsEvent():
 		return "EVENT"
-	case refused(r) && r.Kind != "notification":
+	case isDenied(r) && r.Kind != "notification":
 		return "SECURITY_BLOCK"
 	case IsModified(r):
 		return kind + "_MODIFIED"
@@ -81,7 +81,7 @@ func eventType(r *audit.Record) string {
 
 func responseStatus(r *audit.Record) string {
 	switch {
-	case r.Kind == "error", r.Failed, r.Kind == "response" && refused(r):
+	case r.Kind == "error", r.Failed, r.Kind == "response" && isDenied(r):
 		return "error"
 	case r.Kind == "response":
 		return "success"
@@ -89,7 +89,7 @@ func responseStatus(r *audit.Record) string {
 	return ""
 }
 
-// errorCode is "" of what is no error.
+// errorCode returns the JSON-RPC error code, or "" if there is none.
 func errorCode(r *audit.Record) string {
 	if r.Code == 0 {
 		return ""
@@ -97,7 +97,7 @@ func errorCode(r *audit.Record) string {
 	return strconv.FormatInt(r.Code, 10)
 }
 
-// duration is in milliseconds; "" when it was not measured.
+// duration formats a duration in milliseconds, or "" if it was not measured.
 func duration(micros int64) string {
 	if micros == 0 {
 		return ""
@@ -109,21 +109,21 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		if safe[i] = beginning(Visible(c), maxCell); i != codeColumn {
-			safe[i] = guarded(safe[i])
+		if safe[i] = truncate(Visible(c), maxCell); i != codeColumn {
+			safe[i] = escapeFormula(safe[i])
 		}
 	}
 	out := bytes.NewBuffer(b)
 	w := csv.NewWriter(out)
 	w.UseCRLF = true
-	w.Write(safe) // neither a buffer nor a comma can fail
+	w.Write(safe) // cannot fail: the buffer accepts everything
 	w.Flush()
 	return out.Bytes()
 }
 
-// guarded is a value that no spreadsheet takes for a formula. Some look behind blanks, and some
-// take the wide forms of the signs for the signs.
-func guarded(cell string) string {
+// escapeFormula puts an apostrophe before a cell that a spreadsheet would take for a formula. Some
+// spreadsheets skip leading spaces, and some accept the full-width forms of the signs.
+func escapeFormula(cell string) string {
 	if rest := strings.TrimLeft(cell, " \u00a0\u3000"); rest != "" &&
 		strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(rest)[0]) {
 		return "'" + cell

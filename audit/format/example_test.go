@@ -11,7 +11,7 @@ import (
 // The name of a tool cannot send an escape sequence to the terminal that shows the record.
 func ExampleNewWriter() {
 	r, err := audit.ParseRecord([]byte(`{"seq":17,"time":"2026-11-21T11:00:00.123456Z",` +
-		`"direction":"to_server","kind":"request","method":"tools/call","server":"files",` +
+		`"direction":"to_server","kind":"request","method":"tools/call",` +
 		`"name":"\u001b[2Jread","action":"deny",` +
 		`"steps":[{"stage":"roots/traversal","action":"deny"}]}`))
 	if err != nil {
@@ -27,5 +27,5 @@ func ExampleNewWriter() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 2026-11-21 11:00:00.123Z #17   deny       to_server  files  tools/call \x1b[2Jread [roots/traversal]
+	// 2026-11-21 11:00:00.123Z #17   deny       to_server  tools/call \x1b[2Jread [roots/traversal]
 }

@@ -1,38 +1,42 @@
-// Package format writes records of the audit log in other forms: as they are, as OCSF events, as
-// rows of a table, and as text for people.
+// Package format encodes records of the audit log: as the lines of the log, as OCSF events, as rows
+// of a table, or as text for people.
 //
-// # What it promises
+// # Guarantees
 //
-// Every record is one line, whatever its names and reasons hold: a valid JSON object, a valid row,
-// or text. What is no printable character (controls, line separators, marks that turn the direction
-// of text) is written as an escape and cannot act on who looks at it, but for JSONL in a file.
-// Nothing is in any form that is not in the record.
+// Every record is one line, whatever its names and reasons contain: a valid JSON object, a valid
+// row, or text. Unprintable characters (controls, line separators, bidirectional marks) are
+// escaped, so that they cannot affect a terminal, except for JSONL in a file. No format contains
+// anything that is not in the record.
 //
-// # The forms
+// # Formats
 //
-// [JSONL] is the line of the log itself, byte for byte, so that the hashes of what was exported can
-// be verified. With bodies = "redacted" that is what somebody wrote, of which control characters
-// above U+0080 and marks that turn text need no escape in JSON. So where a person looks at it
-// (Options.Shown: a terminal, stderr) those are escapes, too: the same JSON, but not the same
-// bytes.
+// [JSONL] is the line of the log, byte for byte, so that its hash can be verified after an export.
+// With bodies = "redacted" a line contains the words of others, and JSON allows control characters
+// above U+0080 and bidirectional marks without an escape. Where a person reads it
+// (Options.EscapeUnprintable: a terminal, stderr) those are escaped, too. That is the same JSON,
+// but not the same bytes.
 //
 // [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with
-// the profile security_control, which says what was done with it: a denial is action_id 2,
-// disposition_id 2, is_alert. There is one event a record: a Detection Finding (2004) for each
-// denial beside it would make a SIEM count every denied call twice, and one in its place would take
-// the call out of the history of calls. What is of no message (a start, a reload) is Application
-// Lifecycle (6002). Metadata.uid is the SHA-256 of the line, which the record after it has as its
-// prev; unmapped has what OCSF has no place for.
+// the profile security_control, which has the action: a denial is action_id 2, disposition_id 2,
+// is_alert. There is one event per record. An additional Detection Finding (2004) for each denial
+// would make a SIEM count denied calls twice, and one instead of the API Activity would remove the
+// call from the history of calls. An event without a message (a start, a reload) is Application
+// Lifecycle (6002). Metadata.uid is the SHA-256 of the line, which is prev in the next record.
+// Members without a place in OCSF are in unmapped.
 //
-// [CSV] has the columns that the CSV of gatekit-python had, by the same names and in the same
-// order, and after them what that one did not know. One of its columns, error_classification, is
-// always empty: a record does not have it. Response_status is error, too, when the result of a tool
-// says that it failed. Pipeline_outcome has the action, in the words of the log. Rows are quoted
-// after RFC 4180 and end with CR LF. A value that a spreadsheet would take for a formula gets an
-// apostrophe before it; one that is too long for a cell is cut.
+// [CSV] has the columns of gatekit-python's CSV, with the same names and in the same order,
+// followed by new ones. The column error_classification is always empty, because a record does not
+// have it. Response_status is error also for a tool's result with isError: true. Pipeline_outcome
+// has the action in the words of the log. Rows are quoted as in RFC 4180 and end with CR LF. A
+// value that a spreadsheet would take for a formula gets a leading apostrophe, and one that is too
+// long for a cell is cut.
 //
-// [Text] is for people: time, action, direction, server, method and name, reason, who decided, for
-// whom.
+// [Text] is for people: time, action, direction, server, method and name, reason, deciding stage,
+// principal.
+//
+// # Reading order
+//
+// format.go; visible.go and short.go; csv.go, ocsf.go and text.go.
 package format
 
 import (
@@ -44,7 +48,7 @@ import (
 	"gatekit/audit"
 )
 
-// Names of the forms, as configuration and commands have them.
+// Names of the formats, as in configuration and commands.
 const (
 	JSONL = "jsonl"
 	OCSF  = "ocsf"
@@ -52,99 +56,99 @@ const (
 	Text  = "text"
 )
 
-// Names answers the names of all forms.
+// Names returns the names of all formats.
 func Names() []string { return []string{JSONL, OCSF, CSV, Text} }
 
-// Encoder is one form. It is safe for many goroutines.
+// Encoder encodes records in one format. It is safe for concurrent use.
 type Encoder interface {
-	// Header is the line that a file begins with, with its end; nil where there is none.
+	// Header returns the first line of a file, with its line end, or nil if the format has none.
 	Header() []byte
-	// Append appends the line of a record, with its end.
+	// Append appends the line of a record, with its line end.
 	Append(b []byte, r *audit.Record) []byte
 }
 
-// Options are of all forms; a form looks at what concerns it.
+// Options configure an encoder. Each format uses the options that concern it.
 type Options struct {
-	Version string // of Gatekit, for OCSF; may be empty
-	Colour  bool   // for Text: with the escapes of a terminal
-	// for JSONL: to be looked at, so that what is not printable is an escape
+	Version string // Gatekit's version, for OCSF; may be empty
+	Colour  bool   // Text: with escape sequences for colours
+	// JSONL: escape unprintable characters
 	EscapeUnprintable bool
 
-	// MaxBytes bounds a line, its end with it; 0 is no bound, and below 4,096 it may be exceeded.
-	// The record of a longer one is made short: it is without bodies, values, findings and the
-	// steps that decided nothing, and its texts are cut. With JSONL that is no line of the log any
-	// more; a member "short" has the bytes and the SHA-256 of the line it stands for.
+	// MaxBytes bounds a line, with its line end. 0 is no bound; a bound below 4,096 may be
+	// exceeded. A record with a longer line is shortened: it has no bodies, values, findings, or
+	// steps that decided nothing, and its texts are cut. In JSONL, a member "short" then has the
+	// size and the SHA-256 of the full line.
 	MaxBytes int
 }
 
-// New answers the form of that name.
+// New returns the encoder of a format.
 func New(name string, o Options) (Encoder, error) {
 	var f Encoder
 	switch name {
 	case JSONL:
-		f = native{shown: o.EscapeUnprintable}
+		f = jsonl{escape: o.EscapeUnprintable}
 	case OCSF:
 		f = ocsf{version: o.Version}
 	case CSV:
-		f = table{}
+		f = csvTable{}
 	case Text:
 		f = text{colour: o.Colour}
 	default:
-		return nil, fmt.Errorf("there is no form %q of records\nhint: there are %s", name,
+		return nil, fmt.Errorf("unknown format %q\nhint: use one of %s", name,
 			strings.Join(Names(), ", "))
 	}
 	if o.MaxBytes > 0 {
-		f = bounded{f, o.MaxBytes}
+		f = boundedEncoder{f, o.MaxBytes}
 	}
 	return f, nil
 }
 
-// timeLayout is that of the log: UTC, to the microsecond.
+// timeLayout is that of the log: UTC, in microseconds.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
-// Writer writes records in a form. It is not safe for many goroutines.
+// Writer writes records in one format. It is not safe for concurrent use.
 type Writer struct {
-	out  io.Writer
-	form Encoder
-	line []byte
-	head bool // was written, or is not wanted
+	out        io.Writer
+	form       Encoder
+	line       []byte
+	headerDone bool // the header was written, or is not wanted
 }
 
-// NewWriter answers a writer of that form. The header comes before the first record; a writer that
-// continues a file with records in it has none.
+// NewWriter returns a writer of records. The header comes before the first record, unless the
+// writer continues a file that has records.
 func NewWriter(out io.Writer, form Encoder, continues bool) *Writer {
-	return &Writer{out: out, form: form, head: continues}
+	return &Writer{out: out, form: form, headerDone: continues}
 }
 
-// Write writes a record in one call of the writer's Write, after the header if that is due.
+// Write writes a record, after the header if that is due, in one call of the underlying Write.
 func (w *Writer) Write(r audit.Record) error {
 	w.line = w.line[:0]
-	if !w.head {
+	if !w.headerDone {
 		w.line = append(w.line, w.form.Header()...)
 	}
 	w.line = w.form.Append(w.line, &r)
 	_, err := w.out.Write(w.line)
-	w.head = w.head || err == nil
-	if cap(w.line) > 1<<20 { // one with a large body need not be kept
+	w.headerDone = w.headerDone || err == nil
+	if cap(w.line) > 1<<20 { // do not keep the buffer of a large body
 		w.line = nil
 	}
 	return err
 }
 
-// native is JSONL.
-type native struct{ shown bool }
+// jsonl encodes JSONL.
+type jsonl struct{ escape bool }
 
-func (native) Header() []byte { return nil }
+func (jsonl) Header() []byte { return nil }
 
-func (f native) Append(b []byte, r *audit.Record) []byte {
-	if f.shown {
+func (f jsonl) Append(b []byte, r *audit.Record) []byte {
+	if f.escape {
 		return append(appendPlainJSON(b, r.Line), '\n')
 	}
 	return append(append(b, r.Line...), '\n')
 }
 
-// decided is the stage whose step made the action of the record; "" of what no stage did.
-func decided(r *audit.Record) string {
+// decidingStage returns the stage whose step has the record's action, or "" if none does.
+func decidingStage(r *audit.Record) string {
 	for _, s := range slices.Backward(r.Steps) {
 		if s.Action == r.Action && s.Action != "pass" {
 			return s.Stage
@@ -153,21 +157,22 @@ func decided(r *audit.Record) string {
 	return ""
 }
 
-// refused says whether the message did not move.
-func refused(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
+// isDenied reports whether the message was not forwarded.
+func isDenied(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
 
-// IsModified says whether what went on was not what came. Where the log keeps no hashes of bodies,
-// what was done with the message says so.
+// IsModified reports whether the forwarded message differs from the original. Without hashes of the
+// bodies, the actions tell it.
 func IsModified(r *audit.Record) bool {
 	if r.Before == nil || r.After == nil {
 		return false
 	}
-	return edits(r.Action) || r.Before.Size != r.After.Size || r.Before.SHA256 != r.After.SHA256 ||
+	return isModifying(r.Action) || r.Before.Size != r.After.Size ||
+		r.Before.SHA256 != r.After.SHA256 ||
 		r.Before.HMAC != r.After.HMAC ||
 		slices.ContainsFunc(r.Steps, func(s audit.Step) bool {
-			return edits(s.Action) || len(s.Changed) > 0
+			return isModifying(s.Action) || len(s.Changed) > 0
 		})
 }
 
-// edits says whether an action is a change of the message.
-func edits(action string) bool { return action == "modify" || action == "hide" }
+// isModifying reports whether an action changes the message.
+func isModifying(action string) bool { return action == "modify" || action == "hide" }

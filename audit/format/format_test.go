@@ -124,7 +124,7 @@ func written(t testing.TB, name string, records []audit.Record) string {
 	return out.String()
 }
 
-func TestEachFormOfEachKindOfRecord(t *testing.T) {
+func TestEveryFormatOfEveryKindOfRecord(t *testing.T) {
 	records := recorded(t, outcomes(t)...)
 	t.Run("jsonl is the log byte for byte", func(t *testing.T) {
 		var want strings.Builder
@@ -183,7 +183,7 @@ func TestEachFormOfEachKindOfRecord(t *testing.T) {
 	})
 }
 
-func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
+func TestIsModifiedWithoutHashes(t *testing.T) {
 	same := audit.Body{Size: 7}
 	for _, c := range []struct {
 		name   string
@@ -208,7 +208,7 @@ func TestWhatWasChangedIsSaidWithoutHashesToo(t *testing.T) {
 	}
 }
 
-func TestAShortLineKeepsHowItEnded(t *testing.T) {
+func TestShortLineKeepsResult(t *testing.T) {
 	code, failed := recorded(t, outcomes(t)...)[6], recorded(t, outcomes(t)...)[7]
 	modified := recorded(t, outcomes(t)...)[3]
 	f := format.ShortEncoder(form(t, "jsonl"))
@@ -223,7 +223,7 @@ func TestAShortLineKeepsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
+func TestJSONLWithEscapesIsTheSameJSON(t *testing.T) {
 	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"\u009b31m \u202e ü 󠁁"}}`)
 	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
 	f, err := format.New(format.JSONL, format.Options{EscapeUnprintable: true})
@@ -243,26 +243,27 @@ func TestJSONLForEyesIsTheSameJSONWithEscapes(t *testing.T) {
 	}
 }
 
-func TestColourIsOnlyAroundTheAction(t *testing.T) {
+func TestOnlyTheActionIsColoured(t *testing.T) {
 	f, err := format.New(format.Text, format.Options{Colour: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := recorded(t, outcomes(t)...)[2]
-	if got, want := string(f.Append(nil,
-		&r)), "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"; !strings.HasPrefix(got, want) {
+	got := string(f.Append(nil, &r))
+	want := "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"
+	if !strings.HasPrefix(got, want) {
 		t.Errorf("got %q, want %q…", got, want)
 	}
 }
 
-func TestAnUnknownFormNamesThoseThatThereAre(t *testing.T) {
+func TestUnknownFormatNamesTheKnownOnes(t *testing.T) {
 	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(),
 		"jsonl, ocsf, csv, text") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAHeaderIsWrittenOnceAndNotToAFileThatGoesOn(t *testing.T) {
+func TestHeaderIsWrittenOnceAndNotToContinuedFile(t *testing.T) {
 	records := recorded(t, outcomes(t)...)
 	for _, continues := range []bool{false, true} {
 		var out bytes.Buffer
@@ -287,7 +288,7 @@ type full struct{}
 
 func (*full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
-func TestNoSpreadsheetTakesAValueForAFormula(t *testing.T) {
+func TestFormulasAreEscaped(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{"a plain value stays", "read", "read"},
 		{"a formula", "=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"},
@@ -317,7 +318,7 @@ func TestNoSpreadsheetTakesAValueForAFormula(t *testing.T) {
 	}
 }
 
-func TestACellIsNoLongerThanASpreadsheetTakes(t *testing.T) {
+func TestCellLengthIsBounded(t *testing.T) {
 	step := audit.Step{Stage: "pii", Action: "modify"}
 	for range 101 {
 		step.Findings = append(step.Findings, audit.Finding{Type: "mail",
@@ -336,7 +337,7 @@ func TestACellIsNoLongerThanASpreadsheetTakes(t *testing.T) {
 	}
 }
 
-func TestALineOfBoundedLengthStandsForTheWholeOne(t *testing.T) {
+func TestMaxBytesShortensLine(t *testing.T) {
 	hostile := strings.Repeat("\x1b", 1<<10)
 	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"`+
 		strings.Repeat("x", 1<<20)+`"}}`)
@@ -380,9 +381,9 @@ func TestALineOfBoundedLengthStandsForTheWholeOne(t *testing.T) {
 	}
 }
 
-// FuzzOneLine is the promise of the package: one record, one line, valid in its form, whatever
-// texts it holds, and nothing in it that could act.
-func FuzzOneLine(f *testing.F) {
+// FuzzRecordIsOneLine is the promise of the package: one record, one line, valid in its form,
+// whatever texts it holds, and nothing in it that could act.
+func FuzzRecordIsOneLine(f *testing.F) {
 	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\",
 		"\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {
 		f.Add(s)
@@ -431,7 +432,7 @@ func FuzzOneLine(f *testing.F) {
 	})
 }
 
-func BenchmarkForm(b *testing.B) {
+func BenchmarkEncoder(b *testing.B) {
 	records := recorded(b, outcomes(b)...)
 	for _, name := range format.Names() {
 		b.Run(name, func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"gatekit/audit"
 )
 
-// The schema's version, classes and numbers: https://schema.ocsf.io/1.5.0/
+// Version, classes and numbers of the schema: https://schema.ocsf.io/1.5.0/
 const (
 	ocsfVersion   = "1.5.0"
 	apiActivity   = 6003
@@ -20,11 +20,10 @@ const (
 	otherActivity = 99
 )
 
-// ocsf is OCSF.
+// ocsf encodes OCSF.
 type ocsf struct{ version string }
 
-// event is an OCSF event. Members that are not always there are left out when zero, but never an
-// _id that the schema requires.
+// event is an OCSF event. Optional members are omitted when zero, but never a required _id.
 type event struct {
 	ActivityID    int        `json:"activity_id"`
 	ActivityName  string     `json:"activity_name"`
@@ -109,13 +108,13 @@ type (
 		Name string `json:"name"`
 		Type string `json:"type,omitzero"`
 	}
-	// unmapped has the names that the record has.
+	// unmapped has members with the names of the record.
 	unmapped struct {
 		Prev      string   `json:"prev"`
 		Kind      string   `json:"kind,omitzero"`
 		Direction string   `json:"direction,omitzero"`
-		Method    string   `json:"method,omitzero"` // of an event
-		Server    string   `json:"server,omitzero"` // of an event
+		Method    string   `json:"method,omitzero"` // of an event only
+		Server    string   `json:"server,omitzero"` // of an event only
 		Steps     []step   `json:"steps,omitzero"`
 		Before    *body    `json:"before,omitzero"`
 		After     *body    `json:"after,omitzero"`
@@ -148,7 +147,7 @@ func (ocsf) Header() []byte { return nil }
 func (f ocsf) Append(b []byte, r *audit.Record) []byte {
 	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true),
 		jsontext.AllowDuplicateNames(true))
-	if err != nil { // a body that is no JSON; a record that was read has none
+	if err != nil { // a body that is not valid JSON, which no parsed record has
 		r := *r
 		r.After = nil
 		line, _ = json.Marshal(f.event(&r), jsontext.AllowInvalidUTF8(true))
@@ -168,23 +167,24 @@ func (f ocsf) event(r *audit.Record) event {
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
-			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsOf(r),
-			Before: sizeOf(r.Before), After: sizeOf(r.After), Values: r.Values, Failed: r.Failed,
+			Prev: r.Prev, Kind: r.Kind, Direction: r.Direction, Steps: stepsFrom(r),
+			Before: bodyFrom(r.Before), After: bodyFrom(r.After), Values: r.Values,
+			Failed: r.Failed,
 			Micros: r.Micros, Error: r.Error,
 		},
 	}
 	if r.IsEvent() {
-		e.lifecycle(r, us)
+		e.setLifecycle(r, us)
 	} else {
-		e.activity(r)
+		e.setActivity(r)
 	}
 	e.SeverityID, e.Severity = severity(r)
 	e.TypeUID = e.ClassUID*100 + e.ActivityID
 	return e
 }
 
-// lifecycle is of what is no message.
-func (e *event) lifecycle(r *audit.Record, us product) {
+// setLifecycle sets the members of an event without a message.
+func (e *event) setLifecycle(r *audit.Record, us product) {
 	e.ClassUID, e.ClassName, e.App = lifecycle, "Application Lifecycle", &us
 	e.ActivityID, e.ActivityName = otherActivity, r.Action
 	switch r.Action {
@@ -199,22 +199,22 @@ func (e *event) lifecycle(r *audit.Record, us product) {
 	}
 }
 
-// activity is of a message.
-func (e *event) activity(r *audit.Record) {
+// setActivity sets the members of a message.
+func (e *event) setActivity(r *audit.Record) {
 	e.ClassUID, e.ClassName = apiActivity, "API Activity"
-	// a call may do anything
+	// a tool call may do anything
 	e.ActivityID, e.ActivityName = otherActivity, cmp.Or(r.Method, "unknown")
 	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") ||
 		strings.HasSuffix(r.Method, "/get") {
 		e.ActivityID, e.ActivityName = 2, "Read"
 	}
 	e.Metadata.Profiles = []string{"security_control"}
-	e.control(r)
-	if by := decided(r); by != "" {
+	e.setSecurityControl(r)
+	if by := decidingStage(r); by != "" {
 		e.Policy = &named{by}
 	}
 	switch {
-	case refused(r) || r.Kind == "error" || r.Failed:
+	case isDenied(r) || r.Kind == "error" || r.Failed:
 		e.StatusID, e.Status, e.StatusDetail = 2, "Failure", cmp.Or(r.Error, r.Reason)
 	case r.Kind == "response":
 		e.StatusID, e.Status = 1, "Success"
@@ -244,7 +244,7 @@ func (e *event) activity(r *audit.Record) {
 		e.API.Service = &named{r.Server}
 	}
 	if r.Name != "" {
-		e.Resources = []resource{{Name: r.Name, Type: kindOfName(r.Method)}}
+		e.Resources = []resource{{Name: r.Name, Type: resourceType(r.Method)}}
 	}
 	var content jsontext.Value
 	if r.After != nil {
@@ -259,8 +259,8 @@ func (e *event) activity(r *audit.Record) {
 	}
 }
 
-// control is what was done with the message, in the words of the profile security_control.
-func (e *event) control(r *audit.Record) {
+// setSecurityControl sets the action in the terms of the profile security_control.
+func (e *event) setSecurityControl(r *audit.Record) {
 	type did struct {
 		id   int
 		name string
@@ -272,7 +272,7 @@ func (e *event) control(r *audit.Record) {
 		action, disposition = allowed, did{1, "Allowed"}
 	case "deny":
 		action, disposition = denied, did{2, "Blocked"}
-		if r.Error != "" { // refused because something failed
+		if r.Error != "" { // denied because something failed
 			disposition = did{27, "Error"}
 		}
 	case "ask":
@@ -281,19 +281,19 @@ func (e *event) control(r *audit.Record) {
 		action, disposition = modified, did{11, "Corrected"}
 	case "answer":
 		action, disposition = modified, did{7, "Custom Action"}
-	case "skip": // a stage failed and does not count
+	case "skip": // a stage failed and was ignored
 		action, disposition = allowed, did{27, "Error"}
 	}
 	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id,
 		disposition.name
-	e.IsAlert = refused(r) || r.Action == "skip"
+	e.IsAlert = isDenied(r) || r.Action == "skip"
 }
 
 func severity(r *audit.Record) (int, string) {
 	switch {
 	case r.Error != "" || r.Action == "skip":
 		return 4, "High"
-	case refused(r):
+	case isDenied(r):
 		return 3, "Medium"
 	case r.IsEvent() || r.Action == "pass":
 		return 1, "Informational"
@@ -301,8 +301,8 @@ func severity(r *audit.Record) (int, string) {
 	return 2, "Low"
 }
 
-// kindOfName says what the name of a message is the name of.
-func kindOfName(method string) string {
+// resourceType returns what the name of a message of the method names.
+func resourceType(method string) string {
 	switch {
 	case strings.HasPrefix(method, "tools/"):
 		return "tool"
@@ -314,7 +314,7 @@ func kindOfName(method string) string {
 	return ""
 }
 
-func stepsOf(r *audit.Record) []step {
+func stepsFrom(r *audit.Record) []step {
 	if r.Steps == nil {
 		return nil
 	}
@@ -329,7 +329,7 @@ func stepsOf(r *audit.Record) []step {
 	return steps
 }
 
-func sizeOf(b *audit.Body) *body {
+func bodyFrom(b *audit.Body) *body {
 	if b == nil {
 		return nil
 	}

@@ -133,7 +133,7 @@ func events(t testing.TB, records []audit.Record) (all []map[string]any) {
 	return all
 }
 
-func TestEveryEventIsWhatTheSchemaOfOCSFSays(t *testing.T) {
+func TestOCSFEventsMatchSchema(t *testing.T) {
 	records := recorded(t, append(outcomes(t), pipeline.Outcome{Time: at, Before: nil,
 		Action: "stop"})...)
 	// as little as a record can hold
@@ -155,7 +155,7 @@ func TestEveryEventIsWhatTheSchemaOfOCSFSays(t *testing.T) {
 	}
 }
 
-func TestAnEventSaysWhatWasDone(t *testing.T) {
+func TestOCSFEventHasAction(t *testing.T) {
 	all := events(t, recorded(t, outcomes(t)...))
 	for i, want := range []string{
 		"6002 Start <nil> <nil> Informational <nil>",

@@ -9,9 +9,9 @@ import (
 	"gatekit/audit"
 )
 
-// text is Text:
+// text encodes Text:
 //
-//	2026-11-21 11:00:00.123Z #17  deny    to_server  files  tools/call read: outside of the roots [roots/traversal]  ann  1.234 ms
+//	2026-11-21 11:00:00.123Z #17  deny  to_server  files  tools/call a: outside [roots/traversal]
 type text struct{ colour bool }
 
 func (text) Header() []byte { return nil }
@@ -22,7 +22,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 	from := len(b)
 	b = appendVisible(b, r.Action)
 	width := len(b) - from
-	if paint := colourOf(r); t.colour && paint != "" {
+	if paint := actionColour(r); t.colour && paint != "" {
 		word := string(b[from:])
 		b = append(append(append(b[:from], paint...), word...), "\x1b[0m"...)
 	}
@@ -36,7 +36,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, "  "...)
 		b = appendVisible(b, r.Server)
 	}
-	if what := subject(r); what != "" {
+	if what := messageText(r); what != "" {
 		b = append(b, "  "...)
 		b = appendVisible(b, what)
 	}
@@ -53,7 +53,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, ": "...)
 		b = appendVisible(b, r.Error)
 	}
-	if by := decided(r); by != "" {
+	if by := decidingStage(r); by != "" {
 		b = append(b, " ["...)
 		b = appendVisible(b, by)
 		b = append(b, ']')
@@ -69,8 +69,8 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 	return append(bytes.TrimRight(b, " "), '\n')
 }
 
-// subject is what the message is: tools/call read, and that it is the answer to that.
-func subject(r *audit.Record) string {
+// messageText describes the message: method, name, and how it was answered.
+func messageText(r *audit.Record) string {
 	s := r.Method
 	if r.Name != "" {
 		s += " " + r.Name
@@ -87,8 +87,8 @@ func subject(r *audit.Record) string {
 	return s
 }
 
-// colourOf is the escape of the action's colour.
-func colourOf(r *audit.Record) string {
+// actionColour returns the escape sequence of the action's colour.
+func actionColour(r *audit.Record) string {
 	switch {
 	case r.Action == "deny" || r.Error != "":
 		return "\x1b[31m"

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// appendVisible appends s so that none of its characters can act on a terminal, end the line or
-// turn the direction of text: what is not printable is an escape, such as \n, \x1b or \u202e. A
-// backslash stays as it is: this is to be looked at, not to be read back.
+// appendVisible appends s with unprintable characters escaped, such as \n, \x1b or \u202e, so that
+// none of them can affect a terminal, end the line or change the direction of text. A backslash is
+// not escaped: the text is for people, and need not be decoded.
 func appendVisible(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -27,8 +27,8 @@ func appendVisible(b []byte, s string) []byte {
 	return b
 }
 
-// Visible is s as it can be shown to a person: none of its characters can act on a terminal, end
-// the line or turn the direction of text. What is not printable is an escape.
+// Visible returns s with unprintable characters escaped, so that none of them can affect a
+// terminal, end the line or change the direction of text.
 func Visible(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool {
 		return r == utf8.RuneError || !strconv.IsPrint(r)
@@ -38,8 +38,8 @@ func Visible(s string) string {
 	return string(appendVisible(nil, s))
 }
 
-// appendPlainJSON appends a JSON text in which no character that is not printable stands as itself:
-// there they can be in strings alone, and have an escape.
+// appendPlainJSON appends a JSON text with unprintable characters escaped. In valid JSON they can
+// only be in strings.
 func appendPlainJSON(b, text []byte) []byte {
 	from := 0
 	for i := 0; i < len(text); {

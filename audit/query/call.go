@@ -8,49 +8,49 @@ import (
 	"gatekit/audit"
 )
 
-// Call is a request and what came of it, an event, or a notification.
+// Call is a request with its response, an event, or a notification.
 type Call struct {
 	Start time.Time
-	// until its end was judged; of what is open, until what was recorded last
+	// until the evaluation of its response ended; for an open call, until its last record
 	Duration time.Duration
-	FirstSeq uint64 // the number of its first record
+	FirstSeq uint64 // seq of its first record
 
 	Session, Exchange, Principal string
 
-	// request, notification, event; of a call whose beginning is not there, that of its first
-	// record
+	// "request", "notification" or "event"; the kind of the first record if the beginning of the
+	// call is missing
 	Kind       string
-	FromServer bool // a server asked
+	FromServer bool // a server sent the request
 	Method     string
 	Name       string
-	Servers    []string // that had to do with it, sorted, at most eight
+	Servers    []string // servers that took part, sorted, at most eight
 
-	Action string // the weightiest of its records: deny before modify before pass
-	Reason string // of that record
+	Action string // the most severe action of its records, such as deny before modify before pass
+	Reason string // reason of the record with that action
 	Error  string
 	Status Status
-	Code   int64 // of the error that it ended with
-	Parked bool  // it waited for what the client answered, whose connection was free meanwhile
+	Code   int64 // JSON-RPC error code of its response
+	Parked bool  // it waited for the client's answers, without holding the connection
 
-	Decision       *audit.Record  // the record with Action; nil when all was let pass
-	Records        []audit.Record // all of them, or the first 200; with Options.Records alone
-	OmittedRecords int            // how many there were beyond those
+	Decision       *audit.Record  // the record with Action; nil if every message passed
+	Records        []audit.Record // the first 200 records, only with Options.KeepRecords
+	OmittedRecords int            // number of further records
 
-	weight int // of Decision
+	severity int // of Decision
 }
 
 // Status is how a call ended.
 type Status string
 
-// Ends of calls.
+// Statuses of calls.
 const (
-	StatusOpen       Status = ""          // not, as far as the log goes
+	StatusOpen       Status = ""          // the log has no end of it
 	StatusAnswered   Status = "answered"  // with a result
-	StatusError      Status = "error"     // with an error: the server's, or Gatekit's own
-	StatusToolFailed Status = "failed"    // with the result of a tool that says that it has failed
-	StatusRefused    Status = "refused"   // the request, or its answer
-	StatusCancelled  Status = "cancelled" // by the client, or for it
-	StatusDone       Status = "done"      // of events and notifications
+	StatusError      Status = "error"     // with an error of the server or of Gatekit
+	StatusToolFailed Status = "failed"    // with the result of a tool that has isError: true
+	StatusRefused    Status = "refused"   // its request or response was denied
+	StatusCancelled  Status = "cancelled" // by the client or on its behalf
+	StatusDone       Status = "done"      // events and notifications
 )
 
 const (
@@ -58,7 +58,7 @@ const (
 	maxRecords = 200
 )
 
-// Caller is the principal, or the session of one who is not known.
+// Caller returns the principal, or the session of an unknown one.
 func (c *Call) Caller() string {
 	if c.Principal != "" {
 		return c.Principal
@@ -66,21 +66,20 @@ func (c *Call) Caller() string {
 	return c.Session
 }
 
-// answered says whether the call was answered, well or not.
-func (c *Call) answered() bool {
+// isAnswered reports whether the call has a result or an error.
+func (c *Call) isAnswered() bool {
 	return c.Status == StatusAnswered || c.Status == StatusError || c.Status == StatusToolFailed
 }
 
-// DecidingStage is the stage that made the decision; "" when none did.
+// DecidingStage returns the stage that caused the action, or "" if none did.
 func (c *Call) DecidingStage() string {
-	if s := c.decided(); s != nil {
+	if s := c.decidingStep(); s != nil {
 		return s.Stage
 	}
 	return ""
 }
 
-// ChangedPointers are the places of the message that the deciding record's stages changed, as JSON
-// pointers.
+// ChangedPointers returns the JSON pointers of what the stages changed in the deciding record.
 func (c *Call) ChangedPointers() (all []string) {
 	if c.Decision == nil {
 		return nil
@@ -91,7 +90,7 @@ func (c *Call) ChangedPointers() (all []string) {
 	return all
 }
 
-func (c *Call) decided() *audit.Step {
+func (c *Call) decidingStep() *audit.Step {
 	if c.Decision == nil {
 		return nil
 	}
@@ -103,9 +102,9 @@ func (c *Call) decided() *audit.Step {
 	return nil
 }
 
-// weight of an action: the heaviest of a call's records is the call's. What Gatekit does for its
-// own part weighs nothing: its answers, and that it parks and resumes a call.
-func weight(r *audit.Record) int {
+// severity returns the severity of a record's action. The action of a call is the most severe of
+// its records. Gatekit's own answers, and parking and resuming a call, have none.
+func severity(r *audit.Record) int {
 	switch r.Action {
 	case "pass", "park", "resume":
 		return 0
@@ -117,7 +116,7 @@ func weight(r *audit.Record) int {
 		if r.Kind != "request" || r.Direction != "to_server" {
 			return 0
 		}
-		return 4 // a stage's, in the server's place
+		return 4 // a stage answered in the server's place
 	case "ask":
 		return 5
 	case "approve":
@@ -127,15 +126,15 @@ func weight(r *audit.Record) int {
 	case "deny":
 		return 8
 	}
-	return 1 // skip, drop, and what a newer Gatekit does
+	return 1 // skip, drop, and actions of a newer Gatekit
 }
 
-// take takes what a record says of the call.
-func (c *Call) take(r *audit.Record, keep bool) error {
+// addRecord adds what a record tells about the call.
+func (c *Call) addRecord(r *audit.Record, keep bool) error {
 	var whole *audit.Record
-	w := weight(r)
+	w := severity(r)
 	kept := keep && len(c.Records) < maxRecords
-	if kept || w > c.weight {
+	if kept || w > c.severity {
 		parsed, err := audit.ParseRecord(bytes.Clone(r.Line))
 		if err != nil {
 			return err
@@ -143,13 +142,13 @@ func (c *Call) take(r *audit.Record, keep bool) error {
 		whole = &parsed
 	}
 	switch {
-	case w > c.weight:
-		c.weight, c.Action, c.Reason, c.Decision = w, r.Action, r.Reason, whole
+	case w > c.severity:
+		c.severity, c.Action, c.Reason, c.Decision = w, r.Action, r.Reason, whole
 	case c.Action == "":
 		c.Action = r.Action
 	}
-	if c.Reason == "" && c.weight == 0 && r.Kind == "error" {
-		c.Reason = r.Reason // of Gatekit's own
+	if c.Reason == "" && c.severity == 0 && r.Kind == "error" {
+		c.Reason = r.Reason // reason of Gatekit's own error
 	}
 	if c.Error == "" {
 		c.Error = r.Error

@@ -9,30 +9,29 @@ import (
 	"gatekit/audit"
 )
 
-// Filter says which records are asked for: those for which all of it is true. The zero Filter takes
-// all.
+// Filter selects the records that meet all of its conditions. The zero Filter selects all.
 type Filter struct {
-	Since, Until time.Time // from Since on, before Until; zero is no bound
+	Since, Until time.Time // from Since up to, but not including, Until; zero is no bound
 
 	Session, Exchange, Principal, Server, Name, Method Patterns
 
-	Kind   Patterns // request, response, error, notification, event
+	Kind   Patterns // "request", "response", "error", "notification" or "event"
 	Action Patterns
-	Stage  Patterns // that did anything but let pass; together with Action, that did that
+	Stage  Patterns // stages that did more than pass; with Action, stages with that action
 }
 
-// Patterns are alternatives. A "*" in one stands for any text. None is no condition.
+// Patterns are alternatives, in which "*" stands for any text. No pattern is no condition.
 type Patterns []string
 
 func (w Patterns) match(s string) bool {
 	return len(w) == 0 || slices.ContainsFunc(w, func(pattern string) bool {
-		return like(pattern, s)
+		return matchesWildcard(pattern, s)
 	})
 }
 
-// like says whether s is of the pattern. It looks for what stands between the stars, each as early
-// as it can be.
-func like(pattern, s string) bool {
+// matchesWildcard reports whether s matches the pattern. It searches the parts between the stars,
+// each as early as possible.
+func matchesWildcard(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {
 		return pattern == s
@@ -48,17 +47,17 @@ func like(pattern, s string) bool {
 	return false
 }
 
-// Match says whether the filter takes r, of which all was read.
-func (f *Filter) Match(r *audit.Record) bool { return f.matchHead(r) && f.matchSteps(r) }
+// Match reports whether the filter selects a completely parsed record.
+func (f *Filter) Match(r *audit.Record) bool { return f.matchSummary(r) && f.matchSteps(r) }
 
-// matchHead looks at what Glance reads.
-func (f *Filter) matchHead(r *audit.Record) bool {
+// matchSummary checks the conditions on what audit.ParseSummary parses.
+func (f *Filter) matchSummary(r *audit.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() ||
 		r.Time.Before(f.Until)) &&
 		f.Session.match(r.Session) && f.Exchange.match(r.Exchange) &&
 		f.Principal.match(r.Principal) &&
 		f.Server.match(r.Server) && f.Name.match(r.Name) && f.Method.match(r.Method) &&
-		f.Kind.match(kindOf(r)) && (len(f.Stage) > 0 || f.Action.match(r.Action))
+		f.Kind.match(recordKind(r)) && (len(f.Stage) > 0 || f.Action.match(r.Action))
 }
 
 func (f *Filter) matchSteps(r *audit.Record) bool {
@@ -70,28 +69,28 @@ func (f *Filter) matchSteps(r *audit.Record) bool {
 	})
 }
 
-// notifications says whether those that passed are asked for.
-func (f *Filter) notifications() bool {
+// wantsNotifications reports whether the filter asks for notifications that passed.
+func (f *Filter) wantsNotifications() bool {
 	return len(f.Kind) > 0 && f.Kind.match("notification") || slices.ContainsFunc(f.Method,
 		func(m string) bool { return strings.HasPrefix(m, "notifications/") })
 }
 
-func kindOf(r *audit.Record) string {
+func recordKind(r *audit.Record) string {
 	if r.IsEvent() {
 		return "event"
 	}
 	return r.Kind
 }
 
-// matchLine is Match of a record that was glanced at.
+// matchLine is Match for a record from audit.ParseSummary.
 func (f *Filter) matchLine(r *audit.Record) (bool, error) {
-	if !f.matchHead(r) {
+	if !f.matchSummary(r) {
 		return false, nil
 	}
 	if len(f.Stage) == 0 {
 		return true, nil
 	}
-	if !bytes.Contains(r.Line, []byte(`"steps":[`)) { // most of what is not found is not found here
+	if !bytes.Contains(r.Line, []byte(`"steps":[`)) { // skip most lines without parsing them
 		return false, nil
 	}
 	whole, err := audit.ParseRecord(r.Line)

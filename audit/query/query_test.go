@@ -117,7 +117,7 @@ func calls(t testing.TB, file string, f query.Filter) (all []string) {
 	return all
 }
 
-func TestRecordsAreJoinedToCalls(t *testing.T) {
+func TestCallsJoinsRecords(t *testing.T) {
 	for _, tt := range []struct{ name, records, want string }{
 		{"a call that is answered", `
 			+0s s/1 to_server request tools/call files read pass
@@ -275,7 +275,7 @@ const session = `
 	+7s s2/2 to_server request tools/call github a"b\ pass
 	+8s -/- - - - files - lost`
 
-func TestWhatIsAskedForIsFound(t *testing.T) {
+func TestFilter(t *testing.T) {
 	file := log(t, session)
 	for _, tt := range []struct {
 		name          string
@@ -339,7 +339,7 @@ func TestWhatIsAskedForIsFound(t *testing.T) {
 	}
 }
 
-func TestRecordsOfACallAreKeptWhenTheyAreWanted(t *testing.T) {
+func TestKeepRecords(t *testing.T) {
 	records := "+0s s/1 to_server request tools/call a wait pass\n" +
 		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
 		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
@@ -354,7 +354,7 @@ func TestRecordsOfACallAreKeptWhenTheyAreWanted(t *testing.T) {
 	}
 }
 
-func TestCallsUnderWayAreBounded(t *testing.T) {
+func TestOpenCallsAreBounded(t *testing.T) {
 	var records strings.Builder
 	for i := range 10_050 {
 		fmt.Fprintf(&records, "+0s s/%d to_server request tools/call a wait pass\n", i+1)
@@ -367,7 +367,7 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	}
 }
 
-func TestCallsAreFollowed(t *testing.T) {
+func TestCallsFollow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
 	if err != nil {
@@ -409,7 +409,7 @@ func TestCallsAreFollowed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRecordHasItsPlace(t *testing.T) {
+func TestErrorHasPosition(t *testing.T) {
 	file := log(t, session)
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -420,7 +420,7 @@ func TestWhatIsNoRecordHasItsPlace(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("%s:4: it is no record", file)
+	want := fmt.Sprintf("%s:4: not an audit record", file)
 	var all []error
 	for _, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &query.Filter{},
 		query.Options{}) {

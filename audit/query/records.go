@@ -9,8 +9,8 @@ import (
 	"gatekit/audit"
 )
 
-// Records answers the records of a log that the filter takes, in their order; each may be kept. It
-// ends at the first error, which has its place.
+// Records returns the records of a log that the filter selects, in their order. The caller may keep
+// a record. Records ends at the first error, which has the position.
 func Records(ctx context.Context, log *audit.Reader, f *Filter) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		for line, err := range log.Lines(ctx) {

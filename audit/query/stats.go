@@ -11,51 +11,51 @@ import (
 )
 
 const (
-	maxGroups  = 500 // of one kind that are told apart
+	maxGroups  = 500 // groups per kind
 	maxSlowest = 10
 )
 
-// Others stands for the servers, tools, principals and rules beyond the 500 that are told apart.
+// Others is the group of all servers, tools, principals or rules after the first 500.
 const Others = "(others)"
 
-// Stats are what there was of calls. Its memory is bounded. The zero value is ready; it is not safe
-// for many goroutines.
+// Stats are statistics of calls, in bounded memory. The zero value is ready to use. Stats are not
+// safe for concurrent use.
 type Stats struct {
-	Since, Until   time.Time  // when the first call began, and the last ended
-	Calls          CallCounts // of clients
-	ServerRequests CallCounts // of servers
+	Since, Until   time.Time  // start of the first call, end of the last
+	Calls          CallCounts // calls of clients
+	ServerRequests CallCounts // requests of servers to clients
 	Events         map[string]int
-	Slowest        []*Call // at most ten that were answered, the slowest first
+	Slowest        []*Call // the ten slowest answered calls, slowest first
 
 	servers, tools, principals map[string]*CallCounts
 	denials                    map[DenialSource]int
 }
 
-// CallCounts is how many calls there were, and what became of them.
+// CallCounts counts calls by their results.
 type CallCounts struct {
-	Name     string // of what it counts for: a server, "server tool", a principal
+	Name     string // the group: a server, "SERVER TOOL", or a principal
 	All      int
 	Refused  int
-	Modified int // modified, or with items hidden
-	// answered with an error, or with the result of a tool that says that it has failed
+	Modified int // including lists with hidden items
+	// with a JSON-RPC error, or a tool's result with isError: true
 	Failed    int
 	Cancelled int
 	Open      int
 
-	took *hdrhistogram.Histogram
+	latencies *hdrhistogram.Histogram
 }
 
-// DenialSource is what refused something: a stage, and where that is the policies, which of them.
-// The stage "gatekit" is Gatekit itself.
+// DenialSource names the stage that denied a message and, for policies, the rule. Gatekit itself is
+// the stage "gatekit".
 type DenialSource struct{ Stage, Rule string }
 
-// DenialCount is how many times a rule refused.
+// DenialCount is the number of denials by one source.
 type DenialCount struct {
 	DenialSource
 	Count int
 }
 
-// Add counts a call.
+// Add adds a call.
 func (s *Stats) Add(c *Call) {
 	if s.Since.IsZero() || c.Start.Before(s.Since) {
 		s.Since = c.Start
@@ -65,7 +65,7 @@ func (s *Stats) Add(c *Call) {
 	}
 	switch c.Action {
 	case "deny", "ask", "reject":
-		s.denied(ruleOf(c))
+		s.countDenial(denialSourceOf(c))
 	}
 	switch {
 	case c.Kind == "event":
@@ -84,13 +84,13 @@ func (s *Stats) Add(c *Call) {
 	}
 	s.Calls.add(c)
 	for _, name := range c.Servers {
-		group(&s.servers, name).add(c)
+		countsOf(&s.servers, name).add(c)
 	}
 	if c.Method == "tools/call" && c.Name != "" {
-		group(&s.tools, strings.Join(c.Servers, ",")+" "+c.Name).add(c)
+		countsOf(&s.tools, strings.Join(c.Servers, ",")+" "+c.Name).add(c)
 	}
-	group(&s.principals, c.Caller()).add(c)
-	if c.answered() {
+	countsOf(&s.principals, c.Caller()).add(c)
+	if c.isAnswered() {
 		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
 			return cmp.Compare(b.Duration, a.Duration)
 		})
@@ -101,7 +101,7 @@ func (s *Stats) Add(c *Call) {
 	}
 }
 
-func (s *Stats) denied(by DenialSource) {
+func (s *Stats) countDenial(by DenialSource) {
 	if s.denials == nil {
 		s.denials = map[DenialSource]int{}
 	}
@@ -111,7 +111,7 @@ func (s *Stats) denied(by DenialSource) {
 	s.denials[by]++
 }
 
-func group(m *map[string]*CallCounts, name string) *CallCounts {
+func countsOf(m *map[string]*CallCounts, name string) *CallCounts {
 	if *m == nil {
 		*m = map[string]*CallCounts{}
 	}
@@ -124,23 +124,23 @@ func group(m *map[string]*CallCounts, name string) *CallCounts {
 	return (*m)[name]
 }
 
-// Servers answers the counts of each server, the most called first. A list that several were asked
-// for counts for each.
-func (s *Stats) Servers() []*CallCounts { return sorted(s.servers) }
+// Servers returns the counts of each server, the most called first. A list request to several
+// servers counts for each of them.
+func (s *Stats) Servers() []*CallCounts { return sortedCounts(s.servers) }
 
-// Tools answers the counts of each tool.
-func (s *Stats) Tools() []*CallCounts { return sorted(s.tools) }
+// Tools returns the counts of each tool, the most called first.
+func (s *Stats) Tools() []*CallCounts { return sortedCounts(s.tools) }
 
-// Principals answers the counts of each principal, and of each session of one who is not known.
-func (s *Stats) Principals() []*CallCounts { return sorted(s.principals) }
+// Principals returns the counts of each principal, and of each session of an unknown one.
+func (s *Stats) Principals() []*CallCounts { return sortedCounts(s.principals) }
 
-func sorted(m map[string]*CallCounts) []*CallCounts {
+func sortedCounts(m map[string]*CallCounts) []*CallCounts {
 	return slices.SortedFunc(maps.Values(m), func(a, b *CallCounts) int {
 		return cmp.Or(cmp.Compare(b.All, a.All), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Denials answers how many times each rule refused: requests, answers, questions and notifications.
+// Denials returns the number of denied requests, responses and notifications by source.
 func (s *Stats) Denials() (all []DenialCount) {
 	for by, times := range s.denials {
 		all = append(all, DenialCount{by, times})
@@ -152,8 +152,8 @@ func (s *Stats) Denials() (all []DenialCount) {
 	return all
 }
 
-// longest is what more than that counts as.
-const longest = time.Hour
+// maxDuration is the longest duration that is distinguished.
+const maxDuration = time.Hour
 
 func (n *CallCounts) add(c *Call) {
 	n.All++
@@ -170,27 +170,27 @@ func (n *CallCounts) add(c *Call) {
 	if c.Action == "modify" || c.Action == "hide" {
 		n.Modified++
 	}
-	if c.answered() {
-		if n.took == nil {
-			n.took = hdrhistogram.New(1, longest.Microseconds(), 2)
+	if c.isAnswered() {
+		if n.latencies == nil {
+			n.latencies = hdrhistogram.New(1, maxDuration.Microseconds(), 2)
 		}
-		// within its bounds it cannot fail
-		n.took.RecordValue(min(max(c.Duration.Microseconds(), 1), longest.Microseconds()))
+		// cannot fail within the bounds
+		n.latencies.RecordValue(min(max(c.Duration.Microseconds(), 1), maxDuration.Microseconds()))
 	}
 }
 
-// Latency answers how long that many percent of the calls that were answered took at most, to 1 %;
-// 0 when there are none. What took more than an hour counts as one.
+// Latency returns the latency at a percentile of the answered calls, to 1 %, or 0 if there are
+// none. Durations over an hour count as an hour.
 func (n *CallCounts) Latency(percent float64) time.Duration {
-	if n.took == nil {
+	if n.latencies == nil {
 		return 0
 	}
-	return time.Duration(n.took.ValueAtQuantile(percent)) * time.Microsecond
+	return time.Duration(n.latencies.ValueAtQuantile(percent)) * time.Microsecond
 }
 
-// ruleOf is what refused the call. A reason of the policies begins with the rule; of several rules
-// the first counts.
-func ruleOf(c *Call) DenialSource {
+// denialSourceOf returns what denied the call. A reason of the policies begins with the name of the
+// rule; of several rules the first counts.
+func denialSourceOf(c *Call) DenialSource {
 	r := DenialSource{Stage: cmp.Or(c.DecidingStage(), "gatekit")}
 	switch {
 	case c.Decision != nil && c.Decision.Error != "":

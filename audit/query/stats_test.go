@@ -30,7 +30,7 @@ func names(all []*query.CallCounts) (names []string) {
 	return names
 }
 
-func TestCallsAreCounted(t *testing.T) {
+func TestStats(t *testing.T) {
 	s := stats(t, log(t, `
 		+0s -/- - - - - - start: version 1
 		+0s s1/1 to_server request tools/list files - pass
@@ -43,7 +43,7 @@ func TestCallsAreCounted(t *testing.T) {
 		+2s s1/3 to_server request tools/call files read pass
 		+4s s1/3 to_client error tools/call files read pass
 		+5s s2/1 to_server request tools/call files rm deny: tools/readonly: no; other.rule: no [policy]
-		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools.pay: it costs [policy]
+		+6s s2/2 to_server request tools/call files rm ask: needs approval: tools/pay: it costs [policy]
 		+7s s2/3 to_server request tools/call github search deny: it is hidden [tools]
 		+8s s2/4 to_server request tools/call github slow pass
 		+9s s2/4 to_client request sampling/createMessage github - deny: tools/readonly: no [policy]
@@ -95,7 +95,7 @@ func equal(got, want query.CallCounts) bool {
 		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
 }
 
-func TestPercentilesAreRightToOnePercent(t *testing.T) {
+func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 	var s query.Stats
 	for i := range 1000 {
 		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
@@ -121,7 +121,7 @@ func TestPercentilesAreRightToOnePercent(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldApartIsBounded(t *testing.T) {
+func TestGroupsAreBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)

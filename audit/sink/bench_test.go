@@ -28,7 +28,8 @@ func (c *counting) Send(_ context.Context, b sink.Batch) error {
 
 func (c *counting) Close() error { return nil }
 
-// BenchmarkSink is what a record costs on its way from the log to a receiver, in each form.
+// BenchmarkSink measures the cost of a record on its way from the log to a receiver, in each
+// format.
 func BenchmarkSink(b *testing.B) {
 	for _, name := range format.Names() {
 		b.Run(name, func(b *testing.B) {

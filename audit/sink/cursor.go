@@ -18,15 +18,15 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// position is the last record that was sent; zero before the first.
-type position struct {
+// cursorPosition is the last record that was sent. It is zero before the first.
+type cursorPosition struct {
 	Seq    uint64 `json:"seq"`
-	SHA256 string `json:"sha256"` // of its line, so that another log is told from this one
+	SHA256 string `json:"sha256"` // of its line; identifies the log
 }
 
-// of says whether r, the first record of the log that is not before the position, is of the same
-// log. After a gap that cannot be seen.
-func (p position) of(r *audit.Record) bool {
+// sameLog reports whether r, the first record at or after the position, belongs to the log of the
+// position. After a gap it cannot tell, and returns true.
+func (p cursorPosition) sameLog(r *audit.Record) bool {
 	switch r.Seq {
 	case p.Seq:
 		sum := sha256.Sum256(r.Line)
@@ -37,95 +37,95 @@ func (p position) of(r *audit.Record) bool {
 	return true
 }
 
-// cursor keeps a position in a file, at most once a second. It is safe for many goroutines.
+// cursor saves a position to a file, at most once a second. It is safe for concurrent use.
 type cursor struct {
-	file   string // "" keeps nothing
-	log    string // that the position is of
-	report *slog.Logger
+	path    string // "" to save nothing
+	logFile string // active file of the audit log
+	logger  *slog.Logger
 
 	mu      sync.Mutex
-	at      position
-	dirty   bool        // at is not in the file
-	due     *time.Timer // calls saveNow; nil when it is not due
-	failing bool        // the last save failed, which was said
+	pos     cursorPosition
+	dirty   bool        // pos is not saved yet
+	timer   *time.Timer // calls saveDue; nil when no save is due
+	failing bool        // the last save failed and was reported
 }
 
-// load reads the file, if there is one.
+// load reads the file, if it exists.
 func (c *cursor) load() error {
-	text, err := os.ReadFile(c.file)
+	text, err := os.ReadFile(c.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var at position
+	var at cursorPosition
 	if err == nil {
 		err = json.Unmarshal(text, &at)
 	}
 	if err != nil {
-		return fmt.Errorf("read the cursor %s: %w", c.file, err)
+		return fmt.Errorf("read the cursor %s: %w", c.path, err)
 	}
-	c.at = at
+	c.pos = at
 	return nil
 }
 
-func (c *cursor) position() position {
+func (c *cursor) position() cursorPosition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.at
+	return c.pos
 }
 
-func (c *cursor) move(to position) {
+func (c *cursor) move(to cursorPosition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.dirty = to, c.file != ""
-	if c.dirty && c.due == nil {
-		c.due = time.AfterFunc(saveEvery, c.saveDue)
+	c.pos, c.dirty = to, c.path != ""
+	if c.dirty && c.timer == nil {
+		c.timer = time.AfterFunc(saveInterval, c.saveDue)
 	}
 }
 
-// saveDue saves; should it fail, the next move has it tried again.
+// saveDue saves the position. After a failure, the next move schedules another try.
 func (c *cursor) saveDue() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.due = nil
+	c.timer = nil
 	err := c.save()
 	if err != nil && !c.failing {
-		c.report.Error("after a restart more than the last records would be sent again",
+		c.logger.Error("audit sink cursor not saved; a restart would send more records again",
 			"error", err)
 	}
 	c.failing = err != nil
 }
 
-// close saves what was not saved.
+// close saves the position if it is not saved yet.
 func (c *cursor) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.due != nil {
-		c.due.Stop()
+	if c.timer != nil {
+		c.timer.Stop()
 	}
 	return c.save()
 }
 
-// save writes the file anew, beside it and then in its place, so that it is whole at any time. The
-// log comes first: a power cut must leave no cursor beyond its end, which would be one of another
-// log. c.mu is held.
+// save writes the position to the file. It syncs the audit log first: otherwise a power cut could
+// leave a position after the end of the log, and the sink would take it for another log. c.mu is
+// held.
 func (c *cursor) save() error {
 	if !c.dirty {
 		return nil
 	}
-	// it is not there while it is rotated, and what was written is on the disk by then
-	if err := atomicfile.Sync(c.log); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("keep what was sent in %s: have the log on the disk before: %w", c.file,
+	// the active file is missing during a rotation, which has synced it
+	if err := atomicfile.Sync(c.logFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("save the cursor %s: sync the audit log: %w", c.path,
 			err)
 	}
-	text, err := json.Marshal(c.at)
+	text, err := json.Marshal(c.pos)
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(c.file), 0o700)
+		err = os.MkdirAll(filepath.Dir(c.path), 0o700)
 	}
 	if err == nil {
-		err = atomicfile.Write(c.file, append(text, '\n'))
+		err = atomicfile.Write(c.path, append(text, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("keep what was sent in %s: %w", c.file, err)
+		return fmt.Errorf("save the cursor %s: %w", c.path, err)
 	}
 	c.dirty = false
 	return nil

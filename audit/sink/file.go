@@ -17,64 +17,65 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// FileOptions say where a file is and what is in it.
+// FileOptions configure a file receiver.
 type FileOptions struct {
-	Path    string // made, with its folder, where absent, else continued
+	Path    string // created with its folder, or continued
 	Encoder format.Encoder
-	// the size from which a file is renamed, to one with the time in its name, and another begun; 0
-	// is never
+	// size at which the file is renamed, to a name with the time, and a new one is started; 0 for
+	// never
 	SegmentBytes int64
-	KeepFiles    int // how many of those renamed are kept; 0 is all
+	KeepFiles    int // how many renamed files are kept; 0 for all
 }
 
-// NewFile answers a receiver that appends to a file, and has each batch on the disk before it says
-// so. A file that was moved away, by logrotate or by hand, is begun again, with its header. It
-// takes no checkpoints: for a file of those there is audit.Options.AnchorFile.
+// NewFile returns a receiver that appends to a file, and flushes each batch to the disk. If the
+// file was moved away, by logrotate or by hand, it is created again, with its header. The receiver
+// takes no checkpoints; for a file of those, see audit.Options.AnchorFile.
 func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
 
-var errNoCheckpoints = errors.New("here go records alone, no checkpoints")
+var errNoCheckpoints = errors.New("this receiver takes no checkpoints")
 
 type file struct {
 	FileOptions
-	write uninterrupted // on a disk that hangs; while something is under way, the rest is its
-	open  *os.File      // nil when it is not
-	size  int64
-	buf   []byte
+	blocking blockingCall // writes to a disk that may hang; it owns the other fields while it runs
+	current  *os.File     // nil while no file is open
+	size     int64
+	buf      []byte
 }
 
 func (f *file) Send(ctx context.Context, b Batch) error {
 	if b.Checkpoint != nil {
 		return errNoCheckpoints
 	}
-	if err := f.write.wait(ctx); err != nil {
+	if err := f.blocking.wait(ctx); err != nil {
 		return err
 	}
 	header := f.Encoder.Header()
 	f.buf = append(f.buf[:0], header...)
 	for i := range b.Records {
-		f.buf = formOf(f.Encoder, b.Short).Append(f.buf, &b.Records[i])
+		f.buf = encoderOf(f.Encoder, b.Short).Append(f.buf, &b.Records[i])
 	}
-	return f.write.do(ctx, func() error { return f.append(len(header)) })
+	return f.blocking.run(ctx, func() error { return f.append(len(header)) })
 }
 
-// append writes what is in buf, where there is something before it without its header, of so many
-// bytes.
+// append writes the lines in buf. It leaves out the header, which is the given number of bytes
+// long, unless the file is empty.
 func (f *file) append(header int) error {
-	if err := f.ready(); err != nil {
+	if err := f.ensureOpen(); err != nil {
 		return err
 	}
 	text := f.buf
 	if f.size > 0 {
 		text = text[header:]
 	}
-	_, err := f.open.Write(text)
+	_, err := f.current.Write(text)
 	if err == nil {
-		err = f.open.Sync()
+		err = f.current.Sync()
 	}
 	if err != nil {
-		// All of it comes again: a part of it would be there twice, and end in half a line.
-		err = errors.Join(err, f.open.Truncate(f.size), f.close())
-		return fmt.Errorf("write a sink's file: %w", err)
+		// The whole batch is sent again, so a partial write would duplicate records and end in the
+		// middle of a line.
+		err = errors.Join(err, f.current.Truncate(f.size), f.close())
+		return fmt.Errorf("write the sink's file: %w", err)
 	}
 	f.size += int64(len(text))
 	if cap(f.buf) > 4*batchBytes {
@@ -83,17 +84,18 @@ func (f *file) append(header int) error {
 	return nil
 }
 
-// ready has the file open that is at the path, and one that is not too large.
-func (f *file) ready() error {
-	if f.open != nil {
-		here, err := f.open.Stat()
+// ensureOpen opens the file at the path, unless it is open already, and rotates it if it is too
+// large.
+func (f *file) ensureOpen() error {
+	if f.current != nil {
+		here, err := f.current.Stat()
 		there, gone := os.Stat(f.Path)
 		if err != nil || gone != nil || !os.SameFile(here, there) {
 			f.close()
 		}
 	}
-	if f.open == nil {
-		if err := f.reopen(); err != nil {
+	if f.current == nil {
+		if err := f.openFile(); err != nil {
 			return err
 		}
 	}
@@ -104,44 +106,44 @@ func (f *file) ready() error {
 	if err := f.rotate(); err != nil {
 		return err
 	}
-	return f.reopen()
+	return f.openFile()
 }
 
-func (f *file) reopen() error {
+func (f *file) openFile() error {
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
-		return fmt.Errorf("make the folder of a sink's file: %w", err)
+		return fmt.Errorf("create the folder of the sink's file: %w", err)
 	}
-	// a pipe would hold up who opens it
+	// opening a pipe would block
 	if i, err := os.Stat(f.Path); err == nil && !i.Mode().IsRegular() {
-		return fmt.Errorf("open a sink's file: %s is no regular file", f.Path)
+		return fmt.Errorf("open the sink's file: %s is not a regular file", f.Path)
 	}
 	open, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("open a sink's file: %w", err)
+		return fmt.Errorf("open the sink's file: %w", err)
 	}
 	end, err := open.Seek(0, io.SeekEnd)
 	if err == nil && end > 0 {
 		var last [1]byte
-		// a line that was torn; its record comes again
+		// cut off an incomplete last line; its record is sent again
 		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' {
-			if end, err = lineEnd(open, end); err == nil {
+			if end, err = lastLineEnd(open, end); err == nil {
 				err = open.Truncate(end)
 			}
 		}
 	}
 	if err == nil {
-		// else a file that was made, or put aside, may be gone with what it has
+		// otherwise a power cut could remove the new or renamed file
 		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("open a sink's file: %w", err), open.Close())
+		return errors.Join(fmt.Errorf("open the sink's file: %w", err), open.Close())
 	}
-	f.open, f.size = open, end
+	f.current, f.size = open, end
 	return nil
 }
 
-// lineEnd is where the last whole line before end ends.
-func lineEnd(f *os.File, end int64) (int64, error) {
+// lastLineEnd returns the offset after the last line feed before end.
+func lastLineEnd(f *os.File, end int64) (int64, error) {
 	part := make([]byte, 64<<10)
 	for end > 0 {
 		part = part[:min(end, int64(cap(part)))]
@@ -156,53 +158,53 @@ func lineEnd(f *os.File, end int64) (int64, error) {
 	return 0, nil
 }
 
-// rotate puts the file aside, and removes the oldest of those that are.
+// rotate renames the file, and removes the oldest of the renamed ones.
 func (f *file) rotate() error {
 	ext := filepath.Ext(f.Path)
 	stem := strings.TrimSuffix(f.Path, ext) + "-"
-	if err := os.Rename(f.Path, stem+time.Now().UTC().Format(asideLayout)+ext); err != nil &&
+	if err := os.Rename(f.Path, stem+time.Now().UTC().Format(rotatedLayout)+ext); err != nil &&
 		!errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("put a sink's file aside: %w", err)
+		return fmt.Errorf("rotate the sink's file: %w", err)
 	}
 	if f.KeepFiles == 0 {
 		return nil
 	}
 	entries, err := os.ReadDir(filepath.Dir(f.Path))
 	if err != nil {
-		return fmt.Errorf("look for a sink's old files: %w", err)
+		return fmt.Errorf("list the sink's rotated files: %w", err)
 	}
 	var old []string
 	for _, e := range entries {
 		name := filepath.Join(filepath.Dir(f.Path), e.Name())
 		at, ours := strings.CutPrefix(strings.TrimSuffix(name, ext), stem)
-		if _, err := time.Parse(asideLayout, at); ours && err == nil {
+		if _, err := time.Parse(rotatedLayout, at); ours && err == nil {
 			old = append(old, name)
 		}
 	}
 	slices.Sort(old)
 	for _, name := range old[:max(0, len(old)-f.KeepFiles)] {
 		if err := os.Remove(name); err != nil {
-			return fmt.Errorf("remove a sink's old file: %w", err)
+			return fmt.Errorf("remove a rotated file of the sink: %w", err)
 		}
 	}
 	return nil
 }
 
-// asideLayout sorts as time does.
-const asideLayout = "20060102T150405.000000000Z"
+// rotatedLayout is the time in the name of a rotated file; names sort by time.
+const rotatedLayout = "20060102T150405.000000000Z"
 
 func (f *file) Close() error {
-	if !f.write.idle() {
-		return errors.New("close a sink's file: its disk hangs")
+	if !f.blocking.isIdle() {
+		return errors.New("close the sink's file: the last write has not returned")
 	}
 	return f.close()
 }
 
 func (f *file) close() error {
-	if f.open == nil {
+	if f.current == nil {
 		return nil
 	}
-	err := f.open.Close()
-	f.open = nil
+	err := f.current.Close()
+	f.current = nil
 	return err
 }

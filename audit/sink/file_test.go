@@ -79,7 +79,7 @@ func reasons(t testing.TB, files ...string) (all []string) {
 	return all
 }
 
-func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
+func TestEveryCSVFileHasOneHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "new", "records.csv")
 		o := sink.FileOptions{Path: path, Encoder: form(t, "csv", 0), SegmentBytes: 400,
@@ -113,7 +113,7 @@ func TestEveryFileOfACSVHasItsHeaderOnce(t *testing.T) {
 	})
 }
 
-func TestAFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
+func TestMovedFileIsCreatedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.csv")
 	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "csv", 0)})
 	defer f.Close()
@@ -127,7 +127,7 @@ func TestAFileThatWasMovedAwayIsBegunAgain(t *testing.T) {
 	want(t, "the new one", reasons(t, path), []string{"b"})
 }
 
-func TestALineThatWasTornIsCutOffForItsRecordComesAgain(t *testing.T) {
+func TestTornLineIsCutOff(t *testing.T) {
 	for _, c := range []struct{ name, whole, torn string }{
 		{"it was the first", "", `{"seq":1,"ti`},
 		{"there are others before", "{\"seq\":0}\n", `{"seq":1,"ti`},
@@ -150,7 +150,7 @@ func TestALineThatWasTornIsCutOffForItsRecordComesAgain(t *testing.T) {
 	}
 }
 
-func TestABatchThatDoesNotFitOnTheDiskLeavesNothingBehind(t *testing.T) {
+func TestBatchThatFillsDiskLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
 	defer f.Close()
@@ -187,19 +187,19 @@ func limited(t *testing.T, bytes uint64, f func()) {
 	f()
 }
 
-func TestAPipeIsNoFile(t *testing.T) {
+func TestFileRefusesPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
 	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
-		"no regular file") {
+		"not a regular file") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAStreamHasItsHeaderOnceAndOneThatNobodyReadsHoldsUpNobody(t *testing.T) {
+func TestWriterHasOneHeaderAndBlocksNobody(t *testing.T) {
 	var out bytes.Buffer
 	w := sink.NewWriter(&out, form(t, "csv", 0))
 	b := batch(t, "a", "b")

@@ -3,6 +3,7 @@ package sink
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,70 +15,69 @@ import (
 	"time"
 )
 
-// poster sends requests to one URL.
-type poster struct {
-	url    string
-	header http.Header
-	client *http.Client
-	ours   secrets
+// httpPoster posts bodies to one URL.
+type httpPoster struct {
+	url     string
+	header  http.Header
+	client  *http.Client
+	secrets secrets
 }
 
-// secrets are texts that a receiver knows, and may put into what it answers: its words end in logs.
+// secrets are strings to remove from error messages: a receiver may repeat what we sent it, and its
+// messages end up in logs.
 type secrets []string
 
-// secretsOf are the values of headers, with the scheme (Bearer) and without.
-func secretsOf(headers map[string]string) (all secrets) {
+// headerSecrets returns the values of headers, both with the scheme (Bearer) and without it.
+func headerSecrets(headers map[string]string) (all secrets) {
 	for _, v := range headers {
 		_, token, ok := strings.Cut(v, " ")
 		if all = append(all, v); ok {
 			all = append(all, strings.TrimSpace(token))
 		}
 	}
-	// a part after what it is a part of
+	// replace the longest first: a secret may contain another
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return slices.DeleteFunc(all, func(s string) bool { return len(s) < 4 })
 }
 
-func (s secrets) hidden(text string) string {
+func (s secrets) redact(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, "[redacted]")
 	}
 	return text
 }
 
-func newPoster(at string, headers map[string]string, t TLS) (*poster, error) {
-	config, err := t.config()
-	if err != nil {
-		return nil, err
-	}
+func newHTTPPoster(at string, headers map[string]string, secure *tls.Config) (*httpPoster,
+	error) {
 	if _, err := url.Parse(at); err != nil {
 		return nil, err
 	}
-	p := &poster{url: at, header: http.Header{}, ours: secretsOf(headers), client: &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			TLSClientConfig:        config,
-			ForceAttemptHTTP2:      true,
-			TLSHandshakeTimeout:    10 * time.Second,
-			IdleConnTimeout:        90 * time.Second,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-		// what is configured is where records go, and tokens
-		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse
-		},
-	}}
+	p := &httpPoster{url: at, header: http.Header{}, secrets: headerSecrets(headers),
+		client: &http.Client{
+			Transport: &http.Transport{
+				Proxy:                  http.ProxyFromEnvironment,
+				TLSClientConfig:        secure,
+				ForceAttemptHTTP2:      true,
+				TLSHandshakeTimeout:    10 * time.Second,
+				IdleConnTimeout:        90 * time.Second,
+				MaxResponseHeaderBytes: 64 << 10,
+			},
+			// do not send records and tokens to a host that is not configured
+			CheckRedirect: func(*http.Request, []*http.Request) error {
+				return http.ErrUseLastResponse
+			},
+		}}
 	for k, v := range headers {
 		p.header.Set(k, v)
 	}
 	return p, nil
 }
 
-const maxAnswer = 64 << 10
+const maxResponseBytes = 64 << 10
 
-// post sends a body and answers the response's. An error says what the receiver wants: later, less,
-// or neither.
-func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]byte, error) {
+// post sends a body and returns that of the response. An error that the receiver causes is a
+// *RejectedError or a *retryLaterError where its status says so.
+func (p *httpPoster) post(ctx context.Context, body []byte, header http.Header) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -91,28 +91,30 @@ func (p *poster) post(ctx context.Context, body []byte, header http.Header) ([]b
 		return nil, withoutURL(err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes))
 	if response.StatusCode/100 == 2 {
 		if err != nil {
-			return nil, fmt.Errorf("read the answer: %w", err)
+			return nil, fmt.Errorf("read the response: %w", err)
 		}
 		return answer, nil
 	}
-	err = fmt.Errorf("it answered %d %s: %s", response.StatusCode,
-		http.StatusText(response.StatusCode), shown(p.ours.hidden(string(answer))))
+	err = fmt.Errorf("the receiver responded %d %s: %s", response.StatusCode,
+		http.StatusText(response.StatusCode), quoteBeginning(p.secrets.redact(string(answer))))
 	switch response.StatusCode {
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return nil, &RejectedError{Err: err}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return nil, &later{err, retryAfter(response.Header)}
+		return nil, &retryLaterError{err, retryAfter(response.Header)}
 	}
 	return nil, err
 }
 
-// shown is the beginning of what somebody else said, for a log.
-func shown(text string) string { return strconv.QuoteToGraphic(text[:min(len(text), 200)]) }
+// quoteBeginning quotes the first 200 bytes of a peer's message, for a log.
+func quoteBeginning(text string) string {
+	return strconv.QuoteToGraphic(text[:min(len(text), 200)])
+}
 
-// withoutURL leaves out the URL, whose path is a token with some receivers.
+// withoutURL removes the URL from an error: with some receivers its path is a token.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -120,7 +122,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-func (p *poster) Close() error {
+func (p *httpPoster) Close() error {
 	p.client.CloseIdleConnections()
 	return nil
 }

@@ -29,34 +29,34 @@ import (
 	"gatekit/audit/format"
 )
 
-// OTLPOptions say which collector there is.
+// OTLPOptions configure an OTLP receiver.
 type OTLPOptions struct {
-	// over HTTP the whole one, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is
+	// over HTTP the full URL, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is
 	// without TLS
 	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	TLS      TLS
-	Encoder  format.Encoder // of the body
-	Version  string         // of Gatekit
+	TLS      *tls.Config    // nil trusts what the system trusts
+	Encoder  format.Encoder // encodes the body
+	Version  string         // Gatekit's version
 }
 
-// NewOTLP answers a receiver that sends each record as a log record of OpenTelemetry, over gRPC or
-// as protobuf over HTTP: its body is the record's line, its attributes what is looked for (see
-// attributes). What a collector refuses of a batch that it takes in part is left out: it does not
-// say which, and OTLP has no batch sent twice then. A checkpoint is a log record with the event
-// name gatekit.checkpoint.
+// NewOTLP returns a receiver that sends each record as an OpenTelemetry log record, over gRPC or as
+// protobuf over HTTP. The body is the encoded record; see recordAttributes for the attributes. A
+// checkpoint is a log record with the event name gatekit.checkpoint. Records that a collector
+// rejects from a batch that it has accepted in part are skipped: the collector does not tell which
+// they are, and OTLP forbids sending such a batch again.
 //
-// It is made of the protocol's own messages and not of the exporters of the SDK: those hand what a
-// collector refused to a handler of the whole process, and have answered by then that all is well.
+// It uses the protocol's messages and not the exporters of the OpenTelemetry SDK. Those report
+// rejected records to a handler of the whole process, after they have returned success.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
 	host, _ := os.Hostname()
-	c := &otlp{form: o.Encoder, ours: secretsOf(o.Headers),
+	c := &otlp{encoder: o.Encoder, secrets: headerSecrets(o.Headers),
 		scope: &common.InstrumentationScope{Name: "gatekit/audit", Version: o.Version},
-		resource: &resource.Resource{Attributes: attributesOf(
+		resource: &resource.Resource{Attributes: nonEmptyAttributes(
 			"service.name", "gatekit", "service.version", o.Version, "host.name", host)}}
 	if o.Protocol == "http" {
-		p, err := newPoster(o.URL, o.Headers, o.TLS)
+		p, err := newHTTPPoster(o.URL, o.Headers, o.TLS)
 		if err != nil {
 			return nil, err
 		}
@@ -69,19 +69,14 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 	}
 	trust := insecure.NewCredentials()
 	if u.Scheme == "https" {
-		config, err := o.TLS.config()
-		if err != nil {
-			return nil, err
-		}
-		config.MinVersion = tls.VersionTLS12
-		trust = credentials.NewTLS(config)
+		trust = credentials.NewTLS(o.TLS)
 	}
 	target := u.Host
 	if u.Port() == "" {
 		target = net.JoinHostPort(u.Hostname(), "4317")
 	}
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(trust),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponseBytes)))
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +85,8 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 }
 
 type otlp struct {
-	form     format.Encoder
-	ours     secrets
+	encoder  format.Encoder
+	secrets  secrets
 	resource *resource.Resource
 	scope    *common.InstrumentationScope
 	export   func(context.Context,
@@ -106,20 +101,24 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 		scope.LogRecords = append(scope.LogRecords, &logs.LogRecord{TimeUnixNano: now,
 			ObservedTimeUnixNano: now, EventName: "gatekit.checkpoint",
 			SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_INFO, SeverityText: "INFO",
-			Body: text(string(b.Checkpoint))})
+			Body: stringValue(string(b.Checkpoint))})
 	}
 	for i := range b.Records {
 		scope.LogRecords = append(scope.LogRecords, c.record(&b.Records[i], b.Short))
 	}
-	response, err := c.export(ctx,
-		&collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{Resource: c.resource, ScopeLogs: []*logs.ScopeLogs{scope}}}})
+	response, err := c.export(ctx, &collector.ExportLogsServiceRequest{
+		ResourceLogs: []*logs.ResourceLogs{{
+			Resource:  c.resource,
+			ScopeLogs: []*logs.ScopeLogs{scope},
+		}},
+	})
 	if err != nil {
 		return err
 	}
 	if n := response.GetPartialSuccess().GetRejectedLogRecords(); n > 0 {
-		err := fmt.Errorf("the collector refused %d of %d records: %s", n, len(scope.LogRecords),
-			shown(c.ours.hidden(response.GetPartialSuccess().GetErrorMessage())))
-		// what was taken in part must not be sent again, says the protocol
+		err := fmt.Errorf("the collector rejected %d of %d records: %s", n, len(scope.LogRecords),
+			quoteBeginning(c.secrets.redact(response.GetPartialSuccess().GetErrorMessage())))
+		// OTLP forbids sending a partially accepted batch again
 		return &RejectedError{Err: err, Partial: n < int64(len(scope.LogRecords))}
 	}
 	return nil
@@ -127,13 +126,13 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 
 func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	at := uint64(r.Time.UnixNano())
-	line := formOf(c.form, short).Append(nil, r)
+	line := encoderOf(c.encoder, short).Append(nil, r)
 	if short {
 		s := format.ShortRecord(r)
 		r = &s
 	}
 	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit",
-		Body: text(string(line[:len(line)-1])), Attributes: attributes(r)}
+		Body: stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
 	switch severity(r) {
 	case 3:
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"
@@ -147,9 +146,9 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	return l
 }
 
-// attributes are what records are looked for by: where the semantic conventions for MCP have a name
-// it is that, else the log's behind gatekit.
-func attributes(r *audit.Record) []*common.KeyValue {
+// recordAttributes returns the attributes that records are searched by: names of the semantic
+// conventions for MCP where they exist, otherwise names of the log behind "gatekit.".
+func recordAttributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
 	case "tools":
@@ -159,7 +158,7 @@ func attributes(r *audit.Record) []*common.KeyValue {
 	case "resources":
 		name = "mcp.resource.uri"
 	}
-	all := attributesOf(
+	all := nonEmptyAttributes(
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
 		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name,
 		r.Name,
@@ -168,33 +167,34 @@ func attributes(r *audit.Record) []*common.KeyValue {
 	switch {
 	case r.Code != 0:
 		code := strconv.FormatInt(r.Code, 10)
-		all = append(all, attributesOf("error.type", code, "rpc.response.status_code", code)...)
+		all = append(all, nonEmptyAttributes("error.type", code, "rpc.response.status_code",
+			code)...)
 	case r.Failed:
-		all = append(all, attributesOf("error.type", "tool_error")...)
+		all = append(all, nonEmptyAttributes("error.type", "tool_error")...)
 	}
 	return append(all, &common.KeyValue{Key: "gatekit.seq",
 		Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(r.Seq)}}})
 }
 
-// attributesOf has the pairs whose value is not empty.
-func attributesOf(pairs ...string) []*common.KeyValue {
+// nonEmptyAttributes returns the attributes of the pairs (key, value) whose value is not empty.
+func nonEmptyAttributes(pairs ...string) []*common.KeyValue {
 	var all []*common.KeyValue
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			all = append(all, &common.KeyValue{Key: pairs[i], Value: text(pairs[i+1])})
+			all = append(all, &common.KeyValue{Key: pairs[i], Value: stringValue(pairs[i+1])})
 		}
 	}
 	return all
 }
 
-func text(s string) *common.AnyValue {
+func stringValue(s string) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
 }
 
 type exporter = func(context.Context,
 	*collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
 
-func httpExport(p *poster) exporter {
+func httpExport(p *httpPoster) exporter {
 	return func(ctx context.Context,
 		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 		body, err := proto.Marshal(request)
@@ -207,14 +207,14 @@ func httpExport(p *poster) exporter {
 		}
 		response := new(collector.ExportLogsServiceResponse)
 		if err := proto.Unmarshal(answer, response); err != nil {
-			return nil, fmt.Errorf("its answer is none of a collector's: %w", err)
+			return nil, fmt.Errorf("the response is not one of an OTLP collector: %w", err)
 		}
 		return response, nil
 	}
 }
 
 func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
-	ours := secretsOf(headers)
+	ours := headerSecrets(headers)
 	return func(ctx context.Context,
 		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)),
@@ -222,15 +222,16 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 		if err == nil {
 			return response, nil
 		}
-		said := status.Convert(err)
-		err = fmt.Errorf("%s: %s", said.Code(), shown(ours.hidden(said.Message())))
-		for _, detail := range said.Details() {
+		st := status.Convert(err)
+		err = fmt.Errorf("%s: %s", st.Code(), quoteBeginning(ours.redact(st.Message())))
+		for _, detail := range st.Details() {
 			if info, ok := detail.(*errdetails.RetryInfo); ok {
-				return nil, &later{err, info.GetRetryDelay().AsDuration()}
+				return nil, &retryLaterError{err, info.GetRetryDelay().AsDuration()}
 			}
 		}
-		// the first may also be too often: a smaller batch, and a pause, help then, too
-		if said.Code() == codes.ResourceExhausted || said.Code() == codes.InvalidArgument {
+		// ResourceExhausted may also mean too many requests; a smaller batch and a pause help then,
+		// too
+		if st.Code() == codes.ResourceExhausted || st.Code() == codes.InvalidArgument {
 			return nil, &RejectedError{Err: err}
 		}
 		return nil, err

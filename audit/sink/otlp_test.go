@@ -51,7 +51,8 @@ func (c *fakeCollector) Export(ctx context.Context,
 	return c.take(r)
 }
 
-func (c *fakeCollector) take(r *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
+func (c *fakeCollector) take(r *collector.ExportLogsServiceRequest) (
+	*collector.ExportLogsServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tries = append(c.tries, time.Now())
@@ -98,6 +99,13 @@ func (c *fakeCollector) records() (all []*logs.LogRecord) {
 	return all
 }
 
+// partialSuccess is the response of a collector that rejects one record.
+func partialSuccess(message string) *collector.ExportLogsServiceResponse {
+	return &collector.ExportLogsServiceResponse{
+		PartialSuccess: &collector.ExportLogsPartialSuccess{
+			RejectedLogRecords: 1, ErrorMessage: message}}
+}
+
 // serveOTLP serves the collector and answers the options to reach it, for each protocol.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
@@ -109,7 +117,7 @@ func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions
 		t.Cleanup(s.Close)
 		o.URL = s.URL + "/v1/logs"
 	case "grpc":
-		secure, ca := certificate(t)
+		secure, client := certificate(t)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -118,7 +126,7 @@ func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions
 		collector.RegisterLogsServiceServer(s, c)
 		go s.Serve(l)
 		t.Cleanup(s.Stop)
-		o.URL, o.TLS = "https://"+l.Addr().String(), sink.TLS{CA: ca}
+		o.URL, o.TLS = "https://"+l.Addr().String(), client
 	}
 	return o
 }
@@ -133,7 +141,7 @@ func otlpTo(t testing.TB, o sink.OTLPOptions) sink.Receiver {
 	return r
 }
 
-func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
+func TestCollectorGetsRecordsWithAttributes(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
 			c := &fakeCollector{}
@@ -187,7 +195,7 @@ func TestACollectorGetsRecordsWithWhatTheyAreLookedForBy(t *testing.T) {
 	}
 }
 
-func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
+func TestFailingCollectorGetsEverythingLater(t *testing.T) {
 	busy, err := status.New(codes.Unavailable,
 		"busy").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(2 * time.Second)})
 	if err != nil {
@@ -234,7 +242,7 @@ func TestACollectorThatFailsGetsEverythingOnceItWorks(t *testing.T) {
 	}
 }
 
-func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
+func TestPartiallyAcceptedBatchIsNotSentAgain(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
 			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse,
@@ -242,7 +250,7 @@ func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
 				if try > 1 {
 					return nil, nil
 				}
-				return &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "no"}}, nil
+				return partialSuccess("no"), nil
 			}}
 			j := newJournal(t)
 			j.record("a", "b", "c")
@@ -258,12 +266,12 @@ func TestWhatACollectorRefusesOfABatchIsNotSentAgain(t *testing.T) {
 				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
 			}
 			want(t, "it said", j.ofSinks(),
-				[]string{`sink gap: sink "siem": of records 1 to 3 some were refused and are left out: the collector refused 1 of 3 records: "no"`})
+				[]string{`sink gap: sink "siem": records 1 to 3 were rejected in part; the rejected ones were skipped: the collector rejected 1 of 3 records: "no"`})
 		})
 	}
 }
 
-func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
+func TestCollectorWithSmallLimitGetsSmallBatches(t *testing.T) {
 	in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse, error) {
 		if try < 4 {
 			return nil, status.Error(codes.ResourceExhausted, "received message larger than max")
@@ -285,7 +293,7 @@ func TestACollectorThatTakesLittleAtATimeIsSentLittle(t *testing.T) {
 	}
 }
 
-func TestNothingSecretIsInAnErrorOfACollector(t *testing.T) {
+func TestCollectorErrorsHaveNoSecrets(t *testing.T) {
 	for _, c := range []struct {
 		protocol string
 		response *collector.ExportLogsServiceResponse
@@ -293,8 +301,8 @@ func TestNothingSecretIsInAnErrorOfACollector(t *testing.T) {
 	}{
 		{"grpc", nil, status.Error(codes.Unauthenticated,
 			"no such token \x1b[31m: Bearer t0ken, t0ken")},
-		{"grpc", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
-		{"http", &collector.ExportLogsServiceResponse{PartialSuccess: &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "not with t0ken"}}, nil},
+		{"grpc", partialSuccess("not with t0ken"), nil},
+		{"http", partialSuccess("not with t0ken"), nil},
 	} {
 		in := &fakeCollector{answer: func(int) (*collector.ExportLogsServiceResponse, error) {
 			return c.response, c.err
@@ -307,10 +315,10 @@ func TestNothingSecretIsInAnErrorOfACollector(t *testing.T) {
 	}
 }
 
-func TestACollectorWithAnotherCertificateIsToldNothing(t *testing.T) {
+func TestCollectorWithUntrustedCertificateGetsNothing(t *testing.T) {
 	in := &fakeCollector{}
 	o := serveOTLP(t, in, "grpc")
-	o.TLS = sink.TLS{}
+	o.TLS = nil
 	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil ||
 		!strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
 		t.Errorf("got %v", err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestSignatureIsThatOfTheReferenceOfStandardWebhooks(t *testing.T) {
+func TestSignatureMatchesStandardWebhooksReference(t *testing.T) {
 	key, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	if err != nil {
 		t.Fatal(err)

@@ -19,137 +19,139 @@ const (
 	batchRecords   = 512
 	batchBytes     = 1 << 20
 	attemptTimeout = 30 * time.Second
-	saveEvery      = time.Second // for the cursor, at the most
+	saveInterval   = time.Second // between two saves of the cursor
 )
 
-// Receiver is where a sink sends to. It is called by one goroutine at a time.
+// Receiver is the destination of a sink. It is called by one goroutine at a time.
 type Receiver interface {
-	// Send hands a batch over, in its order, before ctx ends. Nil says that the receiver has all of
-	// it. After an error it may have any part, and is sent all of it again, unless the error is a
-	// [RejectedError].
+	// Send delivers a batch, in order, before ctx ends. A nil error means that the receiver has all
+	// of it. After an error the receiver may have any part of it, and gets all of it again, unless
+	// the error is a [RejectedError].
 	Send(ctx context.Context, b Batch) error
 
-	// Close gives up what is open. Nothing is sent afterwards.
+	// Close releases all resources. It is the last call.
 	Close() error
 }
 
-// Batch is records, or a checkpoint.
+// Batch is a list of records, or a checkpoint.
 type Batch struct {
 	Records    []audit.Record
 	Checkpoint []byte // a signed note
-	// the records are to be sent in their short form, see format.Short: the receiver has refused
-	// the whole one
+	// send the records in their short form, see format.ShortEncoder: the receiver has rejected the
+	// full one
 	Short bool
 }
 
-// RejectedError is an error of a receiver that has looked at a batch and does not want it: it is
-// too large, or of records that the receiver cannot take. It is sent by halves; the record that is
-// refused alone is sent short, and left out when that is refused, too.
+// RejectedError means that the receiver refuses the content of a batch: it is too large, or has
+// records that the receiver cannot take. The sink sends the batch in halves. A record that is
+// rejected alone is sent short, and skipped if that is rejected, too.
 type RejectedError struct {
 	Err error
-	// the receiver has taken a part, does not say which, and wants nothing of the batch again
+	// the receiver has accepted an unknown part of the batch, and must not get it again
 	Partial bool
 }
 
 func (r *RejectedError) Error() string { return r.Err.Error() }
 func (r *RejectedError) Unwrap() error { return r.Err }
 
-// Options are those of a sink.
+// Options configure a sink.
 type Options struct {
 	Name      string
 	Receiver  Receiver
-	LogFile   string        // the file of the audit log
-	Committed func() uint64 // the number of the last record that is in the log for good
+	LogFile   string        // active file of the audit log
+	Committed func() uint64 // returns the seq of the last record that is final, see audit.Log
 
-	// the file that says what was sent; "" for none: the sink begins with the next record, and so
-	// again after each start
+	// saves what was sent; "" to save nothing: after each start the sink begins with the next
+	// record
 	CursorFile  string
-	Records     bool // are sent
-	Checkpoints bool // are sent
+	Records     bool // send records
+	Checkpoints bool // send checkpoints
 
-	Logger      *slog.Logger
-	RecordEvent func(action, reason string, err error) // puts a record into the log; may be nil
+	Logger *slog.Logger
+	// writes a record to the audit log; may be nil
+	RecordEvent func(action, reason string, err error)
 }
 
-// Sink sends what is in the log to one receiver. Its methods may be called by many goroutines.
+// Sink sends the content of the audit log to one receiver. Its methods are safe for concurrent use.
 type Sink struct {
 	Options
-	notes chan []byte // holds the last checkpoint that was not sent
+	checkpoints chan []byte // holds the newest checkpoint that was not sent
 
-	sending sync.Mutex // held while To sends
-	sent    atomic.Uint64
-	cursor  cursor
-	records stream // how sending them goes
-	heads   stream // how sending checkpoints goes
-	// the receiver has taken records, now or before this process; of the goroutine that sends them
-	taker   bool
-	leftOut int // records, since it took one; of that goroutine
-	ending  atomic.Bool
+	sendMu          sync.Mutex // held during Receiver.Send
+	sentSeq         atomic.Uint64
+	cursor          cursor
+	recordState     deliveryState // of sending records
+	checkpointState deliveryState // of sending checkpoints
+	// whether the receiver has ever accepted a record, in this process or before; owned by the
+	// goroutine that sends records
+	hasAccepted bool
+	skipped     int // records that were skipped since the last accepted one; same owner
+	stopping    atomic.Bool
 }
 
-// stream is one of the two things that a sink sends. It belongs to one goroutine.
-type stream struct {
-	what     string
+// deliveryState counts the failures of sending records or checkpoints. One goroutine owns it.
+type deliveryState struct {
+	name     string
 	failures int  // in a row
-	told     bool // that it fails
+	reported bool // the failure was reported
 }
 
-// New makes a sink, which sends nothing before Run. A cursor that cannot be read is reported, and
-// all that is in the log is sent again.
+// New returns a sink that sends nothing before Run. If the cursor cannot be read, it logs a
+// warning, and all records in the log are sent again.
 func New(o Options) *Sink {
-	s := &Sink{Options: o, notes: make(chan []byte, 1), cursor: cursor{file: o.CursorFile,
-		log:    o.LogFile,
-		report: o.Logger}}
-	s.records.what, s.heads.what = fmt.Sprintf("sink %q", o.Name),
+	s := &Sink{Options: o, checkpoints: make(chan []byte, 1), cursor: cursor{path: o.CursorFile,
+		logFile: o.LogFile,
+		logger:  o.Logger}}
+	s.recordState.name, s.checkpointState.name = fmt.Sprintf("sink %q", o.Name),
 		fmt.Sprintf("checkpoints to sink %q", o.Name)
 	if o.CursorFile == "" {
-		s.sent.Store(o.Committed())
+		s.sentSeq.Store(o.Committed())
 		return s
 	}
 	if err := s.cursor.load(); err != nil {
-		o.Logger.Warn("what was sent to an audit sink is not known, and all is sent again",
+		o.Logger.Warn("audit sink cursor unreadable; all records are sent again",
 			"sink", o.Name, "error", err)
 	}
-	s.sent.Store(s.cursor.at.Seq)
-	s.taker = s.cursor.at.Seq > 0
+	s.sentSeq.Store(s.cursor.pos.Seq)
+	s.hasAccepted = s.cursor.pos.Seq > 0
 	return s
 }
 
-// Backlog is how many records are in the log and were not sent.
+// Backlog returns the number of records in the log that were not sent.
 func (s *Sink) Backlog() uint64 {
-	committed, sent := s.Committed(), s.sent.Load()
+	committed, sent := s.Committed(), s.sentSeq.Load()
 	if !s.Records || committed < sent {
 		return 0
 	}
 	return committed - sent
 }
 
-// QueueCheckpoint has the checkpoint sent, if the sink is for those. It does not wait.
+// QueueCheckpoint queues a checkpoint, if the sink sends checkpoints. It does not block.
 func (s *Sink) QueueCheckpoint(note []byte) {
 	if !s.Checkpoints {
 		return
 	}
 	for {
 		select {
-		case s.notes <- note:
+		case s.checkpoints <- note:
 			return
 		default:
 		}
 		select {
-		case <-s.notes: // older
+		case <-s.checkpoints: // replaced by the newer one
 		default:
 		}
 	}
 }
 
-// Run sends until ctx ends, and then, for at most the time given, what is in the log by then; a
-// receiver that is lost by then holds up nobody. The log may be closed by then. The error says what
-// was not sent. It closes the receiver.
+// Run sends records and checkpoints until ctx ends. Then it sends what is left in the log, for at
+// most the time drain; it gives up at once on a receiver that is already failing. The log may be
+// closed by then. The error names what was not sent. Run closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
-		s.ending.Store(true)
+		s.stopping.Store(true)
 		time.AfterFunc(drain, stop)
 	})()
 	var parts sync.WaitGroup
@@ -162,7 +164,7 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	parts.Wait()
 	err := errors.Join(s.cursor.close(), s.Receiver.Close())
 	if n := s.Backlog(); n > 0 && s.CursorFile != "" {
-		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent; they will be "+
+		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent; they will be sent "+
 			"after the next start", s.Name, n))
 	} else if n > 0 {
 		err = errors.Join(err, fmt.Errorf("sink %q: %d records were not sent", s.Name, n))
@@ -170,34 +172,36 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	return err
 }
 
-// sendRecords walks through the log again and again: an error of reading ends a walk, and so does a
-// log that is another one.
+// sendRecords sends the log to the receiver. It starts again after an error of reading, and when
+// the log has been replaced by another.
 func (s *Sink) sendRecords(ctx, hard context.Context) {
-	for wait := (pause{}); ctx.Err() == nil; {
-		err := s.walk(ctx, hard, true)
+	for wait := (backoff{}); ctx.Err() == nil; {
+		err := s.sendFromLog(ctx, hard, true)
 		if err != nil && ctx.Err() == nil {
-			s.failed(&s.records, err)
+			s.reportFailure(&s.recordState, err)
 			wait.wait(ctx, hard, 0)
 		}
 	}
 	if hard.Err() == nil {
-		if err := s.walk(ctx, hard, false); err != nil {
-			s.Logger.Error("read what an audit sink has not sent", "sink", s.Name, "error", err)
+		if err := s.sendFromLog(ctx, hard, false); err != nil {
+			s.Logger.Error("reading the rest of the audit log for a sink failed", "sink", s.Name,
+				"error", err)
 		}
 	}
 }
 
-// walk sends what is in the log from where the sink is on; with follow, until ctx ends.
-func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
+// sendFromLog sends the records after the cursor; with follow, until ctx ends.
+func (s *Sink) sendFromLog(ctx, hard context.Context, follow bool) error {
 	at := s.cursor.position()
 	if s.Committed() < at.Seq {
-		s.reset(fmt.Sprintf("record %d was sent, and the log ends with %d", at.Seq, s.Committed()))
+		s.restart(fmt.Sprintf("record %d was sent, but the log ends with %d", at.Seq,
+			s.Committed()))
 		return nil
 	}
-	reading := audit.Reader{File: s.LogFile, From: s.sent.Load() + 1, Limit: s.Committed}
+	reading := audit.Reader{File: s.LogFile, From: s.sentSeq.Load() + 1, Limit: s.Committed}
 	known := at.SHA256 != ""
 	if known {
-		reading.From = at.Seq // to see that it is the same log
+		reading.From = at.Seq // read it again, to detect another log
 	}
 	records := reading.All(hard)
 	if follow {
@@ -209,33 +213,34 @@ func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
 		if err != nil {
 			return err
 		}
-		if r.Seq > s.Committed() { // without follow, All answers what is there
+		if r.Seq > s.Committed() { // only Follow stops at the committed records itself
 			return nil
 		}
 		if known {
 			known = false
-			if !at.of(&r) {
-				s.reset(fmt.Sprintf("record %d is not the one that was sent", at.Seq))
+			if !at.sameLog(&r) {
+				s.restart(fmt.Sprintf("record %d differs from the one that was sent", at.Seq))
 				return nil
 			}
 			if r.Seq == at.Seq {
 				continue
 			}
 		}
-		if last := s.sent.Load() + uint64(len(batch)); r.Seq > last+1 && last > 0 {
+		if last := s.sentSeq.Load() + uint64(len(batch)); r.Seq > last+1 && last > 0 {
 			if !s.deliver(ctx, hard, &batch, &bytes) {
 				return nil
 			}
-			s.event("sink gap", fmt.Sprintf("%s: records %d to %d were removed before they were "+
-				"sent", s.records.what, last+1, r.Seq-1), nil)
-			s.sent.Store(r.Seq - 1)
-		} else if last == 0 { // what was removed before the sink was there is no gap
-			s.sent.Store(r.Seq - 1)
+			s.recordEvent("sink gap",
+				fmt.Sprintf("%s: records %d to %d were removed before they were "+
+					"sent", s.recordState.name, last+1, r.Seq-1), nil)
+			s.sentSeq.Store(r.Seq - 1)
+		} else if last == 0 { // a new sink begins with the first record that exists
+			s.sentSeq.Store(r.Seq - 1)
 		}
 		batch = append(batch, r)
 		bytes += len(r.Line)
 		if len(batch) < batchRecords && bytes < batchBytes && r.Seq < s.Committed() {
-			continue // there is more to come at once
+			continue // more records are available at once
 		}
 		if !s.deliver(ctx, hard, &batch, &bytes) {
 			return nil
@@ -244,107 +249,111 @@ func (s *Sink) walk(ctx, hard context.Context, follow bool) error {
 	return nil
 }
 
-// reset has the sink begin at the first record of the log.
-func (s *Sink) reset(why string) {
-	s.event("sink reset", fmt.Sprintf("%s: the log is another one: %s; all of it is sent",
-		s.records.what, why), nil)
-	s.sent.Store(0)
-	s.cursor.move(position{})
+// restart makes the sink begin at the first record of the log.
+func (s *Sink) restart(why string) {
+	s.recordEvent("sink reset",
+		fmt.Sprintf("%s: the log was replaced by another one: %s; all of its records are sent",
+			s.recordState.name, why), nil)
+	s.sentSeq.Store(0)
+	s.cursor.move(cursorPosition{})
 }
 
-// deliver sends the records until they were taken or left out, or time is over, and says which. It
-// leaves the batch empty.
+// deliver sends the records, and empties the batch. It returns false when time ran out before all
+// were accepted or skipped.
 func (s *Sink) deliver(ctx, hard context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
-	defer clear(records) // their lines need not be kept
+	defer clear(records) // release the lines
 	return len(records) == 0 || s.send(ctx, hard, records)
 }
 
-// send sends records until they were taken or left out, or hard ends, and says which. Of what is
-// refused, halves are sent, so that in the end one record is found.
+// send sends records until they were accepted or skipped, or returns false when hard ends. It
+// splits a rejected batch in halves, until the rejected records are found.
 func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
-	refusals := 0 // of the one record
-	for wait := (pause{}); ; {
-		err := s.try(hard, Batch{Records: records, Short: refusals/patience%2 == 1})
+	refusals := 0 // of a single record
+	for wait := (backoff{}); ; {
+		err := s.attempt(hard, Batch{Records: records, Short: refusals/maxTries%2 == 1})
 		if err == nil {
-			s.works(&s.records)
-			s.passed(records)
-			s.taker, s.leftOut = true, 0
+			s.reportSuccess(&s.recordState)
+			s.advance(records)
+			s.hasAccepted, s.skipped = true, 0
 			return true
 		}
 		refusal, refused := errors.AsType[*RejectedError](err)
 		switch {
 		case refused && refusal.Partial:
-			s.works(&s.records)
-			s.leave(records, "some were refused", err)
-			s.taker, s.leftOut = true, 0
+			s.reportSuccess(&s.recordState)
+			s.skip(records, "were rejected in part", err)
+			s.hasAccepted, s.skipped = true, 0
 			return true
 		case refused && len(records) > 1:
 			half := len(records) / 2
 			return s.send(ctx, hard, records[:half]) && s.send(ctx, hard, records[half:])
 		case refused:
-			// at a stop there is no time to be sure
-			if refusals++; refusals%(2*patience) == 0 && s.mayLeave() && ctx.Err() == nil {
-				s.leave(records, "it was refused, and so was its short form", err)
-				s.leftOut++
+			// during the drain there is no time to be sure
+			if refusals++; refusals%(2*maxTries) == 0 && s.maySkip() && ctx.Err() == nil {
+				s.skip(records, "the receiver rejected it in full and short", err)
+				s.skipped++
 				return true
 			}
 		}
 		if hard.Err() != nil {
 			return false
 		}
-		if !refused || !s.mayLeave() {
-			s.failed(&s.records, err)
+		if !refused || !s.maySkip() {
+			s.reportFailure(&s.recordState, err)
 		}
-		if s.records.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
+		if s.recordState.reported && ctx.Err() != nil || !wait.wait(ctx, hard, retryDelay(err)) {
 			return false
 		}
 	}
 }
 
-// maxLeftOut is how many records in a row are left out. A receiver that refuses more than that
-// refuses whatever it is sent, and is waited for.
-const maxLeftOut = 8
+// maxSkipped is the number of records in a row that are skipped. A receiver that rejects more of
+// them rejects everything, and is treated as failing.
+const maxSkipped = 8
 
-// mayLeave says whether a record may be left out: what no record ever went to is set up wrongly.
-func (s *Sink) mayLeave() bool { return s.taker && s.leftOut < maxLeftOut }
+// maySkip reports whether a record may be skipped. A receiver that has never accepted one is
+// misconfigured.
+func (s *Sink) maySkip() bool { return s.hasAccepted && s.skipped < maxSkipped }
 
-// leave goes on behind records that were not, or not all, taken, and says so. Of a record that says
-// so there is none: they would have no end.
-func (s *Sink) leave(records []audit.Record, what string, why error) {
+// skip continues after records that the receiver did not accept, or not all, and records that as a
+// "sink gap". A "sink gap" that is skipped itself is only logged, or there would be one for each,
+// forever.
+func (s *Sink) skip(records []audit.Record, what string, why error) {
 	first, last := &records[0], &records[len(records)-1]
-	reason := fmt.Sprintf("%s: record %d is left out: %s", s.records.what, first.Seq, what)
+	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, what)
 	if first != last {
-		reason = fmt.Sprintf("%s: of records %d to %d %s and are left out", s.records.what,
+		reason = fmt.Sprintf("%s: records %d to %d %s; the rejected ones were skipped",
+			s.recordState.name,
 			first.Seq, last.Seq, what)
 	}
 	if first == last && first.Action == "sink gap" {
 		s.Logger.Error("sink gap", "reason", reason, "error", why)
 	} else {
-		s.event("sink gap", reason, why)
+		s.recordEvent("sink gap", reason, why)
 	}
-	s.passed(records)
+	s.advance(records)
 }
 
-// passed goes on behind records.
-func (s *Sink) passed(records []audit.Record) {
+// advance moves the cursor behind records.
+func (s *Sink) advance(records []audit.Record) {
 	last := &records[len(records)-1]
-	s.sent.Store(last.Seq)
+	s.sentSeq.Store(last.Seq)
 	sum := sha256.Sum256(last.Line)
-	s.cursor.move(position{last.Seq, hex.EncodeToString(sum[:])})
+	s.cursor.move(cursorPosition{last.Seq, hex.EncodeToString(sum[:])})
 }
 
 func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
 	for {
 		select {
-		case note := <-s.notes:
+		case note := <-s.checkpoints:
 			s.sendCheckpoint(ctx, hard, note)
 			continue
 		case <-ctx.Done():
 		}
 		select {
-		case note := <-s.notes: // the last one, of the end of the log
+		case note := <-s.checkpoints: // the last one, from the end of the log
 			s.sendCheckpoint(ctx, hard, note)
 		default:
 		}
@@ -352,34 +361,36 @@ func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
 	}
 }
 
-// sendCheckpoint tries until the receiver has taken it, or one that came meanwhile and stands for
-// it, or hard ends.
+// sendCheckpoint retries until the receiver has accepted the checkpoint, or a newer one that
+// replaces it, or hard ends.
 func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
-	for wait := (pause{}); ; {
-		err := s.try(hard, Batch{Checkpoint: note})
+	for wait := (backoff{}); ; {
+		err := s.attempt(hard, Batch{Checkpoint: note})
 		if err == nil {
-			s.works(&s.heads)
+			s.reportSuccess(&s.checkpointState)
 			return
 		}
 		if hard.Err() != nil {
 			return
 		}
-		s.failed(&s.heads, err)
-		if s.heads.told && ctx.Err() != nil || !wait.wait(ctx, hard, askedFor(err)) {
+		s.reportFailure(&s.checkpointState, err)
+		if s.checkpointState.reported && ctx.Err() != nil || !wait.wait(ctx, hard,
+			retryDelay(err)) {
 			return
 		}
 		select {
-		case note = <-s.notes:
+		case note = <-s.checkpoints:
 		default:
 		}
 	}
 }
 
-func (s *Sink) try(hard context.Context, b Batch) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
-	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout, fmt.Errorf("no answer within %s",
-		attemptTimeout))
+func (s *Sink) attempt(hard context.Context, b Batch) error {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout,
+		fmt.Errorf("no response within %s",
+			attemptTimeout))
 	defer cancel()
 	err := s.Receiver.Send(ctx, b)
 	if err != nil && ctx.Err() != nil && hard.Err() == nil {
@@ -388,41 +399,40 @@ func (s *Sink) try(hard context.Context, b Batch) error {
 	return err
 }
 
-// patience is how many tries in a row may fail before it is said, and how often a record is sent
-// whole, and then short, before it is left out. One that fails now and then would else fill the log
-// with its own records.
-const patience = 3
+// maxTries is how many tries in a row fail before the failure is reported, and how often a single
+// record is sent in full, and then short, before it is skipped.
+const maxTries = 3
 
-func (s *Sink) failed(st *stream, err error) {
-	if st.failures++; st.failures < patience || st.told {
-		s.Logger.Debug("an audit sink takes nothing", "sink", s.Name, "error", err)
+func (s *Sink) reportFailure(st *deliveryState, err error) {
+	if st.failures++; st.failures < maxTries || st.reported {
+		s.Logger.Debug("audit sink failed", "sink", s.Name, "error", err)
 		return
 	}
-	st.told = true
-	s.Logger.Error("an audit sink takes nothing; what it misses is kept in the log and sent later",
+	st.reported = true
+	s.Logger.Error("audit sink failing; its records stay in the audit log and are sent later",
 		"sink", s.Name, "behind", s.Backlog(), "error", err)
-	s.event("sink lost", st.what, err)
+	s.recordEvent("sink lost", st.name, err)
 }
 
-func (s *Sink) works(st *stream) {
-	if st.told {
-		s.Logger.Info("an audit sink works again", "sink", s.Name, "behind", s.Backlog())
-		s.event("sink back", st.what, nil)
+func (s *Sink) reportSuccess(st *deliveryState) {
+	if st.reported {
+		s.Logger.Info("audit sink works again", "sink", s.Name, "behind", s.Backlog())
+		s.recordEvent("sink back", st.name, nil)
 	}
-	st.failures, st.told = 0, false
+	st.failures, st.reported = 0, false
 }
 
-func (s *Sink) event(action, reason string, err error) {
+func (s *Sink) recordEvent(action, reason string, err error) {
 	if action == "sink gap" || action == "sink reset" {
 		s.Logger.Error(action, "reason", reason, "error", err)
 	}
-	if s.RecordEvent != nil && !s.ending.Load() { // a log that is closed takes none
+	if s.RecordEvent != nil && !s.stopping.Load() { // a closed log accepts no records
 		s.RecordEvent(action, reason, err)
 	}
 }
 
-// formOf is a receiver's form, or the short one of it.
-func formOf(f format.Encoder, short bool) format.Encoder {
+// encoderOf returns the encoder, or its short form.
+func encoderOf(f format.Encoder, short bool) format.Encoder {
 	if short {
 		return format.ShortEncoder(f)
 	}

@@ -209,7 +209,7 @@ func want(t testing.TB, what string, got, want []string) {
 		i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
 }
 
-func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
+func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		j.many(1200)
@@ -237,7 +237,7 @@ func TestWhatIsInTheLogIsSentThenWhatComesAndAtTheEndTheRest(t *testing.T) {
 	})
 }
 
-func TestARestartGoesOnWhereItWas(t *testing.T) {
+func TestRestartContinuesAtCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		for _, reason := range []string{"a", "b", "c"} {
@@ -257,7 +257,7 @@ func TestARestartGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
+func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		stuck, taken bool
@@ -306,7 +306,7 @@ func TestAReceiverThatWasDownForADayGetsEverythingInOrder(t *testing.T) {
 	}
 }
 
-func TestAFailureNowAndThenIsNoRecord(t *testing.T) {
+func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{refuse: func(try int) error {
 			if try%3 != 0 {
@@ -329,7 +329,7 @@ func TestAFailureNowAndThenIsNoRecord(t *testing.T) {
 	})
 }
 
-func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
+func TestStopWaitsForDeadReceiverUntilDrainEnds(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		t.Run(fmt.Sprint("it hangs ", stuck), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 					t.Errorf("the stop took %v", took)
 				}
 				if err == nil || !strings.Contains(err.Error(),
-					"records were not sent; they will be after the next start") {
+					"records were not sent; they will be sent after the next start") {
 					t.Errorf("it said %v", err)
 				}
 				in.set(false, nil)
@@ -359,7 +359,7 @@ func TestAStopWaitsForADeadReceiverOnlySoLongAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestAStopDoesNotWaitForAReceiverThatIsKnownToBeDownAndPutsNothingIntoAClosedLog(t *testing.T) {
+func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		down time.Duration // before the stop
@@ -395,7 +395,7 @@ func TestAStopDoesNotWaitForAReceiverThatIsKnownToBeDownAndPutsNothingIntoAClose
 	}
 }
 
-func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T) {
+func TestRecordsAfterSavedCursorAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		j.record("a", "b")
@@ -420,7 +420,7 @@ func TestAProcessThatWasKilledBetweenSendingAndTheCursorSendsAgain(t *testing.T)
 	})
 }
 
-func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
+func TestCursorIsNotSavedBeforeLogIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		o := j.options(in)
@@ -433,7 +433,7 @@ func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := stop(); err == nil || !strings.Contains(err.Error(),
-			"have the log on the disk before") {
+			"sync the audit log") {
 			t.Errorf("it said %v", err)
 		}
 		if text, err := os.ReadFile(o.CursorFile); err == nil {
@@ -446,7 +446,7 @@ func TestACursorIsNotKeptBeforeTheLogIsOnTheDisk(t *testing.T) {
 	})
 }
 
-func TestACursorThatCannotBeReadHasAllSentAgain(t *testing.T) {
+func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 	for _, text := range []string{"", "{", `{"seq":"x"}`, `{"seq":-1}`, "null x"} {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -483,7 +483,7 @@ func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
 	}
 }
 
-func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
+func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		refuses func(sink.Batch) error
@@ -492,12 +492,12 @@ func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
 	}{
 		{"its short form is taken", refusing(true, 6), nil, nil},
 		{"its short form is refused, too", refusing(false, 6), []uint64{6},
-			[]string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
 		{"two in a row", refusing(false, 6, 7), []uint64{6, 7}, []string{
-			`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`,
-			`sink gap: sink "siem": record 7 is left out: it was refused, and so was its short form: 413 too large`}},
+			`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`,
+			`sink gap: sink "siem": record 7 was skipped: the receiver rejected it in full and short: 413 too large`}},
 		{"and so is what says so", refusing(false, 6, 21), []uint64{6, 21},
-			[]string{`sink gap: sink "siem": record 6 is left out: it was refused, and so was its short form: 413 too large`}},
+			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -526,7 +526,7 @@ func TestARecordThatIsRefusedStopsNoSink(t *testing.T) {
 	}
 }
 
-func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
+func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		before int // records that it took
@@ -566,7 +566,7 @@ func TestAReceiverThatRefusesAllIsWaitedFor(t *testing.T) {
 	}
 }
 
-func TestWhatWasTakenBeforeARefusalIsNotSentAgainAfterARestart(t *testing.T) {
+func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{refuses: refusing(false, 6)}
 		j.many(20)
@@ -586,7 +586,7 @@ func TestWhatWasTakenBeforeARefusalIsNotSentAgainAfterARestart(t *testing.T) {
 	})
 }
 
-func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
+func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		runs bool // and cannot send, while records are removed
@@ -643,7 +643,7 @@ func TestWhatWasRemovedBeforeItWasSentIsSaid(t *testing.T) {
 	}
 }
 
-func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
+func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
@@ -674,15 +674,15 @@ func TestASinkFollowsALogOfManyFilesWhileManyWriteIt(t *testing.T) {
 	}
 }
 
-func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
+func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		new  []string
 		why  string
 	}{
-		{"it is shorter", []string{"x"}, "record 2 was sent, and the log ends with 1"},
-		{"it is as long", []string{"x", "y"}, "record 2 is not the one that was sent"},
-		{"it is longer", []string{"x", "y", "z"}, "record 2 is not the one that was sent"},
+		{"it is shorter", []string{"x"}, "record 2 was sent, but the log ends with 1"},
+		{"it is as long", []string{"x", "y"}, "record 2 differs from the one that was sent"},
+		{"it is longer", []string{"x", "y", "z"}, "record 2 differs from the one that was sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -706,14 +706,15 @@ func TestALogThatIsAnotherOneIsSentFromItsStart(t *testing.T) {
 				}
 				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
 				want(t, "it said", j.ofSinks(),
-					[]string{`sink reset: sink "siem": the log is another one: ` + c.why +
-						"; all of it is sent"})
+					[]string{`sink reset: sink "siem": the log was replaced by another one: ` +
+						c.why +
+						"; all of its records are sent"})
 			})
 		})
 	}
 }
 
-func TestASinkWithoutACursorBeginsWithTheNextRecord(t *testing.T) {
+func TestSinkWithoutCursorBeginsWithNextRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		j.record("a", "b")
@@ -728,7 +729,7 @@ func TestASinkWithoutACursorBeginsWithTheNextRecord(t *testing.T) {
 	})
 }
 
-func TestOfTheCheckpointsThatWaitTheLastIsSent(t *testing.T) {
+func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
 		o := j.options(in)
@@ -754,7 +755,7 @@ func TestOfTheCheckpointsThatWaitTheLastIsSent(t *testing.T) {
 	})
 }
 
-func TestASinkWithoutCheckpointsIsSentNone(t *testing.T) {
+func TestSinkWithoutCheckpointsSendsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		s, stop := start(t, j.options(in))
@@ -766,7 +767,7 @@ func TestASinkWithoutCheckpointsIsSentNone(t *testing.T) {
 	})
 }
 
-func TestALogThatCannotBeReadIsSaidAndReadAgain(t *testing.T) {
+func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newJournal(t), &inbox{}
 		j.record("a", "b", "c")

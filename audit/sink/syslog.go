@@ -23,23 +23,22 @@ import (
 	"gatekit/audit/format"
 )
 
-// SyslogOptions say which receiver there is, and how it is spoken to.
+// SyslogOptions configure a syslog receiver.
 type SyslogOptions struct {
-	URL      string // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
-	TLS      TLS
-	Facility string // audit, auth, authpriv, daemon, user, local0 to local7
+	URL      string      // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
+	TLS      *tls.Config // nil trusts what the system trusts
+	Facility string      // audit, auth, authpriv, daemon, user, local0 to local7
 	Encoder  format.Encoder
 }
 
-// facilities are those of RFC 5424 that a program may be of, at the places of their numbers.
+// facilities are those of RFC 5424 that a program may use, at the indexes of their numbers.
 var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", "authpriv", "", "",
 	"audit", "", "", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
 
-// NewSyslog answers a receiver that sends each record as a message of RFC 5424: over TCP and TLS
-// with its length before it (RFC 6587, RFC 5425), over UDP and to a socket of this machine as a
-// datagram. The message's MSGID is the action, its sequenceId the record's seq, its severity what
-// was done: err, warning, notice or info. A checkpoint is {"checkpoint":"…"} with the MSGID
-// checkpoint.
+// NewSyslog returns a receiver that sends each record as a message of RFC 5424: over TCP and TLS
+// with octet counting (RFC 6587, RFC 5425), over UDP and to a local socket as a datagram. The MSGID
+// is the action, sequenceId the record's seq, and the severity follows from what was done: err,
+// warning, notice or info. A checkpoint is {"checkpoint":"…"} with the MSGID checkpoint.
 func NewSyslog(o SyslogOptions) (Receiver, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -47,71 +46,73 @@ func NewSyslog(o SyslogOptions) (Receiver, error) {
 	}
 	facility := slices.Index(facilities, o.Facility)
 	if facility <= 0 {
-		return nil, fmt.Errorf("there is no facility %q", o.Facility)
+		return nil, fmt.Errorf("unknown syslog facility %q", o.Facility)
 	}
-	s := &syslog{form: o.Encoder, facility: facility, address: u.Host, networks: []string{u.Scheme},
-		pid: strconv.Itoa(os.Getpid())}
+	s := &syslog{encoder: o.Encoder, facility: facility, address: u.Host,
+		networks: []string{u.Scheme},
+		pid:      strconv.Itoa(os.Getpid())}
 	switch u.Scheme {
 	case "unix":
 		s.address, s.networks = u.Path, []string{"unixgram", "unix"}
 	case "tls":
 		s.networks = []string{"tcp"}
-		if s.tls, err = o.TLS.config(); err != nil {
-			return nil, err
+		if s.tls = o.TLS.Clone(); s.tls == nil {
+			s.tls = &tls.Config{}
 		}
 		s.tls.ServerName = u.Hostname()
 	case "udp", "tcp":
 	default:
-		return nil, fmt.Errorf("%s is no syslog receiver", o.URL)
+		return nil, fmt.Errorf("unknown scheme in syslog URL %s", o.URL)
 	}
 	host, _ := os.Hostname()
-	s.host = cmp.Or(token(host, 255), "-")
+	s.host = cmp.Or(headerToken(host, 255), "-")
 	return s, nil
 }
 
 type syslog struct {
-	form     format.Encoder
+	encoder  format.Encoder
 	facility int
-	networks []string // to be tried in this order
+	networks []string // tried in this order
 	address  string
-	tls      *tls.Config // nil for none
+	tls      *tls.Config // nil without TLS
 	host     string
 	pid      string
 
-	conn   net.Conn  // nil when there is none
-	stream bool      // conn is one, not of datagrams
-	end    *ending   // of a stream
-	window []written // to streams, oldest first
-	buf    []byte
-	line   []byte
+	conn      net.Conn    // nil when not connected
+	stream    bool        // conn is a stream, not for datagrams
+	peerClose *peerClose  // of a stream; nil before the first
+	recent    []sentBatch // batches of the last minute sent over a stream, oldest first
+	buf       []byte
+	line      []byte
 }
 
-// ending is that of a connection.
-type ending struct {
-	heard chan struct{} // closed when the receiver has closed it, or we have
-	at    time.Time     // then
+// peerClose observes when a connection ends.
+type peerClose struct {
+	done chan struct{} // closed when the receiver or we have closed the connection
+	at   time.Time     // when that was; valid after done
 }
 
-// written is a batch that a receiver's system took. Whether the receiver had read it when it went
-// away nobody says, so what it got in the minute before is written again on the next connection.
-type written struct {
+// sentBatch is a batch that the receiver's system has acknowledged. Nothing tells whether the
+// receiver had read it before the connection ended, so batches of the last minute are sent again
+// over the next connection.
+type sentBatch struct {
 	at    time.Time
 	bytes []byte
 }
 
 const (
-	windowTime  = time.Minute
-	windowBytes = batchBytes
+	resendWindow = time.Minute
+	resendBytes  = batchBytes
 )
 
-// keep adds a batch to the window, which is bounded.
-func (s *syslog) keep(batch []byte) {
-	s.window = append(s.window, written{time.Now(), bytes.Clone(batch)})
+// remember adds a batch to the recent ones, which are bounded in time and size.
+func (s *syslog) remember(batch []byte) {
+	s.recent = append(s.recent, sentBatch{time.Now(), bytes.Clone(batch)})
 	size := 0
-	for i := len(s.window) - 1; i >= 0; i-- {
-		if size += len(s.window[i].bytes); i < len(s.window)-1 && (size > windowBytes ||
-			time.Since(s.window[i].at) > windowTime) {
-			s.window = slices.Clone(s.window[i+1:])
+	for i := len(s.recent) - 1; i >= 0; i-- {
+		if size += len(s.recent[i].bytes); i < len(s.recent)-1 && (size > resendBytes ||
+			time.Since(s.recent[i].at) > resendWindow) {
+			s.recent = slices.Clone(s.recent[i+1:])
 			return
 		}
 	}
@@ -123,17 +124,17 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 			s.Close()
 		}
 	}()
-	if s.end.over() { // while there was nothing to send, which is no failure
+	if s.peerClose.isClosed() { // it ended while there was nothing to send: not a failure
 		s.Close()
 	}
 	s.buf = s.buf[:0]
 	if s.conn == nil {
-		before := s.end
+		before := s.peerClose
 		if err := s.dial(ctx); err != nil {
 			return err
 		}
-		for _, w := range s.window {
-			if before.over() && before.at.Sub(w.at) < windowTime {
+		for _, w := range s.recent {
+			if before.isClosed() && before.at.Sub(w.at) < resendWindow {
 				s.buf = append(s.buf, w.bytes...)
 			}
 		}
@@ -149,7 +150,7 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	}
 	for i := range b.Records {
 		r := &b.Records[i]
-		s.line = formOf(s.form, b.Short).Append(s.line[:0], r)
+		s.line = encoderOf(s.encoder, b.Short).Append(s.line[:0], r)
 		if err := s.add(r.Time, severity(r), r.Action, r.Seq, bytes.TrimRight(s.line,
 			"\r\n")); err != nil {
 			return err
@@ -161,18 +162,19 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	if _, err := conn.Write(s.buf); err != nil {
 		return fmt.Errorf("write to the syslog receiver: %w", err)
 	}
-	if err := s.arrived(ctx); err != nil {
+	if err := s.waitAcknowledged(ctx); err != nil {
 		return err
 	}
-	s.keep(s.buf[again:])
+	s.remember(s.buf[again:])
 	return nil
 }
 
-// add adds a message to those of a stream, or sends it as a datagram.
+// add appends a message to the buffer of a stream, or sends it as a datagram.
 func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []byte) error {
 	from := len(s.buf)
 	s.buf = fmt.Appendf(s.buf, "<%d>1 %s %s gatekit %s %s ", s.facility<<3|severity,
-		at.UTC().Format("2006-01-02T15:04:05.000000Z"), s.host, s.pid, cmp.Or(token(id, 32), "-"))
+		at.UTC().Format("2006-01-02T15:04:05.000000Z"), s.host, s.pid, cmp.Or(headerToken(id, 32),
+			"-"))
 	if seq == 0 {
 		s.buf = append(s.buf, '-')
 	} else {
@@ -183,7 +185,7 @@ func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []b
 		s.buf = slices.Insert(s.buf, from, []byte(strconv.Itoa(len(s.buf)-from)+" ")...)
 		return nil
 	}
-	// no datagram is that large
+	// no datagram can be that large
 	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) {
 		return &RejectedError{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
 	} else if err != nil {
@@ -211,39 +213,40 @@ func (s *syslog) dial(ctx context.Context) error {
 			continue
 		}
 		if s.conn, s.stream = conn, network == "tcp" || network == "unix"; s.stream {
-			s.end = &ending{heard: make(chan struct{})}
-			go s.end.hear(conn)
+			s.peerClose = &peerClose{done: make(chan struct{})}
+			go s.peerClose.waitForClose(conn)
 		}
 		return nil
 	}
-	return fmt.Errorf("reach the syslog receiver: %w", errors.Join(errs...))
+	return fmt.Errorf("connect to the syslog receiver: %w", errors.Join(errs...))
 }
 
-// hear reads what a receiver never says, to know when it goes: else a whole batch could be written
-// to nobody. It ends with conn.
-func (e *ending) hear(conn net.Conn) {
+// waitForClose reads from a receiver that never sends anything, to notice when it closes the
+// connection. Otherwise a whole batch could be written to a closed peer. It ends with conn.
+func (e *peerClose) waitForClose(conn net.Conn) {
 	io.Copy(io.Discard, conn)
 	e.at = time.Now()
-	close(e.heard)
+	close(e.done)
 }
 
-// over says whether the connection has ended. Of no connection it is false.
-func (e *ending) over() bool {
+// isClosed reports whether the connection has ended. It is false for nil.
+func (e *peerClose) isClosed() bool {
 	if e == nil {
 		return false
 	}
 	select {
-	case <-e.heard:
+	case <-e.done:
 		return true
 	default:
 		return false
 	}
 }
 
-var errEnded = errors.New("the syslog receiver has closed the connection")
+var errConnectionClosed = errors.New("the syslog receiver closed the connection")
 
-// arrived waits until the receiver's system has what was written, where ours can tell.
-func (s *syslog) arrived(ctx context.Context) error {
+// waitAcknowledged waits until the receiver's system has acknowledged what was written, on systems
+// that can tell.
+func (s *syslog) waitAcknowledged(ctx context.Context) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		n, known := unacknowledged(s.conn)
 		if !known || n == 0 {
@@ -252,17 +255,18 @@ func (s *syslog) arrived(ctx context.Context) error {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-s.end.heard:
+		case <-s.peerClose.done:
 			t.Stop()
-			return errEnded
+			return errConnectionClosed
 		case <-ctx.Done():
 			t.Stop()
-			return fmt.Errorf("the syslog receiver does not take what was written: %w", ctx.Err())
+			return fmt.Errorf("the syslog receiver does not acknowledge what was written: %w",
+				ctx.Err())
 		}
 	}
-	// what was on its way is lost with the connection, and looks as if it had arrived
-	if s.end.over() {
-		return errEnded
+	// when a connection ends, nothing is unacknowledged anymore, although data was lost
+	if s.peerClose.isClosed() {
+		return errConnectionClosed
 	}
 	return nil
 }
@@ -273,7 +277,7 @@ func (s *syslog) Close() error {
 	}
 	err := s.conn.Close()
 	if s.conn = nil; s.stream {
-		<-s.end.heard
+		<-s.peerClose.done
 	}
 	if cap(s.buf) > 4*batchBytes {
 		s.buf = nil
@@ -281,7 +285,7 @@ func (s *syslog) Close() error {
 	return err
 }
 
-// severity is how much a record asks to be looked at.
+// severity returns the syslog severity of a record.
 func severity(r *audit.Record) int {
 	switch {
 	case r.Error != "":
@@ -294,8 +298,8 @@ func severity(r *audit.Record) int {
 	return 5 // notice
 }
 
-// token is a text as a field of a header can have it: printable ASCII without blanks.
-func token(s string, max int) string {
+// headerToken returns a text as a header field may have it: printable ASCII without spaces.
+func headerToken(s string, max int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r == ' ':

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unacknowledged is how many bytes that were written to a connection its peer's system has not
-// taken.
+// unacknowledged returns the number of bytes that were written to a connection and that its peer's
+// system has not acknowledged.
 func unacknowledged(conn net.Conn) (n int, known bool) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -4,5 +4,5 @@ package sink
 
 import "net"
 
-// unacknowledged is not known here.
+// unacknowledged cannot tell on this system.
 func unacknowledged(net.Conn) (n int, known bool) { return 0, false }

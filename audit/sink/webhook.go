@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -17,40 +18,40 @@ import (
 	"gatekit/audit/format"
 )
 
-// WebhookOptions say where to post, and how the receiver knows that it is us.
+// WebhookOptions configure a webhook receiver.
 type WebhookOptions struct {
 	URL     string
 	Headers map[string]string
-	// that requests are signed with: "whsec_" and base64, or any text; "" for no signature
+	// signs requests: "whsec_" and base64, or any text; "" for no signature
 	SigningKey string
-	TLS        TLS
-	Encoder    format.Encoder // of JSON lines
+	TLS        *tls.Config    // nil trusts what the system trusts
+	Encoder    format.Encoder // must encode JSON lines
 }
 
-// NewWebhook answers a receiver that posts batches as lines of JSON (application/x-ndjson); any 2xx
-// answer says that it has them. A checkpoint is a line {"checkpoint":"…"}.
+// NewWebhook returns a receiver that posts batches as JSON lines (application/x-ndjson). Any 2xx
+// response means that the receiver has them. A checkpoint is a line {"checkpoint":"…"}.
 //
-// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, the same
-// for the same records, so that a receiver can tell what it has already, webhook-timestamp, and,
-// with a key, webhook-signature, an HMAC-SHA256 over both and the body.
+// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, which is
+// the same for the same records, so that a receiver can recognise duplicates; webhook-timestamp;
+// and, with a key, webhook-signature, an HMAC-SHA256 over both and the body.
 func NewWebhook(o WebhookOptions) (Receiver, error) {
-	p, err := newPoster(o.URL, o.Headers, o.TLS)
+	p, err := newHTTPPoster(o.URL, o.Headers, o.TLS)
 	if err != nil {
 		return nil, err
 	}
-	w := &webhook{poster: p, form: o.Encoder, key: []byte(o.SigningKey)}
+	w := &webhook{httpPoster: p, encoder: o.Encoder, key: []byte(o.SigningKey)}
 	if text, ok := strings.CutPrefix(o.SigningKey, "whsec_"); ok {
 		if w.key, err = base64.StdEncoding.DecodeString(text); err != nil {
-			return nil, fmt.Errorf("what follows whsec_ in the key is no base64: %w", err)
+			return nil, fmt.Errorf("the key after whsec_ is not base64: %w", err)
 		}
 	}
 	return w, nil
 }
 
 type webhook struct {
-	*poster
-	form format.Encoder
-	key  []byte
+	*httpPoster
+	encoder format.Encoder
+	key     []byte
 }
 
 func (w *webhook) Send(ctx context.Context, b Batch) error {
@@ -60,7 +61,7 @@ func (w *webhook) Send(ctx context.Context, b Batch) error {
 		body = append(body, '\n')
 	}
 	for i := range b.Records {
-		body = formOf(w.form, b.Short).Append(body, &b.Records[i])
+		body = encoderOf(w.encoder, b.Short).Append(body, &b.Records[i])
 	}
 	sum := sha256.Sum256(body)
 	id, now := "gatekit_"+hex.EncodeToString(sum[:16]), strconv.FormatInt(time.Now().Unix(), 10)
@@ -73,7 +74,7 @@ func (w *webhook) Send(ctx context.Context, b Batch) error {
 	return err
 }
 
-// signature is that of Standard Webhooks 1.0.
+// signature returns a signature as Standard Webhooks 1.0 define it.
 func signature(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, timestamp)

@@ -7,36 +7,38 @@ import (
 	"gatekit/audit/format"
 )
 
-// NewWriter answers a receiver that writes to somebody else's writer, such as stderr, each batch in
-// one write. It takes no checkpoints.
-func NewWriter(out io.Writer, form format.Encoder) Receiver { return &writer{out: out, form: form} }
+// NewWriter returns a receiver that writes to the caller's writer, such as stderr, one write per
+// batch. It takes no checkpoints.
+func NewWriter(out io.Writer, form format.Encoder) Receiver {
+	return &writer{out: out, encoder: form}
+}
 
 type writer struct {
-	out   io.Writer
-	form  format.Encoder
-	head  bool // was written
-	write uninterrupted
+	out           io.Writer
+	encoder       format.Encoder
+	headerWritten bool
+	blocking      blockingCall
 }
 
 func (w *writer) Send(ctx context.Context, b Batch) error {
 	if b.Checkpoint != nil {
 		return errNoCheckpoints
 	}
-	if err := w.write.wait(ctx); err != nil {
+	if err := w.blocking.wait(ctx); err != nil {
 		return err
 	}
 	var buf []byte
-	if !w.head {
-		buf = append(buf, w.form.Header()...)
+	if !w.headerWritten {
+		buf = append(buf, w.encoder.Header()...)
 	}
 	for i := range b.Records {
-		buf = formOf(w.form, b.Short).Append(buf, &b.Records[i])
+		buf = encoderOf(w.encoder, b.Short).Append(buf, &b.Records[i])
 	}
-	err := w.write.do(ctx, func() error { // who is to read a pipe may not
+	err := w.blocking.run(ctx, func() error { // the reader of a pipe may hang
 		_, err := w.out.Write(buf)
 		return err
 	})
-	w.head = w.head || err == nil
+	w.headerWritten = w.headerWritten || err == nil
 	return err
 }
 

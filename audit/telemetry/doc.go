@@ -1,78 +1,89 @@
-// Package telemetry tells an operator how Gatekit is doing, in numbers and traces, through
-// Prometheus and OpenTelemetry. It stands beside the audit log: that says what was decided about
-// each message, for good; this says how much and how long, for now, and holds no content.
+// Package telemetry exports metrics and traces through Prometheus and OpenTelemetry. The audit log
+// tells, permanently, what was decided about each message. Telemetry tells how much and how long,
+// at the moment, and holds no content.
 //
-// # What it promises
+// # Guarantees
 //
-// Nothing waits for it, and nothing is denied because of it. Where it is not configured it is not
-// there: [Telemetry.Recorder] and the observers are then not put in, and a message costs what it
-// cost before.
+// Nothing waits for telemetry, and nothing is denied because of it. If it is not configured,
+// [Telemetry.Recorder] and the observers are not installed, and a message has no additional cost.
 //
-// No argument, no result, no text of an error and no reason is told, and no URI of a resource,
-// which is an argument too. What a peer names itself (a tool, a prompt, a request's id) is cut at
-// 128 bytes, and what does not print is escaped.
+// Telemetry exports no arguments, results, error texts or reasons, and no URI of a resource, which
+// is an argument, too. Names that a peer invents (a tool, a prompt, the id of a request) are cut at
+// 128 bytes, and unprintable characters are escaped.
 //
-// Every value that ends in a label is one of a bounded set: methods are those of the protocol,
-// servers, stages and rules those of the configuration, all else is "_OTHER". The names of tools,
-// which servers and clients make up, are in no label unless [Options.Tools] wants them, and then
-// the first 256 that a server has listed, or that a call was about that went well: what else
-// clients make up is _OTHER.
+// Each label has a bounded set of values: methods are those of MCP; servers, stages and rules those
+// of the configuration; anything else is "_OTHER". Names of tools, which servers and clients
+// invent, are labels only with [Options.ToolLabels], and then only the first 256 that a server has
+// listed or that a successful call has used.
 //
-// # What is measured
+// # Metrics
 //
-// As the semantic conventions for MCP name it
-// (github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai/mcp.md; in development, so
-// copied here and not imported):
+// Names of OpenTelemetry's semantic conventions for MCP (in the repository
+// github.com/open-telemetry/semantic-conventions-genai; in development, so copied here and not
+// imported):
 //
-//   - mcp.server.operation.duration: a client's request, from when it came until its answer goes;
-//   - mcp.client.operation.duration: a request to a server, from when it is written until its
-//     answer is there, gatekit.server says which one's.
+//   - mcp.server.operation.duration: a client's request, until its response is sent;
+//   - mcp.client.operation.duration: a request to a server, from writing it until its response; the
+//     server is in gatekit.server.
 //
-// And, where they have no words, under names of Gatekit's own:
+// Names of Gatekit's own, where the conventions have none:
 //
 //   - gatekit.decisions: records of the audit log, by mcp.method.name, gatekit.server,
-//     gatekit.direction, gatekit.kind and gatekit.action: each number is that of the log's lines,
-//     but for those that the log writes about itself;
-//   - gatekit.denials: by gatekit.stage and, where policies did it, by gatekit.rule, the package of
-//     the first that did;
-//   - gatekit.stage.duration: one stage's judgement of one message, by gatekit.stage and
+//     gatekit.direction, gatekit.kind and gatekit.action. Records that the log writes about itself
+//     are not counted;
+//   - gatekit.denials: denied messages, by gatekit.stage and, for policies, by gatekit.rule, the
+//     first rule that denied;
+//   - gatekit.stage.duration: the evaluation of a message by one stage, by gatekit.stage and
 //     gatekit.action;
 //   - gatekit.audit.duration: until a record was as durable as configured; gatekit.audit.failures:
-//     records that could not be written; gatekit.audit.waiting: records that were answered for and
-//     are not written yet (durability async); gatekit.audit.sink.behind: records that a sink was
-//     not sent, by gatekit.sink;
-//   - gatekit.requests.active, gatekit.sessions, gatekit.calls.parked: what is there now;
+//     records that could not be written; gatekit.audit.waiting: records that were accepted and are
+//     not written yet (durability async); gatekit.audit.sink.behind: records that a sink has not
+//     sent, by gatekit.sink;
+//   - gatekit.requests.active, gatekit.sessions, gatekit.calls.parked: current numbers;
 //   - gatekit.server.state and gatekit.plugin.up, gatekit.plugin.starts,
-//     gatekit.plugin.requests.active, gatekit.plugin.late: how servers and plugins are;
-//   - the Go runtime's and the process's own.
+//     gatekit.plugin.requests.active, gatekit.plugin.late: current state of servers and plugins;
+//   - metrics of the Go runtime and the process.
 //
-// For Prometheus the names are written with underscores, units and "_total".
+// For Prometheus the names have underscores, units and "_total".
 //
-// # What is traced
+// # Traces
 //
-// A client's request is a span of the kind server, "tools/call github__search"; each request that
-// is put to a server for it is one of the kind client below it, "tools/call search"; each stage
-// that was asked about any message of the call is one below the first, "stage secrets". Each record
-// of the audit log, the first 64 of a call, is an event of the first, gatekit.record, with its
-// number; mcp.session.id and gatekit.exchange are session and exchange of the audit log. (The
-// session id of HTTP is a credential, and is not told.)
+// A client's request is a span of the kind server, "tools/call github__search". Each request to a
+// server for it is a child span of the kind client, "tools/call search". Each stage that evaluated
+// a message of the call is a child span, "stage secrets". Each record of the audit log, up to 64
+// per call, is an event of the first span, gatekit.record, with its seq; mcp.session.id and
+// gatekit.exchange are the session and exchange of the audit log. (The session id of HTTP is a
+// credential and not exported.)
 //
-// The trace is the one that the request's _meta names in traceparent and tracestate (SEP-414); else
-// the one in the headers of the HTTP request that it came by; else a new one. A client that says
-// whether a call is traced decides, else [Collector.Sample] does. In a call that is traced, the
-// server is told our span in the place of the client's. That is the one thing in which telemetry
-// changes a message, after all stages: the audit log has the digest of what was judged. A call that
-// is not traced is left as it is, and so is every baggage.
+// The trace context comes from traceparent and tracestate in the request's _meta (SEP-414), else
+// from the headers of the HTTP request, else a new trace begins. If the client decides whether a
+// call is traced, that counts, otherwise [Collector.SampleRatio]. In a traced call, the request to
+// the server has Gatekit's span in the place of the client's. This is the only change that
+// telemetry makes to a message. It happens after all stages: the audit log has the digest of what
+// the stages evaluated. Calls that are not traced stay unchanged, and so does baggage.
 //
-// A call that is parked until its client comes back with answers is one span, and one duration,
-// from the first request to the last answer.
+// A parked call, which waits until its client comes back with answers, is one span and one
+// duration, from the first request to the last response.
 //
-// What a server asks of a client (sampling, elicitation) is part of the call's span, and names the
-// server's own trace to the client, untouched.
+// A request from a server to the client (sampling, elicitation) is part of the call's span. It
+// carries the server's own trace context to the client, unchanged.
 //
 // # Why nothing waits
 //
-// Metrics are counted in memory, and read when somebody asks or their time has come. Spans wait in
-// a queue of 8192; when it is full they are dropped. A collector that does not answer costs a line
-// in the log each minute, and the end three seconds.
+// Metrics are counted in memory, and exported when they are requested or due. Spans wait in a queue
+// of 8192, and are dropped when it is full. A collector that does not respond costs a log line per
+// minute, and three seconds at the end.
+//
+// # Why this package is in the folder audit
+//
+// It does not import package audit. But it wraps the recorder that writes the audit log, and its
+// metrics and traces are about the records: the decisions, the time to write them, and their seq in
+// a call's span. It also follows the same rule: what the log withholds, telemetry does not export
+// either. An operator configures and reads both together. The folders at the top of the repository
+// are fixed, and core does not depend on OpenTelemetry.
+//
+// # Reading order
+//
+// telemetry.go, record.go and observe.go are the entry points; instruments.go and labels.go the
+// metrics; trace.go the spans; otlp.go the connection to a collector.
 package telemetry

@@ -8,127 +8,129 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxSeries bounds each metric, whatever its labels: beyond it the SDK counts into one series,
+// maxSeries bounds the series of each metric. Beyond it the SDK counts into one series,
 // otel_metric_overflow.
 const maxSeries = 4000
 
-// Sources look up what is there now. Those that are nil are not told.
+// Sources return the current state, for gauges. A nil source has no metric.
 type Sources struct {
 	Sessions       func() int
-	ParkedCalls    func() int           // calls that wait for their clients' answers
-	PendingRecords func() int           // records that are answered for and not written yet
-	Servers        func() []ServerState // that are configured
+	ParkedCalls    func() int           // calls that wait for answers of their clients
+	PendingRecords func() int           // records that were accepted and are not written yet
+	Servers        func() []ServerState // configured servers
 	Plugins        func() []PluginState
 	Sinks          func() []SinkState
 }
 
-// ServerState is how a server is.
+// ServerState is the state of a server.
 type ServerState struct {
 	Name  string
-	State string // idle, up, down
+	State string // "idle", "up" or "down"
 }
 
-// PluginState is how the process of a plugin, or of several, is.
+// PluginState is the state of a plugin process, which may run several plugins.
 type PluginState struct {
 	Name     string
 	Up       bool
-	Starts   int // since Gatekit's
-	InFlight int // questions that it has not answered
-	// questions in a row without a verdict in time; when there are too many it is killed
+	Starts   int // since Gatekit started
+	InFlight int // requests without a verdict yet
+	// verdicts in a row that did not come in time; too many, and the process is killed
 	ConsecutiveTimeouts int
 }
 
-// SinkState is how a sink of the audit log is.
+// SinkState is the state of a sink of the audit log.
 type SinkState struct {
 	Name    string
-	Backlog uint64 // records that it was not sent
+	Backlog uint64 // records that were not sent to it
 }
 
-// durations are those that the semantic conventions want, in seconds, and below them those of a
-// stage.
+// callBuckets are those of the semantic conventions for MCP, in seconds; stageBuckets are those of
+// stages and records.
 var (
-	durations = metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
+	callBuckets = metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
 		30, 60, 120, 300)
-	moments = metric.WithExplicitBucketBoundaries(0.00001, 0.000025, 0.00005, 0.0001, 0.00025,
+	stageBuckets = metric.WithExplicitBucketBoundaries(0.00001, 0.000025, 0.00005, 0.0001, 0.00025,
 		0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 )
 
-// instruments are what is counted as it happens.
+// instruments are the metrics that are counted as things happen.
 type instruments struct {
 	// mcp.server.operation.duration, mcp.client.operation.duration
-	received, sent  metric.Float64Histogram
-	active          metric.Int64UpDownCounter
-	decisions       metric.Int64Counter
-	denials         metric.Int64Counter
-	stages          metric.Float64Histogram
-	recorded        metric.Float64Histogram
-	failures        metric.Int64Counter
-	tools           names
-	rules           names
-	codes           names // of errors
-	operationLabels labels[operation]
-	decisionLabels  labels[decision]
-	denialLabels    labels[denial]
-	stageLabels     labels[judgement]
+	serverDuration, clientDuration metric.Float64Histogram
+	activeRequests                 metric.Int64UpDownCounter
+	decisions                      metric.Int64Counter
+	denials                        metric.Int64Counter
+	stageDuration                  metric.Float64Histogram
+	auditDuration                  metric.Float64Histogram
+	auditFailures                  metric.Int64Counter
+	tools                          nameSet
+	rules                          nameSet
+	codes                          nameSet // JSON-RPC error codes
+	operationLabels                attributeSets[operation]
+	decisionLabels                 attributeSets[decision]
+	denialLabels                   attributeSets[denial]
+	stageLabels                    attributeSets[stageResult]
 }
 
-func (t *Telemetry) instruments() (*instruments, error) {
+func (t *Telemetry) newInstruments() (*instruments, error) {
 	m := t.provider.Meter("gatekit")
 	i := &instruments{}
 	var errs []error
-	histogram := func(to *metric.Float64Histogram, name, what string,
+	histogram := func(to *metric.Float64Histogram, name, help string,
 		buckets metric.HistogramOption) {
-		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help),
 			buckets)
 		*to, errs = h, append(errs, err)
 	}
-	counter := func(to *metric.Int64Counter, name, unit, what string) {
-		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	counter := func(to *metric.Int64Counter, name, unit, help string) {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
 		*to, errs = c, append(errs, err)
 	}
-	histogram(&i.received, "mcp.server.operation.duration",
-		"Of clients' requests, from when they came until they were answered.", durations)
-	histogram(&i.sent, "mcp.client.operation.duration",
-		"Of requests to servers, from when they were sent until they were answered.", durations)
+	histogram(&i.serverDuration, "mcp.server.operation.duration",
+		"Duration of clients' requests.", callBuckets)
+	histogram(&i.clientDuration, "mcp.client.operation.duration",
+		"Duration of requests to servers.", callBuckets)
 	counter(&i.decisions, "gatekit.decisions", "{record}", "Records of the audit log.")
-	counter(&i.denials, "gatekit.denials", "{message}", "Messages that were refused.")
-	histogram(&i.stages, "gatekit.stage.duration",
-		"Of one stage's judgement of one message; of those that were asked together the first "+
-			"has it all.", moments)
-	histogram(&i.recorded, "gatekit.audit.duration",
-		"Until a record was as durable as is configured.", moments)
-	counter(&i.failures, "gatekit.audit.failures", "{record}",
-		"Records that could not be written, and whose messages did not move.")
+	counter(&i.denials, "gatekit.denials", "{message}", "Denied messages.")
+	histogram(&i.stageDuration, "gatekit.stage.duration",
+		"Duration of the evaluation of one message by one stage; the first of several stages in "+
+			"one process has all of it.", stageBuckets)
+	histogram(&i.auditDuration, "gatekit.audit.duration",
+		"Time until a record was as durable as configured.", stageBuckets)
+	counter(&i.auditFailures, "gatekit.audit.failures", "{record}",
+		"Records that could not be written; their messages were denied.")
 	var err error
-	i.active, err = m.Int64UpDownCounter("gatekit.requests.active", metric.WithUnit("{request}"),
-		metric.WithDescription("Clients' requests that are not answered yet."))
-	return i, errors.Join(append(errs, err, t.gauges(m))...)
+	i.activeRequests, err = m.Int64UpDownCounter("gatekit.requests.active",
+		metric.WithUnit("{request}"),
+		metric.WithDescription("Clients' requests in flight."))
+	return i, errors.Join(append(errs, err, t.registerGauges(m))...)
 }
 
-// gauges are what is looked up.
-func (t *Telemetry) gauges(m metric.Meter) error {
+// registerGauges registers the metrics that are read from the sources.
+func (t *Telemetry) registerGauges(m metric.Meter) error {
 	var errs []error
-	gauge := func(name, unit, what string) metric.Int64ObservableGauge {
-		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
+		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
 		errs = append(errs, err)
 		return g
 	}
 	sessions := gauge("gatekit.sessions", "{session}",
-		"Sessions of clients; all requests of a client without sessions are one.")
-	parked := gauge("gatekit.calls.parked", "{call}", "Calls that wait for their clients' answers.")
+		"Sessions of clients; a client without sessions counts as one.")
+	parked := gauge("gatekit.calls.parked", "{call}",
+		"Parked calls, which wait for answers of their clients.")
 	waiting := gauge("gatekit.audit.waiting", "{record}",
-		"Records that were answered for and are not written yet.")
+		"Records that were accepted and are not written yet.")
 	behind := gauge("gatekit.audit.sink.behind", "{record}",
-		"Records of the audit log that a sink was not sent.")
+		"Records of the audit log that a sink has not sent.")
 	server := gauge("gatekit.server.state",
-		"", "1 for the state that a server is in: idle, up, down.")
-	up := gauge("gatekit.plugin.up", "", "1 when a plugin's process runs.")
+		"", "1 for the current state of a server: idle, up or down.")
+	up := gauge("gatekit.plugin.up", "", "1 while a plugin's process runs.")
 	active := gauge("gatekit.plugin.requests.active", "{request}",
-		"Questions that a plugin's process has not answered.")
+		"Requests to a plugin's process in flight.")
 	late := gauge("gatekit.plugin.late", "{request}",
-		"Questions in a row without a verdict in time; three, and the process is killed.")
+		"Verdicts in a row that did not come in time; after three the process is killed.")
 	starts, err := m.Int64ObservableCounter("gatekit.plugin.starts", metric.WithUnit("{start}"),
-		metric.WithDescription("How often a plugin's process was started."))
+		metric.WithDescription("Starts of a plugin's process."))
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
@@ -148,7 +150,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		if s.Servers != nil {
 			for _, now := range s.Servers() {
 				for _, state := range []string{"idle", "up", "down"} {
-					o.ObserveInt64(server, one(state == now.State),
+					o.ObserveInt64(server, boolToInt(state == now.State),
 						metric.WithAttributes(attribute.String(keyServer, now.Name),
 							attribute.String(keyState, state)))
 				}
@@ -156,11 +158,11 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 		}
 		if s.Plugins != nil {
 			for _, p := range s.Plugins() {
-				of := metric.WithAttributes(attribute.String(keyPlugin, p.Name))
-				o.ObserveInt64(up, one(p.Up), of)
-				o.ObserveInt64(starts, int64(p.Starts), of)
-				o.ObserveInt64(active, int64(p.InFlight), of)
-				o.ObserveInt64(late, int64(p.ConsecutiveTimeouts), of)
+				plugin := metric.WithAttributes(attribute.String(keyPlugin, p.Name))
+				o.ObserveInt64(up, boolToInt(p.Up), plugin)
+				o.ObserveInt64(starts, int64(p.Starts), plugin)
+				o.ObserveInt64(active, int64(p.InFlight), plugin)
+				o.ObserveInt64(late, int64(p.ConsecutiveTimeouts), plugin)
 			}
 		}
 		if s.Sinks != nil {
@@ -174,7 +176,7 @@ func (t *Telemetry) gauges(m metric.Meter) error {
 	return err
 }
 
-func one(yes bool) int64 {
+func boolToInt(yes bool) int64 {
 	if yes {
 		return 1
 	}

@@ -13,7 +13,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Attributes of the semantic conventions for MCP, and Gatekit's own.
+// Names of attributes: those of the semantic conventions for MCP, and Gatekit's own.
 const (
 	keyMethod  = "mcp.method.name"
 	keyVersion = "mcp.protocol.version"
@@ -32,41 +32,42 @@ const (
 	keySink      = "gatekit.sink"
 )
 
-// other is what a label says of what is none of its known values.
+// other is the label for every value that is not in the bounded set.
 const other = "_OTHER"
 
-// operation is what is known of a request and its answer.
-type operation struct{ method, server, tool, version, fault, code string }
+// operation is the labels of a request's duration.
+type operation struct{ method, server, tool, version, errorType, statusCode string }
 
 func (o operation) attributes() []attribute.KeyValue {
-	return given(keyMethod, o.method, keyServer, o.server, keyTool, o.tool, keyVersion, o.version,
-		keyError, o.fault, keyStatus, o.code)
+	return stringAttributes(keyMethod, o.method, keyServer, o.server, keyTool, o.tool, keyVersion,
+		o.version,
+		keyError, o.errorType, keyStatus, o.statusCode)
 }
 
-// decision is what is known of a record.
+// decision is the labels of a record.
 type decision struct{ method, server, tool, direction, kind, action string }
 
 func (d decision) attributes() []attribute.KeyValue {
-	return given(keyMethod, d.method, keyServer, d.server, keyTool, d.tool, keyDirection,
+	return stringAttributes(keyMethod, d.method, keyServer, d.server, keyTool, d.tool, keyDirection,
 		d.direction, keyKind, d.kind, keyAction, d.action)
 }
 
-// denial is who refused.
+// denial is the labels of a denied message: the stage and rule that denied it.
 type denial struct{ stage, rule string }
 
 func (d denial) attributes() []attribute.KeyValue {
-	return given(keyStage, d.stage, keyRule, d.rule)
+	return stringAttributes(keyStage, d.stage, keyRule, d.rule)
 }
 
-// judgement is what a stage did.
-type judgement struct{ stage, action string }
+// stageResult is the labels of a stage's duration.
+type stageResult struct{ stage, action string }
 
-func (j judgement) attributes() []attribute.KeyValue {
-	return given(keyStage, j.stage, keyAction, j.action)
+func (j stageResult) attributes() []attribute.KeyValue {
+	return stringAttributes(keyStage, j.stage, keyAction, j.action)
 }
 
-// given are the attributes that have a value, of pairs of both.
-func given(pairs ...string) []attribute.KeyValue {
+// stringAttributes returns the attributes of the pairs (key, value) whose value is not empty.
+func stringAttributes(pairs ...string) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
@@ -76,18 +77,18 @@ func given(pairs ...string) []attribute.KeyValue {
 	return out
 }
 
-// labels keeps the sets that were made before: to make one costs more than to count.
-type labels[K interface {
+// attributeSets caches attribute sets, because making a set is slower than counting.
+type attributeSets[K interface {
 	comparable
 	attributes() []attribute.KeyValue
 }] struct {
 	mu   sync.RWMutex
-	made map[K]metric.MeasurementOption
+	sets map[K]metric.MeasurementOption
 }
 
-func (l *labels[K]) of(k K) metric.MeasurementOption {
+func (l *attributeSets[K]) option(k K) metric.MeasurementOption {
 	l.mu.RLock()
-	o, ok := l.made[k]
+	o, ok := l.sets[k]
 	l.mu.RUnlock()
 	if ok {
 		return o
@@ -95,68 +96,68 @@ func (l *labels[K]) of(k K) metric.MeasurementOption {
 	o = metric.WithAttributeSet(attribute.NewSet(k.attributes()...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.made == nil || len(l.made) >= maxSeries { // of stages that a reload took away, too
-		l.made = map[K]metric.MeasurementOption{}
+	// drop the sets of stages that a reload has removed
+	if l.sets == nil || len(l.sets) >= maxSeries {
+		l.sets = map[K]metric.MeasurementOption{}
 	}
-	l.made[k] = o
+	l.sets[k] = o
 	return o
 }
 
-// maxNames bounds the names that somebody else makes up and that are labels.
+// maxNames bounds the labels of a set of names that peers invent.
 const maxNames = 256
 
-// names are the first of those that were learned. All others are other.
-type names struct {
-	mu   sync.RWMutex
-	seen map[string]string // as it came, as it is told
+// nameSet holds the first maxNames names. The label of any other name is other.
+type nameSet struct {
+	mu     sync.RWMutex
+	labels map[string]string // by name
 }
 
-// known is a name as it is told.
-func (n *names) known(name string) string {
+// label returns the label of a name.
+func (n *nameSet) label(name string) string {
 	if name == "" {
 		return ""
 	}
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	if told, ok := n.seen[name]; ok {
-		return told
+	if label, ok := n.labels[name]; ok {
+		return label
 	}
 	return other
 }
 
-// learn takes in a name that may be told, while there is room.
-func (n *names) learn(name string) {
-	if name == "" || len(name) > maxText || n.known(name) != other {
+// add adds a name, while there is room.
+func (n *nameSet) add(name string) {
+	if name == "" || len(name) > maxText || n.label(name) != other {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.seen) >= maxNames {
+	if len(n.labels) >= maxNames {
 		return
 	}
-	if n.seen == nil {
-		n.seen = map[string]string{}
+	if n.labels == nil {
+		n.labels = map[string]string{}
 	}
-	n.seen[strings.Clone(name)] = text(name)
+	n.labels[strings.Clone(name)] = printable(name)
 }
 
-// first is known of a name that is learned as it comes: one that no client makes up.
-func (n *names) first(name string) string {
-	n.learn(name)
-	return n.known(name)
+// addAndLabel adds a name that no client can invent, and returns its label.
+func (n *nameSet) addAndLabel(name string) string {
+	n.add(name)
+	return n.label(name)
 }
 
-// maxText bounds the bytes of a peer's text.
+// maxText bounds a peer's text, in bytes.
 const maxText = 128
 
-// text is a peer's text as it may be told: bounded, and with everything escaped that does not
-// print.
-func text(s string) string {
-	if len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, hidden) {
-		return strings.Clone(s) // not all of the message that it came in
+// printable returns a peer's text, cut at maxText and with unprintable characters escaped.
+func printable(s string) string {
+	if len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, isUnprintable) {
+		return strings.Clone(s) // do not keep the whole message in memory
 	}
 	s = s[:min(len(s), maxText)]
-	for len(s) > 0 { // not half a character
+	for len(s) > 0 { // cut at a character
 		if r, n := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || n != 1 {
 			break
 		}
@@ -166,10 +167,10 @@ func text(s string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-func hidden(r rune) bool { return !unicode.IsGraphic(r) }
+func isUnprintable(r rune) bool { return !unicode.IsGraphic(r) }
 
-// method is a method's name as a label.
-func method(name string) string {
+// methodLabel returns the label of a method.
+func methodLabel(name string) string {
 	if name == "" {
 		return ""
 	}
@@ -179,22 +180,22 @@ func method(name string) string {
 	return other
 }
 
-// revision is one of those that there are, as a label.
-func revision(r string) string {
+// revisionLabel returns the label of a protocol revision.
+func revisionLabel(r string) string {
 	if r == "" || mcp.EraOf(r) != 0 {
 		return r
 	}
 	return other
 }
 
-// failed is what the conventions want to know of an answer to a method that is none, or says that
-// it failed.
-func (i *instruments) failed(method string, m *mcp.Message) (fault, code string) {
+// errorOf returns error.type and rpc.response.status_code of a response, as the semantic
+// conventions define them.
+func (i *instruments) errorOf(method string, m *mcp.Message) (fault, code string) {
 	switch {
 	case m == nil:
 		return "", ""
 	case m.Kind == mcp.Error:
-		code = i.codes.first(strconv.Itoa(m.ErrorCode()))
+		code = i.codes.addAndLabel(strconv.Itoa(m.ErrorCode()))
 		return code, code
 	case method != "tools/call":
 		return "", ""
@@ -205,8 +206,8 @@ func (i *instruments) failed(method string, m *mcp.Message) (fault, code string)
 	return "", ""
 }
 
-// rule is the policy that a reason begins with, "" where it begins with none.
-func (i *instruments) rule(reason string) string {
+// ruleLabel returns the label of the rule that a reason begins with, or "" if there is none.
+func (i *instruments) ruleLabel(reason string) string {
 	name, _, ok := strings.Cut(reason, ": ")
 	if !ok || strings.ContainsFunc(name, func(r rune) bool {
 		return r != '/' && r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) &&
@@ -214,5 +215,5 @@ func (i *instruments) rule(reason string) string {
 	}) {
 		return ""
 	}
-	return i.rules.first(name)
+	return i.rules.addAndLabel(name)
 }

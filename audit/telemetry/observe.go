@@ -9,47 +9,47 @@ import (
 	"gatekit/core/proxy"
 )
 
-// StartCall implements proxy.Observer: it counts a client's request and how long it takes, and
-// traces it.
+// StartCall implements proxy.Observer. It counts, measures and traces a client's request.
 func (t *Telemetry) StartCall(ctx context.Context, m *mcp.Message,
 	o proxy.OpenOptions) (context.Context, func(pipeline.Passed)) {
-	began := time.Now()
+	start := time.Now()
 	i := t.metrics
-	i.active.Add(ctx, 1)
-	traced := func(string, string) {}
-	var told *told
-	if t.tracer != nil || t.o.ToolLabels {
-		ctx, told = remembering(ctx)
+	i.activeRequests.Add(ctx, 1)
+	endSpan := func(string, string) {}
+	var call *callTrace
+	if t.tracer != nil || t.options.ToolLabels {
+		ctx, call = withCallTrace(ctx)
 	}
 	if t.tracer != nil {
-		ctx, traced = t.received(ctx, m, o)
+		ctx, endSpan = t.startServerSpan(ctx, m, o)
 	}
 	return ctx, func(answer pipeline.Passed) {
-		i.active.Add(ctx, -1)
-		op := operation{method: method(m.Method), version: revision(o.Revision)}
-		if op.fault, op.code = i.failed(m.Method, answer.Message()); answer.Message() == nil {
-			op.fault = "cancelled"
+		i.activeRequests.Add(ctx, -1)
+		op := operation{method: methodLabel(m.Method), version: revisionLabel(o.Revision)}
+		op.errorType, op.statusCode = i.errorOf(m.Method, answer.Message())
+		if answer.Message() == nil {
+			op.errorType = "cancelled"
 		}
-		traced(op.fault, op.code)
+		endSpan(op.errorType, op.statusCode)
 		if m.Method == "subscriptions/listen" {
-			return // it is open for as long as its client likes
+			return // a subscription is open for as long as the client likes
 		}
-		if t.o.ToolLabels && m.Method == "tools/call" {
+		if t.options.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
-			if answered := answer.Message(); told.named() && op.fault == "" && answered != nil &&
-				answer.Denial() == nil {
-				i.tools.learn(name)
+			answered := answer.Message() != nil && answer.Denial() == nil
+			if call.mayShowName() && answered && op.errorType == "" {
+				i.tools.add(name)
 			}
-			op.tool = t.tool(m.Method, name)
+			op.tool = t.toolLabel(m.Method, name)
 		}
-		i.received.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))
+		i.serverDuration.Record(ctx, time.Since(start).Seconds(), i.operationLabels.option(op))
 	}
 }
 
-// ServerObserver is what watches the requests to the server of a name.
+// ServerObserver returns the observer of the requests to a server.
 func (t *Telemetry) ServerObserver(name string) *ServerObserver { return &ServerObserver{t, name} }
 
-// ServerObserver watches the requests to one server. It is an upstream.Observer.
+// ServerObserver observes the requests to one server. It implements upstream.Observer.
 type ServerObserver struct {
 	t    *Telemetry
 	name string
@@ -58,28 +58,28 @@ type ServerObserver struct {
 // Send implements upstream.Observer.
 func (s *ServerObserver) Send(ctx context.Context,
 	m *mcp.Message) ([]mcp.Edit, func(*mcp.Message, error)) {
-	began := time.Now()
-	edits, traced := s.t.asked(ctx, m, s.name)
+	start := time.Now()
+	edits, endSpan := s.t.startClientSpan(ctx, m, s.name)
 	return edits, func(answer *mcp.Message, err error) {
 		i := s.t.metrics
-		op := operation{method: method(m.Method), server: s.name}
-		switch op.fault, op.code = i.failed(m.Method, answer); {
+		op := operation{method: methodLabel(m.Method), server: s.name}
+		switch op.errorType, op.statusCode = i.errorOf(m.Method, answer); {
 		case ctx.Err() != nil && answer == nil:
-			op.fault = "cancelled"
+			op.errorType = "cancelled"
 		case err != nil:
-			op.fault = "unavailable"
+			op.errorType = "unavailable"
 		}
-		traced(op.fault, op.code)
+		endSpan(op.errorType, op.statusCode)
 		if m.Method == "subscriptions/listen" {
 			return
 		}
-		if s.t.o.ToolLabels && m.Method == "tools/call" {
+		if s.t.options.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")
-			if toldIn(ctx).named() && op.fault == "" && answer != nil {
-				i.tools.learn(name)
+			if callTraceFrom(ctx).mayShowName() && op.errorType == "" && answer != nil {
+				i.tools.add(name)
 			}
-			op.tool = s.t.tool(m.Method, name)
+			op.tool = s.t.toolLabel(m.Method, name)
 		}
-		i.sent.Record(ctx, time.Since(began).Seconds(), i.operationLabels.of(op))
+		i.clientDuration.Record(ctx, time.Since(start).Seconds(), i.operationLabels.option(op))
 	}
 }

@@ -3,13 +3,11 @@ package telemetry
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,79 +27,68 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// exportTimeout bounds one attempt to send something, and retryFor all of them: what was not taken
-// by then is dropped.
+// exportTimeout bounds one try to export, retryFor all of them. What is not exported by then is
+// dropped.
 const (
 	exportTimeout = 10 * time.Second
 	retryFor      = 30 * time.Second
 )
 
-// Collector is who takes OTLP, and what it is sent.
+// Collector configures the OTLP collector and what it gets.
 type Collector struct {
-	URL      string // "" is none. Over HTTP what the paths of OTLP are put after
-	Protocol string // grpc, http
+	// "" for no collector; over HTTP the base URL, to which OTLP's paths are appended
+	URL      string
+	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	CA       string // file of certificates; "" trusts whom the system trusts
+	TLS      *tls.Config // nil trusts what the system trusts
 
 	Metrics     bool
-	Interval    time.Duration // between metrics
+	Interval    time.Duration // between exports of metrics
 	Traces      bool
-	SampleRatio float64 // share of the calls that are traced whose clients do not say
+	SampleRatio float64 // ratio of traced calls, for clients that do not decide themselves
 }
 
-// Check says what is wrong with it that can be seen without calling it; nothing is wrong with none.
-func (c Collector) Check() error {
+// Validate returns what is wrong with the configuration, without calling the collector.
+func (c Collector) Validate() error {
 	if c.URL == "" {
 		return nil
 	}
-	s, err := c.sender()
+	s, err := c.connect()
 	if err != nil {
 		return err
 	}
 	return s.close()
 }
 
-// sender is a Collector that can be reached. Whatever the exporters would take from the environment
-// is given to them here.
-type sender struct {
+// connection exports to a collector. It sets every option that the exporters would otherwise take
+// from the environment.
+type connection struct {
 	Collector
-	to   *url.URL
+	url  *url.URL
 	http *http.Client
 	conn *grpc.ClientConn
 }
 
-func (c Collector) sender() (*sender, error) {
+func (c Collector) connect() (*connection, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("send to a collector: %w", err)
+		return nil, fmt.Errorf("connect to the collector: %w", err)
 	}
-	secure := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("send to a collector: read whom to trust: %w", err)
-		}
-		secure.RootCAs = x509.NewCertPool()
-		if !secure.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("send to a collector: %s holds no certificate\nhint: it must "+
-				"be PEM", c.CA)
-		}
-	}
-	t := &sender{Collector: c, to: u}
+	t := &connection{Collector: c, url: u}
 	if c.Protocol == "http" {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.TLSClientConfig = secure
+		transport.TLSClientConfig = c.TLS
 		t.http = &http.Client{
 			Transport: transport,
 			Timeout:   exportTimeout,
-			// whoever it leads to is not to have the headers
+			// do not send the headers to a host that is not configured
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return http.ErrUseLastResponse
 			},
 		}
 		return t, nil
 	}
-	creds := credentials.NewTLS(secure)
+	creds := credentials.NewTLS(c.TLS)
 	if u.Scheme == "http" {
 		creds = insecure.NewCredentials()
 	}
@@ -110,12 +97,12 @@ func (c Collector) sender() (*sender, error) {
 		host += ":4317"
 	}
 	if t.conn, err = grpc.NewClient(host, grpc.WithTransportCredentials(creds)); err != nil {
-		return nil, fmt.Errorf("send to a collector: %w", err)
+		return nil, fmt.Errorf("connect to the collector: %w", err)
 	}
 	return t, nil
 }
 
-func (t *sender) close() error {
+func (t *connection) close() error {
 	if t.http != nil {
 		t.http.CloseIdleConnections()
 		return nil
@@ -123,14 +110,17 @@ func (t *sender) close() error {
 	return t.conn.Close()
 }
 
-// under is the URL of a signal over HTTP.
-func (t *sender) under(path string) string { return strings.TrimSuffix(t.to.String(), "/") + path }
+// signalURL returns the URL of a signal over HTTP.
+func (t *connection) signalURL(path string) string {
+	return strings.TrimSuffix(t.url.String(), "/") + path
+}
 
-func (t *sender) spans(us *resource.Resource, log *complaint) (trace.SpanExporter, error) {
+func (t *connection) newSpanExporter(res *resource.Resource,
+	errs *exportErrors) (trace.SpanExporter, error) {
 	var client otlptrace.Client
 	const first, longest = time.Second, 5 * time.Second
 	if t.http != nil {
-		client = otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(t.under("/v1/traces")),
+		client = otlptracehttp.NewClient(otlptracehttp.WithEndpointURL(t.signalURL("/v1/traces")),
 			otlptracehttp.WithHTTPClient(t.http), otlptracehttp.WithTLSClientConfig(nil),
 			otlptracehttp.WithHeaders(t.Headers),
 			otlptracehttp.WithTimeout(exportTimeout),
@@ -145,23 +135,24 @@ func (t *sender) spans(us *resource.Resource, log *complaint) (trace.SpanExporte
 			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: first,
 				MaxInterval: longest, MaxElapsedTime: retryFor}))
 	}
-	e, err := otlptrace.New(context.Background(), client) // it connects to nobody yet
+	e, err := otlptrace.New(context.Background(), client) // does not connect yet
 	if err != nil {
-		return nil, fmt.Errorf("send traces: %w", err)
+		return nil, fmt.Errorf("export traces: %w", err)
 	}
-	return spanExporter{e, us, log}, nil
+	return spanExporter{e, res, errs}, nil
 }
 
-func (t *sender) numbers(us *resource.Resource, log *complaint) (e metric.Exporter, err error) {
+func (t *connection) newMetricExporter(res *resource.Resource,
+	errs *exportErrors) (e metric.Exporter, err error) {
 	if t.http != nil {
 		e, err = otlpmetrichttp.New(context.Background(),
-			otlpmetrichttp.WithEndpointURL(t.under("/v1/metrics")),
+			otlpmetrichttp.WithEndpointURL(t.signalURL("/v1/metrics")),
 			otlpmetrichttp.WithHTTPClient(t.http), otlpmetrichttp.WithTLSClientConfig(nil),
 			otlpmetrichttp.WithHeaders(t.Headers),
 			otlpmetrichttp.WithTimeout(exportTimeout),
 			otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression),
 			otlpmetrichttp.WithTemporalitySelector(metric.DefaultTemporalitySelector),
-			// the next ones say it all, too
+			// no retry: the next export has the same sums
 			otlpmetrichttp.WithAggregationSelector(metric.DefaultAggregationSelector),
 			otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false}))
 	} else {
@@ -173,33 +164,34 @@ func (t *sender) numbers(us *resource.Resource, log *complaint) (e metric.Export
 			otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("send metrics: %w", err)
+		return nil, fmt.Errorf("export metrics: %w", err)
 	}
-	return metricExporter{e, us, log}, nil
+	return metricExporter{e, res, errs}, nil
 }
 
-// complaint logs what a collector does not take: the first of it, and then once in a while.
-type complaint struct {
-	log  *slog.Logger
-	ours *strings.Replacer // puts something else in place of what only we and the collector know
+// exportErrors logs the errors of a collector, at most one in errorInterval.
+type exportErrors struct {
+	logger   *slog.Logger
+	redactor *strings.Replacer // removes secrets
 
-	mu    sync.Mutex
-	last  time.Time
-	since int // that were not logged
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int // errors since last that were not logged
 }
 
-// ours takes out of what a collector answers, and of what is said of it, the values of the headers,
-// with their scheme (Bearer) and without, and the URL beyond its host: that is a token with some.
-func (t *sender) ours() *strings.Replacer {
+// redactor returns a replacer that removes secrets from error messages: the values of the headers,
+// with their scheme (Bearer) and without, and the URL after its host, which is a token with some
+// collectors.
+func (t *connection) redactor() *strings.Replacer {
 	var all []string
 	for _, v := range t.Headers {
 		_, token, _ := strings.Cut(v, " ")
 		all = append(all, v, strings.TrimSpace(token))
 	}
-	password, _ := t.to.User.Password()
-	all = append(all, password, t.to.RawQuery, strings.Trim(t.to.Path, "/"),
-		strings.Trim(t.to.EscapedPath(), "/"))
-	// a part after what it is a part of
+	password, _ := t.url.User.Password()
+	all = append(all, password, t.url.RawQuery, strings.Trim(t.url.Path, "/"),
+		strings.Trim(t.url.EscapedPath(), "/"))
+	// replace the longest first: a secret may contain another
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, secret := range all {
@@ -210,66 +202,66 @@ func (t *sender) ours() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// maxComplaint bounds the bytes of what is logged of an error: a collector may answer with a page.
-const maxComplaint = 300
+// maxErrorBytes bounds a logged error: a collector may respond with a whole page.
+const maxErrorBytes = 300
 
-func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxComplaint)], "") }
+func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorBytes)], "") }
 
-// complainEvery is how often it is logged that nothing is taken.
-const complainEvery = time.Minute
+// errorInterval is the time between two logged errors.
+const errorInterval = time.Minute
 
-func (c *complaint) about(what string, err error) {
+func (c *exportErrors) report(signal string, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.since++
-	if time.Since(c.last) < complainEvery {
+	c.suppressed++
+	if time.Since(c.last) < errorInterval {
 		return
 	}
-	c.log.Warn("the collector of the telemetry did not take it", "what", what, "times", c.since,
-		"error", clip(c.ours.Replace(err.Error())))
-	c.last, c.since = time.Now(), 0
+	c.logger.Warn("telemetry export failed", "signal", signal, "times", c.suppressed,
+		"error", truncate(c.redactor.Replace(err.Error())))
+	c.last, c.suppressed = time.Now(), 0
 }
 
-// spanExporter keeps errors from the SDK, which hands them to a handler of the whole process, and
-// keeps what the SDK adds from the environment to the resource from the collector.
+// spanExporter logs export errors itself, as the SDK hands them to a handler of the whole process.
+// It also removes what the SDK adds to the resource from the environment.
 type spanExporter struct {
 	trace.SpanExporter
-	us  *resource.Resource
-	log *complaint
+	resource *resource.Resource
+	errors   *exportErrors
 }
 
 // ExportSpans implements trace.SpanExporter.
 func (e spanExporter) ExportSpans(ctx context.Context, spans []trace.ReadOnlySpan) error {
-	of := make([]trace.ReadOnlySpan, len(spans))
+	replaced := make([]trace.ReadOnlySpan, len(spans))
 	for i, s := range spans {
-		of[i] = ourSpan{s, e.us}
+		replaced[i] = spanWithResource{s, e.resource}
 	}
-	e.log.about("spans", e.SpanExporter.ExportSpans(ctx, of))
+	e.errors.report("spans", e.SpanExporter.ExportSpans(ctx, replaced))
 	return nil
 }
 
-type ourSpan struct {
+type spanWithResource struct {
 	trace.ReadOnlySpan
-	us *resource.Resource
+	resource *resource.Resource
 }
 
 // Resource implements trace.ReadOnlySpan.
-func (s ourSpan) Resource() *resource.Resource { return s.us }
+func (s spanWithResource) Resource() *resource.Resource { return s.resource }
 
-// metricExporter is the same for metrics.
+// metricExporter does the same for metrics.
 type metricExporter struct {
 	metric.Exporter
-	us  *resource.Resource
-	log *complaint
+	resource *resource.Resource
+	errors   *exportErrors
 }
 
 // Export implements metric.Exporter.
 func (e metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
-	of := *m
-	of.Resource = e.us
-	e.log.about("metrics", e.Exporter.Export(ctx, &of))
+	replaced := *m
+	replaced.Resource = e.resource
+	e.errors.report("metrics", e.Exporter.Export(ctx, &replaced))
 	return nil
 }

@@ -21,37 +21,37 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Options say what is told, and of what.
+// Options select what is exported.
 type Options struct {
-	Version    string // Gatekit's own
-	Prometheus bool   // there is somebody who asks the Handler
-	ToolLabels bool   // the names of tools are labels
-	// the name of the stage whose reasons begin with the rule that gives them, and ": "
+	Version    string // Gatekit's version
+	Prometheus bool   // serve metrics in Handler
+	ToolLabels bool   // label metrics with names of tools
+	// name of the stage whose reasons begin with the name of a rule and ": "
 	PolicyStage string
 	Logger      *slog.Logger
 
 	Collector Collector
 }
 
-// Telemetry is safe for many goroutines.
+// Telemetry is safe for concurrent use.
 type Telemetry struct {
-	o        Options
-	log      *slog.Logger
-	registry *prometheus.Registry // nil unless Scraped
-	sender   *sender              // nil where there is no collector
-	provider *metric.MeterProvider
-	metrics  *instruments
-	spans    *sdk.TracerProvider // nil unless there are traces
-	tracer   trace.Tracer
-	sources  atomic.Pointer[Sources] // nil until Watch
-	fault    atomic.Pointer[error]   // of the last record
+	options    Options
+	logger     *slog.Logger
+	registry   *prometheus.Registry // nil unless Options.Prometheus
+	connection *connection          // nil without a collector
+	provider   *metric.MeterProvider
+	metrics    *instruments
+	spans      *sdk.TracerProvider // nil without traces
+	tracer     trace.Tracer
+	sources    atomic.Pointer[Sources] // nil before SetSources
+	recordErr  atomic.Pointer[error]   // error of the last record
 }
 
-// Open begins to count, and to send to a collector, which need not be there yet.
+// Open starts to count and to export. The collector need not be running yet.
 func Open(o Options) (*Telemetry, error) {
-	t := &Telemetry{o: o, log: o.Logger}
-	if t.log == nil {
-		t.log = slog.New(slog.DiscardHandler)
+	t := &Telemetry{options: o, logger: o.Logger}
+	if t.logger == nil {
+		t.logger = slog.New(slog.DiscardHandler)
 	}
 	if err := t.open(); err != nil {
 		return nil, errors.Join(err, t.Close(context.Background()))
@@ -59,33 +59,33 @@ func Open(o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// open says to the SDK what it would take from the environment (OTEL_…): what Gatekit does is in
-// its configuration.
+// open configures the SDK explicitly, so that it takes nothing from the environment (OTEL_…):
+// Gatekit's behaviour is defined by its configuration alone.
 func (t *Telemetry) open() error {
-	us := resource.NewSchemaless(attribute.String("service.name", "gatekit"),
-		attribute.String("service.version", t.o.Version))
-	options := []metric.Option{metric.WithResource(us), metric.WithCardinalityLimit(maxSeries),
+	res := resource.NewSchemaless(attribute.String("service.name", "gatekit"),
+		attribute.String("service.version", t.options.Version))
+	options := []metric.Option{metric.WithResource(res), metric.WithCardinalityLimit(maxSeries),
 		metric.WithExemplarFilter(exemplar.AlwaysOffFilter)}
-	if t.o.Prometheus {
+	if t.options.Prometheus {
 		t.registry = prometheus.NewRegistry()
-		told, err := exporter.New(exporter.WithRegisterer(t.registry),
+		prometheusExporter, err := exporter.New(exporter.WithRegisterer(t.registry),
 			exporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),
 			exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
 		if err != nil {
-			return fmt.Errorf("make the metrics: %w", err)
+			return fmt.Errorf("create the metrics: %w", err)
 		}
 		t.registry.MustRegister(collectors.NewGoCollector(),
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-		options = append(options, metric.WithReader(told))
+		options = append(options, metric.WithReader(prometheusExporter))
 	}
-	if c := t.o.Collector; c.URL != "" {
+	if c := t.options.Collector; c.URL != "" {
 		var err error
-		if t.sender, err = c.sender(); err != nil {
+		if t.connection, err = c.connect(); err != nil {
 			return err
 		}
-		refused := &complaint{log: t.log, ours: t.sender.ours()}
+		exportErrs := &exportErrors{logger: t.logger, redactor: t.connection.redactor()}
 		if c.Metrics {
-			e, err := t.sender.numbers(us, refused)
+			e, err := t.connection.newMetricExporter(res, exportErrs)
 			if err != nil {
 				return err
 			}
@@ -93,37 +93,37 @@ func (t *Telemetry) open() error {
 				metric.WithInterval(c.Interval), metric.WithTimeout(exportTimeout))))
 		}
 		if c.Traces {
-			e, err := t.sender.spans(us, refused)
+			e, err := t.connection.newSpanExporter(res, exportErrs)
 			if err != nil {
 				return err
 			}
-			t.spans = newTracer(e, us, c.SampleRatio)
+			t.spans = newTracer(e, res, c.SampleRatio)
 			t.tracer = t.spans.Tracer("gatekit")
 		}
 	}
 	t.provider = metric.NewMeterProvider(options...)
 	var err error
-	if t.metrics, err = t.instruments(); err != nil {
-		return fmt.Errorf("make the metrics: %w", err)
+	if t.metrics, err = t.newInstruments(); err != nil {
+		return fmt.Errorf("create the metrics: %w", err)
 	}
 	return nil
 }
 
-// Handler answers with all metrics, for Prometheus, where Options.Scraped says that it will be
-// asked. It answers a few at a time.
+// Handler serves all metrics to Prometheus, if Options.Prometheus is set, with at most four
+// requests at a time.
 func (t *Telemetry) Handler() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(t.log.Handler(), slog.LevelWarn),
+		ErrorLog:            slog.NewLogLogger(t.logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 4,
 	})
 }
 
-// SetSources says where what is there now can be looked up. It is looked up when the metrics are
-// asked for, from any goroutine, and no answer may wait for anything.
+// SetSources sets where gauges are read from. The sources are called from any goroutine, whenever
+// metrics are collected, and must not block.
 func (t *Telemetry) SetSources(s Sources) { t.sources.Store(&s) }
 
-// Close ends the counting, and waits until the collector has what is still to be sent, or for ctx.
+// Close stops counting, and exports what is left, until ctx ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	var errs []error
 	if t.spans != nil {
@@ -132,11 +132,11 @@ func (t *Telemetry) Close(ctx context.Context) error {
 	if t.provider != nil {
 		errs = append(errs, t.provider.Shutdown(ctx))
 	}
-	if t.sender != nil {
-		errs = append(errs, t.sender.close())
+	if t.connection != nil {
+		errs = append(errs, t.connection.close())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("send the last telemetry: %w", err)
+		return fmt.Errorf("export the last telemetry: %w", err)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func TestRecordsAreCounted(t *testing.T) {
 }
 
 // A client that makes up names takes no room from those that there are.
-func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
+func TestInventedNamesAreNotLabels(t *testing.T) {
 	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})
 	server := m.ServerObserver("files")
@@ -133,7 +133,7 @@ func TestNamesThatNobodyAnswersForAreNoLabels(t *testing.T) {
 	}
 }
 
-func TestAnswersThatFailAreToldApart(t *testing.T) {
+func TestFailedResponsesHaveErrorTypes(t *testing.T) {
 	m := open(t, telemetry.Options{})
 	server := m.ServerObserver("files")
 	for range 2 {

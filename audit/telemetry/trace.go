@@ -18,45 +18,45 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of what waits to be sent, and of one call. What is beyond them is dropped; nobody waits.
+// Bounds of the export queue, and of one call. What exceeds them is dropped; nothing waits.
 const (
 	maxSpans = 8192
 	maxBatch = 512
-	// that are told of a call, with their stages: a server may report its progress a million times
-	maxRecords = 64
+	// per call, with their stages: a server may report progress a million times
+	maxRecordEvents = 64
 )
 
-// told is what the records of a call have told so far. It is in the call's context.
-type told struct {
-	records atomic.Int32
-	// what it is about stands in a record, so that no stage found anything there
-	name atomic.Bool
+// callTrace is the state of one call's trace. It is in the call's context.
+type callTrace struct {
+	recordCount atomic.Int32
+	// a record has the name of the tool or prompt, so no stage found anything in it
+	nameChecked atomic.Bool
 }
 
-type toldKey struct{}
+type callTraceKey struct{}
 
-// remembering is ctx with a told, for a call of which names may be told.
-func remembering(ctx context.Context) (context.Context, *told) {
-	n := new(told)
-	return context.WithValue(ctx, toldKey{}, n), n
+// withCallTrace returns ctx with a callTrace.
+func withCallTrace(ctx context.Context) (context.Context, *callTrace) {
+	n := new(callTrace)
+	return context.WithValue(ctx, callTraceKey{}, n), n
 }
 
-func toldIn(ctx context.Context) *told {
-	n, _ := ctx.Value(toldKey{}).(*told)
+func callTraceFrom(ctx context.Context) *callTrace {
+	n, _ := ctx.Value(callTraceKey{}).(*callTrace)
 	return n
 }
 
-// named says whether names in the call may be told.
-func (n *told) named() bool { return n != nil && n.name.Load() }
+// mayShowName reports whether spans and labels may show the name in the call.
+func (n *callTrace) mayShowName() bool { return n != nil && n.nameChecked.Load() }
 
-// Where a request's trace is said in it (SEP-414).
+// Places of the trace context in a request (SEP-414).
 const (
-	atParent = "/_meta/traceparent"
-	atState  = "/_meta/tracestate"
+	traceparentPointer = "/_meta/traceparent"
+	tracestatePointer  = "/_meta/tracestate"
 )
 
-// maxState bounds the bytes of a client's tracestate that is taken over.
-const maxState = 512
+// maxTracestate bounds the bytes of a client's tracestate.
+const maxTracestate = 512
 
 const (
 	keySession   = "mcp.session.id"
@@ -72,15 +72,15 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 		sdk.WithResource(us),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(share))),
 		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText,
-			AttributeCountLimit: 32, EventCountLimit: maxRecords, LinkCountLimit: 1,
+			AttributeCountLimit: 32, EventCountLimit: maxRecordEvents, LinkCountLimit: 1,
 			AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
 		sdk.WithBatcher(e, sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch),
 			sdk.WithBatchTimeout(2*time.Second), sdk.WithExportTimeout(retryFor)),
 	)
 }
 
-// ContextFromHeader is ctx with the trace that an HTTP request says it is part of. A call whose own
-// _meta says another one is linked to it.
+// ContextFromHeader returns ctx with the trace context in the headers of an HTTP request. A call
+// whose own _meta has another one is linked to it.
 func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
@@ -88,139 +88,144 @@ func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) contex
 	return propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(h))
 }
 
-// meta reads a trace from a request's _meta.
-type meta struct{ m *mcp.Message }
+// metaCarrier reads the trace context in a request's _meta.
+type metaCarrier struct{ m *mcp.Message }
 
 // Get implements propagation.TextMapCarrier.
-func (c meta) Get(key string) string {
+func (c metaCarrier) Get(key string) string {
 	s, _ := c.m.Text("/_meta/" + mcp.EscapePointer(key))
-	if len(s) > maxState {
+	if len(s) > maxTracestate {
 		return ""
 	}
 	return s
 }
 
-// Set implements propagation.TextMapCarrier; nothing is set by it.
-func (meta) Set(string, string) {}
+// Set implements propagation.TextMapCarrier, and does nothing.
+func (metaCarrier) Set(string, string) {}
 
 // Keys implements propagation.TextMapCarrier.
-func (meta) Keys() []string { return nil }
+func (metaCarrier) Keys() []string { return nil }
 
-// received begins the span of a client's request, and answers the context in which it is handled.
-// The trace that its _meta names is the one that it is part of; else that of ctx; else a new one.
-func (t *Telemetry) received(ctx context.Context, m *mcp.Message,
-	o proxy.OpenOptions) (context.Context, func(fault, code string)) {
+// startServerSpan starts the span of a client's request, and returns the context of the call. The
+// parent is the trace context in its _meta, or else the one in ctx; otherwise a new trace begins.
+func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
+	o proxy.OpenOptions) (context.Context, func(errorType, statusCode string)) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
-	around := trace.SpanContextFromContext(ctx)
-	if said := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
-		meta{m})); said.IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, said)
-		if around.IsValid() && !around.Equal(said) {
-			options = append(options, trace.WithLinks(trace.Link{SpanContext: around}))
+	parent := trace.SpanContextFromContext(ctx)
+	remote := trace.SpanContextFromContext(
+		propagation.TraceContext{}.Extract(context.Background(), metaCarrier{m}))
+	if remote.IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
+		if parent.IsValid() && !parent.Equal(remote) {
+			options = append(options, trace.WithLinks(trace.Link{SpanContext: parent}))
 		}
 	}
-	name, about := subject(m, false)
+	name, attributes := spanName(m, false)
 	ctx, span := t.tracer.Start(ctx, name, options...)
 	if !span.IsRecording() {
 		return ctx, func(string, string) {}
 	}
-	span.SetAttributes(about...)
-	span.SetAttributes(given(keySession, m.Session, keyExchange, m.Exchange, keyVersion,
-		revision(o.Revision))...)
-	// The requests of one principal go by ids that are not their clients'. An id that is a text is
-	// a client's, and nobody judges it.
+	span.SetAttributes(attributes...)
+	span.SetAttributes(stringAttributes(keySession, m.Session, keyExchange, m.Exchange, keyVersion,
+		revisionLabel(o.Revision))...)
+	// The request ids that a principal's clients share are Gatekit's own. A string id is the
+	// client's word, which no stage has checked.
 	if id := string(m.ID()); id != "" && id[0] != '"' && !o.Shared {
-		span.SetAttributes(attribute.String(keyRequest, text(id)))
+		span.SetAttributes(attribute.String(keyRequest, printable(id)))
 	}
-	return ctx, func(fault, code string) {
-		if toldIn(ctx).named() { // not before it was judged
-			name, about := subject(m, true)
+	return ctx, func(errorType, statusCode string) {
+		if callTraceFrom(ctx).mayShowName() { // not before the stages have checked the name
+			name, attributes := spanName(m, true)
 			span.SetName(name)
-			span.SetAttributes(about...)
+			span.SetAttributes(attributes...)
 		}
-		end(span, fault, code)
+		endSpan(span, errorType, statusCode)
 	}
 }
 
-// asked begins the span of a request to a server, for a call that is traced, and answers what its
-// _meta is to say. Any other request is left as it is: it may not even have a client's call that it
-// is for.
-func (t *Telemetry) asked(ctx context.Context, m *mcp.Message,
-	server string) (edits []mcp.Edit, ended func(fault, code string)) {
+// startClientSpan starts the span of a request to a server, for a call that is traced, and returns
+// the edits of its _meta. Other requests stay unchanged; they may not even belong to a client's
+// call.
+func (t *Telemetry) startClientSpan(ctx context.Context, m *mcp.Message,
+	server string) (edits []mcp.Edit, ended func(errorType, statusCode string)) {
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
 		return nil, func(string, string) {}
 	}
-	name, about := subject(m, toldIn(ctx).named())
+	name, attributes := spanName(m, callTraceFrom(ctx).mayShowName())
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindClient))
-	span.SetAttributes(about...)
+	span.SetAttributes(attributes...)
 	span.SetAttributes(attribute.String(keyServer, server))
-	said := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, said)
-	edits = []mcp.Edit{mcp.Set(atParent, mcp.Quote(said["traceparent"]))}
-	if state := said["tracestate"]; state != "" {
-		edits = append(edits, mcp.Set(atState, mcp.Quote(state)))
-	} else if _, stale := m.Get(atState); stale { // of a trace that this is no part of
-		edits = append(edits, mcp.Remove(atState))
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	edits = []mcp.Edit{mcp.Set(traceparentPointer, mcp.Quote(carrier["traceparent"]))}
+	if state := carrier["tracestate"]; state != "" {
+		edits = append(edits, mcp.Set(tracestatePointer, mcp.Quote(state)))
+		// of a trace that this request is not part of
+	} else if _, stale := m.Get(tracestatePointer); stale {
+		edits = append(edits, mcp.Remove(tracestatePointer))
 	}
-	return edits, func(fault, code string) { end(span, fault, code) }
+	return edits, func(errorType, statusCode string) { endSpan(span, errorType, statusCode) }
 }
 
-// subject is a span's name, and what is asked of whom, with the name of that where it may be told.
-// A resource's URI is not told: it is an argument, and may hold what a stage clears.
-func subject(m *mcp.Message, named bool) (name string, attributes []attribute.KeyValue) {
-	called := method(m.Method)
-	attributes = given(keyMethod, called)
-	of := ""
+// spanName returns the name and attributes of a span. The name of the tool or prompt is part of
+// them only if it may be shown. The URI of a resource never is: it is an argument, and may hold
+// what a stage redacts.
+func spanName(m *mcp.Message, named bool) (name string, attributes []attribute.KeyValue) {
+	method := methodLabel(m.Method)
+	attributes = stringAttributes(keyMethod, method)
+	key := ""
 	switch m.Method {
 	case "tools/call":
-		of = keyTool
+		key = keyTool
 		attributes = append(attributes, attribute.String(keyOperation, "execute_tool"))
 	case "prompts/get":
-		of = keyPrompt
+		key = keyPrompt
 	}
-	what, ok := m.Text("/name")
-	if of == "" || !ok || what == "" || !named {
-		return called, attributes
+	target, ok := m.Text("/name")
+	if key == "" || !ok || target == "" || !named {
+		return method, attributes
 	}
-	what = text(what)
-	return called + " " + what, append(attributes, attribute.String(of, what))
+	target = printable(target)
+	return method + " " + target, append(attributes, attribute.String(key, target))
 }
 
-// end ends a span. The words of an error are not told: they are a server's, or say what was
-// refused.
-func end(span trace.Span, fault, code string) {
-	if fault != "" {
-		span.SetAttributes(given(keyError, fault, keyStatus, code)...)
+// endSpan ends a span. It does not export the text of an error, which is the server's, or quotes
+// what was denied.
+func endSpan(span trace.Span, errorType, statusCode string) {
+	if errorType != "" {
+		span.SetAttributes(stringAttributes(keyError, errorType, keyStatus, statusCode)...)
 		span.SetStatus(codes.Error, "")
 	}
 	span.End()
 }
 
-// decided tells of a record, and of the stages that were asked for it, in the span of the call that
-// it is part of.
-func (t *Telemetry) decided(ctx context.Context, o pipeline.Outcome, seq uint64) {
-	n := toldIn(ctx)
+// traceRecord adds a record, and the stages that were asked for it, to the span of its call.
+func (t *Telemetry) traceRecord(ctx context.Context, o pipeline.Outcome, seq uint64) {
+	n := callTraceFrom(ctx)
 	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request &&
 		m.Direction == mcp.ToServer &&
 		m.Name != "" {
-		n.name.Store(true)
+		n.nameChecked.Store(true)
 	}
 	span := trace.SpanFromContext(ctx)
-	if t.tracer == nil || !span.IsRecording() || n == nil || n.records.Add(1) > maxRecords {
+	if t.tracer == nil || !span.IsRecording() || n == nil ||
+		n.recordCount.Add(1) > maxRecordEvents {
 		return
 	}
-	began := o.Time
+	start := o.Time
 	for _, s := range o.Steps {
-		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(began),
-			trace.WithAttributes(given(keyStage, s.Stage, keyAction, s.Action)...))
-		began = began.Add(s.Duration)
-		step.End(trace.WithTimestamp(began))
+		_, step := t.tracer.Start(ctx, "stage "+s.Stage, trace.WithTimestamp(start),
+			trace.WithAttributes(stringAttributes(keyStage, s.Stage, keyAction, s.Action)...))
+		start = start.Add(s.Duration)
+		step.End(trace.WithTimestamp(start))
 	}
-	attributes := given(keyAction, o.Action)
+	attributes := stringAttributes(keyAction, o.Action)
 	if m := o.Before; m != nil {
-		attributes = append(attributes, given(keyMethod, method(m.Method), keyServer, m.Server)...)
+		attributes = append(attributes, stringAttributes(keyMethod, methodLabel(m.Method),
+			keyServer, m.Server)...)
 		if m.Direction != 0 && m.Kind != 0 {
-			attributes = append(attributes, given(keyDirection, m.Direction.String(), keyKind,
+			attributes = append(attributes, stringAttributes(keyDirection, m.Direction.String(),
+				keyKind,
 				m.Kind.String())...)
 		}
 	}

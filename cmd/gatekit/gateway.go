@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gatekit/core/bridge"
 	"gatekit/core/config"
 	"gatekit/core/downstream"
 	"gatekit/core/pipeline"
@@ -27,10 +28,11 @@ type gateway struct {
 	firstStages []pipeline.StageConfig // of tests; they see a message before the plugins do
 
 	// Each of these is set by the component that starts it, and does not change after that.
-	recording *recording
-	host      *plugins.Host
-	proxy     *proxy.Proxy
-	endpoint  *downstream.Endpoint
+	recording   *recording
+	host        *plugins.Host
+	proxy       *proxy.Proxy
+	parkedCalls *bridge.ParkedCalls
+	endpoint    *downstream.Endpoint
 
 	memory  policies.SessionStore    // what policies remember of sessions, across reloads
 	names   pipeline.RecordableNames // names that may be written to the audit log
@@ -159,6 +161,16 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 
 func (g *gateway) openSessions(context.Context) error {
 	limits := g.active.config.Limits
+	g.parkedCalls = bridge.NewParkedCalls(bridge.ParkedCallsOptions{
+		Proxy: g.proxy,
+		Limits: bridge.ParkedCallLimits{
+			Calls:             limits.Parked,
+			CallsPerPrincipal: limits.ParkedPerPrincipal,
+			Wait:              limits.ParkedFor,
+			Rounds:            limits.Rounds,
+		},
+		Workers: g.workers,
+	})
 	g.endpoint = downstream.New(downstream.Options{
 		Proxy: g.proxy,
 		Limits: downstream.Limits{
@@ -169,12 +181,9 @@ func (g *gateway) openSessions(context.Context) error {
 			ReverseTimeout: limits.ReverseTimeout,
 			ResumeEvents:   limits.ResumeEvents,
 			ResumeBytes:    limits.ResumeBytes,
-			Rounds:         limits.Rounds,
-			Parked:         limits.Parked,
-			ParkedOfOne:    limits.ParkedPerPrincipal,
-			ParkedFor:      limits.ParkedFor,
 		},
-		Log: g.log,
+		Log:    g.log,
+		Parker: g.parkedCalls,
 	})
 	return nil
 }

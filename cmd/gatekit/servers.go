@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 
+	"gatekit/core/bridge"
 	"gatekit/core/config"
 	"gatekit/core/conn"
 	"gatekit/core/mcp"
@@ -63,8 +64,8 @@ func upstreamOptions(s config.Server, limits config.Limits,
 		Dial:    d,
 		Era:     s.Era,
 		Restart: s.Restart,
+		Bridge:  bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds, Log: log}),
 		Limits:  messageLimits(limits),
-		Rounds:  limits.Rounds,
 		Log:     log,
 	}, err
 }

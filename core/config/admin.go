@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"gatekit/core/tlsconfig"
 	"io/fs"
 	"net"
 	"net/url"
@@ -54,6 +55,8 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	if at := n.lookup("ca"); c.CA != "" && !l.hasErrorAt(at) {
 		if c.CA = l.absPath(c.CA); !fileExists(c.CA) {
 			l.errorf(at, "telemetry.ca: file %q does not exist", at.raw)
+		} else if _, err := (tlsconfig.Files{CA: c.CA}).Load(); err != nil {
+			l.errorf(at, "telemetry.ca: %v", err)
 		}
 	}
 	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || c.Sample != c.Sample {

@@ -1,8 +1,8 @@
 package config
 
 import (
-	"crypto/x509"
 	"encoding/pem"
+	"gatekit/core/tlsconfig"
 	"net/url"
 	"slices"
 	"strings"
@@ -109,7 +109,7 @@ func (l *loader) checkService(s Service, n *node) {
 	for key, value := range s.Headers {
 		l.checkHeader(key, string(value), n.lookup("headers", key), name)
 	}
-	if s.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(s.CA)) {
+	if _, err := tlsconfig.Client([]byte(s.CA)); err != nil {
 		l.errorf(n.lookup("ca"), `%s.ca must hold certificates in PEM format; to read them from `+
 			`a file, write ca = "${file:ca.pem}"`, name)
 	}

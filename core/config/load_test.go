@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
@@ -134,7 +135,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			"[server.a]\nurl = \"http://x/\"\nheaders = { Mcp-Session-Id = \"1\" }", []string{
 				`3:13: server.a.headers.Mcp-Session-Id is set by the protocol and cannot be configured`}},
 		{"a header with a line break is refused without showing it",
-			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\nb\" }", []string{
+			"[server.a]\nurl = \"http://x/\"\nheaders = { X = \"a\\nb\" }", []string{
 				`3:13: server.a.headers.X contains a line break or another control character`}},
 		{"a sink without a name or a kind is reported", server + "[[audit.sink]]\n", []string{
 			`3:1: audit.sink[0] has no name`,
@@ -631,6 +632,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	}
 
 	// The commented-out lines are valid, too.
+	cert, certKey := certificate(t)
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		if bare, ok := strings.CutPrefix(line, "# "); ok && setting.MatchString(bare) &&
@@ -643,8 +645,8 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		lines = append(lines, line)
 	}
 	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub,
-		"collector.pem", "", "ca.pem", certificate(t), "state.key", key, "siem.pem", "", "us.pem",
-		"", "us.key", "", "webhook.key", key); err != nil {
+		"collector.pem", cert, "ca.pem", cert, "state.key", key, "siem.pem", cert, "us.pem", cert,
+		"us.key", certKey, "webhook.key", key); err != nil {
 		t.Errorf("with what is commented out: %v", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
@@ -663,12 +665,32 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 // pub resembles a public key.
 const pub = "-----BEGIN PUBLIC KEY-----\n-----END PUBLIC KEY-----\n"
 
-// certificate returns a certificate in PEM format.
-func certificate(t *testing.T) string {
+// certificate returns a certificate and its private key in PEM format.
+func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
-	s := httptest.NewTLSServer(nil)
-	defer s.Close()
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	s.Close()
+	b, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b}))
+}
+
+func TestBadCertificatesAreReportedWithTheirPosition(t *testing.T) {
+	_, key := certificate(t)
+	telemetry := server + "[telemetry]\nurl = \"https://127.0.0.1:4317\"\nca = \"bad.pem\""
+	for doc, want := range map[string]string{
+		sinkOf("syslog", `url = "tls://x:1"`, `ca = "bad.pem"`):                           `:7:1: audit.sink[0].ca: `,
+		sinkOf("syslog", `url = "tls://x:1"`, `cert = "bad.pem"`, `cert_key = "bad.pem"`): `:7:1: audit.sink[0].cert: `,
+		telemetry: `:5:1: telemetry.ca: `,
+	} {
+		if _, err := load(t, doc, "bad.pem", key); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
 }
 
 // The defaults that the example shows are those of the package.

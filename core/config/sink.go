@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"gatekit/core/tlsconfig"
 	"io/fs"
 	"net/url"
 	"os"
@@ -226,5 +227,17 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 	}
 	if (s.Cert == "") != (s.CertKey == "") {
 		l.errorf(n, "%s has only one of cert and cert_key: set both or neither", name)
+		return
+	}
+	if at := n.lookup("ca"); s.CA != "" && !l.hasErrorAt(at) {
+		if _, err := (tlsconfig.Files{CA: s.CA}).Load(); err != nil {
+			l.errorf(at, "%s.ca: %v", name, err)
+		}
+	}
+	if at := n.lookup("cert"); s.Cert != "" && !l.hasErrorAt(at) &&
+		!l.hasErrorAt(n.lookup("cert_key")) {
+		if _, err := (tlsconfig.Files{Cert: s.Cert, Key: s.CertKey}).Load(); err != nil {
+			l.errorf(at, "%s.cert: %v", name, err)
+		}
 	}
 }

@@ -9,42 +9,44 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Batches are of 2025-03-26; 2024-11-05 says nothing against them. Their members are taken one by
-// one, as if they had come alone.
+// MCP 2025-03-26 has batches, and 2024-11-05 does not forbid them. Their members are handled one by
+// one, as if each had come alone.
 
-// batches says whether the client's revision has them.
-func (s *legacy) batches() bool {
+// allowsBatches reports whether the session's revision has batches.
+func (s *legacySession) allowsBatches() bool {
 	revision := s.revision()
 	return revision != "" && revision <= mcp.Rev20250326
 }
 
-var errNoBatch = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
+var errBatchNotAllowed = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
 	Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
 
-// split parses a batch and returns its requests as calls. hear takes the other messages; admit
-// enters a request.
-func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
+// split parses a batch and returns its requests as calls. handleNonRequest gets the other messages,
+// admit enters a request. After an error the calls have been discarded.
+func (s *legacySession) split(b []byte, handleNonRequest func(*mcp.Message) error,
 	admit func(*mcp.Message) Call) ([]Call, error) {
-	if !s.batches() {
-		return nil, errNoBatch
+	if !s.allowsBatches() {
+		return nil, errBatchNotAllowed
 	}
-	ms, errs, err := s.endpoint.limits.Message.ParseBatch(b)
+	messages, errs, err := s.endpoint.limits.Message.ParseBatch(b)
 	if err != nil {
 		return nil, err
 	}
 	var calls []Call
-	for i, m := range ms {
+	for i, m := range messages {
 		switch {
 		case errs[i] != nil:
 			calls = append(calls, &invalidCall{s.endpoint, s.peer, errs[i]})
 		case m.Kind != mcp.Request:
-			if err := hear(m); err != nil {
-				discard(calls)
+			if err := handleNonRequest(m); err != nil {
+				for _, c := range calls {
+					c.Discard()
+				}
 				return nil, err
 			}
 		case m.Method == "initialize" || eraOf(m, "") == mcp.Modern:
-			calls = append(calls, s.refusing(refuse(mcp.CodeInvalidRequest,
-				"%s has no place in a batch", m.Method), s.stamp(m)))
+			calls = append(calls, s.refusedCall(refuse(mcp.CodeInvalidRequest,
+				"%s cannot be sent in a batch", m.Method), s.stamp(m)))
 		default:
 			calls = append(calls, admit(m))
 		}
@@ -52,9 +54,9 @@ func (s *legacy) split(b []byte, hear func(*mcp.Message) error,
 	return calls, nil
 }
 
-// gather runs calls at once and returns their answers, in the order of the calls; those of
-// cancelled ones are the zero Passed.
-func gather(ctx context.Context, calls []Call) []pipeline.Passed {
+// runAll runs calls at the same time and returns their answers, in the order of the calls. The
+// answer of a cancelled call is the zero Passed.
+func runAll(ctx context.Context, calls []Call) []pipeline.Passed {
 	if len(calls) == 1 {
 		return []pipeline.Passed{calls[0].Run(ctx)}
 	}
@@ -67,8 +69,8 @@ func gather(ctx context.Context, calls []Call) []pipeline.Passed {
 	return answers
 }
 
-// array is the answers as one JSON array, nil when there are none.
-func array(answers []pipeline.Passed) []byte {
+// joinAnswers returns the answers as one JSON array, or nil when there are none.
+func joinAnswers(answers []pipeline.Passed) []byte {
 	var b []byte
 	for _, a := range answers {
 		if m := a.Message(); m != nil {
@@ -82,40 +84,41 @@ func array(answers []pipeline.Passed) []byte {
 	return append(b, ']')
 }
 
-// batch handles a batch on a pipe. The error is that of writing.
-func (c *pipe) batch(ctx context.Context, b []byte) error {
+// handleBatch handles a batch on a pipe. The error is that of writing.
+func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 	var admitted []*mcp.Message
-	leave := func() {
+	releaseAll := func() {
 		for _, m := range admitted {
-			c.leave(m)
+			c.release(m)
 		}
 	}
 	calls, err := c.legacy.split(b, func(m *mcp.Message) error {
-		return c.hear(ctx, m)
+		return c.handleNonRequest(ctx, m)
 	}, func(m *mcp.Message) Call {
 		call := c.admit(m)
 		if call == nil {
-			return c.legacy.refusing(tooMany, m)
+			return c.legacy.refusedCall(tooManyInFlight, m)
 		}
 		admitted = append(admitted, m)
 		return call
 	})
 	if err != nil {
-		leave()
-		if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
-			return c.out.send(ctx, c.endpoint.unread(ctx, c.peer, bad))
+		releaseAll()
+		if invalid := (*mcp.ParseError)(nil); errors.As(err, &invalid) {
+			return c.out.send(ctx, c.endpoint.passParseError(ctx, c.peer, invalid))
 		}
 		return err
 	}
 	answer := func() error {
-		defer leave() // not before: a client that does not read cannot ask for ever
-		if answers := array(gather(ctx, calls)); answers != nil {
+		defer releaseAll() // not before, so that a client that does not read cannot go on sending
+		if answers := joinAnswers(runAll(ctx, calls)); answers != nil {
 			return c.out.Write(ctx, answers)
 		}
 		return nil
 	}
 	if len(admitted) == 0 {
-		return answer() // nothing counts it, so nothing else is read before it is written
+		// no limit counts the answers, so nothing more is read before they are written
+		return answer()
 	}
 	c.calls.Go(func() {
 		if err := answer(); err != nil {

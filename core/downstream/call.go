@@ -5,6 +5,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
 )
 
 // Call is one request of a client that has been read and is not answered yet. Exactly one of its
@@ -18,6 +19,28 @@ type Call interface {
 	Discard()
 }
 
+// CallParker begins calls that a server may ask about while they run, and resumes those that wait
+// for the client's answers. core/bridge has the one implementation: modern clients cannot be asked
+// during a call, and legacy servers ask at any time.
+type CallParker interface {
+	// Begin begins the request m of a session, or resumes the call that m brings answers to. It
+	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
+	// new. The call sends what comes before its answer to client. The error says why m must be
+	// refused.
+	Begin(s ModernSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
+	// EndSession ends the calls that are parked for a session, by its name.
+	EndSession(name string)
+}
+
+// ModernSession describes to a CallParker the session that a modern client's requests share.
+type ModernSession struct {
+	Session   *proxy.Session
+	Name      string // in the audit log
+	Principal string
+	// Hold keeps the session from being ended as idle until release is called.
+	Hold func() (release func())
+}
+
 // refusedCall is a request that is answered with an error of our own.
 type refusedCall struct {
 	endpoint *Endpoint
@@ -26,10 +49,12 @@ type refusedCall struct {
 	m        *mcp.Message
 }
 
+// Run implements Call.
 func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.answer(ctx, c.peer, c.refusal, c.m)
+	return c.endpoint.passRefusal(ctx, c.peer, c.refusal, c.m)
 }
 
+// Discard implements Call.
 func (c *refusedCall) Discard() {}
 
 // pingCall is a ping, which is answered without any server.
@@ -39,10 +64,12 @@ type pingCall struct {
 	m        *mcp.Message
 }
 
+// Run implements Call.
 func (c *pingCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.own(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
+	return c.endpoint.passOwn(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
 }
 
+// Discard implements Call.
 func (c *pingCall) Discard() {}
 
 // invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
@@ -52,21 +79,16 @@ type invalidCall struct {
 	err      error
 }
 
+// Run implements Call.
 func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
-	return c.endpoint.unread(ctx, c.peer, c.err)
+	return c.endpoint.passParseError(ctx, c.peer, c.err)
 }
 
+// Discard implements Call.
 func (c *invalidCall) Discard() {}
 
-// discard discards calls that will not be run.
-func discard(calls []Call) {
-	for _, c := range calls {
-		c.Discard()
-	}
-}
-
-// ended returns a context that has ended. A call that is run in it is answered as a cancelled one,
-// and one that is refused is refused.
+// ended returns a context that has ended. A call that is run with it reaches no server; a refused
+// call is still refused.
 func ended() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()

@@ -1,54 +1,49 @@
-// Package downstream is a client as the proxy sees it, whatever it speaks and however it is
-// connected.
+// Package downstream serves clients: it connects each client, of any revision and on any transport,
+// to a session of core/proxy.
 //
-// A message comes from transport as bytes: a line of a pipe (stdio, the 2024-11-05 SSE transport)
-// or the body of a POST. It is parsed, its era is found (classify.go), and the rules of that era
-// are held against it in the order of protocol.md 3.12. What breaks them is answered here, through
-// Pipeline.Answer; all else goes to proxy.Session, whose answer is written back under the client's
-// own id.
+// transport hands a message over as bytes: a line of a pipe (stdio, or the SSE transport of MCP
+// 2024-11-05), or the body of a POST. The message is parsed, and its era is found (era.go). A
+// request that breaks the rules of its era is refused here, by an error of our own that is recorded
+// like every answer. Any other request becomes a [Call] of a proxy.Session, whose answer is written
+// back under the client's id.
 //
-//   - legacy.go is a client that opened a session with initialize: one proxy.Session for it,
-//     reverse requests live on the stream of the call that caused them.
-//   - modern.go is a client whose requests stand alone: one proxy.Session for a pipe, or for a
-//     principal over HTTP; a server's questions go inside results. When the server asks live, in
-//     the midst of a call, the call is parked until the client makes it again with the answers
-//     (parking.go).
-//
-// On a pipe both may be mixed, message by message; over HTTP both share one endpoint.
+//   - pipe.go serves a client on a pipe, on which messages of both eras may come. http.go serves
+//     HTTP requests, which come to one endpoint in both eras.
+//   - legacy.go, initialize.go and legacyclient.go serve a client that opens a session with
+//     initialize. It has one proxy.Session, and gets reverse requests live, on the stream of the
+//     call that caused them. Over HTTP (legacyhttp.go, legacypost.go) its streams can be resumed
+//     (sessionstreams.go, resumablestream.go).
+//   - modern.go serves a client without a session. All modern requests of a pipe share one
+//     proxy.Session; over HTTP (modernhttp.go) all those of a principal do. The client is asked in
+//     results. A server that asks during a call needs a [CallParker], which core/bridge implements.
 //
 // # What it promises
 //
-// Only a pipeline.Passed is written to a client; bytes of its own are HTTP statuses and priming
-// events. Messages of one call leave in the order in which they came, before its answer. What a
-// client can make it hold is bounded by Limits. A client that does not read makes its own calls
-// wait and nobody else's. When a pipe's client is gone, or an HTTP session ends, its calls are
-// cancelled, its questions withdrawn, its proxy.Session closed, and nothing is left running.
+// Every message that is written to a client is a pipeline.Passed; bytes of other origin are HTTP
+// status lines and headers, and the events of a stream that hold only an id. The messages of one
+// call leave in the order in which they came, and before its answer. What a client can make Gatekit
+// hold is bounded by [Limits]. A client that does not read delays its own calls and no others.
+// When the client of a pipe is gone, or an HTTP session ends, its calls are cancelled, its open
+// reverse requests are withdrawn, its proxy.Session is closed, and no goroutine of it is left.
 //
-// # Why the id of an HTTP session is not the one in the audit log
+// # Why the audit log does not hold the id of an HTTP session
 //
-// Whoever knows an Mcp-Session-Id and may speak for its principal can use the session; without
-// authentication the id is all there is. So the log has another.
+// Whoever knows an Mcp-Session-Id and can act as its principal can use the session. Without
+// authentication the id is all that protects the session. So the log has a name of its own for it.
 //
 // # Why modern requests over HTTP get ids of ours
 //
-// All requests of a principal share one proxy.Session, and with it what was learnt of the servers,
-// but they come from any number of clients that all begin to count at 1. proxy.Session finds calls
-// by their ids. The one place where an id shows in a body, the id of a subscription, is put back in
-// modernReply.
-//
-// # Why a call that may be asked about has a goroutine of its own
-//
-// It outlives the request that brought it: that is answered with the question, and another brings
-// the answer. The state that the client carries between the two opens for the same call of the same
-// session alone (a pipe, or a principal over HTTP), once, and only in this process; anything else
-// is refused, and the call is never run again in its place. A client that does not come back costs
-// a bounded number of bounded waits (Limits), after which its server is told that it gave up.
+// All requests of a principal share one proxy.Session, and with it what it has learnt of the
+// servers. But they come from any number of clients, which all count their ids from 1, and
+// proxy.Session finds calls by their ids. The one place where such an id shows in a message is the
+// id of a subscription; modernReply puts the client's id back there.
 //
 // # Why an answer is seldom a stream
 //
-// A request is answered with one JSON body unless something must be sent first, which costs least.
-// A request that is silent for openAfter becomes a stream, and a call of a tool, which must not be
-// run twice, after resumableAfter: transport keeps it alive, and a legacy client, told an event id
-// at its start, can come back for the answer when its connection breaks. A client that names
-// text/event-stream first in Accept gets a stream always.
+// A request is answered with one JSON body unless a message has to be sent before the answer: that
+// costs least. The answer becomes a stream when it takes longer than streamDelay, or
+// resumableStreamDelay for a tools/call of a legacy client, since tools must not be run twice.
+// transport keeps the stream alive. Its first event gives a legacy client an id, with which it can
+// come back for the answer when its connection breaks. A client that names text/event-stream first
+// in Accept always gets a stream.
 package downstream

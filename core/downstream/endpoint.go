@@ -15,29 +15,25 @@ import (
 	"gatekit/core/workers"
 )
 
-// Options say what a Front is the front of.
+// Options configure an Endpoint.
 type Options struct {
 	Proxy  *proxy.Proxy
 	Limits Limits
 	Log    *slog.Logger // nil: nothing is logged
+	// Parker begins the calls of modern clients. With nil, a server that asks during a modern
+	// client's call is told that the client cannot be asked.
+	Parker CallParker
 }
 
-// Limits of what clients can make us hold; the zero value of each is its default (protocol.md 6.8).
+// Limits bound what clients can make an Endpoint hold. The zero value of each is its default.
 type Limits struct {
-	Message     mcp.Limits    // of each message
-	InFlight    int           // requests of one pipe that are not answered yet; default 256
-	Sessions    int           // HTTP sessions, and principals; default 1000
-	SessionIdle time.Duration // after which an HTTP session ends; default 30 min
-	// how long a client may take to answer a reverse request; default 5 min
-	ReverseTimeout time.Duration
-	// events kept for one stream, for a client that comes back or is not there yet; default 256
-	ResumeEvents int
-	ResumeBytes  int // their bytes; default 1 MiB
-	// calls of modern clients that wait for their client's answers; default 1024
-	Parked      int
-	ParkedOfOne int           // ... of one principal; default 64
-	ParkedFor   time.Duration // how long they wait; default 10 min
-	Rounds      int           // in which one such call may ask; default 32
+	Message        mcp.Limits    // of each message
+	InFlight       int           // requests of one pipe that are not answered yet; default 256
+	Sessions       int           // legacy HTTP sessions, and principals; default 1000 of each
+	SessionIdle    time.Duration // before an unused HTTP session ends; default 30 min
+	ReverseTimeout time.Duration // for a client to answer a reverse request; default 5 min
+	ResumeEvents   int           // kept for each stream, for a client to resume it; default 256
+	ResumeBytes    int           // of these events; default 1 MiB
 }
 
 func (l Limits) withDefaults() Limits {
@@ -57,94 +53,86 @@ func (l Limits) withDefaults() Limits {
 	orTime(&l.ReverseTimeout, 5*time.Minute)
 	orInt(&l.ResumeEvents, 256)
 	orInt(&l.ResumeBytes, 1<<20)
-	orInt(&l.Parked, 1024)
-	orInt(&l.ParkedOfOne, 64)
-	orTime(&l.ParkedFor, 10*time.Minute)
-	orInt(&l.Rounds, 32)
 	return l
 }
 
-// Endpoint is all clients' side of one proxy. It is safe for many goroutines.
+// Endpoint serves the clients of one proxy: those on pipes, and those that send HTTP requests. It
+// is safe for many goroutines.
 type Endpoint struct {
 	proxy  *proxy.Proxy
 	limits Limits
 	log    *slog.Logger
+	parker CallParker // may be nil
 
-	workers    *workers.Pool
-	sessions   *table[*httpSession] // legacy, by the id that the client has
-	principals *table[*principal]   // modern, by name
-	parking    parking
+	workers           *workers.Pool
+	legacySessions    *sessionTable[*httpSession]      // by Mcp-Session-Id
+	principalSessions *sessionTable[*principalSession] // modern, by the principal's name
 }
 
-// New makes the front of a proxy. Nothing runs until a client comes.
+// New returns an Endpoint. It starts no goroutine.
 func New(o Options) *Endpoint {
-	f := &Endpoint{proxy: o.Proxy, limits: o.Limits.withDefaults(), log: o.Log}
-	if f.log == nil {
-		f.log = slog.New(slog.DiscardHandler)
+	limits := o.Limits.withDefaults()
+	e := &Endpoint{proxy: o.Proxy, limits: limits, log: o.Log, parker: o.Parker,
+		workers:           workers.New(),
+		legacySessions:    newSessionTable[*httpSession](limits.Sessions, limits.SessionIdle),
+		principalSessions: newSessionTable[*principalSession](limits.Sessions, limits.SessionIdle),
 	}
-	f.sessions = newTable[*httpSession](f.limits.Sessions, f.limits.SessionIdle)
-	f.workers = workers.New()
-	f.parking.endpoint = f
-	f.principals = newTable[*principal](f.limits.Sessions, f.limits.SessionIdle)
-	return f
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	return e
 }
 
-// Close ends all HTTP sessions, cancels what is in flight in them, and waits until all has ended,
-// or for ctx. Pipes end with the context of their ServePipe.
-func (f *Endpoint) Close(ctx context.Context) error {
-	over := make(chan struct{})
+// Close ends all HTTP sessions and cancels their calls. It returns when all of that has ended, or
+// with an error when ctx ends first. Pipes end with the context of their ServePipe.
+func (e *Endpoint) Close(ctx context.Context) error {
+	ended := make(chan struct{})
 	go func() {
-		defer close(over)
-		var both sync.WaitGroup
-		both.Go(f.sessions.close)
-		both.Go(f.principals.close)
-		both.Wait()
-		f.workers.Close()
+		defer close(ended)
+		var tables sync.WaitGroup
+		tables.Go(e.legacySessions.close)
+		tables.Go(e.principalSessions.close)
+		tables.Wait()
+		e.workers.Close()
 	}()
 	select {
-	case <-over:
+	case <-ended:
 		return nil
 	case <-ctx.Done():
 		return errors.Join(errors.New("close the sessions of HTTP clients"), context.Cause(ctx))
 	}
 }
 
-// Parked is how many calls wait for their clients to come back with answers.
-func (f *Endpoint) Parked() int {
-	f.parking.mu.Lock()
-	defer f.parking.mu.Unlock()
-	return f.parking.all.calls
-}
-
-// peer is who a message comes from, for the record.
+// peer identifies a client in the audit log.
 type peer struct {
-	session   string // name in the audit log
+	session   string // the name of the session; see newSessionName
 	principal string
 }
 
-// newName is a session's name for the audit log. It opens nothing.
-func newName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
+// newSessionName returns a name for a session in the audit log. Knowing it gives no access to the
+// session.
+func newSessionName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
-// stamp notes on a message of the client's who it comes from. It is for messages that nobody else
-// has yet.
+// stamp sets on a message from the client whose it is, and returns it. No other goroutine may have
+// the message yet.
 func (p peer) stamp(m *mcp.Message) *mcp.Message {
 	m.Direction, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
 	return m
 }
 
-// own records a message of Gatekit's own and lets it move to the client. request is the one that it
-// answers, or nil.
-func (f *Endpoint) own(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
+// passOwn records a message of our own and lets it pass to the client. request is the one
+// that the message answers, or nil.
+func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {
 		m.Method, m.Request = request.Method, request
 	}
-	return f.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
+	return e.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }
 
-// drop records a client's message that goes nowhere.
-func (f *Endpoint) drop(ctx context.Context, p peer, m *mcp.Message, why string) {
-	if err := f.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", why, nil); err != nil {
-		f.log.Error("record a dropped message", "method", m.Method, "error", err)
+// recordDrop records a message of the client that is not forwarded.
+func (e *Endpoint) recordDrop(ctx context.Context, p peer, m *mcp.Message, reason string) {
+	if err := e.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", reason, nil); err != nil {
+		e.log.Error("record a dropped message", "method", m.Method, "error", err)
 	}
 }

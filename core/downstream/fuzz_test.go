@@ -8,18 +8,23 @@ import (
 
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
+	"gatekit/test/downstreamtest"
 )
 
 // FuzzPost: whatever is posted gets one reply, which is nothing, a stream, or JSON-RPC; and the
 // session is alive after it.
 func FuzzPost(f *testing.F) {
 	for _, body := range []string{
-		initialize(mcp.Rev20250326), initialized, request(1, "tools/call", `{"name":"x"}`),
-		modern(1, "tools/call", `"name":"x"`), modern(1, "server/discover", ""),
-		`[` + request(1, "ping", "{}") + `,` + cancelled(1) + `]`, `[]`, `{`,
+		downstreamtest.Initialize(mcp.Rev20250326), downstreamtest.Initialized,
+		downstreamtest.Request(1, "tools/call", `{"name":"x"}`),
+		downstreamtest.ModernRequest(1, "tools/call", `"name":"x"`), downstreamtest.ModernRequest(1,
+			"server/discover", ""),
+		`[` + downstreamtest.Request(1, "ping", "{}") + `,` + downstreamtest.Cancelled(1) + `]`,
+		`[]`, `{`,
 		``, `{"jsonrpc":"2.0","id":1,"result":{}}`,
 		`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":""}}`,
-		request(1, "notifications/initialized", "{}"), request(`"\ud800"`, "tools/list", `[]`),
+		downstreamtest.Request(1, "notifications/initialized", "{}"),
+		downstreamtest.Request(`"\ud800"`, "tools/list", `[]`),
 		`{"jsonrpc":"2.0","method":"tools/call"}`,
 	} {
 		f.Add(body, "2026-07-28", "tools/call", "x", false)
@@ -27,39 +32,40 @@ func FuzzPost(f *testing.F) {
 		f.Add(body, "2025-03-26", "", "=?base64?!?=", true)
 	}
 	f.Fuzz(func(t *testing.T, body, version, method, name string, inSession bool) {
-		w := newWorld(t, &server{}, downstream.Limits{})
-		defer w.close(t)
-		c := w.client("")
+		w := downstreamtest.New(t, &downstreamtest.Server{}, downstream.Limits{})
+		defer w.Close(t)
+		c := w.HTTPClient("")
 		session := http.Header{}
 		if inSession {
-			c.initialize(t, mcp.Rev20250326)
-			session = c.header.Clone()
+			c.Initialize(t, mcp.Rev20250326)
+			session = c.Header.Clone()
 		}
 		for header, value := range map[string]string{"Mcp-Protocol-Version": version,
 			"Mcp-Method": method, "Mcp-Name": name} {
 			if value != "" {
-				c.header.Set(header, value)
+				c.Header.Set(header, value)
 			}
 		}
-		x := c.begin(t, c.front.Post, body)
+		x := c.Begin(t, c.Endpoint.Post, body)
 		if strings.Contains(body, "subscriptions/listen") {
-			x.drop() // it would last
+			x.Drop() // it would last
 		}
-		<-x.done
-		if x.calls != 1 {
-			t.Fatalf("the reply was used %d times", x.calls)
+		<-x.Done
+		if x.Replies != 1 {
+			t.Fatalf("the reply was used %d times", x.Replies)
 		}
-		if x.body != "" && !json.Valid([]byte(x.body)) {
-			t.Errorf("the answer is no JSON: %q", x.body)
+		if x.Body != "" && !json.Valid([]byte(x.Body)) {
+			t.Errorf("the answer is no JSON: %q", x.Body)
 		}
-		for _, e := range x.events {
+		for _, e := range x.Events {
 			if len(e.Data) > 0 && !json.Valid(e.Data) {
 				t.Errorf("an event is no JSON: %q", e.Data)
 			}
 		}
 		if inSession {
-			c.header = session
-			equal(t, "a ping after it", c.post(t, request(`"after"`, "ping", "{}")),
+			c.Header = session
+			downstreamtest.Equal(t, "a ping after it", c.Post(t, downstreamtest.Request(`"after"`,
+				"ping", "{}")),
 				`200 {"jsonrpc":"2.0","id":"after","result":{}}`)
 		}
 	})

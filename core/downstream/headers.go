@@ -12,74 +12,77 @@ import (
 	"gatekit/core/mcp"
 )
 
-// The headers of a modern POST repeat what its body says, for intermediaries that read no bodies.
-// We decide on the body alone, and refuse what differs: the two must not be able to tell two
-// stories (protocol.md 3.12).
+// The headers of a modern POST repeat parts of its body, for intermediaries that do not read
+// bodies. Gatekit decides by the body alone. A request whose headers differ from its body is
+// refused, so that an intermediary and Gatekit cannot take it for two different requests.
 
-func mismatch(format string, args ...any) *refusal {
+// headerMismatch returns the refusal of a request whose headers and body differ.
+func headerMismatch(format string, args ...any) *refusal {
 	return refuse(mcp.CodeHeaderMismatch, "Header mismatch: "+format, args...)
 }
 
-// single is the value of a header; more than one line of it must say the same.
-func single(h http.Header, name string) (value string, present bool, r *refusal) {
+// singleHeader returns the value of a header. It refuses one that comes twice with different
+// values.
+func singleHeader(h http.Header, name string) (value string, present bool, r *refusal) {
 	values := h.Values(name)
 	if len(values) == 0 {
 		return "", false, nil
 	}
 	for _, v := range values[1:] {
 		if v != values[0] {
-			return "", true, mismatch("%s is there twice", name)
+			return "", true, headerMismatch("%s came twice with different values", name)
 		}
 	}
 	return strings.Trim(values[0], " \t"), true, nil
 }
 
-// checkHeaders holds the standard headers of a modern request against its body.
+// checkHeaders refuses a modern request whose standard headers differ from its body.
 func checkHeaders(m *mcp.Message, h http.Header) *refusal {
-	if value, present, r := single(h, mcp.HeaderProtocolVersion); r != nil || !present ||
+	if value, present, r := singleHeader(h, mcp.HeaderProtocolVersion); r != nil || !present ||
 		!m.TextEquals(mcp.PointerProtocolVersion, value) {
 		version, _ := m.Text(mcp.PointerProtocolVersion)
-		return differs(mcp.HeaderProtocolVersion, value, present, r, version)
+		return refuseHeader(mcp.HeaderProtocolVersion, value, present, r, version)
 	}
-	if value, present, r := single(h, mcp.HeaderMethod); r != nil || !present || value != m.Method {
-		return differs(mcp.HeaderMethod, value, present, r, m.Method)
+	if value, present, r := singleHeader(h, mcp.HeaderMethod); r != nil || !present ||
+		value != m.Method {
+		return refuseHeader(mcp.HeaderMethod, value, present, r, m.Method)
 	}
-	name, named := nameOf(m)
+	name, named := namedTarget(m)
 	if !named {
 		return nil
 	}
-	value, present, r := single(h, mcp.HeaderName)
+	value, present, r := singleHeader(h, mcp.HeaderName)
 	if r != nil {
 		return r
 	}
 	if !present {
 		if strings.HasPrefix(m.Method, "tasks/") {
-			return nil // the extension asks for it, its clients do not all send it
+			return nil // the tasks extension asks for it, but not all of its clients send it
 		}
-		return mismatch("%s is missing, the body says %q", mcp.HeaderName, name)
+		return headerMismatch("%s is missing, the body says %q", mcp.HeaderName, name)
 	}
-	// Some peers send names that are not ASCII as they are. A value that equals the body byte for
-	// byte tells no second story.
+	// Some clients send names that are not ASCII without encoding them. A value that equals the
+	// name in the body byte for byte cannot be taken for another.
 	if decoded, ok := decodeHeader(value); value != name && (!ok || decoded != name) {
-		return mismatch("%s is %q, the body says %q", mcp.HeaderName, value, name)
+		return headerMismatch("%s is %q, the body says %q", mcp.HeaderName, value, name)
 	}
 	return nil
 }
 
-// differs is the refusal of a header that does not say what the body says.
-func differs(header, value string, present bool, r *refusal, body string) *refusal {
+// refuseHeader returns the refusal of a header that differs from the body.
+func refuseHeader(header, value string, present bool, r *refusal, body string) *refusal {
 	switch {
 	case r != nil:
 		return r
 	case !present:
-		return mismatch("%s is missing, the body says %q", header, body)
+		return headerMismatch("%s is missing, the body says %q", header, body)
 	}
-	return mismatch("%s is %q, the body says %q", header, value, body)
+	return headerMismatch("%s is %q, the body says %q", header, value, body)
 }
 
-// nameOf is what Mcp-Name repeats, where the method has it and the body holds a string there. What
-// is missing in the body is for the proxy to refuse.
-func nameOf(m *mcp.Message) (name string, ok bool) {
+// namedTarget returns the name in the body that Mcp-Name repeats. ok is false when the method has
+// none or the body holds no string there: the proxy refuses such a body.
+func namedTarget(m *mcp.Message) (name string, ok bool) {
 	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
 		return "", false
@@ -87,8 +90,8 @@ func nameOf(m *mcp.Message) (name string, ok bool) {
 	return m.Text(at)
 }
 
-// decodeHeader is the text that a header stands for: the value itself, or what its sentinel form
-// holds.
+// decodeHeader returns the text of a header's value: the value itself or, in its =?base64?…?= form,
+// the decoded text.
 func decodeHeader(value string) (text string, ok bool) {
 	inner, ok := strings.CutPrefix(value, "=?base64?")
 	if !ok {
@@ -101,32 +104,34 @@ func decodeHeader(value string) (text string, ok bool) {
 	return string(decoded), err == nil && utf8.Valid(decoded)
 }
 
-// params are the headers that tools want their arguments repeated in (x-mcp-header), as the lists
-// that clients got say. What no list said is not checked.
-type params struct {
+// paramHeaders are the headers in which the arguments of tools must be repeated (x-mcp-header),
+// according to the tool lists that clients have got. A tool that no list named is not checked.
+type paramHeaders struct {
 	mu     sync.RWMutex
-	byTool map[string][]param
+	byTool map[string][]paramHeader
 }
 
-type param struct {
-	header string // "Mcp-Param-…"
-	at     string // pointer of the argument in params
+// paramHeader is one header of one tool.
+type paramHeader struct {
+	header  string // "Mcp-Param-…"
+	pointer string // to the argument, in params
 }
 
-const maxParamTools = 10_000
+// maxParamHeaderTools bounds for how many tools headers are kept.
+const maxParamHeaderTools = 10_000
 
-// learn takes what an answer to tools/list says. A list may be long: it is read before calls have
-// to wait.
-func (ps *params) learn(list *mcp.Message) {
+// learn takes the headers from an answer to tools/list. It reads the list, which may be long,
+// before it takes the lock.
+func (ps *paramHeaders) learn(list *mcp.Message) {
 	ps.mu.RLock()
-	idle := len(ps.byTool) == 0
+	none := len(ps.byTool) == 0
 	ps.mu.RUnlock()
-	if idle && !bytes.Contains(list.Body(), []byte(mcp.HeaderAnnotation)) {
+	if none && !bytes.Contains(list.Body(), []byte(mcp.HeaderAnnotation)) {
 		return
 	}
 	type tool struct {
-		name   string
-		params []param
+		name    string
+		headers []paramHeader
 	}
 	var tools []tool
 	list.Items("/tools", func(_ int, raw []byte) bool {
@@ -135,9 +140,8 @@ func (ps *params) learn(list *mcp.Message) {
 			return true
 		}
 		t := tool{name: name}
-		mcp.VisitHeaderAnnotations(raw, func(header, at string) {
-			t.params = append(t.params,
-				param{mcp.HeaderParamPrefix + header, at})
+		mcp.VisitHeaderAnnotations(raw, func(header, pointer string) {
+			t.headers = append(t.headers, paramHeader{mcp.HeaderParamPrefix + header, pointer})
 		})
 		tools = append(tools, t)
 		return true
@@ -146,43 +150,42 @@ func (ps *params) learn(list *mcp.Message) {
 	defer ps.mu.Unlock()
 	for _, t := range tools {
 		delete(ps.byTool, t.name)
-		if len(t.params) == 0 || len(ps.byTool) >= maxParamTools {
+		if len(t.headers) == 0 || len(ps.byTool) >= maxParamHeaderTools {
 			continue
 		}
 		if ps.byTool == nil {
-			ps.byTool = map[string][]param{}
+			ps.byTool = map[string][]paramHeader{}
 		}
-		ps.byTool[t.name] = t.params
+		ps.byTool[t.name] = t.headers
 	}
 }
 
-// check holds the headers of a tools/call against its arguments.
-func (ps *params) check(m *mcp.Message, h http.Header) *refusal {
+// check refuses a tools/call whose headers differ from its arguments.
+func (ps *paramHeaders) check(m *mcp.Message, h http.Header) *refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
-	wanted := ps.of(m)
-	for _, p := range wanted {
-		value, present, r := single(h, p.header)
-		if r != nil {
-			return r
+	for _, p := range ps.required(m) {
+		value, present, refused := singleHeader(h, p.header)
+		if refused != nil {
+			return refused
 		}
-		raw, given := m.Get(p.at)
+		raw, given := m.Get(p.pointer)
 		given = given && string(raw) != "null"
 		switch {
 		case given && !present:
-			return mismatch("%s is missing, and the body has that argument", p.header)
+			return headerMismatch("%s is missing, but the body has that argument", p.header)
 		case !given && present:
-			return mismatch("%s is there, and the body has no such argument", p.header)
-		case given && !repeats(m, p.at, raw, value):
-			return mismatch("%s differs from the body", p.header)
+			return headerMismatch("%s is present, but the body has no such argument", p.header)
+		case given && !headerEqualsArgument(m, p.pointer, raw, value):
+			return headerMismatch("%s differs from the body", p.header)
 		}
 	}
 	return nil
 }
 
-// of is what the tool of a call wants.
-func (ps *params) of(m *mcp.Message) []param {
+// required returns the headers that the tool of a call requires.
+func (ps *paramHeaders) required(m *mcp.Message) []paramHeader {
 	ps.mu.RLock()
 	defer ps.mu.RUnlock()
 	if len(ps.byTool) == 0 {
@@ -192,19 +195,19 @@ func (ps *params) of(m *mcp.Message) []param {
 	return ps.byTool[name]
 }
 
-// repeats says whether a header's value says the same as the argument at a pointer.
-func repeats(m *mcp.Message, at string, raw []byte, value string) bool {
+// headerEqualsArgument reports whether a header's value equals raw, the argument at pointer.
+func headerEqualsArgument(m *mcp.Message, pointer string, raw []byte, value string) bool {
 	value, ok := decodeHeader(value)
 	if !ok {
 		return false
 	}
-	if text, isText := m.Text(at); isText {
+	if text, isText := m.Text(pointer); isText {
 		return value == text
 	}
 	if value == string(raw) {
 		return true
 	}
-	// Integers are compared as numbers: 1 and 1.0 are one argument.
+	// Integers are compared as numbers: 1 and 1.0 are the same argument.
 	if len(value) > 64 || len(raw) > 64 || strings.ContainsAny(value+string(raw), "eE/xXpP_") {
 		return false
 	}

@@ -10,6 +10,7 @@ import (
 	"gatekit/core/downstream"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
+	"gatekit/test/downstreamtest"
 )
 
 // What a list says was looked for from its start once, for each tool and each property, and nobody
@@ -26,26 +27,28 @@ func TestAListWithAnnotationsIsWalkedOnce(t *testing.T) {
 			`"a":{}}}},` + last},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+			s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,
+				_ proxy.Handler) string {
 				if m.Method == "tools/list" {
 					return `{"tools":[` + c.tools + `]}`
 				}
 				return "{}"
 			}}
-			w := newWorld(t, s, downstream.Limits{})
-			defer w.close(t)
-			h := w.client("")
+			w := downstreamtest.New(t, s, downstream.Limits{})
+			defer w.Close(t)
+			h := w.HTTPClient("")
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			x := h.modernPost(t, "tools/list", "", modern(1, "tools/list", ""))
-			<-x.done
+			x := h.BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1,
+				"tools/list", ""))
+			<-x.Done
 			if ctx.Err() != nil {
 				t.Error("not within 10s")
 			}
-			x = h.modernPost(t, "tools/call", "t", modern(2,
+			x = h.BeginModern(t, "tools/call", "t", downstreamtest.ModernRequest(2,
 				"tools/call", `"name":"t","arguments":{"a":"x"}`))
-			<-x.done
-			contains(t, "a call without the header", x.text(),
+			<-x.Done
+			downstreamtest.ContainsText(t, "a call without the header", x.Text(),
 				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32020,`)
 		})
 	}
@@ -57,14 +60,15 @@ func TestWhatToolsWantIsLearntAnew(t *testing.T) {
 			header + `"}}}}`
 	}
 	list := ""
-	s := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+	s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,
+		_ proxy.Handler) string {
 		if m.Method == "tools/list" {
 			return `{"tools":[` + list + `]}`
 		}
 		return "{}"
 	}}
-	inBubble(t, s, downstream.Limits{}, func(t *testing.T, w *world) {
-		h := w.client("")
+	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		h := w.HTTPClient("")
 		for _, step := range []struct{ name, list, header, want string }{
 			{"a tool that wants nothing", `{"name":"t"}`, "Mcp-Param-A: other", "200 "},
 			{"one that does", tool("t", "A"), "Mcp-Param-A: x", "200 "},
@@ -78,12 +82,13 @@ func TestWhatToolsWantIsLearntAnew(t *testing.T) {
 			{"now it wants nothing", `{"name":"t"}`, "Mcp-Param-C: other", "200 "},
 		} {
 			list = step.list
-			x := h.modernPost(t, "tools/list", "", modern(1, "tools/list", ""))
-			<-x.done
-			x = h.modernPost(t, "tools/call", "t", modern(2,
+			x := h.BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1,
+				"tools/list", ""))
+			<-x.Done
+			x = h.BeginModern(t, "tools/call", "t", downstreamtest.ModernRequest(2,
 				"tools/call", `"name":"t","arguments":{"a":"x"}`), step.header)
-			<-x.done
-			contains(t, step.name, x.text(), step.want)
+			<-x.Done
+			downstreamtest.ContainsText(t, step.name, x.Text(), step.want)
 		}
 	})
 }

@@ -4,13 +4,12 @@ import "context"
 
 type approvedKey struct{}
 
-// WithApproval is ctx for a request that a human has approved: what a stage asked for in it is
-// given.
+// WithApproval returns ctx for a request that a human has approved: stages that Ask allow it.
 func WithApproval(ctx context.Context) context.Context {
 	return context.WithValue(ctx, approvedKey{}, true)
 }
 
-// IsApproved says that a human has approved the request that is judged with ctx.
+// IsApproved reports whether a human has approved the request that is inspected with ctx.
 func IsApproved(ctx context.Context) bool {
 	approved, _ := ctx.Value(approvedKey{}).(bool)
 	return approved

@@ -12,7 +12,7 @@ import (
 const modernCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
 
 func TestResponse(t *testing.T) {
-	refuse := says(pipeline.Verdict{Reason: `no "paths"`})
+	refuse := always(pipeline.Verdict{Reason: `no "paths"`})
 	asResult := pipeline.Options{DenyToolCallsAsResult: true}
 	tests := []struct {
 		name    string
@@ -84,7 +84,7 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-func TestDecline(t *testing.T) {
+func TestDeclineResponse(t *testing.T) {
 	tests := []struct {
 		name string
 		in   string
@@ -103,7 +103,7 @@ func TestDecline(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pipeline.New(&record{}, pipeline.Options{IncludeReasons: true},
-				pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{Reason: "no"})})
+				pipeline.StageConfig{Name: "guard", Stage: always(pipeline.Verdict{Reason: "no"})})
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
 			if got := text(denied(t, passed, err).DeclineResponse("3").Message()); got != tt.want {
@@ -125,7 +125,7 @@ func TestDecline(t *testing.T) {
 	}
 	t.Run("a notification is answered by nothing", func(t *testing.T) {
 		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "guard",
-			Stage: says(pipeline.Verdict{})})
+			Stage: always(pipeline.Verdict{})})
 		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
 		if got := denied(t, passed, err).DeclineResponse("3").Message(); got != nil {
@@ -134,11 +134,11 @@ func TestDecline(t *testing.T) {
 	})
 }
 
-func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
+func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 	requests := pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}
 	responses := pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}
 	answer := pipeline.StageConfig{Name: "cache", Wants: requests,
-		Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+		Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 			Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
 
 	t.Run("it passes", func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 	})
 	t.Run("it passes to a server that asked", func(t *testing.T) {
 		roots := pipeline.StageConfig{Name: "roots", Wants: requests,
-			Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, roots).Pass(t.Context(),
 			parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`))
@@ -183,7 +183,7 @@ func TestAStagesAnswerIsJudgedAsTheResponseItIs(t *testing.T) {
 	})
 	t.Run("it is refused", func(t *testing.T) {
 		guard := pipeline.StageConfig{Name: "guard", Wants: responses,
-			Stage: says(pipeline.Verdict{})}
+			Stage: always(pipeline.Verdict{})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(),
 			call(t))
 		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got,
@@ -234,7 +234,7 @@ func TestAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.m.Direction, tt.m.Session = mcp.ToClient, "s1"
 			rec := &record{}
-			never := pipeline.StageConfig{Name: "guard", Stage: says(pipeline.Verdict{})}
+			never := pipeline.StageConfig{Name: "guard", Stage: always(pipeline.Verdict{})}
 			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(),
 				tt.m).Message(); got != tt.m {
 				t.Errorf("got %s, want it as it is", text(got))
@@ -255,7 +255,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-func TestEvent(t *testing.T) {
+func TestRecordEvent(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	lost := errors.New("exit status 1")
@@ -277,7 +277,7 @@ func TestEvent(t *testing.T) {
 	}
 }
 
-func TestPassedAtTheBoundary(t *testing.T) {
+func TestPassedMethods(t *testing.T) {
 	p := pipeline.New(&record{}, pipeline.Options{})
 	passed, err := p.Pass(t.Context(), call(t))
 	if err != nil {

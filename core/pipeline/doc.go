@@ -1,73 +1,76 @@
-// Package pipeline is the one way across. A message that is to reach a client or a server is judged
-// by every stage that wants it, recorded, and only then becomes a Passed, which is all that the
-// code that writes will take. Nothing outside this package can make one, so the compiler proves
-// that nothing goes round the stages or the record.
+// Package pipeline decides whether a message may be forwarded. Every stage that wants the message
+// inspects it, the outcome is recorded, and only then the message becomes a Passed. The code that
+// writes to clients and servers takes nothing else, and no other package can make a Passed. So the
+// compiler proves that no message goes round the stages or the record.
 //
-// A message goes through Pass like this: the stages are asked one after another, in their order,
-// and each sees what the former made of the message; then the outcome is recorded; then it may
-// move. Whatever goes wrong on this way denies:
+// Pass asks the stages in their order; each sees the message with the changes of those before it.
+// Then it records the outcome, and returns the message. Every failure on this way denies:
 //
-//   - The first denial ends it. A denial beats every change, and an answer, made before it.
-//   - A verdict that is not understood denies: the zero Verdict, an unknown Action, a verdict that
-//     contradicts itself, an edit that cannot be made or that would send the message elsewhere, an
-//     Answer to something that is no request. [StageConfig.SkipOnError] does not soften this: such
-//     a stage wanted something, and it is not known what.
-//   - A stage that fails, panics, or gives no verdict in time denies, unless Skip says that the
-//     message then goes on without it. What other stages changed is kept either way.
-//   - A message that could not be recorded does not move.
+//   - The first denial ends the inspection. It overrides earlier edits and a stage's answer.
+//   - An invalid verdict denies: the zero Verdict, an unknown Action, a verdict that contradicts
+//     itself, an edit that cannot be made or would change the receiver, an Answer to a message that
+//     is no request. This holds with [StageConfig.SkipOnError], too: the stage asked for something
+//     that is not understood.
+//   - A stage that fails, panics or exceeds its time denies. With SkipOnError the message goes on
+//     without it. Edits of other stages are kept either way.
+//   - A message that could not be recorded is not forwarded.
 //
-// A stage that Asks for a human's approval ends it, too: whoever can reach one judges the message
-// once more with [WithApproval], from the first stage on. What the stages before one found in the
-// message is told to it by [PriorFindingsFrom].
+// A stage may Ask for a human's approval, which ends the inspection, too. Once a human has
+// approved, the caller passes the message again with [WithApproval], from the first stage on.
+// Stages learn from [PriorFindingsFrom] what the stages before them found.
 //
-// A stage's Answer is judged and recorded as the response that it is: no content reaches a client
-// unseen because a stage, and not the server, had it.
+// A stage's Answer is inspected and recorded as the response that it is. Otherwise content could
+// reach a client unseen because it came from a stage and not from the server.
 //
-// # Why a goroutine for each question
+// The files, in reading order: stage.go, wants.go, verdict.go, outcome.go and passed.go (types);
+// pipeline.go, inspect.go, priorfindings.go, changedplaces.go and denied.go (inspection);
+// approval.go, renames.go and recordable.go (approvals, client names, withheld names).
 //
-// A stage that ignores its context must not hold the message beyond its time. Nobody can stop a
-// running call, so it is left to itself and its verdict, should it ever come, is dropped. At most
-// 64 such calls are left running for each stage; beyond that the stage counts as failed without
-// being asked, until some of them return. The bound is for a stage's whole life, whoever's messages
-// they were: a stage that hangs is a fault of the installation, and memory that grows with each
-// message would take everybody down with it.
+// # Why a goroutine for each inspection
+//
+// A stage that ignores its context must not delay the message beyond its time. A running call
+// cannot be stopped, so it is abandoned, and a late verdict is dropped. At most 64 abandoned calls
+// are left running for each stage; beyond that the stage counts as failed without being asked,
+// until some of them return. The bound applies to a stage's whole life and to all callers: a stage
+// that hangs is a fault of the installation, and memory that grows with each message would harm
+// everybody.
 //
 // # Why a rename is no edit
 //
-// Edits may not say where a message goes, so that a stage cannot make a harmless call a harmful
-// one. And a stage that changed a list would leave the stages after it with one name in the list
-// and another in the call. So a stage that renames says its names once, when the pipeline is made
-// (Named.Renames), and the pipeline gives them at its edge: a request gets the server's own name
-// before the first stage sees it, a list the clients' names after the last one did. All stages,
-// those before it too, and the record know an item by the server's own name, in lists and calls
-// alike; only the body of a request as it came, and of a list as it goes, has the others. Whoever
-// makes the pipeline decides who may rename.
+// Edits may not change the receiver of a message, so that a stage cannot turn a harmless call into
+// a harmful one. And a stage that edited names in a list would leave later stages with one name in
+// the list and another in the call. So a stage that renames declares its names when the pipeline is
+// made ([StageConfig.Renames]), and the pipeline applies them at its edge. A request gets the
+// server's name before the first stage sees it, and a list gets the clients' names after the last
+// one saw it. All stages and the record know an item by the server's name, in lists and in calls.
+// Only the body of a request as received, and of a list as forwarded, has the clients' names. The
+// creator of the pipeline decides which stages may rename.
 //
-// What is asked for by its old name is refused. No item shadows another: Renames.Validate refuses
-// names that could not be told apart, and an item that the server lists under a given name is taken
-// out of the list, since who asks for that name gets the other one. Where several stages rename,
-// their names lie upon each other like layers, the last stage's outermost, and each layer holds
-// this for itself.
+// A request for a renamed item by its old name is denied. No item hides another:
+// [Renames.Validate] refuses ambiguous names. A listed item whose server's name is a client's name
+// of another item is removed from the list, since a request by that name reaches the other item.
+// Where several stages rename, their names form layers, the last stage's outermost, and each layer
+// keeps these rules by itself.
 //
 // # Why some stages are asked together
 //
-// To ask a stage in another process takes longer than most stages take. Those of one process that
-// stand beside each other are asked in one question ([StageGroup]), each about what those before it
-// made of the message, as [InspectInOrder] does it there; here their verdicts are weighed, applied
-// and recorded one by one, as if each had been asked alone.
+// Asking a stage in another process takes longer than most stages take. Neighbouring stages of one
+// process are asked with one call ([StageGroup]), each about the message as those before it changed
+// it ([InspectInOrder]). Their verdicts are then checked, applied and recorded one by one, as if
+// each had been asked alone.
 //
 // # Why a name may be missing in a record
 //
-// A record holds names, and a peer may put anything into one. So a name, or a method that the
-// protocol does not have, is in an [Outcome] when all stages that want the message were asked about
-// it, none failed, and none has a [Finding] whose pointer is there (for a method, one without a
-// pointer); or when a server has listed it, in a list that passed. Otherwise it is in
-// [Outcome.Veiled], of which a recorder may keep keyed hashes. What an error of Gatekit's own
-// quotes nobody has judged. A pipeline without stages leaves nothing out: nobody looks for anything
-// in its messages.
+// A record contains names, and a peer may put anything into a name. So an [Outcome] has a name, or
+// a method that is not in the protocol, in two cases. Either all stages that want the message
+// inspected it, none failed, and no [Finding] points there (for a method: no finding is without a
+// pointer). Or a server has listed the name in a list that passed. Otherwise the name is in
+// [Outcome.Withheld]; a recorder may keep keyed hashes of it. Names that Gatekit's own errors quote
+// are withheld, too, since no stage inspected them. A pipeline without stages withholds nothing:
+// nothing is searched for in its messages.
 //
-// # Why a message of no known server or method is shown to all
+// # Why all stages see a message without a known server or method
 //
-// Wants names methods and servers. What has no server yet (it goes to several), or answers an
-// unknown method, could be what a stage guards; a stage too many is asked rather than one too few.
+// Wants selects by method and server. A message without a server (it goes to several), or with an
+// unknown method, could be one that a stage guards. Asking a stage too many is safe.
 package pipeline

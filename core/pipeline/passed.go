@@ -2,29 +2,30 @@ package pipeline
 
 import "gatekit/core/mcp"
 
-// Passed is a message that may be written to its other side. Only this package makes one. The zero
-// Passed holds nothing, and stays so whatever is asked of it.
+// Passed is a message that may be written to its receiver. Only this package makes one. The zero
+// Passed has no message, and all methods accept it.
 type Passed struct {
-	m       *mcp.Message
-	refusal *DeniedError
+	m      *mcp.Message
+	denial *DeniedError
 }
 
-// Message is what passed. It is nil for the zero Passed.
+// Message returns the message, or nil for the zero Passed.
 func (p Passed) Message() *mcp.Message { return p.m }
 
-// Denial is the denial that p stands for in an answer's place; nil when it stands for none.
-func (p Passed) Denial() *DeniedError { return p.refusal }
+// Denial returns the denial that p reports in place of an answer, or nil.
+func (p Passed) Denial() *DeniedError { return p.denial }
 
-// WithID is p under another id of the hop it is written to.
+// WithID returns p under another id, for the hop that it is written to.
 func (p Passed) WithID(id mcp.ID) Passed {
 	if p.m == nil {
 		return p
 	}
-	return Passed{p.m.WithID(id), p.refusal}
+	return Passed{p.m.WithID(id), p.denial}
 }
 
-// Edit is p with places of the rewrite catalogue (names, tokens, ids, attribution) changed for the
-// hop it is written to. It is for the boundary alone: what a stage decided on is not touched.
+// Edit returns p with edited names, tokens, ids or attribution, for the hop that it is written to.
+// Only the adapters of clients and servers may call it, and not for anything that a stage decides
+// on.
 func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if p.m == nil {
 		return p, nil
@@ -33,10 +34,10 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m, p.refusal}, nil
+	return Passed{m, p.denial}, nil
 }
 
-// RewriteNames is p with f applied to the names that the catalogue lists in it; see mcp.Rewrite.
+// RewriteNames returns p with the names of the catalogue replaced; see [mcp.RewriteNames].
 func (p Passed) RewriteNames(f func(mcp.NamePlace, string) (string, error)) (Passed, error) {
 	if p.m == nil {
 		return p, nil
@@ -45,5 +46,5 @@ func (p Passed) RewriteNames(f func(mcp.NamePlace, string) (string, error)) (Pas
 	if err != nil {
 		return Passed{}, err
 	}
-	return Passed{m, p.refusal}, nil
+	return Passed{m, p.denial}, nil
 }

@@ -24,20 +24,20 @@ func (s stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, e
 	return s(ctx, m)
 }
 
-// says is a stage that always gives one verdict.
-func says(v pipeline.Verdict) stage {
+// always returns a stage that always gives one verdict.
+func always(v pipeline.Verdict) stage {
 	return func(context.Context, *mcp.Message) (pipeline.Verdict, error) { return v, nil }
 }
 
 func modify(edits ...mcp.Edit) stage {
-	return says(pipeline.Verdict{Action: pipeline.Modify, Edits: edits})
+	return always(pipeline.Verdict{Action: pipeline.Modify, Edits: edits})
 }
 
 func hide(names ...string) stage {
-	return says(pipeline.Verdict{Action: pipeline.Allow, Hide: names})
+	return always(pipeline.Verdict{Action: pipeline.Allow, Hide: names})
 }
 
-var allow = says(pipeline.Verdict{Action: pipeline.Allow})
+var allow = always(pipeline.Verdict{Action: pipeline.Allow})
 
 // record keeps outcomes, or fails.
 type record struct {
@@ -110,7 +110,7 @@ func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.DeniedErr
 	return d
 }
 
-func TestWhateverGoesWrongDenies(t *testing.T) {
+func TestFaultsDeny(t *testing.T) {
 	broken := errors.New("disk full")
 	tests := []struct {
 		name  string
@@ -120,13 +120,13 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 		fault string // in Denied.Err; "" when it is a decision
 	}{
 		{name: "the zero verdict denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{})}},
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{})}},
 		{name: "an unknown action denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Ask + 1})},
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Ask + 1})},
 			fault: "unknown action 5"},
 		{name: "an unknown action denies also where faults are skipped",
 			stage: pipeline.StageConfig{SkipOnError: true,
-				Stage: says(pipeline.Verdict{Action: 255})},
+				Stage: always(pipeline.Verdict{Action: 255})},
 			fault: "unknown action 255"},
 		{name: "an error denies, whatever the verdict",
 			stage: pipeline.StageConfig{Stage: stage(func(context.Context,
@@ -218,35 +218,35 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 					`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 			}},
 		{name: "edits with the action allow deny",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Allow,
 				Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
 		{name: "the action modify without an edit denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Modify})},
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Modify})},
 			fault: "without an edit"},
 		{name: "an answer with the action allow denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Allow,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Allow,
 				Answer: []byte(`{}`)})}, fault: "without the action answer"},
 		{name: "an answer that is missing denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer})},
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer})},
 			fault: "answer"},
 		{name: "an answer that is no JSON denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{`)})}, fault: "answer"},
 		{name: "an answer that is no object denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`[]`)})}, fault: "no JSON object"},
 		{name: "an answer that smuggles another member denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{},"id":8`)})}, fault: "answer"},
 		{name: "an answer to a notification denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{}`)})}, fault: "answer to a notification",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			}},
 		{name: "an answer to a response denies",
-			stage: pipeline.StageConfig{Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{}`)})}, fault: "answer to a response",
 			in: func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
@@ -316,7 +316,7 @@ func TestWhateverGoesWrongDenies(t *testing.T) {
 	}
 }
 
-func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
+func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &record{}
@@ -344,7 +344,7 @@ func TestARequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 	}
 }
 
-func TestStragglersAreBounded(t *testing.T) {
+func TestAbandonedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		running, most := 0, 0
@@ -390,7 +390,7 @@ func TestStragglersAreBounded(t *testing.T) {
 	})
 }
 
-func TestSkipKeepsTheMessageAndWhatOthersMadeOfIt(t *testing.T) {
+func TestSkipKeepsEditsOfOtherStages(t *testing.T) {
 	redact := mcp.Set("/arguments/path", []byte(`"[redacted]"`))
 	faults := map[string]stage{
 		"error": func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
@@ -452,8 +452,8 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 				Findings: []pipeline.Finding{{Type: "path", Pointer: "/arguments/path"}}}, nil
 		}
 	}
-	refuse := says(pipeline.Verdict{Reason: "no"})
-	answer := says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[]}`),
+	refuse := always(pipeline.Verdict{Reason: "no"})
+	answer := always(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{"content":[]}`),
 		Reason: "known"})
 	tests := []struct {
 		name   string
@@ -472,7 +472,7 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 		{"a denial beats an answer made before it", []stage{answer, refuse},
 			"deny", "no", []string{"answer", "deny"}},
 		{"the first answer is the answer", []stage{answer, redact,
-			says(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})},
+			always(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})},
 			"answer", "known", []string{"answer", "modify", "answer"}},
 	}
 	for _, tt := range tests {
@@ -516,13 +516,13 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 	}
 }
 
-func TestWhereAMessageWasChangedIsRecordedWithoutWhatWasThere(t *testing.T) {
+func TestChangedPlacesAreRecordedWithoutContent(t *testing.T) {
 	x := []byte(`"x"`)
 	var many []mcp.Edit
 	for i := range 40 {
 		many = append(many, mcp.Set(fmt.Sprintf("/arguments/k%d", i), x))
 	}
-	refuse := says(pipeline.Verdict{Reason: "no"})
+	refuse := always(pipeline.Verdict{Reason: "no"})
 	for _, tt := range []struct {
 		name   string
 		stages []stage
@@ -565,7 +565,7 @@ func TestWhereAMessageWasChangedIsRecordedWithoutWhatWasThere(t *testing.T) {
 	}
 }
 
-func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
+func TestReasonsOfOwnMessagesAreRecorded(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	parked := mcp.NewResponse("1", []byte(`{"inputRequests":{}}`))
@@ -577,7 +577,7 @@ func TestGatekitsOwnWordsAreRecorded(t *testing.T) {
 		{mcp.NewError("1", -32603, "no such server", nil), "answer", "no such server"},
 		{mcp.NewNotification("notifications/cancelled",
 			[]byte(`{"requestId":1,"reason":"timed out"}`)), "answer", "timed out"},
-		{parked, "park", "it waits for what the client answers"},
+		{parked, "park", "waiting for the client's answers"},
 		{mcp.NewResponse("1", []byte(`{}`)), "answer", ""},
 	} {
 		tt.m.Direction = mcp.ToClient
@@ -758,7 +758,7 @@ func TestHide(t *testing.T) {
 	}
 }
 
-func TestEditsAndHidingGoTogether(t *testing.T) {
+func TestVerdictWithEditsAndHiddenNames(t *testing.T) {
 	request := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`)
 	m := answerTo(t, request,
 		`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"a","description":"x"},{"name":"b"}]}}`)
@@ -766,7 +766,7 @@ func TestEditsAndHidingGoTogether(t *testing.T) {
 	v := pipeline.Verdict{Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/tools/0/description",
 		[]byte(`"y"`))}, Hide: []string{"b"}}
 	passed, err := pipeline.New(rec, pipeline.Options{}, pipeline.StageConfig{Name: "s",
-		Stage: says(v)}).Pass(t.Context(), m)
+		Stage: always(v)}).Pass(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -779,10 +779,11 @@ func TestEditsAndHidingGoTogether(t *testing.T) {
 	}
 }
 
-// TestNobodyAskedCostsNothing holds that a message that no stage wants is only recorded.
-func TestNobodyAskedCostsNothing(t *testing.T) {
+// A message that no stage wants costs no allocation beyond its record.
+func TestUnwantedMessageIsOnlyRecorded(t *testing.T) {
 	m := call(t)
-	p := pipeline.New(nothing{}, pipeline.Options{}, pipeline.StageConfig{Name: "s", Stage: allow,
+	p := pipeline.New(discardingRecorder{}, pipeline.Options{}, pipeline.StageConfig{Name: "s",
+		Stage: allow,
 		Wants: pipeline.Wants{Methods: []string{"tools/list"}}})
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := p.Pass(t.Context(), m); err != nil {
@@ -793,9 +794,11 @@ func TestNobodyAskedCostsNothing(t *testing.T) {
 	}
 }
 
-type nothing struct{}
+type discardingRecorder struct{}
 
-func (nothing) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+func (discardingRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) {
+	return 1, nil
+}
 
 func BenchmarkPass(b *testing.B) {
 	m, err := mcp.Parse([]byte(
@@ -809,7 +812,7 @@ func BenchmarkPass(b *testing.B) {
 		for range stages {
 			named = append(named, pipeline.StageConfig{Name: "s", Stage: allow})
 		}
-		p := pipeline.New(nothing{}, pipeline.Options{}, named...)
+		p := pipeline.New(discardingRecorder{}, pipeline.Options{}, named...)
 		b.Run([]string{0: "no stage", 1: "1 stage", 3: "3 stages"}[stages], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -10,20 +10,20 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Renames are the names by which clients know a server's tools and prompts, by the server's own.
-// See doc.go for why they are no edits.
+// Renames maps the server's names of tools and prompts to the names that clients use. See the
+// package documentation for why they are no edits.
 type Renames struct {
 	Tools   map[string]string
 	Prompts map[string]string
 }
 
-// Validate says why the names could not be told apart: two items of one name, or a name that
-// another item had before.
+// Validate reports ambiguous names: two items of one name, or a new name that another item had
+// before.
 func (r Renames) Validate() error {
-	return errors.Join(distinct("tool", r.Tools), distinct("prompt", r.Prompts))
+	return errors.Join(checkNames("tool", r.Tools), checkNames("prompt", r.Prompts))
 }
 
-func distinct(what string, names map[string]string) error {
+func checkNames(what string, names map[string]string) error {
 	var faults []error
 	taken := map[string]string{}
 	for _, own := range slices.Sorted(maps.Keys(names)) {
@@ -31,10 +31,11 @@ func distinct(what string, names map[string]string) error {
 		_, renamed := names[known]
 		switch {
 		case own == "" || known == "":
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name is not empty", what, own,
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name must not be empty", what,
+				own,
 				known))
 		case own == known:
-			faults = append(faults, fmt.Errorf("rename %s %q: it has that name already", what, own))
+			faults = append(faults, fmt.Errorf("rename %s %q: the new name is the same", what, own))
 		case renamed:
 			faults = append(faults, fmt.Errorf("rename %s %q to %q: that is the server's name "+
 				"of another one: take a name that no %s has", what, own, known, what))
@@ -47,115 +48,114 @@ func distinct(what string, names map[string]string) error {
 	return errors.Join(faults...)
 }
 
-// layer is one stage's Renames in use. Layers lie upon each other: what is a client's name for one
-// is the server's own for the next, so that none can undo what another did.
-type layer struct {
+// renameLayer is one stage's Renames in use. Layers are stacked: a client's name in one is the
+// server's name in the next, so that no layer can undo another.
+type renameLayer struct {
 	stage          string
 	servers        []string
-	tools, prompts names
+	tools, prompts nameMap
 }
 
-// names of one kind of item, both ways.
-type names struct {
-	known map[string]string // by the server's own
-	own   map[string]string // by the clients'
+// nameMap holds the names of one kind of item in both directions.
+type nameMap struct {
+	clientName map[string]string // by the server's name
+	serverName map[string]string // by the clients' name
 }
 
-func newLayer(n StageConfig) *layer {
+func newRenameLayer(n StageConfig) *renameLayer {
 	if err := n.Renames.Validate(); err != nil {
 		panic(fmt.Sprintf("pipeline: stage %q: %v", n.Name, err))
 	}
-	l := &layer{stage: n.Name, servers: n.Wants.Servers}
-	for to, from := range map[*names]map[string]string{&l.tools: n.Renames.Tools,
+	l := &renameLayer{stage: n.Name, servers: n.Wants.Servers}
+	for to, from := range map[*nameMap]map[string]string{&l.tools: n.Renames.Tools,
 		&l.prompts: n.Renames.Prompts} {
-		to.known, to.own = maps.Clone(from), make(map[string]string, len(from))
+		to.clientName, to.serverName = maps.Clone(from), make(map[string]string, len(from))
 		for own, known := range from {
-			to.own[known] = own
+			to.serverName[known] = own
 		}
 	}
 	return l
 }
 
-// of is the names that messages of a method are about.
-func (l *layer) of(method string) names {
+// namesFor returns the names that messages of a method use.
+func (l *renameLayer) namesFor(method string) nameMap {
 	switch method {
 	case "tools/list", "tools/call":
 		return l.tools
 	case "prompts/list", "prompts/get", "completion/complete":
 		return l.prompts
 	}
-	return names{}
+	return nameMap{}
 }
 
-// renaming is the layers that have a name for what m may be about.
-func (p *Pipeline) renaming(m *mcp.Message) (layers []*layer) {
+// layersFor returns the layers with names for the kind of item that m is about.
+func (p *Pipeline) layersFor(m *mcp.Message) (layers []*renameLayer) {
 	for _, l := range p.layers {
-		if len(l.of(m.Method).own) > 0 && listed(l.servers, m.Server) {
+		if len(l.namesFor(m.Method).serverName) > 0 && matchesAny(l.servers, m.Server) {
 			layers = append(layers, l)
 		}
 	}
 	return layers
 }
 
-// ownName is m under the server's own name of what it is about.
-func (p *Pipeline) ownName(m *mcp.Message) *mcp.Message {
-	for _, l := range slices.Backward(p.renaming(m)) {
-		if own, ok := l.of(m.Method).own[m.Name]; ok {
-			m = named(m, own)
+// withServerName returns m with the server's name of the item that it is about.
+func (p *Pipeline) withServerName(m *mcp.Message) *mcp.Message {
+	for _, l := range slices.Backward(p.layersFor(m)) {
+		if own, ok := l.namesFor(m.Method).serverName[m.Name]; ok {
+			m = withName(m, own)
 		}
 	}
 	return m
 }
 
-func named(m *mcp.Message, name string) *mcp.Message {
+func withName(m *mcp.Message, name string) *mcp.Message {
 	c := *m
 	c.Name = name
 	return &c
 }
 
-// toOwn puts the server's own name into a request that o is about, before any stage sees it. What
-// is asked for by a name that clients do not know it by is refused.
-func toOwn(o *Outcome, layers []*layer) *DeniedError {
+// toServerNames puts the server's name into the request of o, before any stage sees it. A request
+// by a name that clients do not use is denied.
+func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	for _, l := range slices.Backward(layers) {
-		names := l.of(o.After.Method)
+		names := l.namesFor(o.After.Method)
 		stale, own := false, ""
 		next, err := mcp.RewriteNames(o.After, func(p mcp.NamePlace, v string) (string, error) {
 			if p.NameKind != mcp.ToolName && p.NameKind != mcp.PromptName {
 				return v, nil
 			}
-			if _, renamed := names.known[v]; renamed {
+			if _, renamed := names.clientName[v]; renamed {
 				stale = true
 				return v, nil
 			}
-			if name, ok := names.own[v]; ok {
+			if name, ok := names.serverName[v]; ok {
 				own = name
 				return name, nil
 			}
 			return v, nil
 		})
 		step := Step{Stage: l.stage, Action: "modify",
-			Reason: "asked for by the name that clients know"}
+			Reason: "requested by its client name"}
 		if stale || err != nil {
-			step.Action, step.Reason = "deny", "asked for by a name that clients do not know"
+			step.Action, step.Reason = "deny", "requested by a name that clients do not use"
 			o.Steps = append(o.Steps, step)
 			o.After, o.Action, o.Reason, o.Err = nil, step.Action, step.Reason, err
 			return &DeniedError{Stage: l.stage, Action: step.Action, Reason: step.Reason, Err: err}
 		}
 		if own != "" {
 			o.Steps = append(o.Steps, step)
-			o.Before, o.After = named(o.Before, own), named(next, own)
+			o.Before, o.After = withName(o.Before, own), withName(next, own)
 		}
 	}
 	return nil
 }
 
-// toKnown puts the names that clients know into a list that o is about, after all stages have seen
-// it. An item that the server has under a name by which clients know another is taken out: nobody
-// could ask for it.
-func toKnown(o *Outcome, layers []*layer) *DeniedError {
+// toClientNames puts the clients' names into the list of o, after all stages have seen it. An item
+// whose name is a client's name of another is removed: it could not be called.
+func toClientNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	method, _ := mcp.LookupMethod(o.After.Method)
 	for _, l := range layers {
-		names := l.of(o.After.Method)
+		names := l.namesFor(o.After.Method)
 		var edits []mcp.Edit
 		var steps []Step
 		note := func(action, reason string) {
@@ -166,12 +166,12 @@ func toKnown(o *Outcome, layers []*layer) *DeniedError {
 		o.After.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 			at := method.ItemsPointer + "/" + strconv.Itoa(i)
 			name, _ := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
-			if known, ok := names.known[name]; ok {
+			if known, ok := names.clientName[name]; ok {
 				edits = append(edits, mcp.Set(at+method.ItemNamePointer, mcp.Quote(known)))
-				note("modify", "names that clients know")
-			} else if _, taken := names.own[name]; taken {
+				note("modify", "client names")
+			} else if _, taken := names.serverName[name]; taken {
 				edits = append(edits, mcp.Remove(at))
-				note("hide", "the server has an item under a name by which clients know another")
+				note("hide", "its name is the client name of another item")
 			}
 			return true
 		})

@@ -9,7 +9,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// renamer is a stage that renames, and sees what passes.
+// renamer returns a stage that renames, and reports the messages that it sees.
 func renamer(name string, tools, prompts map[string]string,
 	servers ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers},
@@ -27,7 +27,7 @@ func list(t *testing.T, method, result string) *mcp.Message {
 	return answerTo(t, request(t, method, `{}`, ""), `{"jsonrpc":"2.0","id":7,"result":`+result+`}`)
 }
 
-func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
+func TestRequestReachesTheServerByItsName(t *testing.T) {
 	rename := renamer("names", map[string]string{"create_issue": "open_issue", "1.read": "look"},
 		map[string]string{"ask": "question"})
 	tests := []struct {
@@ -137,7 +137,7 @@ func TestARequestReachesTheServerByItsOwnName(t *testing.T) {
 	}
 }
 
-func TestAListSaysTheNamesThatClientsKnow(t *testing.T) {
+func TestListHasClientNames(t *testing.T) {
 	tests := []struct {
 		name   string
 		method string
@@ -209,9 +209,8 @@ func TestAListSaysTheNamesThatClientsKnow(t *testing.T) {
 	}
 }
 
-// TestListAndCallAgreeOnNames holds it for every way in which two stages can rename three tools:
-// what the list says reaches the tool that it stands for, nothing else reaches any, and no two
-// items have one name.
+// In every way in which two stages can rename three tools, a listed name reaches its tool, no other
+// name reaches any, and no two items have one name.
 func TestListAndCallAgreeOnNames(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	tables := []map[string]string{nil}
@@ -272,9 +271,9 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 	}
 }
 
-func TestAStagesAnswerIsRenamedLikeTheServers(t *testing.T) {
+func TestStageAnswerIsRenamed(t *testing.T) {
 	cached := pipeline.StageConfig{Name: "cache",
-		Stage: says(pipeline.Verdict{Action: pipeline.Answer,
+		Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 			Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
 		Wants: pipeline.Wants{Kinds: []mcp.Kind{mcp.Request}}}
 	p := pipeline.New(&record{}, pipeline.Options{}, cached,
@@ -300,7 +299,7 @@ func TestOwnAnswersAreRecordedUnderTheServersName(t *testing.T) {
 	}
 }
 
-func TestNamesThatCannotBeToldApart(t *testing.T) {
+func TestRenamesValidate(t *testing.T) {
 	tests := []struct {
 		name  string
 		names map[string]string
@@ -310,13 +309,13 @@ func TestNamesThatCannotBeToldApart(t *testing.T) {
 		{"each its own", map[string]string{"a": "x", "b": "y"}, ""},
 		{"two of one name", map[string]string{"a": "x", "b": "x"},
 			`rename tool "b" to "x": "a" has that name`},
-		{"the name that it has", map[string]string{"a": "a"}, `it has that name already`},
+		{"the name that it has", map[string]string{"a": "a"}, `the new name is the same`},
 		{"the name of another one", map[string]string{"a": "b", "b": "c"},
 			`rename tool "a" to "b": that is the server's name of another one`},
 		{"an exchange of names", map[string]string{"a": "b", "b": "a"},
 			`that is the server's name of another one`},
-		{"no name", map[string]string{"a": ""}, `a name is not empty`},
-		{"the name of nothing", map[string]string{"": "a"}, `a name is not empty`},
+		{"no name", map[string]string{"a": ""}, `a name must not be empty`},
+		{"the name of nothing", map[string]string{"": "a"}, `a name must not be empty`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

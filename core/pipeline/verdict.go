@@ -9,61 +9,62 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Action is what a stage decided. The zero Action denies, and so does every value not listed here.
+// Action is the decision of a stage. The zero Action denies, and so does every value that is not
+// listed here.
 type Action uint8
 
 const (
-	Deny   Action = iota // refuse the message
-	Allow                // let it pass as it is
-	Modify               // let it pass with Verdict.Edits applied
-	// (requests only) answer with Verdict.Answer, a JSON object, instead of asking the other side
+	Deny   Action = iota // deny the message
+	Allow                // forward it unchanged
+	Modify               // forward it with Verdict.Edits applied
+	// (requests only) answer with Verdict.Answer, a JSON object, instead of forwarding the request
 	Answer
-	// (requests to servers only) as Modify or Allow when a human approves, else Deny
+	// (requests to servers only) as Modify or Allow once a human approves, else as Deny
 	Ask
 )
 
-// Verdict is a stage's decision. The zero Verdict denies, and so does one that contradicts itself:
-// Allow with edits, Modify without a change.
+// Verdict is the decision of a stage with its details. The zero Verdict denies, and so does one
+// that contradicts itself: Allow with edits, Modify without a change.
 type Verdict struct {
 	Action Action
-	Reason string     // for the audit; to the client only when [deny] reasons = true
+	Reason string     // for the audit log; for the client only with [deny] reasons = true
 	Edits  []mcp.Edit // with Modify
-	// with Answer: a result; it passes the stages and the record as the response that it is
+	// with Answer: a result, which the stages inspect as the response that it is
 	Answer []byte
-	// clean names (or URIs) this client may not know: taken out of lists, and a denial of any
-	// message whose Name is one
+	// server's names or URIs that are hidden from this client: removed from lists, and a denial of
+	// any message that is about one
 	Hide     []string
 	Findings []Finding
 	Labels   []string
 }
 
-// Finding is something that a stage found in a message; it holds no content.
+// Finding is something that a stage found in a message. It contains no content.
 type Finding struct {
 	Type    string // what was found: "aws-access-key"
-	Pointer string // where in the body
+	Pointer string // JSON pointer into the body
 }
 
-// refusal is a denial that was decided, not one by a fault.
-type refusal struct {
+// denial is a denial by decision, as opposed to one by a fault.
+type denial struct {
 	reason string
 	ask    bool // a human could approve
 }
 
-func (r *refusal) Error() string { return "refused: " + r.reason }
+func (r *denial) Error() string { return "denied: " + r.reason }
 
-// apply is what v makes of m: the message that goes on (or is the answer, when the action is
-// "answer") and what was done. The error is a *refusal or a fault.
+// apply applies v to m. It returns the message that goes on, or the answer when the action is
+// "answer", and the action for the record. The error is a *denial or a fault.
 func (v Verdict) apply(m *mcp.Message,
 	approved bool) (next *mcp.Message, action string, err error) {
 	switch v.Action {
 	case Deny:
-		return nil, "", &refusal{reason: v.Reason}
+		return nil, "", &denial{reason: v.Reason}
 	case Ask:
 		if m.Kind != mcp.Request || m.Direction != mcp.ToServer {
-			return nil, "", &refusal{reason: v.Reason}
+			return nil, "", &denial{reason: v.Reason}
 		}
 		if !approved {
-			return nil, "", &refusal{v.Reason, true}
+			return nil, "", &denial{v.Reason, true}
 		}
 	case Allow, Modify, Answer:
 	default:
@@ -80,13 +81,13 @@ func (v Verdict) apply(m *mcp.Message,
 
 	next, action = m, "pass"
 	if len(v.Edits) > 0 {
-		if next, err = edit(m, v.Edits); err != nil {
+		if next, err = applyEdits(m, v.Edits); err != nil {
 			return nil, "", err
 		}
 		action = "modify"
 	}
 	if len(v.Hide) > 0 {
-		shown, err := v.hide(next)
+		shown, err := v.applyHide(next)
 		if err != nil {
 			return nil, "", err
 		}
@@ -96,14 +97,14 @@ func (v Verdict) apply(m *mcp.Message,
 		next = shown
 	}
 	if v.Action == Answer {
-		answer, err := v.answer(m)
+		answer, err := v.makeAnswer(m)
 		return answer, "answer", err
 	}
 	return next, action, nil
 }
 
-// edit makes the edits and sees to it that the message still goes where it was judged to go.
-func edit(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
+// applyEdits makes the edits, and refuses those that would change the receiver.
+func applyEdits(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	next, err := m.Edit(edits...)
 	if err != nil {
 		return nil, fmt.Errorf("edit: %w", err)
@@ -120,16 +121,17 @@ func edit(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 		targets = []string{"/requestId", "/progressToken"}
 	}
 	for _, at := range targets {
-		if at != "" && !same(m, next, at) {
-			return nil, fmt.Errorf("edit: %s must stay as it is: it says where a %s goes", at,
+		if at != "" && !sameValue(m, next, at) {
+			return nil, fmt.Errorf("edit: %s must stay as it is: it decides where a %s goes", at,
 				m.Method)
 		}
 	}
 	return next, nil
 }
 
-// same says whether a and b hold the same text at pointer, or the same bytes, or both nothing.
-func same(a, b *mcp.Message, pointer string) bool {
+// sameValue reports whether a and b have the same text at pointer, or the same bytes, or neither
+// has a value.
+func sameValue(a, b *mcp.Message, pointer string) bool {
 	if s, ok := a.Text(pointer); ok {
 		t, ok := b.Text(pointer)
 		return ok && s == t
@@ -139,12 +141,11 @@ func same(a, b *mcp.Message, pointer string) bool {
 	return ok == still && string(raw) == string(edited)
 }
 
-// hide takes the hidden names out of lists and filters. It refuses a message that is about one of
-// them.
-func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
+// applyHide removes the hidden names from lists and filters. It denies a message that is about one.
+func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	hidden := make(map[string]bool, len(v.Hide))
 	for _, name := range v.Hide {
-		hidden[name] = name != "" // what has no name is not the one that is hidden
+		hidden[name] = name != "" // a message without a name is about none
 	}
 	method, _ := mcp.LookupMethod(m.Method)
 	about := []string{m.Name}
@@ -161,15 +162,15 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 			if reason == "" {
 				reason = "hidden"
 			}
-			return nil, &refusal{reason: reason}
+			return nil, &denial{reason: reason}
 		}
 	}
 
 	var edits []mcp.Edit
 	take := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			// A message is all that decodes protocol bytes, and one that holds only the item does
-			// not walk the list a thousand times over.
+			// Only a Message decodes protocol bytes, and one that holds just the item does not
+			// search the list again for each.
 			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}
@@ -195,34 +196,35 @@ func (v Verdict) hide(m *mcp.Message) (*mcp.Message, error) {
 	return shown, nil
 }
 
-// answer is the response to m that v holds.
-func (v Verdict) answer(m *mcp.Message) (*mcp.Message, error) {
+// makeAnswer returns v.Answer as the response to m.
+func (v Verdict) makeAnswer(m *mcp.Message) (*mcp.Message, error) {
 	if m.Kind != mcp.Request {
-		return nil, fmt.Errorf("an answer to a %s, which nobody waits for", m.Kind)
+		return nil, fmt.Errorf("an answer to a %s, which has no answer", m.Kind)
 	}
 	a, err := mcp.NewResponse(m.ID(), nil).Edit(mcp.Set("", v.Answer))
 	if err != nil {
 		return nil, fmt.Errorf("answer: %w", err)
 	}
 	if b := a.Body(); len(b) == 0 || b[0] != '{' {
-		return nil, errors.New("answer: it is no JSON object")
+		return nil, errors.New("answer: no JSON object")
 	}
-	if _, ok := a.Get("/resultType"); !ok && wantsType(m) {
+	if _, ok := a.Get("/resultType"); !ok && hasResultType(m) {
 		if a, err = a.Edit(mcp.Set("/resultType", []byte(`"complete"`))); err != nil {
 			return nil, fmt.Errorf("answer: %w", err)
 		}
 	}
-	return inPlaceOf(m, a), nil
+	return stampAnswer(m, a), nil
 }
 
-// wantsType says whether results for the request say what they are: its revision has resultType.
-func wantsType(request *mcp.Message) bool {
+// hasResultType reports whether results for the request have a resultType: its revision has them.
+func hasResultType(request *mcp.Message) bool {
 	_, ok := request.Get(mcp.PointerProtocolVersion)
 	return ok
 }
 
-// inPlaceOf gives answer the fields of what the request m, or an answer m, would have got.
-func inPlaceOf(m, answer *mcp.Message) *mcp.Message {
+// stampAnswer gives answer the fields of an answer to the request m, or those of the answer m that
+// it replaces.
+func stampAnswer(m, answer *mcp.Message) *mcp.Message {
 	answer.Session, answer.Principal, answer.Exchange = m.Session, m.Principal, m.Exchange
 	answer.Method, answer.Server, answer.Name = m.Method, m.Server, m.Name
 	answer.Direction, answer.Request = m.Direction, m.Request

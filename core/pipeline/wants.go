@@ -7,37 +7,39 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Wants says which messages a stage is asked about; an empty list is all. Methods and servers that
-// end in "*" are prefixes, so "*" is all, too. A message that has no server yet, or no method that
-// is known, is wanted whatever the list says.
+// Wants selects the messages that a stage inspects; an empty list selects all. Methods and servers
+// that end in "*" are prefixes, so "*" is all, too. A message without a server, or without a known
+// method, is selected whatever the list contains.
 type Wants struct {
 	Methods    []string
 	Kinds      []mcp.Kind
 	Directions []mcp.Direction
 	Servers    []string
-	// OnlyKind are methods of which one kind is wanted and no other: the call of a tool and not its
-	// result. It narrows what the rest says.
+	// OnlyKind are methods of which one kind alone is wanted: the call of a tool and not its
+	// result. It narrows the other fields.
 	OnlyKind map[string]mcp.Kind
 }
 
-// sort says whether w wants any message of this kind and direction.
-func (w Wants) sort(kind mcp.Kind, to mcp.Direction) bool {
+// includesKind reports whether w selects any message of this kind and direction.
+func (w Wants) includesKind(kind mcp.Kind, to mcp.Direction) bool {
 	return (len(w.Kinds) == 0 || slices.Contains(w.Kinds, kind)) && (len(w.Directions) == 0 ||
 		slices.Contains(w.Directions, to))
 }
 
-// match says whether w wants m, which is of a kind and direction that it wants.
-func (w Wants) match(m *mcp.Message) bool {
+// includes reports whether w selects m, whose kind and direction it selects.
+func (w Wants) includes(m *mcp.Message) bool {
 	if only, ok := w.OnlyKind[m.Method]; ok && only != m.Kind {
 		return false
 	}
-	return listed(w.Methods, m.Method) && listed(w.Servers, m.Server)
+	return matchesAny(w.Methods, m.Method) && matchesAny(w.Servers, m.Server)
 }
 
-// IncludesServer says whether w wants messages of the server.
-func (w Wants) IncludesServer(name string) bool { return listed(w.Servers, name) }
+// IncludesServer reports whether w selects messages of the server.
+func (w Wants) IncludesServer(name string) bool { return matchesAny(w.Servers, name) }
 
-func listed(patterns []string, name string) bool {
+// matchesAny reports whether a pattern matches the name. No patterns match all names, and no name
+// matches all patterns.
+func matchesAny(patterns []string, name string) bool {
 	if len(patterns) == 0 || name == "" {
 		return true
 	}

@@ -9,83 +9,91 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Approvals is where humans approve requests that the client itself cannot ask them about.
+// Approvals keeps requests that wait for a human's approval, where the client cannot ask its user.
 type Approvals interface {
-	// Consume says whether the request was approved. An approval is good once.
+	// Consume reports whether the request was approved. An approval is valid once.
 	Consume(m *mcp.Message) bool
-	// Submit enters the request among those that wait for a human, with the reason, and answers how
-	// one approves it.
-	Submit(m *mcp.Message, reason string) (how string, err error)
+	// Submit adds the request, with the reason, to those that wait for a human. It returns how a
+	// human approves it.
+	Submit(m *mcp.Message, reason string) (hint string, err error)
 }
 
-// pass judges a request. When a stage wants a human to approve it, the client is asked to ask one,
-// in either era; where that cannot be, or nobody did, it is refused, with a word on how to approve
-// it outside.
-func (x *Call) pass(ctx context.Context, l *link, m *mcp.Message,
-	w *watch) (pipeline.Passed, error) {
-	passed, err := x.c.Pipeline.Pass(ctx, m)
-	var d *pipeline.DeniedError
-	if !errors.As(err, &d) || d.Action != "ask" {
+// passWithApproval inspects a request. When a stage asks for a human's approval, the client is
+// asked to ask its user, in either era. If the client cannot, or nobody answered, the request is
+// denied, with a hint how to approve it outside of the client.
+func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *mcp.Message,
+	d *deadline) (pipeline.Passed, error) {
+	passed, err := call.settings.Pipeline.Pass(ctx, m)
+	var denied *pipeline.DeniedError
+	if !errors.As(err, &denied) || denied.Action != "ask" {
 		return passed, err
 	}
-	approvals := x.c.Approvals
+	approvals := call.settings.Approvals
 	if approvals != nil && approvals.Consume(m) {
-		x.noteApproval(ctx, d, "approve", "by gatekit approve")
-		return x.c.Pipeline.Pass(pipeline.WithApproval(ctx), m)
+		call.recordApproval(ctx, denied, "approve", "by gatekit approve")
+		return call.settings.Pipeline.Pass(pipeline.WithApproval(ctx), m)
 	}
-	switch asked, approved := x.askHuman(ctx, l, m, d.Reason, w); {
+	switch asked, approved := call.askUser(ctx, srv, m, denied.Reason, d); {
 	case approved:
-		x.noteApproval(ctx, d, "approve", "by the client's user")
-		return x.c.Pipeline.Pass(pipeline.WithApproval(ctx), m)
+		call.recordApproval(ctx, denied, "approve", "by the client's user")
+		return call.settings.Pipeline.Pass(pipeline.WithApproval(ctx), m)
 	case asked:
-		x.noteApproval(ctx, d, "reject", "by the client's user")
-		return passed, d
+		call.recordApproval(ctx, denied, "reject", "by the client's user")
+		return passed, denied
 	}
 	if approvals != nil {
-		how, err := approvals.Submit(m, d.Reason)
+		hint, err := approvals.Submit(m, denied.Reason)
 		if err != nil {
-			x.c.Log.Error("keep a request that waits for approval", "server", m.Server,
+			call.settings.Log.Error("request not stored for approval", "server", m.Server,
 				"method", m.Method, "error", err)
 		}
-		d.ApprovalHint = how
+		denied.ApprovalHint = hint
 	}
-	return passed, d
+	return passed, denied
 }
 
-// noteApproval records what a human said. What cannot be recorded is found out when the request
-// itself is recorded next.
-func (x *Call) noteApproval(ctx context.Context, d *pipeline.DeniedError, action, by string) {
-	if err := x.c.Pipeline.RecordDecision(ctx, d, action, by); err != nil {
-		x.c.Log.Error("record an approval", "error", err)
+// recordApproval records a human's decision. A failure is only logged: recording the request, which
+// comes next, fails as well.
+func (call *Call) recordApproval(ctx context.Context, denied *pipeline.DeniedError,
+	action, by string) {
+	if err := call.settings.Pipeline.RecordDecision(ctx, denied, action, by); err != nil {
+		call.settings.Log.Error("approval not recorded", "error", err)
 	}
 }
 
-// askHuman has the client ask its user. asked is false when it cannot: it did not declare
-// elicitation, or nobody answers.
-func (x *Call) askHuman(ctx context.Context, l *link, m *mcp.Message, reason string,
-	w *watch) (asked, approved bool) {
-	declares, known := (&caller{s: x.s, l: l, client: x.client, request: x.m}).declared()
+// approvalSchema is the form that the client shows its user.
+const approvalSchema = `{"type":"object","properties":{"approve":{"type":"boolean",` +
+	`"title":"Approve","default":false}},"required":["approve"]}`
+
+// askUser has the client ask its user. asked is false when the client did not declare elicitation,
+// or did not answer.
+func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Message, reason string,
+	d *deadline) (asked, approved bool) {
+	h := &serverHandler{session: call.session, server: srv, client: call.client,
+		request: call.request}
+	declares, known := h.clientCapabilities()
 	if !known || !declares("elicitation") || declares("elicitation/url") &&
 		!declares("elicitation/form") {
 		return false, false
 	}
 	question := "Gatekit: may " + m.Method + " of " + quoteName(m.Name) + " go to the server " +
 		quoteName(m.Server) + "? " + strings.TrimPrefix(reason, "needs approval: ")
-	params := object(textField("message", question), field("requestedSchema",
-		[]byte(`{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve","default":false}},"required":["approve"]}`)))
-	q := x.s.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create", params), mcp.ToClient,
-		m.Exchange)
-	q.Server = m.Server
-	p := x.c.Pipeline.PassOwn(ctx, q)
-	if p.Message() == nil {
+	params := object(textField("message", question),
+		field("requestedSchema", []byte(approvalSchema)))
+	elicitation := call.session.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create",
+		params), mcp.ToClient, m.Exchange)
+	elicitation.Server = m.Server
+	passed := call.settings.Pipeline.PassOwn(ctx, elicitation)
+	if passed.Message() == nil {
 		return false, false
 	}
-	w.hold()
-	defer w.release()
-	got, err := x.client.SendRequests(ctx, []pipeline.Passed{p})
-	if err != nil || len(got) != 1 || got[0] == nil || got[0].Kind != mcp.Response {
+	d.pause()
+	defer d.resume()
+	answers, err := call.client.SendRequests(ctx, []pipeline.Passed{passed})
+	if err != nil || len(answers) != 1 || answers[0] == nil ||
+		answers[0].Kind != mcp.Response {
 		return false, false
 	}
-	approve, _ := got[0].Get("/content/approve")
-	return true, got[0].TextEquals("/action", "accept") && string(approve) == "true"
+	approve, _ := answers[0].Get("/content/approve")
+	return true, answers[0].TextEquals("/action", "accept") && string(approve) == "true"
 }

@@ -13,229 +13,232 @@ import (
 // Call is one request of the client and all that happens because of it. Session.Begin enters it
 // among the calls in flight. Exactly one of Run and Discard must be called after that, once.
 type Call struct {
-	s       *Session
-	c       *settings
-	m       *mcp.Message // the request as the client sent it
-	client  Client
-	refused error // why Begin did not enter the request; nil when it is in flight
-	// as the one server that it is for gets it; nil while none is known, and for several
-	to *mcp.Message
+	session  *Session
+	settings *settings
+	request  *mcp.Message // as the client sent it
+	client   Client
+	refused  error // why Begin did not enter the request; nil when it is in flight
+	// the request as its one server gets it; nil before routing, and for several servers
+	routed *mcp.Message
 
-	mu  sync.Mutex              // guards what follows
-	end context.CancelCauseFunc // ends the context of Run; nil before Run
-	// of a cancellation that came before Run; nil when there was none
-	reason error
-	asked  string // a server that has been asked; "" while none was
-	more   bool   // others have been asked too
+	mu     sync.Mutex              // guards the fields below
+	endRun context.CancelCauseFunc // ends the context of Run; nil before Run
+	// the first cause of a cancellation; nil while there is none
+	cancelCause  error
+	lastAsked    string // the last server that was called; "" while none was
+	askedSeveral bool   // others were called, too
 }
 
 // Run serves the request and returns what is to be written back to the client under the request's
 // id: a result, an error or a denial. The result is the zero Passed when the call was cancelled, by
 // ctx or by a notifications/cancelled, and the request must not be answered. When either came
 // before Run, no server hears of the request.
-func (x *Call) Run(ctx context.Context) (answer pipeline.Passed) {
+func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	// The call outlives the client's context. When that ends, abandon cancels the call with a
 	// notice for the server.
 	gone := ctx
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
-	x.start(end)
-	if x.c.Observer != nil {
+	call.start(end)
+	if call.settings.Observer != nil {
 		var ended func(pipeline.Passed)
-		if ctx, ended = x.c.Observer.StartCall(WithValues(ctx, gone), x.m,
-			x.s.opening); ended != nil {
+		if ctx, ended = call.settings.Observer.StartCall(WithValues(ctx, gone), call.request,
+			call.session.options); ended != nil {
 			defer func() { ended(answer) }()
 		}
 	}
-	if x.refused != nil {
-		return x.refuse(ctx, x.refused)
+	if call.refused != nil {
+		return call.errorAnswer(ctx, call.refused)
 	}
-	defer x.s.finish(x)
+	defer call.session.leave(call)
 	if gone.Err() != nil || ctx.Err() != nil {
 		return pipeline.Passed{}
 	}
-	defer x.follow(gone)()
-	answer, err := x.run(ctx)
+	defer call.cancelWith(gone)()
+	answer, err := call.run(ctx)
 	switch {
 	case err == nil:
 		return answer
-	case ctx.Err() != nil && !errors.As(err, new(*expired)):
+	case ctx.Err() != nil && !errors.As(err, new(*timeoutError)):
 		return pipeline.Passed{} // cancelled
 	}
-	return x.refuse(ctx, err)
+	return call.errorAnswer(ctx, err)
 }
 
 // Discard takes the request out of the calls in flight. No server hears of it.
-func (x *Call) Discard() {
+func (call *Call) Discard() {
 	ended, end := context.WithCancel(context.Background())
 	end()
-	x.Run(ended)
+	call.Run(ended)
 }
 
 // start makes end the function that cancels the call, and calls it when the call was cancelled
 // before.
-func (x *Call) start(end context.CancelCauseFunc) {
-	x.mu.Lock()
-	x.end = end
-	reason := x.reason
-	x.mu.Unlock()
+func (call *Call) start(end context.CancelCauseFunc) {
+	call.mu.Lock()
+	call.endRun = end
+	reason := call.cancelCause
+	call.mu.Unlock()
 	if reason != nil {
 		end(reason)
 	}
 }
 
 // cancel ends the call, or keeps it from starting. Of several reasons the first one counts.
-func (x *Call) cancel(reason error) {
-	x.mu.Lock()
-	if x.reason == nil {
-		x.reason = reason
+func (call *Call) cancel(reason error) {
+	call.mu.Lock()
+	if call.cancelCause == nil {
+		call.cancelCause = reason
 	}
-	end := x.end
-	x.mu.Unlock()
+	end := call.endRun
+	call.mu.Unlock()
 	if end != nil {
 		end(reason)
 	}
 }
 
-// run routes the request, has it answered and returns the answer.
-func (x *Call) run(ctx context.Context) (pipeline.Passed, error) {
-	meth, known := mcp.LookupMethod(x.m.Method)
+// run routes the request and returns the answer.
+func (call *Call) run(ctx context.Context) (pipeline.Passed, error) {
+	meth, known := mcp.LookupMethod(call.request.Method)
 	switch {
 	case !known:
-		return x.vendor(ctx)
+		return call.forwardVendor(ctx)
 	case meth.Kind != mcp.Request || meth.Direction == mcp.ToClient:
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "clients do not send %s",
-			x.m.Method)
+		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "clients do not send %s",
+			call.request.Method)
 	case meth.Route == mcp.RouteLocal:
-		return x.own(ctx, nil), nil
-	case x.m.Method == "initialize":
-		return x.initialize(ctx)
+		return call.ownResult(ctx, nil), nil
+	case call.request.Method == "initialize":
+		return call.initialize(ctx)
 	case meth.Route == mcp.RouteSubscription:
-		return x.listen(ctx)
-	case meth.Route == mcp.RouteBroadcast && !x.c.names.bare:
-		return x.broadcast(ctx, meth)
+		return call.serveSubscription(ctx)
+	case meth.Route == mcp.RouteBroadcast && !call.settings.names.disabled:
+		return call.broadcast(ctx, meth)
 	}
-	l, name, err := x.route(meth)
+	srv, name, err := call.route(meth)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if !x.c.names.bare && l.lacks(meth.Capability) {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "server %q has no %s", l.name,
+	if !call.settings.names.disabled && srv.lacksCapability(meth.Capability) {
+		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "server %q has no %s",
+			srv.name,
 			meth.Capability)
 	}
-	return x.forward(ctx, l, name, nil)
+	return call.forward(ctx, srv, name, nil)
 }
 
-// vendor passes a method that no revision knows to the first server whose configuration lists it.
-func (x *Call) vendor(ctx context.Context) (pipeline.Passed, error) {
-	for _, l := range x.s.ordered(x.c) {
-		if x.c.passes(l.name, x.m.Method) {
-			return x.forward(ctx, l, "", nil)
+// forwardVendor forwards a method that no revision has to the first server whose configuration
+// allows it.
+func (call *Call) forwardVendor(ctx context.Context) (pipeline.Passed, error) {
+	for _, srv := range call.session.serversInOrder(call.settings) {
+		if call.settings.allowsVendorMethod(srv.name, call.request.Method) {
+			return call.forward(ctx, srv, "", nil)
 		}
 	}
-	return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "method not found: %s",
-		quoteName(x.m.Method))
+	return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
+		quoteName(call.request.Method))
 }
 
-// forward puts the request to one server and answers what the client gets, names and ids put back.
-// take is that of a caller.
-func (x *Call) forward(ctx context.Context, l *link, name string,
-	take take) (pipeline.Passed, error) {
-	m := *x.m
-	m.Server, m.Name = l.name, name
-	next, err := x.s.strip(x.c, &m)
+// forward calls one server and returns the answer for the client, with prefixes and ids restored.
+func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
+	intercept interceptor) (pipeline.Passed, error) {
+	m := *call.request
+	m.Server, m.Name = srv.name, name
+	next, err := call.session.removePrefixes(call.settings, &m)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	x.to = next
-	var st round
+	call.routed = next
+	var round inputRound
 	if next.CarriesInput || next.Method == "tasks/update" {
-		if next, st, err = x.takeAnswers(ctx, next); err != nil {
+		if next, round, err = call.handleInputResponses(ctx, next); err != nil {
 			return pipeline.Passed{}, err
 		}
 	}
 	for {
-		raw, err := x.once(ctx, l, next, take)
+		raw, err := call.callWithDeadline(ctx, srv, next, intercept)
 		if err != nil {
 			return pipeline.Passed{}, err
 		}
 		asked := next
-		if asks(raw) {
-			if raw, next, err = x.takeQuestions(ctx, l, asked, raw, &st); err != nil {
+		if carriesInputRequests(raw) {
+			if raw, next, err = call.handleInputRequests(ctx, srv, asked, raw, &round); err != nil {
 				return pipeline.Passed{}, err
 			}
 			if raw == nil {
-				continue // answered in the client's place
+				continue // all requests of the server were answered here: call it again
 			}
 		}
-		answer, err := x.c.Pipeline.Pass(ctx, raw)
+		answer, err := call.settings.Pipeline.Pass(ctx, raw)
 		if err == nil {
-			answer, err = x.sealRound(answer, asked, st)
+			answer, err = call.sealRound(answer, asked, round)
 		}
 		if err != nil {
 			return answer, err
 		}
-		return x.s.expose(x.c, answer)
+		return call.session.addPrefixes(call.settings, answer)
 	}
 }
 
-// once puts m to one server for as long as that may take, and answers what came back, which is not
-// judged yet.
-func (x *Call) once(ctx context.Context, l *link, m *mcp.Message,
-	take take) (*mcp.Message, error) {
-	var w *watch
-	if m.Method != "subscriptions/listen" { // which stays open for as long as the client likes
-		idle, most := x.times(l)
+// callWithDeadline calls one server, for as long as the configuration allows. The answer is not
+// inspected yet.
+func (call *Call) callWithDeadline(ctx context.Context, srv *sessionServer, m *mcp.Message,
+	intercept interceptor) (*mcp.Message, error) {
+	var d *deadline
+	if m.Method != "subscriptions/listen" { // a subscription has no deadline
+		idle, total := call.timeouts(srv)
 		if m.Method == "tasks/result" {
-			idle = most // it waits for the task
+			idle = total // the server waits for the task
 		}
-		w = x.watch(l, idle, most, x.cancel)
-		defer w.stop()
+		d = call.startDeadline(srv, idle, total, call.cancel)
+		defer d.stop()
 	}
-	return x.send(ctx, l, m, w, take)
+	return call.callServer(ctx, srv, m, d, intercept)
 }
 
-// ask puts m to one of several servers and answers what came back: judged, recorded, with the
-// server's own names.
-func (x *Call) ask(ctx context.Context, l *link, m *mcp.Message,
-	w *watch) (pipeline.Passed, error) {
-	raw, err := x.send(ctx, l, m, w, nil)
+// callOne calls one of several servers. The answer is inspected and recorded, and has the server's
+// own names.
+func (call *Call) callOne(ctx context.Context, srv *sessionServer, m *mcp.Message,
+	d *deadline) (pipeline.Passed, error) {
+	raw, err := call.callServer(ctx, srv, m, d, nil)
 	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) &&
 		denied.Action == "answer" {
-		return denied.Response(m.ID()), nil // by a stage in the server's place, and judged already
+		return denied.Response(m.ID()), nil // a stage's answer, inspected already
 	}
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if asks(raw) {
+	if carriesInputRequests(raw) {
 		return pipeline.Passed{},
-			l.unavailable("it asked for input where the protocol has no place for it (" + m.Method +
+			srv.unavailable("it asked for input where the protocol has no place for it (" +
+				m.Method +
 				")")
 	}
-	return x.c.Pipeline.Pass(ctx, raw)
+	return call.settings.Pipeline.Pass(ctx, raw)
 }
 
-// send judges m, records it, writes it to the server and waits for the answer, which is not judged
-// yet.
-func (x *Call) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
-	take take) (*mcp.Message, error) {
-	passed, err := x.pass(ctx, l, m, w)
+// callServer inspects m, records it, writes it to the server and waits for the answer, which is not
+// inspected yet.
+func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Message, d *deadline,
+	intercept interceptor) (*mcp.Message, error) {
+	passed, err := call.passWithApproval(ctx, srv, m, d)
 	if err != nil {
 		return nil, err
 	}
-	x.s.introduce(ctx, x.c, passed.Message())
-	open := l.use
+	call.session.recordClient(ctx, call.settings, passed.Message())
+	open := srv.openInitialized
 	if m.Method == "initialize" {
-		open = l.open
+		open = srv.open
 	}
 	server, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x.note(l)
-	c := &caller{s: x.s, l: l, client: x.client, exchange: m.Exchange, request: x.m, watch: w,
-		take: take}
-	raw, err := server.Call(ctx, passed, c)
+	call.noteAsked(srv)
+	h := &serverHandler{session: call.session, server: srv, client: call.client,
+		exchange: m.Exchange, request: call.request, deadline: d,
+		intercept: intercept}
+	raw, err := server.Call(ctx, passed, h)
 	if err != nil {
 		return nil, err
 	}
@@ -244,55 +247,57 @@ func (x *Call) send(ctx context.Context, l *link, m *mcp.Message, w *watch,
 		req.Principal, req.Exchange
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name,
 		req
-	if !asks(&answer) && c.rounds() {
-		// Questions that nobody would judge: there are clients that look for them alone.
+	if !carriesInputRequests(&answer) && h.clientTakesInputRequests() {
+		// No stage would inspect these requests, and some clients look for nothing else.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
-			return nil, l.unavailable("it asked for input in a result that does not say so")
+			return nil, srv.unavailable("it asked for input in a result that does not say so")
 		}
 	}
-	if id, ok := mcp.CreatedTaskID(&answer); ok { // also when it is refused: the task runs
-		x.s.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
+	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs
+		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
 	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
-		return x.s.proxy.ownTasks(&answer)
+		return call.session.proxy.filterTasks(&answer)
 	}
 	return &answer, nil
 }
 
-// note says that a server is being asked.
-func (x *Call) note(l *link) {
-	x.mu.Lock()
-	x.more = x.more || x.asked != "" && x.asked != l.name
-	x.asked = l.name
-	x.mu.Unlock()
+// noteAsked notes that a server is being called.
+func (call *Call) noteAsked(srv *sessionServer) {
+	call.mu.Lock()
+	call.askedSeveral = call.askedSeveral || call.lastAsked != "" && call.lastAsked != srv.name
+	call.lastAsked = srv.name
+	call.mu.Unlock()
 }
 
-// times are how long a server may take for a request, without progress and in all.
-func (x *Call) times(l *link) (idle, most time.Duration) {
-	if conf := x.c.byName[l.name]; conf != nil {
+// timeouts returns how long a server may take for a request, without progress and in all.
+func (call *Call) timeouts(srv *sessionServer) (idle, total time.Duration) {
+	if conf := call.settings.byName[srv.name]; conf != nil {
 		return conf.Timeout, conf.MaxTimeout
 	}
-	return timeout, maxTimeout // it came with a later configuration
+	return defaultTimeout, defaultMaxTimeout // the server is new in a later configuration
 }
 
-// watch bounds the time that a server may take.
-func (x *Call) watch(l *link, idle, most time.Duration, cancel context.CancelCauseFunc) *watch {
-	return newWatch(idle, most, func(after string) {
-		cancel(&expired{CancelledError: &CancelledError{x.notice("timed out")}, server: l.name,
-			after: after})
+// startDeadline starts a deadline that cancels with a timeoutError and notifies the server.
+func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
+	cancel context.CancelCauseFunc) *deadline {
+	return startDeadline(idle, total, func(after string) {
+		cancel(&timeoutError{CancelledError: &CancelledError{call.cancelNotification("timed out")},
+			server: srv.name,
+			after:  after})
 	})
 }
 
-// follow ends the call with the client's context. The function that it answers ends the following,
-// and waits for what it began.
-func (x *Call) follow(gone context.Context) (stop func()) {
+// cancelWith cancels the call when the client's context ends. The returned stop ends that, and
+// waits for a cancellation that has begun.
+func (call *Call) cancelWith(gone context.Context) (stop func()) {
 	if gone.Done() == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
 	after := context.AfterFunc(gone, func() {
 		defer close(done)
-		x.abandon()
+		call.abandon()
 	})
 	return func() {
 		if !after() {
@@ -302,44 +307,49 @@ func (x *Call) follow(gone context.Context) (stop func()) {
 }
 
 // abandon cancels the call because its client is gone.
-func (x *Call) abandon() { x.cancel(&CancelledError{x.notice("the client is gone")}) }
+func (call *Call) abandon() {
+	call.cancel(&CancelledError{call.cancelNotification("the client is gone")})
+}
 
-// notice is a notifications/cancelled of Gatekit's own, or nothing when no server was asked yet.
-func (x *Call) notice(reason string) pipeline.Passed {
-	x.mu.Lock()
-	asked := x.asked != ""
-	x.mu.Unlock()
+// cancelNotification returns a notifications/cancelled of Gatekit's own, or the zero Passed when no
+// server was called yet.
+func (call *Call) cancelNotification(reason string) pipeline.Passed {
+	call.mu.Lock()
+	asked := call.lastAsked != ""
+	call.mu.Unlock()
 	if !asked {
 		return pipeline.Passed{}
 	}
-	n := mcp.NewNotification("notifications/cancelled", object(field("requestId", []byte(x.m.ID())),
-		textField("reason", reason)))
-	n = x.s.stamp(n, mcp.ToServer, x.m.Exchange)
-	n.Server = x.server()
-	return x.c.Pipeline.PassOwn(context.Background(), n)
+	n := mcp.NewNotification("notifications/cancelled",
+		object(field("requestId", []byte(call.request.ID())),
+			textField("reason", reason)))
+	n = call.session.stamp(n, mcp.ToServer, call.request.Exchange)
+	n.Server = call.askedServer()
+	return call.settings.Pipeline.PassOwn(context.Background(), n)
 }
 
-// server is who was asked, "" when it was nobody or several.
-func (x *Call) server() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.more {
+// askedServer returns the one server that was called, or "" for none and for several.
+func (call *Call) askedServer() string {
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	if call.askedSeveral {
 		return ""
 	}
-	return x.asked
+	return call.lastAsked
 }
 
-// own records and answers a result of Gatekit's own; nil is {}.
-func (x *Call) own(ctx context.Context, result []byte) pipeline.Passed {
-	return x.c.Pipeline.PassOwn(ctx, x.answers(mcp.NewResponse(x.m.ID(), result)))
+// ownResult records and returns a result of Gatekit's own; nil is {}.
+func (call *Call) ownResult(ctx context.Context, result []byte) pipeline.Passed {
+	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(mcp.NewResponse(call.request.ID(),
+		result)))
 }
 
-// answers stamps a message that answers the request.
-func (x *Call) answers(m *mcp.Message) *mcp.Message {
-	m = x.s.stamp(m, mcp.ToClient, x.m.Exchange)
-	m.Request = x.m
-	if x.to != nil {
-		m.Request = x.to
+// stampAnswer gives m the fields of an answer to the request.
+func (call *Call) stampAnswer(m *mcp.Message) *mcp.Message {
+	m = call.session.stamp(m, mcp.ToClient, call.request.Exchange)
+	m.Request = call.request
+	if call.routed != nil {
+		m.Request = call.routed
 	}
 	m.Method, m.Server, m.Name = m.Request.Method, m.Request.Server, m.Request.Name
 	return m

@@ -12,112 +12,115 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// listWait is how long one server may keep the others' items waiting, with all of its pages.
+// listWait is how long one server may delay a list, with all of its pages.
 const listWait = 20 * time.Second
 
-// maxListBytes bounds what is taken from one server for a list, and one merged list.
+// maxListBytes bounds the list of one server, and one merged list.
 const maxListBytes = 64 << 20
 
-// broadcast puts a request to all servers that can answer it and makes one answer of theirs.
-func (x *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
+// broadcast sends a request to all servers that support it and merges their answers.
+func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
 	var at cursor
-	if raw, paged := x.m.Get("/cursor"); paged {
-		token, _ := x.m.Text("/cursor")
-		if x.s.proxy.seal.open(token, &at, "cursor", x.m.Principal, meth.Name) != nil {
-			return pipeline.Passed{}, failure(mcp.CodeInvalidParams,
+	if raw, paged := call.request.Get("/cursor"); paged {
+		token, _ := call.request.Text("/cursor")
+		if call.session.proxy.seal.open(token, &at, "cursor", call.request.Principal,
+			meth.Name) != nil {
+			return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams,
 				"invalid cursor %.100s: ask again without one", raw)
 		}
 	}
-	parts := x.gather(ctx, meth)
+	parts := call.askAll(ctx, meth)
 	if ctx.Err() != nil {
 		return pipeline.Passed{}, context.Cause(ctx)
 	}
 	switch {
 	case meth.ItemsPointer != "":
-		return x.list(ctx, meth, parts, at)
+		return call.listAnswer(ctx, meth, parts, at)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
 		for _, r := range mcp.Revisions() {
 			versions = append(versions, mcp.Quote(r))
 		}
-		return x.merged(ctx, parts, func(good []*part) ([]member, error) {
-			members, err := x.mergeHello(good)
+		return call.mergeParts(ctx, parts, func(good []*serverPart) ([]member, error) {
+			members, err := call.mergeServerInfo(good)
 			return append([]member{listField("supportedVersions", versions)}, members...), err
 		})
 	}
-	// logging/setLevel: a plain "done", unless it makes no sense.
+	// logging/setLevel: an empty result, unless a server finds the level invalid.
 	for _, p := range parts {
 		if m := p.refused.Message(); m != nil && m.ErrorCode() == mcp.CodeInvalidParams {
-			return x.s.expose(x.c, p.refused)
+			return call.session.addPrefixes(call.settings, p.refused)
 		}
 	}
-	return x.merged(ctx, parts, func(good []*part) ([]member, error) {
-		return x.mergeRest([]*mcp.Message{good[0].answers[0].Message()}), nil
+	return call.mergeParts(ctx, parts, func(good []*serverPart) ([]member, error) {
+		return call.mergeOtherMembers([]*mcp.Message{good[0].answers[0].Message()}), nil
 	})
 }
 
-// list makes one list of the servers' parts.
-func (x *Call) list(ctx context.Context, meth mcp.Method, parts []part,
+// listAnswer merges the servers' parts into one list.
+func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serverPart,
 	at cursor) (pipeline.Passed, error) {
-	var views []*view
+	var views []*clientPage
 	for _, p := range parts {
-		views = append(views, p.views...)
+		views = append(views, p.pages...)
 	}
-	same := at.From == 0 && len(bad(parts)) == 0 && x.c.shows()
+	same := at.From == 0 && len(failedParts(parts)) == 0 && call.settings.sharesPages()
 	if same {
-		if m := x.c.views.list(meth.Name, views); m != nil {
-			return x.c.Pipeline.PassOwn(ctx, x.answers(m.WithID(x.m.ID()))), nil
+		if m := call.settings.pages.list(meth.Name, views); m != nil {
+			return call.settings.Pipeline.PassOwn(ctx,
+				call.stampAnswer(m.WithID(call.request.ID()))), nil
 		}
 	}
-	answer, err := x.merged(ctx, parts, func(good []*part) ([]member, error) {
-		return x.mergeList(meth, good, at)
+	answer, err := call.mergeParts(ctx, parts, func(good []*serverPart) ([]member, error) {
+		return call.mergeList(meth, good, at)
 	})
 	if m := answer.Message(); same && err == nil && m != nil && m.Kind == mcp.Response {
-		// a cursor is made for one principal
-		if _, more := m.Get("/nextCursor"); !more && len(bad(parts)) == 0 {
-			x.c.views.keep(meth.Name, views, m)
+		// a list with a cursor is for one principal only
+		if _, more := m.Get("/nextCursor"); !more && len(failedParts(parts)) == 0 {
+			call.settings.pages.storeList(meth.Name, views, m)
 		}
 	}
 	return answer, err
 }
 
-// gather asks all servers at once.
-func (x *Call) gather(ctx context.Context, meth mcp.Method) []part {
-	links := x.s.ordered(x.c)
-	parts := make([]part, len(links))
+// askAll calls all servers at once.
+func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
+	servers := call.session.serversInOrder(call.settings)
+	parts := make([]serverPart, len(servers))
 	var wg sync.WaitGroup
-	for i, l := range links {
-		parts[i].server = l.name
-		if l.lacks(meth.Capability) {
-			parts[i].err = errNone
+	for i, srv := range servers {
+		parts[i].server = srv.name
+		if srv.lacksCapability(meth.Capability) {
+			parts[i].err = errUnsupported
 			continue
 		}
-		wg.Go(func() { parts[i].err = x.drain(ctx, l, meth, &parts[i]) })
+		wg.Go(func() { parts[i].err = call.fetchPages(ctx, srv, meth, &parts[i]) })
 	}
 	wg.Wait()
 	return parts
 }
 
-// drain asks one server, page by page. What came before a failure is kept.
-func (x *Call) drain(ctx context.Context, l *link, meth mcp.Method, p *part) error {
+// fetchPages calls one server, page by page. Pages before a failure are kept.
+func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.Method,
+	p *serverPart) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle, _ := x.times(l)
-	w := x.watch(l, min(idle, listWait), listWait, cancel)
-	defer w.stop()
-	m := *x.m
-	m.Server = l.name
-	// One token cannot follow the progress of several servers, and the cursor is ours.
+	idle, _ := call.timeouts(srv)
+	d := call.startDeadline(srv, min(idle, listWait), listWait, cancel)
+	defer d.stop()
+	m := *call.request
+	m.Server = srv.name
+	// One token cannot report the progress of several servers, and the cursor is Gatekit's.
 	first, err := m.Edit(mcp.Remove("/cursor"), mcp.Remove("/_meta/progressToken"))
 	if err == nil {
-		first, err = x.s.strip(x.c, first)
+		first, err = call.session.removePrefixes(call.settings, first)
 	}
 	if err != nil {
 		return err
 	}
 	page, at, items, size := first, "", 0, 0
 	for n := 1; ; n++ {
-		answer, err := x.ask(ctx, l, page, w)
+		answer, err := call.callOne(ctx, srv, page, d)
 		if err != nil {
 			return err
 		}
@@ -125,27 +128,28 @@ func (x *Call) drain(ctx context.Context, l *link, meth mcp.Method, p *part) err
 		if err := p.add(answer); err != nil || meth.ItemsPointer == "" {
 			return err
 		}
-		v, err := x.c.views.of(x, meth, answer, n)
+		v, err := call.settings.pages.page(call, meth, answer, n)
 		if err != nil {
 			return err
 		}
-		p.views = append(p.views, v)
-		if items, size = items+len(v.items), size+m.Size(); items > x.c.Limits.ListItems ||
+		p.pages = append(p.pages, v)
+		if items, size = items+len(v.items), size+
+			m.Size(); items > call.settings.Limits.ListItems ||
 			size > maxListBytes {
-			p.answers, p.views = p.answers[:n-1], p.views[:n-1]
-			return l.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes "+
-				"([limits] list_items)", x.c.Limits.ListItems, maxListBytes))
+			p.answers, p.pages = p.answers[:n-1], p.pages[:n-1]
+			return srv.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes "+
+				"([limits] list_items)", call.settings.Limits.ListItems, maxListBytes))
 		}
 		next, more := m.Get("/nextCursor")
 		switch cursor, ok := m.Text("/nextCursor"); {
 		case !more || string(next) == "null":
 			return nil
 		case !ok:
-			return l.unavailable("its nextCursor is no string")
+			return srv.unavailable("its nextCursor is no string")
 		case n > 1 && cursor == at:
-			return l.unavailable("its nextCursor is the one that it was asked with")
-		case n >= x.c.Limits.ListPages:
-			return l.unavailable(fmt.Sprintf(
+			return srv.unavailable("its nextCursor is the one that it was asked with")
+		case n >= call.settings.Limits.ListPages:
+			return srv.unavailable(fmt.Sprintf(
 				"its list has more than %d pages ([limits] list_pages)", n))
 		default:
 			at = cursor
@@ -156,40 +160,40 @@ func (x *Call) drain(ctx context.Context, l *link, meth mcp.Method, p *part) err
 	}
 }
 
-// cursor is where a page of a merged list begins. It holds for the list that it was made of: once
-// the list has changed, the client must begin again.
+// cursor is the start of a page of a merged list. It is valid for the list that it was made of:
+// once the list has changed, the client must begin again.
 type cursor struct {
 	From   int    `json:"f"`
 	Digest string `json:"d"`
 }
 
-// mergeList makes one list of the servers' pages, in the order of the configuration, and answers
-// the page at at.
-func (x *Call) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, error) {
+// mergeList merges the servers' pages, in the order of the configuration, and returns the page at
+// at.
+func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
 	for _, p := range good {
-		for i, v := range p.views {
-			// what several servers list is told apart only now that all have been heard
-			if !x.c.shows() {
+		for i, v := range p.pages {
+			// only now, with all answers, it is known which URIs several servers list
+			if !call.settings.sharesPages() {
 				var err error
-				if v, err = x.c.views.of(x, meth, p.answers[i], i+1); err != nil {
+				if v, err = call.settings.pages.page(call, meth, p.answers[i], i+1); err != nil {
 					return nil, err
 				}
 			}
-			if size += v.m.Size(); len(items)+len(v.items) > x.c.Limits.ListItems ||
+			if size += v.m.Size(); len(items)+len(v.items) > call.settings.Limits.ListItems ||
 				size > maxListBytes {
 				p.err = &UnavailableError{Server: p.server,
-					Reason: "its items are too many, with those of the others ([limits] list_items)"}
+					Reason: "its items and those of the others are too many ([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)
 		}
 	}
 	name := meth.ItemsPointer[1:]
-	rest := x.mergeRest(results, name, "nextCursor")
-	page, next, err := x.page(meth, items, at)
+	rest := call.mergeOtherMembers(results, name, "nextCursor")
+	page, next, err := call.page(meth, items, at)
 	if err != nil {
 		return nil, err
 	}
@@ -200,10 +204,10 @@ func (x *Call) mergeList(meth mcp.Method, good []*part, at cursor) ([]member, er
 	return append(members, rest...), nil
 }
 
-// page is the part of items that begins at at, and the cursor of the next; "" when there is none.
-func (x *Call) page(meth mcp.Method, items [][]byte,
+// page returns the items from at on, and the cursor of the next page; "" when there is none.
+func (call *Call) page(meth mcp.Method, items [][]byte,
 	at cursor) (page [][]byte, next string, err error) {
-	if at.From == 0 && len(items) <= x.c.Limits.PageItems {
+	if at.From == 0 && len(items) <= call.settings.Limits.PageItems {
 		return items, "", nil
 	}
 	hash := sha256.New()
@@ -212,14 +216,15 @@ func (x *Call) page(meth mcp.Method, items [][]byte,
 	}
 	digest := hex.EncodeToString(hash.Sum(nil))
 	if at.From > 0 && (at.Digest != digest || at.From >= len(items)) {
-		return nil, "", failure(mcp.CodeInvalidParams,
+		return nil, "", requestErrorf(mcp.CodeInvalidParams,
 			"invalid cursor: the list has changed, ask again without one")
 	}
-	end := min(at.From+x.c.Limits.PageItems, len(items))
+	end := min(at.From+call.settings.Limits.PageItems, len(items))
 	if end == len(items) {
 		return items[at.From:], "", nil
 	}
-	if next, err = x.s.proxy.seal.seal(cursor{end, digest}, "cursor", x.m.Principal,
+	if next, err = call.session.proxy.seal.seal(cursor{end, digest},
+		"cursor", call.request.Principal,
 		meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}

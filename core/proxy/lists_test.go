@@ -89,7 +89,7 @@ func TestAListThatOnlyFitsWithoutTheLastServerIsStillAnswered(t *testing.T) {
 		func(o *proxy.Options) { o.Limits.ListItems = 5 })
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
-			`{"server":"b","reason":"server \"b\" is not available: its items are too many, with those of the others ([limits] list_items)"}]}}`)
+			`{"server":"b","reason":"server \"b\" is not available: its items and those of the others are too many ([limits] list_items)"}]}}`)
 }
 
 func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {

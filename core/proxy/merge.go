@@ -14,40 +14,40 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// errNone says that a server has nothing of the kind that was asked for: no failure, and nothing to
-// tell of.
-var errNone = errors.New("the server does not have it")
+// errUnsupported reports that a server does not support the request. It is no failure.
+var errUnsupported = errors.New("the server does not have it")
 
-// part is what one server answered to a request that all were asked.
-type part struct {
+// serverPart is one server's part of an answer that is merged.
+type serverPart struct {
 	server  string
-	answers []pipeline.Passed // pages, for a list
-	views   []*view           // the same as clients see them
-	refused pipeline.Passed   // its error message, if it answered one
-	err     error             // why there is nothing, or no more
+	answers []pipeline.Passed // the result; for a list, one for each page
+	pages   []*clientPage     // for a list: the answers as clients see them
+	refused pipeline.Passed   // the server's error message, if it answered one
+	err     error             // why there is no answer, or no more pages
 }
 
-// add takes an answer of the server, which may be an error message. The error says what is wrong
+// add adds an answer of the server, which may be an error message. The error tells what is wrong
 // with it.
-func (p *part) add(answer pipeline.Passed) error {
+func (p *serverPart) add(answer pipeline.Passed) error {
 	m := answer.Message()
 	meth, _ := mcp.LookupMethod(m.Method)
 	switch {
 	case m.Kind != mcp.Response:
 		if m.ErrorCode() == mcp.CodeMethodNotFound {
-			return errNone
+			return errUnsupported
 		}
 		p.refused = answer
 		return &UnavailableError{Server: p.server, Reason: "it answered " + errorText(m)}
 	case !bytes.HasPrefix(m.Body(), []byte("{")):
 		return &UnavailableError{Server: p.server, Reason: "its result is no object"}
 	case meth.Name == "initialize" || meth.Name == "server/discover":
-		if raw, _ := m.Get("/capabilities"); declared(raw, maxDeclaredDepth) > maxDeclared {
+		if raw, _ := m.Get("/capabilities"); countCapabilities(raw,
+			maxCapabilityDepth) > maxCapabilities {
 			return &UnavailableError{Server: p.server,
-				Reason: fmt.Sprintf("its capabilities have more than %d members", maxDeclared)}
+				Reason: fmt.Sprintf("its capabilities have more than %d members", maxCapabilities)}
 		}
 	case meth.ItemsPointer != "":
-		// which some take for an empty list
+		// some servers send null for an empty list
 		if raw, _ := m.Get(meth.ItemsPointer); !bytes.HasPrefix(raw, []byte("[")) &&
 			string(raw) != "null" {
 			return &UnavailableError{Server: p.server, Reason: "its result has no list of " +
@@ -58,66 +58,69 @@ func (p *part) add(answer pipeline.Passed) error {
 	return nil
 }
 
-// maxDeclared bounds what one server's capabilities can make of the answer to all. Servers have a
-// dozen.
+// maxCapabilities bounds what one server's capabilities can make of the answer to all. Servers have
+// a dozen.
 const (
-	maxDeclared      = 1000
-	maxDeclaredDepth = 4 // tasks, requests, tools, call: as deep as they are united
+	// members of one server's capabilities; servers have a dozen
+	maxCapabilities = 1000
+	// tasks, requests, tools, call: as deep as they are merged
+	maxCapabilityDepth = 4 // tasks, requests, tools, call: as deep as they are united
 )
 
-// declared counts the members of an object and of those in it, to a depth, and not far beyond
-// maxDeclared.
-func declared(raw []byte, depth int) int {
+// countCapabilities counts the members of an object and of those in it, to a depth. It stops soon
+// after maxCapabilities.
+func countCapabilities(raw []byte, depth int) int {
 	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
 		return 0
 	}
 	n := 0
 	mcp.NewResponse("", raw).Members("", func(_ string, raw []byte) bool {
-		n += 1 + declared(raw, depth-1)
-		return n <= maxDeclared
+		n += 1 + countCapabilities(raw, depth-1)
+		return n <= maxCapabilities
 	})
 	return n
 }
 
-// merged answers for all servers what merge makes of the good parts, with a word in _meta on those
-// that failed. When all failed it is an error.
-func (x *Call) merged(ctx context.Context, parts []part, merge func(good []*part) ([]member,
-	error)) (pipeline.Passed, error) {
-	var good []*part
+// mergeParts returns the result that merge makes of the good parts, with a note in _meta on those
+// that failed. When all failed it returns an error.
+func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
+	merge func(good []*serverPart) ([]member,
+		error)) (pipeline.Passed, error) {
+	var good []*serverPart
 	for i := range parts {
 		if len(parts[i].answers) > 0 {
 			good = append(good, &parts[i])
 		}
 	}
 	if len(good) == 0 {
-		return x.noneGood(parts)
+		return call.allFailed(parts)
 	}
 	members, err := merge(good)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	return x.own(ctx, object(withPartial(members, parts)...)), nil
+	return call.ownResult(ctx, object(withPartial(members, parts)...)), nil
 }
 
-// bad are the parts that are missing, or of which something is.
-func bad(parts []part) []part {
-	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
-		return p.err == nil || errors.Is(p.err, errNone)
+// failedParts returns the parts that are missing or incomplete.
+func failedParts(parts []serverPart) []serverPart {
+	return slices.DeleteFunc(slices.Clone(parts), func(p serverPart) bool {
+		return p.err == nil || errors.Is(p.err, errUnsupported)
 	})
 }
 
-// noneGood is what the client gets when no server had an answer.
-func (x *Call) noneGood(parts []part) (pipeline.Passed, error) {
-	bad := bad(parts)
+// allFailed returns the client's answer when no server had one.
+func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
+	bad := failedParts(parts)
 	if len(bad) == 0 {
-		return pipeline.Passed{}, failure(mcp.CodeMethodNotFound, "no server supports %s",
-			x.m.Method)
+		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "no server supports %s",
+			call.request.Method)
 	}
 	denied := true
 	reasons := make([]string, len(bad))
 	for i, p := range bad {
-		if p.refused.Message() != nil { // what a server said says more than that it said it
-			return x.s.expose(x.c, p.refused)
+		if p.refused.Message() != nil { // a server's own error tells most
+			return call.session.addPrefixes(call.settings, p.refused)
 		}
 		reasons[i] = p.reason()
 		denied = denied && errors.As(p.err, new(*pipeline.DeniedError))
@@ -125,33 +128,33 @@ func (x *Call) noneGood(parts []part) (pipeline.Passed, error) {
 	if denied || len(bad) == 1 {
 		return pipeline.Passed{}, bad[0].err
 	}
-	return pipeline.Passed{}, failure(mcp.CodeInternalError, "no server answered %s: %s",
-		x.m.Method,
+	return pipeline.Passed{}, requestErrorf(mcp.CodeInternalError, "no server answered %s: %s",
+		call.request.Method,
 		strings.Join(reasons, "; "))
 }
 
-// reason is why the part is missing, as the client may know it.
-func (p *part) reason() string {
+// reason returns why the part is missing, as far as the client may know.
+func (p *serverPart) reason() string {
 	if errors.As(p.err, new(*pipeline.DeniedError)) {
 		return "refused by policy"
 	}
 	return p.err.Error()
 }
 
-// partial is where a merged result says what is missing.
-const partial = "gatekit/partial"
+// partialKey is the member of _meta that lists the servers that are missing.
+const partialKey = "gatekit/partial"
 
 // withPartial notes the failed parts in the result's _meta.
-func withPartial(members []member, parts []part) []member {
+func withPartial(members []member, parts []serverPart) []member {
 	var items [][]byte
-	for _, p := range bad(parts) {
+	for _, p := range failedParts(parts) {
 		items = append(items, object(textField("server", p.server), textField("reason",
 			p.reason())))
 	}
 	if items == nil {
 		return members
 	}
-	note := object(listField(partial, items))
+	note := object(listField(partialKey, items))
 	for i, m := range members {
 		if m.name == "_meta" { // made by mergeRest or mergeHello: not empty
 			members[i].raw = slices.Concat(m.raw[:len(m.raw)-1], []byte(","), note[1:])
@@ -161,13 +164,13 @@ func withPartial(members []member, parts []part) []member {
 	return append(members, field("_meta", note))
 }
 
-// mergeRest unites the members of several results that are not the list itself: what 2026-07-28
-// says of completeness and caching conservatively, the members of _meta and all others as the first
-// server has them. skip are those that the caller makes.
-func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
-	var rest, meta union
+// mergeOtherMembers merges the members of several results other than the list itself. Caching hints
+// (2026-07-28) are merged conservatively; of other members, and of those of _meta, the first
+// server's is taken. skip are the members that the caller makes.
+func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
+	var rest, meta memberSet
 	var ttl, scope []byte
-	typed, full := false, true // full: every result says how long it may be kept
+	typed, full := false, true // full: every result has a ttlMs
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
 			switch {
@@ -175,7 +178,7 @@ func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
 			case name == "resultType":
 				typed = true
 			case name == "ttlMs":
-				if ttl == nil || less(raw, ttl) {
+				if ttl == nil || isShorter(raw, ttl) {
 					ttl = raw
 				}
 			case name == "cacheScope":
@@ -185,9 +188,9 @@ func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
 			case name == "_meta":
 				m.Members("/_meta", func(name string, raw []byte) bool {
 					switch name {
-					case partial: // that is ours to say
-					case mcp.MetaServerInfo: // we are the server of what is merged
-						meta.add(name, x.identity())
+					case partialKey: // only Gatekit sets it
+					case mcp.MetaServerInfo: // Gatekit is the server of the merged result
+						meta.add(name, call.identity())
 					default:
 						meta.add(name, raw)
 					}
@@ -219,14 +222,14 @@ func (x *Call) mergeRest(results []*mcp.Message, skip ...string) []member {
 	return rest.members
 }
 
-// union is members of several objects, those of one name as the first has them.
-type union struct {
+// memberSet is the members of several objects. Of those of one name it has the first.
+type memberSet struct {
 	members []member
-	names   map[string]bool // a hostile server may send a million
+	names   map[string]bool // for speed: a hostile server may send a million
 }
 
-// add adds a member unless one of its name is there.
-func (u *union) add(name string, raw []byte) {
+// add adds a member unless there is one of its name.
+func (u *memberSet) add(name string, raw []byte) {
 	if u.names[name] {
 		return
 	}
@@ -237,26 +240,25 @@ func (u *union) add(name string, raw []byte) {
 	u.members = append(u.members, field(name, raw))
 }
 
-// less compares two durations in milliseconds; what is no such number counts as 0.
-func less(a, b []byte) bool {
+// isShorter compares two durations in milliseconds; anything else counts as 0.
+func isShorter(a, b []byte) bool {
 	x, errX := strconv.ParseUint(string(a), 10, 63)
 	y, errY := strconv.ParseUint(string(b), 10, 63)
 	return errY == nil && (errX != nil || x < y)
 }
 
-// mergeHello makes one answer to initialize, or to server/discover, of all servers' (protocol.md
-// 2.2).
-func (x *Call) mergeHello(good []*part) ([]member, error) {
+// mergeServerInfo merges the servers' results of initialize or server/discover.
+func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 	results := make([]*mcp.Message, len(good))
 	for i, p := range good {
 		results[i] = p.answers[0].Message()
-		if l := x.s.link(p.server); l != nil {
-			l.show(results[i])
+		if srv := call.session.server(p.server); srv != nil {
+			srv.noteShownToClient(results[i])
 		}
 	}
-	// of initialize: downstream has seen to it that it is one we know
-	version, legacy := x.m.Get("/protocolVersion")
-	info := x.identity()
+	// initialize has a protocolVersion; downstream has checked that Gatekit supports it
+	version, legacy := call.request.Get("/protocolVersion")
+	info := call.identity()
 	var members []member
 	if legacy {
 		members = append(members, field("protocolVersion", version))
@@ -268,7 +270,8 @@ func (x *Call) mergeHello(good []*part) ([]member, error) {
 	if text := mergeInstructions(results); text != "" {
 		members = append(members, textField("instructions", text))
 	}
-	members = append(members, x.mergeRest(results, "protocolVersion", "capabilities", "serverInfo",
+	members = append(members, call.mergeOtherMembers(results, "protocolVersion", "capabilities",
+		"serverInfo",
 		"instructions", "supportedVersions", "_meta")...)
 	if !legacy {
 		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
@@ -276,13 +279,13 @@ func (x *Call) mergeHello(good []*part) ([]member, error) {
 	return members, nil
 }
 
-// identity is what Gatekit calls itself.
-func (x *Call) identity() []byte {
-	return object(textField("name", "gatekit"), textField("version", x.c.Version))
+// identity returns Gatekit's serverInfo.
+func (call *Call) identity() []byte {
+	return object(textField("name", "gatekit"), textField("version", call.settings.Version))
 }
 
-// mergeCapabilities unites what the servers declare. Lists may always change: the proxy itself can
-// change them.
+// mergeCapabilities merges the capabilities of the servers. listChanged is always declared, because
+// a reload can change every list.
 func mergeCapabilities(results []*mcp.Message) []byte {
 	var capabilities [][]byte
 	subscribe := false
@@ -294,7 +297,7 @@ func mergeCapabilities(results []*mcp.Message) []byte {
 		subscribe = subscribe || string(raw) == "true"
 	}
 	var members []member
-	for _, c := range shared(capabilities) {
+	for _, c := range groupByName(capabilities) {
 		raw := c.values[0]
 		switch c.name {
 		case "tools", "prompts":
@@ -305,26 +308,26 @@ func mergeCapabilities(results []*mcp.Message) []byte {
 				raw = []byte(`{"subscribe":true,"listChanged":true}`)
 			}
 		case "tasks":
-			raw = unite(c.values, maxDeclaredDepth-1)
+			raw = uniteObjects(c.values, maxCapabilityDepth-1)
 		case "experimental", "extensions":
-			raw = agreed(c.values)
+			raw = uniteAgreed(c.values)
 		}
 		members = append(members, field(c.name, raw))
 	}
 	return object(members...)
 }
 
-// named is what the objects of several servers have under one name.
-type named struct {
+// namedValues are the values that several objects have under one name.
+type namedValues struct {
 	name   string
 	values [][]byte // at least one
 }
 
-// shared are the members of several values by name, as they first come; those that are no objects
-// have none. Who goes deeper does so by these values: a pointer would walk the whole message again
-// for each.
-func shared(objects [][]byte) []named {
-	var members []named
+// groupByName groups the members of several values by name, in order of appearance. Values that are
+// no objects have none. Deeper levels are merged by these values: a pointer would search the whole
+// message again for each.
+func groupByName(objects [][]byte) []namedValues {
+	var members []namedValues
 	at := map[string]int{}
 	for _, o := range objects {
 		mcp.NewResponse("", o).Members("", func(name string, raw []byte) bool {
@@ -332,7 +335,7 @@ func shared(objects [][]byte) []named {
 			if !had {
 				i = len(members)
 				at[name] = i
-				members = append(members, named{name: name})
+				members = append(members, namedValues{name: name})
 			}
 			members[i].values = append(members[i].values, raw)
 			return true
@@ -341,24 +344,24 @@ func shared(objects [][]byte) []named {
 	return members
 }
 
-// unite is an object with the members that any of the objects has, as the first has them; where
+// uniteObjects returns an object with all members of the objects, the first of each name. Where
 // that is an object they are united in turn, to a depth.
-func unite(objects [][]byte, depth int) []byte {
+func uniteObjects(objects [][]byte, depth int) []byte {
 	var members []member
-	for _, n := range shared(objects) {
+	for _, n := range groupByName(objects) {
 		raw := n.values[0]
 		if raw[0] == '{' && depth > 1 {
-			raw = unite(n.values, depth-1)
+			raw = uniteObjects(n.values, depth-1)
 		}
 		members = append(members, field(n.name, raw))
 	}
 	return object(members...)
 }
 
-// agreed unites the members of the objects; of those on which two servers disagree none is kept.
-func agreed(objects [][]byte) []byte {
+// uniteAgreed unites the members of the objects, except those whose values differ.
+func uniteAgreed(objects [][]byte) []byte {
 	var members []member
-	for _, n := range shared(objects) {
+	for _, n := range groupByName(objects) {
 		if !slices.ContainsFunc(n.values, func(v []byte) bool {
 			return !bytes.Equal(v, n.values[0])
 		}) {
@@ -368,8 +371,7 @@ func agreed(objects [][]byte) []byte {
 	return object(members...)
 }
 
-// mergeInstructions puts the servers' instructions one after another, each under its server's name,
-// within bounds.
+// mergeInstructions joins the servers' instructions, each under its server's name, within bounds.
 func mergeInstructions(results []*mcp.Message) string {
 	var b strings.Builder
 	for _, m := range results {

@@ -10,21 +10,22 @@ import (
 	"gatekit/core/mcp"
 )
 
-// separator stands between a server's name and what it names. Server names cannot hold it, so the
+// separator stands between a server's name and a tool's. Server names cannot contain it, so the
 // first one splits.
 const separator = "__"
 
-// namer puts server names on what clients see and takes them off what clients say (design.md 6).
-type namer struct {
-	bare      bool   // names and URIs are left as they are: one server, prefix = "never"
+// prefixer adds server names to the names that clients see, and takes them off those that clients
+// send (docs/configuration.md, prefix and resources).
+type prefixer struct {
+	disabled  bool   // names and URIs stay as they are: one server, prefix = "never"
 	resources string // "scheme", "prefix" or "transparent"
 	servers   map[string]bool
 }
 
-// expose is how a client sees a server's own name. shared says that more than one server is known
-// to own it.
-func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
-	if n.bare {
+// addPrefix returns the name that clients see for a server's own. shared tells that more than one
+// server owns it.
+func (p *prefixer) addPrefix(t mcp.NameKind, server, v string, shared bool) string {
+	if p.disabled {
 		return v
 	}
 	switch t {
@@ -35,16 +36,16 @@ func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	case mcp.TaskID, mcp.ElicitationID:
 		return server + "+" + v
 	case mcp.URI, mcp.URITemplate:
-		switch n.resources {
+		switch p.resources {
 		case "prefix":
 			return server + separator + v
 		case "transparent":
-			// What looks as if it bore a server's name would be taken for that server's.
-			if _, _, named := n.split(t, v); !named && !shared {
+			// A URI that looks prefixed would be routed to the server of that name.
+			if _, _, named := p.splitPrefix(t, v); !named && !shared {
 				return v
 			}
 		}
-		if scheme, rest, ok := cutUI(v); ok {
+		if scheme, rest, ok := cutUIScheme(v); ok {
 			return scheme + server + "+" + rest // MCP Apps need the scheme (SEP-1865)
 		}
 		return server + "+" + v
@@ -52,43 +53,43 @@ func (n *namer) expose(t mcp.NameKind, server, v string, shared bool) string {
 	return v
 }
 
-// split takes the server off a name that a client said. ok is false when it names none: a URI may
-// then still have an owner.
-func (n *namer) split(t mcp.NameKind, v string) (server, clean string, ok bool) {
+// splitPrefix splits a name that a client sent. ok is false when it has no server's prefix: a URI
+// may then still have an owner.
+func (p *prefixer) splitPrefix(t mcp.NameKind, v string) (server, clean string, ok bool) {
 	switch t {
 	case mcp.ToolName, mcp.PromptName:
-		return n.cut(v, separator, false)
+		return p.cutServer(v, separator, false)
 	case mcp.TaskID, mcp.ElicitationID:
-		return n.cut(v, "+", false)
+		return p.cutServer(v, "+", false)
 	case mcp.URI, mcp.URITemplate:
-		if scheme, rest, ui := cutUI(v); ui {
-			if server, clean, ok = n.cut(rest, "+", false); ok {
+		if scheme, rest, ui := cutUIScheme(v); ui {
+			if server, clean, ok = p.cutServer(rest, "+", false); ok {
 				return server, scheme + clean, true
 			}
 		}
 		// A scheme is not case-sensitive (RFC 3986 3.1), and some clients put it in lower case or
 		// upper case.
-		if server, clean, ok = n.cut(v, "+", true); ok {
+		if server, clean, ok = p.cutServer(v, "+", true); ok {
 			return server, clean, true
 		}
-		return n.cut(v, separator, false)
+		return p.cutServer(v, separator, false)
 	}
 	return "", v, false
 }
 
-func (n *namer) cut(v, sep string, fold bool) (server, clean string, ok bool) {
+func (p *prefixer) cutServer(v, sep string, fold bool) (server, clean string, ok bool) {
 	server, clean, ok = strings.Cut(v, sep)
 	if fold {
 		server = strings.ToLower(server)
 	}
-	if !ok || !n.servers[server] {
+	if !ok || !p.servers[server] {
 		return "", v, false
 	}
 	return server, clean, true
 }
 
-// cutUI splits the ui scheme off, keeping its spelling.
-func cutUI(v string) (scheme, rest string, ok bool) {
+// cutUIScheme splits the ui scheme off, in its spelling.
+func cutUIScheme(v string) (scheme, rest string, ok bool) {
 	if len(v) >= 5 && strings.EqualFold(v[:5], "ui://") {
 		return v[:5], v[5:], true
 	}
@@ -96,36 +97,36 @@ func cutUI(v string) (scheme, rest string, ok bool) {
 }
 
 const (
-	modelName = 64   // characters of a tool's or prompt's name that model APIs take
-	maxLong   = 1000 // longer names that are remembered
+	maxModelName = 64   // characters of a tool's or prompt's name that model APIs take
+	maxLongNames = 1000 // longer names that are remembered
 )
 
-// longNames are the names that have been warned of. The zero longNames is empty and ready.
-type longNames struct {
-	mu   sync.Mutex
-	seen map[string]struct{}
+// longNameWarnings are the names that were warned of. The zero longNameWarnings is empty and ready.
+type longNameWarnings struct {
+	mu     sync.Mutex
+	warned map[string]struct{}
 }
 
-// check warns, once, of a name that many model APIs refuse. It is passed on as it is: another
-// client may take it.
-func (l *longNames) check(log *slog.Logger, server, name string) {
-	if len(name) <= modelName || utf8.RuneCountInString(name) <= modelName {
+// check warns, once, of a name that many model APIs refuse. The name is forwarded all the same:
+// another client may take it.
+func (w *longNameWarnings) check(log *slog.Logger, server, name string) {
+	if len(name) <= maxModelName || utf8.RuneCountInString(name) <= maxModelName {
 		return
 	}
 	name = display.Clip(name, 256)
-	l.mu.Lock()
-	_, warned := l.seen[name]
-	if room := len(l.seen) < maxLong; !warned && room {
-		if l.seen == nil {
-			l.seen = map[string]struct{}{}
+	w.mu.Lock()
+	_, warned := w.warned[name]
+	if room := len(w.warned) < maxLongNames; !warned && room {
+		if w.warned == nil {
+			w.warned = map[string]struct{}{}
 		}
-		l.seen[name] = struct{}{}
+		w.warned[name] = struct{}{}
 	} else {
 		warned = true
 	}
-	l.mu.Unlock()
+	w.mu.Unlock()
 	if !warned {
 		log.Warn("a name is too long for many models: give the server a shorter name, or hide it",
-			"server", server, "name", name, "most", modelName)
+			"server", server, "name", name, "most", maxModelName)
 	}
 }

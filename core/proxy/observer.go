@@ -7,27 +7,27 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Observer is told of the calls of clients. It changes none, and must not block. Its methods may be
-// called from many goroutines.
+// Observer is notified of the calls of clients. It changes none, and must not block. Many
+// goroutines may call its methods.
 type Observer interface {
-	// StartCall is told of a request before anything is done about it, m not yet judged. What is
-	// done for it is done in the context that Begin answers, which must be made of ctx: that has
-	// the values of the client's own context. ended, if it is not nil, is called once with what the
-	// client gets: the zero Passed when that is nothing.
+	// StartCall is called with a request before it is inspected. The call runs in the returned
+	// context, which must be derived from ctx; ctx has the values of the client's own context.
+	// ended, if not nil, is called once with the client's answer, or with the zero Passed when
+	// there is none.
 	StartCall(ctx context.Context, m *mcp.Message, o OpenOptions) (inner context.Context,
 		ended func(pipeline.Passed))
 }
 
-// WithValues is ctx, which has also the values of another context, whose end is nothing to it: a
-// call outlives the connection that it came by, and is still that client's.
-func WithValues(ctx, from context.Context) context.Context { return valued{ctx, from} }
+// WithValues returns ctx with the values of another context added. The end of the other context
+// does not end it: a call may outlive the connection that it came by.
+func WithValues(ctx, from context.Context) context.Context { return mergedValues{ctx, from} }
 
-type valued struct {
+type mergedValues struct {
 	context.Context
 	from context.Context
 }
 
-func (v valued) Value(key any) any {
+func (v mergedValues) Value(key any) any {
 	if value := v.Context.Value(key); value != nil {
 		return value
 	}

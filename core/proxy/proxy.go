@@ -16,52 +16,52 @@ import (
 	"gatekit/core/tasks"
 )
 
-// Options say what a Proxy proxies.
+// Options configure a Proxy.
 type Options struct {
 	Pipeline *pipeline.Pipeline
 	Servers  []ServerConfig // in the order of the configuration
 	Naming   Naming
 	Limits   Limits
-	Version  string // of Gatekit, for what it says of itself to clients
-	// seals cursors and requestState; random when empty, and then no other instance can serve the
-	// next page or round
+	Version  string // Gatekit's, for its serverInfo
+	// seals cursors and requestState; without it a random key is used, and then no other instance
+	// can serve the next page or round
 	StateKey []byte
 	Log      *slog.Logger
 
-	Approvals Approvals // nil where a client that cannot ask its user has no other way
-	Observer  Observer  // nil where nobody watches
+	Approvals Approvals // may be nil: then only a client's user can approve
+	Observer  Observer  // may be nil
 }
 
-// ServerConfig is one server.
+// ServerConfig configures one server.
 type ServerConfig struct {
-	Name       string        // [a-z][a-z0-9-]*: what its names are prefixed with
-	Upstream   Upstream      // its owner closes it, after the Proxy
+	Name       string        // [a-z][a-z0-9-]*; the prefix of its names
+	Upstream   Upstream      // closed by its owner, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
 	MaxTimeout time.Duration // of a whole call; default 10 min
-	// vendor methods (requests and notifications) that are passed to and from this server; "acme/*"
-	// is a prefix
+	// vendor methods (requests and notifications) that are forwarded to and from this server;
+	// "acme/*" is a prefix
 	Methods []string
 }
 
 const (
-	timeout    = time.Minute
-	maxTimeout = 10 * time.Minute
+	defaultTimeout    = time.Minute
+	defaultMaxTimeout = 10 * time.Minute
 )
 
-// Naming says how names and URIs are exposed (design.md 6).
+// Naming configures how clients see names and URIs (docs/configuration.md).
 type Naming struct {
 	Prefix    string // "always" (default) or "never" (one server only)
 	Resources string // "scheme" (default), "prefix" or "transparent"
 }
 
-// Limits of the proxy; the zero value of each is its default (protocol.md 6.8).
+// Limits bound the work for one client; the zero value of each is its default.
 type Limits struct {
 	InFlight      int // calls of one session at a time; default 256
 	ListPages     int // pages taken from one server for one list; default 100
 	ListItems     int // items of one merged list; default 10,000
 	PageItems     int // items in one page towards the client; default 1,000
 	Subscriptions int // open subscriptions/listen of one session; default 32
-	InputRounds   int // times that a call may be asked for input; default 16
+	InputRounds   int // times that the server may ask for input in one call; default 16
 }
 
 func (l Limits) withDefaults() Limits {
@@ -77,25 +77,25 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings is one configuration, as it is in force from one Apply to the next. It never changes,
-// but for what it remembers for speed.
+// settings are one configuration, in force from one Apply to the next. They never change, but for
+// caches.
 type settings struct {
 	Options
-	names  *namer
+	names  *prefixer
 	byName map[string]*ServerConfig
-	views  *views
+	pages  *pageCache
 }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 func newSettings(o Options) (*settings, error) {
-	c := &settings{Options: o, byName: map[string]*ServerConfig{},
-		views: &views{kept: map[viewKey]*view{}, lists: map[string]*list{}}}
-	c.Limits = o.Limits.withDefaults()
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
+	set := &settings{Options: o, byName: map[string]*ServerConfig{},
+		pages: &pageCache{pages: map[pageKey]*clientPage{}, lists: map[string]*mergedList{}}}
+	set.Limits = o.Limits.withDefaults()
+	if set.Log == nil {
+		set.Log = slog.New(slog.DiscardHandler)
 	}
-	c.names = &namer{bare: o.Naming.Prefix == "never", resources: o.Naming.Resources,
+	set.names = &prefixer{disabled: o.Naming.Prefix == "never", resources: o.Naming.Resources,
 		servers: map[string]bool{}}
 	if o.Pipeline == nil {
 		return nil, errors.New("configure the proxy: no pipeline")
@@ -103,38 +103,39 @@ func newSettings(o Options) (*settings, error) {
 	if len(o.Servers) == 0 {
 		return nil, errors.New("configure the proxy: no server")
 	}
-	if c.names.bare && len(o.Servers) > 1 {
+	if set.names.disabled && len(o.Servers) > 1 {
 		return nil, fmt.Errorf("configure the proxy: names without prefix need exactly one "+
 			"server, not %d", len(o.Servers))
 	}
-	c.Servers = slices.Clone(o.Servers)
-	for i := range c.Servers {
-		s := &c.Servers[i]
+	set.Servers = slices.Clone(o.Servers)
+	for i := range set.Servers {
+		s := &set.Servers[i]
 		if !serverName.MatchString(s.Name) {
 			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits "+
 				"and hyphens, and begins with a letter", s.Name)
 		}
-		if c.names.servers[s.Name] {
+		if set.names.servers[s.Name] {
 			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
 		}
 		if s.Timeout <= 0 {
-			s.Timeout = timeout
+			s.Timeout = defaultTimeout
 		}
 		if s.MaxTimeout <= 0 {
-			s.MaxTimeout = maxTimeout
+			s.MaxTimeout = defaultMaxTimeout
 		}
-		c.names.servers[s.Name] = true
-		c.byName[s.Name] = s
+		set.names.servers[s.Name] = true
+		set.byName[s.Name] = s
 	}
-	return c, nil
+	return set, nil
 }
 
-// several says whether clients must be told which server speaks.
-func (c *settings) several() bool { return len(c.Servers) > 1 }
+// hasSeveralServers reports whether clients must be told which server a message comes from.
+func (set *settings) hasSeveralServers() bool { return len(set.Servers) > 1 }
 
-// passes says whether the configuration lets a vendor method through to and from the server.
-func (c *settings) passes(server, method string) bool {
-	s := c.byName[server]
+// allowsVendorMethod reports whether the configuration forwards a vendor method to and from the
+// server.
+func (set *settings) allowsVendorMethod(server, method string) bool {
+	s := set.byName[server]
 	return s != nil && slices.ContainsFunc(s.Methods, func(pattern string) bool {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			return strings.HasPrefix(method, prefix)
@@ -143,21 +144,22 @@ func (c *settings) passes(server, method string) bool {
 	})
 }
 
-// Proxy is safe for many goroutines.
+// Proxy connects clients with servers. It is safe for many goroutines.
 type Proxy struct {
-	settings atomic.Pointer[settings]
-	seal     *sealer
-	long     longNames
-	tasks    tasks.Registry
+	settings  atomic.Pointer[settings]
+	seal      *sealer
+	longNames longNameWarnings
+	tasks     tasks.Registry
 
+	// guards the fields below, and that every session has the settings in force
 	mu       sync.Mutex // guards what follows, and that every session has the settings in force
 	sessions map[*Session]struct{}
 	closed   bool
 }
 
-// New makes a proxy. It connects to nothing yet.
+// New returns a Proxy. It connects to no server yet.
 func New(o Options) (*Proxy, error) {
-	c, err := newSettings(o)
+	set, err := newSettings(o)
 	if err != nil {
 		return nil, err
 	}
@@ -166,52 +168,52 @@ func New(o Options) (*Proxy, error) {
 		return nil, fmt.Errorf("make the key for cursors and request states: %w", err)
 	}
 	p := &Proxy{seal: seal, sessions: map[*Session]struct{}{}}
-	p.settings.Store(c)
+	p.settings.Store(set)
 	return p, nil
 }
 
-// Apply puts new options in force without dropping sessions: servers that are no longer named, or
-// have another Upstream, are closed, with the calls that they have not answered; new ones are
-// opened for the sessions that live, the others go on, and clients are told that lists changed.
-// Calls in flight there end as they began. The StateKey stays what it was. When the options are
-// wrong the old ones stay in force.
+// Apply puts new options in force without dropping sessions. Servers that are no longer named, or
+// have another Upstream, are closed with their unanswered calls. New servers are opened for the
+// existing sessions, and the clients are notified that lists changed. Calls at other servers end as
+// they began. The StateKey stays what it was. When the options are invalid the old ones stay in
+// force.
 func (p *Proxy) Apply(o Options) error {
-	c, err := newSettings(o)
+	set, err := newSettings(o)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.settings.Store(c)
+	p.settings.Store(set)
 	for s := range p.sessions {
-		s.apply(c)
+		s.apply(set)
 	}
 	return nil
 }
 
-// Pipeline is the one in force: for the messages that downstream makes itself.
+// Pipeline returns the pipeline in force, for the messages that downstream makes itself.
 func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 
-// Open opens a session: a legacy client's, or all requests of one modern principal (HTTP) or
-// connection (stdio). feed gets what servers send outside of any call. A session of a closed Proxy
-// refuses everything.
+// Open opens a session: for a legacy client, or for all requests of one modern principal (HTTP) or
+// connection (stdio). feed gets the messages that servers send outside of any call. A session of a
+// closed Proxy refuses everything.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
-	s := &Session{proxy: p, opening: o, feed: feed, calls: map[string]*Call{},
-		links: map[string]*link{}, listens: map[*listen]struct{}{}}
-	s.life, s.end = context.WithCancelCause(context.Background())
+	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
+		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{}}
+	s.backgroundContext, s.endBackground = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		s.closed = true
-		s.end(errClosed)
+		s.endBackground(errClosed)
 		return s
 	}
-	s.relink(p.settings.Load())
+	s.updateServers(p.settings.Load())
 	p.sessions[s] = struct{}{}
 	return s
 }
 
-// SessionCount is how many are open.
+// SessionCount returns the number of open sessions.
 func (p *Proxy) SessionCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

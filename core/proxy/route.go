@@ -5,8 +5,9 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// route finds the one server that a request is for and the clean name of what it asks for.
-func (x *Call) route(meth mcp.Method) (*link, string, error) {
+// route returns the one server that a request is for, and the server's own name of the tool,
+// prompt, resource or task.
+func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	pointer, token, what := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
 	case mcp.RouteByName:
@@ -17,99 +18,102 @@ func (x *Call) route(meth mcp.Method) (*link, string, error) {
 	case mcp.RouteByTask:
 		token, what = mcp.TaskID, "task"
 	case mcp.RouteByReference:
-		switch kind, _ := x.m.Text("/ref/type"); kind {
+		switch kind, _ := call.request.Text("/ref/type"); kind {
 		case "ref/prompt":
 			pointer, token, what = "/ref/name", mcp.PromptName, "prompt"
 		case "ref/resource":
 			pointer, token = "/ref/uri", mcp.URITemplate
 		default:
-			return nil, "", failure(mcp.CodeInvalidParams,
+			return nil, "", requestErrorf(mcp.CodeInvalidParams,
 				"unknown reference: the type is ref/prompt or ref/resource")
 		}
 	}
-	name, ok := x.m.Text(pointer)
-	// to a lenient server, ["x"] is x: what is no text is not judged as it is used
-	if _, there := x.m.Get(pointer); !ok && (there && pointer != "" || !x.c.names.bare) {
-		return nil, "", failure(mcp.CodeInvalidParams, "%s needs a string at %s", x.m.Method,
+	name, ok := call.request.Text(pointer)
+	// A lenient server takes ["x"] for x, but stages would see no name.
+	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
+		!call.settings.names.disabled) {
+		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
+			call.request.Method,
 			pointer)
 	}
-	if x.c.names.bare {
-		l, err := x.only()
-		if err == nil && token == mcp.TaskID && x.foreign(l.name, name) {
-			err = failure(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
+	if call.settings.names.disabled {
+		srv, err := call.onlyServer()
+		if err == nil && token == mcp.TaskID && call.isOthersTask(srv.name, name) {
+			err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
-		return l, name, err // what else is wrong with the name, the server says
+		return srv, name, err // the server itself reports other faults of the name
 	}
-	server, clean, ok := x.c.names.split(token, name)
+	server, clean, ok := call.settings.names.splitPrefix(token, name)
 	if !ok && (token == mcp.URI || token == mcp.URITemplate) {
-		server, ok = x.s.owners.owner(name)
+		server, ok = call.session.uriOwners.owner(name)
 	}
-	if ok && (token != mcp.TaskID || !x.foreign(server, clean)) {
-		if l := x.s.link(server); l != nil {
-			return l, clean, nil
+	if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+		if srv := call.session.server(server); srv != nil {
+			return srv, clean, nil
 		}
 	}
-	f := failure(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
-	if what == "resource" && len(name) <= maxOwnedURI {
+	f := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
+	if what == "resource" && len(name) <= maxURIBytes {
 		f.data = object(textField("uri", name))
 	}
 	return nil, "", f
 }
 
-// only is the link to the one server, where names are left as they are.
-func (x *Call) only() (*link, error) {
-	name := x.c.Servers[0].Name
-	if l := x.s.link(name); l != nil {
-		return l, nil
+// onlyServer returns the one server, where names have no prefixes.
+func (call *Call) onlyServer() (*sessionServer, error) {
+	name := call.settings.Servers[0].Name
+	if srv := call.session.server(name); srv != nil {
+		return srv, nil
 	}
-	return nil, &UnavailableError{Server: name, Reason: "it is configured no more"}
+	return nil, &UnavailableError{Server: name, Reason: "it is no longer configured"}
 }
 
-// strip takes our names off what goes to m.Server. A URI that bears another server's name is left
-// as it is: it is none of ours there.
-func (s *Session) strip(c *settings, m *mcp.Message) (*mcp.Message, error) {
-	if c.names.bare {
+// removePrefixes takes our prefixes off a message that goes to m.Server. A URI with another
+// server's prefix is left as it is.
+func (s *Session) removePrefixes(set *settings, m *mcp.Message) (*mcp.Message, error) {
+	if set.names.disabled {
 		return m, nil
 	}
 	return mcp.RewriteNames(m, func(p mcp.NamePlace, v string) (string, error) {
-		if server, clean, ok := c.names.split(p.NameKind, v); ok && server == m.Server {
+		if server, clean, ok := set.names.splitPrefix(p.NameKind, v); ok && server == m.Server {
 			return clean, nil
 		}
 		return v, nil
 	})
 }
 
-// expose puts our names on what comes from a server, and remembers the URIs that it says are its
-// own.
-func (s *Session) expose(c *settings, p pipeline.Passed) (pipeline.Passed, error) {
-	return s.name(c, p, func(owned) {})
+// addPrefixes adds our prefixes to a message of a server, and remembers the URIs that the server
+// owns by it.
+func (s *Session) addPrefixes(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
+	return s.addPrefixesAndReport(set, p, func(ownedURI) {})
 }
 
-// name is expose; learned is told of what is remembered.
-func (s *Session) name(c *settings, p pipeline.Passed,
-	learned func(owned)) (pipeline.Passed, error) {
-	if c.names.bare {
+// addPrefixesAndReport is addPrefixes. It also calls report for each URI that is remembered.
+func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
+	report func(ownedURI)) (pipeline.Passed, error) {
+	if set.names.disabled {
 		return p, nil
 	}
 	m := p.Message()
 	return p.RewriteNames(func(at mcp.NamePlace, v string) (string, error) {
-		if o, ok := owns(m, at, v); ok {
-			s.owners.learn(m.Server, o)
-			learned(o)
+		if o, ok := ownedURIAt(m, at, v); ok {
+			s.uriOwners.add(m.Server, o)
+			report(o)
 		}
-		// what is not remembered could not be found again
-		shared := c.names.resources == "transparent" && (len(v) > maxOwnedURI || s.owners.shared(v))
-		name := c.names.expose(at.NameKind, m.Server, v, shared)
+		// a URI that is not remembered could not be routed without its prefix
+		shared := set.names.resources == "transparent" && (len(v) > maxURIBytes ||
+			s.uriOwners.isShared(v))
+		name := set.names.addPrefix(at.NameKind, m.Server, v, shared)
 		if at.NameKind == mcp.ToolName || at.NameKind == mcp.PromptName {
-			s.proxy.long.check(c.Log, m.Server, name)
+			s.proxy.longNames.check(set.Log, m.Server, name)
 		}
 		return name, nil
 	})
 }
 
-// owns is what a place in a server's message says that the server owns. Errors speak of what is not
-// there.
-func owns(m *mcp.Message, at mcp.NamePlace, v string) (owned, bool) {
-	return owned{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
+// ownedURIAt returns the URI that a server owns by having it at a place of its message. Errors are
+// about URIs that do not exist.
+func ownedURIAt(m *mcp.Message, at mcp.NamePlace, v string) (ownedURI, bool) {
+	return ownedURI{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
 		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)
 }

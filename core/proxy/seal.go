@@ -15,17 +15,18 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// tokenPrefix marks the tokens that clients keep for us: cursors and requestStates.
+// tokenPrefix marks the tokens that clients keep for Gatekit: cursors and requestStates.
 const tokenPrefix = "gk1."
 
-// errToken is all that a client is told about a token that is not ours, not its, or not for this.
+// errToken is all that a client learns about a token that is invalid, another's, or for another
+// purpose.
 var errToken = errors.New("invalid or expired token")
 
-// sealer makes the tokens that clients keep for us. They can neither read nor change them, and a
-// token that was made for one purpose (principal, method, target) does not open for another.
+// sealer makes the tokens that clients keep for Gatekit. Clients can neither read nor change them,
+// and a token that was made for one purpose (principal, method, target) does not open for another.
 type sealer struct{ aead cipher.AEAD }
 
-// newSealer uses key, or a random one when it is empty.
+// newSealer uses key, or a random one when key is empty.
 func newSealer(key []byte) (*sealer, error) {
 	if len(key) == 0 {
 		key = make([]byte, 32)
@@ -43,7 +44,7 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// seal encrypts v for one purpose. The words of the purpose are bound as they are, whatever they
+// seal encrypts v for one purpose. The parts of the purpose are bound exactly, whatever they
 // contain.
 func (s *sealer) seal(v any, purpose ...string) (string, error) {
 	plain, err := json.Marshal(v)
@@ -51,41 +52,41 @@ func (s *sealer) seal(v any, purpose ...string) (string, error) {
 		return "", err
 	}
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, plain,
-		bind(purpose))), nil
+		purposeBytes(purpose))), nil
 }
 
-// open is the reverse of seal. The error is always errToken.
+// open decrypts a token that seal made for the same purpose. The error is always errToken.
 func (s *sealer) open(token string, v any, purpose ...string) error {
 	body, ours := strings.CutPrefix(token, tokenPrefix)
 	sealed, err := base64.RawURLEncoding.DecodeString(body)
 	if !ours || err != nil {
 		return errToken
 	}
-	plain, err := s.aead.Open(nil, nil, sealed, bind(purpose))
+	plain, err := s.aead.Open(nil, nil, sealed, purposeBytes(purpose))
 	if err != nil || json.Unmarshal(plain, v) != nil {
 		return errToken
 	}
 	return nil
 }
 
-// SealCallState makes a token of v for the client that made the call m. It opens for that
-// principal, and for the same call alone: its method, its name or URI, what its arguments mean.
+// SealCallState makes a token of v for the client that made the call m. It opens for the same
+// principal and the same call only: its method, its name or URI, the meaning of its arguments.
 func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
-	purpose, err := parkedFor(m)
+	purpose, err := callPurpose(m)
 	if err != nil {
 		return "", err
 	}
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCallState is the reverse of SealCallState, for the same call made again. It answers false for
-// tokens that SealCallState did not make for it, here or in another process with the same key.
+// OpenCallState opens a token for the same call made again. It reports false for tokens that
+// SealCallState did not make for that call, here or in another process with the same key.
 func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
-	purpose, err := parkedFor(m)
+	purpose, err := callPurpose(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil
 }
 
-func parkedFor(m *mcp.Message) ([]string, error) {
+func callPurpose(m *mcp.Message) ([]string, error) {
 	meth, _ := mcp.LookupMethod(m.Method)
 	target, _ := m.Text(meth.NamePointer)
 	arguments, _ := m.Get("/arguments")
@@ -93,7 +94,7 @@ func parkedFor(m *mcp.Message) ([]string, error) {
 	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
 }
 
-func bind(purpose []string) []byte {
+func purposeBytes(purpose []string) []byte {
 	b, _ := json.Marshal(purpose) // strings always marshal; invalid UTF-8 was refused by the parser
 	return b
 }

@@ -16,26 +16,30 @@ var errClosed = errors.New("the session is closed")
 
 // Session is one client's view of the servers. It is safe for many goroutines.
 type Session struct {
-	proxy   *Proxy
-	opening OpenOptions
-	feed    Client
-	owners  owners
+	proxy     *Proxy
+	options   OpenOptions
+	feed      Client
+	uriOwners uriOwners
 
-	life context.Context // of what runs in the background for the session; ended by Close
-	end  context.CancelCauseFunc
-	wg   sync.WaitGroup // all of the session's goroutines
+	// for the session's background work, which outlives every call; Close ends it. It is kept here
+	// because no caller's context lasts that long.
+	// of what runs in the background for the session; ended by Close
+	backgroundContext context.Context
+	endBackground     context.CancelCauseFunc
+	wg                sync.WaitGroup // all goroutines of the session
 
-	mu      sync.Mutex // guards what follows; held for moments, never while asking anybody
-	closed  bool
-	counter uint64
-	calls   map[string]*Call // in flight, by raw id
-	links   map[string]*link // by server
-	listens map[*listen]struct{}
+	// guards the fields below; held for moments, never while waiting for a peer
+	mu            sync.Mutex
+	closed        bool
+	exchanges     uint64                    // number of requests so far, for Message.Exchange
+	calls         map[string]*Call          // in flight, by raw id
+	servers       map[string]*sessionServer // by name
+	subscriptions map[*subscription]struct{}
 	// the client's initialize, for servers that come later; nil for clients that send none
-	hello   *mcp.Message
-	ready   *mcp.Message // its notifications/initialized
-	minted  minted       // tasks that the client made for servers' requests
-	clients introduced
+	initialize  *mcp.Message
+	initialized *mcp.Message // its notifications/initialized
+	clientTasks clientTasks  // tasks that the client created for servers' requests
+	clients     recordedClients
 }
 
 // Call is Begin and Run in one step, for a client whose cancellations all come by ctx. `initialize`
@@ -50,250 +54,254 @@ func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipel
 // finds the call. A request that the session does not take becomes a Call, too, whose Run returns
 // the refusal.
 func (s *Session) Begin(m *mcp.Message, client Client) *Call {
-	x := &Call{s: s, c: s.proxy.settings.Load(), client: client}
-	x.refused = s.enter(x, m)
-	return x
+	call := &Call{session: s, settings: s.proxy.settings.Load(), client: client}
+	call.refused = s.enter(call, m)
+	return call
 }
 
 // enter puts the call among those in flight. The error says why the session does not take it.
-func (s *Session) enter(x *Call, m *mcp.Message) error {
+func (s *Session) enter(call *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counter++
-	x.m = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.counter, 10))
+	s.exchanges++
+	call.request = s.stamp(m, mcp.ToServer, strconv.FormatUint(s.exchanges, 10))
 	switch id := string(m.ID()); {
 	case s.closed:
-		return failure(mcp.CodeInternalError, "the session is closed")
+		return requestErrorf(mcp.CodeInternalError, "the session is closed")
 	case s.calls[id] != nil:
-		return failure(mcp.CodeInvalidRequest, "a request with this id is in flight")
-	case len(s.calls) >= x.c.Limits.InFlight:
-		return failure(mcp.CodeInternalError,
+		return requestErrorf(mcp.CodeInvalidRequest, "a request with this id is in flight")
+	case len(s.calls) >= call.settings.Limits.InFlight:
+		return requestErrorf(mcp.CodeInternalError,
 			"too many requests in flight: wait for an answer, then try again")
 	default:
-		s.calls[id] = x
+		s.calls[id] = call
 		s.wg.Add(1)
 		return nil
 	}
 }
 
-// finish takes the call out of those in flight.
-func (s *Session) finish(x *Call) {
+// leave removes the call from those in flight.
+func (s *Session) leave(call *Call) {
 	s.mu.Lock()
-	delete(s.calls, string(x.m.ID()))
+	delete(s.calls, string(call.request.ID()))
 	s.mu.Unlock()
 	s.wg.Done()
 }
 
-// stamp is m with what the session knows of it.
+// stamp returns m with the fields that the session knows.
 func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
 	c := *m
-	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.opening.Session,
-		s.opening.Principal
+	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.options.Session,
+		s.options.Principal
 	return &c
 }
 
-// Notify takes a notification as the client sent it: judges, records and hands it to the server or
-// servers it is for. notifications/cancelled finds the call by its requestId and ends it. m.Server
-// may be set by downstream where only it can tell (progress of a reverse request).
+// Notify takes a notification as the client sent it, inspects and records it, and forwards it to
+// its server or servers. A notifications/cancelled cancels the call with its requestId. Only
+// downstream can tell the server of some notifications (progress of a server's request), and then
+// sets m.Server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
-	c := s.proxy.settings.Load()
+	set := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
 	meth, known := mcp.LookupMethod(m.Method)
 	if meth.NamePointer != "" {
 		m.Name, _ = m.Text(meth.NamePointer)
 	}
-	to := s.ordered(c)
+	servers := s.serversInOrder(set)
 	switch {
 	case m.Method == "notifications/cancelled":
-		s.cancel(ctx, c, m)
+		s.cancelCall(ctx, set, m)
 		return
 	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToClient):
-		s.drop(ctx, c, m, "clients do not send this")
+		s.recordDropped(ctx, set, m, "clients do not send this method")
 		return
 	case m.Method == "notifications/initialized":
 		s.mu.Lock()
-		again := s.ready != nil
+		again := s.initialized != nil
 		if !again {
-			s.ready = m
+			s.initialized = m
 		}
 		s.mu.Unlock()
 		if again {
-			s.drop(ctx, c, m, "it was sent before")
+			s.recordDropped(ctx, set, m, "sent before")
 		}
-		each(to, func(l *link) { l.getReady(ctx) })
+		forEachServer(servers, func(srv *sessionServer) { srv.forwardInitialized(ctx) })
 		return
-	case m.Server == "" && !c.names.bare && (meth.Route == mcp.RouteByTask ||
+	case m.Server == "" && !set.names.disabled && (meth.Route == mcp.RouteByTask ||
 		meth.Route == mcp.RouteByExchange):
-		if m.Server = s.minter(m.Name); m.Server == "" {
-			s.drop(ctx, c, m, "it belongs to nothing that a server asked for")
+		if m.Server = s.clientTaskServer(m.Name); m.Server == "" {
+			s.recordDropped(ctx, set, m, "belongs to no request of a server")
 			return
 		}
 	}
-	to = slices.DeleteFunc(to, func(l *link) bool {
-		return m.Server != "" && l.name != m.Server || !known && !c.passes(l.name, m.Method)
+	servers = slices.DeleteFunc(servers, func(srv *sessionServer) bool {
+		return m.Server != "" && srv.name != m.Server || !known && !set.allowsVendorMethod(srv.name,
+			m.Method)
 	})
-	if len(to) == 0 {
-		s.drop(ctx, c, m, "no server takes this")
+	if len(servers) == 0 {
+		s.recordDropped(ctx, set, m, "no server accepts the method")
 	}
-	each(to, func(l *link) { l.notify(ctx, m) })
+	forEachServer(servers, func(srv *sessionServer) { srv.forwardNotification(ctx, m) })
 }
 
-// each does f for all links at once, so that none waits for another, and returns when all is done,
-// so that the next notification comes after.
-func each(links []*link, f func(*link)) {
-	if len(links) == 1 {
-		f(links[0])
+// forEachServer calls f for all servers at once, so that none waits for another. It returns when
+// all calls have returned, so that the next notification comes after.
+func forEachServer(servers []*sessionServer, f func(*sessionServer)) {
+	if len(servers) == 1 {
+		f(servers[0])
 		return
 	}
 	var wg sync.WaitGroup
-	for _, l := range links {
-		wg.Go(func() { f(l) })
+	for _, srv := range servers {
+		wg.Go(func() { f(srv) })
 	}
 	wg.Wait()
 }
 
-// cancel ends the call that a notifications/cancelled speaks of.
-func (s *Session) cancel(ctx context.Context, c *settings, m *mcp.Message) {
+// cancelCall cancels the call that a notifications/cancelled is about.
+func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message) {
 	id, _ := m.Get("/requestId")
 	s.mu.Lock()
-	x := s.calls[string(id)]
+	call := s.calls[string(id)]
 	s.mu.Unlock()
-	if x == nil || x.m.Method == "initialize" {
-		// not an error: the answer may have overtaken it
-		s.drop(ctx, c, m, "no such call in flight")
+	if call == nil || call.request.Method == "initialize" {
+		// not an error: the answer may have crossed it
+		s.recordDropped(ctx, set, m, "no such call in flight")
 		return
 	}
-	m.Exchange, m.Server = x.m.Exchange, x.server()
-	m, err := s.strip(c, m)
+	m.Exchange, m.Server = call.request.Exchange, call.askedServer()
+	m, err := s.removePrefixes(set, m)
 	if err != nil {
 		return
 	}
-	if notice, err := c.Pipeline.Pass(ctx, m); err == nil {
-		x.cancel(&CancelledError{notice})
+	if notice, err := set.Pipeline.Pass(ctx, m); err == nil {
+		call.cancel(&CancelledError{notice})
 	}
 }
 
-// drop records a message that goes nowhere though nobody refused it.
-func (s *Session) drop(ctx context.Context, c *settings, m *mcp.Message, why string) {
-	if err := c.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
-		c.Log.Error("record a dropped message", "method", m.Method, "error", err)
+// recordDropped records a message that goes nowhere although no stage denied it.
+func (s *Session) recordDropped(ctx context.Context, set *settings, m *mcp.Message, why string) {
+	if err := set.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
+		set.Log.Error("dropped message not recorded", "method", m.Method, "error", err)
 	}
 }
 
-// ordered are the session's links in the order of the configuration.
-func (s *Session) ordered(c *settings) []*link {
+// serversInOrder returns the session's servers in the order of the configuration.
+func (s *Session) serversInOrder(set *settings) []*sessionServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	links := make([]*link, 0, len(c.Servers))
-	for _, conf := range c.Servers {
-		if l := s.links[conf.Name]; l != nil {
-			links = append(links, l)
+	servers := make([]*sessionServer, 0, len(set.Servers))
+	for _, conf := range set.Servers {
+		if srv := s.servers[conf.Name]; srv != nil {
+			servers = append(servers, srv)
 		}
 	}
-	return links
+	return servers
 }
 
-// link is the session's link to a server, nil when there is none.
-func (s *Session) link(server string) *link {
+// server returns the session's server of that name, or nil.
+func (s *Session) server(server string) *sessionServer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.links[server]
+	return s.servers[server]
 }
 
-// greeting is the client's initialize, nil where it sent none.
-func (s *Session) greeting() *mcp.Message {
+// clientInitialize returns the client's initialize, or nil if it sent none.
+func (s *Session) clientInitialize() *mcp.Message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hello
+	return s.initialize
 }
 
-// relink makes links for the servers of c and answers those that are new and those that c has no
-// place for.
-func (s *Session) relink(c *settings) (fresh, stale []*link) {
+// updateServers makes the session's servers those of set. It returns the new ones and those that
+// set has no longer.
+func (s *Session) updateServers(set *settings) (added, removed []*sessionServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, nil
 	}
-	for name, l := range s.links {
-		if conf := c.byName[name]; conf == nil || conf.Upstream != l.upstream {
-			stale = append(stale, l)
-			delete(s.links, name)
+	for name, srv := range s.servers {
+		if conf := set.byName[name]; conf == nil || conf.Upstream != srv.upstream {
+			removed = append(removed, srv)
+			delete(s.servers, name)
 		}
 	}
-	for name, conf := range c.byName {
-		if s.links[name] == nil {
-			s.links[name] = newLink(s, conf)
-			fresh = append(fresh, s.links[name])
+	for name, conf := range set.byName {
+		if s.servers[name] == nil {
+			s.servers[name] = newSessionServer(s, conf)
+			added = append(added, s.servers[name])
 		}
 	}
-	return fresh, stale
+	return added, removed
 }
 
 // apply puts a new configuration in force for the session.
-func (s *Session) apply(c *settings) {
-	fresh, stale := s.relink(c)
-	for _, l := range stale {
-		s.owners.forget(l.name)
-		s.background(func(context.Context) {
-			if err := l.close(); err != nil {
-				c.Log.Warn("close a server that is configured no more", "server", l.name,
-					"error", err)
+func (s *Session) apply(set *settings) {
+	added, removed := s.updateServers(set)
+	for _, srv := range removed {
+		s.uriOwners.removeServer(srv.name)
+		s.runInBackground(func(context.Context) {
+			if err := srv.close(); err != nil {
+				set.Log.Warn("removed server not closed", "server", srv.name, "error", err)
 			}
 		})
 	}
-	for _, l := range fresh {
-		s.background(l.catchUp)
-		for _, open := range s.subscriptions() {
-			open.follow(l)
+	for _, srv := range added {
+		s.runInBackground(srv.initializeLate)
+		for _, sub := range s.openSubscriptions() {
+			sub.addServer(srv)
 		}
 	}
-	s.background(func(ctx context.Context) { s.announce(ctx, nil) })
+	s.runInBackground(func(ctx context.Context) { s.announceListChanges(ctx, nil) })
 }
 
-// subscriptions are those that are open.
-func (s *Session) subscriptions() []*listen {
+// openSubscriptions returns the open subscriptions.
+func (s *Session) openSubscriptions() []*subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.listens))
+	return slices.Collect(maps.Keys(s.subscriptions))
 }
 
-// announce tells the client that lists may have changed: those of one server, or, with nil, of all.
-func (s *Session) announce(ctx context.Context, of *link) { s.changed(ctx, of, s.tell) }
+// announceListChanges notifies the client that the lists of one server, or of all (nil), may have
+// changed.
+func (s *Session) announceListChanges(ctx context.Context, srv *sessionServer) {
+	s.notifyListChanges(ctx, srv, s.notifyClient)
+}
 
-// changed makes the notifications that lists may have changed: those of one server, by what it
-// declared, or, with nil, of all.
-func (s *Session) changed(ctx context.Context, of *link, tell func(context.Context,
-	pipeline.Passed)) {
+// notifyListChanges hands notify a list_changed notification for each feature: those that one
+// server declared, or, with nil, all.
+func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer,
+	notify func(context.Context, pipeline.Passed)) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil),
 			mcp.ToClient, "")
-		if of != nil {
-			if of.lacks(feature) {
+		if srv != nil {
+			if srv.lacksCapability(feature) {
 				continue
 			}
-			n.Server = of.name
+			n.Server = srv.name
 		}
 		if passed := s.proxy.Pipeline().PassOwn(ctx, n); passed.Message() != nil {
-			tell(ctx, passed)
+			notify(ctx, passed)
 		}
 	}
 }
 
-// tell hands the client a notification outside of any call: on its feed, and on the subscriptions
-// that asked for it.
-func (s *Session) tell(ctx context.Context, n pipeline.Passed) {
+// notifyClient notifies the client outside of any call: on its feed, and on the subscriptions that
+// asked for it.
+func (s *Session) notifyClient(ctx context.Context, n pipeline.Passed) {
 	if err := s.feed.Notify(ctx, n); err != nil {
-		s.proxy.settings.Load().Log.Debug("notify the client", "method", n.Message().Method,
+		s.proxy.settings.Load().Log.Debug("client not notified", "method", n.Message().Method,
 			"error", err)
 	}
-	for _, l := range s.subscriptions() {
-		l.announce(ctx, n)
+	for _, sub := range s.openSubscriptions() {
+		sub.announce(ctx, n)
 	}
 }
 
-// background runs f for the session, unless it is closed.
-func (s *Session) background(f func(context.Context)) {
+// runInBackground runs f in a goroutine of the session, unless the session is closed.
+func (s *Session) runInBackground(f func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -302,19 +310,19 @@ func (s *Session) background(f func(context.Context)) {
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
-		f(s.life)
+		f(s.backgroundContext)
 	}()
 }
 
-// ending says that the session is closed, or is being.
-func (s *Session) ending() bool {
+// isClosed reports whether Close was called.
+func (s *Session) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
 }
 
-// Close cancels what is in flight, closes the session's servers and waits for them. It is safe to
-// call twice.
+// Close cancels the calls in flight, closes the session's servers and waits for them. It may be
+// called twice.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -324,13 +332,13 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	calls := slices.Collect(maps.Values(s.calls))
-	links := slices.Collect(maps.Values(s.links))
+	servers := slices.Collect(maps.Values(s.servers))
 	s.mu.Unlock()
-	for _, x := range calls { // first, so that none answers that it failed because of the end
-		x.abandon()
+	for _, call := range calls { // first, so that no call answers that it failed because of the end
+		call.abandon()
 	}
-	s.end(errClosed)
-	err := closeAll(links, (*link).close)
+	s.endBackground(errClosed)
+	err := closeAll(servers, (*sessionServer).close)
 	s.wg.Wait()
 	s.proxy.forget(s)
 	return err

@@ -9,9 +9,10 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
-// echoPipe answers each request at once.
+// echoPipe is a server that answers each request at once.
 type echoPipe struct {
 	down chan []byte
 	gone chan struct{}
@@ -46,7 +47,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			return &echoPipe{make(chan []byte, 100), make(chan struct{})}, nil
 		}}})
 	defer u.Close()
-	c := &client{}
+	c := &upstreamtest.Client{}
 	s, err := u.Open(b.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125}, c)
 	if err != nil {
 		b.Fatal(err)
@@ -57,7 +58,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 		m.Direction = mcp.ToServer
-		p, err := judge.Pass(b.Context(), m)
+		p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -70,11 +71,11 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	put(hello)
-	put(initialized)
+	put(initializeRequest)
+	put(initializedNotification)
 	m, _ := mcp.Parse([]byte(toolsCall))
 	m.Direction = mcp.ToServer
-	p, err := judge.Pass(b.Context(), m)
+	p, err := upstreamtest.Pipeline.Pass(b.Context(), m)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -3,69 +3,60 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
-	"gatekit/core/conn"
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 )
 
 // Bounds of one connection.
 const (
-	maxCalls  = 1024 // in flight
-	maxAsks   = 64   // of the server's own requests that wait for the client
-	maxLinger = 256  // progress tokens of tasks that outlive their calls
-	// messages that cannot be read before the connection, or the stream, is given up
-	maxInvalid = 100
-	// of upstream's own (to pings, say) that wait to be written; those beyond are dropped
-	maxReplies = 256
+	maxCalls      = 1024 // requests in flight
+	maxTaskTokens = 256  // progress tokens of tasks that outlive their calls
 )
 
-// call is a request that waits for its answer.
+// call is a request in flight.
 type call struct {
-	id    mcp.ID       // on this hop: the request's id and, of a listen, the subscription's id
-	m     *mcp.Message // the request, with the ids and the token that the client gave it
-	token mcp.ID       // the client's progress token; "" when it gave none
-	// the progress token on this hop: the client's, unless another call of the connection has it or
-	// a server might spell it anew
-	sent   mcp.ID
-	caller proxy.Handler // nil for requests that no client waits for
-	lane   *lane         // nil when what the server sends for the call is handed over as it is read
+	id      mcp.ID       // on this connection; of a listen, the subscription's id, too
+	request *mcp.Message // with the ids and the token that the client gave it
+	token   mcp.ID       // the client's progress token; "" when it gave none
+	// the progress token on this connection: the client's, unless another call has the same or a
+	// server might spell it differently
+	sentToken mcp.ID
+	handler   proxy.Handler // nil for requests that no client waits for
+	// where the server's messages for the call wait; nil when they are handed over as they are read
+	queue *orderedQueue
+	// ctx is the context of the client's request. It is stored because the goroutine that reads the
+	// connection hands notifications over on behalf of that request.
 	ctx    context.Context
-	end    context.CancelFunc // ends ctx for who waits for more than done; may be nil
+	cancel context.CancelFunc // ends ctx when the call ends by other means; may be nil
 	done   chan reply         // holds one
 }
 
-// lingering is what is kept of the progress token of a call that was answered with a task.
-type lingering struct {
-	token mcp.ID // the client's
-	task  string // the task's id, as JSON
-}
-
-// reply is how a call ended.
+// reply is how a call ended: with a response or error message, or with a Go error.
 type reply struct {
 	m   *mcp.Message
 	err error
 }
 
-// answered is the server's answer as the client is to get it.
-func (c *call) answered(m *mcp.Message) *mcp.Message { return c.subscribed(m).WithID(c.m.ID()) }
-
-// subscribed is m under the subscription id that the client knows.
-func (c *call) subscribed(m *mcp.Message) *mcp.Message {
-	if c.m.Method != "subscriptions/listen" || m.Kind == mcp.Error {
-		return m
-	}
-	return tagged(m, c.m.ID())
+// restored returns the server's answer with the ids that the client gave.
+func (c *call) restored(m *mcp.Message) *mcp.Message {
+	return c.withClientSubscription(m).WithID(c.request.ID())
 }
 
-// tagged is m under another subscription id, if it is under any.
-func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
+// withClientSubscription returns a message of a subscription with the subscription id that the
+// client knows. Other messages are returned unchanged.
+func (c *call) withClientSubscription(m *mcp.Message) *mcp.Message {
+	if c.request.Method != "subscriptions/listen" || m.Kind == mcp.Error {
+		return m
+	}
+	return withSubscription(m, c.request.ID())
+}
+
+// withSubscription replaces the subscription id of m, if it has one.
+func withSubscription(m *mcp.Message, id mcp.ID) *mcp.Message {
 	if _, ok := m.Get(mcp.PointerSubscriptionID); !ok {
 		return m
 	}
@@ -75,170 +66,198 @@ func tagged(m *mcp.Message, id mcp.ID) *mcp.Message {
 	return m
 }
 
+// subscriptionResult returns the result of a subscription that the server ended with a
+// notifications/cancelled instead of an answer.
+func (c *call) subscriptionResult() *mcp.Message {
+	id := c.request.ID()
+	m := mcp.NewResponse(id, []byte(
+		`{"resultType":"complete","_meta":{"`+mcp.MetaSubscriptionID+`":`+string(id)+`}}`))
+	m.Direction = mcp.ToClient
+	return m
+}
+
 // finish ends the call, unless it has ended.
 func (c *call) finish(r reply) {
 	select {
 	case c.done <- r:
 	default:
 	}
-	if c.end != nil {
-		c.end()
+	if c.cancel != nil {
+		c.cancel()
 	}
 }
 
-// notify hands a notification to whoever made the call.
+// notify hands a notification to the client's handler, if there is one that still waits.
 func (c *call) notify(m *mcp.Message) {
-	if c.caller != nil && c.ctx.Err() == nil {
-		c.caller.HandleNotification(c.ctx, m)
+	if c.handler != nil && c.ctx.Err() == nil {
+		c.handler.HandleNotification(c.ctx, m)
 	}
 }
 
-// calls are the requests in flight on one connection. Ids are minted here: whatever a client or a
-// server calls them, they cannot be mistaken. A progress token is the client's own, which a tool
-// may show, unless two calls of one connection have the same, or a server might spell it anew.
-type calls struct {
-	mu     sync.Mutex
-	last   uint64
-	open   map[mcp.ID]*call
-	tokens map[mcp.ID]*call     // by the progress token on this hop
-	over   error                // why none can be begun any more
-	linger map[mcp.ID]lingering // by the token on this hop: of tasks
-	oldest []mcp.ID             // of linger
+// callTable holds the requests in flight on one connection. It gives them ids of its own, so that
+// requests of several clients cannot be mistaken for each other. A progress token stays the
+// client's own, which a tool may show to people, unless two calls have the same or a server might
+// spell it differently.
+type callTable struct {
+	mu       sync.Mutex
+	lastID   uint64
+	inFlight map[mcp.ID]*call
+	byToken  map[mcp.ID]*call // by sentToken
+	closed   error            // why no call can begin any more; nil while calls can
+
+	taskTokens     map[mcp.ID]taskToken // by the token on this connection
+	taskTokenOrder []mcp.ID             // keys of taskTokens, the oldest first
 }
 
-// begin enters a request. ctx is that of what is done for it; end, if it is not nil, ends it, and
-// is called when the call is finished from elsewhere.
-func (t *calls) begin(ctx context.Context, end context.CancelFunc, m *mcp.Message,
-	caller proxy.Handler, l *lane) (*call, error) {
-	c := &call{m: m, caller: caller, lane: l, ctx: ctx, end: end, done: make(chan reply, 1)}
-	if raw, ok := m.Get("/_meta/progressToken"); ok && isToken(raw) {
+// taskToken is the progress token of a call that was answered with a task.
+type taskToken struct {
+	token mcp.ID // the client's
+	task  string // the task's id, as JSON
+}
+
+// begin enters a request. ctx is the context of the client's request; cancel, if not nil, ends ctx
+// and is called when the call is finished from elsewhere.
+func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, request *mcp.Message,
+	h proxy.Handler, q *orderedQueue) (*call, error) {
+	c := &call{request: request, handler: h, queue: q, ctx: ctx, cancel: cancel,
+		done: make(chan reply, 1)}
+	if raw, ok := request.Get("/_meta/progressToken"); ok && isToken(raw) {
 		c.token = mcp.ID(raw)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over != nil {
-		return nil, t.over
+	if t.closed != nil {
+		return nil, t.closed
 	}
-	if len(t.open) >= maxCalls {
+	if len(t.inFlight) >= maxCalls {
 		return nil, errors.New("too many requests are in flight; try again when some have been " +
 			"answered")
 	}
-	t.last++
-	c.id = mcp.ID(strconv.FormatUint(t.last, 10))
-	if t.open == nil {
-		t.open = make(map[mcp.ID]*call)
+	t.lastID++
+	c.id = mcp.ID(strconv.FormatUint(t.lastID, 10))
+	if t.inFlight == nil {
+		t.inFlight = make(map[mcp.ID]*call)
 	}
-	t.open[c.id] = c
+	t.inFlight[c.id] = c
 	if c.token != "" {
-		c.sent = c.token
-		if _, taken := t.linger[c.sent]; taken || t.tokens[c.sent] != nil || !isPlain(c.sent) {
-			c.sent = mintedToken + c.id + `"`
+		c.sentToken = c.token
+		_, taken := t.taskTokens[c.sentToken]
+		if taken || t.byToken[c.sentToken] != nil || !hasOneSpelling(c.sentToken) {
+			c.sentToken = ownTokenPrefix + c.id + `"`
 		}
-		if t.tokens == nil {
-			t.tokens = make(map[mcp.ID]*call)
+		if t.byToken == nil {
+			t.byToken = make(map[mcp.ID]*call)
 		}
-		t.tokens[c.sent] = c
+		t.byToken[c.sentToken] = c
 	}
 	return c, nil
 }
 
-// take removes a call, for whoever will finish it; nil when it is not in flight.
-func (t *calls) take(id mcp.ID) *call {
+// address returns a request with the id and the progress token of its call.
+func (c *call) address(o Outgoing) (Outgoing, error) {
+	if c.sentToken == c.token {
+		return o.withIDs(c.id, nil)
+	}
+	return o.withIDs(c.id, []byte(c.sentToken))
+}
+
+// take removes a call for the caller to finish. It returns nil when no such call is in flight.
+func (t *callTable) take(id mcp.ID) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.open[id]
+	c := t.inFlight[id]
 	if c != nil {
-		delete(t.open, id)
-		delete(t.tokens, c.sent)
+		delete(t.inFlight, id)
+		delete(t.byToken, c.sentToken)
 	}
 	return c
 }
 
-// find answers a call in flight, or nil.
-func (t *calls) find(id mcp.ID) *call {
+// find returns a call in flight, or nil.
+func (t *callTable) find(id mcp.ID) *call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.open[id]
+	return t.inFlight[id]
 }
 
-// only is the one call that a client waits for, nil when there are none or several.
-func (t *calls) only() *call {
-	var one *call
+// only returns the one call that a client waits for, or nil when there are none or several.
+func (t *callTable) only() *call {
+	var only *call
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.open {
-		if c.caller == nil {
+	for _, c := range t.inFlight {
+		if c.handler == nil {
 			continue
 		}
-		if one != nil {
+		if only != nil {
 			return nil
 		}
-		one = c
+		only = c
 	}
-	return one
+	return only
 }
 
-// unnamed is the call that an error without an id answers: the one that a client waits for or,
-// where no client does, the only one. nil when that cannot be told.
-func (t *calls) unnamed() *call {
+// forErrorWithoutID returns the call that an error without an id is for: the only one that a client
+// waits for or, where no client waits, the only one. It returns nil when the call is not clear.
+func (t *callTable) forErrorWithoutID() *call {
 	if c := t.only(); c != nil {
 		return c
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.open) == 1 {
-		for _, c := range t.open {
+	if len(t.inFlight) == 1 {
+		for _, c := range t.inFlight {
 			return c
 		}
 	}
 	return nil
 }
 
-// oldestWhere is the call that has been in flight the longest among those that f picks, nil when
-// they are of more than one lane or there is none.
-func (t *calls) oldestWhere(f func(c *call) bool) *call {
+// oldest returns the oldest call that a client waits for and that matches. It returns nil when
+// there is none, or when the matching calls belong to more than one session.
+func (t *callTable) oldest(matches func(c *call) bool) *call {
 	var first *call
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, c := range t.open {
-		if c.caller == nil || !f(c) {
+	for _, c := range t.inFlight {
+		if c.handler == nil || !matches(c) {
 			continue
 		}
-		if first != nil && first.lane != c.lane {
+		if first != nil && first.queue != c.queue {
 			return nil
 		}
-		if first == nil || older(c.id, first.id) {
+		if first == nil || isOlder(c.id, first.id) {
 			first = c
 		}
 	}
 	return first
 }
 
-// older compares minted ids.
-func older(a, b mcp.ID) bool {
+// isOlder reports whether the call with id a began before the one with id b.
+func isOlder(a, b mcp.ID) bool {
 	if len(a) != len(b) {
 		return len(a) < len(b)
 	}
 	return a < b
 }
 
-// fail ends all calls and lets none begin.
-func (t *calls) fail(err error) {
+// close ends all calls with err and lets none begin.
+func (t *callTable) close(err error) {
 	t.mu.Lock()
-	open := t.open
-	t.open, t.tokens = nil, nil
-	if t.over == nil {
-		t.over = err
+	inFlight := t.inFlight
+	t.inFlight, t.byToken = nil, nil
+	if t.closed == nil {
+		t.closed = err
 	}
 	t.mu.Unlock()
-	for _, c := range open {
+	for _, c := range inFlight {
 		c.finish(reply{err: err})
 	}
 }
 
-// keep remembers the progress token of a call that was answered with a task (2025-11-25): progress
-// may follow for as long as the task lives.
-func (t *calls) keep(c *call, answer *mcp.Message) {
+// keepTaskToken keeps the progress token of a call that was answered with a task (2025-11-25):
+// progress may follow for as long as the task lives.
+func (t *callTable) keepTaskToken(c *call, answer *mcp.Message) {
 	if c.token == "" || answer.Kind != mcp.Response {
 		return
 	}
@@ -248,33 +267,34 @@ func (t *calls) keep(c *call, answer *mcp.Message) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.linger == nil {
-		t.linger = make(map[mcp.ID]lingering)
+	if t.taskTokens == nil {
+		t.taskTokens = make(map[mcp.ID]taskToken)
 	}
-	if len(t.oldest) == maxLinger {
-		delete(t.linger, t.oldest[0])
-		t.oldest = t.oldest[1:]
+	if len(t.taskTokenOrder) == maxTaskTokens {
+		delete(t.taskTokens, t.taskTokenOrder[0])
+		t.taskTokenOrder = t.taskTokenOrder[1:]
 	}
-	t.linger[c.sent] = lingering{c.token, string(task)}
-	t.oldest = append(t.oldest, c.sent)
+	t.taskTokens[c.sentToken] = taskToken{c.token, string(task)}
+	t.taskTokenOrder = append(t.taskTokenOrder, c.sentToken)
 }
 
-// progress is a notifications/progress under the client's token, and the call that it belongs to:
-// nil when that has been answered with a task. ok is false when nobody asked for it.
-func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok bool) {
+// progress returns a notifications/progress with the client's token, and the call that it is for.
+// The call is nil when it has been answered with a task and nobody waits for the task's result. ok
+// is false when no client asked for the progress.
+func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok bool) {
 	raw, _ := m.Get("/progressToken")
 	id := mcp.ID(raw)
 	t.mu.Lock()
-	c = t.tokens[id]
-	kept := t.linger[id]
+	c = t.byToken[id]
+	kept := t.taskTokens[id]
 	token := kept.token
 	if c != nil {
 		token = c.token
 	} else if token != "" {
-		for _, o := range t.open { // whoever waits for the task's result
-			if raw, _ := o.m.Get("/taskId"); o.m.Method == "tasks/result" && o.token == token &&
-				string(raw) == kept.task {
-				c = o
+		for _, other := range t.inFlight { // one may wait for the task's result
+			if raw, _ := other.request.Get("/taskId"); other.request.Method == "tasks/result" &&
+				other.token == token && string(raw) == kept.task {
+				c = other
 			}
 		}
 	}
@@ -289,96 +309,30 @@ func (t *calls) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok boo
 	return restored, c, err == nil
 }
 
-// task is the call that streams what a task of the server asks (2025-11-25): its tasks/result.
-func (t *calls) task(m *mcp.Message) *call {
+// forTask returns the tasks/result call that waits for the task that m is about (2025-11-25), or
+// nil. A server asks the client for input of a task on that call.
+func (t *callTable) forTask(m *mcp.Message) *call {
 	id, ok := m.Text(mcp.PointerRelatedTask + "/taskId")
 	if !ok {
 		return nil
 	}
-	return t.oldestWhere(func(c *call) bool {
-		of, _ := c.m.Text("/taskId")
-		return c.m.Method == "tasks/result" && of == id
+	return t.oldest(func(c *call) bool {
+		task, _ := c.request.Text("/taskId")
+		return c.request.Method == "tasks/result" && task == id
 	})
 }
 
-// asks are the server's own requests that wait for the client.
-type asks struct {
-	mu   sync.Mutex
-	open map[mcp.ID]context.CancelCauseFunc
-}
+// ownTokenPrefix begins the progress tokens that Gatekit makes.
+const ownTokenPrefix = `"gatekit-`
 
-// begin enters a request of the server; its context ends when the server cancels it.
-func (a *asks) begin(ctx context.Context, id mcp.ID) (context.Context, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == nil {
-		a.open = make(map[mcp.ID]context.CancelCauseFunc)
-	}
-	if a.open[id] != nil {
-		return nil, errors.New("a request with this id has not been answered yet")
-	}
-	if len(a.open) >= maxAsks {
-		return nil, errors.New("too many requests wait for the client")
-	}
-	ctx, a.open[id] = context.WithCancelCause(ctx)
-	return ctx, nil
-}
-
-// end says whether the request is to be answered: the server has not cancelled it.
-func (a *asks) end(id mcp.ID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	cancel, ok := a.open[id]
-	if ok {
-		delete(a.open, id)
-		cancel(nil)
-	}
-	return ok
-}
-
-// cancel ends the request that a notifications/cancelled of the server speaks of, if it is waiting.
-func (a *asks) cancel(m *mcp.Message) {
-	raw, _ := m.Get("/requestId")
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if cancel, ok := a.open[mcp.ID(raw)]; ok {
-		delete(a.open, mcp.ID(raw))
-		cancel(&proxy.CancelledError{})
-	}
-}
-
-// mintedToken is how tokens of our own begin.
-const mintedToken = `"gatekit-`
-
-// replies are what is written without anybody waiting for it.
-type replies struct{ waiting atomic.Int32 }
-
-// run runs write in the life, unless a server that asks and does not read has too much waiting
-// already.
-func (r *replies) run(l *life, within time.Duration, write func(ctx context.Context)) {
-	if r.waiting.Add(1) > maxReplies {
-		r.waiting.Add(-1)
-		return
-	}
-	started := l.run(func(ctx context.Context) {
-		defer r.waiting.Add(-1)
-		ctx, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
-		write(ctx)
-	})
-	if !started {
-		r.waiting.Add(-1)
-	}
-}
-
-// isToken says that raw is a string or a number: what a progress token may be.
+// isToken reports whether raw is a string or a number, as a progress token has to be.
 func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
-// isPlain says that a token has one spelling only, so that it comes back as it went: short
-// integers, and strings that nobody escapes.
-func isPlain(token mcp.ID) bool {
+// hasOneSpelling reports whether a token comes back from any server as it was sent: short integers
+// do, and strings that no encoder escapes.
+func hasOneSpelling(token mcp.ID) bool {
 	if token[0] != '"' {
 		for _, c := range []byte(token) {
 			if c < '0' || c > '9' {
@@ -387,8 +341,8 @@ func isPlain(token mcp.ID) bool {
 		}
 		return len(token) <= 15
 	}
-	if strings.HasPrefix(string(token), mintedToken) {
-		return false // else a client could choose one that will be minted
+	if strings.HasPrefix(string(token), ownTokenPrefix) {
+		return false // a client could choose a token that Gatekit makes later
 	}
 	for _, c := range []byte(token[1 : len(token)-1]) {
 		if c <= ' ' || c > '~' || strings.IndexByte(`"\/<>&'+`, c) >= 0 {
@@ -396,26 +350,4 @@ func isPlain(token mcp.ID) bool {
 		}
 	}
 	return true
-}
-
-// unavailable is the error for an answer that did not come.
-func unavailable(server, reason string, err error) error {
-	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}
-}
-
-// illegible is the error of a call whose answer came and was none.
-func illegible(server string, err error) error {
-	if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
-		return unavailable(server, fmt.Sprintf("its answer of %d bytes is too large", large.Size),
-			err)
-	}
-	return unavailable(server, "its answer cannot be read", err)
-}
-
-// refused is the error of a call that could not begin.
-func refused(server string, err error) error {
-	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
-		return err
-	}
-	return unavailable(server, err.Error(), nil)
 }

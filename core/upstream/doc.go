@@ -1,81 +1,85 @@
-// Package upstream is a server as the proxy sees it: how it is reached, which revisions it speaks,
-// and one Server for each session that uses it. It is the only package on this side that knows the
-// eras.
+// Package upstream reaches servers: it connects to them, finds out which revisions of MCP they
+// speak, and gives each session of the proxy a [proxy.Server] of its own.
 //
-// An [Upstream] is one configured server. It finds out by a probe what the server speaks
-// (probe.go), once, and again when that proved wrong. Open answers a [proxy.Server] for one
-// session; the session's first request connects it.
+// An [Upstream] is one configured server. A probe finds out what the server speaks, once, and again
+// when the result proved wrong. Open returns a server for one session of a client; the session's
+// first request connects it.
 //
-//   - A legacy session has a connection of its own (legacy.go): a process, an SSE stream, or a
-//     session over Streamable HTTP. The client's initialize opens it. When it is lost it is opened
-//     again with back-off (restart.go), and the server is told what the client told it: initialize,
-//     initialized, the logging level, the subscriptions; then the client is told that the lists may
-//     have changed.
-//   - Modern sessions of one principal share a connection (pool.go, modern.go): a process, kept for
-//     as long as somebody uses it, or HTTP requests that stand for themselves. There is nothing to
-//     restore. A process has one subscription for all of them (union.go).
+//   - A session with a legacy server (initialize, up to 2025-11-25) has a connection of its own: a
+//     process, an SSE stream, or a session over Streamable HTTP. The client's initialize opens it.
+//     When it is lost, it is opened again with growing delays, and the server is told again what
+//     the client told it: initialize, initialized, the log level, the subscriptions. Then the
+//     client is notified that the lists may have changed.
+//   - Sessions with a modern server (2026-07-28) share one connection per principal: a process that
+//     is kept as long as a session uses it, or HTTP requests that stand for themselves. There is
+//     nothing to restore. A process has one subscription for all of its sessions.
+//   - A client of the other era gets a server from [Options.Bridge] (package core/bridge), which
+//     uses the sessions above by way of [NativeSessions]. Without a bridge such a client is
+//     refused.
 //
-// Where the client's revision is of the other era, the Server speaks it all the same: the client of
-// Open is answered as by a server of its own (protocol.md 3).
+// # Reading order
 //
-//   - toModern (tomodern.go) is a modern server for a legacy client. What the client said in
-//     initialize, and its logging level, goes with each request; what the server asks in a result
-//     is asked of the client live, and the request put again with the answers; what the client
-//     would hear of by itself comes by a standing subscription (standing.go).
-//   - toLegacy (tolegacy.go) is a legacy server for a modern client. The sessions that the server
-//     needs are opened here, one for each set of capabilities that the client declares (visits.go);
-//     what the server asks live goes to Ask, and downstream parks the call for it; a subscription
-//     hears what the session hears (hearer.go).
+// Each file uses only files that come after it:
 //
-// What messages look like on the other side is in forlegacy.go and formodern.go.
+//   - upstream.go: a configured server; Open, Close, State, Ready.
+//   - legacy_session.go, legacy_state.go, legacy_dial.go: a session with a legacy server, what it
+//     has to send again, how it connects.
+//   - modern_session.go, modern_pool.go: a session with a modern server, and the connections that
+//     sessions share.
+//   - probe.go: the revisions that the server speaks.
+//   - legacy_pipe.go, legacy_http_calls.go, legacy_http.go: connections to legacy servers.
+//   - modern_pipe.go, subscription_mux.go, subscription_filter.go, modern_http.go,
+//     argument_headers.go, headers.go: connections to modern servers.
+//   - connector.go, closing.go, restarts.go: what opens connections, and how often.
+//   - pipeconn.go, event_stream.go, http_responses.go, messages.go: reading and writing, the same
+//     in both eras.
+//   - calls.go, server_requests.go, background_writes.go, queue.go: what is in flight on a
+//     connection, and what waits for the client.
+//   - options.go, bridge.go, observer.go, transport.go, errors.go: the configuration and the
+//     interfaces.
+//   - outgoing.go: what may be written to a server.
 //
-// # How a message goes through
+// # The way of a message
 //
-// Call takes a request that passed the pipeline, gives it an id of its own (calls.go), and its
-// progress token one too if two calls have the same; writes it; and waits. Over a pipe (pipe.go)
-// one goroutine reads, finds the call of an answer by its id, and puts all else into the lane of
-// the session that it is for (lane.go), which hands it over in order; an answer waits for what was
-// read before it. Over HTTP (legacyhttp.go, modernhttp.go) each call reads its own stream. What
-// comes back has the client's id, token and subscription id again. Nothing here judges a message or
-// reads more of it than where it belongs.
+// Call takes a request that passed the pipeline. The connection gives it an id of its own, and
+// another progress token if two calls have the same one, writes it, and waits. Over a pipe one
+// goroutine reads: it finds the call of an answer by its id and adds everything else to the ordered
+// queue of the session that it is for; an answer waits for what was read before it. Over HTTP each
+// call reads its own stream. What is returned has the client's id, progress token and subscription
+// id again. Nothing here inspects a message or reads more of it than where it belongs.
 //
-// Requests of a legacy server go to [proxy.Handler].Ask, of the call that they belong to where that
-// can be told (its stream, its task, or the only call there is), else of the session's feed. A
-// modern server asks inside a result, which is handed on Folded to a modern client.
+// A request of a legacy server goes to [proxy.Handler].HandleRequests of the call that it belongs
+// to where that is clear (its stream, its task, or the only call in flight), otherwise of the
+// session. A modern server asks inside a result, which is returned marked CarriesInput.
 //
-// # What it promises
+// # Guarantees
 //
-//   - Only what passed the pipeline, and the few messages of upstream's own in outgoing.go, are
-//     written to a server.
-//   - A request is written once. Only a list, a read or the like, and only when the server said
-//     that it did not know the session, is put again; a modern request also when the server refused
-//     its headers. In both cases nothing was run. A call of a tool is put again only when the
-//     server itself asked for that: with the answers to its questions, or when the pages that it
-//     wanted to be opened first have been.
-//   - A call ends when its context does, at once; the server is told in its way, and an answer that
-//     comes later is dropped.
-//   - The reader of a pipe never waits for a client: what waits is bounded, and over the bound
-//     progress and logs are lost first, then the connection.
+//   - Only [Outgoing] messages are written to a server: those that passed the pipeline, and the few
+//     that Gatekit makes itself.
+//   - A request is written once. Only a request that changes nothing is sent again, and only when
+//     the server responded that it does not know the session; a modern request also when the server
+//     rejected its headers or its revision. In all these cases nothing was run.
+//   - A call ends when its context does, at once. The server is told in the way of its revision,
+//     and an answer that comes later is dropped.
+//   - The reader of a pipe never waits for a client. What waits is bounded; over the bound progress
+//     and log messages are dropped first, then the connection is closed.
 //   - All goroutines have ended when Close returns.
+//
+// # Locks
+//
+// A goroutine that holds one lock takes another only in these orders: Upstream.mu before
+// modernPool.mu; prober.mu before connector.mu; pipeConn.routing before subscriptionMux.mu,
+// orderedQueue.mu and callTable.mu; subscriptionMux.mu before orderedQueue.mu. Options.Event and
+// Options.Observer may be called with a lock held, and must not call back.
 //
 // # Why a probe is a request of its own
 //
-// The specification lets a client find out with any request. But a legacy server may run a
+// The specification lets a client find out the era with any request. But a legacy server may run a
 // tools/call that it should have refused, so only server/discover is used.
 //
 // # Why a process that was probed is used
 //
 // Some servers take seconds to start. A process that answered the probe with an error, or not at
-// all, has not been initialized and can be; one that answered with a result serves modern requests,
-// and (go-sdk v1.8.0) refuses initialize, so that a legacy session gets another.
-//
-// # What does not cross the eras
-//
-// Tasks, as such: a tool that runs as a task only is called as one, and its call answered with what
-// comes of it (legacytask.go, moderntask.go); a question outside of any call to a modern client,
-// but for the roots, which wait for a call; the names that a modern client's own server would have
-// given its questions; answers to questions that are errors, to a modern server; structured content
-// that is no object and content types that are newer than a legacy client, which get texts in their
-// place; log lines of a legacy server while a modern client has several calls in flight; the
-// methods of vendors.
+// all, has not been initialized and can be. A process that answered with a result serves modern
+// requests and refuses initialize (go-sdk v1.8.0), so a legacy session gets another one.
 package upstream

@@ -6,28 +6,29 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Observer is told of what is asked of a server. It must not block. Its methods may be called from
-// many goroutines.
+// Observer is notified of each request to a server. It must not block. Its methods may be called
+// from many goroutines.
 type Observer interface {
-	// Send is told of a request that is about to be written, in the context of the client's call
-	// that it is for. One call may need several: those of a bridge between the eras, or one that is
-	// put again. edits are made in it; they are for places under /_meta alone. ended, if it is not
-	// nil, is called once, with the answer or with the error for want of one.
+	// Send is called with a request that is about to be written, in the context of the client's
+	// call that it is for. One call may need several requests: those that a bridge makes of it, or
+	// one that is sent again. The returned edits, for places under /_meta only, are made in the
+	// request. The returned function, if not nil, is called once, with the answer or the error.
 	Send(ctx context.Context, m *mcp.Message) (edits []mcp.Edit, ended func(answer *mcp.Message,
 		err error))
 }
 
-// watched is o as an observer wants it to be written, and what is to be called when it has been
-// answered.
-func (o outgoing) watched(ctx context.Context, by Observer) (outgoing, func(*mcp.Message, error)) {
-	if by == nil {
-		return o, unwatched
+// observe calls an observer, which may be nil. It returns o with the observer's edits, and the
+// function to call when o has been answered.
+func observe(ctx context.Context, observer Observer,
+	o Outgoing) (Outgoing, func(*mcp.Message, error)) {
+	if observer == nil {
+		return o, ignoreEnd
 	}
-	edits, ended := by.Send(ctx, o.m)
+	edits, ended := observer.Send(ctx, o.m)
 	if ended == nil {
-		ended = unwatched
+		ended = ignoreEnd
 	}
-	return o.marked(edits), ended
+	return o.withMeta(edits), ended
 }
 
-func unwatched(*mcp.Message, error) {}
+func ignoreEnd(*mcp.Message, error) {}

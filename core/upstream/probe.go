@@ -2,271 +2,339 @@ package upstream
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/taskgroup"
 )
 
-// spareFor is how long the process that was probed is kept for a session to take it.
-const spareFor = 30 * time.Second
+const (
+	// how long a client's first message waits for the probe of a server that is being started
+	maxWaitForProbe = 30 * time.Second
+	// how old a result has to be before it can be doubted: a younger one would be found again
+	doubtableAfter = 10 * time.Second
+	// how many probe timeouts a URL has to respond: unlike a process's silence, its silence shows
+	// nothing
+	urlProbeTimeouts = 3
+	// how many revisions of a server's list are read
+	maxListedRevisions = 100
+)
 
-// probeWait is how long a client's first message waits for a server that was never seen before: it
-// is being started.
-const probeWait = 30 * time.Second
+// probeID is the id of the probe's request at a URL.
+const probeID mcp.ID = "1"
 
-// doubtAfter is how old a finding has to be before it can prove wrong: what was found a moment ago
-// would be found again.
-const doubtAfter = 10 * time.Second
+// prober finds out, and remembers, which revisions a server speaks.
+type prober struct {
+	opts      *Options
+	tasks     *taskgroup.Group
+	connector *connector
 
-// probe is one attempt to find out which revisions a server speaks (protocol.md 4.2, 4.3).
-type probe struct {
-	done      chan struct{} // closed when what follows is set
-	at        time.Time
-	revisions []string
-	weak      bool      // concluded from what the server did not say
-	err       error     // the probe is no evidence
-	retry     time.Time // with err: when the next one may be made
+	mu       sync.Mutex // taken before the connector's
+	current  *probe     // the last one; nil before the first, and when its result was wrong
+	failures int        // probes in a row that failed
 }
 
-// Revisions are those that the server was found to speak, newest first. The first call probes the
-// server; what was found is kept until it proves wrong. A probe that failed (which is not the same
-// as one that was refused) is repeated by a later call, with back-off. One that takes long is an
-// error for those who wait.
-func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
-	switch u.o.Era {
+// probe is one attempt to find out which revisions a server speaks.
+type probe struct {
+	done      chan struct{} // closed when the fields below are set
+	at        time.Time
+	revisions []string
+	guessed   bool      // concluded from silence or from the process's end
+	err       error     // the probe shows nothing
+	retry     time.Time // with err: when the next probe may be made
+}
+
+// probeResult holds what the answer to server/discover, or its absence, shows.
+type probeResult struct {
+	revisions  []string
+	discovered bool  // the server knows server/discover
+	guessed    bool  // concluded from silence or from the process's end
+	late       *call // the request, when it has not been answered yet
+	err        error // the probe shows nothing
+}
+
+// legacyResult is the result for a server that does not know server/discover.
+func legacyResult() probeResult { return probeResult{revisions: mcp.Legacy.Revisions()} }
+
+// revisions returns the revisions that the server speaks, the newest first. The first call probes
+// the server; the result is kept until it proves wrong. A probe that failed, which a refused one
+// did not, is repeated by a later call, with growing delays. A call that waits too long for a probe
+// gets an error.
+func (p *prober) revisions(ctx context.Context) ([]string, error) {
+	switch p.opts.Era {
 	case "modern":
 		return mcp.Modern.Revisions(), nil
 	case "legacy":
 		return mcp.Legacy.Revisions(), nil
 	}
-	p, err := u.probing()
+	current, err := p.start()
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-p.done:
-		return p.revisions, p.err
+	case <-current.done:
+		return current.revisions, current.err
 	default:
 	}
-	timer := time.NewTimer(probeWait)
+	timer := time.NewTimer(maxWaitForProbe)
 	defer timer.Stop()
 	select {
-	case <-p.done:
-		return p.revisions, p.err
+	case <-current.done:
+		return current.revisions, current.err
 	case <-timer.C:
-		return nil, unavailable(u.o.Name, "it is still being asked which revisions it speaks", nil)
+		return nil, unavailable(p.opts.Name,
+			"the server has not answered yet which protocol revisions it speaks", nil)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// probing answers the probe that counts, and starts it where there is none.
-func (u *Upstream) probing() (*probe, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	fails := 0
-	if p := u.probe; p != nil {
+// start returns the probe whose result counts, and starts one where there is none.
+func (p *prober) start() (*probe, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	failures := 0
+	if current := p.current; current != nil {
 		select {
-		case <-p.done:
-			if p.err == nil || time.Now().Before(p.retry) {
-				return p, nil
+		case <-current.done:
+			if current.err == nil || time.Now().Before(current.retry) {
+				return current, nil
 			}
-			fails = u.fails
+			failures = p.failures
 		default:
-			return p, nil
+			return current, nil
 		}
 	}
-	p := &probe{done: make(chan struct{})}
-	if !u.life.run(func(ctx context.Context) { u.run(ctx, p, fails) }) {
-		return nil, unavailable(u.o.Name, "it is being closed", errClosed)
+	next := &probe{done: make(chan struct{})}
+	if !p.tasks.Go(func(ctx context.Context) { p.run(ctx, next, failures) }) {
+		return nil, closingError(p.opts.Name)
 	}
-	u.probe = p
-	return p, nil
+	p.current = next
+	return next, nil
 }
 
-// run makes the probe and publishes what it found.
-func (u *Upstream) run(ctx context.Context, p *probe, fails int) {
-	var f finding
-	var w *wire
-	if u.o.Dial.Pipe != nil {
-		f, w = u.probePipe(ctx)
+// run makes a probe and publishes its result. failures is the number of probes in a row that have
+// failed before.
+func (p *prober) run(ctx context.Context, current *probe, failures int) {
+	var result probeResult
+	var conn *pipeConn // that a session can use
+	if p.opts.Dial.Pipe != nil {
+		result, conn = p.probeProcess(ctx)
 	} else {
-		f = u.probeHTTP(ctx)
+		result = p.probeURL(ctx)
 	}
-	u.mu.Lock()
-	p.at, p.revisions, p.weak, p.err = time.Now(), f.revisions, f.weak, f.err
-	u.fails = 0
-	if f.err != nil {
-		u.fails = fails + 1
-		p.retry = (&pace{fails: u.fails}).due(p.at)
+	p.mu.Lock()
+	current.at, current.revisions = time.Now(), result.revisions
+	current.guessed, current.err = result.guessed, result.err
+	p.failures = 0
+	if result.err != nil {
+		p.failures = failures + 1
+		current.retry = (&restartSchedule{failures: p.failures}).next(current.at)
 	}
-	keep := w != nil && !u.closed && u.probe == p
-	if keep {
-		u.spare, u.met = w, f.met
+	kept := conn != nil && p.current == current && p.connector.keepProbed(conn, result.discovered)
+	close(current.done)
+	p.mu.Unlock()
+	if result.late != nil {
+		p.tasks.Go(func(ctx context.Context) { p.awaitLateAnswer(ctx, result.late, conn) })
 	}
-	close(p.done)
-	u.mu.Unlock()
-	if f.late != nil {
-		u.life.run(func(ctx context.Context) { u.hear(ctx, f.late, w) })
-	}
-	if w != nil && (!keep || u.unclaimed(ctx, w)) {
-		u.drop(w)
+	if conn != nil && (!kept || p.connector.expireProbed(ctx, conn)) {
+		p.connector.discard(conn)
 	}
 }
 
-// unclaimed takes back the process that was probed when no session has taken it for a while.
-func (u *Upstream) unclaimed(ctx context.Context, w *wire) bool {
-	sleep(ctx, spareFor)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.spare != w {
-		return false // a session has it, or Close
-	}
-	u.spare = nil
-	return true
-}
-
-// hear waits for the answer to a probe that was given up. A server that takes long to start (npx)
-// and then says that it is modern is believed.
-func (u *Upstream) hear(ctx context.Context, c *call, w *wire) {
+// awaitLateAnswer waits for the answer to a probe that timed out. A server that takes long to start
+// (npx) and then proves to be modern replaces the guess.
+func (p *prober) awaitLateAnswer(ctx context.Context, request *call, conn *pipeConn) {
 	var r reply
 	select {
-	case r = <-c.done:
+	case r = <-request.done:
 	case <-ctx.Done():
 	}
 	if r.m == nil {
 		return
 	}
-	f := u.classify(r.m)
-	if f.err != nil || !isModern(f.revisions[0]) {
+	result := p.classify(r.m)
+	if result.err != nil || !isModern(result.revisions[0]) {
 		return
 	}
-	u.log.Info("a server answered the probe late: it is modern", "server", u.o.Name)
-	found := &probe{done: make(chan struct{}), at: time.Now(), revisions: f.revisions}
+	p.opts.Log.Info("late answer to the probe: the server is modern", "server", p.opts.Name)
+	found := &probe{done: make(chan struct{}), at: time.Now(), revisions: result.revisions}
 	close(found.done)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.probe = found
-	if u.spare == w {
-		u.met = true
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current = found
+	p.connector.markProbedModern(conn)
 }
 
-// speaksModern says whether the server is known to be modern.
-func (u *Upstream) speaksModern() bool {
-	u.mu.Lock()
-	p := u.probe
-	u.mu.Unlock()
-	if p == nil {
+// speaksModern reports whether the server is known to speak a modern revision.
+func (p *prober) speaksModern() bool {
+	p.mu.Lock()
+	current := p.current
+	p.mu.Unlock()
+	if current == nil {
 		return false
 	}
 	select {
-	case <-p.done:
-		return slices.ContainsFunc(p.revisions, isModern)
+	case <-current.done:
+		return slices.ContainsFunc(current.revisions, isModern)
 	default:
 		return false
 	}
 }
 
-// doubt says that a server did not behave as what was found of it: the next use probes it again.
-func (u *Upstream) doubt() { u.reconsider(func(*probe) bool { return true }) }
+// doubt is called when a server did not behave as the probe showed: the next use probes it again.
+func (p *prober) doubt() { p.discardResult(func(*probe) bool { return true }) }
 
-// doubtWeak is doubt where what was found is only a conclusion.
-func (u *Upstream) doubtWeak() { u.reconsider(func(p *probe) bool { return p.weak }) }
+// doubtGuess has a server probed again whose result is only a guess.
+func (p *prober) doubtGuess() {
+	p.discardResult(func(current *probe) bool { return current.guessed })
+}
 
-func (u *Upstream) reconsider(doubted func(p *probe) bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.probe == nil {
+// discardResult discards the current result if it is doubted and not too young for that.
+func (p *prober) discardResult(isDoubted func(current *probe) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current == nil {
 		return
 	}
 	select {
-	case <-u.probe.done:
-		if time.Since(u.probe.at) >= doubtAfter && doubted(u.probe) {
-			u.probe = nil
+	case <-p.current.done:
+		if time.Since(p.current.at) >= doubtableAfter && isDoubted(p.current) {
+			p.current = nil
 		}
 	default:
 	}
 }
 
-// finding is what an answer to server/discover says.
-type finding struct {
-	revisions []string
-	met       bool  // it was a result of server/discover
-	weak      bool  // it is a conclusion from silence, or from the process's end
-	late      *call // the question that is still open
-	err       error
-}
-
-// probePipe asks a new process, and answers it too if a session can use it.
-func (u *Upstream) probePipe(ctx context.Context) (finding, *wire) {
-	start, cancel := context.WithTimeoutCause(ctx, u.o.StartTimeout, unavailable(u.o.Name,
-		"it took too long to start", nil))
-	w, err := u.start(start)
+// probeProcess sends server/discover to a new process. It also returns the connection if a session
+// can use it.
+func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
+	startCtx, cancel := p.opts.startContext(ctx)
+	conn, err := p.connector.start(startCtx)
 	cancel()
 	if err != nil {
-		return finding{err: err}, nil
+		return probeResult{err: err}, nil
 	}
-	c, err := w.calls.begin(ctx, nil, discover("0", u.o.Version).m, nil, nil)
+	version := p.opts.Version
+	request, err := conn.calls.begin(ctx, nil, discoverRequest("0", version).m, nil, nil)
 	if err != nil {
-		return finding{err: err}, w
+		return probeResult{err: err}, conn
 	}
-	err = w.pipe.Write(ctx, discover(c.id, u.o.Version).bytes())
+	err = conn.pipe.Write(ctx, discoverRequest(request.id, version).bytes())
 	if err == nil {
 		select {
-		case r := <-c.done:
+		case r := <-request.done:
 			if err = r.err; err != nil {
 				break
 			}
-			f := u.classify(r.m)
-			if f.err == nil && (!f.met || isModern(f.revisions[0])) {
-				return f, w
+			result := p.classify(r.m)
+			if result.err == nil && (!result.discovered || isModern(result.revisions[0])) {
+				return result, conn
 			}
-			u.drop(w) // it took server/discover for the beginning of what it will not go on with
-			return f, nil
-		case <-time.After(u.o.ProbeTimeout):
-			// Some servers say nothing before they are initialized. The process can be.
-			return finding{revisions: mcp.Legacy.Revisions(), weak: true, late: c}, w
+			// the server took server/discover for the beginning of a session that it cannot go on
+			p.connector.discard(conn)
+			return result, nil
+		case <-time.After(p.opts.ProbeTimeout):
+			// some servers are silent before initialize; the process can still be initialized
+			result := legacyResult()
+			result.guessed, result.late = true, request
+			return result, conn
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
-	u.drop(w)
+	p.connector.discard(conn)
 	if ctx.Err() != nil {
-		return finding{err: err}, nil
+		return probeResult{err: err}, nil
 	}
-	// It ended. Some servers do when they do not know a method; if this one ends in any case, its
-	// session will tell.
-	u.log.Info("a server ended when it was probed; taken for a legacy one", "server", u.o.Name,
-		"error", err)
-	return finding{revisions: mcp.Legacy.Revisions(), weak: true}, nil
+	// Some servers end when they do not know a method. If this one ends in any case, its first
+	// session will show that.
+	p.opts.Log.Info("process ended during the probe: taken for a legacy server",
+		"server", p.opts.Name, "error", err)
+	result := legacyResult()
+	result.guessed = true
+	return result, nil
 }
 
-// classify reads the answer to server/discover (protocol.md 4.3).
-func (u *Upstream) classify(m *mcp.Message) finding {
-	at, met := "/supportedVersions", true
-	if m.Kind == mcp.Error {
-		met = false
-		switch m.ErrorCode() {
-		case mcp.CodeUnsupportedVersion:
-			at = "/data/supported"
-		case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability:
-			u.log.Warn("a server found a fault in the probe", "server", u.o.Name,
-				"code", m.ErrorCode())
-			return finding{revisions: mcp.Modern.Revisions(), met: true}
+// probeURL sends server/discover to a URL.
+func (p *prober) probeURL(ctx context.Context) probeResult {
+	o := p.opts
+	ctx, cancel := context.WithTimeoutCause(ctx, urlProbeTimeouts*o.ProbeTimeout,
+		unavailable(o.Name, "the server's URL did not respond in time", nil))
+	defer cancel()
+	request := discoverRequest(probeID, o.Version)
+	response, err := o.Dial.HTTP.Post(ctx, modernHeader(request.m, false), request.bytes())
+	switch {
+	case ctx.Err() != nil:
+		return probeResult{err: context.Cause(ctx)}
+	case err != nil:
+		return probeResult{err: noResponse(o.Name, err)}
+	}
+	var answer *mcp.Message
+	find := func(m *mcp.Message, invalid error) bool {
+		if invalid == nil && isAnswer(m) && (m.ID() == probeID || isErrorWithoutID(m)) {
+			answer = m
+		}
+		return answer == nil
+	}
+	switch {
+	case isStream(response):
+		err = readMessages(ctx, response.Events, o.Limits, &streamPosition{}, find)
+		switch {
+		case answer != nil:
+		case ctx.Err() != nil:
+			return probeResult{err: context.Cause(ctx)}
 		default:
-			return finding{revisions: mcp.Legacy.Revisions()}
+			return probeResult{err: unavailable(o.Name, "the stream broke before the answer", err)}
+		}
+	case isSuccess(response.Status):
+		messages(o.Limits, response.Body)(find)
+	default:
+		if response.Events != nil {
+			response.Events.Close()
+		}
+		switch response.Status {
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed,
+			http.StatusNotAcceptable, http.StatusUnsupportedMediaType,
+			http.StatusUnprocessableEntity:
+			answer, _ = bodyError(o.Limits, response, probeID)
+		default:
+			return probeResult{err: statusError(o.Name, response)} // it shows nothing
 		}
 	}
-	if m.Len(at) < 0 {
-		// no DiscoverResult: it answers anything with something
-		return finding{revisions: mcp.Legacy.Revisions()}
+	if answer == nil {
+		return legacyResult()
+	}
+	return p.classify(answer)
+}
+
+// classify returns what an answer to server/discover shows.
+func (p *prober) classify(m *mcp.Message) probeResult {
+	pointer, discovered := "/supportedVersions", true
+	if m.Kind == mcp.Error {
+		discovered = false
+		switch m.ErrorCode() {
+		case mcp.CodeUnsupportedVersion:
+			pointer = "/data/supported"
+		case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability:
+			p.opts.Log.Warn("the server rejected the probe", "server", p.opts.Name,
+				"code", m.ErrorCode())
+			return probeResult{revisions: mcp.Modern.Revisions(), discovered: true}
+		default:
+			return legacyResult()
+		}
+	}
+	if m.Len(pointer) < 0 {
+		return legacyResult() // the server has a result for any request
 	}
 	var listed, known []string
-	for i := range min(m.Len(at), 100) {
-		if v, ok := m.Text(at + "/" + strconv.Itoa(i)); ok {
+	for i := range min(m.Len(pointer), maxListedRevisions) {
+		if v, ok := m.Text(pointer + "/" + strconv.Itoa(i)); ok {
 			listed = append(listed, v)
 		}
 	}
@@ -276,9 +344,11 @@ func (u *Upstream) classify(m *mcp.Message) finding {
 		}
 	}
 	if len(known) == 0 {
-		return finding{err: declaredUnknown(u.o.Name, listed)}
+		return probeResult{err: unavailable(p.opts.Name, fmt.Sprintf(
+			"the server speaks only MCP revisions %q, which Gatekit does not know", listed), nil)}
 	}
-	return finding{revisions: known, met: met || isModern(known[0])}
+	return probeResult{revisions: known, discovered: discovered || isModern(known[0])}
 }
 
+// isModern reports whether a revision is a modern one.
 func isModern(revision string) bool { return mcp.EraOf(revision) == mcp.Modern }

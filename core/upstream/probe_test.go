@@ -12,51 +12,55 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
 )
 
 var (
-	legacyOnes = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
+	legacyRevisions = []string{mcp.Rev20251125, mcp.Rev20250618, mcp.Rev20250326, mcp.Rev20241105}
 )
 
 func TestProbeOfAProcess(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer string // "" is silence, "die" its end
+		answer string // "" means silence, "die" the end of the process
 		want   []string
-		spared bool   // the process that was probed serves the session
+		spared bool   // the process that was probed serves the session, too
 		fails  string // instead of want
 	}{
 		{"a modern server", `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`,
 			[]string{mcp.Rev20260728}, true, ``},
-		{"one of both eras", `"result":{"supportedVersions":["2024-11-05","2026-07-28","2025-11-25"]}`, []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20241105}, true, ``},
-		{"one that lists legacy revisions only", `"result":{"supportedVersions":["2025-06-18"]}`,
+		{"a server of both eras",
+			`"result":{"supportedVersions":["2024-11-05","2026-07-28","2025-11-25"]}`,
+			[]string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20241105}, true, ``},
+		{"a server that lists legacy revisions only",
+			`"result":{"supportedVersions":["2025-06-18"]}`,
 			[]string{mcp.Rev20250618}, false, ``},
-		{"one of the future that has not forgotten",
+		{"a future revision and a known one",
 			`"result":{"supportedVersions":["2031-01-01","2025-11-25"]}`, []string{mcp.Rev20251125},
 			false, ``},
-		{"one of the future", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false,
+		{"a future revision only", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false,
 			`"2031-01-01"`},
-		{"unsupported version, but this one is",
+		{"unsupported version, yet this one is listed",
 			`"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`,
 			[]string{mcp.Rev20260728}, true, ``},
-		{"unsupported version, and only legacy ones are",
+		{"unsupported version, only legacy ones are supported",
 			`"error":{"code":-32022,"message":"?","data":{"supported":["2025-11-25"]}}`,
 			[]string{mcp.Rev20251125}, true, ``},
 		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true,
 			``},
-		{"method not found", `"error":{"code":-32601,"message":"?"}`, legacyOnes, true, ``},
-		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyOnes, true, ``},
-		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyOnes, true, ``},
-		{"an empty result", `"result":{}`, legacyOnes, true, ``},
-		{"an error to nobody", `nobody`, legacyOnes, true, ``},
-		{"silence", ``, legacyOnes, true, ``},
-		{"its end", `die`, legacyOnes, false, ``},
+		{"method not found", `"error":{"code":-32601,"message":"?"}`, legacyRevisions, true, ``},
+		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyRevisions, true, ``},
+		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyRevisions, true, ``},
+		{"an empty result", `"result":{}`, legacyRevisions, true, ``},
+		{"an error without an id", `nobody`, legacyRevisions, true, ``},
+		{"silence", ``, legacyRevisions, true, ``},
+		{"the end of the process", `die`, legacyRevisions, false, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				st := &starter{}
+				st := &upstreamtest.Launcher{}
 				u := upstream.New(upstream.Options{Name: "files", Version: `1."0`,
-					Dial: upstream.Dial{Pipe: st.start}})
+					Dial: upstream.Dial{Pipe: st.Start}})
 				defer u.Close()
 				type found struct {
 					revisions []string
@@ -69,8 +73,8 @@ func TestProbeOfAProcess(t *testing.T) {
 						got <- found{revisions, err}
 					}()
 				}
-				srv := st.last(t)
-				m := srv.expect(t, "server/discover")
+				srv := st.Last(t)
+				m := srv.Expect(t, "server/discover")
 				if want := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"gatekit","version":"1.\"0"},"io.modelcontextprotocol/clientCapabilities":{}}}`; string(m.Params) != want {
 					t.Errorf("probed with %s", m.Params)
 				}
@@ -80,9 +84,9 @@ func TestProbeOfAProcess(t *testing.T) {
 				case "die":
 					srv.Close()
 				case "nobody":
-					srv.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
+					srv.Send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
 				default:
-					srv.send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
+					srv.Send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
 				}
 				for range 2 {
 					f := <-got
@@ -99,85 +103,86 @@ func TestProbeOfAProcess(t *testing.T) {
 				if c.fails != "" {
 					return
 				}
-				srv.quiet(t)
-				if c.answer == "" { // an answer that comes now and says nothing new is nobody's
-					srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+				srv.ExpectNothing(t)
+				if c.answer == "" { // a late answer that shows nothing new is dropped
+					srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
 						m.ID)
 				}
-				s := open(t, u, c.want[0], &client{})
-				request := hello
+				s := openSession(t, u, c.want[0], &upstreamtest.Client{})
+				request := initializeRequest
 				if c.want[0] == mcp.Rev20260728 {
-					request = modernRequest(`1`, "tools/list", ``, ``)
+					request = upstreamtest.ModernRequest(`1`, "tools/list", ``, ``)
 				}
-				p := call(t, s, &client{}, request)
-				if n := st.count(); (n == 1) != c.spared {
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, request)
+				if n := st.Count(); (n == 1) != c.spared {
 					t.Errorf("%d processes were started for the probe and a session", n)
 				}
-				srv = st.last(t)
-				srv.result(srv.next(t).ID, welcome)
+				srv = st.Last(t)
+				srv.Answer(srv.Next(t).ID, initializeResult)
 				synctest.Wait()
-				if p.err != nil {
-					t.Error(p.err)
+				if p.Err != nil {
+					t.Error(p.Err)
 				}
 			})
 		})
 	}
 }
 
-func TestTheProcessThatWasProbedIsNotKeptForever(t *testing.T) {
+func TestUnusedProbedProcessIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID,
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID,
 			`{"supportedVersions":["2026-07-28","2025-11-25"]}`)
-		// A legacy client cannot use it: it would refuse initialize.
-		s := open(t, u, mcp.Rev20251125, &client{})
-		p := call(t, s, &client{}, hello)
-		second := st.last(t)
-		second.result(second.expect(t, "initialize").ID, welcome)
-		p.is(`{"jsonrpc":"2.0","id":"hi","result":` + welcome + `}`)
-		if srv.ended() {
-			t.Error("it ended at once")
+		// a legacy client cannot use the process: it would refuse initialize
+		s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
+		second := st.Last(t)
+		second.Answer(second.Expect(t, "initialize").ID, initializeResult)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
+		if srv.HasEnded() {
+			t.Error("the process ended at once")
 		}
 		time.Sleep(time.Minute)
-		if !srv.ended() || second.ended() {
-			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.ended(),
-				second.ended())
+		if !srv.HasEnded() || second.HasEnded() {
+			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.HasEnded(),
+				second.HasEnded())
 		}
 	})
 }
 
-func TestAProbeThatIsNoEvidenceIsRepeated(t *testing.T) {
+func TestFailedProbeIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{fail: errors.New("no such program")}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{Fail: errors.New("no such program")}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(),
 			"could not be started") {
 			t.Errorf("got %v", err)
 		}
-		st.fail = nil
+		st.Fail = nil
 		if _, err := u.Revisions(t.Context()); err == nil {
-			t.Error("it was probed again at once")
+			t.Error("the server was probed again at once")
 		}
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := u.Revisions(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a probe that takes long: %v", err)
+			t.Errorf("a slow probe: %v", err)
 		}
 		time.Sleep(5 * time.Second)
-		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyOnes) {
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyRevisions) {
 			t.Errorf("got %v, %v", got, err)
 		}
 	})
 }
 
-func TestSettingsSkipTheProbe(t *testing.T) {
-	for era, want := range map[string][]string{"legacy": legacyOnes, "modern": {mcp.Rev20260728}} {
+func TestConfiguredEraSkipsTheProbe(t *testing.T) {
+	for era, want := range map[string][]string{"legacy": legacyRevisions,
+		"modern": {mcp.Rev20260728}} {
 		u := upstream.New(upstream.Options{Name: "files", Era: era})
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, want) {
 			t.Errorf("era %s: %v, %v", era, got, err)
@@ -186,59 +191,60 @@ func TestSettingsSkipTheProbe(t *testing.T) {
 }
 
 func TestProbeOfAURL(t *testing.T) {
-	one := func(code int, body string) func(request) *upstream.Answer {
-		return func(r request) *upstream.Answer {
-			return status(code, replace(body, "ID", string(r.ID)))
+	one := func(code int, body string) func(request) *upstream.HTTPResponse {
+		return func(r request) *upstream.HTTPResponse {
+			return httpResponse(code, replace(body, "ID", string(r.ID)))
 		}
 	}
 	for _, c := range []struct {
 		name  string
-		serve func(request) *upstream.Answer
+		serve func(request) *upstream.HTTPResponse
 		want  []string
 		fails string
 	}{
 		{"a modern server", one(200,
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`),
 			[]string{mcp.Rev20260728}, ``},
-		{"a stream", func(r request) *upstream.Answer {
-			s := newEvents(conn.Event{ID: "1"}, conn.Event{Name: "endpoint",
+		{"a stream", func(r request) *upstream.HTTPResponse {
+			s := newFakeStream(conn.Event{ID: "1"}, conn.Event{Name: "endpoint",
 				Data: []byte("/x")})
 			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
-			return stream(s)
+			return streamResponse(s)
 		}, []string{mcp.Rev20260728, mcp.Rev20251125}, ``},
 		{"legacy ones listed", one(200,
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2025-11-25"]}}`),
 			[]string{mcp.Rev20251125}, ``},
 		{"no method", one(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
-			legacyOnes, ``},
-		{"no session", one(400, `Missing session ID`), legacyOnes, ``},
-		{"no session, to nobody",
+			legacyRevisions, ``},
+		{"no session", one(400, `Missing session ID`), legacyRevisions, ``},
+		{"no session, in an error without an id",
 			one(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`),
-			legacyOnes, ``},
+			legacyRevisions, ``},
 		{"a modern error", one(400,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"?"}}`),
 			[]string{mcp.Rev20260728}, ``},
 		{"other versions", one(400,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"?","data":{"supported":["2025-06-18"]}}}`), []string{mcp.Rev20250618}, ``},
-		{"no POST", one(405, ``), legacyOnes, ``},
-		{"something else", one(200, `hello`), legacyOnes, ``},
+		{"no POST", one(405, ``), legacyRevisions, ``},
+		{"something else", one(200, `hello`), legacyRevisions, ``},
 		{"no credentials", one(401, ``), nil, `credentials (HTTP 401)`},
-		{"wrong ones", one(403, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
+		{"invalid ones", one(403,
+			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
 			nil, `credentials (HTTP 403)`},
 		{"a redirect", one(307, ``), nil, `redirects`},
 		{"a fault", one(502, `bad gateway`), nil, `HTTP 502`},
 		{"too many", one(429, ``), nil, `HTTP 429`},
-		{"no network", func(request) *upstream.Answer {
+		{"no network", func(request) *upstream.HTTPResponse {
 			return nil
-		}, nil, `no answer from its URL`},
-		{"no end", func(r request) *upstream.Answer {
+		}, nil, `no response from the URL`},
+		{"no end of the stream", func(r request) *upstream.HTTPResponse {
 			<-r.ctx.Done()
 			return nil
-		}, nil, `did not answer in time`},
+		}, nil, `did not respond in time`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &web{serve: c.serve}
+				w := &fakeHTTP{serve: c.serve}
 				u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{HTTP: w}})
 				defer u.Close()
 				got, err := u.Revisions(t.Context())
@@ -261,77 +267,80 @@ func TestProbeOfAURL(t *testing.T) {
 	}
 }
 
-func TestAModernServerThatTakesLongToStart(t *testing.T) {
+func TestLateAnswerToTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
-		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyOnes) {
-			t.Errorf("while it is silent: %v, %v", got, err)
+		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyRevisions) {
+			t.Errorf("while the server is silent: %v, %v", got, err)
 		}
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		synctest.Wait()
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
-			t.Errorf("when it has answered: %v, %v", got, err)
+			t.Errorf("when the server has answered: %v, %v", got, err)
 		}
-		p := call(t, openFor(t, u, "a", ""), &client{}, modernRequest(`1`, "tools/list", ``, ``))
-		srv.result(srv.expect(t, "tools/list").ID, `{}`)
-		p.is(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		if n := st.count(); n != 1 {
+		p := upstreamtest.StartCall(t, openModernSession(t, u, "a", ""), &upstreamtest.Client{},
+			upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
+		if n := st.Count(); n != 1 {
 			t.Errorf("%d processes", n)
 		}
 	})
 }
 
-func TestAServerThatEndedWhenItWasProbedIsProbedAgainForAModernClient(t *testing.T) {
+func TestGuessedEraIsProbedAgainForAModernClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		st.last(t).Close()
+		st.Last(t).Close()
 		synctest.Wait()
 		modern := proxy.OpenOptions{Revision: mcp.Rev20260728}
 		for range 3 {
-			if _, err := u.Open(t.Context(), modern, &client{}); err != nil { // as a legacy one
-				t.Error(err)
+			_, err := u.Open(t.Context(), modern, &upstreamtest.Client{})
+			const want = "there is no bridge for clients of revision 2026-07-28"
+			if err == nil || !contains(err.Error(), want) {
+				t.Errorf("got the error %v, want %q", err, want)
 			}
 		}
-		if n := st.count(); n != 1 {
-			t.Errorf("%d processes: it was probed again at once", n)
+		if n := st.Count(); n != 1 {
+			t.Errorf("%d processes: the server was probed again at once", n)
 		}
 		time.Sleep(time.Minute)
-		u.Open(t.Context(), modern, &client{})
+		u.Open(t.Context(), modern, &upstreamtest.Client{})
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
-		if _, err := u.Open(t.Context(), modern, &client{}); err != nil {
+		srv := st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		if _, err := u.Open(t.Context(), modern, &upstreamtest.Client{}); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestASessionOfAServerThatChangedItsEra(t *testing.T) {
+func TestServerThatChangedItsEraIsProbedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st := &starter{}
-		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.start}})
+		st := &upstreamtest.Launcher{}
+		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		go u.Revisions(t.Context())
-		srv := st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
-			srv.expect(t, "server/discover").ID)
-		s := open(t, u, mcp.Rev20251125, &client{})
+		srv := st.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
+			srv.Expect(t, "server/discover").ID)
+		s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 		time.Sleep(time.Minute)
-		p := call(t, s, &client{}, hello)
-		srv = st.last(t)
-		srv.send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`,
-			srv.expect(t, "initialize").ID)
-		p.is(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
+		srv = st.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32022,"message":"?"}}`,
+			srv.Expect(t, "initialize").ID)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32022,"message":"?"}}`)
 		go u.Revisions(t.Context())
-		srv = st.last(t)
-		srv.result(srv.expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
+		srv = st.Last(t)
+		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
 			t.Errorf("got %v, %v", got, err)

@@ -1,5 +1,5 @@
-// Package builtin is the list of the plugins that come with Gatekit. Each is a folder of its own,
-// and runs as a process of its own like anybody's.
+// Package builtin lists the plugins that come with Gatekit. Each has a package of its own. They run
+// together in one process, which is separate from the proxy.
 package builtin
 
 import (
@@ -12,7 +12,7 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// All answers the built-in plugins by name.
+// All returns the built-in plugins, sorted by name.
 func All() []sdk.Plugin {
 	return []sdk.Plugin{
 		injection.Plugin(),

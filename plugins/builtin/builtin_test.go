@@ -9,10 +9,10 @@ import (
 	"gatekit/plugins/sdk/sdktest"
 )
 
-// configs are for plugins that do nothing without one.
+// configs are the configurations of plugins that need one.
 var configs = map[string]string{"tools": `{"tools":{"hide":["delete_*"]}}`}
 
-func TestEachPassesTheSuite(t *testing.T) {
+func TestPluginSuite(t *testing.T) {
 	for _, p := range builtin.All() {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
@@ -25,7 +25,7 @@ func TestEachPassesTheSuite(t *testing.T) {
 	}
 }
 
-func TestTheREADMEHasEach(t *testing.T) {
+func TestREADMEListsEachPlugin(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTheREADMEHasEach(t *testing.T) {
 	for _, p := range builtin.All() {
 		if row := "| [`" + p.Name + "`](plugins/builtin/" + p.Name + ") | " + p.Doc +
 			" |\n"; !strings.Contains(string(readme), row) {
-			t.Errorf("the README lacks the row\n%s", row)
+			t.Errorf("README.md has no row\n%s", row)
 		}
 	}
 }

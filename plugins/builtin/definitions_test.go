@@ -12,9 +12,9 @@ import (
 	"gatekit/plugins/builtin"
 )
 
-// What published servers say of their tools is ordinary text: at most 1 % of the tools may be
-// changed, hidden or refused, by each of the plugins that look at text, as it is by default.
-func TestTheToolsOfPublishedServersPass(t *testing.T) {
+// The tool definitions of published servers are ordinary text. With its default configuration, each
+// plugin that inspects text may change, hide or deny at most 1 % of the tools.
+func TestToolsOfPublishedServersPass(t *testing.T) {
 	f, err := os.Open("injection/testdata/servers.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestTheToolsOfPublishedServersPass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken := 0
+		affected := 0
 		for _, tool := range tools {
 			request := mcp.NewRequest("1", "tools/list", nil)
 			request.Direction, request.Server = mcp.ToServer, "a"
@@ -54,13 +54,13 @@ func TestTheToolsOfPublishedServersPass(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v.Action != pipeline.Allow { // findings alone are for the record
-				taken++
+			if v.Action != pipeline.Allow { // findings alone do not change the list
+				affected++
 			}
 		}
-		t.Logf("%s: %d of %d tools of %d servers", p.Name, taken, len(tools), servers)
-		if taken*100 > len(tools) {
-			t.Errorf("%s acts on %d of %d tools", p.Name, taken, len(tools))
+		t.Logf("%s: %d of %d tools of %d servers", p.Name, affected, len(tools), servers)
+		if affected*100 > len(tools) {
+			t.Errorf("%s acts on %d of %d tools", p.Name, affected, len(tools))
 		}
 	}
 }

@@ -466,7 +466,7 @@ func TestAServiceIsTrustedByItsCertificate(t *testing.T) {
 	}
 	r.CA = []byte("no PEM")
 	if _, err := service.Open(t.Context(), newBench(t, acme(r, key)).o); err == nil ||
-		!strings.Contains(err.Error(), "contains no certificate") {
+		!strings.Contains(err.Error(), "no certificate in PEM format") {
 		t.Errorf("got %v", err)
 	}
 }

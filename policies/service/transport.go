@@ -3,8 +3,6 @@ package service
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/tlsconfig"
 	"gatekit/policies"
 
 	"github.com/open-policy-agent/opa/v1/plugins/rest"
@@ -60,13 +59,9 @@ func newTransport(r Endpoint, version string, read func([]byte) (*policies.Bundl
 	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, parse: read,
 		inner:    http.DefaultTransport.(*http.Transport).Clone(),
 		inFlight: map[*http.Request]context.CancelFunc{}}
-	t.inner.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
-	if r.CA != nil {
-		t.inner.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.inner.TLSClientConfig.RootCAs.AppendCertsFromPEM(r.CA) {
-			return nil, errors.New("the service's ca contains no certificate")
-		}
+	if t.inner.TLSClientConfig, err = tlsconfig.Client(r.CA); err != nil {
+		return nil, fmt.Errorf("the service's ca: %w", err)
 	}
 	t.client = &http.Client{Transport: t, CheckRedirect: t.checkRedirect, Timeout: answerTimeout}
 	if read == nil {

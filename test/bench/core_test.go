@@ -162,8 +162,8 @@ func (w *written) Close() error { return nil }
 // echoPost is the backend as an HTTP server.
 type echoPost struct{}
 
-func (echoPost) Post(_ context.Context, _ http.Header, body []byte) (*upstream.Answer, error) {
-	a := &upstream.Answer{Status: http.StatusAccepted,
+func (echoPost) Post(_ context.Context, _ http.Header, body []byte) (*upstream.HTTPResponse, error) {
+	a := &upstream.HTTPResponse{Status: http.StatusAccepted,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: answer(nil, body, 1)}
 	if a.Body != nil {
 		a.Status = http.StatusOK
@@ -171,12 +171,12 @@ func (echoPost) Post(_ context.Context, _ http.Header, body []byte) (*upstream.A
 	return a, nil
 }
 
-func (echoPost) Get(context.Context, http.Header) (*upstream.Answer, error) {
-	return &upstream.Answer{Status: http.StatusMethodNotAllowed}, nil
+func (echoPost) Get(context.Context, http.Header) (*upstream.HTTPResponse, error) {
+	return &upstream.HTTPResponse{Status: http.StatusMethodNotAllowed}, nil
 }
 
-func (echoPost) Delete(context.Context, http.Header) (*upstream.Answer, error) {
-	return &upstream.Answer{Status: http.StatusOK}, nil
+func (echoPost) Delete(context.Context, http.Header) (*upstream.HTTPResponse, error) {
+	return &upstream.HTTPResponse{Status: http.StatusOK}, nil
 }
 
 // echoPipe is the backend as a process.

@@ -19,13 +19,13 @@ import (
 // process is a server in another process.
 type process struct {
 	cmd    *exec.Cmd
-	stderr bytes.Buffer  // to be read when it has ended
-	ended  chan struct{} // closed then
-	err    error         // how it ended
+	stderr bytes.Buffer  // read it after ended is closed
+	ended  chan struct{} // closed when the process has ended
+	err    error         // how the process ended
 }
 
-// serve starts a server and waits until it listens on the address.
-func serve(cmd *exec.Cmd, address string) (*process, error) {
+// startProcess starts a server process and waits until it listens on the address.
+func startProcess(cmd *exec.Cmd, address string) (*process, error) {
 	p := &process{cmd: cmd, ended: make(chan struct{})}
 	cmd.Stderr = &p.stderr
 	if err := cmd.Start(); err != nil {
@@ -51,8 +51,8 @@ func serve(cmd *exec.Cmd, address string) (*process, error) {
 	return p, nil
 }
 
-// end asks the process to end and answers how it did.
-func (p *process) end() error {
+// stop sends SIGTERM, waits for the process and returns how it ended.
+func (p *process) stop() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.AfterFunc(2*time.Minute, func() { p.cmd.Process.Signal(syscall.SIGQUIT) })
 	defer late.Stop()
@@ -63,25 +63,25 @@ func (p *process) end() error {
 	return nil
 }
 
-// everythingServer starts the go-sdk's conformance server over HTTP and answers its URL. Each run
-// has its own, since some scenarios change it.
-func everythingServer(t *testing.T, flags []string) string {
+// startEverythingServer starts the go-sdk's conformance server over HTTP and returns its URL. Each
+// run has its own server, since some scenarios change it.
+func startEverythingServer(t *testing.T, flags []string) string {
 	t.Helper()
 	address := peers.FreeAddress(t)
-	p, err := serve(exec.Command(peers.Tool(t, "everything-server"),
+	p, err := startProcess(exec.Command(peers.Tool(t, "everything-server"),
 		append([]string{"-http", address}, flags...)...), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.end() }) // it knows no other end than the signal
+	t.Cleanup(func() { p.stop() }) // it ends only by the signal
 	return "http://" + address + "/mcp"
 }
 
-// aliases are the servers' names in gatekit's configuration, in order.
-var aliases = []string{"everything", "other"}
+// serverNames has the servers' names in gatekit's configuration, in order.
+var serverNames = []string{"everything", "other"}
 
-// gatekitCommand is gatekit in front of one server, whose names it leaves as they are, or of two;
-// with its files in dir.
+// gatekitCommand returns the command of a gatekit in front of one server, with prefix = "never", or
+// of two. Its files are in dir.
 func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(binary, "run")
 	cmd.Dir = dir
@@ -90,13 +90,13 @@ func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, e
 		config += "\n[names]\nprefix = \"never\"\n"
 	}
 	for i, table := range tables {
-		config += fmt.Sprintf("\n[server.%s]\n%s\n", aliases[i], table)
+		config += fmt.Sprintf("\n[server.%s]\n%s\n", serverNames[i], table)
 	}
 	return cmd, os.WriteFile(filepath.Join(dir, "gatekit.toml"), []byte(config), 0o644)
 }
 
-// startGatekit starts gatekit in front of the servers and answers its URL. When the test is over,
-// it must end well and its audit log must hold.
+// startGatekit starts gatekit in front of the servers and returns its URL. When the test is over,
+// gatekit must end without an error and its audit log must be valid.
 func startGatekit(t *testing.T, tables ...string) string {
 	t.Helper()
 	dir, address := t.TempDir(), peers.FreeAddress(t)
@@ -104,23 +104,24 @@ func startGatekit(t *testing.T, tables ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := serve(cmd, address)
+	p, err := startProcess(cmd, address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := p.end(); err != nil {
+		if err := p.stop(); err != nil {
 			t.Error(err)
 		} else if t.Failed() {
 			t.Logf("gatekit's stderr:\n%s", &p.stderr)
 		}
-		verify(t, dir)
+		checkAuditLog(t, dir)
 	})
 	return "http://" + address + "/mcp"
 }
 
-// verify wants the audit log in dir to hold together, and something in it.
-func verify(t *testing.T, dir string) {
+// checkAuditLog fails the test unless the audit log in dir verifies and has records of both
+// directions.
+func checkAuditLog(t *testing.T, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
 	if err == nil {
@@ -134,39 +135,40 @@ func verify(t *testing.T, dir string) {
 	}
 }
 
-// What the environment tells clientThroughGatekit.
+// The environment of clientThroughGatekit.
 const (
-	viaDir     = "GATEKIT_CONFORMANCE_DIR"     // for gatekit to run in
-	viaGatekit = "GATEKIT_CONFORMANCE_BINARY"  // of gatekit
-	viaAddress = "GATEKIT_CONFORMANCE_ADDRESS" // for gatekit to listen on
-	viaClient  = "GATEKIT_CONFORMANCE_CLIENT"  // the program to run
-	viaEra     = "GATEKIT_CONFORMANCE_ERA"     // that it is to speak to gatekit
+	envDir     = "GATEKIT_CONFORMANCE_DIR"     // gatekit's working folder
+	envGatekit = "GATEKIT_CONFORMANCE_BINARY"  // the gatekit binary
+	envAddress = "GATEKIT_CONFORMANCE_ADDRESS" // gatekit's address
+	envClient  = "GATEKIT_CONFORMANCE_CLIENT"  // the client program
+	envEra     = "GATEKIT_CONFORMANCE_ERA"     // the era that the client speaks to gatekit
 )
 
-// clientThroughGatekit is the client of one scenario: it starts a gatekit in front of the suite's
-// server and has the go-sdk's client use it.
+// clientThroughGatekit is the client of one scenario: it starts gatekit in front of the suite's
+// server and runs the go-sdk's client against it.
 func clientThroughGatekit(server string) (err error) {
-	address := os.Getenv(viaAddress)
-	cmd, err := gatekitCommand(os.Getenv(viaGatekit), os.Getenv(viaDir), address,
+	address := os.Getenv(envAddress)
+	cmd, err := gatekitCommand(os.Getenv(envGatekit), os.Getenv(envDir), address,
 		fmt.Sprintf("url = %q", server))
 	if err != nil {
 		return err
 	}
-	p, err := serve(cmd, address)
+	p, err := startProcess(cmd, address)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if e := p.end(); e != nil {
+		if e := p.stop(); e != nil {
 			err = e
 		}
 	}()
-	front := httptest.NewServer(onlyEra(os.Getenv(viaEra), "http://"+address))
+	front := httptest.NewServer(restrictToEra(os.Getenv(envEra), "http://"+address))
 	defer front.Close()
-	// Sooner than the suite loses patience: it would kill this process and leave gatekit behind.
+	// Shorter than the suite's own time-out, which would kill this process and leave gatekit
+	// behind.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
-	client := exec.CommandContext(ctx, os.Getenv(viaClient), front.URL+"/mcp")
+	client := exec.CommandContext(ctx, os.Getenv(envClient), front.URL+"/mcp")
 	client.Stdout, client.Stderr = os.Stdout, os.Stderr
 	return client.Run()
 }

@@ -17,25 +17,25 @@ import (
 	"testing"
 )
 
-// through passes requests on to the address of a URL, as they came but for what change does.
-func through(server string, change func(*httputil.ProxyRequest)) *httputil.ReverseProxy {
+// forwardTo returns a proxy to the address of a URL. change edits each request.
+func forwardTo(server string, change func(*httputil.ProxyRequest)) *httputil.ReverseProxy {
 	to, err := url.Parse(server)
 	if err != nil {
 		panic(err)
 	}
 	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host
-		r.Out.Host = r.In.Host // gatekit is to judge it
+		r.Out.Host = r.In.Host // gatekit checks it
 		change(r)
 	}}
 }
 
-// onlyEra leaves a client but one era to reach a server in: what opens the other is refused, as by
-// a server that does not know it.
-func onlyEra(era, server string) http.Handler {
+// restrictToEra returns a proxy to a server that refuses the first request of the other era, as a
+// server does that does not know it.
+func restrictToEra(era, server string) http.Handler {
 	refused := []byte(map[string]string{"legacy": `"method":"server/discover"`,
 		"modern": `"method":"initialize"`}[era])
-	pass := through(server, func(*httputil.ProxyRequest) {})
+	pass := forwardTo(server, func(*httputil.ProxyRequest) {})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil || bytes.Contains(body, refused) {
@@ -47,20 +47,20 @@ func onlyEra(era, server string) http.Handler {
 	})
 }
 
-// withoutNamespace answers a URL at which the first of gatekit's two servers is found under its own
-// names: the suite knows no others. They are put into the server's namespace on the way in, and
-// taken out on the way back. All else stays as it is, the names of the other server too.
+// withoutNamespace returns the URL of a proxy that shows the first of gatekit's two servers under
+// its own names, as the suite needs them. It adds the prefix to requests and removes it from
+// answers. Everything else is unchanged, also the names of the other server.
 func withoutNamespace(t *testing.T, gatekit string) string {
 	var others atomic.Int64
-	shim := through(gatekit, nameIn)
+	shim := forwardTo(gatekit, addPrefix)
 	shim.ErrorLog = log.New(t.Output(), "", 0)
 	shim.ModifyResponse = func(r *http.Response) error {
 		r.Header.Del("Content-Length")
-		r.Body = &bare{ReadCloser: r.Body, lines: bufio.NewReader(r.Body),
+		r.Body = &withoutPrefix{ReadCloser: r.Body, lines: bufio.NewReader(r.Body),
 			saw: func(server, uri string) {
 				switch server {
-				case aliases[0]:
-				case aliases[1]:
+				case serverNames[0]:
+				case serverNames[1]:
 					others.Add(1)
 				default:
 					t.Errorf("a client is shown %s, which is in no namespace", uri)
@@ -78,13 +78,13 @@ func withoutNamespace(t *testing.T, gatekit string) string {
 	return server.URL + "/mcp"
 }
 
-// nameIn puts what a request names into the namespace, in its body and in its header. A body that
-// is no object stays as it is.
-func nameIn(r *httputil.ProxyRequest) {
+// addPrefix adds the prefix to the names in a request's body and header. A body that is no object
+// is unchanged.
+func addPrefix(r *httputil.ProxyRequest) {
 	if name := r.In.Header.Get("Mcp-Name"); name != "" {
 		mark := map[bool]string{true: "+",
 			false: "__"}[r.In.Header.Get("Mcp-Method") == "resources/read"]
-		r.Out.Header.Set("Mcp-Name", aliases[0]+mark+name)
+		r.Out.Header.Set("Mcp-Name", serverNames[0]+mark+name)
 	}
 	body, _ := io.ReadAll(r.In.Body)
 	var message map[string]any
@@ -95,7 +95,7 @@ func nameIn(r *httputil.ProxyRequest) {
 		put := func(in any, member, mark string) {
 			if in, ok := in.(map[string]any); ok {
 				if name, ok := in[member].(string); ok {
-					in[member] = aliases[0] + mark + name
+					in[member] = serverNames[0] + mark + name
 				}
 			}
 		}
@@ -111,7 +111,7 @@ func nameIn(r *httputil.ProxyRequest) {
 			filter, _ := params["notifications"].(map[string]any)
 			uris, _ := filter["resourceSubscriptions"].([]any)
 			for i := range uris {
-				uris[i] = fmt.Sprint(aliases[0], "+", uris[i])
+				uris[i] = fmt.Sprint(serverNames[0], "+", uris[i])
 			}
 		}
 		body, _ = json.Marshal(message)
@@ -119,22 +119,22 @@ func nameIn(r *httputil.ProxyRequest) {
 	r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
-// bare is the body of a response, without the namespace that a string in it begins with.
-type bare struct {
+// withoutPrefix is the body of a response with the prefix removed from its strings.
+type withoutPrefix struct {
 	io.ReadCloser
-	lines *bufio.Reader // a message is on one line
-	rest  []byte        // of the line that is being read
-	err   error         // after it
-	// is told of each URI: the server is what stands before the first +
+	lines *bufio.Reader // one message a line
+	rest  []byte        // rest of the current line
+	err   error         // returned after rest
+	// gets each URI, and its server: the text before the first +
 	saw func(server, uri string)
 }
 
 var (
-	inNamespace = regexp.MustCompile(`([:,\[]\s*)"` + aliases[0] + `(__|\+)`)
+	inNamespace = regexp.MustCompile(`([:,\[]\s*)"` + serverNames[0] + `(__|\+)`)
 	showsURI    = regexp.MustCompile(`"uri(?:Template)?":\s*"([^"]*)"`)
 )
 
-func (b *bare) Read(p []byte) (n int, err error) {
+func (b *withoutPrefix) Read(p []byte) (n int, err error) {
 	for len(b.rest) == 0 {
 		if b.err != nil {
 			return 0, b.err

@@ -18,19 +18,19 @@ import (
 	"gatekit/test/peers"
 )
 
-// bounded is a context that ends long after a run of the suite should.
-func bounded(t *testing.T) context.Context {
+// testContext returns a context that ends long after a run of the suite should.
+func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// suite runs the conformance suite.
-func suite(t *testing.T, env []string, args ...string) {
+// runSuite runs the conformance suite.
+func runSuite(t *testing.T, env []string, args ...string) {
 	t.Helper()
 	preload := filepath.Join(peers.Top(), "test", "conformance", "preload.mjs")
 	index := peers.Node(t).Path("@modelcontextprotocol", "conformance", "dist", "index.js")
-	cmd := exec.CommandContext(bounded(t), "node", append([]string{"--import", preload, index},
+	cmd := exec.CommandContext(testContext(t), "node", append([]string{"--import", preload, index},
 		args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 5 * time.Second
@@ -42,9 +42,9 @@ func suite(t *testing.T, env []string, args ...string) {
 	}
 }
 
-// required are the scenarios that conformance to a revision requires; those for authorization, in
-// which a proxy has no part, are left out.
-func required(t *testing.T, revision, leg string, want int) (names []string) {
+// requiredScenarios returns the scenarios that a revision requires, without those for
+// authorization, in which the proxy has no part.
+func requiredScenarios(t *testing.T, revision, leg string, want int) (names []string) {
 	t.Helper()
 	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements",
 		revision+".yaml"))
@@ -69,13 +69,13 @@ func required(t *testing.T, revision, leg string, want int) (names []string) {
 	return names
 }
 
-// verdicts are what the suite found: scenario, then check and status, then how often.
+// verdicts counts the suite's findings: by scenario, then by check and status.
 type verdicts map[string]map[verdict]int
 
 type verdict struct{ ID, Status string }
 
-// read reads the suite's folder: one folder for a scenario, with the time in its name.
-func read(t *testing.T, dir, prefix string) verdicts {
+// readVerdicts reads the suite's output: a folder for each scenario, with the time in its name.
+func readVerdicts(t *testing.T, dir, prefix string) verdicts {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
@@ -103,10 +103,10 @@ func read(t *testing.T, dir, prefix string) verdicts {
 
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
-// faults are what is worse through Gatekit than directly. The verdicts on what is required must be
-// equal, and none a failure; what is not required may fare better than with the server alone, which
-// cannot resume a stream.
-func faults(names []string, direct, via verdicts) (faults []string) {
+// regressions returns what is worse through Gatekit than directly. The verdicts on required
+// scenarios must be equal, without a failure. Other scenarios may do better than with the server
+// alone, which cannot resume a stream.
+func regressions(names []string, direct, via verdicts) (faults []string) {
 	for _, name := range names {
 		if len(direct[name]) == 0 {
 			faults = append(faults, name+" has no verdict directly")
@@ -124,7 +124,7 @@ func faults(names []string, direct, via verdicts) (faults []string) {
 		for v := range either {
 			want, got := checks[v], via[name][v]
 			worse := got < want && v.Status == "SUCCESS" || got > want && v.Status == "FAILURE"
-			if !v.idle() && (worse || got != want && slices.Contains(names, name)) {
+			if !v.isUninformative() && (worse || got != want && slices.Contains(names, name)) {
 				faults = append(faults, fmt.Sprintf("%s: %s %s %d times directly, %d times "+
 					"through gatekit", name, v.ID, v.Status, want, got))
 			}
@@ -134,23 +134,23 @@ func faults(names []string, direct, via verdicts) (faults []string) {
 	return faults
 }
 
-// idle says that a verdict says nothing: a line of the suite's log, or that no message was
-// malformed, which is found even when no message came.
-func (v verdict) idle() bool {
+// isUninformative reports whether a verdict proves nothing: a line of the suite's log, or "no
+// message was malformed", which also holds when there was no message.
+func (v verdict) isUninformative() bool {
 	return v.Status == "INFO" || v.Status == "SUCCESS" && strings.HasPrefix(v.ID, "wire-schema-")
 }
 
-// hold wants no faults.
-func hold(t *testing.T, names []string, direct, via verdicts) {
+// wantNoRegressions fails the test for each regression.
+func wantNoRegressions(t *testing.T, names []string, direct, via verdicts) {
 	t.Helper()
-	found := faults(names, direct, via)
+	found := regressions(names, direct, via)
 	for _, f := range found {
 		t.Error(f)
 	}
 	checks := 0
 	for _, d := range direct {
 		for v, n := range d {
-			if !v.idle() {
+			if !v.isUninformative() {
 				checks += n
 			}
 		}
@@ -180,12 +180,12 @@ func TestADifferenceInAVerdictIsFound(t *testing.T) {
 			"extra": {ok: 1}}, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := faults([]string{"needed"}, direct, c.via); len(got) != c.want {
+			if got := regressions([]string{"needed"}, direct, c.via); len(got) != c.want {
 				t.Errorf("found %q, want %d faults", got, c.want)
 			}
 		})
 	}
-	if got := faults([]string{"needed"}, verdicts{}, verdicts{}); len(got) != 1 {
+	if got := regressions([]string{"needed"}, verdicts{}, verdicts{}); len(got) != 1 {
 		t.Errorf("nothing measured directly: found %q, want one fault", got)
 	}
 }

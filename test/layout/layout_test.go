@@ -27,16 +27,23 @@ var allowed = map[string][]string{
 	"core/atomicfile": {},
 	"core/display":    {},
 	"core/mcp":        {"core/display"},
-	"core/config":     {},
+	"core/config":     {"core/tlsconfig"},
+	"core/tlsconfig":  {},
 	"core/conn":       {},
 	"core/workers":    {},
 	"core/pipeline":   {"core/mcp", "core/workers"},
 	"core/tasks":      {},
 	"core/proxy":      {"core/display", "core/mcp", "core/pipeline", "core/tasks"},
+	"core/taskgroup":  {},
+	"core/backoff":    {},
 	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},
-	"core/upstream":   {"core/conn", "core/mcp", "core/pipeline", "core/proxy"},
-	"audit":           {"core/atomicfile", "core/mcp", "core/pipeline"},
-	"audit/format":    {"audit", "core/mcp", "core/pipeline"},
+	"core/upstream": {"core/backoff", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
+		"core/taskgroup"},
+	// the native paths do not import the bridge; cmd hands it to them
+	"core/bridge": {"core/backoff", "core/downstream", "core/mcp", "core/pipeline", "core/proxy",
+		"core/taskgroup", "core/upstream", "core/workers"},
+	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline"},
+	"audit/format": {"audit", "core/mcp", "core/pipeline"},
 	"audit/sink": {"audit", "audit/format", "core/atomicfile", "core/display",
 		"core/pipeline"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
@@ -47,7 +54,7 @@ var allowed = map[string][]string{
 	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
 		"policies/library"},
 	"policies/library":    {"plugins/sdk"},
-	"policies/service":    {"core/atomicfile", "core/mcp", "core/pipeline", "policies"},
+	"policies/service":    {"core/atomicfile", "core/mcp", "core/pipeline", "core/tlsconfig", "policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
@@ -65,10 +72,11 @@ var allowed = map[string][]string{
 
 // inTests is what test files may import beside: the fakes, the suite that every plugin passes, the
 // bundles that policies come in, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "plugins/sdk", "plugins/sdk/sdktest", "policies",
-	"test/bundles"}
+var inTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest", "plugins/sdk",
+	"plugins/sdk/sdktest", "policies", "test/bundles"}
 
-// confined names imports and identifiers that belong to some packages only, test files apart.
+// confined names imports and identifiers that belong to some packages or files only, test files
+// apart.
 var confined = []struct {
 	what, why string
 	rooms     []string
@@ -78,12 +86,14 @@ var confined = []struct {
 	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config",
 		"audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*",
 		"test/*"}},
-	{"mcp.Era", "eras are known downstream and upstream only", []string{"core/mcp",
-		"core/downstream", "core/upstream", "test/*"}},
-	{"mcp.Legacy", "eras are known downstream and upstream only", []string{"core/mcp",
-		"core/downstream", "core/upstream", "test/*"}},
-	{"mcp.Modern", "eras are known downstream and upstream only", []string{"core/mcp",
-		"core/downstream", "core/upstream", "test/*"}},
+	{"mcp.Era", "only both ends and the bridge know eras", []string{"core/mcp",
+		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
+	{"mcp.Legacy", "only both ends and the bridge know eras", []string{"core/mcp",
+		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
+	{"mcp.Modern", "only both ends and the bridge know eras", []string{"core/mcp",
+		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
+	{"upstream.Own", "what is written to a server passed the pipeline or is made in this file",
+		[]string{"core/bridge/outgoing.go"}},
 }
 
 // emptyNames are package names that say nothing.
@@ -141,7 +151,8 @@ func check(file, pkg string, f *ast.File) (faults []string) {
 		if s, ok := n.(*ast.SelectorExpr); ok {
 			if x, ok := s.X.(*ast.Ident); ok {
 				for _, c := range confined {
-					if x.Name+"."+s.Sel.Name == c.what && !in(pkg, c.rooms) {
+					if x.Name+"."+s.Sel.Name == c.what && !in(pkg, c.rooms) &&
+						!slices.Contains(c.rooms, file) {
 						fault("%s may not use %s: %s", pkg, c.what, c.why)
 					}
 				}
@@ -203,8 +214,21 @@ func TestAPlantedViolationIsFound(t *testing.T) {
 		{"somebody imports the program",
 			"audit/x.go", `package audit; import "gatekit/cmd/gatekit"`,
 			"audit may not import cmd/gatekit"},
-		{"a package that nobody planned", "core/bridge/x.go",
-			`package bridge; import "gatekit/core/mcp"`, "core/bridge may not import core/mcp"},
+		{"upstream imports the bridge", "core/upstream/x.go",
+			`package upstream; import "gatekit/core/bridge"`,
+			"core/upstream may not import core/bridge"},
+		{"downstream imports the bridge", "core/downstream/x.go",
+			`package downstream; import "gatekit/core/bridge"`,
+			"core/downstream may not import core/bridge"},
+		{"the proxy imports the bridge", "core/proxy/x.go",
+			`package proxy; import "gatekit/core/bridge"`,
+			"core/proxy may not import core/bridge"},
+		{"the bridge makes a message outside of outgoing.go", "core/bridge/x.go",
+			`package bridge; import "gatekit/core/upstream"; var x = upstream.Own(nil)`,
+			"core/bridge may not use upstream.Own"},
+		{"a package that nobody planned", "core/unplanned/x.go",
+			`package unplanned; import "gatekit/core/mcp"`,
+			"core/unplanned may not import core/mcp"},
 		{"the SDK on the path", "core/upstream/x.go",
 			`package upstream; import "github.com/modelcontextprotocol/go-sdk/mcp"`,
 			"may not import github.com/modelcontextprotocol/go-sdk/mcp"},

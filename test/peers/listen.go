@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// FreeAddress is an address of the loopback interface that nobody listens on. Where the system can,
-// it is kept for the test's own processes until the test is over: other tests, in this process and
-// in others, are looking for ports at the same time, and a server that came too late for its port
-// leaves its test talking to somebody else's.
+// FreeAddress returns a loopback address that nobody listens on. On Linux it stays reserved for the
+// processes of this test until the test is over. Otherwise another test could take the port first,
+// and this test would talk to the other's server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	address, free, err := reserve()
@@ -20,10 +19,10 @@ func FreeAddress(t testing.TB) string {
 	return address
 }
 
-// Listening waits until somebody listens on the address, for as long as alive says that there is
-// hope.
+// Listening waits until somebody listens on the address, and reports whether that happened. It
+// gives up after two minutes, or when alive returns false.
 func Listening(address string, alive func() bool) bool {
-	// another process: there is nothing to wait on
+	// polling, since another process listens
 	for deadline := time.Now().Add(2 * time.Minute); alive() &&
 		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if c, err := net.Dial("tcp", address); err == nil {

@@ -1,12 +1,13 @@
-// Package peers provides what Gatekit is tested against and with: the real servers and clients
-// pinned in test/package.json and test/servers/package.json, what the examples' plugins are made
-// with, the go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary
-// itself, built from the tree.
+// Package peers provides the programs that tests use: the real servers and clients pinned in
+// test/package.json and test/servers/package.json, the packages of the example plugins, the
+// go-sdk's conformance server and clients (tools of go.mod), and the gatekit binary, built from the
+// tree.
 //
-// Everything is set up by the tests that need it. What npm installs lies in the user's cache
-// folder, one folder for each version of a package-lock.json, shared by all test packages. Where
-// Node, npm or the registry is missing, a test that needs them is skipped and says so; with
-// GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead.
+// Tests install what they need. npm packages are installed into the user's cache folder, one folder
+// for each version of a package-lock.json, shared by all test packages. Where Node, npm or the
+// registry is missing, a test that needs them is skipped with the reason; with
+// GATEKIT_TEST_REQUIRE=1 in the environment, which .ci/run sets, it fails instead. With -short it
+// is always skipped.
 package peers
 
 import (
@@ -26,8 +27,7 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Python says that the machine has what examples/plugin-python needs, and ends the test where it
-// has not.
+// Python skips the test unless the machine has what examples/plugin-python needs.
 func Python(t testing.TB) {
 	t.Helper()
 	const packages = "Debian: apt-get install python3-grpcio protobuf-compiler-grpc"
@@ -42,7 +42,7 @@ func Python(t testing.TB) {
 	}
 }
 
-// Installed says that the machine has these programs, and ends the test where it has not.
+// Installed skips the test unless the machine has these programs.
 func Installed(t testing.TB, programs ...string) {
 	t.Helper()
 	for _, name := range programs {
@@ -52,23 +52,23 @@ func Installed(t testing.TB, programs ...string) {
 	}
 }
 
-// Modules is a folder that holds a node_modules made by npm ci.
+// Modules is a folder with a node_modules made by npm ci.
 type Modules struct{ dir string }
 
-// Node answers the installed npm packages, installing them first where that was not done yet.
+// Node returns the npm packages of test/package.json, and installs them first if needed.
 func Node(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, node)
 }
 
-// Published answers the servers of many makers that are pinned in test/servers, installed like
-// those of Node.
+// Published returns the servers of many makers that are pinned in test/servers, installed as Node's
+// are.
 func Published(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, published)
 }
 
-// TypeScript answers what examples/plugin-typescript needs, installed like those of Node.
+// TypeScript returns the packages of examples/plugin-typescript, installed as Node's are.
 func TypeScript(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, typescript)
@@ -86,7 +86,7 @@ func modules(t testing.TB, install func() (string, error)) Modules {
 	return Modules{dir}
 }
 
-// missing ends a test that lacks something of the machine.
+// missing skips a test, or fails it with GATEKIT_TEST_REQUIRE=1.
 func missing(t testing.TB, err error) {
 	t.Helper()
 	if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
@@ -95,18 +95,18 @@ func missing(t testing.TB, err error) {
 	t.Skipf("skipped: %v", err)
 }
 
-// Path is the path of a file in node_modules.
+// Path returns the path of a file in node_modules.
 func (m Modules) Path(elem ...string) string {
 	return filepath.Join(append([]string{m.dir, "node_modules"}, elem...)...)
 }
 
-// Server is the command that runs one of the pinned @modelcontextprotocol/server-* packages over
-// stdio, without its arguments.
+// Server returns the command of a pinned @modelcontextprotocol/server-* package over stdio, without
+// its arguments.
 func (m Modules) Server(name string) []string {
 	return []string{"node", m.Path("@modelcontextprotocol", "server-"+name, "dist", "index.js")}
 }
 
-// Inspector is the command of the Inspector; "--cli" follows.
+// Inspector returns the command of the MCP Inspector; the caller adds "--cli".
 func (m Modules) Inspector() []string { return []string{"node", m.Path(".bin", "mcp-inspector")} }
 
 var (
@@ -117,7 +117,7 @@ var (
 	})
 )
 
-// install installs what the package-lock.json of a folder of the project says, and answers where.
+// install installs the package-lock.json of a folder of the repository, and returns where.
 func install(folder string) (string, error) {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -167,9 +167,8 @@ func install(folder string) (string, error) {
 	return dir, os.Rename(tmp, dir) // whole or not at all
 }
 
-// Tool answers the path of a tool of go.mod, built: everything-server, everything-client,
-// listfeatures. It is a copy: what lies in go's cache is written anew when another process builds
-// it, and cannot be run meanwhile.
+// Tool builds a tool of go.mod (everything-server, everything-client, listfeatures) and returns the
+// path of a copy. The file in Go's cache cannot be run while another process builds it again.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := tools.copy(name)
@@ -179,7 +178,7 @@ func Tool(t testing.TB, name string) string {
 	return path
 }
 
-// tools are the copies that this process has made, by name.
+// tools holds the copies that this process has made, by name.
 var tools copies
 
 type copies struct {
@@ -216,8 +215,8 @@ func (c *copies) copy(name string) (string, error) {
 	return path, nil
 }
 
-// Gatekit answers the path of the gatekit binary, built from the tree; with the race detector when
-// the test has it.
+// Gatekit builds the gatekit binary from the tree, with the race detector when the test has it, and
+// returns its path.
 func Gatekit(t testing.TB) string {
 	t.Helper()
 	path, err := build()
@@ -227,7 +226,7 @@ func Gatekit(t testing.TB) string {
 	return path
 }
 
-// folder is where this process puts what it builds; Run removes it.
+// folder returns the folder for what this process builds; Run removes it.
 var folder = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gatekit-test-") })
 
 var build = sync.OnceValues(func() (string, error) {
@@ -257,13 +256,13 @@ func (m M) Run() int {
 	return m.M.Run()
 }
 
-// Top is the project's top folder.
+// Top returns the top folder of the repository.
 func Top() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")
 }
 
-// GoEnv answers those variables of Go's environment that a script with another HOME needs to build
+// GoEnv returns the variables of Go's environment that a script with another HOME needs to build
 // something.
 func GoEnv(t testing.TB) map[string]string {
 	t.Helper()

@@ -6,10 +6,9 @@ import (
 	"syscall"
 )
 
-// reserve answers an address of the loopback interface, and keeps it until free is called: a socket
-// is bound to it and does not listen. Linux then gives the port to nobody who asks for any, and
-// lets one who asks for this port (with SO_REUSEADDR, which Go's listeners and Node's have) listen
-// on it.
+// reserve returns a loopback address and reserves it until free is called, by a socket that is
+// bound to it and does not listen. Linux then does not choose the port for others, but lets a
+// listener with SO_REUSEADDR, as Go and Node set it, take it by its number.
 func reserve() (address string, free func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -12,40 +12,41 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Classifier scores texts: 0 is harmless, 1 an attack. It answers as many scores as it got texts,
-// or an error; it may be asked from many goroutines at once.
+// Classifier scores texts. Its method may be called from many goroutines.
 type Classifier interface {
+	// Score returns a score for each text, from 0 for a harmless one to 1 for an attack.
 	Score(ctx context.Context, texts []string) ([]float64, error)
 }
 
+// classifierSettings is the option "classifier".
 type classifierSettings struct {
 	url         string
-	timeout     time.Duration
-	threshold   float64
-	skipOnError bool
-	maxBytes    int
+	timeout     time.Duration // for the texts of one message
+	threshold   float64       // the score from which a text is an attack
+	skipOnError bool          // a message that cannot be scored passes, with a finding
+	maxBytes    int           // of text in one message
 }
 
-// classifierDefaults hold for what a configuration does not say.
+// classifierDefaults are the values of settings that a configuration does not have.
 var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8,
 	maxBytes: 256 << 10}
 
-// Bounds of what is put to a classifier, and of its answer.
+// Limits of a request to a classifier and of its response, in bytes.
 const (
-	minTextLength = 24      // bytes; what is shorter says too little
-	chunkBytes    = 8 << 10 // of one text
-	chunkOverlap  = 256     // so that a sentence is whole in one of them
-	maxResponse   = 256 << 10
+	minTextLength = 24        // a shorter text is not scored
+	chunkBytes    = 8 << 10   // a longer text is split
+	chunkOverlap  = 256       // of two chunks, so that one of them has a sentence as a whole
+	maxResponse   = 256 << 10 // a longer response is an error
 )
 
-// httpClassifier is a classifier behind an address.
+// httpClassifier is a classifier behind HTTP.
 type httpClassifier struct {
 	url    string
 	client *http.Client
 }
 
 func newHTTPClassifier(address string) *httpClassifier {
-	// no Proxy: texts go where the configuration says
+	// Without a proxy, since texts must go to the configured address only.
 	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: time.Minute, DisableCompression: true}
 	return &httpClassifier{address, &http.Client{
@@ -62,89 +63,90 @@ func (c *httpClassifier) Score(ctx context.Context, texts []string) ([]float64, 
 	if err != nil {
 		return nil, err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("Content-Type", "application/json")
-	w, err := c.client.Do(r)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.client.Do(request)
 	if err != nil {
 		return nil, err
 	}
-	defer w.Body.Close()
-	if w.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", w.StatusCode)
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("classifier: status %d", response.StatusCode)
 	}
-	raw, err := io.ReadAll(io.LimitReader(w.Body, maxResponse+1))
+	raw, err := io.ReadAll(io.LimitReader(response.Body, maxResponse+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(raw) > maxResponse {
-		return nil, fmt.Errorf("an answer of more than %d bytes", maxResponse)
+		return nil, fmt.Errorf("classifier: the response has more than %d bytes", maxResponse)
 	}
-	var answer struct {
+	var result struct {
 		Scores []float64 `json:"scores"`
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		return nil, fmt.Errorf("the answer: %w", err)
+	if err := json.Unmarshal(raw, &result); err != nil {
+		return nil, fmt.Errorf("classifier: parse the response: %w", err)
 	}
-	return answer.Scores, nil
+	return result.Scores, nil
 }
 
-// Close lets its connections go.
+// Close closes the idle connections.
 func (c *httpClassifier) Close() error {
 	c.client.CloseIdleConnections()
 	return nil
 }
 
-// splitText cuts a text into what is put to a classifier at once.
-func splitText(s string) (cut []string) {
+// splitText splits a text into chunks that overlap.
+func splitText(s string) (chunks []string) {
 	for len(s) > chunkBytes {
-		cut = append(cut, s[:chunkBytes])
+		chunks = append(chunks, s[:chunkBytes])
 		s = s[chunkBytes-chunkOverlap:]
 	}
-	return append(cut, s)
+	return append(chunks, s)
 }
 
-var errTooMuch = errors.New("more text than max_bytes")
+// errTooMuch is the error for a message with more text than the option max_bytes allows.
+var errTooMuch = errors.New("classifier: the message has more text than max_bytes")
 
-// findAttacks answers which of the texts the classifier takes for attacks.
+// findAttacks reports for each text whether the classifier scores it as an attack.
 func (s *stage) findAttacks(ctx context.Context, texts []string) ([]bool, error) {
 	c := s.scoring
-	found := make([]bool, len(texts))
-	var asked []string
-	var of []int
+	attacks := make([]bool, len(texts))
+	var chunks []string
+	var owners []int // the indexes of the chunks' texts
 	size := 0
 	for i, t := range texts {
 		if len(t) < minTextLength {
 			continue
 		}
-		for _, piece := range splitText(t) {
-			if size += len(piece); size > c.maxBytes {
+		for _, chunk := range splitText(t) {
+			if size += len(chunk); size > c.maxBytes {
 				return nil, errTooMuch
 			}
-			asked, of = append(asked, piece), append(of, i)
+			chunks, owners = append(chunks, chunk), append(owners, i)
 		}
 	}
-	if len(asked) == 0 {
-		return found, nil
+	if len(chunks) == 0 {
+		return attacks, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	scores, err := s.classifier.Score(ctx, asked)
+	scores, err := s.classifier.Score(ctx, chunks)
 	if err != nil {
 		return nil, err
 	}
-	if len(scores) != len(asked) {
-		return nil, fmt.Errorf("%d scores for %d texts", len(scores), len(asked))
+	if len(scores) != len(chunks) {
+		return nil, fmt.Errorf("classifier: %d scores for %d texts", len(scores), len(chunks))
 	}
 	for i, score := range scores {
-		if !(score >= 0 && score <= 1) { // NaN, too
-			return nil, errors.New("a score that is not from 0 to 1")
+		if !(score >= 0 && score <= 1) { // true for NaN, too
+			return nil, errors.New("classifier: a score is not between 0 and 1")
 		}
 		if score >= c.threshold {
-			found[of[i]] = true
+			attacks[owners[i]] = true
 		}
 	}
-	return found, nil
+	return attacks, nil
 }

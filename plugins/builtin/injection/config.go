@@ -13,35 +13,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// action is what is done about a family. The zero action denies.
+// action is the reaction to a family of attacks. Lower actions are stricter, and the zero action
+// denies.
 type action uint8
 
 const (
-	actionDeny action = iota
-	actionHide
-	actionStrip
-	actionFlag
-	actionOff
+	actionDeny  action = iota
+	actionHide         // remove the item from its list, and deny its use; deny any other message
+	actionStrip        // remove the dangerous part
+	actionFlag         // only record a finding
+	actionOff          // do not search for the family
 )
 
 var actionNames = [...]string{"deny", "hide", "strip", "flag", "off"}
 
 func (a action) String() string { return actionNames[a] }
 
-// stricter is the one of two actions that opens less.
+// stricter returns the stricter of two actions.
 func stricter(a, b action) action { return min(a, b) }
 
-// settings are a configuration, checked.
+// settings is a valid configuration, with defaults filled in.
 type settings struct {
 	actions          [numFamilies]action
 	threshold        int
-	discountMentions bool // text that speaks about attacks counts for less
-	toServer         string
-	allowUnlisted    bool // what was not listed may be used
+	discountMentions bool   // texts about attacks score less
+	toServer         string // off, flag or same
+	allowUnlisted    bool   // items that were not listed may be used
 	scoring          classifierSettings
 }
 
-// options are a configuration as it is written.
+// options is a configuration as it is written. schema.json describes it.
 type options struct {
 	Sensitivity string            `json:"sensitivity"`
 	Actions     map[string]string `json:"actions"`
@@ -56,22 +57,22 @@ type options struct {
 	} `json:"classifier"`
 }
 
-// thresholds are the scores from which a text counts as an attack.
+// thresholds are the scores from which a text is treated as an attack, by sensitivity.
 var thresholds = map[string]int{"relaxed": 10, "standard": 7, "strict": 4}
 
-// findingThreshold is the score from which a text is a finding, though nothing is done about it.
+// findingThreshold is the score from which a text is a finding.
 const findingThreshold = 4
 
-// defaultActions are what is done about the families that a configuration does not name.
+// defaultActions are the actions of the families that a configuration does not name.
 var defaultActions = [numFamilies]action{
 	familyOverride: actionHide, familyRole: actionHide, familyDelimiter: actionHide,
-	familyConcealment: actionHide, familyExfiltration: actionHide,
-	familyCoercion: actionHide,
-	familyHidden:   actionStrip, familyTerminal: actionStrip, familyConfusable: actionHide,
-	familyShadowing: actionHide, familyReference: actionHide,
+	familyConcealment: actionHide, familyExfiltration: actionHide, familyCoercion: actionHide,
+	familyHidden: actionStrip, familyTerminal: actionStrip,
+	familyConfusable: actionHide, familyShadowing: actionHide, familyReference: actionHide,
 	familyClassifier: actionHide,
 }
 
+// parseConfig parses a configuration. The error names all mistakes at once.
 func parseConfig(config []byte) (settings, error) {
 	if len(bytes.TrimSpace(config)) == 0 {
 		config = []byte("{}")
@@ -86,8 +87,7 @@ func parseConfig(config []byte) (settings, error) {
 		toServer:         "flag", allowUnlisted: true}
 	var errs []error
 	fault := func(format string, a ...any) {
-		errs = append(errs, fmt.Errorf("injection: "+format,
-			a...))
+		errs = append(errs, fmt.Errorf("injection: "+format, a...))
 	}
 	if o.Sensitivity != "" {
 		n, ok := thresholds[o.Sensitivity]
@@ -108,7 +108,8 @@ func parseConfig(config []byte) (settings, error) {
 		case action(a) == actionStrip && (family(f) == familyConfusable ||
 			family(f) == familyShadowing ||
 			family(f) == familyReference || family(f) == familyClassifier):
-			fault("actions: %s: nothing can be stripped: use flag, hide or deny", name)
+			fault("actions: %s: strip is not possible for this family: use flag, hide or deny",
+				name)
 		default:
 			s.actions[f] = action(a)
 		}
@@ -131,15 +132,15 @@ func parseConfig(config []byte) (settings, error) {
 		s.scoring = classifierDefaults
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			fault("classifier: url must be an http or https address, as " +
+			fault("classifier: url must be an http or https address, such as " +
 				"\"http://127.0.0.1:8080/score\"")
 		}
 		s.scoring.url = c.URL
 		if c.Timeout != "" {
 			if s.scoring.timeout, err = time.ParseDuration(c.Timeout); err != nil ||
 				s.scoring.timeout <= 0 || s.scoring.timeout > time.Minute {
-				fault("classifier: timeout %q is no time up to 1m: write it as \"500ms\"; the "+
-					"plugin's own timeout holds, too", c.Timeout)
+				fault("classifier: timeout %q is not a duration up to 1m, such as \"500ms\"; note "+
+					"that the plugin's own timeout applies, too", c.Timeout)
 			}
 		}
 		if c.Threshold != nil {

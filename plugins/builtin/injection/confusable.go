@@ -10,13 +10,14 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The table is UTS 39's, Unicode 17.0, in the lines that confusable_test.go writes (go test -run
-// TestTable -update): a prototype, a colon, and what looks like it, in hexadecimal.
+// confusablesText is the table of UTS 39 for Unicode 17.0. Each line holds a prototype, a colon,
+// and the characters that look like it, in hexadecimal. confusable_test.go writes it: go test -run
+// TestTable -update.
 //
 //go:embed confusables.txt
 var confusablesText string
 
-// confusables maps a character to what it looks like.
+// confusables returns the prototype of each character that looks like another.
 var confusables = sync.OnceValue(func() map[rune]string {
 	table := make(map[rune]string, 7000)
 	for line := range strings.Lines(confusablesText) {
@@ -43,14 +44,14 @@ func hexRune(s string) rune {
 	return rune(n)
 }
 
-// skeleton is what s looks like (UTS 39, section 4), whatever its case and with nothing in it that
-// is not seen: two names with one skeleton cannot be told apart by eye.
+// skeleton returns the skeleton of s as UTS 39, section 4, defines it, regardless of case and
+// without invisible characters. Names with the same skeleton cannot be told apart by eye.
 func skeleton(s string) string {
 	return norm.NFD.String(replaceConfusables(foldCase(replaceConfusables(foldCase(s)))))
 }
 
-// foldCase is s decomposed (NFKD, so that full width letters are letters) and in lower case,
-// without what is not seen.
+// foldCase returns s decomposed (NFKD, which turns full-width letters into ordinary ones), in lower
+// case, and without invisible characters.
 func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isInvisible(r) {
@@ -60,6 +61,7 @@ func foldCase(s string) string {
 	}, norm.NFKD.String(s))
 }
 
+// replaceConfusables returns s with each character replaced by its prototype.
 func replaceConfusables(s string) string {
 	table := confusables()
 	var b strings.Builder
@@ -73,7 +75,7 @@ func replaceConfusables(s string) string {
 	return b.String()
 }
 
-// lookalike is the ASCII letter, or letters, that r looks like; "" when it looks like none.
+// lookalike returns the ASCII letter or letters that r looks like, or "" if there are none.
 func lookalike(r rune) string {
 	to, ok := confusables()[r]
 	if !ok || r < 0x80 {
@@ -87,45 +89,48 @@ func lookalike(r rune) string {
 	return strings.ToLower(to)
 }
 
-// isDeceptive says whether a name pretends to be written in ASCII, or mixes letters of scripts that
-// look alike: Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
+// isDeceptive reports whether a name imitates ASCII, or mixes letters of scripts that look alike:
+// Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
 func isDeceptive(name string) bool {
-	latin, other, plain := false, false, true
+	hasLatin, hasOther, isImitation := false, false, true
 	letters := 0
 	for _, r := range name {
 		switch {
 		case r < 0x80:
-			latin = latin || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+			hasLatin = hasLatin || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 			continue
 		case unicode.In(r, unicode.Latin, unicode.Mn) && lookalike(r) == "":
-			plain = false
+			isImitation = false
 			continue
 		}
 		letters++
 		if lookalike(r) == "" {
-			plain = false
+			isImitation = false
 		}
-		other = other || unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian,
+		hasOther = hasOther || unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian,
 			unicode.Cherokee, unicode.Coptic, unicode.Lisu, unicode.Deseret) ||
 			isCompatibilityLetter(r)
 	}
-	return letters > 0 && (latin && other || plain)
+	return letters > 0 && (hasLatin && hasOther || isImitation)
 }
 
-// isCompatibilityLetter says whether r is a letter that exists for its looks only: full width,
-// mathematical, enclosed.
+// isCompatibilityLetter reports whether r is a full-width, mathematical or enclosed form of another
+// letter.
 func isCompatibilityLetter(r rune) bool {
 	return r >= 0xff01 && r <= 0xff5e || r >= 0x1d400 && r <= 0x1d7ff ||
 		r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
 }
 
-// disguiseScore says how much a name has to hide: of two that look alike, the greater one is the
-// impostor.
+// nonASCIIScore is the part of a disguiseScore for each character beyond ASCII.
+const nonASCIIScore = 1000
+
+// disguiseScore counts the characters of a name that can imitate others. Of two names that look
+// alike, the one with the greater score is the impostor.
 func disguiseScore(name string) (n int) {
 	for _, r := range name {
 		switch {
 		case r >= 0x80:
-			n += 1000
+			n += nonASCIIScore
 		case r >= '0' && r <= '9', r == '|', r >= 'A' && r <= 'Z':
 			n += 10
 		}

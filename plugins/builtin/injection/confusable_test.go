@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write confusables.txt anew")
+var update = flag.Bool("update", false, "write confusables.txt")
 
-// corpora holds data that nobody here wrote; it may be absent.
+// corpora is the folder with data of others, which may be absent.
 const corpora = "../../../../shared/corpora/"
 
 const licence = `# What looks like what: a table made of Unicode's confusables.txt 17.0.0 (UTS 39), by confusable_test.go.
@@ -22,11 +22,13 @@ const licence = `# What looks like what: a table made of Unicode's confusables.t
 # Each line: a prototype, a colon, the characters that look like it.
 `
 
-func TestTableIsTheOneOfUnicode(t *testing.T) {
+// TestTableEqualsUnicode makes the table from Unicode's file and compares it with confusables.txt,
+// or writes that with -update.
+func TestTableEqualsUnicode(t *testing.T) {
 	source := corpora + "unicode/confusables.txt"
 	raw, err := os.ReadFile(source)
 	if err != nil {
-		t.Skip("no corpora here: ", err)
+		t.Skip("no corpora on this machine: ", err)
 	}
 	byPrototype := map[string][]string{}
 	for line := range strings.Lines(strings.TrimPrefix(string(raw), "\ufeff")) {
@@ -51,11 +53,11 @@ func TestTableIsTheOneOfUnicode(t *testing.T) {
 		return
 	}
 	if b.String() != confusablesText {
-		t.Error("confusables.txt is not made of the corpora's table: go test -run TestTable -update")
+		t.Error("confusables.txt differs from Unicode's table: run go test -run TestTable -update")
 	}
 }
 
-func TestSkeletonsAreEqualWhereNamesLookEqual(t *testing.T) {
+func TestSkeletonsOfSimilarNamesAreEqual(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool

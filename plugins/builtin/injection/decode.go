@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	minHexRun  = 32
-	maxDecoded = 1 << 20 // of hexadecimal and of character references, in one text
+	minHexRun  = 32      // bytes; a shorter run of hexadecimal is not decoded
+	maxDecoded = 1 << 20 // bytes of hexadecimal and character references in one text
 )
 
-// eachDecoded calls yield for what is written in other writings in t: base64 and percent-encoding
-// (package scan), hexadecimal, HTML's character references. whole says that plain is all of the
-// text, with what was not encoded.
+// eachDecoded calls yield for each text that is encoded in t, until yield returns false: in base64
+// and percent-encoding (see package scan), in hexadecimal, and in HTML character references. whole
+// tells that plain is all of t, with the parts that are not encoded.
 func eachDecoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
 	for at := range encodedRuns(t.Value) {
 		run := scan.Text{Leaf: t.Leaf, Value: t.Value[at.From:at.To]}
@@ -32,7 +32,7 @@ func eachDecoded(t scan.Text, yield func(plain string, at scan.Span, whole bool)
 	}
 	left := maxDecoded
 	for i := 0; i+minHexRun <= len(t.Value); {
-		if !isHex(t.Value[i+minHexRun-1]) { // a run of that length would hold it
+		if !isHex(t.Value[i+minHexRun-1]) { // a run of this length would include this byte
 			i += minHexRun
 			continue
 		}
@@ -63,11 +63,12 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// minBase64Run is the shortest run of base64 that is read: what is shorter holds no sentence.
+// minBase64Run is the length of the shortest run of base64 that is decoded. A shorter one holds no
+// sentence.
 const minBase64Run = 24
 
-// encodedRuns are the parts of s that have percent-encoding, or a run of base64 that could hold a
-// sentence. Most texts have few, and the rest need not be decoded.
+// encodedRuns returns the parts of s that have percent-encoding, or a run of base64 that could hold
+// a sentence. Most texts have few of them, and the rest need not be decoded.
 func encodedRuns(s string) iter.Seq[scan.Span] {
 	return func(yield func(scan.Span) bool) {
 		percent := nextPercent(s, 0)
@@ -94,7 +95,7 @@ func encodedRuns(s string) iter.Seq[scan.Span] {
 	}
 }
 
-// nextPercent is where the next percent-encoded byte is in s from i on, or len(s).
+// nextPercent returns the place of the next percent-encoded byte in s from i on, or len(s).
 func nextPercent(s string, i int) int {
 	for {
 		n := strings.IndexByte(s[i:], '%')
@@ -108,7 +109,7 @@ func nextPercent(s string, i int) int {
 	}
 }
 
-// nextBase64 is a place within the next long run of base64 in s from i on, or len(s).
+// nextBase64 returns a place within the next long run of base64 in s from i on, or len(s).
 func nextBase64(s string, i int) int {
 	for i += minBase64Run - 1; i < len(s); {
 		from := i
@@ -123,8 +124,8 @@ func nextBase64(s string, i int) int {
 	return len(s)
 }
 
-// isBase64Byte are the bytes of base64, in both alphabets. inURL are those and the others of
-// addresses.
+// isBase64Byte holds the bytes of base64, in both alphabets. isURLByte holds these and the others
+// of URLs.
 var isBase64Byte, isURLByte = func() (base64, all [256]bool) {
 	for c := range 256 {
 		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||

@@ -7,47 +7,51 @@ import (
 	"sync"
 )
 
-// Words that stand for something that is no word.
+// The names in rules of marks that are no words.
 const (
 	wordURL     = "URL"
 	wordEmail   = "EMAIL"
 	wordPicture = "PICTURE"
 )
 
-// grammar is the phrases, made ready.
+// grammar is the rules about words, compiled. It is immutable.
 type grammar struct {
 	lexicon
-	rules       []rule
-	elements    []string       // by number
-	numbers     map[string]int // of elements
-	membership  []uint64       // per word, a bit for each element that it belongs to
+	rules []rule
+	// for each word of the lexicon, stride integers with a bit for each element
+	membership  []uint64
 	stride      int
-	rulesByWord [][]int32 // per word, the rules that begin with it
+	rulesByWord [][]int32 // the rules that begin with each word of the lexicon
 
-	url, email, picture int32 // words
+	url, email, picture int32 // words that stand for marks
 	not, attack, about  int   // elements
 }
 
+// rule is a compiled phrase.
 type rule struct {
 	phrase
-	id       int // equal for rules of one name
-	guarded  bool
+	id       int  // phrases of one family and name have the same id
+	guarded  bool // a negation before the phrase prevents a match
 	elements []element
 }
 
+// element is an element of a rule's pattern.
 type element struct {
-	number int
-	maxGap int32
+	number int   // of the set of words: see grammar.isMember
+	maxGap int32 // how many other words may stand before it
 }
 
-// defaultGrammar is that of the phrases, made once, when the first stage is.
+// defaultGrammar returns the grammar of phrases, which it compiles at the first call.
 var defaultGrammar = sync.OnceValue(func() *grammar { return compileGrammar(phrases, wordClasses) })
 
+// compileGrammar compiles phrases. It panics on a pattern that is not valid, since they are part of
+// the program.
 func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
-	g := &grammar{numbers: make(map[string]int)}
-	words := make([]map[int32]bool, 0, 256)
+	g := &grammar{}
+	numbers := make(map[string]int)        // of elements, by their text in a pattern
+	sets := make([]map[int32]bool, 0, 256) // the words of each element
 	number := func(text string) int {
-		if n, ok := g.numbers[text]; ok {
+		if n, ok := numbers[text]; ok {
 			return n
 		}
 		set := make(map[int32]bool)
@@ -56,10 +60,9 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 				set[g.add(w)] = true
 			}
 		}
-		g.numbers[text] = len(words)
-		g.elements = append(g.elements, text)
-		words = append(words, set)
-		return len(words) - 1
+		numbers[text] = len(sets)
+		sets = append(sets, set)
+		return len(sets) - 1
 	}
 	ids := make(map[string]int)
 	for _, p := range phrases {
@@ -86,31 +89,31 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	}
 	g.not, g.attack, g.about = number(negations), number("ATTACK"), number("ABOUT")
 	g.url, g.email, g.picture = g.add("\x00url"), g.add("\x00email"), g.add("\x00picture")
-	g.stride = (len(words) + 63) / 64
+	g.stride = (len(sets) + 63) / 64
 	g.membership = make([]uint64, g.stride*len(g.words))
-	for n, set := range words {
+	for n, set := range sets {
 		for w := range set {
 			g.membership[int(w)*g.stride+n/64] |= 1 << (n % 64)
 		}
 	}
 	g.rulesByWord = make([][]int32, len(g.words))
 	for i, r := range g.rules {
-		for w := range words[r.elements[0].number] {
+		for w := range sets[r.elements[0].number] {
 			g.rulesByWord[w] = append(g.rulesByWord[w], int32(i))
 		}
 	}
 	return g
 }
 
-// classWords are the words of a class, or the word itself, as plainOf reads them; those of the
-// families that are tried in disguise, so, too.
+// classWords returns the words of a class, or the word itself, normalized. Of the classes whose
+// words attackers disguise, it also returns the words in ROT13 and reversed.
 func classWords(name string, classes map[string]string) []string {
 	switch name {
 	case wordURL, wordEmail, wordPicture:
-		return []string{"\x00" + strings.ToLower(name)} // no text has these as words
+		return []string{"\x00" + strings.ToLower(name)} // a word that no text has
 	}
-	text, class := classes[name]
-	if !class {
+	text, isClass := classes[name]
+	if !isClass {
 		if name != strings.ToLower(name) {
 			panic("injection: no class of words is named " + name)
 		}
@@ -127,20 +130,27 @@ func classWords(name string, classes map[string]string) []string {
 	return words
 }
 
+// isMember reports whether a word of the lexicon belongs to the element with the number.
 func (g *grammar) isMember(word int32, number int) bool {
 	return g.membership[int(word)*g.stride+number/64]&(1<<(number%64)) != 0
 }
 
-// matchEnd is the last token of the rule's phrase that begins at token i, or -1.
-func (g *grammar) matchEnd(ts []token, i int, r *rule) int {
-	var a, b [8]int
-	at, next := append(a[:0], i), b[:0]
+// maxAlternatives limits the tokens at which a partial match may go on.
+const maxAlternatives = 8
+
+// matchEnd returns the index of the last token of a match of the rule that begins at tokens[i], or
+// -1 if there is none. The first element must match already.
+func (g *grammar) matchEnd(tokens []token, i int, r *rule) int {
+	var a, b [maxAlternatives]int
+	at, next := append(a[:0], i), b[:0] // where the last element matched, and the next one does
 	for _, e := range r.elements[1:] {
 		next = next[:0]
 		for _, c := range at {
-			for j := c + 1; j < len(ts) && ts[j].position <= ts[c].position+e.maxGap+1 &&
+			limit := tokens[c].position + e.maxGap + 1
+			for j := c + 1; j < len(tokens) && tokens[j].position <= limit &&
 				len(next) < cap(next); j++ {
-				if g.isMember(ts[j].word, e.number) && (len(next) == 0 || next[len(next)-1] < j) {
+				if g.isMember(tokens[j].word, e.number) &&
+					(len(next) == 0 || next[len(next)-1] < j) {
 					next = append(next, j)
 				}
 			}
@@ -153,10 +163,10 @@ func (g *grammar) matchEnd(ts []token, i int, r *rule) int {
 	return at[0]
 }
 
-// isNegated says whether a negation stands up to three words before token i.
-func (g *grammar) isNegated(ts []token, i int) bool {
-	for j := i - 1; j >= 0 && ts[j].position >= ts[i].position-3; j-- {
-		if g.isMember(ts[j].word, g.not) {
+// isNegated reports whether there is a negation up to three words before tokens[i].
+func (g *grammar) isNegated(tokens []token, i int) bool {
+	for j := i - 1; j >= 0 && tokens[j].position >= tokens[i].position-3; j-- {
+		if g.isMember(tokens[j].word, g.not) {
 			return true
 		}
 	}

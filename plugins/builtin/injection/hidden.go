@@ -8,23 +8,23 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// hiddenSpan is a part of a text that a human does not see and a model does, or that a terminal
-// obeys.
+// hiddenSpan is a part of a text that people do not see and models read, or that a terminal
+// executes.
 type hiddenSpan struct {
 	scan.Span
 	family      family // Hidden or Terminal
 	rule        string
-	replacement string // what stands in its place when it is stripped
+	replacement string // for actionStrip
 }
 
-// findHidden answers the hidden and the control characters of s, and what is written in hidden
-// ones.
-func findHidden(s string) (found []hiddenSpan, secret string) {
+// findHidden returns the spans of hidden and of control characters in s, and the text that is
+// written in hidden ones.
+func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 	if plainPrefix(s) == len(s) {
 		return nil, ""
 	}
-	var said strings.Builder
-	rtl := -1 // whether s has letters that are written from right to left; -1: not known
+	var text strings.Builder
+	isRTL, knowsRTL := false, false // whether s has letters that are written from right to left
 	var prev rune
 	for i := 0; i < len(s); {
 		if n := plainPrefix(s[i:]); n > 0 {
@@ -36,72 +36,69 @@ func findHidden(s string) (found []hiddenSpan, secret string) {
 		switch {
 		case r == utf8.RuneError && n == 1:
 		case r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r <= 0x9f:
-			u := controlSequence(s, i)
-			found = append(found, u)
-			i, prev = u.To, 0
+			h := controlSequence(s, i)
+			spans = append(spans, h)
+			i, prev = h.To, 0
 			continue
-		case r == 0x1f3f4: // a black flag may be followed by the tags of a part of a country
+		case r == 0x1f3f4: // a black flag with tags is the flag of a part of a country
 			n = len("\U0001f3f4") + flagTagsLength(s[i+n:])
 		case !isInvisible(r):
 		case r >= 0xe0000 && r <= 0xe007f:
 			if t := r - 0xe0000; t >= ' ' && t < 0x7f {
-				said.WriteByte(byte(t))
+				text.WriteByte(byte(t))
 			}
-			found = appendHidden(found, i, n, "unicode-tags")
+			spans = appendHidden(spans, i, n, "unicode-tags")
 		case isVariationSelector(r):
 			if isVariationAllowed(prev, r) {
 				break
 			}
-			found = appendHidden(found, i, n, "variation-selectors")
+			spans = appendHidden(spans, i, n, "variation-selectors")
 			if b, ok := selectorByte(r); ok {
-				said.WriteByte(b)
+				text.WriteByte(b)
 			}
 		case r == 0x200d || r == 0x200c:
 			if !isJoinerAllowed(prev, r, s[i+n:]) {
-				found = appendHidden(found, i, n, "zero-width")
+				spans = appendHidden(spans, i, n, "zero-width")
 			}
 		case r == 0xfeff && i == 0: // a byte order mark
 		case r == 0x200b && unicode.In(prev, unicode.Thai, unicode.Lao, unicode.Khmer,
 			unicode.Myanmar):
 		case r == 0x200e || r == 0x200f || r == 0x061c:
-			if rtl < 0 {
-				rtl = 0
-				if strings.IndexFunc(s, isRightToLeft) >= 0 {
-					rtl = 1
-				}
+			if !knowsRTL {
+				isRTL, knowsRTL = strings.IndexFunc(s, isRightToLeft) >= 0, true
 			}
-			if rtl == 0 {
-				found = appendHidden(found, i, n, "bidi")
+			if !isRTL {
+				spans = appendHidden(spans, i, n, "bidi")
 			}
 		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
-			found = appendHidden(found, i, n, "bidi")
+			spans = appendHidden(spans, i, n, "bidi")
 		case r == 0x00ad:
-			found = appendHidden(found, i, n, "soft-hyphen")
+			spans = appendHidden(spans, i, n, "soft-hyphen")
 		case r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0:
 			if isHangul(prev) || isHangul(firstRune(s[i+n:])) {
-				break // a syllable with a part left out
+				break // a syllable without one of its parts
 			}
-			found = appendHidden(found, i, n, "hangul-filler")
+			spans = appendHidden(spans, i, n, "hangul-filler")
 		default:
-			found = appendHidden(found, i, n, "zero-width")
+			spans = appendHidden(spans, i, n, "zero-width")
 		}
 		prev = r
 		i += n
 	}
-	return found, said.String()
+	return spans, text.String()
 }
 
-// appendHidden adds n bytes at i, to the last find where they follow it.
-func appendHidden(found []hiddenSpan, i, n int, rule string) []hiddenSpan {
-	if last := len(found) - 1; last >= 0 && found[last].To == i && found[last].rule == rule {
-		found[last].To += n
-		return found
+// appendHidden appends n bytes at i. It extends the last span if they follow it.
+func appendHidden(spans []hiddenSpan, i, n int, rule string) []hiddenSpan {
+	if last := len(spans) - 1; last >= 0 && spans[last].To == i && spans[last].rule == rule {
+		spans[last].To += n
+		return spans
 	}
-	return append(found, hiddenSpan{scan.Span{From: i, To: i + n}, familyHidden, rule, ""})
+	return append(spans, hiddenSpan{scan.Span{From: i, To: i + n}, familyHidden, rule, ""})
 }
 
-// plainPrefix is how many bytes s begins with that are ASCII and no control characters, but for
-// tabs and line ends: most texts are, and need no second look.
+// plainPrefix returns the length of the longest prefix of s in ASCII without control characters,
+// except for tabs and line ends. It is all of most texts.
 func plainPrefix(s string) int {
 	for i := range len(s) {
 		if c := s[i]; c-' ' >= 0x5f && c != '\n' && c != '\t' && c != '\r' {
@@ -111,8 +108,8 @@ func plainPrefix(s string) int {
 	return len(s)
 }
 
-// isInvisible says whether r has no looks of its own: default ignorable characters, and those that
-// direct the writing.
+// isInvisible reports whether r has no glyph of its own: it is default ignorable, or controls the
+// direction of writing.
 func isInvisible(r rune) bool {
 	switch {
 	case r < 0xad:
@@ -133,8 +130,8 @@ func isVariationSelector(r rune) bool {
 		r >= 0x180b && r <= 0x180f && r != 0x180e
 }
 
-// isVariationAllowed says whether the variation selector r may follow prev: one behind what has
-// variants.
+// isVariationAllowed reports whether the variation selector r may follow prev, which must be a
+// character with variants.
 func isVariationAllowed(prev, r rune) bool {
 	switch {
 	case prev == 0 || isVariationSelector(prev) || isInvisible(prev):
@@ -149,8 +146,8 @@ func isVariationAllowed(prev, r rune) bool {
 	return r == 0xfe00 && unicode.In(prev, unicode.Sm, unicode.Myanmar, unicode.Phags_Pa)
 }
 
-// selectorByte is the byte that a variation selector carries in the usual scheme: FE00 is 0, E0100
-// is 16.
+// selectorByte returns the printable ASCII byte that a variation selector carries in the usual
+// encoding, in which FE00 is 0 and E0100 is 16.
 func selectorByte(r rune) (byte, bool) {
 	if r >= 0xe0100 {
 		b := byte(r - 0xe0100 + 16)
@@ -159,15 +156,15 @@ func selectorByte(r rune) (byte, bool) {
 	return 0, false
 }
 
-// isEmoji says whether r may begin or go on an emoji: a symbol, or one of the few others.
+// isEmoji reports whether r may be part of an emoji: a symbol, or one of the few others.
 func isEmoji(r rune) bool {
 	return r == 0xa9 || r == 0xae || r == 0x203c || r == 0x2049 || r >= 0x2100 && r <= 0x3299 &&
 		unicode.In(r, unicode.So, unicode.Sm, unicode.Lo, unicode.Po, unicode.Pd, unicode.Ll) ||
 		r >= 0x1f000 && r <= 0x1faff
 }
 
-// isJoinerAllowed says whether a zero width joiner or non-joiner may stand between prev and rest:
-// within emoji, and in scripts that it shapes.
+// isJoinerAllowed reports whether a zero-width joiner or non-joiner may stand between prev and
+// rest: within an emoji, or in a script whose letters it shapes.
 func isJoinerAllowed(prev, r rune, rest string) bool {
 	next := firstRune(rest)
 	if r == 0x200d && (isEmoji(prev) || prev == 0xfe0f) {
@@ -192,8 +189,8 @@ func isHangul(r rune) bool {
 	return r != 0x115f && r != 0x1160 && r != 0x3164 && r != 0xffa0 && unicode.Is(unicode.Hangul, r)
 }
 
-// flagTagsLength is how many bytes of s are the tags of a flag: three to six letters or digits, and
-// the end.
+// flagTagsLength returns how many bytes at the beginning of s are the tags of a flag: three to six
+// letters or digits, and the cancel tag.
 func flagTagsLength(s string) int {
 	n := 0
 	for i, r := range s {

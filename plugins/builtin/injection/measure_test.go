@@ -20,14 +20,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// labelled is a text with what it is. Where says in what it comes: a tool's result, its
-// description, the description of a parameter, a server's instructions.
+// labelled is a text with its label.
 type labelled struct {
-	Family string `json:"family"`
-	Where  string `json:"where"`
+	Family string `json:"family"` // the style of the attack, or of the harmless text
+	Where  string `json:"where"`  // tool, parameter, instructions; otherwise a tool's result
 	Text   string `json:"text"`
 }
 
+// lines returns the lines of a file in testdata, which holds JSON.
 func lines[T any](t testing.TB, name string) (rows []T) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
@@ -47,30 +47,31 @@ func lines[T any](t testing.TB, name string) (rows []T) {
 	return rows
 }
 
-// message carries the text as it would come.
+// message returns a message with the text in its place.
 func (l labelled) message() *mcp.Message {
 	text := string(mcp.Quote(l.Text))
 	switch l.Where {
 	case "tool":
-		return answer("tools/list", `{"tools":[{"name":"tool","description":`+text+
+		return response("tools/list", `{"tools":[{"name":"tool","description":`+text+
 			`,"inputSchema":{"type":"object"}}]}`)
 	case "parameter":
-		return answer("tools/list",
+		return response("tools/list",
 			`{"tools":[{"name":"tool","inputSchema":{"type":"object","properties":{"note":{"type":"string","description":`+text+`}}}}]}`)
 	case "instructions":
-		return answer("initialize",
+		return response("initialize",
 			`{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":`+text+`}`)
 	}
-	return answer("tools/call", `{"content":[{"type":"text","text":`+text+`}]}`)
+	return response("tools/call", `{"content":[{"type":"text","text":`+text+`}]}`)
 }
 
-func answer(method, result string) *mcp.Message {
+// response returns the response of a server to a request with the method.
+func response(method, result string) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(result))
 	m.Direction, m.Method, m.Server = mcp.ToClient, method, "demo"
 	return m
 }
 
-func stageOf(t testing.TB, config string) sdk.Stage {
+func newTestStage(t testing.TB, config string) sdk.Stage {
 	t.Helper()
 	s, err := Plugin().New([]byte(config))
 	if err != nil {
@@ -88,24 +89,29 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 	return v
 }
 
-func acted(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
+// isActedOn reports whether a verdict does more than record findings.
+func isActedOn(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
 
-// rate counts, by family, how many texts something was done about.
-func rate(t testing.TB, rows []labelled, sensitivity string, show bool,
-	wrong bool) (hit, all map[string]int) {
-	hit, all = map[string]int{}, map[string]int{}
+// sensitivities are the values of the option, in the order of the columns in doc.go.
+var sensitivities = [3]string{"relaxed", "standard", "strict"}
+
+// countActedOn returns, by family, how many of the texts are acted on. With show it logs the texts
+// that are acted on, if that is wrong, and the others if not.
+func countActedOn(t testing.TB, rows []labelled, sensitivity string, show bool,
+	wrong bool) (actedOn, all map[string]int) {
+	actedOn, all = map[string]int{}, map[string]int{}
 	for _, l := range rows {
-		s := stageOf(t, `{"sensitivity":"`+sensitivity+`"}`)
+		s := newTestStage(t, `{"sensitivity":"`+sensitivity+`"}`)
 		v := inspect(t, s, l.message())
 		all[l.Family]++
-		if acted(v) {
-			hit[l.Family]++
+		if isActedOn(v) {
+			actedOn[l.Family]++
 		}
-		if show && acted(v) == wrong {
+		if show && isActedOn(v) == wrong {
 			t.Logf("%s %s: %q %v", sensitivity, l.Family, l.Text, v.Findings)
 		}
 	}
-	return hit, all
+	return actedOn, all
 }
 
 func sum(m map[string]int) (n int) {
@@ -115,46 +121,69 @@ func sum(m map[string]int) (n int) {
 	return n
 }
 
-// floors are the recall that was measured, rounded down: what falls below has become worse.
-var floors = map[string]map[string]float64{
-	"attacks.jsonl": {"relaxed": 0.80, "standard": 0.93, "strict": 0.97},
-	"heldout.jsonl": {"relaxed": 0.80, "standard": 0.88, "strict": 0.97},
+// recallFloors are the numbers of attacks that are acted on, by sensitivity, as doc.go publishes
+// them. The texts are fixed and scoring is deterministic, so one attack less is a regression.
+var recallFloors = []struct {
+	file   string
+	floors [3]int
+}{
+	{"attacks.jsonl", [3]int{124, 141, 146}},
+	{"heldout.jsonl", [3]int{61, 65, 68}},
+	{"fresh.jsonl", [3]int{25, 34, 37}},
+	{"unseen.jsonl", [3]int{5, 11, 21}},
 }
 
+// TestRecallOnLabelledAttacks measures how many attacks are acted on. With -v and SHOW=FILE it logs
+// the attacks of a file that are not.
 func TestRecallOnLabelledAttacks(t *testing.T) {
-	for _, name := range []string{"attacks.jsonl", "heldout.jsonl", "fresh.jsonl", "unseen.jsonl"} {
-		rows := lines[labelled](t, name)
-		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" &&
-				name == os.Getenv("SHOW"), false)
+	for _, c := range recallFloors {
+		rows := lines[labelled](t, c.file)
+		for i, sensitivity := range sensitivities {
+			show := testing.Verbose() && sensitivity == "standard" && c.file == os.Getenv("SHOW")
+			actedOn, all := countActedOn(t, rows, sensitivity, show, false)
 			var b strings.Builder
 			for _, f := range slices.Sorted(maps.Keys(all)) {
-				fmt.Fprintf(&b, " %s %d/%d", f, hit[f], all[f])
+				fmt.Fprintf(&b, " %s %d/%d", f, actedOn[f], all[f])
 			}
-			recall := float64(sum(hit)) / float64(sum(all))
-			t.Logf("%s, %s: %d of %d (%.2f):%s", name, sensitivity, sum(hit), sum(all), recall,
-				b.String())
-			if recall < floors[name][sensitivity] {
-				t.Errorf("%s, %s: recall is %.2f, was %.2f", name, sensitivity, recall,
-					floors[name][sensitivity])
+			t.Logf("%s, %s: %d of %d (%.2f):%s", c.file, sensitivity, sum(actedOn), sum(all),
+				float64(sum(actedOn))/float64(sum(all)), b.String())
+			if sum(actedOn) < c.floors[i] {
+				t.Errorf("%s, %s: %d attacks are acted on, want at least %d", c.file, sensitivity,
+					sum(actedOn), c.floors[i])
 			}
 		}
 	}
 }
 
+// falsePositiveLimits are the numbers of harmless texts that are acted on, by sensitivity, as
+// doc.go publishes them.
+var falsePositiveLimits = []struct {
+	file   string
+	limits [3]int
+}{
+	{"benign.jsonl", [3]int{1, 1, 20}},
+	{"benign-heldout.jsonl", [3]int{1, 3, 11}},
+}
+
+// TestFalsePositivesOnLabelledTexts measures how many harmless texts are acted on. With -v and
+// SHOW=FILE it logs those of a file.
 func TestFalsePositivesOnLabelledTexts(t *testing.T) {
-	for _, name := range []string{"benign.jsonl", "benign-heldout.jsonl"} {
-		rows := lines[labelled](t, name)
-		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-			hit, all := rate(t, rows, sensitivity, testing.Verbose() && sensitivity == "standard" &&
-				name == os.Getenv("SHOW"), true)
-			t.Logf("%s, %s: %d of %d: %v", name, sensitivity, sum(hit), sum(all), hit)
+	for _, c := range falsePositiveLimits {
+		rows := lines[labelled](t, c.file)
+		for i, sensitivity := range sensitivities {
+			show := testing.Verbose() && sensitivity == "standard" && c.file == os.Getenv("SHOW")
+			actedOn, all := countActedOn(t, rows, sensitivity, show, true)
+			t.Logf("%s, %s: %d of %d: %v", c.file, sensitivity, sum(actedOn), sum(all), actedOn)
+			if sum(actedOn) > c.limits[i] {
+				t.Errorf("%s, %s: %d harmless texts are acted on, want at most %d", c.file,
+					sensitivity, sum(actedOn), c.limits[i])
+			}
 		}
 	}
 }
 
-// server is what a published server says of itself.
-type server struct {
+// publishedServer holds the definitions and instructions of a published server.
+type publishedServer struct {
 	Server       string         `json:"server"`
 	Version      string         `json:"version"`
 	Licence      string         `json:"licence"`
@@ -162,13 +191,17 @@ type server struct {
 	Result       jsontext.Value `json:"result"`
 }
 
+// TestFalsePositivesOnPublishedServers measures how many tools and instructions of published
+// servers are acted on. The limits are the figures in doc.go, and the texts are fixed. With SHOW it
+// logs the places of the findings.
 func TestFalsePositivesOnPublishedServers(t *testing.T) {
-	servers := lines[server](t, "servers.jsonl")
-	for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-		s := stageOf(t, `{"sensitivity":"`+sensitivity+`"}`)
+	servers := lines[publishedServer](t, "servers.jsonl")
+	maxTools, maxInstructions := [3]int{2, 3, 14}, [3]int{0, 0, 1}
+	for i, sensitivity := range sensitivities {
+		s := newTestStage(t, `{"sensitivity":"`+sensitivity+`"}`)
 		tools, hidden, instructions := 0, 0, 0
 		for _, x := range servers {
-			m := answer("tools/list", string(x.Result))
+			m := response("tools/list", string(x.Result))
 			m.Server = x.Server
 			v := inspect(t, s, m)
 			tools += m.Len("/tools")
@@ -189,24 +222,23 @@ func TestFalsePositivesOnPublishedServers(t *testing.T) {
 			}
 			if x.Instructions != "" {
 				v := inspect(t, s, labelled{Where: "instructions", Text: x.Instructions}.message())
-				if acted(v) {
+				if isActedOn(v) {
 					instructions++
-					t.Logf("%s: %s: its instructions: %s %v", sensitivity, x.Server, v.Reason,
+					t.Logf("%s: instructions of %s: %s %v", sensitivity, x.Server, v.Reason,
 						v.Findings)
 				}
 			}
 		}
 		t.Logf("%s: %d of %d tools of %d servers hidden (%.2f %%), %d instructions", sensitivity,
 			hidden, tools, len(servers), 100*float64(hidden)/float64(tools), instructions)
-		if sensitivity == "standard" && (float64(hidden) > 0.01*float64(tools) ||
-			instructions > 0) {
-			t.Errorf("%d of %d tools hidden, and %d instructions: more than one in a hundred",
-				hidden, tools, instructions)
+		if hidden > maxTools[i] || instructions > maxInstructions[i] || tools != 576 {
+			t.Errorf("%s: %d of %d tools and %d instructions are hidden, want at most %d of 576 "+
+				"and %d", sensitivity, hidden, tools, instructions, maxTools[i], maxInstructions[i])
 		}
 	}
 }
 
-// documents are the texts of a folder, in results of at most size bytes.
+// documents returns the texts of a folder, as results of at most size bytes.
 func documents(dir string, size int, extensions ...string) (texts []labelled) {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -230,6 +262,9 @@ func documents(dir string, size int, extensions ...string) (texts []labelled) {
 	return texts
 }
 
+// TestFalsePositivesOnDocumentation measures how many texts of documentation and code are denied.
+// The limits leave the shares in doc.go some room, since other versions of the documents and of Go
+// have other texts.
 func TestFalsePositivesOnDocumentation(t *testing.T) {
 	root := goroot(t)
 	docs := []string{"../../../../shared/docs", filepath.Join(root, "doc"), filepath.Join(root,
@@ -240,36 +275,39 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 		name string
 		dirs []string
 		size int
-		most float64 // of texts that are refused, in standard
+		// limits are the shares of the texts that may be denied, by sensitivity.
+		limits [3]float64
 	}{
-		{"documentation, sections of 4 KiB", docs, 4 << 10, 0.01},
-		// there are few: the two that list attacks are refused
-		{"documentation, whole", docs, 1 << 20, 1},
-		{"Go code, whole files", code, 1 << 20, 0.01},
+		{"documentation, sections of 4 KiB", docs, 4 << 10, [3]float64{0.002, 0.003, 0.01}},
+		// There are few whole documents, and two that list attacks are denied.
+		{"documentation, whole", docs, 1 << 20, [3]float64{0.04, 0.08, 0.2}},
+		{"Go code, whole files", code, 1 << 20, [3]float64{0.005, 0.012, 0.06}},
 	} {
 		var texts []labelled
 		for _, dir := range c.dirs {
 			texts = append(texts, documents(dir, c.size, ".md", ".html", ".txt", ".go")...)
 		}
 		if len(texts) == 0 {
-			t.Logf("no %s here", c.name)
+			t.Logf("%s: none on this machine", c.name)
 			continue
 		}
-		for _, sensitivity := range []string{"relaxed", "standard", "strict"} {
-			s := stageOf(t, `{"sensitivity":"`+sensitivity+`"}`)
-			hit := 0
+		for i, sensitivity := range sensitivities {
+			s := newTestStage(t, `{"sensitivity":"`+sensitivity+`"}`)
+			denied := 0
 			for _, l := range texts {
 				if v := inspect(t, s, l.message()); v.Action == pipeline.Deny {
-					hit++
+					denied++
 					if sensitivity == "standard" {
 						t.Logf("%s: %s: %s %v", sensitivity, l.Family, v.Reason, v.Findings)
 					}
 				}
 			}
-			t.Logf("%s, %s: %d of %d refused (%.2f %%)", c.name, sensitivity, hit, len(texts),
-				100*float64(hit)/float64(len(texts)))
-			if sensitivity == "standard" && float64(hit) > c.most*float64(len(texts)) {
-				t.Errorf("%s: %d of %d texts refused", c.name, hit, len(texts))
+			share := float64(denied) / float64(len(texts))
+			t.Logf("%s, %s: %d of %d denied (%.2f %%)", c.name, sensitivity, denied, len(texts),
+				100*share)
+			if share > c.limits[i] {
+				t.Errorf("%s, %s: %.2f %% of the texts are denied, want at most %.2f %%", c.name,
+					sensitivity, 100*share, 100*c.limits[i])
 			}
 		}
 	}

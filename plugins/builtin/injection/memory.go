@@ -2,226 +2,226 @@ package injection
 
 import (
 	"container/list"
-	"strings"
 	"sync"
 )
 
-// Bounds of what is remembered. A list with more names than one server may have is refused; the
-// principals that were not heard for longest, and servers of one principal, are forgotten.
+// Limits of the memory. A list with more names, or of a further server, is denied. A further
+// principal replaces the one whose last list is oldest.
 const (
 	maxPrincipals = 256
-	maxServers    = 64
+	maxServers    = 64   // of one principal
 	maxNames      = 4096 // of one server
-	maxMentions   = 16   // names of tools that one definition speaks of
+	maxMentions   = 16   // of one definition
 )
 
-// listMemory is what lists have said, by principal: nothing in it crosses from one to another.
+// listMemory remembers the lists that each principal has got. Nothing crosses from one principal to
+// another. Its methods may be called from many goroutines.
 type listMemory struct {
 	mu         sync.Mutex
-	principals map[string]*list.Element // of *listed
-	recent     *list.List               // the one heard last in front
+	principals map[string]*list.Element // of recent, by principal
+	recent     *list.List               // of *principalLists, the most recently listed first
 }
 
-// principalLists is what one principal's servers list.
+// principalLists holds the lists of one principal's servers.
 type principalLists struct {
 	principal       string
 	servers         map[string]map[itemID]*itemRecord
-	toolsBySkeleton map[string]map[toolID]bool // tools by skeleton
-	toolsByMention  map[string]map[toolID]bool // tools by what they speak of
+	toolsBySkeleton map[string]map[toolID]bool
+	toolsByMention  map[string]map[toolID]bool // by the words that their definitions mention
 }
 
-// itemID is one kind of thing with a name.
+// itemID identifies an item of a server.
 type itemID struct{ kind, name string }
 
-// toolID is a tool of a server.
+// toolID identifies a tool of a principal.
 type toolID struct{ server, name string }
 
-// itemRecord is what is known of an item since it was last listed.
+// itemRecord is the result of the last inspection of an item.
 type itemRecord struct {
-	hidden    bool // by what it says
-	shadowing bool // by its looks, or by what it says of others
-	skeleton  string
-	mentions  []string
+	hidden    bool     // because of its own texts and name
+	shadowing bool     // because it imitates another server's tool, or mentions one
+	skeleton  string   // of its name
+	mentions  []string // words in its texts that may be names of tools
 }
 
 func newListMemory() *listMemory {
 	return &listMemory{principals: make(map[string]*list.Element), recent: list.New()}
 }
 
-// forPrincipal is what the principal's servers list. The lock is held.
+// forPrincipal returns the lists of the principal, which becomes the most recent one. The caller
+// holds m.mu.
 func (m *listMemory) forPrincipal(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		m.recent.MoveToFront(e)
 		return e.Value.(*principalLists)
 	}
 	if len(m.principals) >= maxPrincipals {
-		last := m.recent.Back()
-		delete(m.principals, last.Value.(*principalLists).principal)
-		m.recent.Remove(last)
+		oldest := m.recent.Back()
+		delete(m.principals, oldest.Value.(*principalLists).principal)
+		m.recent.Remove(oldest)
 	}
-	l := &principalLists{principal, make(map[string]map[itemID]*itemRecord),
-		make(map[string]map[toolID]bool),
-		make(map[string]map[toolID]bool)}
+	l := &principalLists{
+		principal:       principal,
+		servers:         make(map[string]map[itemID]*itemRecord),
+		toolsBySkeleton: make(map[string]map[toolID]bool),
+		toolsByMention:  make(map[string]map[toolID]bool),
+	}
 	m.principals[principal] = m.recent.PushFront(l)
 	return l
 }
 
-// lookup says what is known of an item.
-func (m *listMemory) lookup(principal, server string, i itemID) (s itemRecord, ok bool) {
+// existing returns the lists of the principal, or nil if there are none. The caller holds m.mu.
+func (m *listMemory) existing(principal string) *principalLists {
+	if e, ok := m.principals[principal]; ok {
+		return e.Value.(*principalLists)
+	}
+	return nil
+}
+
+// lookup returns a copy of the record of an item. ok is false if the item has not been listed.
+func (m *listMemory) lookup(principal, server string, id itemID) (record itemRecord, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.principals[principal]
-	if !ok {
-		return s, false
+	l := m.existing(principal)
+	if l == nil {
+		return record, false
 	}
-	p, ok := e.Value.(*principalLists).servers[server][i]
+	p, ok := l.servers[server][id]
 	if !ok {
-		return s, false
+		return record, false
 	}
 	return *p, true
 }
 
-// eachTemplate calls yield for each template of resources of the server, with whether it is hidden.
-func (m *listMemory) eachTemplate(principal, server string, yield func(template string,
-	hidden bool)) {
+// eachTemplate calls yield for each resource template of the server. yield must not use m.
+func (m *listMemory) eachTemplate(principal, server string,
+	yield func(template string, hidden bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.principals[principal]; ok {
-		for i, s := range e.Value.(*principalLists).servers[server] {
-			if i.kind == kindTemplate {
-				yield(i.name, s.hidden)
+	if l := m.existing(principal); l != nil {
+		for id, record := range l.servers[server] {
+			if id.kind == kindTemplate {
+				yield(id.name, record.hidden)
 			}
 		}
 	}
 }
 
-// store remembers items of a server as they are listed now. It answers false when they are too many
-// to be remembered.
-func (m *listMemory) store(principal, server string, items map[itemID]*itemRecord) bool {
+// store replaces the records of items of a server. It returns false when there are too many to be
+// remembered. The memory owns the records from then on, and changes only their field shadowing.
+func (m *listMemory) store(principal, server string, records map[itemID]*itemRecord) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.forPrincipal(principal)
-	known := l.servers[server]
-	if known == nil {
+	items := l.servers[server]
+	if items == nil {
 		if len(l.servers) >= maxServers {
 			return false
 		}
-		known = make(map[itemID]*itemRecord)
-		l.servers[server] = known
+		items = make(map[itemID]*itemRecord)
+		l.servers[server] = items
 	}
-	for i, s := range items {
-		if old, ok := known[i]; ok {
-			l.unindex(toolID{server, i.name}, old)
-		} else if len(known) >= maxNames {
+	for id, record := range records {
+		if old, ok := items[id]; ok {
+			l.unindex(toolID{server, id.name}, old)
+		} else if len(items) >= maxNames {
 			return false
 		}
-		known[i] = s
-		if i.kind == kindTool {
-			l.index(toolID{server, i.name}, s)
+		items[id] = record
+		if id.kind == kindTool {
+			l.index(toolID{server, id.name}, record)
 		}
 	}
 	return true
 }
 
-func (l *principalLists) index(at toolID, s *itemRecord) {
-	addToIndex(l.toolsBySkeleton, s.skeleton, at)
-	for _, word := range s.mentions {
-		addToIndex(l.toolsByMention, word, at)
+func (l *principalLists) index(tool toolID, record *itemRecord) {
+	addToIndex(l.toolsBySkeleton, record.skeleton, tool)
+	for _, word := range record.mentions {
+		addToIndex(l.toolsByMention, word, tool)
 	}
 }
 
-func (l *principalLists) unindex(at toolID, s *itemRecord) {
-	removeFromIndex(l.toolsBySkeleton, s.skeleton, at)
-	for _, word := range s.mentions {
-		removeFromIndex(l.toolsByMention, word, at)
+func (l *principalLists) unindex(tool toolID, record *itemRecord) {
+	removeFromIndex(l.toolsBySkeleton, record.skeleton, tool)
+	for _, word := range record.mentions {
+		removeFromIndex(l.toolsByMention, word, tool)
 	}
 }
 
-func addToIndex(in map[string]map[toolID]bool, word string, at toolID) {
-	if in[word] == nil {
-		in[word] = make(map[toolID]bool)
+func addToIndex(index map[string]map[toolID]bool, word string, tool toolID) {
+	if index[word] == nil {
+		index[word] = make(map[toolID]bool)
 	}
-	in[word][at] = true
+	index[word][tool] = true
 }
 
-func removeFromIndex(in map[string]map[toolID]bool, word string, at toolID) {
-	delete(in[word], at)
-	if len(in[word]) == 0 {
-		delete(in, word)
+func removeFromIndex(index map[string]map[toolID]bool, word string, tool toolID) {
+	delete(index[word], tool)
+	if len(index[word]) == 0 {
+		delete(index, word)
 	}
 }
 
-// lookalikes are the tools of other servers, and other tools of the same, whose names look like
-// that of the tool at.
-func (m *listMemory) lookalikes(principal string, at toolID, skeleton string) (places []toolID) {
+// lookalikes returns the other tools of the principal, of any server, whose names have the
+// skeleton.
+func (m *listMemory) lookalikes(principal string, tool toolID, skeleton string) (tools []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.principals[principal]; ok {
-		for p := range e.Value.(*principalLists).toolsBySkeleton[skeleton] {
-			if p != at {
-				places = append(places, p)
+	if l := m.existing(principal); l != nil {
+		for other := range l.toolsBySkeleton[skeleton] {
+			if other != tool {
+				tools = append(tools, other)
 			}
 		}
 	}
-	return places
+	return tools
 }
 
-// isForeignTool says whether a word is the name of another server's tool, and not of the server's
-// own.
+// isForeignTool reports whether a word is the name of another server's tool, and not of a tool of
+// the server itself.
 func (m *listMemory) isForeignTool(principal, server, word string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, ok := m.principals[principal]
-	if !ok {
+	l := m.existing(principal)
+	if l == nil {
 		return false
 	}
-	l := e.Value.(*principalLists)
 	if _, own := l.servers[server][itemID{kindTool, word}]; own {
 		return false
 	}
-	for p := range l.toolsBySkeleton[skeleton(word)] {
-		if p.server != server && p.name == word {
+	for tool := range l.toolsBySkeleton[skeleton(word)] {
+		if tool.server != server && tool.name == word {
 			return true
 		}
 	}
 	return false
 }
 
-// toolsMentioning are the tools of other servers whose definitions speak of the word.
-func (m *listMemory) toolsMentioning(principal, server, word string) (places []toolID) {
+// toolsMentioning returns the tools of other servers whose definitions mention the word, unless
+// their own server has a tool of that name.
+func (m *listMemory) toolsMentioning(principal, server, word string) (tools []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.principals[principal]; ok {
-		l := e.Value.(*principalLists)
-		for p := range l.toolsByMention[word] {
-			if _, own := l.servers[p.server][itemID{kindTool, word}]; p.server != server && !own {
-				places = append(places, p)
+	if l := m.existing(principal); l != nil {
+		for tool := range l.toolsByMention[word] {
+			_, own := l.servers[tool.server][itemID{kindTool, word}]
+			if tool.server != server && !own {
+				tools = append(tools, tool)
 			}
 		}
 	}
-	return places
+	return tools
 }
 
-// markShadowing marks a tool as one that may not be used.
-func (m *listMemory) markShadowing(principal string, at toolID) {
+// markShadowing marks a tool as one that imitates or mentions another server's tool.
+func (m *listMemory) markShadowing(principal string, tool toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e, ok := m.principals[principal]; ok {
-		if s := e.Value.(*principalLists).servers[at.server][itemID{kindTool, at.name}]; s != nil {
-			s.shadowing = true
+	if l := m.existing(principal); l != nil {
+		record := l.servers[tool.server][itemID{kindTool, tool.name}]
+		if record != nil {
+			record.shadowing = true
 		}
 	}
-}
-
-// isDistinctive says whether a word can only be a name: it has an underscore or a capital inside,
-// and is not short.
-func isDistinctive(word string) bool {
-	if len(word) < 6 {
-		return false
-	}
-	inner := word[1 : len(word)-1]
-	return strings.IndexByte(inner, '_') >= 0 || strings.IndexByte(inner, '-') >= 0 ||
-		strings.IndexFunc(inner, func(r rune) bool {
-			return r >= 'A' && r <= 'Z'
-		}) >= 0 && strings.ToUpper(word) != word
 }

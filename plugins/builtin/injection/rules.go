@@ -1,18 +1,20 @@
 package injection
 
-// phrase is a rule about words. Its pattern is a row of words, or of classes in capitals, with "|"
-// between alternatives; "~n" lets up to n other words stand before the next. A pattern that begins
-// with "!" does not hold behind a negation.
+// phrase is a rule about words. Its pattern is a sequence of elements that are separated by blanks.
+// An element is a word, a class of words in capitals (see wordClasses), or several of these with
+// "|" between them. "~n" allows up to n other words before the next element. A pattern that begins
+// with "!" does not match behind a negation.
 type phrase struct {
 	family     family
 	name       string
-	content    int // score in what servers return
-	definition int // score in definitions and instructions
+	content    int // the score in content
+	definition int // the score in definitions and instructions
 	pattern    string
 }
 
+// phrases are the rules about words. Phrases with the same family and name are one rule.
 var phrases = []phrase{
-	// override: earlier instructions are to hold no longer
+	// override: earlier instructions no longer apply
 	{familyOverride, "ignore-previous", 10, 10, "!IGNORE ~3 PRIOR ~3 INSTR"},
 	{familyOverride, "ignore-previous", 10, 10, "!PRIOR ~3 INSTR ~3 IGNORE"},
 	{familyOverride, "ignore-previous", 10, 10, "!IGNORE ~4 INSTR ~2 PRIOR"},
@@ -93,7 +95,7 @@ var phrases = []phrase{
 	{familyOverride, "over-the-user", 5, 6, "as if ~1 the ~1 user ~2 typed|said|asked|written"},
 	{familyOverride, "urgent-stop", 4, 5, "stop what you ~1 doing"},
 
-	// role: another character, with other rights
+	// role: the model is given another character, with other rights
 	{familyRole, "you-are-now", 10, 10,
 		"YOUAREPRON ~1 ARE ~1 now|jetzt|maintenant|ahora|adesso|现在|теперь ~3 PERSONA"},
 	{familyRole, "you-are-now", 8, 8, "NOW ~1 YOUAREPRON|eres|ты ~2 PERSONA"},
@@ -105,7 +107,8 @@ var phrases = []phrase{
 	{familyRole, "persona", 8, 8,
 		"act|behave|respond|answer|pretend|roleplay|simulate|simulating ~2 " +
 			"as|like|to|being ~4 " +
-			"unrestricted|unfiltered|jailbroken|jailbreak|amoral|evil|uncensored|dan|stan|root|superuser|lawless"},
+			"unrestricted|unfiltered|jailbroken|jailbreak|amoral|evil|uncensored|dan|stan|root|" +
+			"superuser|lawless"},
 	{familyRole, "persona", 8, 8,
 		"you|let ~4 evil|unfiltered|amoral|unrestricted|uncensored|jailbroken|machiavellian ~2 " +
 			"chatbot|ai|assistant|model|and|bot|version"},
@@ -119,7 +122,8 @@ var phrases = []phrase{
 	{familyRole, "no-restrictions", 7, 7, "制限 ~2 ない|なく|無い|のない"},
 	{familyRole, "no-restrictions", 7, 7,
 		"you|who|ai|answer|respond|réponds|responde|antworte ~4 WITHOUT|no ~3 " +
-			"filters|filter|restrictions|restriction|limits|morals|ethical|guardrails|censorship|restricciones|refusal|einschrankungen"},
+			"filters|filter|restrictions|restriction|limits|morals|ethical|guardrails|" +
+			"censorship|restricciones|refusal|einschrankungen"},
 	{familyRole, "no-restrictions", 7, 7, "WITHOUT ~1 LIMITS ~3 AI|whatsoever|人工智能|的"},
 	{familyRole, "no-policy", 8, 8,
 		"pretend|imagine ~2 that|you ~4 no|not|without ~2 " +
@@ -158,7 +162,7 @@ var phrases = []phrase{
 	{familyRole, "authority", 5, 6,
 		"user ~1 is|has ~2 verified|authorised|authorized ~5 administrator|transfer|you|all"},
 
-	// concealment: the user is not to know
+	// concealment: the user must not notice
 	{familyConcealment, "do-not-tell", 7, 9, "NOT ~2 TELL ~4 USER|him|her|them"},
 	{familyConcealment, "do-not-tell", 3, 9, "NOT ~1 TELL ~1 anyone|anybody"},
 	{familyConcealment, "do-not-tell", 7, 9, "NOT ~1 la|le|les|lui ~1 TELL ~3 USER"},
@@ -174,7 +178,8 @@ var phrases = []phrase{
 			"requirement|instruction|file|read|that|anyone|this"},
 	{familyConcealment, "without-telling", 7, 8,
 		"without|ohne|sans|sin|senza|sem|без ~3 " +
-			"telling|informing|notifying|alerting|mentioning|informieren|prévenir|informer|informar|avisar|сообщая|knowing ~3 USER|them|holder"},
+			"telling|informing|notifying|alerting|mentioning|informieren|prévenir|informer|" +
+			"informar|avisar|сообщая|knowing ~3 USER|them|holder"},
 	{familyConcealment, "without-telling", 7, 8,
 		"ohne|sans|sin ~2 USER|l ~3 informieren|prévenir|informer|informar"},
 	{familyConcealment, "without-asking", 3, 4,
@@ -203,7 +208,7 @@ var phrases = []phrase{
 		"delete|erase|remove ~2 this|the|your ~1 message|traces|mail|evidence ~1 " +
 			"afterwards|after|then"},
 
-	// exfiltration: data is to leave
+	// exfiltration: data is sent to the attacker
 	{familyExfiltration, "secret-file", 5, 8,
 		"READ|SEND|cat|put|place|uploads|upload|provide|transmit ~9 SECRETFILE"},
 	{familyExfiltration, "secret-file", 3, 7, "contents|content ~3 SECRETFILE"},
@@ -218,10 +223,12 @@ var phrases = []phrase{
 		"SECRETS|SECRETFILE|.env ~10 SEND|upload|encode ~10 URL|EMAIL"},
 	{familyExfiltration, "send-secrets", 8, 8,
 		"send|upload|exfiltrate|email|submit|schicke|sende|envoie|envía|manda|отправь ~6 " +
-			"passwords|password|credentials|secrets|SECRETFILE|.env|contraseñas|пароли ~8 URL|EMAIL"},
+			"passwords|password|credentials|secrets|SECRETFILE|.env|contraseñas|пароли ~8 URL|" +
+			"EMAIL"},
 	{familyExfiltration, "send-secrets", 4, 5,
 		"SEND|leak|print|dump|reveal|share|hand ~5 " +
-			"passwords|password|credentials|secrets|api_key|keys|tokens|token|cookies|パスワード|密码|contrasenas|пароли|passe"},
+			"passwords|password|credentials|secrets|api_key|keys|tokens|token|cookies|パスワード|密码|" +
+			"contrasenas|пароли|passe"},
 	{familyExfiltration, "send-secrets", 6, 6, "パスワード|秘密鍵|密码|密钥 ~3 SEND"},
 	{familyExfiltration, "send-personal", 6, 8,
 		"SEND|uploads|bcc|send|forward ~6 PERSONAL|.env|all|everything|environment ~10 EMAIL|URL"},
@@ -271,7 +278,10 @@ var phrases = []phrase{
 		"run|execute|insert|ran ~6 curl|wget|powershell ~8 bash|sh|URL"},
 	{familyExfiltration, "fetch-and-run", 6, 7, "env|environ|printenv ~3 curl|wget|nc ~6 URL|d"},
 	{familyExfiltration, "hand-over", 4, 7,
-		"hand|pass|put|supply|include|gather|collect|copy|give|attach|provide|reveal|find|retrieve ~7 environment|credentials|secrets|keys|tokens|password|passwords|passphrase|seed|key ~8 parameter|field|header|comment|argument|variables|as|in|into|access|of"},
+		"hand|pass|put|supply|include|gather|collect|copy|give|attach|provide|reveal|find|" +
+			"retrieve ~7 environment|credentials|secrets|keys|tokens|password|passwords|" +
+			"passphrase|seed|key ~8 parameter|field|header|comment|argument|variables|as|in|" +
+			"into|access|of"},
 	{familyExfiltration, "hand-over", 5, 6,
 		"password|secrets|credentials|key|secret_access_key|aws_secret_access_key|tokens ~4 " +
 			"in|and ~2 clear|place|reply|file"},
@@ -288,14 +298,15 @@ var phrases = []phrase{
 		"transfer|payments|payment|pay ~8 iban|btc|account ~4 " +
 			"below|instead|following|without|and|de"},
 
-	// coercion: text that speaks to the model, and commands it
+	// coercion: the text addresses the model and commands it
 	{familyCoercion, "if-you-are-an-ai", 8, 8, "if ~2 you ~1 are|re ~2 ai|llm|language|large"},
 	{familyCoercion, "when-an-ai-reads", 7, 7,
 		"when|if|whichever|whatever ~1 an|the|any|a ~1 AI|language|large ~1 " +
 			"model|reads|read|can|handles ~3 this|it|handles"},
 	{familyCoercion, "addressed", 5, 6,
 		"attention|note|hey|dear|hello|instructions|instruction|message|hint|hints|to|for ~2 AI " +
-			"~0 assistant|assistants|model|agent|agents|language|code|models|reviewers|llm|processing|please|this|stop|reading|site|must|disregard|you|coding"},
+			"~0 assistant|assistants|model|agent|agents|language|code|models|reviewers|llm|" +
+			"processing|please|this|stop|reading|site|must|disregard|you|coding"},
 	{familyCoercion, "addressed", 4, 5, "AINAME|agent ~1 instructions|instruction|agents"},
 	{familyCoercion, "addressed", 4, 5,
 		"assistant|assistants|agents|llm|ai|agent|copilot|claude|reviewers ~3 you ~1 " +
@@ -326,7 +337,8 @@ var phrases = []phrase{
 			"tool|other|question|action|use|any|this|the ~10 " +
 			"must|read|send|call|first|gather|retrieve|pass"},
 	{familyCoercion, "before-any", 2, 5,
-		"prior|before ~2 any|each|every ~2 other|use|action|call ~8 call|gather|retrieve|send|read"},
+		"prior|before ~2 any|each|every ~2 other|use|action|call ~8 call|gather|retrieve|send|" +
+			"read"},
 	{familyCoercion, "when-available", 3, 6,
 		"when|if|while|whenever ~1 this ~1 tool|server ~3 " +
 			"available|loaded|connected|present|installed|active"},
@@ -350,7 +362,8 @@ var phrases = []phrase{
 			"crash|fail|fails|break|upset|killed|deleted|not|terminated ~1 " +
 			"work|if|because|and|them|or"},
 	{familyCoercion, "or-else", 3, 4,
-		"to ~2 verify|verification|compatibility|prevent|prove ~2 your|checks|proxy|issues|identity"},
+		"to ~2 verify|verification|compatibility|prevent|prove ~2 your|checks|proxy|issues|" +
+			"identity"},
 	{familyCoercion, "begin-with", 4, 6,
 		"every|each ~1 answer|response|reply ~2 begin|start|include|must"},
 	{familyCoercion, "every-call", 3, 5,
@@ -386,7 +399,7 @@ var phrases = []phrase{
 		"complete|book|buy|purchase ~3 purchase|suite|now|immediately|tickets ~4 " +
 			"card|now|stored|immediately"},
 
-	// broader: what attacks say in many words
+	// longer wordings of the families above
 	{familyOverride, "superseded", 7, 8,
 		"INSTR|RULES|guidelines ~3 " +
 			"superseded|replaced|overridden|obsolete|revoked|annulled|withdrawn|expired"},
@@ -445,7 +458,8 @@ var phrases = []phrase{
 		"without ~1 mentioning|disclosing|revealing|showing|reporting|saying|noting ~2 " +
 			"it|this|that|so|anything"},
 	{familyConcealment, "n-informe", 7, 8,
-		"NOT ~1 informe|previens|avertis|avertissez|informez|avises|informes|сообщай|informiere|verrate ~3 USER|об|этом|al|el"},
+		"NOT ~1 informe|previens|avertis|avertissez|informez|avises|informes|сообщай|" +
+			"informiere|verrate ~3 USER|об|этом|al|el"},
 	{familyConcealment, "n-informe", 7, 8, "不要|切勿|别|请勿|不 ~2 告知|告诉|通知|透露 ~1 用户|使用者"},
 	{familyExfiltration, "secret-file", 7, 8,
 		"zip|attach|upload|send|post|email|share|paste|publish|copy|push|include|commit ~6 " +
@@ -482,7 +496,8 @@ var phrases = []phrase{
 	{familyExfiltration, "share-with", 5, 6, "share|invite|grant|add ~6 with|to|as ~1 EMAIL"},
 	{familyCoercion, "robot", 5, 6,
 		"hello|hi|dear|hey|for|attention|note|ps|kindly|please|message ~1 AINAME|automated|bots " +
-			"~2 your|reader|readers|assistant|developers|you|kindly|please|reading|agents|assistants|agent"},
+			"~2 your|reader|readers|assistant|developers|you|kindly|please|reading|agents|" +
+			"assistants|agent"},
 	{familyCoercion, "if-ai", 6, 6,
 		"if|should|when ~1 an|any|your|a ~1 automated|ai|llm|artificial|language|robot ~1 " +
 			"assistant|agent|model|intelligence|system|is|reader"},
@@ -529,7 +544,7 @@ var phrases = []phrase{
 			"tls|ssl|authentication|verification|logging|certificate|sandbox|antivirus ~6 " +
 			"without|mentioning|and|never|silently"},
 
-	// delimiters that are words
+	// delimiter: words that pretend that a text ends
 	{familyDelimiter, "end-of", 5, 6,
 		"end of ~1 user|system|document|prompt|instructions|conversation|input|context|page ~2 " +
 			"prompt|input|instructions|begin|new|system|user"},
@@ -540,5 +555,5 @@ var phrases = []phrase{
 		"execute|run ~1 privileged|admin|root ~1 command|commands"},
 }
 
-// negations are the words that take a rule's meaning back when they stand before it.
+// negations are the words that negate a phrase when they stand before it.
 const negations = "NOT|without|cannot|doesn't|didn't|don't|isn't|won't"

@@ -3,13 +3,13 @@ package injection
 import (
 	"cmp"
 	"slices"
-	"strings"
 )
 
-// family is a kind of attack. Its text is its name in the configuration.
+// family is a kind of attack. Its String is its name in the configuration.
 type family uint8
 
-// The families. Those up to Coercion are scored together: an attack is seldom of one only.
+// The families. Those up to familyCoercion are scored together, since most attacks have parts of
+// several.
 const (
 	familyOverride family = iota
 	familyRole
@@ -22,86 +22,69 @@ const (
 	familyConfusable
 	familyShadowing
 	familyReference
-	familyClassifier // what the classifier finds
+	familyClassifier
 	numFamilies
 )
 
 var familyNames = [numFamilies]string{"override", "role", "delimiter", "concealment",
-	"exfiltration",
-	"coercion", "hidden", "terminal", "confusable", "shadowing", "reference", "classifier"}
+	"exfiltration", "coercion", "hidden", "terminal", "confusable", "shadowing", "reference",
+	"classifier"}
 
 func (f family) String() string { return familyNames[f] }
 
-// hit is a rule that a text meets.
+// hit is a match of a rule in a text.
 type hit struct {
 	family   family
-	name     string
-	id       int // equal for hits that count once
+	name     string // of the rule
+	id       int    // hits with the same id count once
 	score    int
 	position int32 // in words
-	from, to int   // in plain.s
+	from, to int   // in normalizedText.text
 }
 
-// scoredText is what a text holds.
+// scoredText is a text with its hits.
 type scoredText struct {
 	text    normalizedText
-	score   int   // of the worst window
-	hits    []hit // in it
+	score   int   // of the window with the highest score
+	hits    []hit // in that window, with a score above 0
 	allHits []hit
 }
 
-// maxHitDistance is how many words attacks are spread over at most: what stands further apart is
-// not added up.
-const maxHitDistance = 120
+// Limits of scoring.
+const (
+	maxHitDistance = 120 // words over which the scores of hits are added up
+	maxRuleHits    = 64  // of one rule in one text
+)
 
-// discountedScore is what remains of a score where the text speaks about attacks: attack and about
-// count the words that say so. A definition has no reason to, but to quote one.
-func discountedScore(h *hit, quoted bool, attack, about int, meta bool) int {
-	score := h.score
-	switch {
-	case quoted && attack+about > 0:
-		return 0
-	case meta:
-		return score
-	case quoted && h.family == familyDelimiter: // the name of a token
-		return score / 2
-	case attack > 3:
-		return score / 4
-	case attack > 1:
-		return score / 2
-	}
-	return score
-}
-
-// textScorer is how texts are read.
+// textScorer scores texts. It is immutable.
 type textScorer struct {
 	*grammar
 	actions          *[numFamilies]action // families that are off score nothing
-	discountMentions bool                 // a text that speaks about attacks is less of one
+	discountMentions bool                 // a text about attacks scores less
 }
 
-// score scores a text. meta says that it is a definition or an instruction, and not content.
-func (g textScorer) score(s string, meta bool) scoredText {
-	p := normalize(s)
-	ts := make([]token, 0, 8+len(p.text)/16)
+// score returns the text with its hits. isDefinition tells that s is a definition or an
+// instruction, and not content.
+func (g textScorer) score(s string, isDefinition bool) scoredText {
+	text := normalize(s)
+	tokens := make([]token, 0, 8+len(text.text)/16)
 	var hits []hit
-	m := markFinder{grammar: g.grammar, text: p, isDefinition: meta}
-	g.lexicon.tokenize(p, func(t token) { ts = append(ts, t) }, func(i, place int) {
-		m.find(i, place, &ts,
-			&hits)
-	})
-	met := make(map[int32]int) // how often a rule has been met
-	for i := range ts {
-		for _, n := range g.rulesByWord[ts[i].word] {
+	m := markFinder{grammar: g.grammar, text: text, isDefinition: isDefinition}
+	g.lexicon.tokenize(text,
+		func(t token) { tokens = append(tokens, t) },
+		func(i, position int) { m.find(i, position, &tokens, &hits) })
+	matches := make(map[int32]int) // by rule
+	for i := range tokens {
+		for _, n := range g.rulesByWord[tokens[i].word] {
 			r := &g.rules[n]
-			end := g.matchEnd(ts, i, r)
-			if end < 0 || met[n] >= 64 || r.guarded && g.isNegated(ts, i) {
+			end := g.matchEnd(tokens, i, r)
+			if end < 0 || matches[n] >= maxRuleHits || r.guarded && g.isNegated(tokens, i) {
 				continue
 			}
-			met[n]++
-			h := hit{r.family, r.name, r.id, r.content, ts[i].position, int(ts[i].from),
-				int(ts[end].to)}
-			if meta {
+			matches[n]++
+			h := hit{r.family, r.name, r.id, r.content, tokens[i].position, int(tokens[i].from),
+				int(tokens[end].to)}
+			if isDefinition {
 				h.score = r.definition
 			}
 			hits = append(hits, h)
@@ -109,37 +92,37 @@ func (g textScorer) score(s string, meta bool) scoredText {
 	}
 	hits = slices.DeleteFunc(hits, func(h hit) bool { return g.actions[h.family] == actionOff })
 	if len(hits) == 0 {
-		return scoredText{text: p}
+		return scoredText{text: text}
 	}
 	if g.discountMentions {
-		g.discount(p.text, ts, hits, meta)
+		g.discount(text.text, tokens, hits, isDefinition)
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.position, b.position) })
-	r := scoredText{text: p, allHits: hits}
-	r.score, r.hits = highestWindow(hits)
-	return r
+	scored := scoredText{text: text, allHits: hits}
+	scored.score, scored.hits = highestWindow(hits)
+	return scored
 }
 
-// highestWindow is the window with the highest score. A rule counts once in it, with its highest
-// score.
+// highestWindow returns the score and the hits of the window of maxHitDistance words with the
+// highest score. In a window, each rule counts once, with its highest score. The hits are in order.
 func highestWindow(hits []hit) (score int, in []hit) {
 	var best [2]int
-	counts := make(map[int][]int) // by rule, the scores in the window
+	scores := make(map[int][]int) // of the window, by id
 	sum, from := 0, 0
 	top := func(id int) int {
-		if len(counts[id]) == 0 {
+		if len(scores[id]) == 0 {
 			return 0
 		}
-		return slices.Max(counts[id])
+		return slices.Max(scores[id])
 	}
 	for to, h := range hits {
 		sum -= top(h.id)
-		counts[h.id] = append(counts[h.id], h.score)
+		scores[h.id] = append(scores[h.id], h.score)
 		sum += top(h.id)
 		for ; hits[from].position < h.position-maxHitDistance; from++ {
 			id := hits[from].id
 			sum -= top(id)
-			counts[id] = counts[id][1:]
+			scores[id] = scores[id][1:]
 			sum += top(id)
 		}
 		if sum > score {
@@ -152,63 +135,4 @@ func highestWindow(hits []hit) (score int, in []hit) {
 		}
 	}
 	return score, in
-}
-
-// discount takes score from the hits that are quoted, or stand among words about attacks.
-func (g *grammar) discount(s string, ts []token, hits []hit, meta bool) {
-	for i := range hits {
-		h := &hits[i]
-		attack, about := 0, 0
-		first, _ := slices.BinarySearchFunc(ts, h.position-18, func(t token, place int32) int {
-			return cmp.Compare(t.position, place)
-		})
-		for j := first; j < len(ts) && ts[j].position <= h.position+24; j++ {
-			from := int(ts[j].from)
-			switch {
-			case from >= h.from && from < h.to, from > 0 && (s[from-1] == '.' || s[from-1] == '@' ||
-				s[from-1] == '/'):
-				// of the phrase itself, or of an address
-			case g.isMember(ts[j].word, g.attack):
-				attack++
-			case g.isMember(ts[j].word, g.about):
-				about++
-			}
-		}
-		from := h.from
-		for from < h.to && s[from] == '\'' { // a word may begin with an apostrophe
-			from++
-		}
-		h.score = discountedScore(h, isQuoted(s, from), attack, about, meta)
-	}
-}
-
-// maxQuoteDistance is how far quotation marks may be from what they quote.
-const maxQuoteDistance = 240
-
-// isQuoted says whether what stands at i is within quotation marks, or within a span of code, of
-// its line. Strings of JSON are no quotations: most results are JSON.
-func isQuoted(s string, i int) bool {
-	line := s[max(0, i-2000):i]
-	if n := strings.LastIndexByte(line, '\n'); n >= 0 {
-		line = line[n+1:]
-	}
-	rest := s[i:min(len(s), i+maxQuoteDistance)]
-	for _, mark := range []string{`"`, "`"} {
-		open := strings.LastIndex(line, mark)
-		if open < 0 || len(line)-open > maxQuoteDistance || strings.Count(line, mark)%2 == 0 ||
-			!strings.Contains(rest, mark) {
-			continue
-		}
-		before := strings.TrimRight(line[:open], " ")
-		if mark == "`" || before == "" || !strings.HasSuffix(before, `":`) &&
-			strings.IndexByte("[{,", before[len(before)-1]) < 0 {
-			return true
-		}
-	}
-	near := line[max(0, len(line)-maxQuoteDistance):]
-	return strings.Count(near, "“") > strings.Count(near, "”") && strings.Contains(rest, "”") ||
-		strings.Count(near, "«") > strings.Count(near, "»") && strings.Contains(rest, "»") ||
-		strings.Count(near, "„") > strings.Count(near, "“") && strings.Contains(rest, "“") ||
-		strings.Count(near, " '") > strings.Count(near, "' ")+strings.Count(near,
-			"',")+strings.Count(near, "'.") && strings.Contains(rest, "'")
 }

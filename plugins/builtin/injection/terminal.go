@@ -10,11 +10,11 @@ import (
 
 const (
 	esc = 0x1b
-	csi = 0x9b // as one character; its UTF-8 is two bytes
+	csi = 0x9b // as one character, whose UTF-8 has two bytes
 )
 
-// controlSequence is the control character at i, with all of the sequence that it begins. A change
-// of colour leaves nothing behind; everything else is made visible.
+// controlSequence returns the span of the control character at i, or of the change of colour that
+// it begins. A change of colour is removed; any other control character is made visible.
 func controlSequence(s string, i int) hiddenSpan {
 	r, n := utf8.DecodeRuneInString(s[i:])
 	end, rule := i+n, "control-character"
@@ -51,7 +51,7 @@ func controlSequence(s string, i int) hiddenSpan {
 	return u
 }
 
-// parametersEnd is where the parameters of a control sequence end that begin at i.
+// parametersEnd returns the end of the parameters of a control sequence that begin at i.
 func parametersEnd(s string, i int) int {
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == ';' || s[i] == ':') {
 		i++
@@ -59,7 +59,7 @@ func parametersEnd(s string, i int) int {
 	return i
 }
 
-// hidesText says whether the attributes hide the text.
+// hidesText reports whether one of the attributes conceals the text.
 func hidesText(attributes string) bool {
 	for a := range strings.SplitSeq(attributes, ";") {
 		if a == "8" {
@@ -69,7 +69,7 @@ func hidesText(attributes string) bool {
 	return false
 }
 
-// visibleForm is a control character as text.
+// visibleForm returns a control character as visible text.
 func visibleForm(r rune) string {
 	switch {
 	case r < ' ':

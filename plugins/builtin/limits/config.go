@@ -13,17 +13,17 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// config is the configuration as it is written.
+// config is the configuration of the plugin; schema.json describes it.
 type config struct {
 	Calls   []rule `json:"calls"`
 	Timeout string `json:"timeout"`
 	Loop    loop   `json:"loop"`
 	Result  result `json:"result"`
 
-	timeout time.Duration
+	timeout time.Duration // parsed from Timeout
 }
 
-// rule is one of calls.
+// rule is one entry of calls.
 type rule struct {
 	Per        string   `json:"per"`
 	Methods    []string `json:"methods"`
@@ -34,35 +34,43 @@ type rule struct {
 	Concurrent int      `json:"concurrent"`
 }
 
+// loop is the configuration of loop detection.
 type loop struct {
 	Action string   `json:"action"`
 	Same   int      `json:"same"`
 	Within string   `json:"within"`
 	Except []string `json:"except"`
 
-	within time.Duration
+	within time.Duration // parsed from Within
 }
 
+// result is the configuration of the size of results.
 type result struct {
 	Action string `json:"action"`
 	Bytes  int    `json:"bytes"`
 	Media  int    `json:"media"`
 }
 
-func (l *loop) on() bool   { return l.Action != off }
-func (r *result) on() bool { return r.Action != off }
+func (l *loop) isOn() bool   { return l.Action != actionOff }
+func (r *result) isOn() bool { return r.Action != actionOff }
 
-const off = "off"
+// Values of action.
+const (
+	actionOff  = "off"
+	actionDeny = "deny"
+	actionCut  = "cut"
+)
 
-// perTool, perServer and perPrincipal say what has a count of its own.
+// Values of per: what has a counter of its own.
 const (
 	perTool      = "tool"
 	perServer    = "server"
 	perPrincipal = "principal"
 )
 
-// defaults are generous: they are to stop what went wrong, not what is busy. None counts open
-// calls, because a stage may not hear of their end (doc.go).
+// defaults returns the default configuration. Its limits are generous: they should stop a client
+// that went wrong, not a busy one. None limits open calls, because a stage may not see their end
+// (doc.go).
 func defaults() config {
 	return config{
 		Calls: []rule{
@@ -72,21 +80,21 @@ func defaults() config {
 				Rate: 30, Burst: 10},
 		},
 		Timeout: "60s",
-		Loop:    loop{Action: "deny", Same: 10, Within: "2m"},
-		Result:  result{Action: "cut", Bytes: 1_000_000, Media: 10_000_000},
+		Loop:    loop{Action: actionDeny, Same: 10, Within: "2m"},
+		Result:  result{Action: actionCut, Bytes: 1_000_000, Media: 10_000_000},
 	}
 }
 
-// parse reads a configuration.
+// parse returns the configuration in raw. The error joins all mistakes.
 func parse(raw []byte) (config, error) {
 	c := defaults()
-	builtIn := c.Calls
-	c.Calls = nil // a list of the user's own replaces ours, and is not merged into it
+	defaultCalls := c.Calls
+	c.Calls = nil // the user's list replaces the default, and is not merged into it
 	if err := json.Unmarshal(raw, &c, json.RejectUnknownMembers(true)); err != nil {
 		return config{}, err
 	}
 	if c.Calls == nil {
-		c.Calls = builtIn
+		c.Calls = defaultCalls
 	}
 	var errs []error
 	for i := range c.Calls {
@@ -94,38 +102,40 @@ func parse(raw []byte) (config, error) {
 			errs = append(errs, fmt.Errorf("calls[%d].%w", i, err))
 		}
 	}
-	if err := duration(c.Timeout, &c.timeout); err != nil {
+	var err error
+	if c.timeout, err = parseDuration(c.Timeout); err != nil {
 		errs = append(errs, fmt.Errorf("timeout: %w", err))
 	}
-	if c.Loop.Action != "deny" && c.Loop.Action != off {
-		errs = append(errs, fmt.Errorf(`loop.action: must be "deny" or "off"`))
+	if c.Loop.Action != actionDeny && c.Loop.Action != actionOff {
+		errs = append(errs, errors.New(`loop.action: must be "deny" or "off"`))
 	}
-	if c.Loop.Same < 1 || c.Loop.Same > maxSteps/2 {
-		errs = append(errs, fmt.Errorf("loop.same: must be from 1 to %d", maxSteps/2))
+	if c.Loop.Same < 1 || c.Loop.Same > maxHistory/2 {
+		errs = append(errs, fmt.Errorf("loop.same: must be from 1 to %d", maxHistory/2))
 	}
-	if err := duration(c.Loop.Within, &c.Loop.within); err != nil {
+	if c.Loop.within, err = parseDuration(c.Loop.Within); err != nil {
 		errs = append(errs, fmt.Errorf("loop.within: %w", err))
 	}
-	if c.Result.Action != "cut" && c.Result.Action != "deny" && c.Result.Action != off {
-		errs = append(errs, fmt.Errorf(`result.action: must be "cut", "deny" or "off"`))
+	if !slices.Contains([]string{actionCut, actionDeny, actionOff}, c.Result.Action) {
+		errs = append(errs, errors.New(`result.action: must be "cut", "deny" or "off"`))
 	}
-	if c.Result.Bytes < leastBytes {
-		errs = append(errs, fmt.Errorf("result.bytes: must be at least %d", leastBytes))
+	if c.Result.Bytes < minBytes {
+		errs = append(errs, fmt.Errorf("result.bytes: must be at least %d", minBytes))
 	}
 	if c.Result.Media < 0 {
-		errs = append(errs, errors.New("result.media: must not be below 0"))
+		errs = append(errs, errors.New("result.media: must not be negative"))
 	}
-	if len(errs) == 0 && len(c.Calls) == 0 && !c.Loop.on() && !c.Result.on() {
-		errs = append(errs, errors.New("nothing is limited: set calls, loop or result, or leave "+
-			"the plugin out"))
+	if len(errs) == 0 && len(c.Calls) == 0 && !c.Loop.isOn() && !c.Result.isOn() {
+		errs = append(errs, errors.New("nothing is limited: set calls, loop or result, or remove "+
+			"the plugin"))
 	}
 	return c, errors.Join(errs...)
 }
 
-// leastBytes leaves room for what a result has beside its content.
-const leastBytes = 1000
+// minBytes is the smallest result.bytes. It leaves room for what a result has besides its content.
+const minBytes = 1000
 
-// check fills in defaults and says what is wrong with a rule, beginning with the option.
+// check sets the rule's defaults, and returns what is wrong with it. The error begins with the
+// option.
 func (r *rule) check() error {
 	switch r.Per {
 	case perTool, perServer, perPrincipal:
@@ -138,31 +148,32 @@ func (r *rule) check() error {
 	if len(r.Methods) == 0 {
 		return errors.New("methods: must name a method")
 	}
-	callsOnly := true
+	onlyToolCalls := true
 	for i, name := range r.Methods {
 		method, known := mcp.LookupMethod(name)
 		if !known {
-			return fmt.Errorf("methods[%d]: the protocol has no such method: write it as in "+
-				"\"tools/call\"", i)
-		}
-		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.Direction == mcp.ToClient) {
-			return fmt.Errorf("concurrent: counts the requests of clients only, and %s is none",
+			return fmt.Errorf("methods[%d]: %q is not a method of MCP, such as \"tools/call\"", i,
 				name)
 		}
-		callsOnly = callsOnly && name == "tools/call"
+		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.Direction == mcp.ToClient) {
+			return fmt.Errorf("concurrent: only requests of clients can be limited, and %s is "+
+				"not one",
+				name)
+		}
+		onlyToolCalls = onlyToolCalls && name == "tools/call"
 	}
 	switch {
-	case !callsOnly && r.Per == perTool:
-		return errors.New(`per: "tool" is for tools/call: write "server" or "principal"`)
-	case !callsOnly && (r.Tools != nil || r.Except != nil):
-		return errors.New("tools: are for tools/call: leave tools and except out, or the other " +
-			"methods")
+	case !onlyToolCalls && r.Per == perTool:
+		return errors.New(`per: "tool" is only for tools/call; use "server" or "principal"`)
+	case !onlyToolCalls && (r.Tools != nil || r.Except != nil):
+		return errors.New("tools: tools and except are only for tools/call; remove them, or the " +
+			"other methods")
 	case slices.Contains(r.Tools, ""), slices.Contains(r.Except, ""):
-		return errors.New("tools: an empty name is no tool")
+		return errors.New("tools: a name must not be empty")
 	case r.Rate < 0, r.Burst < 0, r.Concurrent < 0:
-		return errors.New("rate: rate, burst and concurrent must be above 0")
+		return errors.New("rate: rate, burst and concurrent must be greater than 0")
 	case r.Rate == 0 && r.Concurrent == 0:
-		return errors.New("rate: is missing: a rule needs rate, concurrent or both")
+		return errors.New("rate: is missing; a rule needs rate, concurrent, or both")
 	case r.Burst > 0 && r.Rate == 0:
 		return errors.New("burst: needs rate")
 	case r.Rate > 0 && r.Burst == 0:
@@ -171,37 +182,38 @@ func (r *rule) check() error {
 	return nil
 }
 
-// fits says whether the rule is about m.
-func (r *rule) fits(m *mcp.Message) bool {
-	return slices.Contains(r.Methods, m.Method) && (r.Tools == nil || match(r.Tools, m.Name)) &&
-		!match(r.Except, m.Name)
+// appliesTo reports whether the rule counts m.
+func (r *rule) appliesTo(m *mcp.Message) bool {
+	return slices.Contains(r.Methods, m.Method) && (r.Tools == nil || matchAny(r.Tools, m.Name)) &&
+		!matchAny(r.Except, m.Name)
 }
 
-// match says whether a name is one of the patterns'.
-func match(patterns []string, name string) bool {
+// matchAny reports whether a name matches one of patterns. A pattern that ends in "*" is a prefix.
+func matchAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		prefix, ok := strings.CutSuffix(p, "*")
 		return ok && strings.HasPrefix(name, prefix) || p == name
 	})
 }
 
-func duration(s string, d *time.Duration) (err error) {
-	if *d, err = time.ParseDuration(s); err != nil || *d < time.Second || *d > 24*time.Hour {
-		return errors.New(`must be a time from "1s" to "24h", such as "90s"`)
+func parseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Second || d > 24*time.Hour {
+		return 0, errors.New(`must be a time from "1s" to "24h", such as "90s"`)
 	}
-	return nil
+	return d, nil
 }
 
-// wants says which messages the configuration is about.
+// wants returns the messages that the configuration limits.
 func (c *config) wants() pipeline.Wants {
 	var w pipeline.Wants
-	want := func(to mcp.Direction, kinds []mcp.Kind, methods ...string) {
-		add(&w.Methods, methods...)
-		add(&w.Kinds, kinds...)
-		add(&w.Directions, to)
+	want := func(direction mcp.Direction, kinds []mcp.Kind, methods ...string) {
+		addMissing(&w.Methods, methods...)
+		addMissing(&w.Kinds, kinds...)
+		addMissing(&w.Directions, direction)
 	}
-	request, notification := []mcp.Kind{mcp.Request}, []mcp.Kind{mcp.Notification}
-	answer := []mcp.Kind{mcp.Response, mcp.Error}
+	requests, notifications := []mcp.Kind{mcp.Request}, []mcp.Kind{mcp.Notification}
+	responses := []mcp.Kind{mcp.Response, mcp.Error}
 	for _, r := range c.Calls {
 		for _, name := range r.Methods {
 			method, _ := mcp.LookupMethod(name)
@@ -211,29 +223,30 @@ func (c *config) wants() pipeline.Wants {
 				}
 			}
 			if r.Concurrent > 0 {
-				want(mcp.ToClient, answer, name)
-				want(mcp.ToClient, notification, "notifications/progress")
-				want(mcp.ToClient, request, questions...)
-				want(mcp.ToServer, answer, questions...)
-				want(mcp.ToServer, notification, "notifications/cancelled")
+				want(mcp.ToClient, responses, name)
+				want(mcp.ToClient, notifications, "notifications/progress")
+				want(mcp.ToClient, requests, questions...)
+				want(mcp.ToServer, responses, questions...)
+				want(mcp.ToServer, notifications, "notifications/cancelled")
 			}
 		}
 	}
-	if c.Loop.on() {
-		want(mcp.ToServer, request, "tools/call")
+	if c.Loop.isOn() {
+		want(mcp.ToServer, requests, "tools/call")
 	}
-	if c.Result.on() {
-		want(mcp.ToClient, answer, "tools/call", "resources/read", "prompts/get", "tasks/result",
+	if c.Result.isOn() {
+		want(mcp.ToClient, responses, "tools/call", "resources/read", "prompts/get", "tasks/result",
 			"tasks/get")
-		want(mcp.ToClient, notification, "notifications/tasks")
+		want(mcp.ToClient, notifications, "notifications/tasks")
 	}
 	return w
 }
 
-// questions are what a server may ask of a client while a call is open.
+// questions are the requests that a server may send to a client while a call is open.
 var questions = []string{"sampling/createMessage", "elicitation/create", "roots/list"}
 
-func add[T comparable](list *[]T, values ...T) {
+// addMissing appends the values that a list does not have.
+func addMissing[T comparable](list *[]T, values ...T) {
 	for _, v := range values {
 		if !slices.Contains(*list, v) {
 			*list = append(*list, v)

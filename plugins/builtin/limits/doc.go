@@ -1,28 +1,34 @@
-// Package limits is the built-in plugin that bounds how often a model and a server may do
-// something, how much at once, how often the same, and how large what comes back may be: consent
-// fatigue, loops and cost (security.md B18), exhaustion (A12), and results that push everything
-// else out of a model's context.
+// Package limits is the built-in plugin that limits how often a model and a server may do
+// something, how many calls are open at once, how often the same call is repeated, and how large a
+// result is. It protects against consent fatigue, loops, cost, resource exhaustion, and results
+// that push everything else out of a model's context (docs/threats.md).
 //
 // # Options
 //
-//	calls              rules; all that fit a message hold. Default below; [] is none
-//	  per              "tool", "server" or "principal": what has a count of its own
-//	  methods          what counts; default ["tools/call"]. Also what servers ask: "sampling/createMessage", "elicitation/create"
-//	  tools, except    tools by their clean names, "*" at the end is a prefix; for tools/call
-//	  rate, burst      messages a minute in the long run, and at once; burst is a sixth of rate by default
-//	  concurrent       requests that wait for their answer at the same time
-//	timeout            "60s": after this long without a sign of life a request no longer counts for concurrent
-//	loop.action        "deny" (default) or "off"
-//	loop.same          10: how often the same call may be made, with nothing new in between
-//	loop.within        "2m": for how long a call is remembered
-//	loop.except        tools that may: those that ask how far something is
-//	result.action      "cut" (default), "deny" or "off"
-//	result.bytes       1000000: of all texts of a result; of its structured content; of what is beside both; of an error's message, and data
-//	result.media       10000000: of all images, sounds and blobs of a result, in base64
+//	calls           rules; every rule that applies to a message must admit it. Default below;
+//	                [] is no rule
+//	  per           "tool", "server" or "principal": what has a counter of its own
+//	  methods       methods that count; default ["tools/call"]. Requests of servers can be
+//	                limited, too: "sampling/createMessage", "elicitation/create"
+//	  tools         tools that count, by the servers' own names; "*" at the end is a prefix
+//	  except        tools that do not count although they are in tools
+//	  rate          messages per minute in the long run
+//	  burst         messages at once; default: a sixth of rate
+//	  concurrent    open requests, which wait for their response
+//	timeout         "60s": after this time without a sign of life, a request no longer counts
+//	                as open
+//	loop.action     "deny" (default) or "off"
+//	loop.same       10: how often the same call may be made with no new call in between
+//	loop.within     "2m": how long a call is remembered
+//	loop.except     tools that may be called repeatedly, such as those that poll for progress
+//	result.action   "cut" (default), "deny" or "off"
+//	result.bytes    1000000: limit for all text of a result; for its structured content; for
+//	                everything else in it; for an error's message, and for its data
+//	result.media    10000000: limit for all images, audio and blobs of a result, in base64
 //
-// The default rules stop what went wrong, not what is busy: 240 calls a minute (60 at once) of each
-// tool, 600 (200 at once) of a principal, and 30 (10 at once) questions that one server asks. An
-// example of stricter ones:
+// The default rules stop a client that went wrong, not a busy one. A tool may be called 240 times
+// per minute (60 at once), a principal may make 600 calls (200 at once), and a server may ask 30
+// questions (10 at once). An example of stricter rules:
 //
 //	[[plugin]]
 //	use = "limits"
@@ -34,57 +40,62 @@
 //	config.loop = { same = 5, within = "2m", except = ["job_status"] }
 //	config.result = { bytes = 100000 }
 //
-// # Promises
+// # What it promises
 //
-//   - Nothing counted for one principal changes what another may do. Of a tool, a server or a
-//     session each principal has counts of its own.
-//   - A message that is refused counts nowhere; the reason says by which rule, and when the next
-//     may come.
-//   - What is remembered is bounded: 1024 counts, 4096 open calls and 256 sessions of a principal,
-//     262,144 counts and 8192 sessions in all. What has come to rest, and so would be counted the
-//     same from the start, makes room; where there is none, messages are refused ("full"). Of
-//     sessions, the principal's quietest is forgotten.
-//   - A call is the same however its JSON is spelt, and another one if it answers other questions
-//     (2026-07-28: rounds of one call).
-//   - A result that was cut says so to the model in its last block: "[cut by gatekit: 1,234,567 of
-//     2,000,000 bytes left out]". Texts are cut between two characters; items that are kept whole
-//     keep every byte. Findings say which items; reasons hold no content.
+//   - What is counted for one principal does not affect another. Each principal has its own
+//     counters of tools, servers and sessions.
+//   - A denied message does not count. The reason names the rule, and when to retry.
+//   - Memory is limited: 1024 counters, 4096 open requests and 256 sessions of a principal, 262,144
+//     counters and 8192 sessions in all. An entry that no longer makes a difference is removed when
+//     its place is needed. If there is no place, messages are denied ("full"). Of a principal's
+//     sessions, the least active one is forgotten.
+//   - The same call is recognised however its JSON is spelt. A retry with other answers is another
+//     call (MCP 2026-07-28 makes a call again with answers to the server's questions).
+//   - A result that was cut tells the model so in its last block: "[cut by gatekit: 1,234,567 of
+//     2,000,000 bytes left out]". A text is cut between two characters; an item that is kept whole
+//     keeps every byte. Findings name the items; reasons hold no content.
 //
-// # Why a loop is the same call with nothing new in between
+// # Why a loop is the same call with no new call in between
 //
-// A count of equal calls in a time would stop an agent that edits and tests, edits and tests. One
-// that only compares a call with the last one misses two calls in turns. So a call that was not
-// made within the time is news, and clears everybody: A, A, A is a loop and A, B, A, B is one, but
-// test, edit 1, test, edit 2 is none. Who changes an argument each time (a counter, the time) makes
-// no loop; the rates are for that.
+// A limit of equal calls in a time would stop an agent that edits and tests repeatedly. A
+// comparison with the last call only would miss two alternating calls. So a call that was not made
+// within the time is new, and starts the count of all calls again: A, A, A is a loop, and so is A,
+// B, A, B, but test, edit 1, test, edit 2 is none. A client that changes an argument each time (a
+// counter, the time) makes no loop; the rates limit it.
 //
-// # Why structured content is taken out whole, and the result then says isError
+// # Why structured content is removed as a whole, and the result then has isError
 //
-// Half a JSON value is none. Clients hold structured content against the tool's output schema and
-// fail when it is missing, unless the result is an error; and a result without what it promises is
-// one. Servers say the same as text most of the time, so each of the two has the limit for itself.
-// What can neither be cut nor be taken out (_meta, members that nobody knows, questions of a
-// server) beyond the limit makes the whole result be refused.
+// Half a JSON value is not JSON. Clients check structured content against the tool's output schema,
+// and fail if it is missing, unless the result is an error. A result without its structured content
+// is therefore marked as an error. Most servers repeat structured content as text, so each of the
+// two has the limit for itself. A result is denied if a part is too large that can neither be cut
+// nor removed (_meta, unknown members, a server's questions).
 //
-// # Why a call is waited for no longer than its timeout
+// # Why a call does not stay open longer than its timeout
 //
-// A call ends with its answer, an error, or the client's notifications/cancelled. A stage hears of
-// no other end: a later stage or policy that refuses the request, an earlier one that refuses the
-// answer, a server that dies, a client that leaves. Such a call counts as open until timeout after
-// its last sign of life (ten minutes while its client is being asked something). So concurrent may
-// be held too strictly for that long, and never longer; it is for servers that must not be asked
-// much at once, and in no default. Rates have no such question: what passed this stage was counted.
+// A call ends with its response, an error, or the client's notifications/cancelled. A stage does
+// not see other ends: a later stage or policy denies the request, an earlier stage denies the
+// response, the server dies, or the client disconnects. Such a call counts as open until timeout
+// after its last sign of life (ten minutes while the client is being asked something). So
+// concurrent may be too strict for that long, but no longer. It is meant for servers that cannot do
+// much at once, and is not in the defaults. Rates do not have this problem, because they count what
+// passed this stage.
 //
-// # What it does not see
+// # What it does not limit
 //
-// Other processes: each replica counts for itself, and a reload of the configuration begins anew.
-// What a task does after its call was answered. Lists and completions, which the proxy bounds
-// itself.
+// Other processes: each replica counts for itself, and a reload of the configuration starts again
+// at zero. The work of a task after its call was answered. Lists and completions, which the proxy
+// limits itself.
 //
 // # Figures
 //
-// Two cores of an AMD EPYC that others used too, go test -run '^$' -bench .
-// ./plugins/builtin/limits: a call with its digest, counted, and its answer: 5.8 µs (1 KiB), 156 µs
-// (64 KiB), 3.0 ms (1 MiB), 350 to 420 MB/s; a result that fits: 40 ns whatever its size; one that
-// is cut: 135 µs (64 KiB), 2.8 ms (1 MiB), 380 to 490 MB/s.
+// Measured with go test -run '^$' -bench . ./plugins/builtin/limits on two shared cores of an AMD
+// EPYC. A call with its digest and its response: 5.8 µs (1 KiB), 156 µs (64 KiB), 3.0 ms (1 MiB),
+// 350 to 420 MB/s. A result within the limit: 40 ns whatever its size. A result that is cut: 135 µs
+// (64 KiB), 2.8 ms (1 MiB), 380 to 490 MB/s.
+//
+// # Where to read
+//
+// config.go parses the configuration, limits.go has the plugin, limiter.go the counters, loop.go
+// the loops, result.go the size of results, and cutter.go cuts their items.
 package limits

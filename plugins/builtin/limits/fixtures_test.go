@@ -22,57 +22,58 @@ func newStage(t testing.TB, config string) sdk.Stage {
 	return s
 }
 
-// told is a message with what the boundary knows of it.
-type told func(*mcp.Message)
+// field sets a field of a message that is not part of its JSON.
+type field func(*mcp.Message)
 
-func from(principal, session string) told {
+func principalSession(principal, session string) field {
 	return func(m *mcp.Message) { m.Principal, m.Session = principal, session }
 }
 
-func in(exchange string) told { return func(m *mcp.Message) { m.Exchange = exchange } }
+func exchange(id string) field { return func(m *mcp.Message) { m.Exchange = id } }
 
-func at(server string) told { return func(m *mcp.Message) { m.Server = server } }
+func server(name string) field { return func(m *mcp.Message) { m.Server = name } }
 
-func tell(m *mcp.Message, more []told) *mcp.Message {
+// withFields sets the fields of m: defaults, and then those given.
+func withFields(m *mcp.Message, fields []field) *mcp.Message {
 	m.Session, m.Exchange, m.Server = "s1", "1", "files"
-	for _, f := range more {
-		f(m)
+	for _, set := range fields {
+		set(m)
 	}
 	return m
 }
 
-func call(tool, arguments string, more ...told) *mcp.Message {
+func call(tool, arguments string, fields ...field) *mcp.Message {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":`+string(mcp.Quote(tool))+
 		`,"arguments":`+arguments+`}`))
 	m.Direction, m.Name = mcp.ToServer, tool
-	return tell(m, more)
+	return withFields(m, fields)
 }
 
-func result(method, body string, more ...told) *mcp.Message {
+func result(method, body string, fields ...field) *mcp.Message {
 	m := mcp.NewResponse("1", []byte(body))
 	m.Direction, m.Method, m.Name = mcp.ToClient, method, "read"
-	return tell(m, more)
+	return withFields(m, fields)
 }
 
-func failed(body string, more ...told) *mcp.Message {
+func errorResponse(body string, fields ...field) *mcp.Message {
 	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"error":` + body + `}`))
 	if err != nil {
 		panic(err)
 	}
 	m.Direction, m.Method = mcp.ToClient, "tools/call"
-	return tell(m, more)
+	return withFields(m, fields)
 }
 
-func ask(method string, more ...told) *mcp.Message {
+func serverRequest(method string, fields ...field) *mcp.Message {
 	m := mcp.NewRequest("9", method, []byte(`{}`))
 	m.Direction = mcp.ToClient
-	return tell(m, more)
+	return withFields(m, fields)
 }
 
-func notify(method string, to mcp.Direction, more ...told) *mcp.Message {
+func notification(method string, direction mcp.Direction, fields ...field) *mcp.Message {
 	m := mcp.NewNotification(method, []byte(`{}`))
-	m.Direction = to
-	return tell(m, more)
+	m.Direction = direction
+	return withFields(m, fields)
 }
 
 func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
@@ -84,21 +85,22 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 	return v
 }
 
-// passes and refuses say what becomes of a message.
-func passes(t testing.TB, s sdk.Stage, m *mcp.Message) {
+// requireAllowed fails the test if the stage does not allow m.
+func requireAllowed(t testing.TB, s sdk.Stage, m *mcp.Message) {
 	t.Helper()
 	if v := inspect(t, s, m); v.Action != pipeline.Allow {
-		t.Fatalf("%s of %s: got the action %d (%s), want it allowed", m.Method, m.Name, v.Action,
+		t.Fatalf("%s of %s: got the action %d (%s), want allow", m.Method, m.Name, v.Action,
 			v.Reason)
 	}
 }
 
-func refuses(t testing.TB, s sdk.Stage, m *mcp.Message, why, kind string) {
+// requireDenied fails the test if the stage does not deny m with a reason and a type of finding.
+func requireDenied(t testing.TB, s sdk.Stage, m *mcp.Message, reason, findingType string) {
 	t.Helper()
 	v := inspect(t, s, m)
-	if v.Action != pipeline.Deny || v.Reason != why || len(v.Findings) == 0 ||
-		v.Findings[0].Type != kind {
-		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want it refused (%q, %s)",
-			m.Method, m.Name, v.Action, v.Reason, v.Findings, why, kind)
+	if v.Action != pipeline.Deny || v.Reason != reason || len(v.Findings) == 0 ||
+		v.Findings[0].Type != findingType {
+		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want deny (%q, %s)",
+			m.Method, m.Name, v.Action, v.Reason, v.Findings, reason, findingType)
 	}
 }

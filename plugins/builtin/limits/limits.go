@@ -14,36 +14,36 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Plugin is limits.
+// Plugin returns the plugin limits.
 func Plugin() sdk.Plugin {
 	c, err := parse([]byte("{}"))
 	if err != nil {
-		panic("limits: its defaults are wrong: " + err.Error())
+		panic("limits: the defaults are invalid: " + err.Error())
 	}
 	return sdk.Plugin{
 		Name:    "limits",
 		Version: "1.0.0",
-		Doc: "limits calls a minute, calls at once, the same call again and again, and the " +
-			"size of results",
-		Wants:    c.wants(),
-		Needs:    sdk.Needs{Body: true},
-		Schema:   schema,
+		Doc:     "limits the rate of calls, open calls, repeated calls, and the size of results",
+		Wants:   c.wants(),
+		Needs:   sdk.Needs{Body: true},
+		Schema:  schema,
+		// The verdict on a message depends on the messages before it.
 		Stateful: true,
 		New: func(raw []byte) (sdk.Stage, error) {
 			c, err := parse(raw)
 			if err != nil {
 				return nil, err
 			}
-			return &stage{config: c, ledger: newLedger()}, nil
+			return &stage{config: c, limiter: newLimiter()}, nil
 		},
-		SelfTest: canary,
+		SelfTest: selfTest,
 	}
 }
 
-// stage is limits with a configuration, and what it has counted.
+// stage is the plugin with a configuration.
 type stage struct {
-	config config
-	ledger *ledger
+	config  config
+	limiter *limiter
 }
 
 // Wants implements sdk.StageWithWants.
@@ -52,74 +52,77 @@ func (s *stage) Wants() pipeline.Wants { return s.config.wants() }
 // Inspect implements sdk.Stage.
 func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, fmt.Errorf("not counted: %w", context.Cause(ctx))
+		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))
 	}
 	switch m.Kind {
 	case mcp.Request:
 		return s.admit(ctx, m)
 	case mcp.Notification:
 		if m.Method == "notifications/cancelled" && m.Direction == mcp.ToServer {
-			s.ledger.end(m)
+			s.limiter.finish(m)
 		} else {
-			s.ledger.alive(m, time.Now().Add(s.config.timeout))
+			s.limiter.extend(m, time.Now().Add(s.config.timeout))
 		}
 		if v, err := s.admit(ctx, m); err != nil || v.Action == pipeline.Deny {
 			return v, err
 		}
 	default:
-		if m.Direction == mcp.ToServer { // what the client says to a server's question
-			s.ledger.alive(m, time.Now().Add(s.config.timeout))
+		if m.Direction == mcp.ToServer { // the client answers a question of the server
+			s.limiter.extend(m, time.Now().Add(s.config.timeout))
 			return sdk.Allow(), nil
 		}
-		s.ledger.end(m)
+		s.limiter.finish(m)
 	}
-	if !s.config.Result.on() {
+	if !s.config.Result.isOn() {
 		return sdk.Allow(), nil
 	}
-	return s.config.Result.hold(ctx, m)
+	return s.config.Result.limitSize(ctx, m)
 }
 
-// admit counts a request or notification, or refuses it.
+// questionTimeout is how long a client may take to answer a server's question. The call that the
+// question belongs to stays open meanwhile.
+const questionTimeout = 10 * time.Minute
+
+// admit counts a request or notification, or denies it.
 func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	now := time.Now()
-	q := question{m: m, now: now, timeout: s.config.timeout}
+	a := admission{message: m, now: now, timeout: s.config.timeout}
 	for i := range s.config.Calls {
-		if r := &s.config.Calls[i]; r.fits(m) {
-			q.rules = append(q.rules, numbered{r, i})
+		if r := &s.config.Calls[i]; r.appliesTo(m) {
+			a.rules = append(a.rules, indexedRule{r, i})
 		}
 	}
-	if l := &s.config.Loop; l.on() && m.Method == "tools/call" && m.Kind == mcp.Request &&
-		m.Direction == mcp.ToServer && !match(l.Except, m.Name) {
-		step, err := digest(m)
+	if l := &s.config.Loop; l.isOn() && m.Method == "tools/call" && m.Kind == mcp.Request &&
+		m.Direction == mcp.ToServer && !matchAny(l.Except, m.Name) {
+		call, err := newRecordedCall(m)
 		if err != nil {
 			return sdk.Verdict{}, fmt.Errorf("digest of the arguments: %w", err)
 		}
-		q.loop, q.step = l, step
+		a.loop, a.call = l, call
 	}
 	if m.Kind == mcp.Request && m.Direction == mcp.ToClient {
-		s.ledger.alive(m, now.Add(max(s.config.timeout, asking)))
+		s.limiter.extend(m, now.Add(max(s.config.timeout, questionTimeout)))
 	}
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, fmt.Errorf("not counted: %w", context.Cause(ctx))
+		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))
 	}
-	if len(q.rules) == 0 && q.loop == nil {
+	if len(a.rules) == 0 && a.loop == nil {
 		return sdk.Allow(), nil
 	}
-	if refused := s.ledger.admit(q); refused != nil {
-		return sdk.Deny(refused.reason, pipeline.Finding{Type: refused.kind}), nil
+	if denied := s.limiter.admit(a); denied != nil {
+		return sdk.Deny(denied.reason, pipeline.Finding{Type: denied.findingType}), nil
 	}
 	return sdk.Allow(), nil
 }
 
-// asking is how long a client may take for a server's question; the call that it belongs to is open
-// all the while.
-const asking = 10 * time.Minute
+// maxSelfTest is the largest limit that the self-test exceeds. Beyond it the message would be
+// larger than messages may be.
+const maxSelfTest = 8 << 20
 
-// canary is a result that is too large. What depends on more than one message cannot be shown by
-// one.
-func canary(raw []byte) *sdk.SelfTest {
+// selfTest returns a result that is too large. The other limits need more than one message.
+func selfTest(raw []byte) *sdk.SelfTest {
 	c, err := parse(raw)
-	if err != nil || !c.Result.on() || c.Result.Bytes > largestCanary {
+	if err != nil || !c.Result.isOn() || c.Result.Bytes > maxSelfTest {
 		return nil
 	}
 	text := make([]byte, c.Result.Bytes+1)
@@ -128,15 +131,12 @@ func canary(raw []byte) *sdk.SelfTest {
 	}
 	content := append([]byte(`{"content":[{"type":"text","text":`), mcp.Quote(string(text))...)
 	m := mcp.NewResponse("1", append(content, "}]}"...))
-	m.Direction, m.Method, m.Server, m.Name, m.Session, m.Exchange = mcp.ToClient,
-		"tools/call", "canary",
-		"canary", "canary", "1"
+	m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
+	m.Session, m.Exchange = "canary", "1"
 	action := pipeline.Modify
-	if c.Result.Action == "deny" {
+	if c.Result.Action == actionDeny {
 		action = pipeline.Deny
 	}
 	return &sdk.SelfTest{Description: "a tool's result that is a byte too long", Message: m,
 		Action: action}
 }
-
-const largestCanary = 8 << 20 // beyond it the message would be larger than messages may be

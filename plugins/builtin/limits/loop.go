@@ -8,29 +8,30 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxSteps bounds a trail, and so the loops that are seen: the same call so often, times as many
-// calls as the loop has, must be within it.
-const maxSteps = 256
+// maxHistory is how many calls of a session are remembered. It limits the loops that are detected:
+// the number of calls in the loop, times how often the loop may run.
+const maxHistory = 256
 
-// step is a call that was made.
-type step struct {
-	what [16]byte // digest of the server, the tool, and what it was asked
-	at   time.Time
-	new  bool // it was not among the calls that were remembered
+// recordedCall is a call that was made.
+type recordedCall struct {
+	digest [16]byte // of the server, the tool and the arguments
+	time   time.Time
+	isNew  bool // no equal call was remembered
 }
 
-// trail is the calls of one session, oldest first.
-type trail struct {
-	steps []step
-	until time.Time // when all are forgotten
+// callHistory is the calls of one session, oldest first.
+type callHistory struct {
+	calls []recordedCall
+	until time.Time // when all calls are forgotten
 }
 
-// digest is what call m is, however its arguments are spelt. What a retry brings along (2026-07-28)
-// is part of it: a call's next round is another step, not the same again.
-func digest(m *mcp.Message) (s step, err error) {
+// newRecordedCall returns the call m with its digest, which does not depend on how the arguments
+// are spelt. The answers that a retry carries (MCP 2026-07-28) are part of the digest, so that the
+// next round of a call is another call.
+func newRecordedCall(m *mcp.Message) (c recordedCall, err error) {
 	parts := [][]byte{mcp.Quote(m.Server), mcp.Quote(m.Name)}
-	for _, at := range []string{"/arguments", "/inputResponses", "/requestState"} {
-		part, ok := m.Get(at)
+	for _, pointer := range []string{"/arguments", "/inputResponses", "/requestState"} {
+		part, ok := m.Get(pointer)
 		if !ok {
 			part = []byte("{}")
 		}
@@ -38,67 +39,70 @@ func digest(m *mcp.Message) (s step, err error) {
 	}
 	sum, err := mcp.CanonicalDigest(slices.Concat([]byte("["), bytes.Join(parts, []byte(",")),
 		[]byte("]")))
-	copy(s.what[:], sum)
-	return s, err
+	copy(c.digest[:], sum)
+	return c, err
 }
 
-// again is how often the call was made since there was a new one, itself included; 0 for a call
-// that is new.
-func (t *trail) again(q question) (n int) {
-	if t == nil {
+// repetitions returns how often the call was made since the last new call, including that one. It
+// is 0 for a new call. h may be nil.
+func (h *callHistory) repetitions(a admission) (n int) {
+	if h == nil {
 		return 0
 	}
-	t.forget(q.now.Add(-q.loop.within))
-	for i := len(t.steps) - 1; i >= 0; i-- {
-		if t.steps[i].what == q.step.what {
+	h.forgetBefore(a.now.Add(-a.loop.within))
+	for _, c := range slices.Backward(h.calls) {
+		if c.digest == a.call.digest {
 			n++
 		}
-		if t.steps[i].new {
+		if c.isNew {
 			break
 		}
 	}
 	return n
 }
 
-// forget drops the steps before a time.
-func (t *trail) forget(before time.Time) {
+// forgetBefore removes the calls before a time.
+func (h *callHistory) forgetBefore(t time.Time) {
 	n := 0
-	for n < len(t.steps) && t.steps[n].at.Before(before) {
+	for n < len(h.calls) && h.calls[n].time.Before(t) {
 		n++
 	}
-	t.steps = slices.Delete(t.steps, 0, n)
+	h.calls = slices.Delete(h.calls, 0, n)
 }
 
-// remember puts q's call on the trail of its session.
-func (l *ledger) remember(a *account, q question) {
-	t := a.trails[q.m.Session]
-	if t == nil {
-		if len(a.trails) >= maxTrails {
-			a.forgetQuietest()
-			l.trails--
+// recordCall adds a call to the history of its session.
+func (l *limiter) recordCall(p *principalState, a admission) {
+	session := a.message.Session
+	h := p.histories[session]
+	if h == nil {
+		if len(p.histories) >= maxHistories {
+			p.removeLeastActive()
+			l.histories--
 		}
-		t = &trail{}
-		a.trails[q.m.Session] = t
-		l.trails++
+		h = &callHistory{}
+		p.histories[session] = h
+		l.histories++
 	}
-	if len(t.steps) == maxSteps {
-		t.steps = slices.Delete(t.steps, 0, 1)
+	if len(h.calls) == maxHistory {
+		h.calls = slices.Delete(h.calls, 0, 1)
 	}
-	s := q.step
-	s.at = q.now
-	s.new = !slices.ContainsFunc(t.steps, func(before step) bool { return before.what == s.what })
-	t.steps = append(t.steps, s)
-	t.until = q.now.Add(q.loop.within)
+	call := a.call
+	call.time = a.now
+	call.isNew = !slices.ContainsFunc(h.calls, func(c recordedCall) bool {
+		return c.digest == call.digest
+	})
+	h.calls = append(h.calls, call)
+	h.until = a.now.Add(a.loop.within)
 }
 
-// forgetQuietest drops the trail that was left alone for the longest time.
-func (a *account) forgetQuietest() {
-	var quietest string
+// removeLeastActive removes the history whose last call is the oldest.
+func (p *principalState) removeLeastActive() {
+	var oldest string
 	var until time.Time
-	for session, t := range a.trails {
-		if until.IsZero() || t.until.Before(until) {
-			quietest, until = session, t.until
+	for session, h := range p.histories {
+		if until.IsZero() || h.until.Before(until) {
+			oldest, until = session, h.until
 		}
 	}
-	delete(a.trails, quietest)
+	delete(p.histories, oldest)
 }

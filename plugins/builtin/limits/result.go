@@ -11,68 +11,86 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// hold keeps an answer, or a task's result, within its size.
-func (r *result) hold(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	// texts are no longer decoded than they are in JSON
+// findingType is the type of all findings about the size of a result.
+const findingType = "result-size"
+
+// limitSize returns the verdict on a response, an error, or the result of a task.
+func (r *result) limitSize(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+	// A text is not longer than its JSON, so a short body has no part that exceeds a limit.
 	if m.Direction != mcp.ToClient || len(m.Body()) <= min(r.Bytes, r.Media) {
 		return sdk.Allow(), nil
 	}
 	if m.Kind == mcp.Error {
-		return r.holdError(m), nil
+		return r.limitError(m), nil
 	}
-	f, held := forms[m.Method]
-	if !held || m.Kind != f.kind {
+	f, ok := resultFormats[m.Method]
+	if !ok || m.Kind != f.kind {
 		return sdk.Allow(), nil
 	}
-	return r.holdContent(ctx, m, f)
+	return r.limitContent(ctx, m, f)
 }
 
-// form is where a message has its content, and how a note is put into it.
-type form struct {
+// resultFormat describes where a message has its content, and how a note is added to the content.
+// All pointers are relative to the body, except those of text and media.
+type resultFormat struct {
 	kind       mcp.Kind
-	content    string // an array
-	structured string // "" where there is none
-	isError    string
-	// pointers, within an item, of a text that can be cut: the first that is there
-	text  []string
-	media []string // and of what cannot
-	note  func(m *mcp.Message, text []byte) []byte
+	content    string   // pointer of an array of items
+	structured string   // pointer of the structured content; "" if there is none
+	isError    string   // pointer of the flag isError
+	text       []string // pointers within an item; the first that exists can be cut
+	media      []string // pointers within an item; the first that exists cannot be cut
+	// note returns an item with a quoted text.
+	note func(m *mcp.Message, text []byte) []byte
 }
 
-// forms are those of the messages whose content reaches a model, by method.
-var forms = func() map[string]form {
-	tool := func(kind mcp.Kind, base string) form {
-		return form{kind, base + "/content", base + "/structuredContent", base + "/isError",
-			[]string{"/text", "/resource/text"}, []string{"/data", "/resource/blob"},
-			func(_ *mcp.Message, text []byte) []byte { return textBlock(text) }}
+// resultFormats are the messages whose content reaches a model, by method.
+var resultFormats = func() map[string]resultFormat {
+	toolResult := func(kind mcp.Kind, base string) resultFormat {
+		return resultFormat{
+			kind:       kind,
+			content:    base + "/content",
+			structured: base + "/structuredContent",
+			isError:    base + "/isError",
+			text:       []string{"/text", "/resource/text"},
+			media:      []string{"/data", "/resource/blob"},
+			note:       func(_ *mcp.Message, text []byte) []byte { return textBlock(text) },
+		}
 	}
-	return map[string]form{
-		"tools/call":          tool(mcp.Response, ""),
-		"tasks/result":        tool(mcp.Response, ""),
-		"tasks/get":           tool(mcp.Response, "/result"),
-		"notifications/tasks": tool(mcp.Notification, "/result"),
-		"prompts/get": {mcp.Response, "/messages", "", "",
-			[]string{"/content/text", "/content/resource/text"}, []string{"/content/data",
-				"/content/resource/blob"},
-			func(_ *mcp.Message, text []byte) []byte {
+	return map[string]resultFormat{
+		"tools/call":          toolResult(mcp.Response, ""),
+		"tasks/result":        toolResult(mcp.Response, ""),
+		"tasks/get":           toolResult(mcp.Response, "/result"),
+		"notifications/tasks": toolResult(mcp.Notification, "/result"),
+		"prompts/get": {
+			kind:    mcp.Response,
+			content: "/messages",
+			text:    []string{"/content/text", "/content/resource/text"},
+			media:   []string{"/content/data", "/content/resource/blob"},
+			note: func(_ *mcp.Message, text []byte) []byte {
 				return concat(`{"role":"user","content":`, textBlock(text), `}`)
-			}},
-		"resources/read": {mcp.Response, "/contents", "", "",
-			[]string{"/text"}, []string{"/blob"},
-			func(m *mcp.Message, text []byte) []byte {
+			},
+		},
+		"resources/read": {
+			kind:    mcp.Response,
+			content: "/contents",
+			text:    []string{"/text"},
+			media:   []string{"/blob"},
+			note: func(m *mcp.Message, text []byte) []byte {
 				uri, ok := m.Get("/contents/0/uri")
 				if !ok {
 					uri = mcp.Quote(m.Name)
 				}
 				return concat(`{"uri":`, uri, `,"mimeType":"text/plain","text":`, text, `}`)
-			}},
+			},
+		},
 	}
 }()
 
+// textBlock returns a text content block.
 func textBlock(text []byte) []byte { return concat(`{"type":"text","text":`, text, `}`) }
 
-func concat(before string, parts ...any) []byte {
-	b := []byte(before)
+// concat concatenates strings and byte slices.
+func concat(parts ...any) (b []byte) {
 	for _, p := range parts {
 		switch p := p.(type) {
 		case string:
@@ -84,24 +102,25 @@ func concat(before string, parts ...any) []byte {
 	return b
 }
 
-// holdContent holds three parts to the limit, each for itself: the content, the structured content,
-// and what is beside them.
-func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.Verdict, error) {
-	content, odd := m.Get(f.content)
-	if odd = odd && content[0] != '['; odd {
-		content = nil // it cannot be cut, so it counts as what is beside the content
+// limitContent applies the limit to three parts separately: the content, the structured content,
+// and everything else in the body.
+func (r *result) limitContent(ctx context.Context, m *mcp.Message,
+	f resultFormat) (sdk.Verdict, error) {
+	content, notArray := m.Get(f.content)
+	if notArray = notArray && content[0] != '['; notArray {
+		content = nil // it cannot be cut, and so counts as other bytes
 	}
 	var structured []byte
 	if f.structured != "" {
 		structured, _ = m.Get(f.structured)
 	}
-	if beside := len(m.Body()) - len(content) - len(structured); beside > r.Bytes {
-		return sdk.Deny(fmt.Sprintf("result: %s bytes beside the content, more than %s, cannot "+
-			"be cut", grouped(beside), grouped(r.Bytes)),
-			pipeline.Finding{Type: "result-size"}), nil
+	if other := len(m.Body()) - len(content) - len(structured); other > r.Bytes {
+		return sdk.Deny(fmt.Sprintf("result: %s bytes besides the content cannot be cut; the "+
+			"limit is %s", withCommas(other), withCommas(r.Bytes)),
+			pipeline.Finding{Type: findingType}), nil
 	}
 
-	c := cutter{form: f, text: r.Bytes, media: r.Media}
+	c := cutter{format: f, textLeft: r.Bytes, mediaLeft: r.Media}
 	var kept []byte
 	var findings []pipeline.Finding
 	var err error
@@ -110,10 +129,10 @@ func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.V
 			err = context.Cause(ctx)
 			return false
 		}
-		left := c.left
-		item := c.item(raw)
-		if c.left > left && len(findings) < maxFindings {
-			findings = append(findings, pipeline.Finding{Type: "result-size",
+		removed := c.removed
+		item := c.cut(raw)
+		if c.removed > removed && len(findings) < maxFindings {
+			findings = append(findings, pipeline.Finding{Type: findingType,
 				Pointer: f.content + "/" + strconv.Itoa(i)})
 		}
 		if item != nil {
@@ -124,74 +143,76 @@ func (r *result) holdContent(ctx context.Context, m *mcp.Message, f form) (sdk.V
 	if err != nil {
 		return sdk.Verdict{}, fmt.Errorf("measure the result: %w", err)
 	}
-	tooMuch := len(structured) > r.Bytes
-	if tooMuch {
-		c.left += len(structured)
+	removeStructured := len(structured) > r.Bytes
+	if removeStructured {
+		c.removed += len(structured)
 		c.total += len(structured)
-		findings = append(findings, pipeline.Finding{Type: "result-size", Pointer: f.structured})
+		findings = append(findings, pipeline.Finding{Type: findingType, Pointer: f.structured})
 	}
 	switch {
-	case c.left == 0:
+	case c.removed == 0:
 		return sdk.Allow(), nil
-	case r.Action != "cut" || odd:
-		// a note would stand in the place of what was no list of anything
-		return sdk.Deny(fmt.Sprintf("result: %s of %s bytes are too many", grouped(c.left),
-			grouped(c.total)), findings...), nil
+	case r.Action != actionCut || notArray: // a note needs an array
+		return sdk.Deny(fmt.Sprintf("result: %s of %s bytes exceed the limit",
+			withCommas(c.removed), withCommas(c.total)), findings...), nil
 	}
-	note := f.note(m, mcp.Quote(cutNote(c.left, c.total)))
+	note := f.note(m, mcp.Quote(cutNote(c.removed, c.total)))
 	edits := []mcp.Edit{mcp.Set(f.content, concat("[", kept, note, "]"))}
-	if tooMuch {
+	if removeStructured {
 		edits = append(edits, mcp.Remove(f.structured), mcp.Set(f.isError, []byte("true")))
 	}
-	return sdk.Modify(fmt.Sprintf("result: %s of %s bytes left out", grouped(c.left),
-		grouped(c.total)), edits, findings...), nil
+	return sdk.Modify(fmt.Sprintf("result: %s of %s bytes left out", withCommas(c.removed),
+		withCommas(c.total)), edits, findings...), nil
 }
 
-const maxFindings = 64 // of one result
+// maxFindings is how many items of one result get a finding.
+const maxFindings = 64
 
-// holdError holds an error to the limit: its message is cut, its data taken out.
-func (r *result) holdError(m *mcp.Message) sdk.Verdict {
+// limitError returns the verdict on an error: its message is cut, its data removed.
+func (r *result) limitError(m *mcp.Message) sdk.Verdict {
 	message, _ := m.Get("/message")
 	data, _ := m.Get("/data")
-	if beside := len(m.Body()) - len(message) - len(data); beside > r.Bytes {
-		return sdk.Deny(fmt.Sprintf("result: an error with %s bytes beside its message and "+
-			"data, more than %s, cannot be cut", grouped(beside), grouped(r.Bytes)),
-			pipeline.Finding{Type: "result-size"})
+	if other := len(m.Body()) - len(message) - len(data); other > r.Bytes {
+		return sdk.Deny(fmt.Sprintf("result: %s bytes of an error besides its message and data "+
+			"cannot be cut; the limit is %s", withCommas(other), withCommas(r.Bytes)),
+			pipeline.Finding{Type: findingType})
 	}
-	plain := decoded(message)
-	total, left := len(plain)+len(data), 0
+	text := unquote(message)
+	total, removed := len(text)+len(data), 0
 	var findings []pipeline.Finding
 	var edits []mcp.Edit
 	if len(data) > r.Bytes {
-		left += len(data)
+		removed += len(data)
 		edits = append(edits, mcp.Remove("/data"))
-		findings = append(findings, pipeline.Finding{Type: "result-size", Pointer: "/data"})
+		findings = append(findings, pipeline.Finding{Type: findingType, Pointer: "/data"})
 	}
-	head := plain
-	if len(plain) > r.Bytes {
-		head = plain[:boundary(plain, r.Bytes)]
-		left += len(plain) - len(head)
-		findings = append(findings, pipeline.Finding{Type: "result-size", Pointer: "/message"})
+	kept := text
+	if len(text) > r.Bytes {
+		kept = text[:runeBoundary(text, r.Bytes)]
+		removed += len(text) - len(kept)
+		findings = append(findings, pipeline.Finding{Type: findingType, Pointer: "/message"})
 	}
 	switch {
-	case left == 0:
+	case removed == 0:
 		return sdk.Allow()
-	case r.Action != "cut":
-		return sdk.Deny(fmt.Sprintf("result: %s of an error's %s bytes are too many", grouped(left),
-			grouped(total)), findings...)
+	case r.Action != actionCut:
+		return sdk.Deny(fmt.Sprintf("result: %s of an error's %s bytes exceed the limit",
+			withCommas(removed), withCommas(total)), findings...)
 	}
-	edits = append(edits, mcp.Set("/message", mcp.Quote(string(head)+" "+cutNote(left, total))))
-	return sdk.Modify(fmt.Sprintf("result: %s of an error's %s bytes left out", grouped(left),
-		grouped(total)), edits, findings...)
+	edits = append(edits, mcp.Set("/message",
+		mcp.Quote(string(kept)+" "+cutNote(removed, total))))
+	return sdk.Modify(fmt.Sprintf("result: %s of an error's %s bytes left out",
+		withCommas(removed), withCommas(total)), edits, findings...)
 }
 
-// cutNote is what the model is told.
-func cutNote(left, total int) string {
-	return fmt.Sprintf("[cut by gatekit: %s of %s bytes left out]", grouped(left), grouped(total))
+// cutNote returns the note to the model about what is missing.
+func cutNote(removed, total int) string {
+	return fmt.Sprintf("[cut by gatekit: %s of %s bytes left out]", withCommas(removed),
+		withCommas(total))
 }
 
-// grouped is n as people read it: 1,234,567.
-func grouped(n int) string {
+// withCommas returns n with thousands separators, as in "1,234,567".
+func withCommas(n int) string {
 	s := strconv.Itoa(n)
 	var b strings.Builder
 	for i, digit := range s {

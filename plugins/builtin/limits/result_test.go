@@ -10,10 +10,11 @@ import (
 	"gatekit/plugins/sdk"
 )
 
+// small is a configuration with small limits.
 const small = `{"result":{"bytes":1000,"media":2000}}`
 
-// cut inspects m, which is to be cut, and answers what is left.
-func cut(t testing.TB, s sdk.Stage, m *mcp.Message) (*mcp.Message, sdk.Verdict) {
+// cutMessage inspects m, which must be modified, and returns the modified message.
+func cutMessage(t testing.TB, s sdk.Stage, m *mcp.Message) (*mcp.Message, sdk.Verdict) {
 	t.Helper()
 	v := inspect(t, s, m)
 	if v.Action != pipeline.Modify {
@@ -21,10 +22,10 @@ func cut(t testing.TB, s sdk.Stage, m *mcp.Message) (*mcp.Message, sdk.Verdict) 
 	}
 	next, err := m.Edit(v.Edits...)
 	if err != nil {
-		t.Fatalf("make the edits: %v", err)
+		t.Fatalf("apply the edits: %v", err)
 	}
 	if _, err := mcp.Parse(next.Append(nil)); err != nil {
-		t.Fatalf("what is left is no message: %v", err)
+		t.Fatalf("the modified message is invalid: %v", err)
 	}
 	return next, v
 }
@@ -39,28 +40,28 @@ func TestResultsAreCut(t *testing.T) {
 	}
 	const frame = len(`{"type":"text","text":""}`) - 2 // 23: the quotes are the text's
 	for _, c := range []struct{ name, method, body, want, reason, findings string }{
-		{"a text", "tools/call", `{"content":[{"type":"text","text":"` + x(5000) +
+		{"text", "tools/call", `{"content":[{"type":"text","text":"` + x(5000) +
 			`"}],"_meta":{"a": 1.0}}`,
 			`{"content":[{"type":"text","text":"` + x(1000-frame) + `"},` + textNote("4,023",
 				"5,023") + `],"_meta":{"a": 1.0}}`,
 			"result: 4,023 of 5,023 bytes left out", "/content/0"},
-		{"the second text, and what comes after it",
+		{"second text, and the items after it",
 			"tools/call", `{"content":[ {"type":"text", "text":"a"},{"type":"text","text":"` +
 				x(2000) + `"},{"type":"text","text":"b"}]}`,
 			`{"content":[{"type":"text", "text":"a"},{"type":"text","text":"` + x(1000-2*frame-2) +
 				`"},` + textNote("1,072", "2,072") + `]}`,
 			"result: 1,072 of 2,072 bytes left out", "/content/1 /content/2"},
-		{"between two characters", "tools/call", `{"content":[{"type":"text","text":"` +
+		{"cut between two characters", "tools/call", `{"content":[{"type":"text","text":"` +
 			strings.Repeat("€", 500) + `"}]}`,
 			`{"content":[{"type":"text","text":"` + strings.Repeat("€", (1000-frame)/3) + `"},` +
 				textNote("525", "1,523") + `]}`,
 			"result: 525 of 1,523 bytes left out", "/content/0"},
-		{"an image that is too large",
+		{"image",
 			"tools/call", `{"content":[{"type":"image","mimeType":"image/png","data":"` + x(3000) +
 				`"},{"type":"text","text":"a"}]}`,
 			`{"content":[{"type":"text","text":"a"},` + textNote("3,047", "3,071") + `]}`,
 			"result: 3,047 of 3,071 bytes left out", "/content/0"},
-		{"the text of an embedded resource",
+		{"text of an embedded resource",
 			"tools/call", `{"content":[{"type":"resource","resource":{"uri":"file:///a","text":"` +
 				x(2000) + `"}}]}`,
 			`{"content":[{"type":"resource","resource":{"uri":"file:///a","text":"` + x(942) +
@@ -72,37 +73,37 @@ func TestResultsAreCut(t *testing.T) {
 			`{"content":[{"type":"text","text":"a"},` + textNote("2,008",
 				"2,032") + `],"isError":true}`,
 			"result: 2,008 of 2,032 bytes left out", "/structuredContent"},
-		{"structured content alone", "tools/call", `{"structuredContent":{"a":"` + x(2000) + `"}}`,
+		{"only structured content", "tools/call", `{"structuredContent":{"a":"` + x(2000) + `"}}`,
 			`{"content":[` + textNote("2,008", "2,008") + `],"isError":true}`,
 			"result: 2,008 of 2,008 bytes left out", "/structuredContent"},
-		{"a block with much beside its text",
+		{"block with other large members",
 			"tools/call", `{"content":[{"type":"text","text":"a","_meta":{"x":"` + x(2000) +
 				`"}}]}`,
 			`{"content":[` + textNote("2,041", "2,041") + `]}`,
 			"result: 2,041 of 2,041 bytes left out", "/content/0"},
-		{"a link with much in it",
+		{"large resource link",
 			"tools/call", `{"content":[{"type":"resource_link","uri":"file:///a","name":"a","description":"` + x(2000) + `"},17]}`,
 			`{"content":[17,` + textNote("2,070", "2,072") + `]}`,
 			"result: 2,070 of 2,072 bytes left out", "/content/0"},
-		{"a resource", "resources/read", `{"contents":[{"uri":"file:///a","text":"` + x(2000) +
+		{"resource", "resources/read", `{"contents":[{"uri":"file:///a","text":"` + x(2000) +
 			`"}]}`,
 			`{"contents":[{"uri":"file:///a","text":"` +
 				x(1000-len(`{"uri":"file:///a","text":}`)) +
 				`"},{"uri":"file:///a","mimeType":"text/plain","text":"` + note("1,027",
 				"2,027") + `"}]}`,
 			"result: 1,027 of 2,027 bytes left out", "/contents/0"},
-		{"a blob", "resources/read", `{"contents":[{"uri":"file:///a","blob":"` + x(2004) + `"}]}`,
+		{"blob", "resources/read", `{"contents":[{"uri":"file:///a","blob":"` + x(2004) + `"}]}`,
 			`{"contents":[{"uri":"file:///a","mimeType":"text/plain","text":"` + note("2,031",
 				"2,031") + `"}]}`,
 			"result: 2,031 of 2,031 bytes left out", "/contents/0"},
-		{"a prompt", "prompts/get",
+		{"prompt", "prompts/get",
 			`{"description":"d","messages":[{"role":"user","content":{"type":"text","text":"` +
 				x(2000) + `"}}]}`,
 			`{"description":"d","messages":[{"role":"user","content":{"type":"text","text":"` +
 				x(1000-len(`{"role":"user","content":{"type":"text","text":}}`)) +
 				`"}},{"role":"user","content":` + textNote("1,049", "2,049") + `}]}`,
 			"result: 1,049 of 2,049 bytes left out", "/messages/0"},
-		{"a task's result", "tasks/get",
+		{"result of a task", "tasks/get",
 			`{"taskId":"t","status":"completed","result":{"content":[{"type":"text","text":"` +
 				x(2000) + `"}]}}`,
 			`{"taskId":"t","status":"completed","result":{"content":[{"type":"text","text":"` +
@@ -110,16 +111,16 @@ func TestResultsAreCut(t *testing.T) {
 			"result: 1,023 of 2,023 bytes left out", "/result/content/0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			next, v := cut(t, newStage(t, small), result(c.method, c.body))
+			next, v := cutMessage(t, newStage(t, small), result(c.method, c.body))
 			if got := string(next.Body()); got != c.want {
 				t.Errorf("got\n%.300s\n...%s\nwant\n%.300s\n...%s", got, got[max(0, len(got)-200):],
 					c.want, c.want[max(0, len(c.want)-200):])
 			}
-			var at []string
+			var pointers []string
 			for _, f := range v.Findings {
-				at = append(at, f.Pointer)
+				pointers = append(pointers, f.Pointer)
 			}
-			if got := strings.Join(at, " "); v.Reason != c.reason || got != c.findings {
+			if got := strings.Join(pointers, " "); v.Reason != c.reason || got != c.findings {
 				t.Errorf("got the reason %q and findings at %s, want %q and %s", v.Reason, got,
 					c.reason, c.findings)
 			}
@@ -127,58 +128,60 @@ func TestResultsAreCut(t *testing.T) {
 				`{"action":"deny","bytes"`, 1)),
 				result(c.method, c.body)); v.Action != pipeline.Deny || !strings.HasPrefix(v.Reason,
 				"result: ") {
-				t.Errorf("with action deny: got the action %d (%q), want it denied", v.Action,
+				t.Errorf("with the action deny: got the action %d (%q), want deny", v.Action,
 					v.Reason)
 			}
 		})
 	}
 }
 
-func TestResultsThatFitAreLeftAlone(t *testing.T) {
+func TestSmallResultsAreUnchanged(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct{ name, method, body string }{
-		{"a text as long as may be", "tools/call", `{"content":[{"type":"text","text":"` +
+		{"text at the limit", "tools/call", `{"content":[{"type":"text","text":"` +
 			x(1000-23) + `"}]}`},
-		{"a text that is longer in JSON than it is",
+		{"text with escapes",
 			"tools/call", `{"content":[{"type":"text","text":"` + strings.Repeat(`\u20ac`,
 				300) + `"}]}`},
-		{"an image", "tools/call", `{"content":[{"type":"image","mimeType":"image/png","data":"` +
+		{"image", "tools/call", `{"content":[{"type":"image","mimeType":"image/png","data":"` +
 			x(2000) + `"}]}`},
-		{"a text and the same as structured content",
+		{"text and structured content",
 			"tools/call", `{"content":[{"type":"text","text":"` + x(900) +
 				`"}],"structuredContent":{"result":"` + x(900) + `"}}`},
-		{"a list", "tools/list", `{"tools":[{"name":"a","description":"` + x(5000) + `"}]}`},
+		{"list", "tools/list", `{"tools":[{"name":"a","description":"` + x(5000) + `"}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			passes(t, newStage(t, small),
+			requireAllowed(t, newStage(t, small),
 				result(c.method, c.body))
 		})
 	}
-	t.Run("what the client answers", func(t *testing.T) {
+	t.Run("response of the client", func(t *testing.T) {
 		m := result("sampling/createMessage",
 			`{"role":"assistant","content":{"type":"text","text":"`+x(5000)+`"}}`)
 		m.Direction = mcp.ToServer
-		passes(t, newStage(t, small), m)
+		requireAllowed(t, newStage(t, small), m)
 	})
 }
 
-func TestWhatCannotBeCutIsRefused(t *testing.T) {
+func TestResultThatCannotBeCutIsDenied(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for _, c := range []struct{ name, body, want string }{
 		{"_meta", `{"content":[],"_meta":{"x":"` + long + `"}}`,
-			"result: 5,029 bytes beside the content, more than 1,000, cannot be cut"},
-		{"a member that nobody knows", `{"content":[],"Contents":"` + long + `"}`,
-			"result: 5,026 bytes beside the content, more than 1,000, cannot be cut"},
-		{"content that is no list", `{"content":"` + long + `"}`,
-			"result: 5,014 bytes beside the content, more than 1,000, cannot be cut"},
-		{"content that is no list, beside structured content",
+			"result: 5,029 bytes besides the content cannot be cut; the limit is 1,000"},
+		{"unknown member", `{"content":[],"Contents":"` + long + `"}`,
+			"result: 5,026 bytes besides the content cannot be cut; the limit is 1,000"},
+		{"content that is not an array", `{"content":"` + long + `"}`,
+			"result: 5,014 bytes besides the content cannot be cut; the limit is 1,000"},
+		{"content that is not an array, and structured content",
 			`{"content":"x","structuredContent":"` + long + `"}`,
-			"result: 5,002 of 5,002 bytes are too many"},
-		{"questions", `{"resultType":"input_required","inputRequests":{"a":"` + long + `"}}`,
-			"result: 5,056 bytes beside the content, more than 1,000, cannot be cut"},
+			"result: 5,002 of 5,002 bytes exceed the limit"},
+		{"questions to the client", `{"resultType":"input_required","inputRequests":{"a":"` + long +
+			`"}}`,
+			"result: 5,056 bytes besides the content cannot be cut; the limit is 1,000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			refuses(t, newStage(t, small), result("tools/call", c.body), c.want, "result-size")
+			requireDenied(t, newStage(t, small), result("tools/call", c.body), c.want,
+				"result-size")
 		})
 	}
 }
@@ -186,35 +189,36 @@ func TestWhatCannotBeCutIsRefused(t *testing.T) {
 func TestErrorsAreCut(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct{ name, body, want string }{
-		{"a message", `{"code":-32603,"message":"` + x(3000) + `","data":{"a":1}}`,
+		{"message", `{"code":-32603,"message":"` + x(3000) + `","data":{"a":1}}`,
 			`{"code":-32603,"message":"` + x(1000) +
 				` [cut by gatekit: 2,000 of 3,007 bytes left out]","data":{"a":1}}`},
-		{"its data", `{"code":-32603,"message":"no","data":"` + x(3000) + `"}`,
+		{"data", `{"code":-32603,"message":"no","data":"` + x(3000) + `"}`,
 			`{"code":-32603,"message":"no [cut by gatekit: 3,002 of 3,004 bytes left out]"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			next, _ := cut(t, newStage(t, small), failed(c.body))
+			next, _ := cutMessage(t, newStage(t, small), errorResponse(c.body))
 			if got := string(next.Body()); got != c.want {
 				t.Errorf("got %.100s, want %.100s", got, c.want)
 			}
 		})
 	}
-	t.Run("what cannot be cut", func(t *testing.T) {
-		refuses(t, newStage(t, small), failed(`{"code":1,"message":"no","x":"`+x(3000)+`"}`),
-			"result: an error with 3,028 bytes beside its message and data, more than 1,000, "+
-				"cannot be cut", "result-size")
+	t.Run("unknown member", func(t *testing.T) {
+		requireDenied(t, newStage(t, small), errorResponse(`{"code":1,"message":"no","x":"`+x(3000)+
+			`"}`),
+			"result: 3,028 bytes of an error besides its message and data cannot be cut; "+
+				"the limit is 1,000", "result-size")
 	})
 }
 
-// The bound holds whatever a server sends: what is left is never larger than the limits, the note
-// and what is beside the content.
-func FuzzWhatIsLeftIsWithinTheLimit(f *testing.F) {
+// FuzzModifiedResultIsWithinTheLimit checks that a modified result is not larger than the limits,
+// the note and everything besides the content.
+func FuzzModifiedResultIsWithinTheLimit(f *testing.F) {
 	f.Add("tools/call", []byte(`{"content":[{"type":"text","text":"\ud83d€\u0000"}]}`), 3000)
 	f.Add("prompts/get", []byte(
 		`{"messages":[{"content":[{"text":"a"}]},{"content":{"text":1,"data":"x"}}]}`), 900)
 	f.Add("tasks/get", []byte(`{"result":{"content":null,"structuredContent":[]}}`), 5)
 	f.Fuzz(func(t *testing.T, method string, body []byte, n int) {
-		// The longer the body the better: what stands in it as PAD is that long.
+		// PAD in the body becomes a text of n bytes.
 		body = []byte(strings.ReplaceAll(string(body), "PAD", strings.Repeat("x",
 			min(max(n, 0), 5000))))
 		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + string(body) + `}`))
@@ -223,17 +227,17 @@ func FuzzWhatIsLeftIsWithinTheLimit(f *testing.F) {
 		}
 		m.Direction, m.Method, m.Name = mcp.ToClient, method, "x"
 		s := newStage(t, small)
-		v := inspect(t, s, tell(m, nil))
+		v := inspect(t, s, withFields(m, nil))
 		switch v.Action {
 		case pipeline.Allow, pipeline.Deny:
 			if len(v.Edits) > 0 {
 				t.Errorf("edits with the action %d", v.Action)
 			}
 		case pipeline.Modify:
-			next, _ := cut(t, s, m)
-			// three parts, each character up to six times as long in JSON, and the note
+			next, _ := cutMessage(t, s, m)
+			// Three parts, with characters of up to six bytes in JSON, and the note.
 			if len(next.Body()) > 3*6*1000+2000+200 {
-				t.Errorf("%d bytes are left", len(next.Body()))
+				t.Errorf("the result has %d bytes", len(next.Body()))
 			}
 		}
 	})

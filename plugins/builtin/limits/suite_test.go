@@ -9,7 +9,7 @@ import (
 	"gatekit/plugins/sdk/sdktest"
 )
 
-func TestLimitsIsAPlugin(t *testing.T) {
+func TestPluginSuite(t *testing.T) {
 	long := func(method, body string) *mcp.Message {
 		return result(method, strings.ReplaceAll(body,
 			"TEXT", strings.Repeat("a word and another, ", 100)))
@@ -24,7 +24,7 @@ func TestLimitsIsAPlugin(t *testing.T) {
 				long("tools/call", `{"content":[{"type":"text","text":"TEXT"}]}`),
 				long("resources/read", `{"contents":[{"uri":"file:///a","text":"TEXT"}]}`),
 				long("prompts/get", `{"messages":[{"role":"user","content":{"type":"text","text":"TEXT"}}]}`),
-				failed(strings.ReplaceAll(`{"code":1,"message":"TEXT"}`,
+				errorResponse(strings.ReplaceAll(`{"code":1,"message":"TEXT"}`,
 					"TEXT", strings.Repeat("a word and another, ", 100))),
 			}},
 		{"deny", `{"calls":[],"loop":{"action":"off"},"result":{"bytes":1000,"action":"deny"}}`,

@@ -5,40 +5,53 @@ import (
 	"strings"
 )
 
-// issuer is a range of card numbers.
+// issuer is a range of card numbers. The lengths are lists of numbers of digits.
 type issuer struct {
 	from, to    int // the first digits
 	lengths     string
-	rareLengths string // lengths that are so rare that a word like "card" must be near
+	rareLengths string // accepted only with a word nearby that is about cards
 }
 
 // issuers are the ranges of ISO/IEC 7812 that are in use for payment.
 var issuers = []issuer{
-	{4, 4, "16", "13 19"},                      // Visa
-	{51, 55, "16", ""}, {2221, 2720, "16", ""}, // Mastercard
-	{34, 34, "15", ""}, {37, 37, "15", ""}, // American Express
-	{6011, 6011, "16", "17 18 19"},                    // Discover
-	{644, 649, "16", "17 18 19"},                      //
-	{65, 65, "16", "17 18 19"},                        // and RuPay
-	{300, 305, "14", "15 16 17 18 19"},                // Diners Club
-	{3095, 3095, "14", "15 16 17 18 19"},              //
-	{36, 36, "14", "15 16 17 18 19"},                  //
-	{38, 39, "14", "15 16 17 18 19"},                  //
-	{3528, 3589, "16", "17 18 19"},                    // JCB
-	{62, 62, "16 17 18 19", ""},                       // UnionPay
-	{8100, 8171, "16 17 18 19", ""},                   //
-	{2200, 2204, "16", "17 18 19"},                    // Mir
-	{5018, 5018, "16 19", "12 13 14 15 17 18"},        // Maestro
-	{5020, 5020, "16 19", "12 13 14 15 17 18"},        //
-	{5038, 5038, "16 19", "12 13 14 15 17 18"},        //
-	{5893, 5893, "16 19", "12 13 14 15 17 18"},        //
-	{6304, 6304, "16 19", "12 13 14 15 17 18"},        //
-	{6759, 6759, "16 18 19", "12 13 14 15 17"},        //
-	{6761, 6763, "16 18 19", "12 13 14 15 17"},        //
-	{5060, 5061, "16 19", ""}, {5085, 5089, "16", ""}, // Verve, RuPay
-	{6062, 6062, "16", ""}, {6069, 6086, "16", ""}, // Hipercard, RuPay
-	{9792, 9792, "16", ""}, // Troy
+	{4, 4, "16", "13 19"}, // Visa
+	// Mastercard
+	{51, 55, "16", ""},
+	{2221, 2720, "16", ""},
+	// American Express
+	{34, 34, "15", ""},
+	{37, 37, "15", ""},
+	// Discover; 65 is RuPay, too
+	{6011, 6011, "16", "17 18 19"},
+	{644, 649, "16", "17 18 19"},
+	{65, 65, "16", "17 18 19"},
+	// Diners Club
+	{300, 305, "14", "15 16 17 18 19"},
+	{3095, 3095, "14", "15 16 17 18 19"},
+	{36, 36, "14", "15 16 17 18 19"},
+	{38, 39, "14", "15 16 17 18 19"},
+	{3528, 3589, "16", "17 18 19"}, // JCB
+	// UnionPay
+	{62, 62, "16 17 18 19", ""},
+	{8100, 8171, "16 17 18 19", ""},
+	{2200, 2204, "16", "17 18 19"}, // Mir
+	// Maestro
+	{5018, 5018, "16 19", "12 13 14 15 17 18"},
+	{5020, 5020, "16 19", "12 13 14 15 17 18"},
+	{5038, 5038, "16 19", "12 13 14 15 17 18"},
+	{5893, 5893, "16 19", "12 13 14 15 17 18"},
+	{6304, 6304, "16 19", "12 13 14 15 17 18"},
+	{6759, 6759, "16 18 19", "12 13 14 15 17"},
+	{6761, 6763, "16 18 19", "12 13 14 15 17"},
+	{5060, 5061, "16 19", ""}, // Verve
+	{5085, 5089, "16", ""},    // RuPay
+	{6062, 6062, "16", ""},    // Hipercard
+	{6069, 6086, "16", ""},    // RuPay
+	{9792, 9792, "16", ""},    // Troy
 }
+
+// issuersByPrefix are the issuers by the first two digits of their numbers, since most numbers
+// belong to none.
 
 // issuersByPrefix are the issuers by their first two digits: most numbers are nobody's.
 var issuersByPrefix = func() (b [100][]issuer) {
@@ -56,8 +69,9 @@ var issuersByPrefix = func() (b [100][]issuer) {
 	return b
 }()
 
-// matchIssuer says whether an issuer has numbers like this one, and whether that is rare.
-func matchIssuer(digits []byte) (ok, weak bool) {
+// matchIssuer reports whether an issuer has numbers that begin with these digits and have this
+// length. rare reports whether that length is one of the issuer's rare ones.
+func matchIssuer(digits []byte) (ok, rare bool) {
 	for _, is := range issuersByPrefix[digits[0]*10+digits[1]] {
 		n := digitsValue(digits[:len(strconv.Itoa(is.to))])
 		if n < is.from || n > is.to {
@@ -68,16 +82,16 @@ func matchIssuer(digits []byte) (ok, weak bool) {
 			return true, false
 		}
 		if strings.Contains(is.rareLengths, length) {
-			ok, weak = true, true
+			ok, rare = true, true
 		}
 	}
-	return ok, weak
+	return ok, rare
 }
 
-// findCard looks for the number of a card.
-func (t *search) findCard(v candidate) (int, bool) {
-	ok, weak := matchIssuer(v.digits)
-	if !ok || !luhn(v.digits) || !t.isGroupedLikeCard(v) || allEqual(v.digits) {
+// findCard reports the candidate if it is the number of a payment card.
+func (t *search) findCard(v candidate) (to int, ok bool) {
+	hasIssuer, rare := matchIssuer(v.digits)
+	if !hasIssuer || !luhn(v.digits) || !t.isGroupedLikeCard(v) || allEqual(v.digits) {
 		return 0, false
 	}
 	if v.before == '.' || v.after == '.' && len(v.groups) == 1 || v.before == '(' ||
@@ -85,15 +99,15 @@ func (t *search) findCard(v candidate) (int, bool) {
 		t.isFraction(v.from) {
 		return 0, false
 	}
-	if says := t.contextEvidence(v.from, v.to, topicCard, topicOther); weak && says != supports ||
-		len(v.groups) == 1 && says == contradicts {
+	evidence := t.contextEvidence(v.from, v.to, topicCard, topicOther)
+	if rare && evidence != supports || len(v.groups) == 1 && evidence == contradicts {
 		return 0, false
 	}
 	return t.report(kindCard, "card", v.from, v.to), true
 }
 
-// isGroupedLikeCard says whether the groups are such as people write: none, of four and more, or
-// all of one length; and not an extract of a longer list.
+// isGroupedLikeCard reports whether the candidate is written as card numbers are: in one run, in
+// groups of four digits or more, or in groups of equal length; and is no part of a longer list.
 func (t *search) isGroupedLikeCard(v candidate) bool {
 	first, last := v.groups[0].len(), len(v.groups)-1
 	regular := true
@@ -119,8 +133,8 @@ func (t *search) isGroupedLikeCard(v candidate) bool {
 	return neighbours < 2 || t.contextEvidence(v.from, v.to, topicCard, topicOther) == supports
 }
 
-// similarNeighbours is how many groups of this many digits, of two, stand before i (step -1) or
-// from i on (step 1), with a spacer before each.
+// similarNeighbours returns how many groups of length digits, up to two, follow each other before i
+// (step -1) or from i on (step 1), with a spacer between them.
 func (t *search) similarNeighbours(i, length, step int) (n int) {
 	for ; n < 2; n++ {
 		from, to, spacer := i+1, i+1+length, i
@@ -128,8 +142,7 @@ func (t *search) similarNeighbours(i, length, step int) (n int) {
 			from, to, spacer = i-1-length, i-1, i-1
 		}
 		if from < 0 || to > len(t.text) || byteClasses[t.text[spacer]]&spacerByte == 0 ||
-			step < 0 && !isWordStart(t.text,
-				from) || step > 0 && !isWordEnd(t.text, to) {
+			step < 0 && !isWordStart(t.text, from) || step > 0 && !isWordEnd(t.text, to) {
 			return n
 		}
 		for k := from; k < to; k++ {
@@ -144,7 +157,7 @@ func (t *search) similarNeighbours(i, length, step int) (n int) {
 	return n
 }
 
-// allEqual says that all digits are the same.
+// allEqual reports whether all digits are the same.
 func allEqual(digits []byte) bool {
 	for _, d := range digits {
 		if d != digits[0] {
@@ -154,12 +167,12 @@ func allEqual(digits []byte) bool {
 	return true
 }
 
-// isFraction says whether what begins at i are the digits behind a decimal point.
+// isFraction reports whether the digits at i stand behind a decimal point or comma.
 func (t *search) isFraction(i int) bool {
 	return i > 1 && (t.text[i-1] == '.' || t.text[i-1] == ',') && isDigit(t.text[i-2])
 }
 
-// isInUUID says whether i is within a UUID, 8-4-4-4-12.
+// isInUUID reports whether i is within a UUID, which has the form 8-4-4-4-12.
 func isInUUID(s string, i int) bool {
 	from := i
 	for from > 0 && i-from < 36 && (byteClasses[s[from-1]]&hexByte != 0 || s[from-1] == '-') {
@@ -180,8 +193,8 @@ func isInUUID(s string, i int) bool {
 	return from+36 == len(s) || !isAlnum(s[from+36])
 }
 
-// integerForm is a JSON number as the integer that it is, when it is written with an exponent or a
-// fraction of zeros; else as it is written.
+// integerForm returns a JSON number as an integer if it is one, written with an exponent or with a
+// fraction of zeros. It returns other numbers as they are.
 func integerForm(s string) string {
 	mantissa, exponent := s, 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {

@@ -1,6 +1,7 @@
 package pii
 
-// luhn is the checksum of cards and of some ids. digits are 0 to 9.
+// luhn reports whether the last digit is the Luhn checksum, as on cards and in some ids. In this
+// file, digits are values from 0 to 9.
 func luhn(digits []byte) bool {
 	sum := 0
 	for i := range digits {
@@ -15,7 +16,7 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// weightedSum is the sum of the digits times their weights.
+// weightedSum returns the sum of the first digits, each times its weight.
 func weightedSum(digits []byte, weights ...int) int {
 	sum := 0
 	for i, w := range weights {
@@ -24,7 +25,7 @@ func weightedSum(digits []byte, weights ...int) int {
 	return sum
 }
 
-// digitsValue is the number that the digits write.
+// digitsValue returns the number with these digits.
 func digitsValue(digits []byte) int {
 	n := 0
 	for _, d := range digits {
@@ -33,7 +34,7 @@ func digitsValue(digits []byte) int {
 	return n
 }
 
-// mod97 is ISO 7064 MOD 97-10 over letters (A is 10) and digits.
+// mod97 returns the remainder by ISO 7064 MOD 97-10 of letters (A is 10) and digits.
 func mod97(s []byte) int {
 	m := 0
 	for _, c := range s {
@@ -47,7 +48,7 @@ func mod97(s []byte) int {
 	return m
 }
 
-// mod1110 is ISO 7064 MOD 11,10: its check digit is the last.
+// mod1110 reports whether the last digit is the check digit of ISO 7064 MOD 11,10.
 func mod1110(digits []byte) bool {
 	p := 10
 	for _, d := range digits[:len(digits)-1] {
@@ -60,7 +61,7 @@ func mod1110(digits []byte) bool {
 	return (11-p)%10 == int(digits[len(digits)-1])
 }
 
-// verhoeff is the checksum in the dihedral group of order 10.
+// verhoeff reports whether the last digit is the Verhoeff checksum: see dihedral and permuted.
 func verhoeff(digits []byte) bool {
 	c := byte(0)
 	for i := range digits {
@@ -70,16 +71,28 @@ func verhoeff(digits []byte) bool {
 }
 
 var (
+	// dihedral is the multiplication table of the dihedral group of order 10.
 	dihedral = [10][10]byte{
-		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 0, 6, 7, 8, 9, 5}, {2, 3, 4, 0, 1, 7, 8, 9, 5,
-			6}, {3, 4, 0, 1, 2, 8, 9, 5, 6, 7}, {4, 0, 1, 2, 3, 9, 5, 6, 7, 8},
-		{5, 9, 8, 7, 6, 0, 4, 3, 2, 1}, {6, 5, 9, 8, 7, 1, 0, 4, 3, 2}, {7, 6, 5, 9, 8, 2, 1, 0, 4,
-			3}, {8, 7, 6, 5, 9, 3, 2, 1, 0, 4}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
+		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+		{1, 2, 3, 4, 0, 6, 7, 8, 9, 5},
+		{2, 3, 4, 0, 1, 7, 8, 9, 5, 6},
+		{3, 4, 0, 1, 2, 8, 9, 5, 6, 7},
+		{4, 0, 1, 2, 3, 9, 5, 6, 7, 8},
+		{5, 9, 8, 7, 6, 0, 4, 3, 2, 1},
+		{6, 5, 9, 8, 7, 1, 0, 4, 3, 2},
+		{7, 6, 5, 9, 8, 2, 1, 0, 4, 3},
+		{8, 7, 6, 5, 9, 3, 2, 1, 0, 4},
+		{9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
 	}
+	// permuted is the permutation of a digit, by its place modulo 8.
 	permuted = [8][10]byte{
-		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 5, 7, 6, 2, 8, 3, 0, 9, 4}, {5, 8, 0, 3, 7, 9, 6, 1, 4,
-			2}, {8, 9, 1, 6, 0, 4, 3, 5, 2, 7},
-		{9, 4, 5, 3, 1, 2, 6, 8, 7, 0}, {4, 2, 8, 6, 5, 7, 3, 9, 0, 1}, {2, 7, 9, 3, 8, 0, 6, 4, 1,
-			5}, {7, 0, 4, 6, 9, 1, 3, 2, 5, 8},
+		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+		{1, 5, 7, 6, 2, 8, 3, 0, 9, 4},
+		{5, 8, 0, 3, 7, 9, 6, 1, 4, 2},
+		{8, 9, 1, 6, 0, 4, 3, 5, 2, 7},
+		{9, 4, 5, 3, 1, 2, 6, 8, 7, 0},
+		{4, 2, 8, 6, 5, 7, 3, 9, 0, 1},
+		{2, 7, 9, 3, 8, 0, 6, 4, 1, 5},
+		{7, 0, 4, 6, 9, 1, 3, 2, 5, 8},
 	}
 )

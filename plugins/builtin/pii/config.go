@@ -13,7 +13,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// options are the configuration as it is written: see schema.json.
+// options is the configuration as it is written. schema.json describes it.
 type options struct {
 	Action     string          `json:"action"`
 	Replace    string          `json:"replace"`
@@ -30,6 +30,7 @@ type options struct {
 	NationalID nationalOptions `json:"national_id"`
 }
 
+// typeOptions are the options that all kinds of personal data have.
 type typeOptions struct {
 	Enabled *bool  `json:"enabled"`
 	Action  string `json:"action"`
@@ -52,16 +53,17 @@ type nationalOptions struct {
 	IDs []string `json:"ids"`
 }
 
-// treatment is what is done with what is found of one type.
+// treatment holds the options of one kind, with defaults filled in.
 type treatment struct {
 	enabled bool
 	action  string // block, redact or audit
-	mask    bool   // a part is kept
+	mask    bool   // redact keeps a part of the value
 }
 
-const minKeyLength = 16 // bytes
+// minKeyLength is the length of the shortest key, in bytes.
+const minKeyLength = 16
 
-// parseConfig reads a configuration.
+// parseConfig returns the stage with a configuration. The error names all mistakes at once.
 func parseConfig(config []byte) (*stage, error) {
 	var o options
 	if err := json.Unmarshal(config, &o, json.RejectUnknownMembers(true)); err != nil {
@@ -71,37 +73,36 @@ func parseConfig(config []byte) (*stage, error) {
 	var faults []error
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 
-	for k, t := range map[kind]typeOptions{
+	for k, t := range [numKinds]typeOptions{
 		kindEmail: o.Email.typeOptions, kindCard: o.Card, kindIBAN: o.IBAN, kindPhone: o.Phone,
 		kindIP: o.IP.typeOptions, kindNationalID: o.NationalID.typeOptions,
 	} {
-		action, replace := firstNonEmpty(t.Action, o.Action, "redact"), firstNonEmpty(t.Replace,
-			o.Replace, "placeholder")
+		action := firstNonEmpty(t.Action, o.Action, "redact")
+		replace := firstNonEmpty(t.Replace, o.Replace, "placeholder")
 		if !slices.Contains([]string{"block", "redact", "audit"}, action) {
-			fault("action of %v: %q is not block, redact or audit", k, action)
+			fault("action of %v: %q is not known: use block, redact or audit", kind(k), action)
 		}
 		if replace != "placeholder" && replace != "mask" {
-			fault("replace of %v: %q is not placeholder or mask", k, replace)
+			fault("replace of %v: %q is not known: use placeholder or mask", kind(k), replace)
 		}
 		s.treatments[k] = treatment{enabled: t.Enabled == nil || *t.Enabled, action: action,
 			mask: replace == "mask"}
 		s.finder.enabled[k] = s.treatments[k].enabled
 	}
 	if s.finder.enabled == [numKinds]bool{} {
-		fault("nothing is enabled: leave the plugin out, or enable one of email, card, iban, " +
-			"phone, ip, national_id")
+		fault("nothing is enabled: remove the plugin, or enable one of email, card, iban, phone, " +
+			"ip, national_id")
 	}
 
 	if o.Key != "" && len(o.Key) < minKeyLength {
-		fault("key: %d bytes are too few, take %d or more that are random", len(o.Key),
-			minKeyLength)
+		fault("key: %d bytes are too few: use %d or more random ones", len(o.Key), minKeyLength)
 	}
 	s.placeholders = newPlaceholderMaker(o.Key)
 
-	known := phonenumbers.GetSupportedRegions()
+	regions := phonenumbers.GetSupportedRegions()
 	for _, l := range o.Locales {
-		if !known[l] {
-			fault("locales: %q is not a country, write it as in ISO 3166, such as US or GB", l)
+		if !regions[l] {
+			fault("locales: %q is not a country: use the codes of ISO 3166, such as US or GB", l)
 		}
 	}
 	s.finder.locales = o.Locales
@@ -114,50 +115,53 @@ func parseConfig(config []byte) (*stage, error) {
 		case "to_client":
 			s.directions = append(s.directions, mcp.ToClient)
 		default:
-			fault("directions: %q is not to_client or to_server", d)
+			fault("directions: %q is not known: use to_client or to_server", d)
 		}
 	}
 	if o.Directions != nil && len(o.Directions) == 0 {
-		fault("directions: none is left, name to_client, to_server or both")
+		fault("directions: the list is empty, so no message would be searched: use to_client, " +
+			"to_server or both")
 	}
 
 	s.finder.allow = map[string]bool{}
 	for _, value := range o.Allow {
 		v := canonical(value)
 		if v == "" {
-			fault("allow: %q holds no letter and no digit", value)
+			fault("allow: %q has no letter and no digit", value)
 		}
 		s.finder.allow[v] = true
 	}
 	for _, e := range o.Email.Exclude {
 		e = strings.ToLower(e)
-		if local, domain, is := strings.Cut(e, "@"); is && local == "" ||
-			is && strings.Contains(domain, "@") || !is && !strings.Contains(e, ".") {
-			fault("email.exclude: %q is not a domain (acme.com), an address (info@acme.com) or "+
-				"a local part (noreply@)", e)
+		local, domain, hasAt := strings.Cut(e, "@")
+		if hasAt && (local == "" || strings.Contains(domain, "@")) ||
+			!hasAt && !strings.Contains(e, ".") {
+			fault("email.exclude: %q is not valid: use a domain (acme.com), an address "+
+				"(info@acme.com) or a local part (noreply@)", e)
 		}
 		s.finder.exclude = append(s.finder.exclude, e)
 	}
 
-	all := map[string]bool{}
+	names := map[string]bool{}
 	for _, id := range idFormats {
-		all[id.name] = true
-		if len(o.NationalID.IDs) > 0 && slices.Contains(o.NationalID.IDs, id.name) ||
-			len(o.NationalID.IDs) == 0 && (len(o.Locales) == 0 || slices.Contains(o.Locales,
-				id.country)) {
-			s.finder.enabledIDs[id.code] = true
+		names[id.name] = true
+		if len(o.NationalID.IDs) > 0 {
+			s.finder.enabledIDs[id.code] = slices.Contains(o.NationalID.IDs, id.name)
+		} else {
+			s.finder.enabledIDs[id.code] = len(o.Locales) == 0 ||
+				slices.Contains(o.Locales, id.country)
 		}
 	}
 	for _, id := range o.NationalID.IDs {
-		if !all[id] {
-			fault("national_id.ids: %q is none of %s", id,
-				strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		if !names[id] {
+			fault("national_id.ids: %q is not known: use %s", id,
+				strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 		}
 	}
 	return s, errors.Join(faults...)
 }
 
-// firstNonEmpty is the first that is not empty.
+// firstNonEmpty returns the first text that is not empty, or "".
 func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {

@@ -10,10 +10,10 @@ import (
 	"gatekit/plugins/builtin/pii"
 )
 
-func TestAConfigurationThatIsWrongSaysWhatWouldBeRight(t *testing.T) {
+func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		config string
-		says   []string
+		want   []string
 	}{
 		{`{"action":"drop"}`, []string{"action", `"drop"`, "block, redact or audit"}},
 		{`{"card":{"action":"no"}}`, []string{"action of card", `"no"`}},
@@ -37,27 +37,27 @@ func TestAConfigurationThatIsWrongSaysWhatWouldBeRight(t *testing.T) {
 	} {
 		s, err := pii.Plugin().New([]byte(c.config))
 		if err == nil || s != nil {
-			t.Errorf("%s is taken", c.config)
+			t.Errorf("%s: got no error", c.config)
 			continue
 		}
-		for _, part := range c.says {
+		for _, part := range c.want {
 			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%s: %q does not say %q", c.config, err, part)
+				t.Errorf("%s: got error %q, want %q in it", c.config, err, part)
 			}
 		}
 	}
 }
 
-func TestAKeyIsNotInAnError(t *testing.T) {
+func TestErrorsDoNotHoldTheKey(t *testing.T) {
 	if _, err := pii.Plugin().New([]byte(`{"key":"hunter2"}`)); err == nil ||
 		strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// Each option is described, and the schema and the options are the same: what it lists is taken, as
-// its default says.
-func TestTheSchemaListsTheOptions(t *testing.T) {
+// TestSchemaMatchesTheOptions checks that the schema describes each option, accepts no other, and
+// that New accepts each option with its default.
+func TestSchemaMatchesTheOptions(t *testing.T) {
 	type schema struct {
 		Description          string                    `json:"description"`
 		Ref                  string                    `json:"$ref"`
@@ -88,7 +88,7 @@ func TestTheSchemaListsTheOptions(t *testing.T) {
 			t.Errorf("%v has no description", path)
 		}
 		if s.Properties != nil && (s.AdditionalProperties == nil || *s.AdditionalProperties) {
-			t.Errorf("%v takes what it does not list", path)
+			t.Errorf("%v accepts unknown options", path)
 		}
 		for name, raw := range s.Properties {
 			walk(append(path[:len(path):len(path)], name), read(raw))

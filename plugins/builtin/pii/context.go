@@ -1,6 +1,8 @@
 package pii
 
-// topic is what a word near a number says about it.
+import "strings"
+
+// topic is a set of subjects that a word near a number can be about.
 type topic uint32
 
 const (
@@ -8,9 +10,9 @@ const (
 	topicCard
 	topicIP
 	topicVersion
-	topicOther // a number of something that is no person: an order, a part, a build
+	topicOther // numbers that do not belong to persons: orders, parts, builds
 	topicAccount
-	topicID // some national id
+	topicID // national ids in general
 	topicSSN
 	topicNINO
 	topicNHS
@@ -26,82 +28,80 @@ const (
 	topicCPF
 	topicAadhaar
 
-	topicAnyID = topicID | topicSSN | topicNINO | topicNHS | topicSIN | topicSteuerID | topicNIR | topicSpain | topicFiscale | topicBSN | topicPESEL | topicPersonnummer | topicBelgium | topicCPF | topicAadhaar
+	topicAnyID = topicID | topicSSN | topicNINO | topicNHS | topicSIN | topicSteuerID | topicNIR |
+		topicSpain | topicFiscale | topicBSN | topicPESEL | topicPersonnummer | topicBelgium |
+		topicCPF | topicAadhaar
 )
 
-// topicsByWord is what is asked for each word, in lower case. The words of names like "phoneNumber"
-// and "client_ip" are words of their own.
+// topicsByWord maps each word of the vocabulary, in lower case, to its topics. The words are
+// English, German, French, Spanish, Italian, Portuguese, Dutch, Polish and Swedish. The parts of
+// names such as "phoneNumber" and "client_ip" are words of their own.
 var topicsByWord = func() map[string]topic {
-	v := map[string]topic{}
-	for w, words := range map[topic][]string{
-		topicPhone: {"phone", "phones", "telephone", "tel", "telefon", "telefono", "teléfono",
-			"telefone", "téléphone", "mobile", "mobil", "mobilfunk", "móvil", "movil", "cell",
-			"cellphone", "cellular", "fax", "call", "dial", "sms", "whatsapp", "handy",
-			"handynummer", "rufnummer", "telefonnummer", "portable", "gsm", "ph", "msisdn",
-			"hotline", "voicemail", "ring", "contact", "cel", "celular", "komórka", "mob", "reach"},
-		topicCard: {"card", "cards", "credit", "debit", "visa", "mastercard", "amex", "cc", "pan",
-			"karte", "kreditkarte", "kartennummer", "carte", "tarjeta", "cartão", "carta",
-			"discover",
-			"jcb", "maestro", "unionpay", "cvv", "cvc", "ccnum", "cardnumber", "creditcard",
-			"diners"},
-		topicIP: {"ip", "ips", "ipaddress", "ipaddr", "ipv", "address", "addr", "host", "hosts",
-			"client", "remote", "server", "ping", "dns", "gateway", "subnet", "inet", "peer", "src",
-			"dst", "destination", "connect", "connected", "connection", "login", "logged", "ssh",
-			"listen", "nameserver", "forwarded", "whois", "firewall", "blocked", "banned", "ban",
-			"visitor", "bind", "adresse", "direccion", "network", "netmask", "resolved", "resolves",
-			"traceroute", "cidr", "accept", "accepted", "session"},
-		topicVersion: {"version", "versions", "ver", "v", "release", "releases", "released",
-			"upgrade",
-			"upgraded", "upgrading", "update", "build", "firmware", "section", "chapter", "clause",
-			"oid",
-			"package", "dependency", "driver", "chrome", "chromium", "sdk", "runtime", "assembly",
-			"changelog", "tag", "agent", "mozilla", "msie", "edge", "safari", "schema"},
-		topicOther: {"order", "orders", "invoice", "isbn", "issn", "sku", "serial", "tracking",
-			"ticket", "uuid", "guid", "commit", "hash", "sha", "checksum", "build", "version",
-			"port", "epoch", "timestamp",
-			"ts", "part", "batch", "lot", "amount", "total", "price", "usd", "eur", "bytes", "size",
-			"reference", "ref", "case", "doi", "asin", "ean", "upc", "gtin", "row", "line",
-			"offset", "imei", "iccid",
-			"shipment", "parcel", "transaction", "txn", "bestellung", "bestellnummer", "rechnung",
-			"commande", "factura", "pedido", "zamówienie", "catalog", "catalogue", "model",
-			"revision", "rev",
-			"barcode", "nonce", "seed", "snowflake", "coordinates", "lat", "lon", "latitude",
-			"longitude", "pid", "inode", "counter", "population", "item", "article", "product",
-			"seq", "sequence", "job", "run", "cve", "cwe", "ghsa", "rfc", "orcid", "pmid"},
-		topicAccount: {"iban", "konto", "account", "bic", "swift", "bank", "rekening", "compte",
-			"cuenta", "conto", "kontonummer", "bankverbindung"},
-		topicID:   {"national", "citizen", "nationalid", "identity"},
-		topicSSN:  {"ssn", "ssns", "social", "socialsecurity", "taxpayer"},
-		topicNINO: {"nino", "ni", "insurance", "nin"},
-		topicNHS:  {"nhs", "patient"},
-		topicSIN:  {"sin", "social", "nas"},
-		topicSteuerID: {"steuer", "steuerid", "idnr", "steueridnr", "steueridentifikationsnummer",
-			"identifikationsnummer", "idnummer", "tin", "finanzamt", "steuernummer"},
-		topicNIR:          {"nir", "insee", "sécu", "secu", "sécurité", "securite"},
-		topicSpain:        {"dni", "nif", "nie", "documento", "identidad", "extranjero"},
-		topicFiscale:      {"fiscale", "codice", "cf"},
-		topicBSN:          {"bsn", "burgerservicenummer", "sofinummer", "sofi", "burgerservice"},
-		topicPESEL:        {"pesel"},
-		topicPersonnummer: {"personnummer", "personnr", "pnr", "samordningsnummer", "personal"},
-		topicBelgium: {"rijksregister", "rijksregisternummer", "registre", "insz", "niss", "nrn",
-			"rrn", "nationaal"},
-		topicCPF:     {"cpf", "contribuinte", "pessoa"},
-		topicAadhaar: {"aadhaar", "aadhar", "adhaar", "uidai", "uid", "आधार"},
+	byWord := map[string]topic{}
+	for subject, words := range map[topic]string{
+		topicPhone: `
+			phone phones telephone tel telefon telefono teléfono telefone téléphone mobile mobil
+			mobilfunk móvil movil cell cellphone cellular fax call dial sms whatsapp handy
+			handynummer rufnummer telefonnummer portable gsm ph msisdn hotline voicemail ring
+			contact cel celular komórka mob reach`,
+		topicCard: `
+			card cards credit debit visa mastercard amex cc pan karte kreditkarte kartennummer
+			carte tarjeta cartão carta discover jcb maestro unionpay cvv cvc ccnum cardnumber
+			creditcard diners`,
+		topicIP: `
+			ip ips ipaddress ipaddr ipv address addr host hosts client remote server ping dns
+			gateway subnet inet peer src dst destination connect connected connection login
+			logged ssh listen nameserver forwarded whois firewall blocked banned ban visitor
+			bind adresse direccion network netmask resolved resolves traceroute cidr accept
+			accepted session`,
+		topicVersion: `
+			version versions ver v release releases released upgrade upgraded upgrading update
+			build firmware section chapter clause oid package dependency driver chrome chromium
+			sdk runtime assembly changelog tag agent mozilla msie edge safari schema`,
+		topicOther: `
+			order orders invoice isbn issn sku serial tracking ticket uuid guid commit hash sha
+			checksum build version port epoch timestamp ts part batch lot amount total price usd
+			eur bytes size reference ref case doi asin ean upc gtin row line offset imei iccid
+			shipment parcel transaction txn bestellung bestellnummer rechnung commande factura
+			pedido zamówienie catalog catalogue model revision rev barcode nonce seed snowflake
+			coordinates lat lon latitude longitude pid inode counter population item article
+			product seq sequence job run cve cwe ghsa rfc orcid pmid`,
+		topicAccount: `
+			iban konto account bic swift bank rekening compte cuenta conto kontonummer
+			bankverbindung`,
+		topicID:   `national citizen nationalid identity`,
+		topicSSN:  `ssn ssns social socialsecurity taxpayer`,
+		topicNINO: `nino ni insurance nin`,
+		topicNHS:  `nhs patient`,
+		topicSIN:  `sin social nas`,
+		topicSteuerID: `
+			steuer steuerid idnr steueridnr steueridentifikationsnummer identifikationsnummer
+			idnummer tin finanzamt steuernummer`,
+		topicNIR:          `nir insee sécu secu sécurité securite`,
+		topicSpain:        `dni nif nie documento identidad extranjero`,
+		topicFiscale:      `fiscale codice cf`,
+		topicBSN:          `bsn burgerservicenummer sofinummer sofi burgerservice`,
+		topicPESEL:        `pesel`,
+		topicPersonnummer: `personnummer personnr pnr samordningsnummer personal`,
+		topicBelgium: `
+			rijksregister rijksregisternummer registre insz niss nrn rrn nationaal`,
+		topicCPF:     `cpf contribuinte pessoa`,
+		topicAadhaar: `aadhaar aadhar adhaar uidai uid आधार`,
 	} {
-		for _, s := range words {
-			v[s] |= w
+		for word := range strings.FieldsSeq(words) {
+			byWord[word] |= subject
 		}
 	}
-	return v
+	return byWord
 }()
 
-// How far a word may be from its number, in bytes.
+// The distance of a word from its number, in bytes, up to which the word is context.
 const (
 	contextBefore = 48
 	contextAfter  = 24
 )
 
-// evidence is what the words near a number say: for, against, or nothing.
+// evidence is the effect of the words near a number on the assumption that it is of some kind.
 type evidence int8
 
 const (
@@ -110,8 +110,10 @@ const (
 	supports
 )
 
-// contextEvidence is the sense of the nearest word about s[from:to]: of those before it, of the
-// name of its member, of those after it.
+// contextEvidence returns the evidence of the words near t.text[from:to]. Words of the topics pro
+// support the assumption, words of contra contradict it. The nearest word before the number
+// decides; if there is none, the last one in the name of its member does. Of the words after it,
+// only those that support count.
 func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 	for end := from; end > 0; {
 		w, start := wordBefore(t.text, end, max(0, from-contextBefore))
@@ -154,23 +156,25 @@ func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 	return neutral
 }
 
-func evidenceOf(w string, pro, contra topic) evidence {
-	switch is := topicsByWord[w]; {
-	case is&pro != 0:
+// evidenceOf returns the evidence of one word.
+func evidenceOf(word string, pro, contra topic) evidence {
+	switch topics := topicsByWord[word]; {
+	case topics&pro != 0:
 		return supports
-	case is&contra != 0:
+	case topics&contra != 0:
 		return contradicts
 	}
 	return neutral
 }
 
+// maxWordLength is the length in bytes beyond which a word is cut.
 const maxWordLength = 40
 
 func isWordByte(c byte) bool { return isLetter(c) || c >= 0x80 }
 
-// wordBefore is the last word, in lower case, of s[floor:end], and where it begins; below 0 when
-// there is none. A capital after a small letter begins a word, and so does one before a small
-// letter.
+// wordBefore returns the last word of s[floor:end] and its start, or -1 if there is no word. The
+// word is in lower case, and "" if it is not in the vocabulary. Within a name such as phoneNumber,
+// a capital letter after a small one begins a word, and so does a capital before a small one.
 func wordBefore(s string, end, floor int) (string, int) {
 	for end > floor && !isWordByte(s[end-1]) {
 		end--
@@ -196,7 +200,8 @@ func wordBefore(s string, end, floor int) (string, int) {
 	return knownWord(b[:end-i]), i
 }
 
-// knownWord is the word if the vocabulary has it, without a copy of what it has not.
+// knownWord returns the word if it is in the vocabulary, and "" otherwise. It allocates nothing for
+// other words.
 func knownWord(b []byte) string {
 	if _, ok := topicsByWord[string(b)]; !ok {
 		return ""

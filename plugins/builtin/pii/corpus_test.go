@@ -15,11 +15,11 @@ import (
 	"gatekit/core/mcp"
 )
 
-var everyLocale = `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"]}`
+var allLocales = `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"]}`
 
-// What published servers say about themselves: testdata/servers.json is what three packages of npm
-// answered to initialize, tools/list, prompts/list and resources/list.
-func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
+// TestPublishedServersAreNotFlagged inspects testdata/servers.json: the results of three npm
+// packages for initialize, tools/list, prompts/list and resources/list. They hold no personal data.
+func TestPublishedServersAreNotFlagged(t *testing.T) {
 	raw, err := os.ReadFile("testdata/servers.json")
 	if err != nil {
 		t.Fatal(err)
@@ -28,9 +28,9 @@ func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 	if err := json.Unmarshal(raw, &servers); err != nil {
 		t.Fatal(err)
 	}
-	for _, config := range []string{`{}`, everyLocale,
+	for _, config := range []string{`{}`, allLocales,
 		`{"ip":{"private":true},"email":{"examples":true}}`} {
-		stage := stageOf(t, config)
+		stage := newStage(t, config)
 		for name, answers := range servers {
 			for method, answer := range answers {
 				m := mcp.NewResponse("1", answer)
@@ -43,15 +43,17 @@ func TestNothingIsFoundInTheDefinitionsOfPublishedServers(t *testing.T) {
 	}
 }
 
-// Documentation, paragraph by paragraph: what is found there is mostly a false alarm (and where it
-// is none, it counts as one here).
-func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
-	for _, c := range []struct {
-		name, config string
-		most         float64
-	}{{"as it comes", `{}`, .01}, {"with all locales", everyLocale, .01}} {
+// TestDocumentationIsSeldomFlagged inspects documentation, paragraph by paragraph. Most findings
+// are false alarms, and the others count as such. The limit is above the highest share in doc.go,
+// 0.27 %, since Go's version may be another.
+func TestDocumentationIsSeldomFlagged(t *testing.T) {
+	const limit = 0.004 // of the paragraphs
+	for _, c := range []struct{ name, config string }{
+		{"default", `{}`},
+		{"with all locales", allLocales},
+	} {
 		t.Run(c.name, func(t *testing.T) {
-			stage := stageOf(t, c.config)
+			stage := newStage(t, c.config)
 			check := func(name, root, ext string) {
 				texts, reported := 0, map[string]int{}
 				filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -64,13 +66,13 @@ func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 					}
 					for paragraph := range bytes.SplitSeq(raw, []byte("\n\n")) {
 						if ext == ".go" && !bytes.HasPrefix(paragraph, []byte("//")) {
-							continue // comments are Go's documentation
+							continue // of Go source, only comments are documentation
 						}
 						texts++
-						if found := findingsOf(t, stage, string(paragraph)); len(found) > 0 {
+						if found := findingTypes(t, stage, string(paragraph)); len(found) > 0 {
 							reported[found[0]]++
 							if testing.Verbose() {
-								v := inspect(t, stage, said(string(paragraph)))
+								v := inspect(t, stage, textResult(string(paragraph)))
 								t.Logf("%s: %v %.160q", path, v.Reason, v.Edits[0].Value)
 							}
 						}
@@ -78,7 +80,7 @@ func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 					return nil
 				})
 				if texts == 0 {
-					t.Logf("%s: not there, not measured", name)
+					t.Logf("%s: none on this machine", name)
 					return
 				}
 				n := 0
@@ -87,14 +89,14 @@ func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 				}
 				t.Logf("%s: %d of %d paragraphs reported (%.3f %%) %v", name, n, texts,
 					100*float64(n)/float64(texts), reported)
-				if float64(n) > c.most*float64(texts) {
+				if float64(n) > limit*float64(texts) {
 					t.Errorf("%s: %d of %d paragraphs reported, want at most %.1f %%", name, n,
-						texts, 100*c.most)
+						texts, 100*limit)
 				}
 			}
 			out, err := exec.Command("go", "env", "GOROOT").Output()
 			if err != nil {
-				t.Skipf("where Go's sources are: %v", err)
+				t.Skipf("no go command: %v", err)
 			}
 			root := strings.TrimSpace(string(out))
 			check("shared documents", "../../../../shared/docs", ".md")
@@ -106,8 +108,8 @@ func TestFewParagraphsOfDocumentationAreReported(t *testing.T) {
 	}
 }
 
-// ordinary is n bytes of what servers send: prose, JSON, logs, code.
-func ordinary(n int) string {
+// ordinaryText returns n bytes such as servers send: prose, JSON, logs, code.
+func ordinaryText(n int) string {
 	text := `Gatekit sits between clients and servers. It was started on 2024-05-17 at 10:31:07, and since then 1,204 requests passed.
 {"id": 18231, "name": "issue", "state": "open", "created_at": "2024-05-17T10:31:07Z", "labels": ["bug", "area/net"], "comments": 12}
 2024-05-17T10:31:07.123Z INFO server listening addr=127.0.0.1:8080 pid=4231 commit=9f99037ab1
@@ -119,14 +121,14 @@ The price is $12.50 for version 1.4.2; ask https://example.com/docs/page?id=77 f
 }
 
 func BenchmarkInspect(b *testing.B) {
-	stage := stageOf(b, `{}`)
-	locales := stageOf(b, everyLocale)
-	plain := stageOf(b, `{"decode":false}`)
+	stage := newStage(b, `{}`)
+	locales := newStage(b, allLocales)
+	plain := newStage(b, `{"decode":false}`)
 	for _, c := range []struct {
 		name string
 		n    int
 	}{{"1KiB", 1 << 10}, {"64KiB", 64 << 10}, {"1MiB", 1 << 20}} {
-		m := said(ordinary(c.n))
+		m := textResult(ordinaryText(c.n))
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(c.n))
 			for b.Loop() {
@@ -146,13 +148,13 @@ func BenchmarkInspect(b *testing.B) {
 			}
 		})
 	}
-	m := newMaker(7)
+	g := newGenerator(7)
 	var people []string
 	for range 1000 {
-		people = append(people, m.email(), m.phone(), m.card())
+		people = append(people, g.email(), g.phone(), g.card())
 	}
-	crowded := said(strings.Join(people, "\n"))
-	b.Run("3000 hits", func(b *testing.B) {
+	crowded := textResult(strings.Join(people, "\n"))
+	b.Run("3000 findings", func(b *testing.B) {
 		b.SetBytes(int64(len(crowded.Body())))
 		for b.Loop() {
 			inspect(b, stage, crowded)

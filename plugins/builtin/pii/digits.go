@@ -1,26 +1,32 @@
 package pii
 
-// maxDigits is how many digits the longest number has that is looked for.
+import (
+	"context"
+	"strings"
+)
+
+// maxDigits is the number of digits of the longest personal number.
 const maxDigits = 19
 
 // group is a run of digits in a number.
 type group struct {
-	from, to  int
-	total     int  // digits up to its end
-	separator byte // what is before it: a spacer, 'x' for several; 0 before the first
+	from, to int
+	total    int // the digits of the number up to the end of this group
+	// the spacer before the group; 'x' for several, '(' for a parenthesis, 0 for none
+	separator byte
 }
 
 func (g group) len() int { return g.to - g.from }
 
 // digitGroups is a number that is written in groups.
 type digitGroups struct {
-	digits    [maxDigits]byte // 0 to 9
+	digits    [maxDigits]byte // values from 0 to 9
 	groups    [maxDigits]group
-	count     int  // groups
-	truncated bool // another group follows that is not here any more
+	count     int  // of groups
+	truncated bool // the number goes on with a group beyond maxDigits
 }
 
-// parse reads the groups at i. What separates two is up to three spacers.
+// parse reads the groups at i. Up to three spacers separate two groups.
 func (n *digitGroups) parse(s string, i int) {
 	var sep byte
 	for {
@@ -28,18 +34,18 @@ func (n *digitGroups) parse(s string, i int) {
 		for end < len(s) && isDigit(s[end]) {
 			end++
 		}
-		sum := end - i
+		total := end - i
 		if n.count > 0 {
-			sum += n.groups[n.count-1].total
+			total += n.groups[n.count-1].total
 		}
-		if sum > maxDigits {
+		if total > maxDigits {
 			n.truncated = true
 			return
 		}
 		for k := i; k < end; k++ {
-			n.digits[sum-(end-k)] = s[k] - '0'
+			n.digits[total-(end-k)] = s[k] - '0'
 		}
-		n.groups[n.count] = group{i, end, sum, sep}
+		n.groups[n.count] = group{i, end, total, sep}
 		n.count++
 		for i = end; i < len(s) && i < end+3 && byteClasses[s[i]]&spacerByte != 0; i++ {
 		}
@@ -58,13 +64,13 @@ func (n *digitGroups) parse(s string, i int) {
 	}
 }
 
-// findInDigits looks at the number at i and answers where to go on: behind what it found, or behind
-// its first group.
-func (t *search) findInDigits(i int) int {
+// findInDigits examines the number at i and returns where to go on: after the detection, or after
+// the first group of the number.
+func (t *search) findInDigits(ctx context.Context, i int) int {
 	n := &t.current
 	n.count, n.truncated = 0, false
 	n.parse(t.text, i)
-	if n.count == 0 { // more digits than any number has
+	if n.count == 0 { // more digits in one run than any personal number has
 		for i < len(t.text) && isDigit(t.text[i]) {
 			i++
 		}
@@ -73,27 +79,27 @@ func (t *search) findInDigits(i int) int {
 	if to, ok := t.findCorsicanNIR(n); ok {
 		return to
 	}
-	if to, ok := t.findInternationalPhone(n); ok {
+	if to, ok := t.findInternationalPhone(ctx, n); ok {
 		return to
 	}
-	for w := n.count; w > 0 && n.groups[w-1].total >= 7; w-- {
-		if to, ok := t.findInGroups(n, w); ok {
+	for count := n.count; count > 0 && n.groups[count-1].total >= 7; count-- {
+		if to, ok := t.findInGroups(ctx, n, count); ok {
 			return to
 		}
 	}
 	return n.groups[0].to
 }
 
-// findInGroups looks at the first w groups.
-func (t *search) findInGroups(n *digitGroups, w int) (int, bool) {
-	v := candidate{all: n, groups: n.groups[:w], digits: n.digits[:n.groups[w-1].total],
-		from: n.groups[0].from, to: n.groups[w-1].to}
+// findInGroups examines the first groups of a number.
+func (t *search) findInGroups(ctx context.Context, n *digitGroups, count int) (to int, ok bool) {
+	v := candidate{groups: n.groups[:count], digits: n.digits[:n.groups[count-1].total],
+		from: n.groups[0].from, to: n.groups[count-1].to}
 	if v.from > 1 && byteClasses[t.text[v.from-1]]&spacerByte != 0 && isDigit(t.text[v.from-2]) {
 		v.before = t.text[v.from-1]
 	}
 	switch {
-	case w < n.count:
-		v.after = n.groups[w].separator
+	case count < n.count:
+		v.after = n.groups[count].separator
 	case n.truncated:
 		v.after = 'x'
 		if v.to < len(t.text) && byteClasses[t.text[v.to]]&spacerByte != 0 {
@@ -111,22 +117,22 @@ func (t *search) findInGroups(n *digitGroups, w int) (int, bool) {
 		}
 	}
 	if t.enabled[kindPhone] && len(v.digits) <= 15 {
-		return t.findLocalPhone(v)
+		return t.findLocalPhone(ctx, v)
 	}
 	return 0, false
 }
 
-// candidate is a part of a number: its first groups.
+// candidate is the first groups of a number, which may be a personal number of their own.
 type candidate struct {
-	all      *digitGroups
 	groups   []group
 	digits   []byte
 	from, to int
-	before   byte // the spacer between it and a digit before it; 0 when there is none
-	after    byte // the same for what follows
+	before   byte // the spacer between the candidate and a digit before it; 0 for none
+	after    byte // the spacer between the candidate and a digit after it; 0 for none
 }
 
-// shape is the lengths of the groups: "3 2 4".
+// hasShape reports whether the lengths of the groups are those of shape, such as "3 2 4", and their
+// separators are among seps.
 func (v candidate) hasShape(shape string, seps string) bool {
 	k := 0
 	for i, g := range v.groups {
@@ -144,17 +150,11 @@ func (v candidate) hasShape(shape string, seps string) bool {
 	return k == len(shape)
 }
 
-func containsByte(set string, c byte) bool {
-	for i := range len(set) {
-		if set[i] == c {
-			return true
-		}
-	}
-	return false
-}
+func containsByte(set string, c byte) bool { return strings.IndexByte(set, c) >= 0 }
 
-// isAlone says that the number is not a part of a longer one that is written with points, hyphens
-// or slashes.
+// isAlone reports whether the candidate is not part of a longer number with points, hyphens or
+// slashes.
 func (v candidate) isAlone() bool { return isLooseSeparator(v.before) && isLooseSeparator(v.after) }
 
+// isLooseSeparator reports whether a separator may stand between two numbers that are independent.
 func isLooseSeparator(sep byte) bool { return sep == 0 || sep == ' ' || sep == '(' }

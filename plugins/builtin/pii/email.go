@@ -1,6 +1,7 @@
 package pii
 
 import (
+	"context"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -8,13 +9,14 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
+// The longest parts of an address, in bytes.
 const (
-	maxLocalPart = 64  // bytes of what is before the "@"
-	maxDomain    = 253 // and behind it
+	maxLocalPart = 64
+	maxDomain    = 253
 )
 
 // findEmail looks for an e-mail address around the "@" at i.
-func (t *search) findEmail(i int) int {
+func (t *search) findEmail(ctx context.Context, i int) int {
 	if !t.enabled[kindEmail] || i == 0 || i+3 >= len(t.text) {
 		return 0
 	}
@@ -22,7 +24,7 @@ func (t *search) findEmail(i int) int {
 	if to == 0 {
 		return 0
 	}
-	if t.checkContext(); t.err != nil {
+	if t.checkContext(ctx); t.err != nil {
 		return len(t.text)
 	}
 	from := t.localPartStart(i)
@@ -30,18 +32,18 @@ func (t *search) findEmail(i int) int {
 		return 0
 	}
 	domain := strings.ToLower(t.text[i+1 : to])
-	if !t.examples && isReservedDomain(domain) || t.isExcluded(strings.ToLower(t.text[from:i]),
-		domain) {
+	if !t.examples && isReservedDomain(domain) ||
+		t.isExcluded(strings.ToLower(t.text[from:i]), domain) {
 		return to
 	}
-	// git@github.com:someone/something is where a repository is.
+	// git@github.com:someone/something is the address of a repository.
 	if t.text[from:i] == "git" && to < len(t.text) && (t.text[to] == ':' || t.text[to] == '/') {
 		return to
 	}
 	return t.report(kindEmail, "email", from, to)
 }
 
-// localPartStart answers where the local part begins that ends before i; i when there is none.
+// localPartStart returns the start of the local part that ends before i, or i if there is none.
 func (t *search) localPartStart(i int) int {
 	s := t.text
 	if s[i-1] == '"' { // "john doe"@…
@@ -70,7 +72,7 @@ func (t *search) localPartStart(i int) int {
 		from -= n
 	}
 	if from > 0 && s[from-1] == '\\' && from < i && strings.IndexByte("nrtbf", s[from]) >= 0 {
-		from++ // the letter is of an escape
+		from++ // s[from] belongs to an escape
 	}
 	for from < i && strings.IndexByte(".-'%&~+", s[from]) >= 0 {
 		from++
@@ -81,11 +83,11 @@ func (t *search) localPartStart(i int) int {
 	return from
 }
 
-// domainEnd answers where the domain ends that begins at i; 0 when there is none.
+// domainEnd returns the end of the domain that begins at i, or 0 if there is none.
 func (t *search) domainEnd(i int) int {
 	s := t.text
-	end, label, dots, foreign := i, i, 0, false // label is where the last one begins
-	last := 0                                   // where what ends in a whole label ends
+	end, label := i, i // label is the start of the last label
+	dots, foreign := 0, false
 scan:
 	for end < len(s) && end-i < maxDomain {
 		switch c := s[end]; {
@@ -114,12 +116,13 @@ scan:
 		}
 		end--
 	}
-	if last = strings.LastIndexByte(s[i:end], '.'); dots < 1 || last < 1 {
+	last := strings.LastIndexByte(s[i:end], '.')
+	if dots < 1 || last < 1 {
 		return 0
 	}
 	top := s[i+last+1 : end]
 	if foreign {
-		for k := range len(top) { // a name in letters of a script of its own needs no list
+		for k := range len(top) { // a top-level domain beyond ASCII is not looked up
 			if top[k] >= utf8.RuneSelf {
 				return end
 			}
@@ -134,8 +137,8 @@ scan:
 	return end
 }
 
-// isTopLevelDomain says whether there is, or was, a top-level domain of this name, or it is one of
-// those that are reserved.
+// isTopLevelDomain reports whether top is a top-level domain of the public suffix list, or one that
+// is reserved for private use, examples and tests.
 func isTopLevelDomain(top string) bool {
 	switch top {
 	case "example", "test", "invalid", "localhost", "local", "internal", "lan", "corp", "home":
@@ -145,7 +148,8 @@ func isTopLevelDomain(top string) bool {
 	return listed
 }
 
-// isReservedDomain says whether the domain is one that nobody has: RFC 2606, RFC 6761.
+// isReservedDomain reports whether the domain is reserved for examples and tests by RFC 2606 and
+// RFC 6761.
 func isReservedDomain(domain string) bool {
 	labels := strings.Split(domain, ".")
 	switch labels[len(labels)-1] {
@@ -157,21 +161,21 @@ func isReservedDomain(domain string) bool {
 	return false
 }
 
-// isExcluded says whether the options leave the address out.
+// isExcluded reports whether the option email.exclude has an entry for the address.
 func (t *search) isExcluded(local, domain string) bool {
 	for _, e := range t.exclude {
-		l, d, is := strings.Cut(e, "@")
+		l, d, hasAt := strings.Cut(e, "@")
 		switch {
-		case !is && (domain == e || strings.HasSuffix(domain, "."+e)),
-			is && l == local && (d == "" || d == domain):
+		case !hasAt && (domain == e || strings.HasSuffix(domain, "."+e)),
+			hasAt && l == local && (d == "" || d == domain):
 			return true
 		}
 	}
 	return false
 }
 
-// isURLUserinfo says whether what begins at i is the name or password in a URL: a secret, and no
-// address.
+// isURLUserinfo reports whether the user name or password of a URL begins at i. That is a secret
+// and no address.
 func (t *search) isURLUserinfo(i int) bool {
 	for k := i; k > 0 && i-k < 2*maxLocalPart; k-- {
 		switch t.text[k-1] {

@@ -8,33 +8,35 @@ import (
 	"testing"
 )
 
-// The figures are of texts that are made here, with checksums of their own: what is measured does
-// not measure itself.
+// The texts for the figures are generated here, with checksums written for that purpose, so that
+// the plugin is not measured by its own code.
 
-// maker makes values and texts, always the same for the same seed.
-type maker struct{ *rand.Rand }
+// generator makes values and texts. The same seed gives the same ones.
+type generator struct{ *rand.Rand }
 
-func newMaker(seed uint64) maker { return maker{rand.New(rand.NewPCG(seed, 0x9a7e))} }
+func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG(seed, 0x9a7e))} }
 
-func pick[T any](m maker, of ...T) T { return of[m.IntN(len(of))] }
+// pick returns one of the values.
+func pick[T any](g generator, of ...T) T { return of[g.IntN(len(of))] }
 
-// from is the pattern with # as any digit, | as any capital, ^ as any hexadecimal digit.
-func (m maker) from(pattern string) string {
+// from returns the pattern with a random digit for each #, a capital for each | and a hexadecimal
+// digit for each ^.
+func (g generator) from(pattern string) string {
 	b := []byte(pattern)
 	for i, c := range b {
 		switch c {
 		case '#':
-			b[i] = '0' + byte(m.IntN(10))
+			b[i] = '0' + byte(g.IntN(10))
 		case '|':
-			b[i] = 'A' + byte(m.IntN(26))
+			b[i] = 'A' + byte(g.IntN(26))
 		case '^':
-			b[i] = "0123456789abcdef"[m.IntN(16)]
+			b[i] = "0123456789abcdef"[g.IntN(16)]
 		}
 	}
 	return string(b)
 }
 
-// grouped puts separators between groups of the lengths.
+// grouped returns s with separators between groups of the lengths.
 func grouped(s, sep string, lengths ...int) string {
 	var parts []string
 	for _, n := range lengths {
@@ -47,6 +49,7 @@ func grouped(s, sep string, lengths ...int) string {
 	return strings.Join(parts, sep)
 }
 
+// withLuhn returns s with its Luhn digit.
 func withLuhn(s string) string {
 	sum := 0
 	for i := range len(s) {
@@ -59,30 +62,30 @@ func withLuhn(s string) string {
 	return s + string(rune('0'+(10-sum%10)%10))
 }
 
-func (m maker) card() string {
-	n := withLuhn(m.from(pick(m, "4##############", "4##############", "51#############",
+func (g generator) card() string {
+	n := withLuhn(g.from(pick(g, "4##############", "4##############", "51#############",
 		"54#############", "2221###########", "34############", "37############", "6011###########",
 		"3530###########", "36###########", "62#############")))
-	sep := pick(m, "", "", " ", " ", "-", ".")
+	sep := pick(g, "", "", " ", " ", "-", ".")
 	if sep == "" {
 		return n
 	}
 	if len(n) < 16 {
 		return grouped(n, sep, 4, 6)
 	}
-	if m.IntN(6) == 0 {
+	if g.IntN(6) == 0 {
 		return n[:4] + "-" + n[4:8] + " " + n[8:12] + "." + n[12:]
 	}
 	return grouped(n, sep, 4, 4, 4)
 }
 
-func (m maker) iban() string {
-	country := pick(m, "DE##################", "FR###################0|##", "GB||||##############",
+func (g generator) iban() string {
+	country := pick(g, "DE##################", "FR###################0|##", "GB||||##############",
 		"ES####################", "NL||||##########", "IT|######################",
 		"CH#################",
 		"PL########################", "SE####################", "NO###########",
 		"AT################", "BE############")
-	bban := m.from(country[2:])
+	bban := g.from(country[2:])
 	digits := ""
 	for _, c := range bban + country[:2] + "00" {
 		if c >= 'A' {
@@ -96,7 +99,7 @@ func (m maker) iban() string {
 		rest = (rest*10 + int(c-'0')) % 97
 	}
 	n := fmt.Sprintf("%s%02d%s", country[:2], 98-rest, bban)
-	switch m.IntN(4) {
+	switch g.IntN(4) {
 	case 0:
 		return n
 	case 1:
@@ -105,8 +108,8 @@ func (m maker) iban() string {
 	return strings.TrimRight(grouped(n, " ", 4, 4, 4, 4, 4, 4, 4), " ")
 }
 
-func (m maker) phone() string {
-	return m.from(pick(m, "+1 21# 55#-####", "+1-415-55#-####", "(312) 55#-####",
+func (g generator) phone() string {
+	return g.from(pick(g, "+1 21# 55#-####", "+1-415-55#-####", "(312) 55#-####",
 		"212-55#-####", "646.55#.####", "+44 20 7946 ####", "020 7946 ####", "07700 900###",
 		"+44 (0)161 496 ####", "+49 30 2#######", "030 2#######",
 		"+49 151 2#######", "+33 6 12 ## ## ##", "06 12 ## ## ##", "01.42.6#.##.##",
@@ -115,19 +118,19 @@ func (m maker) phone() string {
 		"+12025550###", "+4915123######", "+380 44 2## ####"))
 }
 
-func (m maker) email() string {
-	first, last := pick(m, "anna", "john", "li", "müller", "joão", "s", "o'brien", "maria.luisa",
-		"x99"), pick(m, "smith", "weber", "garcia", "novak", "d", "tanaka", "2001")
-	local := pick(m, first+"."+last, first+last, first+"_"+last, first+"+"+last, last)
-	return local + "@" + pick(m, "gmail.com", "web.de", "mail.corp.co.uk", "uni-köln.de",
+func (g generator) email() string {
+	first, last := pick(g, "anna", "john", "li", "müller", "joão", "s", "o'brien", "maria.luisa",
+		"x99"), pick(g, "smith", "weber", "garcia", "novak", "d", "tanaka", "2001")
+	local := pick(g, first+"."+last, first+last, first+"_"+last, first+"+"+last, last)
+	return local + "@" + pick(g, "gmail.com", "web.de", "mail.corp.co.uk", "uni-köln.de",
 		"пример.рф", "xn--mnchen-3ya.de", "big-company.io", "a.b.c.museum", "startup.dev",
 		"GMX.NET", "acme.internal")
 }
 
-func (m maker) ip() string {
-	octet := func() int { return 1 + m.IntN(254) }
-	h := func() string { return m.from("^^^") }
-	switch m.IntN(8) {
+func (g generator) ip() string {
+	octet := func() int { return 1 + g.IntN(254) }
+	h := func() string { return g.from("^^^") }
+	switch g.IntN(8) {
 	case 0:
 		return "2a00:1" + h() + ":" + "4001:8" + h()[:2] + "::200e"
 	case 1:
@@ -137,40 +140,40 @@ func (m maker) ip() string {
 	case 3:
 		return fmt.Sprintf("::ffff:81.2.%d.%d", octet(), octet())
 	}
-	return fmt.Sprintf("%d.%d.%d.%d", pick(m, 8, 23, 46, 62, 81, 91, 104, 139, 151, 185, 193, 213),
+	return fmt.Sprintf("%d.%d.%d.%d", pick(g, 8, 23, 46, 62, 81, 91, 104, 139, 151, 185, 193, 213),
 		octet(), octet(), octet())
 }
 
-// national is an id of each kind in turn, and a word that goes with it.
-func (m maker) national() (what, word, value string) {
-	date := fmt.Sprintf("%02d%02d%02d", 40+m.IntN(59), 1+m.IntN(12), 1+m.IntN(28))
+// national returns a random national id, its finding type, and a word that is about it.
+func (g generator) national() (findingType, word, value string) {
+	date := fmt.Sprintf("%02d%02d%02d", 40+g.IntN(59), 1+g.IntN(12), 1+g.IntN(28))
 	for {
-		switch m.IntN(15) {
+		switch g.IntN(15) {
 		case 0:
-			n := m.from("5########")
-			return "us-ssn", "SSN", pick(m, grouped(n[:3]+"12"+n[5:], "-", 3, 2), n[:3]+"12"+n[5:])
+			n := g.from("5########")
+			return "us-ssn", "SSN", pick(g, grouped(n[:3]+"12"+n[5:], "-", 3, 2), n[:3]+"12"+n[5:])
 		case 1:
-			n := pick(m, "AB", "CE", "JK", "SW", "YZ") + m.from("######") + pick(m,
+			n := pick(g, "AB", "CE", "JK", "SW", "YZ") + g.from("######") + pick(g,
 				"A", "B", "C", "D")
-			return "gb-nino", "National Insurance", pick(m, n, grouped(n, " ", 2, 2, 2, 2))
+			return "gb-nino", "National Insurance", pick(g, n, grouped(n, " ", 2, 2, 2, 2))
 		case 2:
-			n, sum := m.from("4########"), 0
+			n, sum := g.from("4########"), 0
 			for i := range 9 {
 				sum += int(n[i]-'0') * (10 - i)
 			}
 			if check := (11 - sum%11) % 11; check < 10 {
 				n += fmt.Sprint(check)
-				return "gb-nhs", "NHS number", pick(m, n, grouped(n, " ", 3, 3))
+				return "gb-nhs", "NHS number", pick(g, n, grouped(n, " ", 3, 3))
 			}
 		case 3:
-			n := withLuhn(m.from("1#######"))
-			return "ca-sin", "SIN", pick(m, n, grouped(n, " ", 3, 3), grouped(n, "-", 3, 3))
+			n := withLuhn(g.from("1#######"))
+			return "ca-sin", "SIN", pick(g, n, grouped(n, " ", 3, 3), grouped(n, "-", 3, 3))
 		case 4:
-			digits := m.Perm(10)
+			digits := g.Perm(10)
 			for digits[0] == 0 {
-				digits = m.Perm(10)
+				digits = g.Perm(10)
 			}
-			digits[9] = digits[m.IntN(9)]
+			digits[9] = digits[g.IntN(9)]
 			p, n := 10, ""
 			for _, d := range digits {
 				n += fmt.Sprint(d)
@@ -180,27 +183,27 @@ func (m maker) national() (what, word, value string) {
 				p = p * 2 % 11
 			}
 			n += fmt.Sprint((11 - p) % 10)
-			return "de-steuer-id", "Steuer-ID", pick(m, n, grouped(n, " ", 2, 3, 3))
+			return "de-steuer-id", "Steuer-ID", pick(g, n, grouped(n, " ", 2, 3, 3))
 		case 5:
-			n := fmt.Sprintf("%d%02d%02d%s", 1+m.IntN(2), 30+m.IntN(69), 1+m.IntN(12),
-				m.from("75######"))
+			n := fmt.Sprintf("%d%02d%02d%s", 1+g.IntN(2), 30+g.IntN(69), 1+g.IntN(12),
+				g.from("75######"))
 			var v int
 			fmt.Sscan(n, &v)
 			n += fmt.Sprintf("%02d", 97-v%97)
-			return "fr-nir", "numéro de sécurité sociale", pick(m, n, grouped(n, " ", 1, 2, 2, 2, 3,
+			return "fr-nir", "numéro de sécurité sociale", pick(g, n, grouped(n, " ", 1, 2, 2, 2, 3,
 				3))
 		case 6:
-			v := 10_000_000 + m.IntN(80_000_000)
-			return "es-dni", "DNI", fmt.Sprintf("%d%s%c", v, pick(m, "", "-"),
+			v := 10_000_000 + g.IntN(80_000_000)
+			return "es-dni", "DNI", fmt.Sprintf("%d%s%c", v, pick(g, "", "-"),
 				"TRWAGMYFPDXBNJZSQVHLCKE"[v%23])
 		case 7:
-			v := m.IntN(10_000_000)
+			v := g.IntN(10_000_000)
 			return "es-nie", "NIE", fmt.Sprintf("X%s%07d%c", "", v, "TRWAGMYFPDXBNJZSQVHLCKE"[v%23])
-		case 8: // published examples: the check letter is not made here
+		case 8: // published examples, since the check letter is not computed here
 			return "it-codice-fiscale", "codice fiscale",
-				pick(m, "RSSMRA85T10A562S", "MRTMTT91D08F205J", "MLLSNT82P65Z404U")
+				pick(g, "RSSMRA85T10A562S", "MRTMTT91D08F205J", "MLLSNT82P65Z404U")
 		case 9:
-			n, sum := m.from("1#######"), 0
+			n, sum := g.from("1#######"), 0
 			for i := range 8 {
 				sum += int(n[i]-'0') * (9 - i)
 			}
@@ -208,24 +211,24 @@ func (m maker) national() (what, word, value string) {
 				return "nl-bsn", "BSN", n + fmt.Sprint(sum%11)
 			}
 		case 10:
-			n, sum := date+m.from("####"), 0
+			n, sum := date+g.from("####"), 0
 			for i, w := range []int{1, 3, 7, 9, 1, 3, 7, 9, 1, 3} {
 				sum += int(n[i]-'0') * w
 			}
 			return "pl-pesel", "PESEL", n + fmt.Sprint((10-sum%10)%10)
 		case 11:
-			n := withLuhn(date + m.from("###"))
-			return "se-personnummer", "personnummer", pick(m, n[:6]+"-"+n[6:], "19"+n[:6]+"-"+n[6:],
+			n := withLuhn(date + g.from("###"))
+			return "se-personnummer", "personnummer", pick(g, n[:6]+"-"+n[6:], "19"+n[:6]+"-"+n[6:],
 				n)
 		case 12:
-			n := date + m.from("1##")
+			n := date + g.from("1##")
 			var v int
 			fmt.Sscan(n, &v)
 			n += fmt.Sprintf("%02d", 97-v%97)
-			return "be-national-number", "rijksregisternummer", pick(m, n,
+			return "be-national-number", "rijksregisternummer", pick(g, n,
 				fmt.Sprintf("%s.%s.%s-%s.%s", n[:2], n[2:4], n[4:6], n[6:9], n[9:]))
 		case 13:
-			n := m.from("#########")
+			n := g.from("#########")
 			for len(n) < 11 {
 				sum := 0
 				for i := range len(n) {
@@ -233,17 +236,17 @@ func (m maker) national() (what, word, value string) {
 				}
 				n += fmt.Sprint(sum * 10 % 11 % 10)
 			}
-			return "br-cpf", "CPF", pick(m, n, n[:3]+"."+n[3:6]+"."+n[6:9]+"-"+n[9:])
-		case 14: // from UIDAI's and others' test sets: made by hand below
-			return "in-aadhaar", "Aadhaar", pick(m, "2341 2341 2346", "4991 1866 5246",
+			return "br-cpf", "CPF", pick(g, n, n[:3]+"."+n[3:6]+"."+n[6:9]+"-"+n[9:])
+		case 14: // from the test sets of UIDAI and others
+			return "in-aadhaar", "Aadhaar", pick(g, "2341 2341 2346", "4991 1866 5246",
 				"499118665246", "234123412346")
 		}
 	}
 }
 
-// hard is what looks like personal data and is none.
-func (m maker) hard() string {
-	return m.from(pick(m,
+// hardNegative returns a text that looks like personal data and is none.
+func (g generator) hardNegative() string {
+	return g.from(pick(g,
 		"order ##########", "Order no. 4###############", "invoice INV-2024-######",
 		"order #: ###-#######-#######", "ticket #######", "case 00######", "PO 45########",
 		"commit ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^", "index ^^^^^^^..^^^^^^^ 100644",
@@ -285,24 +288,29 @@ func (m maker) hard() string {
 		"page 123-456", "matrix 1.5 2.5 3.5 4.5"))
 }
 
-// frames are texts around a value, with and without a word for it; %s is the value.
-var frames = []string{"%s", "Please note %s, thanks.", "value: %s", "{\"k\":\"%s\"}", "see (%s)",
+// templates are texts around a value, which is %s.
+var templates = []string{"%s", "Please note %s, thanks.", "value: %s", "{\"k\":\"%s\"}", "see (%s)",
 	"a\tb\t%s\tc", "Dear all,\n%s\nRegards", "<td>%s</td>", "x=%s;", "It is %s."}
 
+// figure counts the results of one finding type.
 type figure struct {
-	made, found, false int
-	missed, wrong      []string // some
+	generated, found, false int
+	missed, wrong           []string // examples of texts, up to maxExamples of each
 }
 
-func (f *figure) mistake(text string) {
-	if f.false++; len(f.wrong) < 8 {
+const maxExamples = 8
+
+func (f *figure) addFalse(text string) {
+	if f.false++; len(f.wrong) < maxExamples {
 		f.wrong = append(f.wrong, text)
 	}
 }
 
-func measure(t *testing.T, config string, only string) map[string]*figure {
+// measure inspects generated texts and returns the figures by finding type. The variant "bare ids"
+// has no word beside national ids, and "words" has one beside phone numbers.
+func measure(t *testing.T, config string, variant string) map[string]*figure {
 	t.Helper()
-	stage := stageOf(t, config)
+	stage := newStage(t, config)
 	figures := map[string]*figure{}
 	at := func(what string) *figure {
 		if figures[what] == nil {
@@ -310,99 +318,108 @@ func measure(t *testing.T, config string, only string) map[string]*figure {
 		}
 		return figures[what]
 	}
-	m := newMaker(1)
+	g := newGenerator(1)
 	const each = 2000
 	for range each {
-		id, word, national := m.national()
-		for _, p := range [][2]string{{"card", m.card()}, {"iban", m.iban()}, {"email", m.email()},
-			{"ip", m.ip()}, {"phone", m.phone()}, {id, national}} {
+		id, word, national := g.national()
+		for _, p := range [][2]string{{"card", g.card()}, {"iban", g.iban()}, {"email", g.email()},
+			{"ip", g.ip()}, {"phone", g.phone()}, {id, national}} {
 			what, value := p[0], p[1]
-			text := fmt.Sprintf(frames[m.IntN(len(frames))], value)
-			if what == id && only != "bare ids" {
+			text := fmt.Sprintf(templates[g.IntN(len(templates))], value)
+			if what == id && variant != "bare ids" {
 				text = word + " " + national
 			}
-			if what == "phone" && only == "words" {
+			if what == "phone" && variant == "words" {
 				text = "phone " + value
 			}
-			at(what).made++
-			hit := false
-			for _, found := range findingsOf(t, stage, text) {
+			at(what).generated++
+			isFound := false
+			for _, found := range findingTypes(t, stage, text) {
 				if found == what { // all of it, and nothing but it
-					hit = left(t, stage, text) == strings.Replace(text, value, "["+what+"]", 1)
+					isFound = redactedBy(t, stage, text) == strings.Replace(text, value,
+						"["+what+"]", 1)
 				} else {
-					at(found).mistake(text)
+					at(found).addFalse(text)
 				}
 			}
-			if hit {
+			if isFound {
 				at(what).found++
-			} else if f := at(what); len(f.missed) < 8 {
+			} else if f := at(what); len(f.missed) < maxExamples {
 				f.missed = append(f.missed, text)
 			}
 		}
 	}
 	for range 6 * each {
-		text := fmt.Sprintf(frames[m.IntN(len(frames))], m.hard())
-		for _, found := range findingsOf(t, stage, text) {
-			at(found).mistake(text)
+		text := fmt.Sprintf(templates[g.IntN(len(templates))], g.hardNegative())
+		for _, found := range findingTypes(t, stage, text) {
+			at(found).addFalse(text)
 		}
 	}
 	return figures
 }
 
-// atLeast is a recall and a precision.
-type atLeast struct{ recall, precision float64 }
+// floor is the least recall and precision of a finding type.
+type floor struct{ recall, precision float64 }
 
 func TestFigures(t *testing.T) {
-	everything := map[string]atLeast{"card": {.99, .98}, "iban": {.99, .99}, "email": {.99, .99},
-		"ip": {.98, .99}}
-	with := func(more map[string]atLeast) map[string]atLeast {
+	// The texts are the same in each run, so the floors are just below the figures in doc.go. They
+	// leave room for other versions of the phone library's metadata.
+	everything := map[string]floor{"card": {.995, .98}, "iban": {.995, .995},
+		"email": {.995, .995}, "ip": {.99, .995}}
+	with := func(more map[string]floor) map[string]floor {
 		maps.Copy(more, everything)
 		return more
 	}
 	for _, c := range []struct {
-		name, config, only string
-		want               map[string]atLeast
+		name, config, variant string
+		want                  map[string]floor
 	}{
-		{"as it comes", `{}`, "", with(map[string]atLeast{"phone": {.65, .99}, "ids": {.99, .99}})},
-		{"as it comes, phones with a word", `{}`,
-			"words", with(map[string]atLeast{"phone": {.97, .97}})},
+		{"default", `{}`, "", with(map[string]floor{"phone": {.665, .99}, "ids": {.995, .99}})},
+		{"default, phones with a word", `{}`,
+			"words", with(map[string]floor{"phone": {.99, .99}})},
 		{"with locales", `{"locales":["US","GB","DE","FR","ES","IT"]}`,
-			"", with(map[string]atLeast{"phone": {.97, .9}})},
-		{"as it comes, ids without a word", `{}`, "bare ids",
-			with(map[string]atLeast{"ids": {.4, .98}})},
-		{"all locales of ids, ids without a word", everyLocale, "bare ids",
-			with(map[string]atLeast{"ids": {.75, .93}})},
+			"", with(map[string]floor{"phone": {.99, .895}})},
+		{"default, ids without a word", `{}`, "bare ids",
+			with(map[string]floor{"ids": {.4, .98}})},
+		{"all locales of ids, ids without a word", allLocales, "bare ids",
+			with(map[string]floor{"ids": {.79, .96}})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			figures := measure(t, c.config, c.only)
+			figures := measure(t, c.config, c.variant)
 			ids := &figure{}
 			for _, what := range sortedKeys(figures) {
 				f := figures[what]
-				t.Logf("%-20s made %5d  recall %.3f  precision %.3f  (%d false)", what, f.made,
-					ratio(f.found, f.made), ratio(f.found, f.found+f.false), f.false)
+				t.Logf("%-20s generated %5d  recall %.3f  precision %.3f  (%d false)", what,
+					f.generated,
+					ratio(f.found, f.generated), ratio(f.found, f.found+f.false), f.false)
 				if testing.Verbose() && len(f.missed)+len(f.wrong) > 0 {
 					t.Logf("    missed %q\n    wrong %q", f.missed, f.wrong)
 				}
-				held(t, what, f, c.want)
+				checkFloor(t, what, f, c.want)
 				if strings.Contains(what, "-") {
-					ids.made, ids.found, ids.false = ids.made+f.made, ids.found+f.found,
+					ids.generated, ids.found, ids.false = ids.generated+f.generated,
+						ids.found+f.found,
 						ids.false+f.false
 				}
 			}
-			t.Logf("%-20s made %5d  recall %.3f  precision %.3f  (%d false)", "all national ids",
-				ids.made, ratio(ids.found, ids.made), ratio(ids.found, ids.found+ids.false),
+			t.Logf("%-20s generated %5d  recall %.3f  precision %.3f  (%d false)",
+				"all national ids",
+				ids.generated, ratio(ids.found, ids.generated),
+				ratio(ids.found, ids.found+ids.false),
 				ids.false)
-			held(t, "ids", ids, c.want)
+			checkFloor(t, "ids", ids, c.want)
 		})
 	}
 }
 
-func held(t *testing.T, what string, f *figure, want map[string]atLeast) {
+// checkFloor fails the test if the figure is below its floor.
+func checkFloor(t *testing.T, what string, f *figure, want map[string]floor) {
 	t.Helper()
 	w, ok := want[what]
-	if recall, precision := ratio(f.found, f.made), ratio(f.found, f.found+f.false); ok &&
+	if recall, precision := ratio(f.found, f.generated), ratio(f.found, f.found+f.false); ok &&
 		(recall < w.recall || precision < w.precision) {
-		t.Errorf("%s: recall %.3f and precision %.3f, want %.2f and %.2f", what, recall, precision,
+		t.Errorf("%s: recall %.3f and precision %.3f, want at least %.3f and %.3f", what, recall,
+			precision,
 			w.recall, w.precision)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// kind is a kind of personal data, as the options name them.
+// kind is a kind of personal data. Its String is its name in the configuration.
 type kind uint8
 
 const (
@@ -29,62 +29,62 @@ func (k kind) String() string {
 type detection struct {
 	scan.Span
 	kind        kind
-	findingType string // as findings and placeholders call it: "card", "us-ssn"
-	value       string // as it stands in the text
+	findingType string // in findings and placeholders: "card", "us-ssn"
+	value       string // as it is written in the text, folded
 }
 
-// finder finds personal data in texts. It has no state.
+// finder finds personal data in texts. It is immutable.
 type finder struct {
 	enabled    [numKinds]bool
 	enabledIDs [numIDs]bool
 	locales    []string
-	examples   bool
-	private    bool
-	allow      map[string]bool // by compact
-	exclude    []string        // lower case
+	examples   bool            // report e-mail addresses at domains for examples
+	private    bool            // report IP addresses that are not public
+	allow      map[string]bool // canonical values that are not reported
+	exclude    []string        // of the option email.exclude, in lower case
 }
 
-// findAll answers what is in s, in its order; no two overlap. leaf is where the text is: the name
-// of its member may say what a number is.
-func (f *finder) findAll(e *messageCost, s string, leaf mcp.Leaf) ([]detection, error) {
-	plain, places := fold(s)
-	t := search{finder: f, messageCost: e, text: plain, leaf: leaf}
-	t.run()
+// findAll returns the personal data in s, in its order and without overlaps. The name of the leaf's
+// member is context for the numbers in s.
+func (f *finder) findAll(ctx context.Context, e *messageEffort, s string,
+	leaf mcp.Leaf) ([]detection, error) {
+	folded, offsets := fold(s)
+	t := search{finder: f, messageEffort: e, text: folded, leaf: leaf}
+	t.run(ctx)
 	for i := range t.detections {
-		h := &t.detections[i]
-		h.value = plain[h.From:h.To]
-		h.Span = places.original(h.Span)
+		d := &t.detections[i]
+		d.value = folded[d.From:d.To]
+		d.Span = offsets.original(d.Span)
 	}
 	return t.detections, t.err
 }
 
-// messageCost is what the search of one message has cost. It ends with the message.
-type messageCost struct {
-	ctx          context.Context
-	steps        int
-	phoneLookups int // phone numbers that the library was asked about
+// messageEffort counts the expensive steps in the search of one message, over all its texts.
+type messageEffort struct {
+	steps        int // calls of checkContext
+	phoneLookups int // numbers that the phone library has checked
 }
 
 // search is the search of one text.
 type search struct {
 	*finder
-	*messageCost
+	*messageEffort
 	text       string
 	leaf       mcp.Leaf
 	detections []detection
-	lastEnd    int // where the last hit ends
+	lastEnd    int // the end of the last detection, or of the last allowed value
 	err        error
 
-	current digitGroups // the one that is looked at
+	current digitGroups // the number that is being examined
 }
 
 // Classes of bytes.
 const (
 	digitByte byte = 1 << iota
 	letterByte
-	triggerByte // something may be found at it
+	triggerByte // personal data may be found at the byte
 	hexByte
-	spacerByte // may stand between the digits of one number
+	spacerByte // may separate the digits of one number
 )
 
 var byteClasses = func() (c [256]byte) {
@@ -108,25 +108,26 @@ func isDigit(c byte) bool  { return byteClasses[c]&digitByte != 0 }
 func isLetter(c byte) bool { return byteClasses[c]&letterByte != 0 }
 func isAlnum(c byte) bool  { return byteClasses[c]&(digitByte|letterByte) != 0 }
 
-// run goes over the text once, from one digit, "@" or ":" to the next.
-func (t *search) run() {
+// run searches the text from one digit, "@" or ":" to the next. The find methods that it calls
+// return where to go on.
+func (t *search) run(ctx context.Context) {
 	s := t.text
 	for i := 0; i < len(s) && t.err == nil; {
 		switch c := s[i]; {
 		case byteClasses[c]&triggerByte == 0:
 			i++
 		case c == '@':
-			i = max(i+1, t.findEmail(i))
+			i = max(i+1, t.findEmail(ctx, i))
 		case c == ':':
-			i = max(i+1, t.findIPv6(i))
+			i = max(i+1, t.findIPv6(ctx, i))
 		default:
-			i = t.scanNumber(i)
+			i = t.scanNumber(ctx, i)
 		}
 	}
 }
 
-// scanNumber looks at the run of digits at i and answers where to go on.
-func (t *search) scanNumber(i int) int {
+// scanNumber examines the run of digits at i and returns where to go on.
+func (t *search) scanNumber(ctx context.Context, i int) int {
 	s := t.text
 	end := i + 1
 	for end < len(s) && isDigit(s[end]) {
@@ -135,8 +136,8 @@ func (t *search) scanNumber(i int) int {
 	if i > 0 && isLetter(s[i-1]) && !isEscapeLetter(s, i-1) {
 		return max(end, t.findLetterDigits(i, end))
 	}
-	if end-i < 5 && end < len(s) && s[end] == '.' { // three octets more may follow
-		if to, ok := t.findIPv4(i); ok {
+	if end-i < 5 && end < len(s) && s[end] == '.' { // three more octets may follow
+		if to, ok := t.findIPv4(ctx, i); ok {
 			return to
 		}
 	}
@@ -147,22 +148,22 @@ func (t *search) scanNumber(i int) int {
 		byteClasses[s[end+1]]&(digitByte|spacerByte) != 0) && !mayBeCorsican(s, i, end) {
 		return end // most numbers end here
 	}
-	if t.checkContext(); t.err != nil {
+	if t.checkContext(ctx); t.err != nil {
 		return len(s)
 	}
-	return max(end, t.findInDigits(i))
+	return max(end, t.findInDigits(ctx, i))
 }
 
-// checkContext is called before what costs more than going on. It sees to it that a search ends
-// with its context.
-func (t *search) checkContext() {
+// checkContext must be called before each expensive step, so that a search ends with its context.
+// It sets t.err.
+func (t *search) checkContext(ctx context.Context) {
 	if t.steps++; t.steps%64 == 0 {
-		t.err = t.ctx.Err()
+		t.err = ctx.Err()
 	}
 }
 
-// report notes a hit, unless its value is allowed, and answers where it ends.
-func (t *search) report(kind kind, what string, from, to int) int {
+// report appends a detection, unless its value is allowed, and returns its end.
+func (t *search) report(kind kind, findingType string, from, to int) int {
 	if from < t.lastEnd {
 		return to
 	}
@@ -171,25 +172,26 @@ func (t *search) report(kind kind, what string, from, to int) int {
 		return to
 	}
 	t.detections = append(t.detections, detection{Span: scan.Span{From: from, To: to}, kind: kind,
-		findingType: what})
+		findingType: findingType})
 	return to
 }
 
-// isWordStart says whether what begins at i does not continue a word.
+// isWordStart reports whether no word goes on from s[i-1] to s[i].
 func isWordStart(s string, i int) bool {
 	return i == 0 || !isAlnum(s[i-1]) || isEscapeLetter(s, i-1)
 }
 
-// isWordEnd says whether what ends before i does not go on in a word.
+// isWordEnd reports whether a word that ends before i does not go on at s[i].
 func isWordEnd(s string, i int) bool { return i >= len(s) || !isAlnum(s[i]) }
 
-// isEscapeLetter says whether s[i] is the letter of an escape like \n, as a text has that is JSON
-// or source code itself.
+// isEscapeLetter reports whether s[i] is the letter of an escape such as \n. There are escapes in
+// texts that are JSON or source code themselves.
 func isEscapeLetter(s string, i int) bool {
 	return i > 0 && s[i-1] == '\\' && strings.IndexByte("nrtbf", s[i]) >= 0
 }
 
-// canonical is a value without what may be spelt in different ways: case and separators.
+// canonical returns a value in lower case, and without separators unless it has a "@" or ":". All
+// spellings of a value have one canonical form.
 func canonical(s string) string {
 	if strings.IndexByte(s, '@') >= 0 || strings.IndexByte(s, ':') >= 0 {
 		return strings.ToLower(s)

@@ -8,25 +8,27 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// offsetMap lead from a folded text back to the text that it was folded from. None: they are the
-// same.
+// offsetMap maps places in a folded text to places in the original. It is nil if both are the same.
 type offsetMap []offsetEntry
 
-// offsetEntry says that from folded[at] on, what stands at i stood at i+off.
+// offsetEntry is the difference between the original and the folded text from folded[at] on: the
+// byte at i was at i+offset.
 type offsetEntry struct {
 	at, offset int
-	replaced   bool // what was folded became the byte before at
+	replaced   bool // the byte before at replaces a rune; otherwise the rune was removed
 }
 
+// original returns the span of the original text that was folded to s.
 func (p offsetMap) original(s scan.Span) scan.Span {
 	if len(p) == 0 {
 		return s
 	}
-	// A place at the end of the span belongs to what comes after it.
+	// An entry at the end of the span is about the text behind it, so the last byte decides.
 	return scan.Span{From: s.From + p.offsetAt(s.From),
 		To: s.To - 1 + p.offsetAt(s.To-1) + p.width(s.To-1)}
 }
 
+// offsetAt returns the offset of the folded byte at i.
 func (p offsetMap) offsetAt(i int) int {
 	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
 	if n == 0 {
@@ -35,7 +37,7 @@ func (p offsetMap) offsetAt(i int) int {
 	return p[n-1].offset
 }
 
-// width is how many bytes the byte at i was: more than one where a rune was folded to it.
+// width returns how many bytes of the original were folded to the byte at i.
 func (p offsetMap) width(i int) int {
 	n := sort.Search(len(p), func(n int) bool { return p[n].at > i })
 	if n < len(p) && p[n].at == i+1 && p[n].replaced {
@@ -44,8 +46,8 @@ func (p offsetMap) width(i int) int {
 	return 1
 }
 
-// fold is s with ASCII in the place of spaces, hyphens, digits and letters that look the same, and
-// without characters that are not seen.
+// fold returns s with spaces, hyphens, digits and letters that look like ASCII replaced by ASCII,
+// and without invisible characters.
 func fold(s string) (string, offsetMap) {
 	i := 0
 	for i < len(s) && s[i] < utf8.RuneSelf {
@@ -57,7 +59,7 @@ func fold(s string) (string, offsetMap) {
 	var (
 		b    strings.Builder
 		p    offsetMap
-		from int // what of s is not in b yet
+		from int // the start of the part of s that is not yet in b
 	)
 	for i < len(s) {
 		if s[i] < utf8.RuneSelf {
@@ -85,13 +87,13 @@ func fold(s string) (string, offsetMap) {
 	return b.String(), p
 }
 
-// scriptZeros are the digits 0 of scripts in which numbers are written, beside Latin.
+// scriptZeros are the digits zero of other scripts in which numbers are written.
 var scriptZeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6,
-	0xD66,
-	0xE50, 0xED0}
+	0xD66, 0xE50, 0xED0}
 
-// foldRune is what r is folded to, 0 when that is nothing.
-func foldRune(r rune) (byte, bool) {
+// foldRune returns the ASCII byte that r is folded to, or 0 if r is removed. ok is false if r
+// stays.
+func foldRune(r rune) (to byte, ok bool) {
 	switch {
 	case r == 0xA0, r >= 0x2000 && r <= 0x200A, r == 0x202F, r == 0x205F, r == 0x3000:
 		return ' ', true

@@ -1,13 +1,14 @@
 package pii
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 )
 
-// findIPv4 looks for four octets at i. ok says that there are four groups with points between them,
-// address or not: they are no other number.
-func (t *search) findIPv4(i int) (to int, ok bool) {
+// findIPv4 looks for an IPv4 address at i. ok reports whether there are four octets with points
+// between them, which can be no other number. to is their end.
+func (t *search) findIPv4(ctx context.Context, i int) (to int, ok bool) {
 	s := t.text
 	var octets [4]int
 	k := i
@@ -21,8 +22,8 @@ func (t *search) findIPv4(i int) (to int, ok bool) {
 			return 0, false
 		}
 		if k-from > 1 && s[from] == '0' {
-			// 010 is ten for one reader and eight for the next, and in most texts the part of a
-			// version
+			// Some programs read 010 as ten and others as eight. In most texts it is part of a
+			// version.
 			octets[n] = 256
 		}
 		if n < 3 {
@@ -44,7 +45,7 @@ func (t *search) findIPv4(i int) (to int, ok bool) {
 	if !t.enabled[kindIP] {
 		return k, true
 	}
-	if t.checkContext(); t.err != nil {
+	if t.checkContext(ctx); t.err != nil {
 		return len(s), true
 	}
 	addr := netip.AddrFrom4([4]byte{byte(octets[0]), byte(octets[1]), byte(octets[2]),
@@ -55,30 +56,31 @@ func (t *search) findIPv4(i int) (to int, ok bool) {
 	return t.report(kindIP, "ip", i, k), true
 }
 
-// isLikelyAddress tells four octets from the four parts of a version.
+// isLikelyAddress reports whether the octets in t.text[i:end] are rather an address than the four
+// parts of a version.
 func (t *search) isLikelyAddress(i, end int, octets [4]int) bool {
 	s := t.text
 	if i > 1 && s[i-1] == '/' && s[i-2] == '/' {
-		return true // a URL
+		return true // the host of a URL
 	}
-	if compared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 && strings.IndexByte(" =<>~!",
-		s[i-2]) >= 0; compared || i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0 {
-		return t.contextEvidence(i, end, topicIP, topicVersion) == supports
-	}
-	switch t.contextEvidence(i, end, topicIP, topicVersion) {
-	case supports:
+	isCompared := i > 1 && strings.IndexByte("=<>~!", s[i-1]) >= 0 &&
+		strings.IndexByte(" =<>~!", s[i-2]) >= 0 // as in lib>=1.2.3.4
+	isSuffix := i > 0 && strings.IndexByte("-_^~", s[i-1]) >= 0
+	evidence := t.contextEvidence(i, end, topicIP, topicVersion)
+	switch {
+	case evidence == supports:
 		return true
-	case contradicts:
+	case evidence == contradicts || isCompared || isSuffix:
 		return false
 	}
 	if end+1 < len(s) && (s[end] == ':' || s[end] == '/') && isDigit(s[end+1]) {
-		return true // a port, a prefix
+		return true // a port or the length of a prefix
 	}
 	return max(octets[0], octets[1], octets[2], octets[3]) > 63
 }
 
-// findIPv6 looks for an IPv6 address around the colon at i, the first in its word.
-func (t *search) findIPv6(i int) int {
+// findIPv6 looks for an IPv6 address around the colon at i, which is the first in its word.
+func (t *search) findIPv6(ctx context.Context, i int) int {
 	s := t.text
 	if i+1 >= len(s) || s[i+1] != ':' && (byteClasses[s[i+1]]&hexByte == 0 || i == 0 ||
 		byteClasses[s[i-1]]&hexByte == 0) {
@@ -99,7 +101,7 @@ func (t *search) findIPv6(i int) int {
 	if i-from > 4 || colons < 2 || !isWordStart(s, from) {
 		return end
 	}
-	if t.checkContext(); t.err != nil {
+	if t.checkContext(ctx); t.err != nil {
 		return len(s)
 	}
 	for end > from && (s[end-1] == '.' || s[end-1] == ':' && (end < from+2 || s[end-2] != ':')) {
@@ -115,8 +117,8 @@ func (t *search) findIPv6(i int) int {
 	return t.report(kindIP, "ip", from, end)
 }
 
-// specialPurpose are the blocks of the IANA's special-purpose registries that [netip.Addr] has no
-// word for.
+// specialPurpose are the blocks of the IANA special-purpose address registries for which
+// [netip.Addr] has no method.
 var specialPurpose = func() (p []netip.Prefix) {
 	for _, s := range []string{
 		"0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
@@ -128,8 +130,9 @@ var specialPurpose = func() (p []netip.Prefix) {
 	return p
 }()
 
-// isReportable says whether the address may be somebody's. Of IPv6, that is what is given out for
-// use in the Internet (2000::/3), and IPv4 in it.
+// isReportable reports whether the address may belong to somebody: a public IPv4 address, also
+// within NAT64, or an IPv6 address of 2000::/3. With the option ip.private others are reportable,
+// too.
 func (t *search) isReportable(a netip.Addr) bool {
 	if nat64.Contains(a) {
 		b := a.As16()
@@ -144,8 +147,8 @@ func (t *search) isReportable(a netip.Addr) bool {
 	if public || !t.private {
 		return public
 	}
-	// Words like "abc::def" are IPv6 addresses, too: of those that are not public, the ones with a
-	// known prefix count.
+	// Words such as "abc::def" are valid IPv6 addresses. Of the addresses that are not public, only
+	// those with a known prefix are reported.
 	return a.Is4() && !a.IsUnspecified() || a.IsPrivate() || a.IsLinkLocalUnicast() ||
 		a.IsLoopback() || a.Is6() && globalUnicast.Contains(a)
 }

@@ -1,7 +1,7 @@
 package pii
 
-// findLetterDigits looks for what has letters and digits in one word. The digits s[i:end] are
-// behind a letter.
+// findLetterDigits looks for an IBAN or an id with letters and digits in one word, in which the
+// digits t.text[i:end] are behind a letter. It returns where to go on.
 func (t *search) findLetterDigits(i, end int) int {
 	s := t.text
 	if t.enabled[kindIBAN] {
@@ -30,16 +30,16 @@ func (t *search) findLetterDigits(i, end int) int {
 	return end
 }
 
-// findSpacedLetterDigits looks for what has letters, a spacer, and the digits s[i:end].
-func (t *search) findSpacedLetterDigits(i, end int) (int, bool) {
+// findSpacedLetterDigits looks for an id with letters, a blank or hyphen, and the digits
+// t.text[i:end].
+func (t *search) findSpacedLetterDigits(i, end int) (to int, ok bool) {
 	s := t.text
 	if !t.enabled[kindNationalID] || i < 2 || s[i-1] != ' ' && s[i-1] != '-' || !isLetter(s[i-2]) {
 		return 0, false
 	}
 	switch {
 	case t.enabledIDs[gbNINO] && i > 2 && (end-i == 2 || end-i == 6) && isLetter(s[i-3]) &&
-		isWordStart(s,
-			i-3):
+		isWordStart(s, i-3):
 		return t.findNINO(i-3, i)
 	case t.enabledIDs[esNIE] && end-i == 7 && isWordStart(s, i-2):
 		return t.findNIE(i-2, i)
@@ -50,8 +50,8 @@ func (t *search) findSpacedLetterDigits(i, end int) (int, bool) {
 }
 
 // findNINO looks for a British National Insurance number: two letters at from, six digits from i
-// on, a letter.
-func (t *search) findNINO(from, i int) (int, bool) {
+// on, and a letter.
+func (t *search) findNINO(from, i int) (end int, ok bool) {
 	s, k := t.text, i
 	for n := range 6 {
 		if n > 0 && n%2 == 0 && k < len(s) && (s[k] == ' ' || s[k] == '-') {
@@ -66,27 +66,26 @@ func (t *search) findNINO(from, i int) (int, bool) {
 	if k+1 < len(s) && (s[k] == ' ' || s[k] == '-') {
 		k++
 	}
-	suffix := k < len(s) && s[k]&^0x20 >= 'A' && s[k]&^0x20 <= 'D' && isWordEnd(s, k+1)
-	if suffix {
+	hasSuffix := k < len(s) && s[k]&^0x20 >= 'A' && s[k]&^0x20 <= 'D' && isWordEnd(s, k+1)
+	if hasSuffix {
 		to = k + 1
 	}
 	a, b := s[from]&^0x20, s[from+1]&^0x20
-	if containsByte("DFIQUV", a) || containsByte("DFIQUVO", b) || containsByte("BGGBNKKNTNNTZZ",
-		a) && isUnusedNINOPrefix(a,
-		b) || !isWordEnd(s, to) {
+	if containsByte("DFIQUV", a) || containsByte("DFIQUVO", b) || isUnusedNINOPrefix(a, b) ||
+		!isWordEnd(s, to) {
 		return 0, false
 	}
-	more := noContext
-	if !suffix || !isUpper(s[from]) || !isUpper(s[from+1]) || !isUpper(s[to-1]) {
-		more = wordNearby
+	required := noContext
+	if !hasSuffix || !isUpper(s[from]) || !isUpper(s[from+1]) || !isUpper(s[to-1]) {
+		required = wordNearby
 	}
-	if !t.meets(&idFormats[gbNINO], more, from, to) {
+	if !t.meets(&idFormats[gbNINO], required, from, to) {
 		return 0, false
 	}
 	return t.report(kindNationalID, "gb-nino", from, to), true
 }
 
-// isUnusedNINOPrefix says that the letters are kept for other things.
+// isUnusedNINOPrefix reports whether no number begins with these letters.
 func isUnusedNINOPrefix(a, b byte) bool {
 	switch string([]byte{a, b}) {
 	case "BG", "GB", "NK", "KN", "TN", "NT", "ZZ":
@@ -95,9 +94,9 @@ func isUnusedNINOPrefix(a, b byte) bool {
 	return false
 }
 
-// findNIE looks for the id of a foreigner in Spain: X, Y or Z at from, seven digits from i on, a
-// letter.
-func (t *search) findNIE(from, i int) (int, bool) {
+// findNIE looks for a Spanish NIE, the id of a foreigner: X, Y or Z at from, seven digits from i
+// on, and a letter.
+func (t *search) findNIE(from, i int) (end int, ok bool) {
 	s := t.text
 	first := s[from]&^0x20 - 'X'
 	if first > 2 || i+8 > len(s) {
@@ -117,20 +116,20 @@ func (t *search) findNIE(from, i int) (int, bool) {
 	if !isLetter(s[to]) || !isWordEnd(s, to+1) || s[to]&^0x20 != dniLetters[n%23] {
 		return 0, false
 	}
-	more := noContext
+	required := noContext
 	if !isUpper(s[from]) || !isUpper(s[to]) {
-		more = wordNearby
+		required = wordNearby
 	}
-	if !t.meets(&idFormats[esNIE], more, from, to+1) {
+	if !t.meets(&idFormats[esNIE], required, from, to+1) {
 		return 0, false
 	}
 	return t.report(kindNationalID, "es-nie", from, to+1), true
 }
 
 // findCodiceFiscale looks for the Italian tax code whose digits of the year are at i: six letters,
-// year, month, day, municipality, a check letter. Where two persons would have the same, digits are
-// written as letters, from the right; the years' come last, and are asked for here.
-func (t *search) findCodiceFiscale(i int) (int, bool) {
+// year, month, day, municipality, and a check letter. If two persons would have the same code,
+// digits are replaced by letters, from the right. A code whose year has letters is not found.
+func (t *search) findCodiceFiscale(i int) (end int, ok bool) {
 	s, from := t.text, i
 	for n := 0; n < 6; n++ {
 		if from--; from > 0 && s[from] == ' ' && (n == 0 || n == 3) {
@@ -160,7 +159,7 @@ func (t *search) findCodiceFiscale(i int) (int, bool) {
 	return t.report(kindNationalID, "it-codice-fiscale", from, k), true
 }
 
-// isCodiceFiscale says whether c is a codice fiscale.
+// isCodiceFiscale reports whether c, in capitals, has the form and the check letter of a tax code.
 func isCodiceFiscale(c [16]byte) bool {
 	const form = "aaaaaannmnnannna"
 	for i := range c {
@@ -193,21 +192,21 @@ func isCodiceFiscale(c [16]byte) bool {
 	return c[15] == byte('A'+sum%26)
 }
 
-// oddPositionValues are the values of characters in odd places.
+// oddPositionValues are the values of characters in odd positions, for the check letter.
 var oddPositionValues = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12,
 	14, 16,
 	10, 22, 25, 24, 23}
 
-// mayBeCorsican says whether the digits s[i:end] may be the part of a French number before the
-// letter of a department of Corsica.
+// mayBeCorsican reports whether the digits s[i:end] may be the beginning of a French number, before
+// the letter of a department of Corsica.
 func mayBeCorsican(s string, i, end int) bool {
 	return end-i >= 1 && end-i <= 6 && s[end-1] == '2' && end+1 < len(s) && (s[end] == 'A' ||
 		s[end] == 'B') && (isDigit(s[end+1]) || byteClasses[s[end+1]]&spacerByte != 0)
 }
 
-// findCorsicanNIR looks for a French number of someone born in Corsica: 2A or 2B is the department.
-// n is the part before the letter.
-func (t *search) findCorsicanNIR(n *digitGroups) (int, bool) {
+// findCorsicanNIR looks for a French number of a person born in Corsica, where the department is 2A
+// or 2B. n holds the digits before the letter.
+func (t *search) findCorsicanNIR(n *digitGroups) (to int, ok bool) {
 	last := n.groups[n.count-1]
 	s, from, k := t.text, n.groups[0].from, last.to
 	if !t.enabled[kindNationalID] || !t.enabledIDs[frNIR] || last.total != 6 || n.digits[5] != 2 ||
@@ -216,7 +215,8 @@ func (t *search) findCorsicanNIR(n *digitGroups) (int, bool) {
 	}
 	var d [15]byte
 	copy(d[:], n.digits[:6])
-	less := 1_000_000 // 2A counts as 20 less one million
+	// For the check digits, 2A and 2B count as 20, and a million or two are subtracted.
+	less := 1_000_000
 	if s[k] == 'B' {
 		less = 2_000_000
 	}

@@ -1,8 +1,8 @@
 package pii
 
-import "time"
+import "slices"
 
-// idCode numbers the national ids.
+// idCode identifies a kind of national id.
 type idCode uint8
 
 const (
@@ -24,33 +24,34 @@ const (
 	numIDs
 )
 
-// requirement is what must be there beside a number that is right in itself, since many numbers
-// are.
+// requirement is the context that a valid number needs to be reported. Checksums are short, so many
+// numbers are valid by chance.
 type requirement uint8
 
 const (
-	noContext    requirement = iota
-	localeOrWord             // the country is among the locales, or a word
-	wordNearby               // a word like "ssn" near it
+	noContext    requirement = iota // only that no word nearby is about something else
+	localeOrWord                    // the country is among the locales, or as wordNearby
+	wordNearby                      // a word nearby is about the id, such as "ssn"
 )
 
-// idFormat is an id that states give to persons.
+// idFormat describes one kind of national id.
 type idFormat struct {
 	code       idCode
 	name       string
 	country    string
 	topics     topic
-	isValid    func(digits []byte) bool // of those that are digits only
-	lengths    []int                    // how many digits
-	shapes     []string                 // how it is written in groups
-	separators string                   // what may be between them
-	grouped    requirement              // when it is written so
-	plain      requirement              // when it is written in one
-	odd        requirement              // when it is written in other groups
+	isValid    func(digits []byte) bool // nil for an id with letters
+	lengths    []int                    // the possible numbers of digits
+	shapes     []string                 // the usual lengths of groups: see candidate.hasShape
+	separators string                   // the usual separators of groups
+	grouped    requirement              // if the id is written in one of the shapes
+	plain      requirement              // if the id is written in one run
+	odd        requirement              // if the id is written in other groups
 	// specimen is one that is found in any case.
 	specimen string
 }
 
+// idFormats are the national ids in the order of their codes.
 var idFormats = []idFormat{
 	{code: beNational, name: "be-national-number", country: "BE", topics: topicBelgium,
 		isValid: isBelgianNumber,
@@ -113,8 +114,8 @@ var idFormats = []idFormat{
 		specimen: "SSN 536-90-4399"},
 }
 
-// findNationalID looks for an id of digits only, or of eight and a letter.
-func (t *search) findNationalID(v candidate) (int, bool) {
+// findNationalID reports the candidate if it is a national id of digits only, or a DNI.
+func (t *search) findNationalID(v candidate) (to int, ok bool) {
 	if len(v.groups) > 7 || !v.isAlone() || !isWordStart(t.text, v.from) || allEqual(v.digits) ||
 		t.isFraction(v.from) {
 		return 0, false
@@ -127,9 +128,8 @@ func (t *search) findNationalID(v candidate) (int, bool) {
 	}
 	for i := range idFormats {
 		id := &idFormats[i]
-		if id.isValid == nil || !t.enabledIDs[id.code] || !containsLength(id.lengths,
-			len(v.digits)) ||
-			!id.isValid(v.digits) {
+		if id.isValid == nil || !t.enabledIDs[id.code] ||
+			!slices.Contains(id.lengths, len(v.digits)) || !id.isValid(v.digits) {
 			continue
 		}
 		if t.isPlausible(id, v) && !isInUUID(t.text, v.from) {
@@ -139,59 +139,46 @@ func (t *search) findNationalID(v candidate) (int, bool) {
 	return 0, false
 }
 
-func containsLength(lengths []int, n int) bool {
-	for _, l := range lengths {
-		if l == n {
-			return true
-		}
-	}
-	return false
-}
-
-// isPlausible says whether there is what the id needs beside a number that is right.
+// isPlausible reports whether a valid number has the context that the id requires.
 func (t *search) isPlausible(id *idFormat, v candidate) bool {
-	n := id.odd
+	required := id.odd
 	if len(v.groups) == 1 {
-		n = id.plain
+		required = id.plain
 	}
 	for _, shape := range id.shapes {
 		if v.hasShape(shape, id.separators) {
-			n = id.grouped
+			required = id.grouped
 		}
 	}
 	if id.code == sePersonnummer && len(v.digits) == 12 && digitsValue(v.digits[:4]) >= 2010 {
-		n = wordNearby // a date and a time are written so, too
+		required = wordNearby // a date with a time looks the same
 	}
 	for _, g := range v.groups {
 		if g.separator == '(' || g.separator == 'x' {
 			return false
 		}
 	}
-	return t.meets(id, n, v.from, v.to)
+	return t.meets(id, required, v.from, v.to)
 }
 
-// meets says whether what an id needs is there.
-func (t *search) meets(id *idFormat, n requirement, from, to int) bool {
-	if n == localeOrWord {
-		n = wordNearby
-		for _, l := range t.locales {
-			if l == id.country {
-				n = noContext
-			}
+// meets reports whether the context of t.text[from:to] meets the requirement.
+func (t *search) meets(id *idFormat, required requirement, from, to int) bool {
+	if required == localeOrWord {
+		required = wordNearby
+		if slices.Contains(t.locales, id.country) {
+			required = noContext
 		}
 	}
-	switch says := t.contextEvidence(from, to, id.topics|topicID,
-		topicOther|topicPhone|topicAnyID&^id.topics&^topicID); n {
-	case noContext:
-		return says != contradicts
-	case wordNearby:
-		return says == supports
+	evidence := t.contextEvidence(from, to, id.topics|topicID,
+		topicOther|topicPhone|topicAnyID&^id.topics&^topicID)
+	if required == noContext {
+		return evidence != contradicts
 	}
-	return false
+	return evidence == supports
 }
 
-// findDNI is a Spanish id of eight digits and a letter.
-func (t *search) findDNI(v candidate) (int, bool) {
+// findDNI reports the candidate if it is a Spanish DNI, which has eight digits and a letter.
+func (t *search) findDNI(v candidate) (end int, ok bool) {
 	s, to := t.text, v.to
 	if to+1 < len(s) && (s[to] == '-' || s[to] == ' ') {
 		to++
@@ -201,116 +188,18 @@ func (t *search) findDNI(v candidate) (int, bool) {
 		return 0, false
 	}
 	id := &idFormats[esDNI]
-	n := localeOrWord
+	required := localeOrWord
 	switch {
 	case !isUpper(s[to]) || s[v.to] == ' ':
-		n = wordNearby
+		required = wordNearby
 	case v.hasShape("2 3 3", "."):
-		n = noContext
+		required = noContext
 	}
-	if !t.meets(id, n, v.from, to+1) {
+	if !t.meets(id, required, v.from, to+1) {
 		return 0, false
 	}
 	return t.report(kindNationalID, id.name, v.from, to+1), true
 }
 
-// dniLetters are the letters that check a DNI or NIE.
+// dniLetters are the check letters of a DNI or NIE, by the remainder of its number.
 const dniLetters = "TRWAGMYFPDXBNJZSQVHLCKE"
-
-// isBelgianNumber: the date of birth, the number of the day, 97 minus the remainder. From 2000 on
-// there is a 2 before it all.
-func isBelgianNumber(d []byte) bool {
-	if month := digitsValue(d[2:4]); month > 12 || digitsValue(d[4:6]) > 31 ||
-		digitsValue(d[6:9]) == 0 {
-		return false
-	}
-	n, check := digitsValue(d[:9]), digitsValue(d[9:])
-	return 97-n%97 == check || 97-(2_000_000_000+n)%97 == check
-}
-
-func isCPF(d []byte) bool {
-	check := func(n int) bool {
-		sum := 0
-		for i := range n {
-			sum += int(d[i]) * (n + 1 - i)
-		}
-		return sum*10%11%10 == int(d[n])
-	}
-	return check(9) && check(10)
-}
-
-// isSIN: those with 0 are not given out, those with 8 are businesses'.
-func isSIN(d []byte) bool { return d[0] != 0 && d[0] != 8 && luhn(d) }
-
-// isSteuerID: of the first ten digits one is there twice or three times, and no other more than
-// once.
-func isSteuerID(d []byte) bool {
-	if d[0] == 0 {
-		return false
-	}
-	var times [10]int
-	for _, x := range d[:10] {
-		times[x]++
-	}
-	more := 0
-	for _, n := range times {
-		if n > 3 {
-			return false
-		}
-		if n > 1 {
-			more++
-		}
-	}
-	return more == 1 && mod1110(d)
-}
-
-// isNIR: the sex, the year, the month (from 20 on where it is not known), the department, the
-// municipality, a number, 97 minus the remainder. Corsica is elsewhere.
-func isNIR(d []byte) bool {
-	return hasNIRBirth(d) && 97-digitsValue(d[:13])%97 == digitsValue(d[13:])
-}
-
-func hasNIRBirth(d []byte) bool {
-	month := digitsValue(d[3:5])
-	return containsByte("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 ||
-		month == 20 ||
-		month >= 30 && month <= 42 || month >= 50)
-}
-
-func isNHS(d []byte) bool {
-	check := 11 - weightedSum(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
-	return check%11 == int(d[9]) // 10 is nobody's: no digit is
-}
-
-func isAadhaar(d []byte) bool { return d[0] > 1 && verhoeff(d) }
-
-func isBSN(d []byte) bool { return weightedSum(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0 }
-
-func isPESEL(d []byte) bool {
-	month, day := digitsValue(d[2:4]), digitsValue(d[4:6])
-	return month%20 >= 1 && month%20 <= 12 && day >= 1 && day <= 31 && (10-weightedSum(d, 1, 3, 7,
-		9,
-		1, 3, 7, 9, 1, 3)%10)%10 == int(d[10])
-}
-
-// isPersonnummer: a date of birth (the day plus 60 in a coordination number), a number, Luhn over
-// the last ten.
-func isPersonnummer(d []byte) bool {
-	if len(d) == 12 {
-		if year := digitsValue(d[:4]); year < 1880 || year > time.Now().Year() {
-			return false
-		}
-		d = d[2:]
-	}
-	month, day := digitsValue(d[2:4]), digitsValue(d[4:6])%60
-	return month >= 1 && month <= 12 && day >= 1 && day <= 31 && luhn(d)
-}
-
-// isSSN: the area is not 000, 666 or 900 and more, and no part is all zeros. The two that
-// advertising made known are nobody's.
-func isSSN(d []byte) bool {
-	area, group, serial := digitsValue(d[:3]), digitsValue(d[3:5]), digitsValue(d[5:])
-	n := digitsValue(d)
-	return area > 0 && area != 666 && area < 900 && group > 0 && serial > 0 && n != 78_05_1120 &&
-		n != 219_09_9999
-}

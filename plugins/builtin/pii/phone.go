@@ -1,14 +1,16 @@
 package pii
 
 import (
+	"context"
 	"slices"
 
 	"github.com/nyaruka/phonenumbers"
 )
 
-// findInternationalPhone looks for a phone number with its country's code: behind "+", or behind
-// "00" where a word says that it is a phone number.
-func (t *search) findInternationalPhone(n *digitGroups) (int, bool) {
+// findInternationalPhone looks for a phone number with its country's code. The number must be
+// behind "+", or behind "00" with a word nearby that is about phones.
+func (t *search) findInternationalPhone(ctx context.Context,
+	n *digitGroups) (to int, ok bool) {
 	if !t.enabled[kindPhone] || n.groups[n.count-1].total < 7 {
 		return 0, false
 	}
@@ -25,58 +27,59 @@ func (t *search) findInternationalPhone(n *digitGroups) (int, bool) {
 		return 0, false
 	}
 	tries := 0
-	for w := n.count; w > 0 && tries < maxPhoneLengths; w-- {
-		sum, to := n.groups[w-1].total-skip, n.groups[w-1].to
-		// +1.2345678 is a fraction
-		if sum < 7 || sum > 15 || !isWordEnd(s, to) || w == 2 && n.groups[1].separator == '.' &&
-			n.groups[0].len() < 4 {
+	for count := n.count; count > 0 && tries < maxPhoneLengths; count-- {
+		total, to := n.groups[count-1].total-skip, n.groups[count-1].to
+		isDecimal := count == 2 && n.groups[1].separator == '.' && n.groups[0].len() < 4
+		if total < 7 || total > 15 || !isWordEnd(s, to) || isDecimal { // +1.2345678 is a decimal
 			continue
 		}
-		if t.checkContext(); t.err != nil {
+		if t.checkContext(ctx); t.err != nil {
 			return len(s), true
 		}
 		tries++
-		if t.isValidPhone("+"+digitString(n.digits[skip:sum+skip]), "") {
+		if t.isValidPhone("+"+digitString(n.digits[skip:total+skip]), "") {
 			return t.report(kindPhone, "phone", from, to), true
 		}
 	}
 	return 0, false
 }
 
-// maxPhoneLengths bounds how many parts of one number are asked about.
+// maxPhoneLengths limits how many beginnings of one number the phone library checks.
 const maxPhoneLengths = 3
 
-// plusBefore answers where the "+" is before the digit at i, with nothing but a parenthesis or a
+// plusBefore returns the place of the "+" before the digit at i, or -1 if there is none. Up to two
+// parentheses or blanks may be between them.
 // blank between; -1 when there is none.
 func (t *search) plusBefore(i int) int {
 	k := i
 	for k > 0 && i-k < 2 && (t.text[k-1] == '(' || t.text[k-1] == ' ') {
 		k--
 	}
-	if k == 0 || t.text[k-1] != '+' || k > 1 && (isAlnum(t.text[k-2]) || t.text[k-2] == '+') &&
-		!isEscapeLetter(t.text,
-			k-2) {
+	if k == 0 || t.text[k-1] != '+' {
+		return -1
+	}
+	if k > 1 && (isAlnum(t.text[k-2]) || t.text[k-2] == '+') && !isEscapeLetter(t.text, k-2) {
 		return -1
 	}
 	return k - 1
 }
 
-// defaultRegions are the countries that are tried when no locale is set and a word says that it is
-// a phone number.
+// defaultRegions are the countries whose numbering plans are tried when no locale is configured and
+// a word nearby is about phones.
 var defaultRegions = []string{"US", "GB", "DE", "FR", "ES", "IT"}
 
 // findLocalPhone looks for a phone number as it is written within its country.
-func (t *search) findLocalPhone(v candidate) (int, bool) {
+func (t *search) findLocalPhone(ctx context.Context, v candidate) (to int, ok bool) {
 	if !v.isAlone() || !isWordStart(t.text, v.from) || !isWordEnd(t.text, v.to) ||
-		t.plusBefore(v.from) >= 0 ||
-		t.isFraction(v.from) || v.startsWithDate() || len(v.digits) < 7 || len(v.groups) > 7 {
+		t.plusBefore(v.from) >= 0 || t.isFraction(v.from) || v.startsWithDate() ||
+		len(v.digits) < 7 || len(v.groups) > 7 {
 		return 0, false
 	}
 	from, paren := v.from, false
 	if from > 0 && t.text[from-1] == '(' && len(v.groups) > 1 && v.groups[1].separator == '(' {
 		from, paren = from-1, true
 	}
-	points, short := 0, 0
+	points, short := 0, 0 // groups behind a point, groups of one digit
 	for i, g := range v.groups {
 		if g.len() < 2 && i > 0 {
 			short++
@@ -84,45 +87,46 @@ func (t *search) findLocalPhone(v candidate) (int, bool) {
 		if g.separator == '.' {
 			points++
 		}
-		if g.len() > 8 && len(v.groups) > 1 || g.separator == '/' && i > 1 || g.separator == '(' &&
-			i > 1 {
+		if g.len() > 8 && len(v.groups) > 1 ||
+			i > 1 && (g.separator == '/' || g.separator == '(') {
 			return 0, false
 		}
 	}
 	if short > 1 || points > 0 && (points < len(v.groups)-1 || len(v.groups) < 3) {
 		return 0, false
 	}
-	says := t.contextEvidence(v.from, v.to, topicPhone, topicOther|topicAnyID)
-	if says == contradicts {
+	evidence := t.contextEvidence(v.from, v.to, topicPhone, topicOther|topicAnyID)
+	if evidence == contradicts {
 		return 0, false
 	}
-	nanp := v.hasShape("3 3 4", " -.(") || v.hasShape("1 3 3 4", " -.(")
-	trunk := v.digits[0] == 0 && len(v.groups) > 1 && v.groups[0].len() > 1 && short == 0
-	likely := says == supports || len(t.locales) > 0 && (paren || nanp || trunk)
-	if !likely || isInUUID(t.text, v.from) {
+	isNorthAmerican := v.hasShape("3 3 4", " -.(") || v.hasShape("1 3 3 4", " -.(")
+	hasTrunkPrefix := v.digits[0] == 0 && len(v.groups) > 1 && v.groups[0].len() > 1 && short == 0
+	isLikely := evidence == supports ||
+		len(t.locales) > 0 && (paren || isNorthAmerican || hasTrunkPrefix)
+	if !isLikely || isInUUID(t.text, v.from) {
 		return 0, false
 	}
-	if t.checkContext(); t.err != nil {
+	if t.checkContext(ctx); t.err != nil {
 		return len(t.text), true
 	}
 	regions := t.locales
 	if len(regions) == 0 {
 		regions = defaultRegions
 		switch {
-		case nanp:
+		case isNorthAmerican:
 			regions = defaultRegions[:1]
 		case v.digits[0] == 0:
 			regions = defaultRegions[1:]
 		}
 	}
-	written := digitString(v.digits)
-	if slices.ContainsFunc(regions, func(r string) bool { return t.isValidPhone(written, r) }) {
+	number := digitString(v.digits)
+	if slices.ContainsFunc(regions, func(r string) bool { return t.isValidPhone(number, r) }) {
 		return t.report(kindPhone, "phone", from, v.to), true
 	}
 	return 0, false
 }
 
-// startsWithDate says whether the number begins with a date.
+// startsWithDate reports whether the first three groups look like a date.
 func (v candidate) startsWithDate() bool {
 	if len(v.groups) < 3 {
 		return false
@@ -134,7 +138,7 @@ func (v candidate) startsWithDate() bool {
 	return b <= 2 && (a == 4 && c <= 2 || a <= 2 && c == 4 && v.digits[0] <= 3)
 }
 
-// digitString is the digits as a text.
+// digitString returns the digits as text.
 func digitString(digits []byte) string {
 	b := make([]byte, len(digits))
 	for i, d := range digits {
@@ -143,12 +147,13 @@ func digitString(digits []byte) string {
 	return string(b)
 }
 
-// maxPhoneLookups bounds the numbers of one message that the library is asked about: it takes some
-// 20 µs for each. What looks like a phone number beyond counts as one, unasked: a directory of many
-// thousands is not let through for being long.
+// maxPhoneLookups limits how many numbers of one message the phone library checks, at some 20 µs
+// for each. From then on every candidate counts as a phone number, so that a directory of many
+// thousands does not pass because of its length.
 const maxPhoneLookups = 10_000
 
-// isValidPhone says whether there can be such a phone number, in the region if one is given.
+// isValidPhone reports whether the numbering plan of the region allows the number. Without a
+// region, the number must begin with "+" and its country's code.
 func (t *search) isValidPhone(number, region string) bool {
 	if t.phoneLookups++; t.phoneLookups > maxPhoneLookups {
 		return true

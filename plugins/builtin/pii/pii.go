@@ -16,7 +16,7 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Plugin is the plugin "pii".
+// Plugin returns the built-in plugin "pii".
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "pii",
@@ -32,23 +32,23 @@ func Plugin() sdk.Plugin {
 			}
 			return s, nil
 		},
-		SelfTest: canary,
+		SelfTest: selfTest,
 	}
 }
 
-// stage is a configuration in use.
+// stage is the plugin with one configuration. It is immutable, so that many goroutines may use it.
 type stage struct {
 	finder       finder
 	treatments   [numKinds]treatment
 	placeholders placeholderMaker
 	decode       bool
-	directions   []mcp.Direction
+	directions   []mcp.Direction // empty: both
 }
 
 // Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.directions} }
 
-// maxFindings bounds what is recorded of one message; what is done about it has no bound.
+// maxFindings limits the findings of one message. What is redacted has no limit.
 const maxFindings = 100
 
 // Inspect implements sdk.Stage.
@@ -57,98 +57,100 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return sdk.Allow(), nil
 	}
 	var (
-		found summary
-		cost  = &messageCost{ctx: ctx}
-		cuts  []scan.Redaction
-		err   error
+		found      summary
+		effort     messageEffort
+		redactions []scan.Redaction
+		err        error
 	)
 	scan.Texts(m, func(t scan.Text) bool {
 		if err = ctx.Err(); err != nil {
 			return false
 		}
-		var hits []detection
-		if hits, err = s.findInText(cost, t); err != nil {
+		var detections []detection
+		if detections, err = s.findInText(ctx, &effort, t); err != nil {
 			return false
 		}
-		if len(hits) == 0 || isProtocolValue(m, t) {
+		if len(detections) == 0 || isProtocolValue(m, t) {
 			return true
 		}
-		for _, h := range hits {
-			found.add(h, t)
-			switch s.treatments[h.kind].action {
+		for _, d := range detections {
+			found.add(d, t)
+			switch s.treatments[d.kind].action {
 			case "block":
 				found.block = true
 			case "redact":
-				cuts = append(cuts, scan.Redaction{Text: t, Span: h.Span,
-					Replacement: s.replacement(h)})
+				redactions = append(redactions, scan.Redaction{Text: t, Span: d.Span,
+					Replacement: s.replacement(d)})
 			}
 		}
 		return true
 	})
+	reason := "personal data: " + found.String()
 	switch {
 	case err != nil:
-		return sdk.Verdict{}, fmt.Errorf("look for personal data: %w", err)
+		return sdk.Verdict{}, fmt.Errorf("search for personal data: %w", err)
 	case found.total == 0:
 		return sdk.Allow(), nil
 	case found.block:
-		return sdk.Deny("personal data: "+found.String(), found.findings...), nil
-	case len(cuts) == 0:
+		return sdk.Deny(reason, found.findings...), nil
+	case len(redactions) == 0:
 		v := sdk.Allow()
-		v.Reason, v.Findings = "personal data: "+found.String(), found.findings
+		v.Reason, v.Findings = reason, found.findings
 		return v, nil
 	}
-	if at := routingPointer(m, cuts); at != "" {
-		return sdk.Deny(fmt.Sprintf("personal data: %s; %s says where the message goes and "+
-			"cannot be redacted", found.String(), at), found.findings...), nil
+	if pointer := routingPointer(m, redactions); pointer != "" {
+		return sdk.Deny(fmt.Sprintf("%s; %s cannot be redacted, since the request is routed by it",
+			reason, pointer), found.findings...), nil
 	}
-	edits, err := scan.Redact(m, cuts)
+	edits, err := scan.Redact(m, redactions)
 	if err != nil {
 		return sdk.Verdict{}, err
 	}
-	return sdk.Modify("personal data: "+found.String(), edits, found.findings...), nil
+	return sdk.Modify(reason, edits, found.findings...), nil
 }
 
-// findInText answers what is in a text. What was found in an encoded run has the run's place, so
-// those may overlap: scan.Redact makes one cut of them.
-func (s *stage) findInText(cost *messageCost, t scan.Text) ([]detection, error) {
+// findInText returns the personal data in a text. Data in an encoded run has the span of the run,
+// so spans may overlap: scan.Redact merges them.
+func (s *stage) findInText(ctx context.Context, e *messageEffort,
+	t scan.Text) ([]detection, error) {
 	plain := t.Value
 	if t.Kind == mcp.NumberLeaf {
 		plain = integerForm(plain)
 	}
-	hits, err := s.finder.findAll(cost, plain, t.Leaf)
+	detections, err := s.finder.findAll(ctx, e, plain, t.Leaf)
 	if err != nil {
 		return nil, err
 	}
 	if t.Kind == mcp.NumberLeaf {
-		for i := range hits {
-			hits[i].From, hits[i].To = 0, len(t.Value) // a number goes as a whole
+		for i := range detections { // a number is redacted as a whole
+			detections[i].From, detections[i].To = 0, len(t.Value)
 		}
 	}
 	if !s.decode {
-		return hits, nil
+		return detections, nil
 	}
-	seen := len(hits)
-	t.Decoded(func(text string, at scan.Span) bool {
-		var inside []detection
-		if inside, err = s.finder.findAll(cost, text, t.Leaf); err != nil {
+	unencoded := len(detections)
+	t.Decoded(func(text string, run scan.Span) bool {
+		var inRun []detection
+		if inRun, err = s.finder.findAll(ctx, e, text, t.Leaf); err != nil {
 			return false
 		}
-		for _, h := range inside {
-			h.Span = at
-			// What stands there in clear is cut there; the rest of the run may stay.
-			if !slices.ContainsFunc(hits[:seen], func(p detection) bool {
-				return p.From >= at.From && p.To <= at.To && p.value == h.value
+		for _, d := range inRun {
+			d.Span = run
+			// A value that is in the run unencoded is redacted alone; the rest of the run stays.
+			if !slices.ContainsFunc(detections[:unencoded], func(p detection) bool {
+				return p.From >= run.From && p.To <= run.To && p.value == d.value
 			}) {
-				hits = append(hits, h)
+				detections = append(detections, d)
 			}
 		}
 		return true
 	})
-	return hits, err
+	return detections, err
 }
 
-// isProtocolValue says that a text is the protocol's own: a number of an exchange or a place in a
-// list, that whoever made it must get back as it was.
+// isProtocolValue reports whether a text is an identifier or a cursor of the protocol. Its sender
+// must get such a value back unchanged.
 func isProtocolValue(m *mcp.Message, t scan.Text) bool {
 	switch t.MemberName() {
 	case "progressToken", "requestId", "cursor", "nextCursor", "requestState", "taskId",
@@ -169,40 +171,41 @@ func isProtocolValue(m *mcp.Message, t scan.Text) bool {
 	return false
 }
 
-// routingPointer is the first of the places of cuts that says where m goes; "" when there is none.
-func routingPointer(m *mcp.Message, cuts []scan.Redaction) string {
+// routingPointer returns the pointer of the first redaction in a value that m is routed by, or ""
+// if there is none.
+func routingPointer(m *mcp.Message, redactions []scan.Redaction) string {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return ""
 	}
 	method, _ := mcp.LookupMethod(m.Method)
-	for _, c := range cuts {
-		at := c.Text.Pointer()
-		if c.Text.Kind != mcp.NameLeaf && (at == method.NamePointer ||
+	for _, r := range redactions {
+		pointer := r.Text.Pointer()
+		if r.Text.Kind != mcp.NameLeaf && (pointer == method.NamePointer ||
 			method.Route == mcp.RouteByReference &&
-				(at == "/ref/name" || at == "/ref/uri" || at == "/ref/type")) {
-			return at
+				(pointer == "/ref/name" || pointer == "/ref/uri" || pointer == "/ref/type")) {
+			return pointer
 		}
 	}
 	return ""
 }
 
-// summary is what was found in a message.
+// summary counts the personal data in a message.
 type summary struct {
-	findings []pipeline.Finding
+	findings []pipeline.Finding // up to maxFindings
 	counts   [numKinds]int
 	total    int
-	block    bool
+	block    bool // the message must be denied
 }
 
-func (s *summary) add(h detection, t scan.Text) {
+func (s *summary) add(d detection, t scan.Text) {
 	s.total++
-	s.counts[h.kind]++
+	s.counts[d.kind]++
 	if len(s.findings) < maxFindings {
-		s.findings = append(s.findings, pipeline.Finding{Type: h.findingType, Pointer: t.Pointer()})
+		s.findings = append(s.findings, pipeline.Finding{Type: d.findingType, Pointer: t.Pointer()})
 	}
 }
 
-// String says how many of what: "2 email, 1 card".
+// String returns the counts for people, as in "2 email, 1 card".
 func (s *summary) String() string {
 	var parts []string
 	for k, n := range s.counts {

@@ -1,6 +1,7 @@
 package pii_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"net/url"
@@ -14,13 +15,13 @@ import (
 	"gatekit/plugins/builtin/pii"
 )
 
-// redacted is what a stage leaves of a text, the placeholders without their names.
+// redacted returns a text after the edits of a stage with the configuration: see redactedBy.
 func redacted(t testing.TB, config, text string) string {
 	t.Helper()
-	return left(t, stageOf(t, config), text)
+	return redactedBy(t, newStage(t, config), text)
 }
 
-func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
+func TestTextsAreRedactedExactly(t *testing.T) {
 	const locales = `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"]}`
 	for _, c := range []struct{ config, text, want string }{
 		// cards
@@ -44,7 +45,7 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 		{`{}`, "cards 4000 0000 0000 0002 5555 5555 5555 4444", "cards [card] [card]"},
 		{`{}`, "4222222222222, and with a word for it: card 4222222222222",
 			"4222222222222, and with a word for it: card [card]"},
-		// accounts
+		// IBANs
 		{`{}`, "to GB82 WEST 1234 5698 7654 32 please", "to [iban] please"},
 		{`{}`, "de89370400440532013000,FR1420041010050500013M02606", "[iban],[iban]"},
 		{`{}`, "DE89 3704 0044 0532 0130 01", "DE89 3704 0044 0532 0130 01"},
@@ -63,7 +64,7 @@ func TestWhatIsFoundInATextAndWhereItEnds(t *testing.T) {
 			"x@eu.ACME.com noreply@z.io bob@gmail.com [email] [email]"},
 		{`{}`, "https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=bob@host.com",
 			"https://user:pw@host.com/ ssh://bob@host.com https://x.com/?q=[email]"},
-		// addresses
+		// IP addresses
 		{`{}`, "81.2.69.142:443, [2a00:1450:4001:81b::200e]:80, 2001:4860:4860:0:0:0:0:8888, " +
 			"::ffff:81.2.69.142", "[ip]:443, [[ip]]:80, [ip], [ip]"},
 		{`{}`, "10.1.2.3 127.0.0.1 192.168.0.1 169.254.169.254 192.0.2.1 198.51.100.7 " +
@@ -154,7 +155,7 @@ func TestActions(t *testing.T) {
 				"[iban] SSN [us-ssn]"},
 		{`{"action":"audit","iban":{"action":"block"}}`, pipeline.Deny, ""},
 	} {
-		v := inspect(t, stageOf(t, c.config), said(text))
+		v := inspect(t, newStage(t, c.config), textResult(text))
 		if v.Action != c.action {
 			t.Errorf("%s: action %d, want %d", c.config, v.Action, c.action)
 		}
@@ -175,11 +176,11 @@ func TestActions(t *testing.T) {
 	}
 }
 
-func TestAPlaceholderIsTheSameForTheSameValueHoweverItIsSpelt(t *testing.T) {
+func TestPlaceholdersAreEqualForAllSpellingsOfAValue(t *testing.T) {
 	names := func(config string, texts ...string) (all []string) {
-		s := stageOf(t, config)
+		s := newStage(t, config)
 		for _, text := range texts {
-			body := after(t, s, said(text))
+			body := bodyAfter(t, s, textResult(text))
 			all = append(all, regexp.MustCompile(`\[[a-z-]+:[0-9a-f]{6}\]`).FindAllString(body,
 				-1)...)
 		}
@@ -199,7 +200,7 @@ func TestAPlaceholderIsTheSameForTheSameValueHoweverItIsSpelt(t *testing.T) {
 	}
 }
 
-func TestWhatIsEncodedIsFoundAndGoesWithItsEncoding(t *testing.T) {
+func TestEncodedValuesAreRedactedWithTheirEncoding(t *testing.T) {
 	hidden := base64.StdEncoding.EncodeToString([]byte("the card is 4111 1111 1111 1111, thanks"))
 	twice := base64.URLEncoding.EncodeToString([]byte("x " + hidden + " y and more of it"))
 	escaped := url.QueryEscape("bob@corp.io")
@@ -216,25 +217,25 @@ func TestWhatIsEncodedIsFoundAndGoesWithItsEncoding(t *testing.T) {
 	}
 	if got, want := redacted(t, `{}`,
 		"https://x.io/a%20b?to=bob@corp.io"), "https://x.io/a%20b?to=[email]"; got != want {
-		t.Errorf("%q, want %q: what stands there in clear does not take the URL with it", got, want)
+		t.Errorf("got %q, want %q, since the value is not encoded", got, want)
 	}
 }
 
-func TestWhatIsEncodedTogetherIsJudgedOneByOne(t *testing.T) {
+func TestValuesInOneEncodedRunHaveTheirOwnActions(t *testing.T) {
 	both := base64.StdEncoding.EncodeToString([]byte("bob@corp.io paid with 4111 1111 1111 1111"))
-	v := inspect(t, stageOf(t, `{"action":"audit","card":{"action":"block"}}`), said(both))
+	v := inspect(t, newStage(t, `{"action":"audit","card":{"action":"block"}}`), textResult(both))
 	if v.Action != pipeline.Deny || len(v.Findings) != 2 {
-		t.Errorf("action %d with %v, want it refused for the card", v.Action, v.Findings)
+		t.Errorf("got action %d with %v, want a denial for the card", v.Action, v.Findings)
 	}
 	if got := redacted(t, `{"card":{"action":"audit"}}`, both); got != "[email]" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// A card number as a number of JSON, however the number is written; keys; and the name of the
-// member as the word that says what a number is.
-func TestNumbersAndNamesOfJSON(t *testing.T) {
-	s := stageOf(t, `{"replace":"mask"}`)
+// TestJSONNumbersAndMemberNamesAreRedacted covers JSON numbers in all forms, member names that are
+// personal data, and member names that are the context of a number.
+func TestJSONNumbersAndMemberNamesAreRedacted(t *testing.T) {
+	s := newStage(t, `{"replace":"mask"}`)
 	for _, c := range []struct{ body, want string }{
 		{`{"structuredContent":{"card":4111111111111111,"n":12}}`,
 			`{"structuredContent":{"card":"************1111","n":12}}`},
@@ -248,7 +249,7 @@ func TestNumbersAndNamesOfJSON(t *testing.T) {
 		{`{"client_ip":"1.2.3.4","appVersion":"1.2.3.4"}`,
 			`{"client_ip":"1.2.***","appVersion":"1.2.3.4"}`},
 	} {
-		got := after(t, s, result(c.body))
+		got := bodyAfter(t, s, rawResult(c.body))
 		if c.body[2] == 'a' {
 			if strings.Contains(got, "4111111111111111.0") || strings.Contains(got, "4.111") ||
 				!strings.Contains(got, "4111111111111111.5") {
@@ -256,7 +257,7 @@ func TestNumbersAndNamesOfJSON(t *testing.T) {
 			}
 			continue
 		}
-		// a renamed member may stand elsewhere
+		// A renamed member may be in another place, so only the characters are compared.
 		if len(got) != len(c.want) || sorted(got) != sorted(c.want) {
 			t.Errorf("%s\n got  %s\n want %s", c.body, got, c.want)
 		}
@@ -269,13 +270,13 @@ func sorted(s string) string {
 	return string(b)
 }
 
-func TestTheProtocolsOwnTextsStayAsTheyAre(t *testing.T) {
-	s := stageOf(t, `{}`)
+func TestProtocolValuesAreNotRedacted(t *testing.T) {
+	s := newStage(t, `{}`)
 	list := mcp.NewRequest("1",
 		"tools/list", []byte(
 			`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
 	list.Direction = mcp.ToServer
-	page := result(`{"tools":[],"nextCursor":"bob@corp.io"}`)
+	page := rawResult(`{"tools":[],"nextCursor":"bob@corp.io"}`)
 	progress := mcp.NewNotification("notifications/progress",
 		[]byte(`{"progressToken":"bob@corp.io","progress":1}`))
 	for _, m := range []*mcp.Message{list, page, progress} {
@@ -286,32 +287,32 @@ func TestTheProtocolsOwnTextsStayAsTheyAre(t *testing.T) {
 	call := mcp.NewRequest("1",
 		"tools/call", []byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
 	if v := inspect(t, s, call); v.Action != pipeline.Modify {
-		t.Error("a tool's own cursor is no cursor of the protocol")
+		t.Error("the argument \"cursor\" of a tool is not redacted")
 	}
 }
 
-func TestWhereAMessageGoesCannotBeRedacted(t *testing.T) {
+func TestValuesInRoutesAreDenied(t *testing.T) {
 	read := mcp.NewRequest("1", "resources/read", []byte(`{"uri":"mail://inbox/bob@corp.io"}`))
 	read.Direction, read.Name = mcp.ToServer, "mail://inbox/bob@corp.io"
-	v := inspect(t, stageOf(t, `{}`), read)
+	v := inspect(t, newStage(t, `{}`), read)
 	if v.Action != pipeline.Deny || !strings.Contains(v.Reason, "/uri") ||
 		strings.Contains(v.Reason, "bob") {
-		t.Errorf("action %d, reason %q, want it refused with the place", v.Action, v.Reason)
+		t.Errorf("got action %d, reason %q, want a denial with the pointer", v.Action, v.Reason)
 	}
-	if v := inspect(t, stageOf(t, `{"action":"audit"}`), read); v.Action != pipeline.Allow {
+	if v := inspect(t, newStage(t, `{"action":"audit"}`), read); v.Action != pipeline.Allow {
 		t.Errorf("audit: action %d", v.Action)
 	}
 }
 
-func TestDirections(t *testing.T) {
-	s := stageOf(t, `{"directions":["to_client"]}`)
+func TestDirectionsLimitTheMessages(t *testing.T) {
+	s := newStage(t, `{"directions":["to_client"]}`)
 	call := mcp.NewRequest("1",
 		"tools/call", []byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
 	call.Direction = mcp.ToServer
 	if v := inspect(t, s, call); v.Action != pipeline.Allow {
 		t.Errorf("to the server: action %d", v.Action)
 	}
-	if v := inspect(t, s, said("bob@corp.io")); v.Action != pipeline.Modify {
+	if v := inspect(t, s, textResult("bob@corp.io")); v.Action != pipeline.Modify {
 		t.Errorf("to the client: action %d", v.Action)
 	}
 	if w := s.(interface{ Wants() pipeline.Wants }).Wants(); !slices.Equal(w.Directions,
@@ -320,29 +321,30 @@ func TestDirections(t *testing.T) {
 	}
 }
 
-func TestASearchEndsWithItsContext(t *testing.T) {
+func TestEndedContextIsAnError(t *testing.T) {
 	for _, text := range []string{"x", strings.Repeat("+44 20 7946 0958 ", 10_000)} {
-		ctx, cancel := contextThatEnds(t)
+		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if v, err := stageOf(t, `{}`).Inspect(ctx, said(text)); err == nil ||
+		if v, err := newStage(t, `{}`).Inspect(ctx, textResult(text)); err == nil ||
 			v.Action != pipeline.Deny {
 			t.Errorf("%.10s…: action %d, error %v", text, v.Action, err)
 		}
 	}
 }
 
-func TestADirectoryOfManyThousandsIsNotLetThroughForBeingLong(t *testing.T) {
+func TestManyPhoneNumbersAreAllRedacted(t *testing.T) {
 	var b strings.Builder
 	for i := range 12_000 {
 		fmt.Fprintf(&b, "+44 20 79%02d %04d\n", i/10_000, i%10_000)
 	}
-	if got := left(t, stageOf(t, `{"phone":{"replace":"mask"}}`), b.String()); strings.Count(got,
+	if got := redactedBy(t, newStage(t, `{"phone":{"replace":"mask"}}`),
+		b.String()); strings.Count(got,
 		"+** ** ****") != 12_000 {
-		t.Errorf("%d of 12000 numbers are taken out", strings.Count(got, "+** ** ****"))
+		t.Errorf("%d of 12000 numbers are redacted", strings.Count(got, "+** ** ****"))
 	}
 }
 
-func TestCanaries(t *testing.T) {
+func TestSelfTestMessageIsDetected(t *testing.T) {
 	for _, config := range []string{
 		`{}`, `{"action":"block"}`, `{"action":"audit"}`, `{"directions":["to_client"]}`,
 		`{"email":{"enabled":false},"card":{"action":"block"}}`,
@@ -351,9 +353,9 @@ func TestCanaries(t *testing.T) {
 	} {
 		c := pii.Plugin().SelfTest([]byte(config))
 		if c == nil {
-			t.Fatalf("%s: no canary", config)
+			t.Fatalf("%s: no self-test", config)
 		}
-		if v := inspect(t, stageOf(t, config), c.Message); v.Action != c.Action ||
+		if v := inspect(t, newStage(t, config), c.Message); v.Action != c.Action ||
 			len(v.Findings) == 0 {
 			t.Errorf("%s: %s gets action %d with %v, want %d", config, c.Description, v.Action,
 				v.Findings,
@@ -361,7 +363,7 @@ func TestCanaries(t *testing.T) {
 		}
 	}
 	if c := pii.Plugin().SelfTest([]byte(`{"action":"x"}`)); c != nil {
-		t.Error("a canary of what is no configuration")
+		t.Error("a self-test of an invalid configuration")
 	}
 }
 
@@ -371,9 +373,9 @@ func FuzzInspect(f *testing.F) {
 		"\u200b４111\u00a0"} {
 		f.Add(s)
 	}
-	s := stageOf(f, `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"],"ip":{"private":true}}`)
+	s := newStage(f, `{"locales":["US","GB","CA","DE","FR","ES","IT","NL","PL","SE","BE","BR","IN"],"ip":{"private":true}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		m := said(text)
+		m := textResult(text)
 		v := inspect(t, s, m)
 		if v.Action == pipeline.Allow {
 			return
@@ -384,8 +386,8 @@ func FuzzInspect(f *testing.F) {
 		}
 		left, _ := next.Text("/content/0/text")
 		original, _ := m.Text("/content/0/text")
-		// What is left is the original with placeholders in it: the parts between them stand there
-		// in their order.
+		// The redacted text is the original with placeholders in it, so the parts between them are
+		// in the original in their order.
 		rest := original
 		for part := range strings.SplitSeq(regexp.MustCompile(
 			`\[(email|card|iban|phone|ip|[a-z]{2}-[a-z-]+):[0-9a-f]{6}\]`).ReplaceAllString(left,
@@ -397,7 +399,7 @@ func FuzzInspect(f *testing.F) {
 			rest = rest[i+len(part):]
 		}
 		if fmt.Sprint(inspect(t, s, m).Findings) != fmt.Sprint(v.Findings) {
-			t.Fatalf("%q is judged differently the second time", original)
+			t.Fatalf("%q has other findings the second time", original)
 		}
 	})
 }

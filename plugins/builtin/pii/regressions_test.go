@@ -9,19 +9,18 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// The defects of the original Gatekit's PII filter, by their numbers in its specification, and what
-// it missed.
+// The tests in this file keep defects of the first Gatekit's PII filter fixed.
 
-func TestD6EachOfManyFindingsInALongTextIsTakenOut(t *testing.T) {
+func TestAllFindingsInALongTextAreRedacted(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(strings.Repeat("lorem ipsum ", 8<<10))
 	for i := range 2000 {
 		fmt.Fprintf(&b, "user%d@corp%d.io ", i, i)
 	}
-	v := inspect(t, stageOf(t, `{}`), said(b.String()))
+	v := inspect(t, newStage(t, `{}`), textResult(b.String()))
 	if left := redacted(t, `{}`, b.String()); strings.Contains(left, "@") || strings.Count(left,
 		"[email]") != 2000 {
-		t.Errorf("%d of 2000 addresses are taken out", strings.Count(left, "[email]"))
+		t.Errorf("%d of 2000 addresses are redacted", strings.Count(left, "[email]"))
 	}
 	if v.Reason != "personal data: 2000 email" || len(v.Findings) != 100 {
 		t.Errorf("reason %q with %d findings, want the whole number and the first hundred",
@@ -29,33 +28,33 @@ func TestD6EachOfManyFindingsInALongTextIsTakenOut(t *testing.T) {
 	}
 }
 
-func TestD7ErrorsAreLookedAt(t *testing.T) {
+func TestErrorsAreSearched(t *testing.T) {
 	m := mcp.NewError("1", -32603, "no such user bob@corp.io", []byte(`{"card":4111111111111111}`))
 	m.Method, m.Direction = "tools/call", mcp.ToClient
-	if got := after(t, stageOf(t, `{"replace":"mask"}`),
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
 		m); got != `{"code":-32603,"message":"no such user b***@corp.io","data":{"card":"************1111"}}` {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestD8NamesOfMembersAreLookedAt(t *testing.T) {
-	if got := after(t, stageOf(t, `{"replace":"mask"}`),
-		result(`{"structuredContent":{"bob@corp.io":{"n":1}}}`)); got != `{"structuredContent":{"b***@corp.io":{"n":1}}}` {
+func TestMemberNamesAreSearched(t *testing.T) {
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
+		rawResult(`{"structuredContent":{"bob@corp.io":{"n":1}}}`)); got != `{"structuredContent":{"b***@corp.io":{"n":1}}}` {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestD10NotificationsAreRedacted(t *testing.T) {
+func TestNotificationsAreRedacted(t *testing.T) {
 	m := mcp.NewNotification("notifications/message",
 		[]byte(`{"level":"info","data":"login of bob@corp.io"}`))
 	m.Direction = mcp.ToClient
-	if got := after(t, stageOf(t, `{"replace":"mask"}`),
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
 		m); got != `{"level":"info","data":"login of b***@corp.io"}` {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestD12MatchesThatOverlapDoNotCorruptTheText(t *testing.T) {
+func TestOverlappingMatchesDoNotCorruptTheText(t *testing.T) {
 	for text, want := range map[string]string{
 		"x 4111 1111 1111 1111@corp.io y":           "x [card]@corp.io y",
 		"x GB82WEST12345698765432@corp.io y":        "x [iban]@corp.io y",
@@ -71,7 +70,7 @@ func TestD12MatchesThatOverlapDoNotCorruptTheText(t *testing.T) {
 	}
 }
 
-func TestD19ReverseRequestsAndTheirAnswersAreLookedAt(t *testing.T) {
+func TestServerRequestsAndTheirAnswersAreSearched(t *testing.T) {
 	ask := mcp.NewRequest("1", "sampling/createMessage",
 		[]byte(`{"messages":[{"role":"user","content":{"type":"text","text":"mail bob@corp.io"}}],"maxTokens":9}`))
 	ask.Direction = mcp.ToClient
@@ -79,24 +78,24 @@ func TestD19ReverseRequestsAndTheirAnswersAreLookedAt(t *testing.T) {
 		[]byte(`{"action":"accept","content":{"card":"4111 1111 1111 1111"}}`))
 	answer.Method, answer.Direction, answer.Request = "elicitation/create", mcp.ToServer, ask
 	for _, m := range []*mcp.Message{ask, answer} {
-		if v := inspect(t, stageOf(t, `{}`), m); v.Action != pipeline.Modify ||
+		if v := inspect(t, newStage(t, `{}`), m); v.Action != pipeline.Modify ||
 			len(v.Findings) != 1 {
 			t.Errorf("%s: action %d, %v", m.Body(), v.Action, v.Findings)
 		}
 	}
 }
 
-func TestD22ThereIsNoSizeBeyondWhichNothingIsLookedAt(t *testing.T) {
+func TestLargeMessagesAreSearched(t *testing.T) {
 	text := strings.Repeat("lorem ipsum ", 200_000) + "bob@corp.io"
-	for _, m := range []*mcp.Message{said(text), mcp.NewNotification("notifications/message",
+	for _, m := range []*mcp.Message{textResult(text), mcp.NewNotification("notifications/message",
 		[]byte(`{"data":`+string(mcp.Quote(text))+`}`))} {
-		if v := inspect(t, stageOf(t, `{}`), m); v.Action != pipeline.Modify {
+		if v := inspect(t, newStage(t, `{}`), m); v.Action != pipeline.Modify {
 			t.Errorf("action %d, want it redacted", v.Action)
 		}
 	}
 }
 
-func TestD27DataURLsAreLookedAt(t *testing.T) {
+func TestDataURLsAreSearched(t *testing.T) {
 	if got := redacted(t, `{}`,
 		"data:text/plain,bob@corp.io and 4111 1111 1111 1111"); strings.Contains(got, "bob@") ||
 		strings.Contains(got, "4111") {
@@ -109,31 +108,31 @@ func TestD27DataURLsAreLookedAt(t *testing.T) {
 	}
 }
 
-// Findings of base64 carried fifty characters of what was found into the audit log.
-func TestNoContentIsInWhatIsRecorded(t *testing.T) {
-	v := inspect(t, stageOf(t, `{"action":"block"}`),
-		said("bob@corp.io bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ== 4111 1111 1111 1111"))
+// Findings in base64 used to carry fifty characters of the text into the audit log.
+func TestReasonsAndFindingsHoldNoContent(t *testing.T) {
+	v := inspect(t, newStage(t, `{"action":"block"}`),
+		textResult("bob@corp.io bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ== 4111 1111 1111 1111"))
 	if s := fmt.Sprint(v.Reason, v.Findings); strings.Contains(s, "bob") || strings.Contains(s,
 		"bWF") || strings.Contains(s, "4111") {
 		t.Errorf("recorded: %s", s)
 	}
 	if len(v.Edits) > 0 {
-		t.Error("a refused message has edits")
+		t.Error("a denied message has edits")
 	}
 }
 
-// What looks like base64 was skipped.
-func TestAWordThatCouldBeBase64IsLookedAt(t *testing.T) {
+// Words that look like base64 used to be skipped.
+func TestWordsThatCouldBeBase64AreSearched(t *testing.T) {
 	for _, text := range []string{"4111111111111111", "DE89370400440532013000",
 		"RSSMRA85T10A562S"} {
-		if v := inspect(t, stageOf(t, `{}`), said(text)); v.Action != pipeline.Modify {
+		if v := inspect(t, newStage(t, `{}`), textResult(text)); v.Action != pipeline.Modify {
 			t.Errorf("%s: action %d", text, v.Action)
 		}
 	}
 }
 
-// Octets had no range, IPv6 no short forms, and phones were American.
-func TestWhatTheOriginalDidNotKnow(t *testing.T) {
+// Octets used to have no range, IPv6 addresses no short forms, and phone numbers were American.
+func TestInternationalFormatsAreFound(t *testing.T) {
 	for text, want := range map[string]string{
 		"host 999.999.999.999":                    "host 999.999.999.999",
 		"host 2a00:1450::1":                       "host [ip]",

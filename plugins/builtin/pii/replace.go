@@ -9,42 +9,46 @@ import (
 	"unicode/utf8"
 )
 
-// placeholderMaker make placeholders: the same for the same value, and nothing that leads back to
-// it for who does not have the key.
+// placeholderMaker makes placeholders. The same value has the same placeholder, and without the key
+// a placeholder reveals nothing about its value.
 type placeholderMaker struct{ key []byte }
 
+// newPlaceholderMaker uses the key of the configuration. If that is empty, it makes a random key,
+// which is lost when the process ends.
 func newPlaceholderMaker(key string) placeholderMaker {
 	if key != "" {
 		return placeholderMaker{[]byte(key)}
 	}
 	b := make([]byte, sha256.Size)
-	rand.Read(b) // never fails
+	rand.Read(b) // never fails: see its documentation
 	return placeholderMaker{b}
 }
 
-// digitsFor is the name of a value, however it is spelt: six hexadecimal digits.
-func (n placeholderMaker) digitsFor(what, value string) string {
-	h := hmac.New(sha256.New, n.key)
-	h.Write([]byte(what))
+// digitsFor returns the six hexadecimal digits of a value's placeholder. They are the same for all
+// spellings of the value.
+func (p placeholderMaker) digitsFor(findingType, value string) string {
+	h := hmac.New(sha256.New, p.key)
+	h.Write([]byte(findingType))
 	h.Write([]byte{0})
 	h.Write([]byte(canonical(value)))
 	return hex.EncodeToString(h.Sum(nil)[:3])
 }
 
-// replacement is what is written in the place of a hit.
-func (s *stage) replacement(h detection) string {
-	if s.treatments[h.kind].mask {
-		return mask(h)
+// replacement returns the text that replaces a detection.
+func (s *stage) replacement(d detection) string {
+	if s.treatments[d.kind].mask {
+		return mask(d)
 	}
-	return "[" + h.findingType + ":" + s.placeholders.digitsFor(h.findingType, h.value) + "]"
+	return "[" + d.findingType + ":" + s.placeholders.digitsFor(d.findingType, d.value) + "]"
 }
 
-// mask is a value of which a part can still be read: the last four digits of a card, an account and
-// a phone number, the last two characters of a national id, the first letter and the domain of an
-// e-mail address, the first half of an IPv4 address and the first quarter of an IPv6 address.
-func mask(h detection) string {
-	v := h.value
-	switch h.kind {
+// mask returns the value with most of it replaced by stars. The last four digits of a card, an
+// account and a phone number stay, and so do the last two characters of a national id, the first
+// letter and the domain of an e-mail address, the first half of an IPv4 address and the first
+// quarter of an IPv6 address.
+func mask(d detection) string {
+	v := d.value
+	switch d.kind {
 	case kindEmail:
 		at := strings.LastIndexByte(v, '@')
 		_, n := utf8.DecodeRuneInString(v)
@@ -62,7 +66,7 @@ func mask(h detection) string {
 	return maskAllBut(v, 4)
 }
 
-// maskAllBut is v with all letters and digits but the last few as stars.
+// maskAllBut returns v with stars in the place of all letters and digits but the last few.
 func maskAllBut(v string, few int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {

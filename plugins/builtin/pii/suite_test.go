@@ -8,21 +8,21 @@ import (
 	"gatekit/plugins/sdk/sdktest"
 )
 
-func TestTheContractOfPlugins(t *testing.T) {
+func TestPluginContract(t *testing.T) {
 	call := mcp.NewRequest("7",
 		"tools/call", []byte(
 			`{"name":"echo","arguments":{"message":"bob@corp.io","card":4111111111111111,"tel:+44 20 7946 0958":[{"iban":"GB82 WEST 1234 5698 7654 32"}]}}`))
 	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
 		"s", "7", "everything", "echo"
 	for name, config := range map[string]string{
-		"as it comes": `{}`,
-		"block":       `{"action":"block","decode":false}`,
-		"mask": everyLocale[:len(everyLocale)-1] +
+		"default": `{}`,
+		"block":   `{"action":"block","decode":false}`,
+		"mask": allLocales[:len(allLocales)-1] +
 			`,"replace":"mask","key":"0123456789abcdef","email":{"action":"audit"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			sdktest.Run(t, pii.Plugin(), config, call,
-				said("SSN 536-90-4399, login from 81.2.69.142, "+
+				textResult("SSN 536-90-4399, login from 81.2.69.142, "+
 					"eW91ciBjYXJkIGlzIDQxMTEgMTExMSAxMTExIDExMTE="))
 		})
 	}

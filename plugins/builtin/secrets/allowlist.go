@@ -8,7 +8,7 @@ import (
 
 // allowlist describes what is no secret although a rule detects it, in gitleaks' format.
 type allowlist struct {
-	// RegexTarget is what Regexes are matched against: the secret if it is empty, the whole match
+	// RegexTarget selects the text for Regexes: the secret if it is empty, the whole match
 	// if it is "match", the lines of the match if it is "line".
 	RegexTarget string
 	Regexes     []string

@@ -21,7 +21,7 @@ var placeholderValues = strings.Fields(`string text password passwd secret token
 	integer object null none true false required optional hidden redacted masked unset undefined
 	empty changeme example sample placeholder your- your_ yourpassword yoursecret`)
 
-// isNamedSecret reports whether the name of a member says that its value is a secret, and the value
+// isNamedSecret reports whether the name of a member is one for secrets, and the value
 // looks like one.
 func isNamedSecret(name, value string) bool {
 	if len(value) < 4 || len(value) > 256 || strings.ContainsAny(value[:1], "$%{<[*") {

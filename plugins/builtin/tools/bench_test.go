@@ -20,7 +20,7 @@ func BenchmarkInspect(b *testing.B) {
 	}
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 		text := string(mcp.Quote(strings.Repeat(ordinary, size/len(ordinary)+1)[:size]))
-		call := ask(b, "tools/call", `{"name":"read_file","arguments":{"text":`+text+`}}`,
+		call := request(b, "tools/call", `{"name":"read_file","arguments":{"text":`+text+`}}`,
 			"read_file")
 		var items []string
 		for n := 0; n < size; n += len(items[len(items)-1]) {
@@ -28,7 +28,7 @@ func BenchmarkInspect(b *testing.B) {
 				`{"name":"tool_%d","description":"%s","inputSchema":{"type":"object"}}`, len(items),
 				strings.Repeat(ordinary, 4)))
 		}
-		list := answer(b, "tools/list", `{"tools":[`+strings.Join(items, ",")+`]}`)
+		list := response(b, "tools/list", `{"tools":[`+strings.Join(items, ",")+`]}`)
 		for name, m := range map[string]*mcp.Message{"call": call, "list": list} {
 			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
 				b.SetBytes(int64(m.Size()))

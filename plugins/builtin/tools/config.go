@@ -12,19 +12,21 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// config is the configuration as it is written; schema.json describes it.
+// config is the configuration of the plugin; schema.json describes it.
 type config struct {
 	Tools     *section `json:"tools"`
 	Prompts   *section `json:"prompts"`
 	Resources *section `json:"resources"`
 }
 
+// section is the configuration for one kind of item.
 type section struct {
-	Allow  list     `json:"allow"` // nil: all
-	Hide   list     `json:"hide"`
-	Change []change `json:"change"`
+	Allow  patternList `json:"allow"` // nil allows all
+	Hide   patternList `json:"hide"`
+	Change []change    `json:"change"`
 }
 
+// change is how one item is shown to clients. A nil field stays as the server has it.
 type change struct {
 	Name        string  `json:"name"` // of a tool or prompt
 	URI         string  `json:"uri"`  // of a resource or template
@@ -33,13 +35,13 @@ type change struct {
 	Description *string `json:"description"`
 }
 
-// list is an array of patterns.
-type list []string
+// patternList is an array of patterns.
+type patternList []string
 
-// UnmarshalJSONFrom refuses null, which would be the list that was left out: everything.
-func (l *list) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+// UnmarshalJSONFrom rejects null. It would mean the same as no list, which allows everything.
+func (l *patternList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == 'n' {
-		return errors.New("null is no list: leave it out, or write []")
+		return errors.New("null is not a list: remove the option, or write []")
 	}
 	all := []string{}
 	if err := json.UnmarshalDecode(d, &all); err != nil {
@@ -49,23 +51,27 @@ func (l *list) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// newStage makes a stage of a configuration.
+// errorf adds a mistake in the configuration. The format begins with the option within a section.
+type errorf func(format string, a ...any)
+
+// newStage returns a stage for a configuration. The error joins all mistakes.
 func newStage(text []byte) (*stage, error) {
 	var c config
 	if err := json.Unmarshal(text, &c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
 	if c.Tools == nil && c.Prompts == nil && c.Resources == nil {
-		return nil, errors.New(
-			`nothing to do: give it "tools", "prompts" or "resources", as {"tools": {"allow": ["read_*"]}}`)
+		return nil, errors.New(`nothing to do: set "tools", "prompts" or "resources", as in ` +
+			`{"tools": {"allow": ["read_*"]}}`)
 	}
-	var s stage
-	var faults []error
+	s := stage{tools: filter{item: "tool"}, prompts: filter{item: "prompt"},
+		resources: filter{item: "resource", isURI: true}}
+	var errs []error
 	for _, x := range []struct {
 		option  string
 		section *section
 		filter  *filter
-		renames *map[string]string
+		renames *map[string]string // nil for resources, which are used by their URI
 	}{
 		{"tools", c.Tools, &s.tools, &s.renames.Tools},
 		{"prompts", c.Prompts, &s.prompts, &s.renames.Prompts},
@@ -74,101 +80,107 @@ func newStage(text []byte) (*stage, error) {
 		if x.section == nil {
 			continue
 		}
-		x.filter.given, x.filter.uris = true, x.option == "resources"
-		fault := func(format string, a ...any) {
-			faults = append(faults, fmt.Errorf(x.option+format, a...))
+		fail := func(format string, a ...any) {
+			errs = append(errs, fmt.Errorf(x.option+format, a...))
 		}
-		x.filter.patterns(x.section, fault)
-		x.filter.changes = x.filter.read(x.section.Change, fault)
+		x.filter.configured = true
+		x.filter.setPatterns(x.section, fail)
+		x.filter.setChanges(x.section.Change, fail)
 		if x.renames != nil {
-			*x.renames = x.filter.renames(x.section.Change, fault)
+			*x.renames = x.filter.newNames(x.section.Change, fail)
 		}
 	}
 	if err := s.renames.Validate(); err != nil {
-		faults = append(faults, err)
+		errs = append(errs, err)
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return &s, nil
 }
 
-// patterns reads allow and hide.
-func (f *filter) patterns(s *section, fault func(string, ...any)) {
+// setPatterns sets the filter's patterns from allow and hide.
+func (f *filter) setPatterns(s *section, fail errorf) {
 	if s.Allow == nil && s.Hide == nil && s.Change == nil {
-		fault(`: nothing to do: give it "allow", "hide" or "change"`)
+		fail(`: nothing to do: set "allow", "hide" or "change"`)
 	}
-	read := func(option string, l list) (all []pattern) {
+	parse := func(option string, l patternList) (all []pattern) {
 		for i, text := range l {
 			switch {
 			case text == "":
-				fault(`.%s[%d]: an empty pattern matches nothing: take it out, or write "*" for all`, option, i)
-			case f.uris && strings.ContainsAny(text, "{}"):
-				fault(`.%s[%d]: %q is a URI template, and what is made of it is read by its URI: write * in place of {…}, which matches both`, option, i, text)
+				fail(`.%s[%d]: an empty pattern matches nothing: remove it, or write "*" for all`,
+					option, i)
+			case f.isURI && strings.ContainsAny(text, "{}"):
+				fail(`.%s[%d]: %q is a URI template, but resources are read by URI: write * in `+
+					`place of {…}, which matches the template and its resources`, option, i, text)
 			}
-			all = append(all, newPattern(text, f.uris))
+			all = append(all, newPattern(text, f.isURI))
 		}
 		return all
 	}
-	f.allow, f.hide, f.limited = read("allow", s.Allow), read("hide", s.Hide), s.Allow != nil
+	f.hasAllow, f.allow, f.hide = s.Allow != nil, parse("allow", s.Allow), parse("hide", s.Hide)
 }
 
-// read reads change, by name or URI.
-func (f *filter) read(all []change, fault func(string, ...any)) map[string]change {
-	changes := make(map[string]change, len(all))
+// setChanges sets the filter's changes, by name or URI. The patterns must be set before.
+func (f *filter) setChanges(all []change, fail errorf) {
+	f.changes = make(map[string]change, len(all))
 	for i, c := range all {
-		name, option, other := c.Name, "name", c.URI
-		if f.uris {
-			name, option, other = c.URI, "uri", c.Name
+		name, option, otherName, otherOption := c.Name, "name", c.URI, "uri"
+		if f.isURI {
+			name, option, otherName, otherOption = c.URI, "uri", c.Name, "name"
 		}
-		_, again := changes[name]
+		_, isDuplicate := f.changes[name]
 		switch {
-		case other != "":
-			fault(`.change[%d]: it is said by its "%s" what changes, and by nothing else`, i,
-				option)
+		case otherName != "":
+			fail(`.change[%d]: a %s is identified by "%s", not by "%s"`, i, f.item, option,
+				otherOption)
 		case name == "":
-			fault(`.change[%d].%s: missing: what the server calls it`, i, option)
-		case again:
-			fault(`.change[%d].%s: %q is changed above: put both into one`, i, option, name)
+			fail(`.change[%d].%s: is missing; it is what the server calls the %s`, i, option,
+				f.item)
+		case isDuplicate:
+			fail(`.change[%d].%s: %q is changed above; merge the two changes`, i, option, name)
 		case c.Rename == nil && c.Title == nil && c.Description == nil:
-			fault(`.change[%d]: nothing is changed: give it "rename", "title" or "description"`, i)
-		case f.hidden(name):
-			fault(`.change[%d].%s: %q is hidden by allow or hide: let it be seen there, or take it out here`, i, option, name)
+			fail(`.change[%d]: nothing is changed: set "rename", "title" or "description"`, i)
+		case f.hides(name):
+			fail(`.change[%d].%s: %q is hidden by allow or hide: show it there, or remove it here`,
+				i, option, name)
 		}
-		changes[name] = c
+		f.changes[name] = c
 	}
-	return changes
 }
 
-// longest is what the specification gives a tool's name.
-const longest = 128
+// maxName and nameCharacters are what MCP 2025-11-25 (server/tools) recommends for a tool's name.
+const (
+	maxName        = 128
+	nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
+)
 
-// renames reads the new names of change. What they do to each other is for Renames.Validate.
-func (f *filter) renames(all []change, fault func(string, ...any)) map[string]string {
+// newNames returns the new names of items by the server's own. Renames.Validate finds conflicts
+// between them.
+func (f *filter) newNames(all []change, fail errorf) map[string]string {
 	names := map[string]string{}
 	for i, c := range all {
 		if c.Rename == nil {
 			continue
 		}
 		name := *c.Rename
-		if name == "" || len(name) > longest || strings.Trim(name, legal) != "" {
-			fault(`.change[%d].rename: %q is no name that clients take: 1 to %d of A-Z, a-z, 0-9, "_", "-" and "."`, i, name, longest)
+		if name == "" || len(name) > maxName || strings.Trim(name, nameCharacters) != "" {
+			fail(`.change[%d].rename: %q is not a valid name: use 1 to %d of A-Z, a-z, 0-9, "_", `+
+				`"-" and "."`, i, name, maxName)
 			continue
 		}
 		names[c.Name] = name
-		other, changed := f.changes[name]
-		listed := slices.ContainsFunc(f.allow, func(p pattern) bool {
+		other, isChanged := f.changes[name]
+		isAllowed := slices.ContainsFunc(f.allow, func(p pattern) bool {
 			return len(p.parts) == 1 && p.parts[0] == name
 		})
-		if name != c.Name && (listed || changed && other.Rename == nil) {
-			fault(`.change[%d].rename: %q is the server's name of another one that clients may know: take a name that none has`, i, name)
+		if name != c.Name && (isAllowed || isChanged && other.Rename == nil) {
+			fail(`.change[%d].rename: %q is the server's own name of another visible %s: choose `+
+				`an unused name`, i, name, f.item)
 		}
 	}
 	return names
 }
-
-// legal are the characters of a tool's name (2025-11-25, server/tools).
-const legal = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 
 // Renames implements sdk.StageWithRenames.
 func (s *stage) Renames() pipeline.Renames { return s.renames }

@@ -1,5 +1,5 @@
-// Package tools is the built-in plugin that says which tools, prompts and resources of a server
-// clients may know and use, and under which names.
+// Package tools is the built-in plugin that decides which tools, prompts and resources of a server
+// clients can see and use, and under which names.
 //
 //	[[plugin]]
 //	name = "github-tools"
@@ -7,72 +7,80 @@
 //	servers = ["github"]
 //	config.tools.allow = ["get_*", "list_*", "create_issue"]
 //	config.tools.hide = ["get_secret*"]
-//	config.tools.change = [{ name = "create_issue", rename = "open_issue", title = "Open an issue" }]
+//	config.tools.change = [
+//	  { name = "create_issue", rename = "open_issue", title = "Open an issue" },
+//	]
 //
 // # Options
 //
-// Each of tools, prompts and resources is an object with at least one of these. What is left out
-// stays as the server has it; a plugin with nothing to do is refused.
+// Each of tools, prompts and resources is an object with at least one of these options. Everything
+// else stays as the server has it. A configuration without any of them is rejected.
 //
-//	allow    patterns  only what matches one may be known and used; [] is nothing; left out: all
-//	hide     patterns  what matches one may not be known or used, whatever allow says
-//	change   objects   what clients are told of single items:
-//	  name             the server's own name; for resources uri: the URI or URI template
-//	  rename           the name that clients know it by; for resources the name that is shown
-//	  title            in place of the server's; also where it stands among the annotations of a tool
-//	  description      in place of the server's
+//	allow          patterns: only matching items can be seen and used; [] is none; default: all
+//	hide           patterns: matching items cannot be seen or used, even if allow matches
+//	change         objects: how single items are shown to clients
+//	  name         the server's own name; for resources uri: the URI or URI template
+//	  rename       the name that clients see and use; for resources only the displayed name
+//	  title        replaces the server's title, also in the annotations of a tool
+//	  description  replaces the server's description
 //
-// In a pattern * stands for any characters or none, slashes and dots too; all else stands for
-// itself, capitals matter, and the whole name must match. Patterns and names are the server's own,
-// without the prefix that Gatekit puts before them, and as they were before a rename. Which servers
-// it is for, [[plugin]] servers says.
+// In a pattern * stands for any characters or none, including slashes and dots. All other
+// characters stand for themselves, upper and lower case differ, and the whole name must match.
+// Patterns and names are the server's own names: without Gatekit's prefix, and before a rename. The
+// option servers of [[plugin]] selects the servers.
 //
 // # What it promises
 //
-//   - List and use agree: what is hidden is missing in lists, and refused when it is called, got,
-//     completed, read, subscribed to or unsubscribed from; of a hidden resource no update is told.
-//     An item without a name, and a request that names nothing, are not let through where anything
-//     of their kind is hidden.
-//   - What is renamed is used by its new name only. No item shadows another: see
+//   - Lists and use agree: a hidden item is missing in lists, and a request to call, get, complete,
+//     read, subscribe to or unsubscribe from it is denied. Updates of a hidden resource are not
+//     forwarded. If anything of a kind can be hidden, items without a name and requests without a
+//     name are hidden and denied.
+//   - A renamed item can be used by its new name only. No item takes the name of another: see
 //     [gatekit/core/pipeline.Renames].
-//   - Of a list that passes, only what change names is another; all other bytes are kept.
-//   - A configuration in which two items could not be told apart, or that contradicts itself, is
-//     refused.
+//   - In a list, only items named in change are edited; every other byte is kept.
+//   - A configuration is rejected if two items would have the same name, or if its options
+//     contradict each other.
 //
 // # Threats
 //
-// Tools that nobody asked for (a server that gains delete_everything with its next release is not
-// in allow), descriptions that are written to move a model (tool poisoning: describe the tool
-// yourself), names that can be taken for those of other servers (shadowing), and more privileges
-// than a task needs.
+// Unwanted tools (a server that adds delete_everything in its next release is not in allow), tool
+// descriptions that manipulate a model (tool poisoning: write the description yourself), names that
+// imitate those of other servers (shadowing), and more privileges than a task needs.
 //
 // # What it does not see
 //
-//   - What hide does not foresee: a server that calls its tool Delete_file, or delete_file in
-//     Cyrillic letters, is not hidden by delete_*. allow foresees it.
-//   - Titles, schemas and annotations of items that change does not name. That a description stays
-//     as it was approved is for pinning.
-//   - What tools do. A tool that is allowed may do what a hidden one does, or hold what a hidden
-//     resource holds; links to hidden resources in results stay, but cannot be read.
-//   - What the arguments of a completion for a visible template suggest.
-//   - How a server reads a URI. A URI counts as hidden when it, or its normal form
-//     (percent-encoding decoded once, dot segments resolved, scheme and host in lower case, …), is;
-//     and as allowed when both are: file:///logs/../etc/passwd is not allowed by file:///logs/*.
-//     Symbolic links, host names for one machine and servers that decode twice are beyond that.
+//   - Names that hide does not foresee: Delete_file, or delete_file in Cyrillic letters, does not
+//     match delete_*. Use allow instead.
+//   - Titles, schemas and annotations of items that are not in change. Pinning detects a
+//     description that changes after its approval.
+//   - What tools do. An allowed tool may do what a hidden one does, or return what a hidden
+//     resource holds. Links to hidden resources stay in results, but cannot be read.
+//   - Completions for the arguments of a visible template.
+//   - How a server reads a URI. A URI is hidden if it, or its normal form, matches hide, and
+//     allowed only if both match allow: file:///logs/../etc/passwd is not allowed by
+//     file:///logs/*. The normal form has percent-encoding decoded once, dot segments resolved, and
+//     scheme and host in lower case. It does not cover symbolic links, several host names of one
+//     machine, and servers that decode twice.
 //
 // # Figures
 //
-// On a machine of 2 cores (AMD EPYC), by go test -bench Inspect: a call 0.1 µs whatever its size; a
-// list of tools 540 to 600 MB/s from 64 KiB on, 360 MB/s at 1 KiB.
+// Measured with go test -bench Inspect on two cores of an AMD EPYC: a call takes 0.1 µs whatever
+// its size; a list of tools is filtered at 540 to 600 MB/s from 64 KiB on, and at 360 MB/s at 1
+// KiB.
 //
-// # Why an allow list is no consequence of change
+// # Why change does not hide other items
 //
-// The original's tool_manager hid each tool that it was not told of. Here renaming one tool hides
-// nothing: who wants an allow list writes one, and may use patterns.
+// The Python Gatekit's tool_manager hid each tool that its configuration did not name. Here,
+// renaming a tool hides nothing. Use allow for an allow list; it also takes patterns.
 //
 // # Why patterns for templates have stars
 //
-// A template is only a hint. What a client makes of it is read by its URI, so a pattern that named
-// the template would hide the hint and not the resources: braces are refused in patterns, and
-// file:///logs/* is both the template file:///logs/{day} and what is made of it.
+// A template is only a hint: clients read the resources made from it by their URI. A pattern that
+// named the template would hide the hint, but not the resources. Braces are therefore rejected in
+// patterns. The pattern file:///logs/* matches the template file:///logs/{day} and its resources.
+//
+// # Where to read
+//
+// config.go parses the configuration, pattern.go has the filters, uri.go normalizes URIs, and
+// tools.go has the plugin.
 package tools

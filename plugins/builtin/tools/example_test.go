@@ -22,10 +22,10 @@ func ExamplePlugin() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Printf("%s: passes %v\n", name, v.Action == pipeline.Allow)
+		fmt.Printf("%s: allowed %v\n", name, v.Action == pipeline.Allow)
 	}
 	// Output:
-	// read_file: passes true
-	// read_secrets: passes false
-	// delete_file: passes false
+	// read_file: allowed true
+	// read_secrets: allowed false
+	// delete_file: allowed false
 }

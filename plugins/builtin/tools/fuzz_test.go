@@ -12,8 +12,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// FuzzPatterns holds that a * is any characters and nothing else is special, in calls and in lists
-// alike.
+// FuzzPatterns checks, in calls and in lists, that * stands for any characters and that no other
+// character is special.
 func FuzzPatterns(f *testing.F) {
 	for _, s := range []string{"delete_*", "*", "a*b*c", "*a*a*", "a.b", "[a-z]+", "**", `\*`,
 		"wör*"} {
@@ -24,30 +24,30 @@ func FuzzPatterns(f *testing.F) {
 		if pattern == "" || name == "" || !utf8.ValidString(pattern) || !utf8.ValidString(name) {
 			return
 		}
-		p, _ := stageOf(t, `{"tools":{"hide":[`+string(mcp.Quote(pattern))+`]}}`)
-		want := regexp.MustCompile(`(?s)\A` + strings.Join(quoted(strings.Split(pattern, "*")),
+		p, _ := newPipeline(t, `{"tools":{"hide":[`+string(mcp.Quote(pattern))+`]}}`)
+		want := regexp.MustCompile(`(?s)\A` + strings.Join(quoteAll(strings.Split(pattern, "*")),
 			".*") + `\z`).MatchString(name)
 		item := `{"name":` + string(mcp.Quote(name)) + `}`
-		if got := pass(t, p, ask(t, "tools/call", item, name)) == "denied"; got != want {
+		if got := pass(t, p, request(t, "tools/call", item, name)) == "denied"; got != want {
 			t.Errorf("pattern %q, name %q: hidden %v, want %v", pattern, name, got, want)
 		}
-		if got := pass(t, p, answer(t,
+		if got := pass(t, p, response(t,
 			"tools/list", `{"tools":[`+item+`]}`)) == `{"tools":[]}`; got != want {
 			t.Errorf("pattern %q, name %q: hidden in a list %v, want %v", pattern, name, got, want)
 		}
 	})
 }
 
-func quoted(parts []string) []string {
+func quoteAll(parts []string) []string {
 	for i, p := range parts {
 		parts[i] = regexp.QuoteMeta(p)
 	}
 	return parts
 }
 
-// FuzzAnAllowedURILeadsNowhereElse holds that whatever URI an allow list lets through, Go's own
-// reading of it is within what is allowed, and that no reading of it is what is hidden.
-func FuzzAnAllowedURILeadsNowhereElse(f *testing.F) {
+// FuzzAllowedURI checks that a URI which passes an allow list is within the allowed path when Go
+// parses it, and that a URI which passes a hide list is not.
+func FuzzAllowedURI(f *testing.F) {
 	for _, s := range []string{"a", "../etc/passwd", "%2e%2e/etc/passwd", `..\etc`, "a/./b",
 		"a//../..//etc", "..%2f..%2fetc%", "?../", "#/..", "\t.\n./x", "..", "a/.."} {
 		f.Add(s)
@@ -58,19 +58,20 @@ func FuzzAnAllowedURILeadsNowhereElse(f *testing.F) {
 			return
 		}
 		params := fmt.Sprintf(`{"uri":%s}`, mcp.Quote(uri))
-		m := ask(t, "resources/read", params, uri)
-		allow, _ := stageOf(t, `{"resources":{"allow":["file:///logs/*"]}}`)
-		hide, _ := stageOf(t, `{"resources":{"hide":["file:///etc/*"]}}`)
+		m := request(t, "resources/read", params, uri)
+		allow, _ := newPipeline(t, `{"resources":{"allow":["file:///logs/*"]}}`)
+		hide, _ := newPipeline(t, `{"resources":{"hide":["file:///etc/*"]}}`)
 		u, err := url.Parse(uri)
 		if err != nil {
 			return
 		}
-		at := path.Clean(u.Path)
-		if pass(t, allow, m) != "denied" && at != "/logs" && !strings.HasPrefix(at, "/logs/") {
-			t.Errorf("%q is %q, and allowed", uri, at)
+		cleaned := path.Clean(u.Path)
+		if pass(t, allow, m) != "denied" && cleaned != "/logs" && !strings.HasPrefix(cleaned,
+			"/logs/") {
+			t.Errorf("%q is %q, and allowed", uri, cleaned)
 		}
-		if pass(t, hide, m) != "denied" && strings.HasPrefix(at, "/etc/") {
-			t.Errorf("%q is %q, and not hidden", uri, at)
+		if pass(t, hide, m) != "denied" && strings.HasPrefix(cleaned, "/etc/") {
+			t.Errorf("%q is %q, and not hidden", uri, cleaned)
 		}
 	})
 }

@@ -17,37 +17,38 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Plugin is the plugin, for the list of built-ins.
+// Plugin returns the plugin tools.
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "tools",
 		Version: "1.0.0",
-		Doc:     "hides, renames and redescribes tools, prompts and resources",
-		Wants:   wants(named, uris),
+		Doc:     "hides and renames tools, prompts and resources, and replaces their descriptions",
+		Wants:   wants(nameMethods, uriMethods),
 		Needs:   sdk.Needs{Body: true},
 		Schema:  schema,
 		New: func(config []byte) (sdk.Stage, error) {
 			s, err := newStage(config)
 			if err != nil {
-				return nil, err // and no *stage that is nil
+				return nil, err // not s: a nil *stage would be a non-nil sdk.Stage
 			}
 			return s, nil
 		},
-		SelfTest: canary,
+		SelfTest: selfTest,
 	}
 }
 
-// What is said of names, and of URIs.
+// The methods that name tools and prompts, and those with the URI of a resource.
 var (
-	named = []string{"tools/list", "tools/call", "prompts/list", "prompts/get",
+	nameMethods = []string{"tools/list", "tools/call", "prompts/list", "prompts/get",
 		"completion/complete"}
-	uris = []string{"resources/*", "completion/complete", "subscriptions/listen",
+	uriMethods = []string{"resources/*", "completion/complete", "subscriptions/listen",
 		"notifications/resources/updated", subscribed}
 )
 
+// subscribed is the notification by which a server confirms a subscription.
 const subscribed = "notifications/subscriptions/acknowledged"
 
-// wants is the lists as they are answered, and the uses as they are asked for.
+// wants returns the wants for methods: the responses of lists, and the requests of everything else.
 func wants(methods ...[]string) pipeline.Wants {
 	return pipeline.Wants{
 		Methods: slices.Concat(methods...),
@@ -63,27 +64,27 @@ func wants(methods ...[]string) pipeline.Wants {
 	}
 }
 
-// stage holds what the configuration says of each kind.
+// stage has a filter for each kind of item.
 type stage struct {
 	tools, prompts, resources filter
 	renames                   pipeline.Renames
 }
 
-// Wants implements sdk.StageWithWants: only the kinds of items that the configuration speaks of,
-// and only their lists when none is hidden.
+// Wants implements sdk.StageWithWants. It selects only the kinds of items that the configuration
+// has, and only their lists if no item can be hidden.
 func (s *stage) Wants() pipeline.Wants {
 	var methods []string
 	add := func(f *filter, lists, uses []string) {
-		if f.given {
+		if f.configured {
 			methods = append(methods, lists...)
 		}
-		if f.filters() {
+		if f.hidesAny() {
 			methods = append(methods, uses...)
 		}
 	}
 	add(&s.tools, []string{"tools/list"}, []string{"tools/call"})
 	add(&s.prompts, []string{"prompts/list"}, []string{"prompts/get", "completion/complete"})
-	add(&s.resources, []string{"resources/list", "resources/templates/list"}, uris)
+	add(&s.resources, []string{"resources/list", "resources/templates/list"}, uriMethods)
 	return wants(methods)
 }
 
@@ -92,103 +93,109 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	if m.Kind == mcp.Response {
 		switch m.Method {
 		case "tools/list":
-			return s.tools.list(m), nil
+			return s.tools.filterList(m), nil
 		case "prompts/list":
-			return s.prompts.list(m), nil
+			return s.prompts.filterList(m), nil
 		case "resources/list", "resources/templates/list":
-			return s.resources.list(m), nil
+			return s.resources.filterList(m), nil
 		}
 		return sdk.Allow(), nil
 	}
 	switch m.Method {
 	case "tools/call":
-		return s.tools.use(m, "/name"), nil
+		return s.tools.checkUse(m, "/name"), nil
 	case "prompts/get":
-		return s.prompts.use(m, "/name"), nil
+		return s.prompts.checkUse(m, "/name"), nil
 	case "resources/read", "resources/subscribe", "resources/unsubscribe",
 		"notifications/resources/updated":
-		return s.resources.use(m, "/uri"), nil
+		return s.resources.checkUse(m, "/uri"), nil
 	case "completion/complete":
-		return s.complete(m), nil
+		return s.checkCompletion(m), nil
 	case "subscriptions/listen", subscribed:
-		return s.resources.subscribe(m), nil
+		return s.resources.filterSubscription(m), nil
 	}
 	return sdk.Allow(), nil
 }
 
-// use judges a message about one item, whose name is at pointer. That is not said of the finding:
-// the name holds nothing that may not be kept, and is of interest.
-func (f *filter) use(m *mcp.Message, pointer string) sdk.Verdict {
-	if !f.filters() {
+// checkUse returns the verdict on a message about one item, whose name is at pointer. The finding
+// has no pointer, so that the audit log keeps the name.
+func (f *filter) checkUse(m *mcp.Message, pointer string) sdk.Verdict {
+	if !f.hidesAny() {
 		return sdk.Allow()
 	}
 	name, ok := m.Text(pointer)
 	switch {
-	case !ok: // it cannot be said what the server would take it for
-		return sdk.Deny("it does not say what it is about", pipeline.Finding{Type: "no-name",
+	case !ok: // the server might still find a name in the message
+		return sdk.Deny("the message names no "+f.item, pipeline.Finding{Type: "no-name",
 			Pointer: pointer})
-	case f.hidden(name), m.Name != "" && f.hidden(m.Name):
-		return sdk.Deny("it is about what clients may not know", pipeline.Finding{Type: "hidden"})
+	case f.hides(name), m.Name != "" && f.hides(m.Name):
+		return f.denyHidden()
 	}
 	return sdk.Allow()
 }
 
-// complete judges a completion by all that its reference names, whatever kind it says it is of.
-func (s *stage) complete(m *mcp.Message) sdk.Verdict {
+// denyHidden returns the denial of a message about a hidden item.
+func (f *filter) denyHidden() sdk.Verdict {
+	return sdk.Deny("the "+f.item+" is hidden from this client", pipeline.Finding{Type: "hidden"})
+}
+
+// checkCompletion returns the verdict on a request for completions. It checks the name and the URI
+// of the reference, whatever the type of the reference.
+func (s *stage) checkCompletion(m *mcp.Message) sdk.Verdict {
 	for _, x := range []struct {
-		f    *filter
-		at   string
-		kind string
+		filter  *filter
+		pointer string
+		refType string
 	}{{&s.prompts, "/ref/name", "ref/prompt"}, {&s.resources, "/ref/uri", "ref/resource"}} {
-		name, ok := m.Text(x.at)
-		if !x.f.filters() || !ok && !m.TextEquals("/ref/type", x.kind) {
+		name, ok := m.Text(x.pointer)
+		if !x.filter.hidesAny() || !ok && !m.TextEquals("/ref/type", x.refType) {
 			continue
 		}
-		if !ok || x.f.hidden(name) {
-			return sdk.Deny("it is about what clients may not know",
-				pipeline.Finding{Type: "hidden"})
+		if !ok || x.filter.hides(name) {
+			return x.filter.denyHidden()
 		}
 	}
 	return sdk.Allow()
 }
 
-// subscribe takes the hidden resources out of a subscription.
-func (f *filter) subscribe(m *mcp.Message) sdk.Verdict {
+// filterSubscription hides the hidden resources in a subscription.
+func (f *filter) filterSubscription(m *mcp.Message) sdk.Verdict {
 	v := sdk.Allow()
-	if !f.filters() {
+	if !f.hidesAny() {
 		return v
 	}
 	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
-		if uri, ok := mcp.NewNotification("", raw).Text(""); ok && f.hidden(uri) {
+		if uri, ok := mcp.NewNotification("", raw).Text(""); ok && f.hides(uri) {
 			v.Hide = append(v.Hide, uri)
 		}
 		return true
 	})
 	if len(v.Hide) > 0 {
-		v.Reason = fmt.Sprintf("hides %d resources", len(v.Hide))
+		v.Reason = fmt.Sprintf("%d resources hidden", len(v.Hide))
 	}
 	return v
 }
 
-// list takes what is hidden out of a list, and changes what is to be changed.
-func (f *filter) list(m *mcp.Message) sdk.Verdict {
+// filterList hides the hidden items of a list, and changes the others as configured.
+func (f *filter) filterList(m *mcp.Message) sdk.Verdict {
 	method, _ := mcp.LookupMethod(m.Method)
 	var v sdk.Verdict
 	hidden, changed, items := 0, 0, 0
 	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 		items++
-		item, at := mcp.NewNotification("", raw), method.ItemsPointer+"/"+strconv.Itoa(i)
+		item := mcp.NewNotification("", raw)
+		pointer := method.ItemsPointer + "/" + strconv.Itoa(i)
 		name, _ := item.Text(method.ItemNamePointer)
 		switch {
-		case name == "" && f.filters(): // nobody can say what it is
+		case name == "" && f.hidesAny(): // the patterns cannot be applied
 			hidden++
-			v.Edits = append(v.Edits, mcp.Remove(at))
-		case name != "" && f.hidden(name):
+			v.Edits = append(v.Edits, mcp.Remove(pointer))
+		case name != "" && f.hides(name):
 			hidden++
 			v.Hide = append(v.Hide, name)
 		case name != "":
 			if c, ok := f.changes[name]; ok {
-				edits := f.edits(c, item, at)
+				edits := f.itemEdits(c, item, pointer)
 				v.Edits = append(v.Edits, edits...)
 				changed += min(len(edits), 1)
 			}
@@ -200,16 +207,17 @@ func (f *filter) list(m *mcp.Message) sdk.Verdict {
 		v.Action = pipeline.Modify
 	}
 	if hidden+changed > 0 {
-		v.Reason = fmt.Sprintf("of %d items, hides %d and changes %d", items, hidden, changed)
+		v.Reason = fmt.Sprintf("%d of %d items hidden, %d changed", hidden, items, changed)
 	}
 	return v
 }
 
-// edits is what c makes of an item. Older clients read a tool's title among its annotations.
-func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit) {
+// itemEdits returns the edits that a change makes to the item at base. Older clients read a tool's
+// title from its annotations.
+func (f *filter) itemEdits(c change, item *mcp.Message, base string) (edits []mcp.Edit) {
 	set := func(pointer string, text *string) {
 		if text != nil && !item.TextEquals(pointer, *text) {
-			edits = append(edits, mcp.Set(at+pointer, mcp.Quote(*text)))
+			edits = append(edits, mcp.Set(base+pointer, mcp.Quote(*text)))
 		}
 	}
 	set("/title", c.Title)
@@ -217,56 +225,56 @@ func (f *filter) edits(c change, item *mcp.Message, at string) (edits []mcp.Edit
 		set("/annotations/title", c.Title)
 	}
 	set("/description", c.Description)
-	if f.uris {
-		set("/name", c.Rename) // of what is known by its URI
+	if f.isURI {
+		set("/name", c.Rename) // for display only
 	}
 	return edits
 }
 
-// canary is a call of something that the configuration hides, or a list with something that it
-// changes.
-func canary(config []byte) *sdk.SelfTest {
+// selfTest returns a request for an item that the configuration hides, or a list with an item that
+// it changes.
+func selfTest(config []byte) *sdk.SelfTest {
 	s, err := newStage(config)
 	if err != nil {
 		return nil
 	}
 	for _, x := range []struct {
-		f                   *filter
-		method, list, title string
+		filter                *filter
+		useMethod, listMethod string
 	}{
-		{&s.tools, "tools/call", "tools/list", "tool"},
-		{&s.prompts, "prompts/get", "prompts/list", "prompt"},
-		{&s.resources, "resources/read", "resources/list", "resource"},
+		{&s.tools, "tools/call", "tools/list"},
+		{&s.prompts, "prompts/get", "prompts/list"},
+		{&s.resources, "resources/read", "resources/list"},
 	} {
-		if name, ok := x.f.unseen(); ok {
-			method, _ := mcp.LookupMethod(x.method)
-			m := mcp.NewRequest("1", x.method,
+		if name, ok := x.filter.hiddenName(); ok {
+			method, _ := mcp.LookupMethod(x.useMethod)
+			m := mcp.NewRequest("1", x.useMethod,
 				[]byte(`{"`+method.NamePointer[1:]+`":`+string(mcp.Quote(name))+`}`))
 			m.Direction, m.Server, m.Name = mcp.ToServer, "canary", name
-			return &sdk.SelfTest{Description: "the use of a hidden " + x.title, Message: m,
+			return &sdk.SelfTest{Description: "the use of a hidden " + x.filter.item, Message: m,
 				Action: pipeline.Deny}
 		}
-		for _, name := range slices.Sorted(maps.Keys(x.f.changes)) {
-			c := x.f.changes[name]
-			list, _ := mcp.LookupMethod(x.list)
+		for _, name := range slices.Sorted(maps.Keys(x.filter.changes)) {
+			c := x.filter.changes[name]
+			list, _ := mcp.LookupMethod(x.listMethod)
 			item := `{"` + list.ItemNamePointer[1:] + `":` + string(mcp.Quote(name)) + `}`
 			m := mcp.NewResponse("1", []byte(`{"`+list.ItemsPointer[1:]+`":[`+item+`]}`))
-			m.Direction, m.Server, m.Method = mcp.ToClient, "canary", x.list
-			if len(x.f.edits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
-				return &sdk.SelfTest{Description: "a changed " + x.title + " in a list", Message: m,
-					Action: pipeline.Modify}
+			m.Direction, m.Server, m.Method = mcp.ToClient, "canary", x.listMethod
+			if len(x.filter.itemEdits(c, mcp.NewNotification("", []byte(item)), "")) > 0 {
+				return &sdk.SelfTest{Description: "a changed " + x.filter.item + " in a list",
+					Message: m, Action: pipeline.Modify}
 			}
 		}
 	}
-	return nil // names only, which the pipeline gives
+	return nil // only names are changed, which the pipeline does
 }
 
-// unseen is a name that is hidden.
-func (f *filter) unseen() (string, bool) {
+// hiddenName returns a name that the filter hides, and whether there is one.
+func (f *filter) hiddenName() (string, bool) {
 	for _, p := range f.hide {
-		if name := strings.Join(p.parts, "x"); f.hidden(name) {
+		if name := strings.Join(p.parts, "x"); f.hides(name) {
 			return name, true
 		}
 	}
-	return "gatekit-canary", f.hidden("gatekit-canary")
+	return "gatekit-canary", f.hides("gatekit-canary")
 }

@@ -13,25 +13,26 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// last is a Recorder that keeps the last outcome.
-type last struct{ pipeline.Outcome }
+// lastOutcome is a pipeline.Recorder that keeps the last outcome.
+type lastOutcome struct{ pipeline.Outcome }
 
-func (l *last) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+func (l *lastOutcome) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	l.Outcome = o
 	return 1, nil
 }
 
-// stageOf is a stage of a configuration, in a pipeline of its own, as a host puts it there.
-func stageOf(t testing.TB, config string) (*pipeline.Pipeline, *last) {
+// newPipeline returns a pipeline with a stage for a configuration, as a host makes it.
+func newPipeline(t testing.TB, config string) (*pipeline.Pipeline, *lastOutcome) {
 	t.Helper()
 	s, err := tools.Plugin().New([]byte(config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec := &last{}
-	named := pipeline.StageConfig{Name: "tools", Stage: s, Wants: s.(sdk.StageWithWants).Wants(),
+	rec := &lastOutcome{}
+	stageConfig := pipeline.StageConfig{Name: "tools", Stage: s,
+		Wants:   s.(sdk.StageWithWants).Wants(),
 		Renames: s.(sdk.StageWithRenames).Renames()}
-	return pipeline.New(rec, pipeline.Options{}, named), rec
+	return pipeline.New(rec, pipeline.Options{}, stageConfig), rec
 }
 
 func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
@@ -44,38 +45,40 @@ func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
 	return m
 }
 
-// ask is a client's request about name.
-func ask(t testing.TB, method, params, name string) *mcp.Message {
+// request returns a client's request about name.
+func request(t testing.TB, method, params, name string) *mcp.Message {
 	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+
 		`}`)
 	m.Name = name
 	return m
 }
 
-// answer is a server's answer to method.
-func answer(t testing.TB, method, result string) *mcp.Message {
+// response returns a server's response to method.
+func response(t testing.TB, method, result string) *mcp.Message {
 	m := parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":1,"result":`+result+`}`)
-	m.Method, m.Request = method, ask(t, method, `{}`, "")
+	m.Method, m.Request = method, request(t, method, `{}`, "")
 	return m
 }
 
-// pass is the body of what goes on, or "denied". A fault fails the test.
+// pass returns the body of the forwarded message, or "denied". An error of the stage fails the
+// test.
 func pass(t testing.TB, p *pipeline.Pipeline, m *mcp.Message) string {
 	t.Helper()
 	passed, err := p.Pass(t.Context(), m)
 	if d, ok := err.(*pipeline.DeniedError); ok {
 		if d.Err != nil {
-			t.Fatalf("%s was denied by a fault: %v", m.Append(nil), d.Err)
+			t.Fatalf("%s was denied because of an error: %v", m.Append(nil), d.Err)
 		}
 		return "denied"
 	}
 	return string(passed.Message().Body())
 }
 
-// kinds are the ways in which items are listed and used.
+// kinds are the kinds of items, with their lists and uses.
 var kinds = []struct {
-	section, list, items, at string
-	uses                     []string // methods, with %s in their params for the quoted name
+	section, list, items, nameMember string
+	// methods, with %s in their params for the quoted name
+	uses []string
 }{
 	{"tools", "tools/list", "tools", "name", []string{`tools/call {"name":%s}`}},
 	{"prompts", "prompts/list", "prompts", "name", []string{`prompts/get {"name":%s}`,
@@ -88,8 +91,8 @@ var kinds = []struct {
 		[]string{`resources/read {"uri":%s}`}},
 }
 
-// TestListAndUseAgree holds promise 5 of the design for each kind of item and each way to use it.
-func TestListAndUseAgree(t *testing.T) {
+// Each kind of item is tested with its list and with each way to use it.
+func TestListsAndUseAgree(t *testing.T) {
 	tests := []struct {
 		name   string
 		filter string
@@ -107,9 +110,9 @@ func TestListAndUseAgree(t *testing.T) {
 		{"hide all", `"hide":["*"]`, nil, []string{"a", "", "a.b-c"}},
 		{"several stars", `"allow":["a*b*c"]`, []string{"abc", "a.b.c", "abbc", "abcbc", "abcc"},
 			[]string{"ac", "acb", "abcd", "xabc", "ab"}},
-		{"a star holds a place once", `"allow":["a*a"]`, []string{"aa", "aba"},
+		{"a star matches no character twice", `"allow":["a*a"]`, []string{"aa", "aba"},
 			[]string{"a", "ab"}},
-		{"digits and dots (D: the original could not list such names)", `"allow":["1.read","v2.*"]`,
+		{"digits and dots", `"allow":["1.read","v2.*"]`,
 			[]string{"1.read", "v2.x"}, []string{"1xread", "v2x", "1.read2"}},
 		{"no other character is special", `"hide":["a?","[b]","c+"]`,
 			[]string{"ab", "b", "cc", "c"}, []string{"a?", "[b]", "c+"}},
@@ -120,11 +123,11 @@ func TestListAndUseAgree(t *testing.T) {
 		for _, k := range kinds {
 			t.Run(tt.name+", "+k.items, func(t *testing.T) {
 				if k.section == "resources" && strings.Contains(tt.name, "special") {
-					return // a URI with ? has a query
+					return // ? begins the query of a URI
 				}
-				p, _ := stageOf(t, `{"`+k.section+`":{`+tt.filter+`}}`)
+				p, _ := newPipeline(t, `{"`+k.section+`":{`+tt.filter+`}}`)
 				item := func(name string) string {
-					return fmt.Sprintf(`{"%s":%s, "n":1.0}`, k.at, mcp.Quote(name))
+					return fmt.Sprintf(`{"%s":%s, "n":1.0}`, k.nameMember, mcp.Quote(name))
 				}
 				var all, want []string
 				for i := range max(len(tt.shown), len(tt.hidden)) {
@@ -135,7 +138,7 @@ func TestListAndUseAgree(t *testing.T) {
 						all, want = append(all, item(tt.shown[i])), append(want, item(tt.shown[i]))
 					}
 				}
-				got := pass(t, p, answer(t, k.list, `{"`+k.items+`":[`+strings.Join(all,
+				got := pass(t, p, response(t, k.list, `{"`+k.items+`":[`+strings.Join(all,
 					",")+`],"x":{}}`))
 				if want := `{"` + k.items + `":[` + strings.Join(want,
 					",") + `],"x":{}}`; got != want {
@@ -149,7 +152,7 @@ func TestListAndUseAgree(t *testing.T) {
 						if slices.Contains(tt.hidden, name) {
 							want = "denied"
 						}
-						if got := pass(t, p, ask(t, method, params, name)); got != want {
+						if got := pass(t, p, request(t, method, params, name)); got != want {
 							t.Errorf("%s %s: got %s, want %s", method, params, got, want)
 						}
 					}
@@ -159,7 +162,7 @@ func TestListAndUseAgree(t *testing.T) {
 	}
 }
 
-func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
+func TestMessageWithoutNameIsDeniedIfAnythingIsHidden(t *testing.T) {
 	filter := `{"tools":{"hide":["x"]},"prompts":{"hide":["x"]},"resources":{"hide":["x"]}}`
 	open := `{"tools":{"change":[{"name":"a","title":"A"}]},"prompts":{"change":[{"name":"a","title":"A"}]},"resources":{"change":[{"uri":"a","title":"A"}]}}`
 	for _, use := range []string{`tools/call {}`, `tools/call {"name":5}`,
@@ -171,37 +174,37 @@ func TestWhatNamesNothingIsNotLetThroughAFilter(t *testing.T) {
 		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` +
 			params + `}`))
 		if err != nil {
-			continue // what does not get in, needs no judge
+			continue // Gatekit rejects it before the plugin
 		}
 		m.Direction, m.Server = mcp.ToServer, "files"
-		p, _ := stageOf(t, filter)
+		p, _ := newPipeline(t, filter)
 		if got := pass(t, p, m); got != "denied" {
-			t.Errorf("%s: got %s, want a denial", use, got)
+			t.Errorf("%s: got %s, want denied", use, got)
 		}
-		p, _ = stageOf(t, open)
+		p, _ = newPipeline(t, open)
 		if got := pass(t, p, m); got != params {
-			t.Errorf("%s: got %s where nothing is hidden, want it as it was", use, got)
+			t.Errorf("%s: got %s where nothing is hidden, want it unchanged", use, got)
 		}
 	}
-	p, _ := stageOf(t, filter)
+	p, _ := newPipeline(t, filter)
 	if got, want := pass(t, p,
-		answer(t, "tools/list", `{"tools":[{},{"name":7},null,{"name":"y"},"x"]}`)),
+		response(t, "tools/list", `{"tools":[{},{"name":7},null,{"name":"y"},"x"]}`)),
 		`{"tools":[{"name":"y"}]}`; got != want {
 		t.Errorf("the list is %s, want %s", got, want)
 	}
-	p, _ = stageOf(t, open)
+	p, _ = newPipeline(t, open)
 	if got, want := pass(t, p,
-		answer(t, "tools/list", `{"tools":[{},{"name":7},null]}`)),
+		response(t, "tools/list", `{"tools":[{},{"name":7},null]}`)),
 		`{"tools":[{},{"name":7},null]}`; got != want {
-		t.Errorf("the list is %s where nothing is hidden, want it as it was", got)
+		t.Errorf("the list is %s where nothing is hidden, want it unchanged", got)
 	}
 }
 
-func TestHiddenResourcesAreNotSubscribedTo(t *testing.T) {
-	p, _ := stageOf(t, `{"resources":{"hide":["file:///etc/*"]}}`)
+func TestHiddenResourcesAreRemovedFromSubscriptions(t *testing.T) {
+	p, _ := newPipeline(t, `{"resources":{"hide":["file:///etc/*"]}}`)
 	for _, method := range []string{"subscriptions/listen",
 		"notifications/subscriptions/acknowledged"} {
-		m := ask(t, method, `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///etc/a", "file:///b",7,"FILE:///x/../etc/c"]}}`, "")
+		m := request(t, method, `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///etc/a", "file:///b",7,"FILE:///x/../etc/c"]}}`, "")
 		want := `{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///b",7]}}`
 		if strings.HasPrefix(method, "notifications/") {
 			m = parse(t, mcp.ToClient, `{"jsonrpc":"2.0","method":"`+method+`","params":`+
@@ -223,15 +226,14 @@ func TestHiddenResourcesAreNotSubscribedTo(t *testing.T) {
 	}
 }
 
-// TestOtherSpellingsOfAURI: what is hidden stays hidden, and what is allowed is no way to anything
-// else.
+// A URI with another spelling must not get around hide or allow.
 func TestOtherSpellingsOfAURI(t *testing.T) {
-	hide, _ := stageOf(
+	hide, _ := newPipeline(
 		t, `{"resources":{"hide":["file:///etc/*","https://a.example/private/*","memo:secret"]}}`)
-	allow, _ := stageOf(
+	allow, _ := newPipeline(
 		t, `{"resources":{"allow":["file:///logs/*","file:///a%20b","https://a.example/p*"]}}`)
 	read := func(p *pipeline.Pipeline, uri string) bool {
-		return pass(t, p, ask(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`,
+		return pass(t, p, request(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`,
 			uri)) != "denied"
 	}
 	for _, uri := range []string{"file:///etc/passwd", "FILE:///etc/passwd",
@@ -246,21 +248,21 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 		"HTTPS://A.Example/private/x", "https://a.example/x/../private/x",
 		"https://a.example/privat%65/x", "MEMO:secret", "memo:secre%74", "memo:x/../secret"} {
 		if read(hide, uri) {
-			t.Errorf("%q reads what is hidden", uri)
+			t.Errorf("%q is allowed, but reads a hidden resource", uri)
 		}
 	}
 	for _, uri := range []string{"file:///etcetera", "file:///logs/etc/passwd",
 		"https://a.example/public", "https://b.example/private/x", "memo:secrets", "memo:Secret",
 		"file:///etc", "http://a.example/private/x"} {
 		if !read(hide, uri) {
-			t.Errorf("%q is refused though it is not hidden", uri)
+			t.Errorf("%q is denied, but not hidden", uri)
 		}
 	}
 	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b",
 		"file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b",
 		"https://a.example/p?q=../x"} {
 		if !read(allow, uri) {
-			t.Errorf("%q is refused though it is allowed", uri)
+			t.Errorf("%q is denied, but allowed", uri)
 		}
 	}
 	for _, uri := range []string{"file:///logs/../etc/passwd", "file:///logs/%2e%2e/etc/passwd",
@@ -268,7 +270,7 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 		"file:///logs/..", "file:///logs/%2e%2e/x%",
 		"file:///logs/.\t./etc", "https://a.example/p/../q", "file:///LOGS/a"} {
 		if read(allow, uri) {
-			t.Errorf("%q is read though it leads out of what is allowed", uri)
+			t.Errorf("%q is allowed, but leads to another resource", uri)
 		}
 	}
 }
@@ -277,37 +279,39 @@ func TestChange(t *testing.T) {
 	tests := []struct {
 		name, config, method, result, want, action string
 	}{
-		{"a tool", `{"tools":{"change":[{"name":"a","rename":"b","title":"T\n","description":""}]}}`, "tools/list",
+		{"tool", `{"tools":{"change":[{"name":"a","rename":"b","title":"T\n","description":""}]}}`,
+			"tools/list",
 			`{"tools":[{"name":"a" ,"description":"IMPORTANT: …","inputSchema":{"n":1.0},"annotations":{"title":"bad","x":1}}, {"name":"c","title":"C"}],"nextCursor":"n"}`,
 			`{"tools":[{"name":"b" ,"description":"","inputSchema":{"n":1.0},"annotations":{"title":"T\n","x":1},"title":"T\n"}, {"name":"c","title":"C"}],"nextCursor":"n"}`, "modify"},
-		{"a tool that is so already", `{"tools":{"change":[{"name":"a","title":"T"}]}}`,
+		{"tool that has the title already", `{"tools":{"change":[{"name":"a","title":"T"}]}}`,
 			"tools/list", `{"tools":[{"name":"a","title":"\u0054"}]}`,
 			`{"tools":[{"name":"a","title":"\u0054"}]}`, "pass"},
-		{"a prompt, among hidden ones",
+		{"prompt between hidden ones",
 			`{"prompts":{"hide":["x*"],"change":[{"name":"ask","rename":"question","description":"d"}]}}`, "prompts/list",
 			`{"prompts":[{"name":"x1"},{"name":"ask","arguments":[]},{"name":"x2"}]}`,
 			`{"prompts":[{"name":"question","arguments":[],"description":"d"}]}`, "modify"},
-		{"a resource", `{"resources":{"change":[{"uri":"file:///a","rename":"A","title":"B"}]}}`,
+		{"resource", `{"resources":{"change":[{"uri":"file:///a","rename":"A","title":"B"}]}}`,
 			"resources/list",
 			`{"resources":[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"a"}]}`,
 			`{"resources":[{"uri":"file:///a","name":"A","title":"B"},{"uri":"file:///b","name":"a"}]}`, "modify"},
-		{"a template", `{"resources":{"change":[{"uri":"file:///{a}","description":"B"}]}}`,
+		{"template", `{"resources":{"change":[{"uri":"file:///{a}","description":"B"}]}}`,
 			"resources/templates/list",
 			`{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"C"}]}`,
 			`{"resourceTemplates":[{"uriTemplate":"file:///{a}","name":"a","description":"B"}]}`,
 			"modify"},
-		{"nothing of another kind", `{"tools":{"allow":[],"hide":["*"]}}`,
+		{"items of another kind", `{"tools":{"allow":[],"hide":["*"]}}`,
 			"prompts/list", `{"prompts":[{"name":"a"}]}`, `{"prompts":[{"name":"a"}]}`, "pass"},
-		{"hidden only", `{"tools":{"hide":["a"]}}`,
+		{"only hidden items", `{"tools":{"hide":["a"]}}`,
 			"tools/list", `{"tools":[{"name":"a"},{"name":"b"},{"name":"a"}]}`,
 			`{"tools":[{"name":"b"}]}`, "hide"},
-		{"no list", `{"tools":{"allow":[]}}`, "tools/list", `{"tools":null}`, `{"tools":null}`,
+		{"null instead of a list", `{"tools":{"allow":[]}}`, "tools/list", `{"tools":null}`,
+			`{"tools":null}`,
 			"pass"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, rec := stageOf(t, tt.config)
-			if got := pass(t, p, answer(t, tt.method, tt.result)); got != tt.want {
+			p, rec := newPipeline(t, tt.config)
+			if got := pass(t, p, response(t, tt.method, tt.result)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if rec.Action != tt.action {
@@ -317,10 +321,9 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestARenamedToolIsGoneUnderItsOldName is D28 of the original: a renamed tool remained callable
-// under its original name.
-func TestARenamedToolIsGoneUnderItsOldName(t *testing.T) {
-	p, rec := stageOf(
+// In the Python Gatekit, a renamed tool could still be called by its original name.
+func TestRenamedToolCannotBeUsedByItsOldName(t *testing.T) {
+	p, rec := newPipeline(
 		t, `{"tools":{"allow":["create_issue"],"change":[{"name":"create_issue","rename":"open_issue"}]},"prompts":{"change":[{"name":"ask","rename":"question"}]}}`)
 	for _, c := range []struct{ method, params, name, want string }{
 		{"tools/call", `{"name":"open_issue","arguments":{}}`,
@@ -333,36 +336,38 @@ func TestARenamedToolIsGoneUnderItsOldName(t *testing.T) {
 			"question", `{"ref":{"type":"ref/prompt","name":"ask"}}`},
 		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"ask"}}`, "ask", "denied"},
 	} {
-		if got := pass(t, p, ask(t, c.method, c.params, c.name)); got != c.want {
+		if got := pass(t, p, request(t, c.method, c.params, c.name)); got != c.want {
 			t.Errorf("%s %s: got %s, want %s", c.method, c.params, got, c.want)
 		}
 	}
-	pass(t, p, ask(t, "tools/call", `{"name":"open_issue"}`, "open_issue"))
+	pass(t, p, request(t, "tools/call", `{"name":"open_issue"}`, "open_issue"))
 	if rec.Before.Name != "create_issue" {
 		t.Errorf("recorded under %q, want the server's own name", rec.Before.Name)
 	}
-	// The server begins to offer a tool under the new name: it neither shadows nor is reached.
+	// A tool of the server that has the new name is not listed, so that it cannot shadow the other.
 	if got, want := pass(t, p,
-		answer(t, "tools/list", `{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)), `{"tools":[{"name":"open_issue"}]}`; got != want {
+		response(t, "tools/list",
+			`{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)),
+		`{"tools":[{"name":"open_issue"}]}`; got != want {
 		t.Errorf("the list is %s, want %s", got, want)
 	}
 }
 
 func TestReasonsHoldNoNames(t *testing.T) {
-	p, rec := stageOf(
+	p, rec := newPipeline(
 		t, `{"tools":{"hide":["delete_*"],"change":[{"name":"read","rename":"look"}]}}`)
-	for _, m := range []*mcp.Message{ask(t, "tools/call", `{"name":"delete_token_hunter2"}`,
-		"delete_token_hunter2"), ask(t, "tools/call", `{"name":"read"}`, "read"),
-		answer(t, "tools/list", `{"tools":[{"name":"delete_token_hunter2"}]}`)} {
+	for _, m := range []*mcp.Message{request(t, "tools/call", `{"name":"delete_token_hunter2"}`,
+		"delete_token_hunter2"), request(t, "tools/call", `{"name":"read"}`, "read"),
+		response(t, "tools/list", `{"tools":[{"name":"delete_token_hunter2"}]}`)} {
 		pass(t, p, m)
-		if said := fmt.Sprint(rec.Reason, rec.Steps); strings.Contains(said, "hunter2") ||
+		if recorded := fmt.Sprint(rec.Reason, rec.Steps); strings.Contains(recorded, "hunter2") ||
 			rec.Reason == "" {
-			t.Errorf("recorded: %s", said)
+			t.Errorf("recorded: %s", recorded)
 		}
 	}
 }
 
-func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
+func TestWantsOnlyWhatIsConfigured(t *testing.T) {
 	for config, want := range map[string]string{
 		`{"tools":{"hide":["x"]}}`:                        "tools/list tools/call",
 		`{"tools":{"change":[{"name":"a","title":"A"}]}}`: "tools/list",
@@ -385,13 +390,13 @@ func TestAMessageThatIsNotWantedCostsNothing(t *testing.T) {
 		for _, method := range wants.Methods {
 			if m, _ := mcp.LookupMethod(method); m.Kind == mcp.Request &&
 				wants.OnlyKind[method] == 0 {
-				t.Errorf("%s wants requests and answers of %s", config, method)
+				t.Errorf("%s wants requests and responses of %s", config, method)
 			}
 		}
 	}
 }
 
-func TestACanaryIsDoneSomethingAbout(t *testing.T) {
+func TestSelfTest(t *testing.T) {
 	for _, config := range []string{`{"tools":{"hide":["delete_*"]}}`,
 		`{"tools":{"allow":["read"]}}`, `{"prompts":{"allow":[]}}`,
 		`{"resources":{"hide":["file:///*"]}}`,
@@ -399,7 +404,7 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 		`{"resources":{"change":[{"uri":"a","rename":"T"}]}}`} {
 		c := tools.Plugin().SelfTest([]byte(config))
 		if c == nil {
-			t.Errorf("%s: no canary", config)
+			t.Errorf("%s: no self-test", config)
 			continue
 		}
 		s, err := tools.Plugin().New([]byte(config))
@@ -414,7 +419,7 @@ func TestACanaryIsDoneSomethingAbout(t *testing.T) {
 	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`,
 		`{"tools":{"allow":["*"]}}`, `{`} {
 		if c := tools.Plugin().SelfTest([]byte(config)); c != nil {
-			t.Errorf("%s: a canary that nothing is done about: %s", config, c.Description)
+			t.Errorf("%s: got the self-test %s, want none", config, c.Description)
 		}
 	}
 }

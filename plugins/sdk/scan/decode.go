@@ -9,96 +9,103 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Bounds of decoding.
+// Limits of decoding.
 const (
-	shortest = 16  // characters of a base64 run in one line
-	deepest  = 3   // encodings in each other
-	looked   = 192 // bytes at the head of what base64 says that tell whether it is text
-	lenient  = 64  // bytes; from here on one in sixteen of them may be no text
+	minBase64 = 16 // characters of a base64 run on one line
+	maxDepth  = 3  // encodings inside each other
+	// sampleBytes is how many bytes of decoded base64 decide whether it is text. It is a multiple
+	// of three, so that base64 of it has no padding.
+	sampleBytes = 192
+	// lenientBytes is from what length on one byte in sixteen may be no text.
+	lenientBytes = 64
 )
 
-// Decoded calls yield for each run of the text that is encoded (base64, with either alphabet, or
-// percent-encoding) and is text when decoded, with where the run stands in the text, until yield
-// answers false. Runs inside of runs are decoded, too, and stand where the outermost does. plain is
-// UTF-8; what was not is U+FFFD in it.
-func (t Text) Decoded(yield func(plain string, at Span) bool) {
+// Decoded decodes the runs of the text that are base64 (of either alphabet) or percent-encoded. It
+// calls yield for each run that is text when decoded, until yield returns false: with the decoded
+// text, and the span of the run. A run inside a decoded text is decoded, too; its span is that of
+// the outermost run. plain is UTF-8, with U+FFFD for other bytes.
+func (t Text) Decoded(yield func(plain string, span Span) bool) {
 	if t.Kind != mcp.NumberLeaf {
 		d := decoder{yield: yield}
-		d.in(t.Value, Span{}, 0)
+		d.decode(t.Value, Span{}, 0)
 	}
 }
 
+// decoder decodes the runs of one text. In its methods, depth is the number of encodings that were
+// decoded already, and outer is the span of the outermost run in the text if depth is not 0.
 type decoder struct {
-	yield func(plain string, at Span) bool
-	over  bool
+	yield func(plain string, span Span) bool
+	done  bool // yield returned false
 }
 
-// in decodes the runs of s. at is where s stands in the text, when depth is not 0.
-func (d *decoder) in(s string, at Span, depth int) {
-	if depth < deepest {
-		d.percents(s, at, depth)
-		d.base64s(s, at, depth)
+// decode decodes the runs of s.
+func (d *decoder) decode(s string, outer Span, depth int) {
+	if depth < maxDepth {
+		d.decodePercent(s, outer, depth)
+		d.decodeBase64(s, outer, depth)
 	}
 }
 
-func (d *decoder) found(plain string, at, in Span, depth int) {
+// found yields a decoded run, and decodes the runs in it. span is that of the run in its text.
+func (d *decoder) found(plain string, span, outer Span, depth int) {
 	if depth > 0 {
-		at = in
+		span = outer
 	}
-	if d.over = !d.yield(plain, at); !d.over {
-		d.in(plain, at, depth+1)
+	if d.done = !d.yield(plain, span); !d.done {
+		d.decode(plain, span, depth+1)
 	}
 }
 
 // Classes of the bytes that an encoded run may hold.
 const (
-	standard  byte = 1 << iota // base64, with "+" and "/"
-	urlSafe                    // base64, with "-" and "_"
-	padded                     // either, or "="
-	unescaped                  // what stands beside percent-encoding, and it
+	standard   byte = 1 << iota // base64 with "+" and "/"
+	urlSafe                     // base64 with "-" and "_"
+	anyBase64                   // both alphabets, and "="
+	percentRun                  // a URL with percent-encoding
 )
 
-var classes = func() (of [256]byte) {
+// classes has the classes of each byte.
+var classes = func() (table [256]byte) {
 	set := func(chars string, class byte) {
 		for i := range len(chars) {
-			of[chars[i]] |= class
+			table[chars[i]] |= class
 		}
 	}
 	set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
-		standard|urlSafe|padded|unescaped)
-	set("+/", standard|padded)
-	set("-_", urlSafe|padded)
-	set("=", padded)
-	set("%+/-_=.~&:?#@!$*;,()'", unescaped)
-	return of
+		standard|urlSafe|anyBase64|percentRun)
+	set("+/", standard|anyBase64)
+	set("-_", urlSafe|anyBase64)
+	set("=", anyBase64)
+	set("%+/-_=.~&:?#@!$*;,()'", percentRun)
+	return table
 }()
 
-// percents decodes what is percent-encoded in s.
-func (d *decoder) percents(s string, in Span, depth int) {
-	for i := 0; !d.over; {
+// decodePercent decodes the percent-encoded runs in s.
+func (d *decoder) decodePercent(s string, outer Span, depth int) {
+	for i := 0; !d.done; {
 		n := strings.IndexByte(s[i:], '%')
 		if n < 0 {
 			return
 		}
 		n += i
-		if _, ok := escaped(s, n); !ok {
+		if _, ok := escapedByte(s, n); !ok {
 			i = n + 1
 			continue
 		}
 		from, to := n, n
-		for from > i && classes[s[from-1]]&unescaped != 0 {
+		for from > i && classes[s[from-1]]&percentRun != 0 {
 			from--
 		}
-		for to < len(s) && classes[s[to]]&unescaped != 0 {
+		for to < len(s) && classes[s[to]]&percentRun != 0 {
 			to++
 		}
 		i = to
-		d.found(strings.ToValidUTF8(unescape(s[from:to]), "\uFFFD"), Span{from, to}, in, depth)
+		d.found(strings.ToValidUTF8(unescape(s[from:to]), "\uFFFD"), Span{from, to}, outer, depth)
 	}
 }
 
-// escaped is the byte that the escape at i says.
-func escaped(s string, i int) (byte, bool) {
+// escapedByte returns the byte of the percent escape at i of s.
+func escapedByte(s string, i int) (byte, bool) {
 	if i+2 >= len(s) || s[i] != '%' {
 		return 0, false
 	}
@@ -106,6 +113,7 @@ func escaped(s string, i int) (byte, bool) {
 	return byte(high<<4 | low), high >= 0 && low >= 0
 }
 
+// hex returns the value of a hexadecimal digit, or -1.
 func hex(c byte) int {
 	switch {
 	case c >= '0' && c <= '9':
@@ -116,11 +124,11 @@ func hex(c byte) int {
 	return -1
 }
 
-// unescape decodes the escapes in s and leaves what only looks like one.
+// unescape decodes the percent escapes in s, and keeps every other "%".
 func unescape(s string) string {
 	plain := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
-		c, ok := escaped(s, i)
+		c, ok := escapedByte(s, i)
 		if ok {
 			i += 2
 		} else {
@@ -131,47 +139,49 @@ func unescape(s string) string {
 	return string(plain)
 }
 
-// base64s decodes what is base64 in s.
-func (d *decoder) base64s(s string, in Span, depth int) {
-	for i := 0; i+shortest <= len(s) && !d.over; {
-		// every run that is long enough and begins at i or up to j holds the byte at j
-		j := i + shortest - 1
-		if classes[s[j]]&padded == 0 {
+// decodeBase64 decodes the base64 runs in s.
+func (d *decoder) decodeBase64(s string, outer Span, depth int) {
+	for i := 0; i+minBase64 <= len(s) && !d.done; {
+		// Every run that is long enough and begins between i and j contains the byte at j.
+		j := i + minBase64 - 1
+		if classes[s[j]]&anyBase64 == 0 {
 			i = j + 1
 			continue
 		}
 		from := j
-		for from > i && classes[s[from-1]]&padded != 0 {
+		for from > i && classes[s[from-1]]&anyBase64 != 0 {
 			from--
 		}
 		to := endOfRun(s, j)
-		if to-from >= shortest {
-			to = d.lines(s, from, to, in, depth)
+		if to-from >= minBase64 {
+			to = d.decodeLines(s, from, to, outer, depth)
 		}
 		i = to
 	}
 }
 
+// endOfRun returns the end of the base64 run that i is in.
 func endOfRun(s string, i int) int {
-	for i < len(s) && classes[s[i]]&padded != 0 {
+	for i < len(s) && classes[s[i]]&anyBase64 != 0 {
 		i++
 	}
 	return i
 }
 
-// lines decodes the run at from, with the lines that go on with it, and answers where that ends.
-func (d *decoder) lines(s string, from, to int, in Span, depth int) int {
-	end, more := to, 0
-	for start := to; end-start < shortest || s[end-1] != '='; more++ {
+// decodeLines decodes the run s[from:to] together with the lines that continue it, and returns
+// where the last of them ends. If these are not base64 together, it decodes only s[from:to].
+func (d *decoder) decodeLines(s string, from, to int, outer Span, depth int) int {
+	end, more := to, 0 // of the last line; number of further lines
+	for start := to; end-start < minBase64 || s[end-1] != '='; more++ {
 		next := nextLine(s, end)
 		if next < 0 {
 			break
 		}
 		stop := endOfRun(s, next)
 		if stop == next || stop < len(s) && strings.IndexByte("\r\n\"'`<\\", s[stop]) < 0 {
-			break // a word of what comes after
+			break // the line begins with a word of other text
 		}
-		last := stop-next < shortest
+		last := stop-next < minBase64
 		start, end = next, stop
 		if last || s[end-1] == '=' {
 			more++
@@ -180,17 +190,17 @@ func (d *decoder) lines(s string, from, to int, in Span, depth int) int {
 	}
 	if more > 0 {
 		whole := strings.NewReplacer("\r", "", "\n", "", " ", "", "\t", "").Replace(s[from:end])
-		if plain, ok := unbase64(whole); ok {
-			d.found(plain, Span{from, end}, in, depth)
+		if plain, ok := base64Text(whole); ok {
+			d.found(plain, Span{from, end}, outer, depth)
 			return end
 		}
 	}
-	d.run(s, from, to, in, depth)
+	d.decodeRun(s, from, to, outer, depth)
 	return to
 }
 
-// nextLine is where the text of the line after the one that ends at i begins; -1 when there is
-// none.
+// nextLine returns where the text of the next line begins, after its indentation, if a line ends at
+// i; otherwise -1.
 func nextLine(s string, i int) int {
 	if i < len(s) && s[i] == '\r' {
 		i++
@@ -203,12 +213,12 @@ func nextLine(s string, i int) int {
 	return i
 }
 
-// run decodes the run s[from:to]: as it is, or else the parts of it that are of one alphabet, since
-// a path, a name and "=" may stand before what is encoded. Where two alphabets read the same, the
-// one that reads more is right.
-func (d *decoder) run(s string, from, to int, in Span, depth int) {
-	if plain, ok := unbase64(s[from:to]); ok {
-		d.found(plain, Span{from, to}, in, depth)
+// decodeRun decodes the run s[from:to] as a whole, or else the parts of it that are of one
+// alphabet: a path, or a name and "=", may precede what is encoded. If parts of two alphabets
+// overlap, the longer one counts.
+func (d *decoder) decodeRun(s string, from, to int, outer Span, depth int) {
+	if plain, ok := base64Text(s[from:to]); ok {
+		d.found(plain, Span{from, to}, outer, depth)
 		return
 	}
 	type part struct {
@@ -222,10 +232,10 @@ func (d *decoder) run(s string, from, to int, in Span, depth int) {
 			for i < to && classes[s[i]]&alphabet == alphabet {
 				i++
 			}
-			if i-begin < shortest || i-begin == to-from {
+			if i-begin < minBase64 || i-begin == to-from {
 				continue
 			}
-			if plain, ok := unbase64(s[begin:i]); ok {
+			if plain, ok := base64Text(s[begin:i]); ok {
 				for i < to && s[i] == '=' {
 					i++
 				}
@@ -234,47 +244,47 @@ func (d *decoder) run(s string, from, to int, in Span, depth int) {
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return (b.To - b.From) - (a.To - a.From) })
-	var read []Span // in order
+	var decoded []Span // sorted
 	for _, p := range parts {
-		n, _ := slices.BinarySearchFunc(read, p.From, func(s Span, from int) int {
+		n, _ := slices.BinarySearchFunc(decoded, p.From, func(s Span, from int) int {
 			return s.From - from
 		})
-		if n > 0 && read[n-1].To > p.From || n < len(read) && read[n].From < p.To {
+		if n > 0 && decoded[n-1].To > p.From || n < len(decoded) && decoded[n].From < p.To {
 			continue
 		}
-		read = slices.Insert(read, n, p.Span)
-		if d.found(p.plain, p.Span, in, depth); d.over {
+		decoded = slices.Insert(decoded, n, p.Span)
+		if d.found(p.plain, p.Span, outer, depth); d.done {
 			return
 		}
 	}
 }
 
-// unbase64 is the run decoded, if that is text.
-func unbase64(run string) (string, bool) {
+// base64Text decodes a run of base64. ok reports whether the run is base64 of text.
+func base64Text(run string) (text string, ok bool) {
 	run = strings.TrimRight(run, "=")
-	all := standard | urlSafe
+	alphabets := standard | urlSafe // that all characters belong to
 	for i := range len(run) {
-		all &= classes[run[i]]
+		alphabets &= classes[run[i]]
 	}
 	encoding := base64.RawURLEncoding
 	switch {
-	case all&(standard|urlSafe) == 0:
-		return "", false // of both alphabets, or with "=" inside
-	case all&urlSafe == 0:
+	case alphabets&(standard|urlSafe) == 0:
+		return "", false // mixed alphabets, or "=" inside
+	case alphabets&urlSafe == 0:
 		encoding = base64.RawStdEncoding
 	}
-	if len(run)%4 == 1 { // cut off, it seems
+	if len(run)%4 == 1 { // probably truncated
 		run = run[:len(run)-1]
 	}
-	var head [looked / 3 * 4]byte
-	var text [looked]byte
+	var head [sampleBytes / 3 * 4]byte
+	var sample [sampleBytes]byte
 	h := copy(head[:], run)
-	n, err := encoding.Decode(text[:], head[:h])
-	if err != nil || n == 0 || !isText(text[:n], h < len(run)) {
+	n, err := encoding.Decode(sample[:], head[:h])
+	if err != nil || n == 0 || !isText(sample[:n], h < len(run)) {
 		return "", false
 	}
 	if h == len(run) {
-		return strings.ToValidUTF8(string(text[:n]), "\uFFFD"), true
+		return strings.ToValidUTF8(string(sample[:n]), "\uFFFD"), true
 	}
 	plain, err := encoding.DecodeString(run)
 	if err != nil {
@@ -283,19 +293,19 @@ func unbase64(run string) (string, bool) {
 	return strings.ToValidUTF8(string(plain), "\uFFFD"), true
 }
 
-// isText says that b is UTF-8 without control characters, or nearly. cut says that it may end
+// isText reports whether b is UTF-8 without control characters, or nearly. A truncated b may end
 // within a character.
-func isText(b []byte, cut bool) bool {
+func isText(b []byte, truncated bool) bool {
 	bad := 0
 	for i := 0; i < len(b); {
 		r, n := utf8.DecodeRune(b[i:])
 		switch {
-		case r == utf8.RuneError && n == 1 && cut && len(b)-i < utf8.UTFMax:
+		case r == utf8.RuneError && n == 1 && truncated && len(b)-i < utf8.UTFMax:
 		case r == utf8.RuneError && n == 1, r < ' ' && r != '\n' && r != '\r' && r != '\t',
 			r == 0x7f:
 			bad++
 		}
 		i += n
 	}
-	return bad == 0 || len(b) >= lenient && bad <= len(b)/16
+	return bad == 0 || len(b) >= lenientBytes && bad <= len(b)/16
 }

@@ -1,19 +1,21 @@
-// Package scan is for stages that look at what messages say: every text in a message's body, also
-// where it is encoded, and the edits that take parts of it out.
+// Package scan finds the text in messages, for stages that search it: every text in a message's
+// body, also where it is encoded, and the edits that redact parts of it.
 //
-// # Promises
+// # What it promises
 //
-//   - Each string, number and member's name of the body is seen, once, decoded from JSON (Texts).
-//   - What is base64 (either alphabet, in one piece or in lines, also behind a data: URL or in a
-//     path) or percent-encoded in it is seen decoded, too, up to three encodings in each other
-//     (Decoded). Time and memory are linear in the text: no run is decoded more than a few times,
-//     and base64 only shrinks.
-//   - Redact changes what was cut out and nothing else. What was found in an encoded text is cut
-//     out of the text with its encoding. It answers an error rather than edits for more than 100
-//     names: each costs a look at the whole message.
+//   - Texts yields each string, number and member name of the body once, decoded from JSON.
+//   - Text.Decoded also yields what is base64 or percent-encoded in a text, decoded, with up to
+//     three encodings inside each other. The base64 may be of either alphabet, on one line or
+//     several, in a data: URL or in a path. Time and memory are linear in the text: no run is
+//     decoded more than a few times, and decoding base64 makes it shorter.
+//   - Redact changes the given parts and nothing else. A part that was found in an encoded text is
+//     replaced together with its encoding. Redact returns an error for more than 100 member names,
+//     because each costs a pass over the whole message.
 //
-// # What is not seen
+// # What it does not find
 //
-// Base64 of what is no text (an archive, UTF-16, anything compressed), runs of fewer than 16
-// characters, hexadecimal, other encodings, and a fourth encoding in the third.
+// Base64 of data that is not text (an archive, UTF-16, anything compressed), base64 of fewer than
+// 16 characters, hexadecimal and other encodings, and a fourth encoding inside the third.
+//
+// text.go has the texts, decode.go decodes them, and redact.go makes edits.
 package scan

@@ -9,90 +9,98 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Redaction is a part of a text that is to go, and what is to stand in its place.
+// Redaction is a part of a text, and what to put in its place.
 type Redaction struct {
 	Text        Text
 	Span        Span
 	Replacement string
 }
 
-// mostNames is how many names Redact changes in one message: each takes a look at all of it.
-const mostNames = 100
+// maxNames is how many member names Redact changes in one message: each takes a pass over all of
+// it.
+const maxNames = 100
 
-// Redact answers the edits that make the cuts. More than 100 names in one message are an error. Of
-// cuts that overlap, the first one's words stand in the place of all. A number of which a part is
-// cut becomes a string.
-func Redact(m *mcp.Message, cuts []Redaction) ([]mcp.Edit, error) {
-	values, names := map[string][]Redaction{}, map[string][]Redaction{}
-	for _, c := range cuts {
-		at := c.Text.Pointer()
-		if c.Text.Kind == mcp.NameLeaf {
-			names[at] = append(names[at], c)
+// Redact returns the edits that make the redactions. If redactions overlap, the replacement of the
+// first stands for all of them. A number becomes a string. More than 100 member names in one
+// message are an error.
+func Redact(m *mcp.Message, redactions []Redaction) ([]mcp.Edit, error) {
+	values, names := map[string][]Redaction{}, map[string][]Redaction{} // by pointer
+	for _, r := range redactions {
+		pointer := r.Text.Pointer()
+		if r.Text.Kind == mcp.NameLeaf {
+			names[pointer] = append(names[pointer], r)
 		} else {
-			values[at] = append(values[at], c)
+			values[pointer] = append(values[pointer], r)
 		}
 	}
 	var edits []mcp.Edit
-	for at, cuts := range values {
-		edits = append(edits, mcp.Set(at, mcp.Quote(without(cuts))))
+	for pointer, redactions := range values {
+		edits = append(edits, mcp.Set(pointer, mcp.Quote(redacted(redactions))))
 	}
 	slices.SortFunc(edits, func(a, b mcp.Edit) int { return cmp.Compare(a.Pointer, b.Pointer) })
 	if len(names) == 0 {
 		return edits, nil
 	}
-	if len(names) > mostNames {
-		return nil, fmt.Errorf("redact: %d names, more than %d", len(names), mostNames)
+	if len(names) > maxNames {
+		return nil, fmt.Errorf("redact: %d member names, more than %d", len(names), maxNames)
 	}
-	// A name is changed by taking its member out and putting another in: the members below first,
-	// and all in a body of its own.
-	renamed, err := m.Edit(edits...)
+	return redactNames(m, edits, names)
+}
+
+// redactNames returns one edit that replaces the whole body: with edits made, and the members of
+// names renamed. A member is renamed by removing it and adding another.
+func redactNames(m *mcp.Message, edits []mcp.Edit,
+	names map[string][]Redaction) ([]mcp.Edit, error) {
+	edited, err := m.Edit(edits...)
 	if err != nil {
 		return nil, fmt.Errorf("redact: %w", err)
 	}
-	places := make([]string, 0, len(names))
-	for at := range names {
-		places = append(places, at)
+	pointers := make([]string, 0, len(names))
+	for pointer := range names {
+		pointers = append(pointers, pointer)
 	}
-	slices.SortFunc(places, func(a, b string) int {
+	// The deepest come first, so that the pointers of the others stay valid.
+	slices.SortFunc(pointers, func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")), cmp.Compare(a, b))
 	})
-	for _, at := range places {
-		value, _ := renamed.Get(at)
-		parent := at[:strings.LastIndexByte(at, '/')]
-		name := without(names[at])
-		for n := 2; ; n++ {
-			if _, taken := renamed.Get(parent + "/" + mcp.EscapePointer(name)); !taken {
+	for _, pointer := range pointers {
+		value, _ := edited.Get(pointer)
+		parent := pointer[:strings.LastIndexByte(pointer, '/')]
+		newName := redacted(names[pointer])
+		newPointer := parent + "/" + mcp.EscapePointer(newName)
+		for n := 2; ; n++ { // until no other member has the name
+			if _, taken := edited.Get(newPointer); !taken {
 				break
 			}
-			name = fmt.Sprintf("%s %d", without(names[at]), n)
+			newPointer = fmt.Sprintf("%s/%s %d", parent, mcp.EscapePointer(newName), n)
 		}
-		if renamed, err = renamed.Edit(mcp.Remove(at), mcp.Set(parent+"/"+mcp.EscapePointer(name),
-			slices.Clone(value))); err != nil {
-			return nil, fmt.Errorf("redact a name: %w", err)
+		edited, err = edited.Edit(mcp.Remove(pointer), mcp.Set(newPointer, slices.Clone(value)))
+		if err != nil {
+			return nil, fmt.Errorf("redact a member name: %w", err)
 		}
 	}
-	return []mcp.Edit{mcp.Set("", renamed.Body())}, nil
+	return []mcp.Edit{mcp.Set("", edited.Body())}, nil
 }
 
-// without is the text of the cuts with them made.
-func without(cuts []Redaction) string {
-	slices.SortStableFunc(cuts, func(a, b Redaction) int {
+// redacted returns the text that all redactions are of, with the redactions made.
+func redacted(redactions []Redaction) string {
+	slices.SortStableFunc(redactions, func(a, b Redaction) int {
 		return cmp.Compare(a.Span.From, b.Span.From)
 	})
-	s := cuts[0].Text.Value
+	text := redactions[0].Text.Value
 	var b strings.Builder
 	done := 0
-	for _, c := range cuts {
-		from, to := max(c.Span.From, 0), min(c.Span.To, len(s))
+	for _, r := range redactions {
+		from, to := max(r.Span.From, 0), min(r.Span.To, len(text))
 		if to <= done && done > 0 {
 			continue
 		}
 		if from >= done {
-			b.WriteString(s[done:from])
-			b.WriteString(c.Replacement)
+			b.WriteString(text[done:from])
+			b.WriteString(r.Replacement)
 		}
 		done = to
 	}
-	b.WriteString(s[done:])
+	b.WriteString(text[done:])
 	return b.String()
 }

@@ -12,7 +12,8 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-func message(t testing.TB, params string) *mcp.Message {
+// newMessage returns a request with params.
+func newMessage(t testing.TB, params string) *mcp.Message {
 	t.Helper()
 	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","method":"x","params":` + params + `}`))
 	if err != nil {
@@ -21,11 +22,11 @@ func message(t testing.TB, params string) *mcp.Message {
 	return m
 }
 
-func TestEveryTextIsSeenOnce(t *testing.T) {
-	m := message(t, `{"a":"x\ny","b":[1.50,true,null,{"d":"é\ud83d\ude00"},""],"e\"":{"":"v"},"a2":"x\ny"}`)
+func TestTextsYieldsEachTextOnce(t *testing.T) {
+	m := newMessage(t, `{"a":"x\ny","b":[1.50,true,null,{"d":"é\ud83d\ude00"},""],"e\"":{"":"v"},"a2":"x\ny"}`)
 	var got []string
-	scan.Texts(m, func(x scan.Text) bool {
-		got = append(got, fmt.Sprintf("%d %s=%s", x.Kind, x.Pointer(), x.Value))
+	scan.Texts(m, func(text scan.Text) bool {
+		got = append(got, fmt.Sprintf("%d %s=%s", text.Kind, text.Pointer(), text.Value))
 		return true
 	})
 	want := []string{"3 /a=a", "1 /a=x\ny", "3 /b=b", "2 /b/0=1.50", "3 /b/3/d=d", "1 /b/3/d=é😀",
@@ -36,17 +37,17 @@ func TestEveryTextIsSeenOnce(t *testing.T) {
 	n := 0
 	scan.Texts(m, func(scan.Text) bool { n++; return n < 2 })
 	if n != 2 {
-		t.Errorf("%d texts after it was told to stop, want 2", n)
+		t.Errorf("Texts yielded %d texts after yield returned false, want 2", n)
 	}
 }
 
-// decoded are the plain texts of s, each with the part of s that it stands for.
+// decoded returns the decoded texts of s, each with the run of s that it comes from.
 func decoded(t testing.TB, s string) (got []string) {
-	m := message(t, `{"s":`+string(mcp.Quote(s))+`}`)
-	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.StringLeaf {
-			x.Decoded(func(plain string, at scan.Span) bool {
-				got = append(got, plain+" @ "+x.Value[at.From:at.To])
+	m := newMessage(t, `{"s":`+string(mcp.Quote(s))+`}`)
+	scan.Texts(m, func(text scan.Text) bool {
+		if text.Kind == mcp.StringLeaf {
+			text.Decoded(func(plain string, span scan.Span) bool {
+				got = append(got, plain+" @ "+text.Value[span.From:span.To])
 				return true
 			})
 		}
@@ -76,35 +77,38 @@ func TestDecoded(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"nothing", "an ordinary text with 100% of internationalization-and/or_localization", nil},
-		{"a hash", "sha 9f990374bab26c1b3f511b839ef1cc774733138b", nil},
+		{"ordinary text", "an ordinary text with 100% of internationalization-and/or_localization",
+			nil},
+		{"a checksum", "sha 9f990374bab26c1b3f511b839ef1cc774733138b", nil},
 		{"base64", std, []string{plain + " @ " + std}},
 		{"base64 without padding, URL alphabet", raw, []string{plain + " @ " + raw}},
-		{"cut off", "x " + std[:33] + "…", []string{plain[:24] + " @ " + std[:33]}},
-		{"between other words", "see " + std + ", and then", []string{plain + " @ " + std}},
-		{"of a data URL", "data:text/plain;charset=utf-8;base64," + std,
+		{"truncated", "x " + std[:33] + "…", []string{plain[:24] + " @ " + std[:33]}},
+		{"within a sentence", "see " + std + ", and then", []string{plain + " @ " + std}},
+		{"in a data URL", "data:text/plain;charset=utf-8;base64," + std,
 			[]string{plain + " @ " + std}},
-		{"behind a path", "https://example.com/api/v1/" + raw + "/end",
+		{"in a path", "https://example.com/api/v1/" + raw + "/end",
 			[]string{plain + " @ " + raw}},
-		{"behind a name and =", "token=" + std, []string{plain + " @ " + std}},
+		{"after a name and =", "token=" + std, []string{plain + " @ " + std}},
 		{"in lines of 64, CRLF", "body:\r\n\r\n" + lines(std, 64, "\r\n") + "\r\n",
 			[]string{plain + " @ " + lines(std, 64, "\r\n")}},
 		{"in indented lines", "data: |\n  " + lines(std, 40, "\n  ") + "\nmore: text",
 			[]string{plain + " @ " + lines(std, 40, "\n  ")}},
-		{"in lines with prose after", lines(raw, 45, "\n") + "\nend of file",
+		{"in lines before other text", lines(raw, 45, "\n") + "\nend of file",
 			[]string{plain + " @ " + lines(raw, 45, "\n")}},
 		{"percent", "q=" + url.QueryEscape("a b&c"), []string{"q=a+b&c @ q=a+b%26c"}},
-		{"percent with a broken escape", "100%25%zz%2", []string{"100%%zz%2 @ 100%25%zz%2"}},
+		{"percent with an invalid escape", "100%25%zz%2", []string{"100%%zz%2 @ 100%25%zz%2"}},
 		{"base64 in percent", url.QueryEscape(std), []string{std + " @ " + url.QueryEscape(std),
 			plain + " @ " + url.QueryEscape(std), plain[:26] + " @ " + std[:35]}},
-		{"twice", twice, []string{"again " + std + " @ " + twice, plain + " @ " + twice}},
-		{"three times", thrice, []string{twice + " @ " + thrice, "again " + std + " @ " + thrice,
+		{"base64 twice", twice, []string{"again " + std + " @ " + twice, plain + " @ " + twice}},
+		{"base64 three times", thrice, []string{twice + " @ " + thrice,
+			"again " + std + " @ " + thrice,
 			plain + " @ " + thrice}},
-		{"four times is too deep", four, []string{thrice + " @ " + four, twice + " @ " + four,
+		{"base64 four times is too deep", four, []string{thrice + " @ " + four,
+			twice + " @ " + four,
 			"again " + std + " @ " + four}},
 		{"an image", base64.StdEncoding.EncodeToString([]byte(
 			"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x04\x00\x00\x00\x04\x00\x08\x02")), nil},
-		{"of bytes that are not all text",
+		{"a byte that is not text",
 			base64.StdEncoding.EncodeToString([]byte(plain + "\xff" + plain)),
 			[]string{plain + "\uFFFD" + plain + " @ " +
 				base64.StdEncoding.EncodeToString([]byte(plain+"\xff"+plain))}},
@@ -118,20 +122,20 @@ func TestDecoded(t *testing.T) {
 	}
 }
 
-func TestDecodedStopsWhenTold(t *testing.T) {
+func TestDecodedStopsIfYieldReturnsFalse(t *testing.T) {
 	one := base64.StdEncoding.EncodeToString([]byte("some words in here"))
-	m := message(t, `{"s":"`+one+" "+one+" %41%42 "+one+`"}`)
+	m := newMessage(t, `{"s":"`+one+" "+one+" %41%42 "+one+`"}`)
 	n := 0
-	scan.Texts(m, func(x scan.Text) bool {
-		x.Decoded(func(string, scan.Span) bool { n++; return false })
+	scan.Texts(m, func(text scan.Text) bool {
+		text.Decoded(func(string, scan.Span) bool { n++; return false })
 		return true
 	})
 	if n != 1 {
-		t.Errorf("%d runs after it was told to stop, want 1", n)
+		t.Errorf("Decoded yielded %d runs after yield returned false, want 1", n)
 	}
 }
 
-// TestDecodingIsLinear: what a hostile text makes of the decoder is bounded by the text.
+// A hostile text must not decode to much more than its own length.
 func TestDecodingIsLinear(t *testing.T) {
 	word := base64.RawURLEncoding.EncodeToString([]byte("words in a text"))
 	for name, s := range map[string]string{
@@ -142,9 +146,9 @@ func TestDecodingIsLinear(t *testing.T) {
 		"percent":         strings.Repeat("%25", 20000),
 		"mixed":           strings.Repeat("++++++++++++++++-"+word+"_/", 2000),
 	} {
-		total, m := 0, message(t, `{"s":`+string(mcp.Quote(s))+`}`)
-		scan.Texts(m, func(x scan.Text) bool {
-			x.Decoded(func(plain string, _ scan.Span) bool { total += len(plain); return true })
+		total, m := 0, newMessage(t, `{"s":`+string(mcp.Quote(s))+`}`)
+		scan.Texts(m, func(text scan.Text) bool {
+			text.Decoded(func(plain string, _ scan.Span) bool { total += len(plain); return true })
 			return true
 		})
 		if total > 6*len(s) {
@@ -156,45 +160,46 @@ func TestDecodingIsLinear(t *testing.T) {
 func TestRedact(t *testing.T) {
 	for _, c := range []struct {
 		name, params string
-		cut          map[string][]scan.Span // by kind and pointer
+		spans        map[string][]scan.Span // by kind and pointer
 		want         string
 	}{
-		{"a part of a value", `{"a":"one two three", "b" : 1.0}`,
+		{"part of a value", `{"a":"one two three", "b" : 1.0}`,
 			map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"one [X] three", "b" : 1.0}`},
-		{"two parts, given last first", `{"a":"one two three"}`,
+		{"two parts, the last one first", `{"a":"one two three"}`,
 			map[string][]scan.Span{"1 /a": {{8, 13}, {0, 3}}}, `{"a":"[X] two [X]"}`},
-		{"parts that overlap", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 5},
+		{"overlapping parts", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 5},
 			{4, 7}}}, `{"a":"[X] three"}`},
 		{"a part within a part", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 7},
 			{4, 5}}}, `{"a":"[X] three"}`},
 		{"the same part twice", `{"a":"one two three"}`, map[string][]scan.Span{"1 /a": {{0, 3},
 			{0, 3}}}, `{"a":"[X] two three"}`},
-		{"a part beyond the end", `{"a":"one"}`, map[string][]scan.Span{"1 /a": {{1, 99}}},
+		{"part beyond the end", `{"a":"one"}`, map[string][]scan.Span{"1 /a": {{1, 99}}},
 			`{"a":"o[X]"}`},
-		{"escapes and other characters beside it", `{"a":"é\n\"two\"\ud83d\ude00"}`,
+		{"escapes next to the part", `{"a":"é\n\"two\"\ud83d\ude00"}`,
 			map[string][]scan.Span{"1 /a": {{4, 7}}}, `{"a":"é\n\"[X]\"😀"}`},
 		{"a number becomes a string", `{"a":[1234567,2]}`,
 			map[string][]scan.Span{"2 /a/0": {{0, 7}}}, `{"a":["[X]",2]}`},
-		{"a name", `{"a":{"one two":{"b":1}},"z":0}`,
+		{"member name", `{"a":{"one two":{"b":1}},"z":0}`,
 			map[string][]scan.Span{"3 /a/one two": {{0, 3}}}, `{"a":{"[X] two":{"b":1}},"z":0}`},
-		{"a name with a slash", `{"a":{"one/~two":1}}`,
+		{"member name with a slash", `{"a":{"one/~two":1}}`,
 			map[string][]scan.Span{"3 /a/one~1~0two": {{0, 3}}}, `{"a":{"[X]/~two":1}}`},
-		{"a name that is taken then", `{"a":{"one":1,"[X]":2}}`,
+		{"new member name is taken", `{"a":{"one":1,"[X]":2}}`,
 			map[string][]scan.Span{"3 /a/one": {{0, 3}}}, `{"a":{"[X]":2,"[X] 2":1}}`},
-		{"a name and what is below it", `{"a":{"one":{"two":"three"}}}`,
+		{"member names at two levels", `{"a":{"one":{"two":"three"}}}`,
 			map[string][]scan.Span{"3 /a/one": {{0, 3}}, "3 /a/one/two": {{0, 3}},
 				"1 /a/one/two": {{0, 5}}}, `{"a":{"[X]":{"[X]":"[X]"}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := message(t, c.params)
-			var cuts []scan.Redaction
-			scan.Texts(m, func(x scan.Text) bool {
-				for _, span := range c.cut[fmt.Sprintf("%d %s", x.Kind, x.Pointer())] {
-					cuts = append(cuts, scan.Redaction{Text: x, Span: span, Replacement: "[X]"})
+			m := newMessage(t, c.params)
+			var redactions []scan.Redaction
+			scan.Texts(m, func(text scan.Text) bool {
+				for _, span := range c.spans[fmt.Sprintf("%d %s", text.Kind, text.Pointer())] {
+					redactions = append(redactions, scan.Redaction{Text: text, Span: span,
+						Replacement: "[X]"})
 				}
 				return true
 			})
-			edits, err := scan.Redact(m, cuts)
+			edits, err := scan.Redact(m, redactions)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,19 +219,20 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	for i := range 101 {
 		fmt.Fprintf(&names, `,"one%d":1`, i)
 	}
-	m := message(t, "{"+names.String()[1:]+"}")
-	var cuts []scan.Redaction
-	scan.Texts(m, func(x scan.Text) bool {
-		if x.Kind == mcp.NameLeaf {
-			cuts = append(cuts, scan.Redaction{Text: x, Span: scan.Span{From: 0, To: 3},
+	m := newMessage(t, "{"+names.String()[1:]+"}")
+	var redactions []scan.Redaction
+	scan.Texts(m, func(text scan.Text) bool {
+		if text.Kind == mcp.NameLeaf {
+			redactions = append(redactions, scan.Redaction{Text: text, Span: scan.Span{From: 0,
+				To: 3},
 				Replacement: "X"})
 		}
 		return true
 	})
-	if _, err := scan.Redact(m, cuts); err == nil {
-		t.Error("101 names are changed")
+	if _, err := scan.Redact(m, redactions); err == nil {
+		t.Error("Redact changed 101 names, want an error")
 	}
-	edits, err := scan.Redact(m, cuts[:100])
+	edits, err := scan.Redact(m, redactions[:100])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,8 +242,7 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	}
 }
 
-// FuzzDecoded: spans lie within the text, in order of what they say, and what was encoded is found
-// again.
+// FuzzDecoded checks that spans lie within the text, and that a text that was encoded is found.
 func FuzzDecoded(f *testing.F) {
 	f.Add("some text", "before ", " after")
 	f.Add("ключ password=x", "https://h/", "?q=%41")
@@ -249,10 +254,10 @@ func FuzzDecoded(f *testing.F) {
 		}
 		s := before + " " + base64.StdEncoding.EncodeToString([]byte(plain)) + " " + after
 		found, total := false, 0
-		x := scan.Text{Leaf: mcp.Leaf{Kind: mcp.StringLeaf}, Value: s}
-		x.Decoded(func(p string, at scan.Span) bool {
-			if at.From < 0 || at.From >= at.To || at.To > len(s) {
-				t.Fatalf("the span %v of %d bytes", at, len(s))
+		text := scan.Text{Leaf: mcp.Leaf{Kind: mcp.StringLeaf}, Value: s}
+		text.Decoded(func(p string, span scan.Span) bool {
+			if span.From < 0 || span.From >= span.To || span.To > len(s) {
+				t.Fatalf("the span %v lies outside of %d bytes", span, len(s))
 			}
 			if strings.ToValidUTF8(p, "") != p {
 				t.Fatalf("%q is not UTF-8", p)
@@ -273,7 +278,7 @@ func FuzzDecoded(f *testing.F) {
 	})
 }
 
-// FuzzRedact: what is cut is gone, and all else of the text is there.
+// FuzzRedact checks that redacted parts are gone, and that everything else stays.
 func FuzzRedact(f *testing.F) {
 	f.Add("one two three", 4, 7, 5, 9)
 	f.Fuzz(func(t *testing.T, s string, a, b, c, d int) {
@@ -281,17 +286,17 @@ func FuzzRedact(f *testing.F) {
 			max(b, d) > len(s) || a == b || c == d {
 			return
 		}
-		m := message(t, `{"s":`+string(mcp.Quote(s))+`,"t":[ 1 ]}`)
-		var cuts []scan.Redaction
-		scan.Texts(m, func(x scan.Text) bool {
-			if x.Kind == mcp.StringLeaf {
-				cuts = []scan.Redaction{{Text: x, Span: scan.Span{From: c, To: d},
+		m := newMessage(t, `{"s":`+string(mcp.Quote(s))+`,"t":[ 1 ]}`)
+		var redactions []scan.Redaction
+		scan.Texts(m, func(text scan.Text) bool {
+			if text.Kind == mcp.StringLeaf {
+				redactions = []scan.Redaction{{Text: text, Span: scan.Span{From: c, To: d},
 					Replacement: "\x01"},
-					{Text: x, Span: scan.Span{From: a, To: b}, Replacement: "\x01"}}
+					{Text: text, Span: scan.Span{From: a, To: b}, Replacement: "\x01"}}
 			}
 			return true
 		})
-		edits, err := scan.Redact(m, cuts)
+		edits, err := scan.Redact(m, redactions)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +319,7 @@ func FuzzRedact(f *testing.F) {
 			t.Fatalf("%q without %d-%d and %d-%d is %q, want %q", s, a, b, c, d, got, valid)
 		}
 		if rest, _ := edited.Get("/t"); string(rest) != "[ 1 ]" {
-			t.Fatalf("what was not cut is %s", rest)
+			t.Fatalf("a value without redactions became %s", rest)
 		}
 	})
 }
@@ -331,13 +336,13 @@ func BenchmarkTexts(b *testing.B) {
 			"many texts": `{"items":[` + strings.TrimSuffix(strings.Repeat(item, n/len(item)+1),
 				",") + `]}`,
 		} {
-			m := message(b, params)
+			m := newMessage(b, params)
 			b.Run(fmt.Sprintf("%s/%dKiB", name, n>>10), func(b *testing.B) {
 				b.SetBytes(int64(len(params)))
 				b.ReportAllocs()
 				for b.Loop() {
-					scan.Texts(m, func(x scan.Text) bool {
-						x.Decoded(func(string, scan.Span) bool { return true })
+					scan.Texts(m, func(text scan.Text) bool {
+						text.Decoded(func(string, scan.Span) bool { return true })
 						return true
 					})
 				}

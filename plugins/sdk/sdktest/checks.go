@@ -22,10 +22,10 @@ import (
 
 var pluginName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
-func (s suite) description(t testing.TB) {
-	p := s.p
+func (s suite) checkDescription(t testing.TB) {
+	p := s.plugin
 	if !pluginName.MatchString(p.Name) {
-		t.Errorf("Name is %q, want a-z, 0-9 and -, first a letter", p.Name)
+		t.Errorf("Name is %q, want a-z, 0-9 and -, beginning with a letter", p.Name)
 	}
 	if p.Version == "" {
 		t.Errorf("Version is missing")
@@ -33,49 +33,46 @@ func (s suite) description(t testing.TB) {
 	if p.Doc == "" || strings.Contains(p.Doc, "\n") {
 		t.Errorf("Doc is %q, want one line", p.Doc)
 	}
-	for _, w := range p.Wants.Methods {
-		if w == "" {
-			t.Errorf("Wants has an empty method, which is none")
-		}
+	if slices.Contains(p.Wants.Methods, "") {
+		t.Errorf("Wants has an empty method")
 	}
 	if err := p.Check(s.config); err != nil {
-		t.Errorf("the schema refuses the configuration: %v", err)
+		t.Errorf("the schema rejects the configuration: %v", err)
 	}
-	if err := p.Check(stranger(s.config)); err == nil {
-		t.Errorf("the schema takes an option that nobody knows: it needs " +
-			"\"additionalProperties\": false")
+	if err := p.Check(withUnknownOption(s.config)); err == nil {
+		t.Errorf("the schema accepts an unknown option: add \"additionalProperties\": false")
 	}
 	if p.Schema != nil {
 		var schema map[string]any
 		if err := json.Unmarshal(p.Schema, &schema); err != nil {
 			t.Errorf("Schema: %v", err)
 		}
-		for _, at := range undescribed(schema, "") {
-			t.Errorf("the schema has no description for the option %s", at)
+		for _, option := range undescribed(schema, "") {
+			t.Errorf("the schema has no description for the option %s", option)
 		}
 	}
-	s.stage(t)
+	s.newStage(t)
 }
 
-// stranger is config with an option that no plugin has.
-func stranger(config []byte) []byte {
+// withUnknownOption returns config with an option that no plugin has.
+func withUnknownOption(config []byte) []byte {
 	const option = `{"sdktest-has-no-such-option":1`
-	inside := bytes.TrimLeft(bytes.TrimPrefix(bytes.TrimSpace(config), []byte("{")), " \t\r\n")
-	if bytes.HasPrefix(inside, []byte("}")) {
-		return append([]byte(option), inside...)
+	rest := bytes.TrimLeft(bytes.TrimPrefix(bytes.TrimSpace(config), []byte("{")), " \t\r\n")
+	if bytes.HasPrefix(rest, []byte("}")) {
+		return append([]byte(option), rest...)
 	}
-	return append([]byte(option+","), inside...)
+	return append([]byte(option+","), rest...)
 }
 
-// undescribed are the properties without a description, at any depth.
-func undescribed(schema map[string]any, at string) (names []string) {
+// undescribed returns the properties without a description, at any depth.
+func undescribed(schema map[string]any, parent string) (names []string) {
 	properties, _ := schema["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
 		property, ok := properties[name].(map[string]any)
 		if !ok {
 			continue
 		}
-		path := strings.TrimPrefix(at+"."+name, ".")
+		path := strings.TrimPrefix(parent+"."+name, ".")
 		if text, _ := property["description"].(string); text == "" {
 			names = append(names, path)
 		}
@@ -87,89 +84,90 @@ func undescribed(schema map[string]any, at string) (names []string) {
 	return names
 }
 
-func (s suite) ordinary(t testing.TB) {
-	stage := s.stage(t)
+func (s suite) checkOrdinaryMessages(t testing.TB) {
+	stage := s.newStage(t)
 	for _, m := range OrdinaryMessages() {
-		switch j := s.judge(t.Context(), stage, m); {
-		case j.fault != nil:
-			t.Errorf("%s: %v", about(m), j.fault)
-		case j.action == "deny" || j.action == "answer":
-			t.Errorf("%s: got %s (%s), want it to pass", about(m), j.action, j.verdict.Reason)
+		switch r := s.inspect(t.Context(), stage, m); {
+		case r.err != nil:
+			t.Errorf("%s: %v", describe(m), r.err)
+		case r.action == "deny" || r.action == "answer":
+			t.Errorf("%s: got the action %s (%s), want the message forwarded", describe(m),
+				r.action, r.verdict.Reason)
 		}
 	}
 }
 
-func (s suite) acted(t testing.TB) {
-	for i, m := range s.acts() {
-		stage := s.stage(t)
-		switch j := s.judge(t.Context(), stage, m); {
-		case j.fault != nil:
-			t.Errorf("sample %d, %s: %v", i, about(m), j.fault)
-		case !j.asked:
-			t.Errorf("sample %d, %s: the stage does not want it", i, about(m))
-		case j.action == "pass" && len(j.verdict.Findings)+len(j.verdict.Labels) == 0:
-			t.Errorf("sample %d, %s: the stage does nothing about it", i, about(m))
+func (s suite) checkSamples(t testing.TB) {
+	for i, m := range s.allSamples() {
+		stage := s.newStage(t)
+		switch r := s.inspect(t.Context(), stage, m); {
+		case r.err != nil:
+			t.Errorf("sample %d, %s: %v", i, describe(m), r.err)
+		case !r.inspected:
+			t.Errorf("sample %d, %s: the stage does not want it", i, describe(m))
+		case r.action == "pass" && len(r.verdict.Findings)+len(r.verdict.Labels) == 0:
+			t.Errorf("sample %d, %s: the stage does not act on it", i, describe(m))
 		}
 	}
 }
 
-// planted are letters that no reason has by accident.
-const planted = "Xq7ZkW3vPlanted9"
+// marker is a text that no reason has by accident.
+const marker = "Xq7ZkW3vPlanted9"
 
-func (s suite) noContent(t testing.TB) {
-	stage := s.stage(t)
-	messages := append(OrdinaryMessages(), s.acts()...)
-	for _, value := range []string{`"` + planted + ` text"`,
-		`{"` + planted + `":"` + planted + `"}`} {
-		messages = append(messages, messagesOf(value)...)
+func (s suite) checkNoContent(t testing.TB) {
+	stage := s.newStage(t)
+	messages := append(OrdinaryMessages(), s.allSamples()...)
+	for _, value := range []string{`"` + marker + ` text"`,
+		`{"` + marker + `":"` + marker + `"}`} {
+		messages = append(messages, messagesWith(value)...)
 	}
-	call := messagesOf(`"a"`)[0]
-	call.Name = planted
-	named, err := call.Edit(mcp.Set("/name", mcp.Quote(planted)))
+	call, err := messagesWith(`"a"`)[0].Edit(mcp.Set("/name", mcp.Quote(marker)))
 	if err != nil {
-		t.Fatalf("name a tool: %v", err)
+		t.Fatalf("set a tool's name: %v", err)
 	}
-	named.Name = planted
-	for _, m := range append(messages, named) {
-		j := s.judge(t.Context(), stage, m)
-		words := append([]string{j.verdict.Reason}, j.verdict.Labels...)
-		for _, f := range j.verdict.Findings {
-			words = append(words, f.Type)
-			if _, ok := m.Get(f.Pointer); !ok && s.p.Needs.Body {
-				t.Errorf("%s: a finding's pointer %.100q leads nowhere", about(m), f.Pointer)
+	call.Name = marker
+	for _, m := range append(messages, call) {
+		r := s.inspect(t.Context(), stage, m)
+		recorded := append([]string{r.verdict.Reason}, r.verdict.Labels...)
+		for _, f := range r.verdict.Findings {
+			recorded = append(recorded, f.Type)
+			if _, ok := m.Get(f.Pointer); !ok && s.plugin.Needs.Body {
+				t.Errorf("%s: a finding's pointer %.100q names no place in the body", describe(m),
+					f.Pointer)
 			}
 		}
-		if j.fault != nil {
-			words = append(words, j.fault.Error())
+		if r.err != nil {
+			recorded = append(recorded, r.err.Error())
 		}
-		for _, w := range words {
-			if part := content(m, w); part != "" {
-				t.Errorf("%s: %q holds content of the message: %q", about(m), w, part)
+		for _, text := range recorded {
+			if part := contentIn(text, m); part != "" {
+				t.Errorf("%s: %q holds content of the message: %q", describe(m), text, part)
 			}
 		}
 	}
 }
 
-// least is how many characters of a message in a row are content, and not by accident.
-const least = 12
+// minContent is from how many bytes on a part of a message counts as its content. A recorded text
+// may share shorter parts with a message by accident.
+const minContent = 12
 
-// content is a part of m's texts that stands in words, or "".
-func content(m *mcp.Message, words string) (part string) {
-	if len(words) < least {
+// contentIn returns a part of m's texts that recorded contains, or "".
+func contentIn(recorded string, m *mcp.Message) (part string) {
+	if len(recorded) < minContent {
 		return ""
 	}
-	if strings.Contains(words, planted) {
-		return planted
+	if strings.Contains(recorded, marker) {
+		return marker
 	}
-	grams := make(map[string]bool, len(words))
-	for i := range len(words) - least + 1 {
-		grams[words[i:i+least]] = true
+	parts := make(map[string]bool, len(recorded))
+	for i := range len(recorded) - minContent + 1 {
+		parts[recorded[i:i+minContent]] = true
 	}
 	m.Leaves(func(l mcp.Leaf) bool {
 		text := l.Text()
-		for i := range max(len(text)-least+1, 0) {
-			if grams[text[i:i+least]] {
-				part = text[i : i+least]
+		for i := range max(len(text)-minContent+1, 0) {
+			if parts[text[i:i+minContent]] {
+				part = text[i : i+minContent]
 				return false
 			}
 		}
@@ -178,38 +176,40 @@ func content(m *mcp.Message, words string) (part string) {
 	return part
 }
 
-// untouched is what no stage has a reason to change, spelt as only a copy keeps it.
-const untouched = `{ "n":[1.0,1E2,-0, 12345678901234567890123,0.10], "s":"\u0041\/\u00e9" , "o":{"b":[ ],"a":{ }}, "":null}`
+// untouched is JSON that no stage has a reason to change. Decoding and encoding it again would
+// change its spelling.
+const untouched = `{ "n":[1.0,1E2,-0, 12345678901234567890123,0.10], ` +
+	`"s":"\u0041\/\u00e9" , "o":{"b":[ ],"a":{ }}, "":null}`
 
-func (s suite) otherBytes(t testing.TB) {
+func (s suite) checkUntouchedBytes(t testing.TB) {
 	const member = "/_meta/sdktest.example~1untouched"
-	for i, m := range s.acts() {
+	for i, m := range s.allSamples() {
 		marked, err := m.Edit(mcp.Set(member, []byte(untouched)))
 		if err != nil {
-			continue // it has no place for it
+			continue // the body is no object
 		}
-		*marked = with(marked, m)
-		j := s.judge(t.Context(), s.stage(t), marked)
-		if j.fault != nil || j.after == nil || j.after == marked || !s.p.Needs.Body {
+		*marked = withFields(marked, m)
+		r := s.inspect(t.Context(), s.newStage(t), marked)
+		if r.err != nil || r.after == nil || r.after == marked || !s.plugin.Needs.Body {
 			continue
 		}
-		if got, _ := j.after.Get(member); string(got) != untouched {
-			t.Errorf("sample %d, %s: got %s in _meta, which nobody asked to change, want %s", i,
-				about(m), got, untouched)
+		if got, _ := r.after.Get(member); string(got) != untouched {
+			t.Errorf("sample %d, %s: the untouched part of _meta became %s, want %s", i,
+				describe(m), got, untouched)
 		}
-		if _, err := mcp.Parse(j.after.Append(nil)); err != nil {
-			t.Errorf("sample %d, %s: what is left is no message: %v", i, about(m), err)
+		if _, err := mcp.Parse(r.after.Append(nil)); err != nil {
+			t.Errorf("sample %d, %s: the edited message is invalid: %v", i, describe(m), err)
 		}
-		for _, name := range order(marked) {
-			if !slices.Contains(order(j.after), name) && !removed(j.verdict.Edits, name) {
-				t.Errorf("sample %d, %s: the member %.40q is lost", i, about(m), name)
+		for _, name := range memberNames(marked) {
+			if !slices.Contains(memberNames(r.after), name) && !removed(r.verdict.Edits, name) {
+				t.Errorf("sample %d, %s: the member %.40q is lost", i, describe(m), name)
 			}
 		}
 	}
 }
 
-// order is the names of the body's members.
-func order(m *mcp.Message) (names []string) {
+// memberNames returns the names of the body's members.
+func memberNames(m *mcp.Message) (names []string) {
 	m.Members("", func(name string, _ []byte) bool {
 		names = append(names, name)
 		return true
@@ -217,33 +217,34 @@ func order(m *mcp.Message) (names []string) {
 	return names
 }
 
-// removed says whether an edit takes the body's member away on purpose.
+// removed reports whether an edit removes a member of the body.
 func removed(edits []mcp.Edit, name string) bool {
 	return slices.ContainsFunc(edits, func(e mcp.Edit) bool {
 		return e.Value == nil && e.Pointer == "/"+mcp.EscapePointer(name)
 	})
 }
 
-func (s suite) noMutation(t testing.TB) {
-	stage := s.stage(t)
-	for _, m := range append(append(OrdinaryMessages(), s.acts()...),
-		messagesOf(`{"a":[1,"b"]}`)...) {
-		m = s.sent(m)
+func (s suite) checkNoMutation(t testing.TB) {
+	stage := s.newStage(t)
+	for _, m := range append(append(OrdinaryMessages(), s.allSamples()...),
+		messagesWith(`{"a":[1,"b"]}`)...) {
+		m = s.asSent(m)
 		before, raw := *m, m.Append(nil)
 		body := bytes.Clone(m.Body())
-		_, _ = inspect(t.Context(), stage, m)
+		_, _ = inspectDirectly(t.Context(), stage, m)
 		if !bytes.Equal(raw, m.Append(nil)) || !bytes.Equal(body, m.Body()) {
-			t.Errorf("%s: the stage changed the bytes of the message: it may only say what to edit",
-				about(m))
+			t.Errorf("%s: the stage changed the bytes of the message; it must return edits instead",
+				describe(m))
 		}
 		if !reflect.DeepEqual(before, *m) {
-			t.Errorf("%s: the stage changed the fields of the message", about(m))
+			t.Errorf("%s: the stage changed the fields of the message", describe(m))
 		}
 	}
 }
 
-// inspect takes a panic for an error.
-func inspect(ctx context.Context, stage sdk.Stage, m *mcp.Message) (v sdk.Verdict, err error) {
+// inspectDirectly calls Inspect without a pipeline. A panic becomes an error.
+func inspectDirectly(ctx context.Context, stage sdk.Stage,
+	m *mcp.Message) (v sdk.Verdict, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panicked: %v", r)
@@ -252,43 +253,43 @@ func inspect(ctx context.Context, stage sdk.Stage, m *mcp.Message) (v sdk.Verdic
 	return stage.Inspect(ctx, m)
 }
 
-func (s suite) pure(t testing.TB) {
-	if s.p.Stateful {
+func (s suite) checkDeterministic(t testing.TB) {
+	if s.plugin.Stateful {
 		return
 	}
-	one, other := s.stage(t), s.stage(t)
-	messages := append(OrdinaryMessages(), s.acts()...)
-	var first []judged
+	one, other := s.newStage(t), s.newStage(t)
+	messages := append(OrdinaryMessages(), s.allSamples()...)
+	var first []result
 	for _, m := range messages {
-		first = append(first, s.judge(t.Context(), one, m))
+		first = append(first, s.inspect(t.Context(), one, m))
 	}
 	for i, m := range messages {
-		if d := differs(first[i], s.judge(t.Context(), one, m)); d != "" {
-			t.Errorf("%s: the same message again has another %s: set Stateful if that is the "+
-				"plugin's purpose", about(m), d)
+		if d := difference(first[i], s.inspect(t.Context(), one, m)); d != "" {
+			t.Errorf("%s: the same message got another %s: set Stateful if the plugin "+
+				"remembers messages", describe(m), d)
 		}
-		// What stands in the place of what was taken out may be a stage's own secret: what is taken
-		// out may not.
-		elsewhere := s.judge(t.Context(), other, m)
-		if a, b := first[i], elsewhere; a.action != b.action || !slices.Equal(a.verdict.Findings,
+		// Replacements may differ between stages, for example if they depend on a random key. The
+		// decision and the findings may not.
+		b := s.inspect(t.Context(), other, m)
+		if a := first[i]; a.action != b.action || !slices.Equal(a.verdict.Findings,
 			b.verdict.Findings) || !slices.Equal(a.verdict.Hide, b.verdict.Hide) {
-			t.Errorf("%s: another stage of the same configuration decides otherwise: set "+
-				"Stateful if that is the plugin's purpose", about(m))
+			t.Errorf("%s: another stage with the same configuration decides differently: set "+
+				"Stateful if the plugin remembers messages", describe(m))
 		}
 	}
 }
 
-// differs says in what two judgements do.
-func differs(a, b judged) string {
+// difference returns in which part two results differ, or "".
+func difference(a, b result) string {
 	switch {
 	case a.action != b.action:
 		return fmt.Sprintf("action (%s, then %s)", a.action, b.action)
 	case a.verdict.Reason != b.verdict.Reason:
 		return "reason"
 	case !reflect.DeepEqual(a.verdict.Edits, b.verdict.Edits):
-		return "change"
+		return "list of edits"
 	case !slices.Equal(a.verdict.Findings, b.verdict.Findings):
-		return "list of findings, or order of it"
+		return "list of findings"
 	case !slices.Equal(a.verdict.Hide, b.verdict.Hide), !slices.Equal(a.verdict.Labels,
 		b.verdict.Labels), !bytes.Equal(a.verdict.Answer, b.verdict.Answer):
 		return "verdict"
@@ -296,56 +297,57 @@ func differs(a, b judged) string {
 	return ""
 }
 
-func (s suite) odd(t testing.TB) {
-	stage := s.stage(t)
-	try := func(what string, m *mcp.Message) {
-		if j := s.judge(t.Context(), stage, m); j.fault != nil {
-			t.Errorf("%s, %s: %.300s", what, about(m), j.fault.Error())
+func (s suite) checkUnusualMessages(t testing.TB) {
+	stage := s.newStage(t)
+	try := func(name string, m *mcp.Message) {
+		if r := s.inspect(t.Context(), stage, m); r.err != nil {
+			t.Errorf("%s, %s: %.300s", name, describe(m), r.err.Error())
 		}
 	}
-	values := oddities()
-	for _, what := range slices.Sorted(maps.Keys(values)) {
-		for _, m := range messagesOf(values[what]) {
-			try(what, m)
+	values := unusualValues()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		for _, m := range messagesWith(values[name]) {
+			try(name, m)
 		}
 	}
-	for _, m := range bodiless() {
-		try("a body that is not there, or not as it should be", m)
+	for _, m := range messagesWithoutValidBody() {
+		try("a missing or invalid body", m)
 	}
-	for _, m := range messagesOf(string(mcp.Quote(large()))) {
-		began := time.Now()
+	for _, m := range messagesWith(string(mcp.Quote(largeText()))) {
+		started := time.Now()
 		try("5 MiB", m)
-		if took := time.Since(began); took > hostPatience && s.p.Needs.Body {
-			t.Logf("5 MiB, %s: took %v; a host denies what is not judged within %v unless its "+
-				"configuration says more", about(m), took, hostPatience)
+		if took := time.Since(started); took > defaultTimeout && s.plugin.Needs.Body {
+			t.Logf("5 MiB, %s: took %v; the host denies a message without a verdict within %v, "+
+				"unless the configuration sets a longer timeout", describe(m), took, defaultTimeout)
 		}
 	}
 }
 
-// hostPatience is the default of [[plugin]] timeout.
-const hostPatience = 2 * time.Second
+// defaultTimeout is the default of the option timeout in [[plugin]].
+const defaultTimeout = 2 * time.Second
 
-func (s suite) time(t testing.TB) {
-	gone, cancel := context.WithCancel(t.Context())
+func (s suite) checkCancellation(t testing.TB) {
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	stage := s.stage(t)
-	for _, m := range messagesOf(string(mcp.Quote(large()))) {
-		if w := s.wants(stage); !wanted(w, m) {
+	stage := s.newStage(t)
+	for _, m := range messagesWith(string(mcp.Quote(largeText()))) {
+		if !isWanted(s.wants(stage), m) {
 			continue
 		}
-		soon, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		for what, ctx := range map[string]context.Context{"a context that has ended": gone,
-			"a deadline of 10ms": soon} {
+		deadline, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		for name, ctx := range map[string]context.Context{"a context that has ended": cancelled,
+			"a deadline of 10ms": deadline} {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_, _ = inspect(ctx, stage, s.sent(m))
+				_, _ = inspectDirectly(ctx, stage, s.asSent(m))
 			}()
 			select {
 			case <-ended:
-			case <-time.After(s.grace):
+			case <-time.After(s.cancelTimeout):
 				stop()
-				t.Errorf("%s: the stage still runs %v after %s", about(m), s.grace, what)
+				t.Errorf("%s: Inspect has not returned %v after %s", describe(m), s.cancelTimeout,
+					name)
 				return
 			}
 		}
@@ -353,8 +355,8 @@ func (s suite) time(t testing.TB) {
 	}
 }
 
-// wanted says whether w wants m, as the pipeline would.
-func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
+// isWanted reports whether a pipeline would pass m to a stage with w.
+func isWanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
 	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w,
 		Stage: sdk.StageFunc(func(context.Context, *mcp.Message) (sdk.Verdict, error) {
 			yes = true
@@ -364,57 +366,59 @@ func wanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
 	return yes
 }
 
-func (s suite) atOnce(t testing.TB) {
-	stage := s.stage(t)
-	messages := append(OrdinaryMessages(), s.acts()...)
-	want := make([]judged, len(messages))
+func (s suite) checkConcurrency(t testing.TB) {
+	stage := s.newStage(t)
+	messages := append(OrdinaryMessages(), s.allSamples()...)
+	want := make([]result, len(messages))
 	for i, m := range messages {
-		want[i] = s.judge(t.Context(), stage, m)
+		want[i] = s.inspect(t.Context(), stage, m)
 	}
-	const many = 8
-	got := make([][]judged, many)
+	const goroutines = 8
+	got := make([][]result, goroutines)
 	var all sync.WaitGroup
-	for g := range many {
+	for g := range goroutines {
 		all.Go(func() {
 			for _, m := range messages {
-				got[g] = append(got[g], s.judge(t.Context(), stage, m))
+				got[g] = append(got[g], s.inspect(t.Context(), stage, m))
 			}
 		})
 	}
 	all.Wait()
 	for _, got := range got {
 		for i, m := range messages {
-			switch d := differs(want[i], got[i]); {
-			case got[i].fault != nil && want[i].fault == nil:
-				t.Errorf("%s: asked from many goroutines: %v", about(m), got[i].fault)
+			switch d := difference(want[i], got[i]); {
+			case got[i].err != nil && want[i].err == nil:
+				t.Errorf("%s: from several goroutines: %v", describe(m), got[i].err)
 				return
-			case d != "" && !s.p.Stateful:
-				t.Errorf("%s: asked from many goroutines, the stage has another %s", about(m), d)
+			case d != "" && !s.plugin.Stateful:
+				t.Errorf("%s: from several goroutines, the stage returns another %s", describe(m),
+					d)
 				return
 			}
 		}
 	}
 }
 
-func (s suite) canary(t testing.TB) {
-	c := s.sings()
+func (s suite) checkSelfTest(t testing.TB) {
+	c := s.selfTest()
 	if c == nil {
 		return
 	}
 	if c.Description == "" {
-		t.Errorf("the canary does not say what is planted in it")
+		t.Errorf("the self-test has no description")
 	}
 	m := c.Message
 	if m == nil || m.Kind == 0 || m.Direction == 0 || m.Server == "" {
-		t.Fatalf("the canary has no message with a kind, a direction and a server")
+		t.Fatalf("the self-test has no message with a kind, a direction and a server")
 	}
-	j := s.judge(t.Context(), s.stage(t), m)
-	if j.fault != nil || !j.asked || j.verdict.Action != c.Action {
-		t.Errorf("the canary (%s): got the action %d (%s, %v), want %d", c.Description,
-			j.verdict.Action,
-			j.verdict.Reason, j.fault, c.Action)
+	r := s.inspect(t.Context(), s.newStage(t), m)
+	if r.err != nil || !r.inspected || r.verdict.Action != c.Action {
+		t.Errorf("the self-test (%s): got the action %d (%s, %v), want %d", c.Description,
+			r.verdict.Action, r.verdict.Reason, r.err, c.Action)
 	}
 }
 
-// about is m in a few words.
-func about(m *mcp.Message) string { return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.Direction) }
+// describe returns the method, kind and direction of m.
+func describe(m *mcp.Message) string {
+	return fmt.Sprintf("%s %s %s", m.Method, m.Kind, m.Direction)
+}

@@ -1,39 +1,41 @@
-// Package sdktest is the suite that every stage must pass: what the host, and whoever writes a
-// policy behind it, relies on without looking.
+// Package sdktest is the test suite that every stage must pass. It tests what the host, and the
+// policies that run after the plugins, rely on.
 //
 //	func TestPlugin(t *testing.T) {
 //		sdktest.Run(t, Plugin(), `{"action":"deny"}`, anArgumentWithAKey)
 //	}
 //
-// Run it with -race: that a stage may be asked from many goroutines at once is seen by the race
-// detector, not by the suite.
+// Run the tests with -race: Inspect is called from many goroutines at once, and only the race
+// detector finds a missing lock.
 //
-// # What is held against a plugin
+// # What it tests
 //
-//   - description: it has a name, a version, a line of what it does, and a schema that describes
-//     each option, accepts the configuration and refuses what it does not know.
-//   - ordinary messages: what clients and servers send every day, of every method, either way,
-//     passes, with changes or without.
-//   - samples: the messages that the test gives, and the canary, are acted on: refused, changed,
-//     answered or noted with a finding.
-//   - no content: no part of a message stands in reasons, findings' types and labels; findings'
-//     pointers exist.
-//   - other bytes: what a change is not about keeps every byte: unknown members, spelling of
-//     numbers and strings, blanks.
-//   - no mutation: a message is as it was after it has been judged.
-//   - pure: the same message gets the same verdict, and from another stage the same decision; not
-//     asked of a plugin that says it is Stateful.
-//   - odd messages: no error, no panic, no silence, whatever JSON comes: 5 MiB, 190 levels, empty
-//     names, lone surrogates, numbers that no machine has, no body at all.
-//   - time: a stage returns when its context has ended, also in the middle of 5 MiB.
-//   - at once: one stage judges from many goroutines as it does from one.
-//   - canary: what the plugin offers to show that it works does.
+//   - description: the plugin has a name, a version, a description of one line, and a schema. The
+//     schema describes each option, accepts the configuration, and rejects an unknown option.
+//   - ordinary messages: messages of every method that clients and servers send every day are
+//     forwarded, changed or unchanged.
+//   - samples: the stage acts on the messages that the test gives, and on that of the self-test: it
+//     denies, changes or answers them, or returns a finding or label.
+//   - no content: reasons, labels and types of findings hold no part of a message. The pointer of a
+//     finding names a place that exists.
+//   - untouched bytes: an edit keeps every other byte: unknown members, the spelling of numbers and
+//     strings, white space.
+//   - no mutation: Inspect does not change the message.
+//   - deterministic: the same message gets the same verdict, and the same decision from another
+//     stage. A plugin that is Stateful is not tested for this.
+//   - unusual messages: any JSON gets a verdict, with no error, panic or time-out: 5 MiB, deep
+//     nesting, empty names, lone surrogates, numbers out of range, a missing body.
+//   - cancellation: Inspect returns when its context has ended, even with a message of 5 MiB.
+//   - concurrency: a stage returns the same verdicts from many goroutines as from one.
+//   - self-test: the stage takes the action that the plugin's self-test expects.
 //
-// A stage is given what the host would give it: only messages that it wants, without a body or a
-// request where the plugin does not need them.
+// The stage gets what the host would send to it: only messages that it wants, without a body or
+// request that the plugin does not need.
 //
-// # What it cannot see
+// # What it does not test
 //
-// Whether a stage finds what it is to find, keeps a message somewhere, or talks to the network.
-// Whether "ordinary" is what your users send: give samples.
+// Whether a stage finds what it should find, keeps a message somewhere, or uses the network.
+// Whether the ordinary messages are like those of your users: pass samples for that.
+//
+// sdktest.go runs the checks, checks.go has them, and messages.go has the messages.
 package sdktest

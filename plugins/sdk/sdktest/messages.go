@@ -7,8 +7,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// OrdinaryMessages are messages that clients and servers send every day: one of each method, kind
-// and direction. They are of the server "everything" and the tool "echo".
+// OrdinaryMessages returns messages that clients and servers send every day: one of each method,
+// kind and direction. Their server is "everything" and their tool "echo".
 func OrdinaryMessages() []*mcp.Message {
 	var all []*mcp.Message
 	for _, o := range ordinary {
@@ -33,7 +33,7 @@ func OrdinaryMessages() []*mcp.Message {
 		for _, body := range []string{`"result":` + o.result,
 			`"error":{"code":-32602,"message":"it did not work","data":{"hint":"try again"}}`} {
 			answer := parse(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, request.ID(), body))
-			a := with(answer, request)
+			a := withFields(answer, request)
 			a.Request, a.Direction = request, mcp.ToServer+mcp.ToClient-request.Direction
 			all = append(all, &a)
 		}
@@ -116,18 +116,18 @@ var ordinary = []struct {
 			`}]}}`, ""},
 	{mcp.ToClient, "notifications/subscriptions/acknowledged",
 		`{"notifications":{"toolsListChanged":true}}`, ""},
-	{mcp.ToServer, "acme/inventory", `{"shelf":"B"}`, `{"count":3}`}, // no revision knows it
+	{mcp.ToServer, "acme/inventory", `{"shelf":"B"}`, `{"count":3}`}, // in no revision of MCP
 }
 
-// large is a body's text in 5 MiB of lines that people write.
-func large() string {
+// largeText returns 5 MiB of ordinary lines.
+func largeText() string {
 	const line = "The quick brown fox reads /srv/data/report.txt, counts 1024 words and writes " +
 		"them down again.\n"
 	return strings.Repeat(line, 5<<20/len(line)+1)
 }
 
-// messagesOf are a call, a result, an error and a notification about value, a JSON value.
-func messagesOf(value string) []*mcp.Message {
+// messagesWith returns a call, a result, an error and a notification with a JSON value.
+func messagesWith(value string) []*mcp.Message {
 	call := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":` + value + `}}}`)
 	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
 		"sdktest", "1", "everything", "echo"
@@ -137,7 +137,7 @@ func messagesOf(value string) []*mcp.Message {
 			`}],"structuredContent":{"said":` + value + `}}}`,
 		`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no","data":` + value + `}}`,
 	} {
-		a := with(parse(raw), call)
+		a := withFields(parse(raw), call)
 		a.Direction, a.Request = mcp.ToClient, call
 		all = append(all, &a)
 	}
@@ -146,30 +146,30 @@ func messagesOf(value string) []*mcp.Message {
 	return append(all, n)
 }
 
-// oddities are values that are JSON, and that not everybody expects.
-func oddities() map[string]string {
-	const deep = 180 // below what messages may have
+// unusualValues returns JSON values that a stage may not expect, by name.
+func unusualValues() map[string]string {
+	const deep = 180 // levels; below the limit of messages
 	return map[string]string{
-		"nothing":             `null`,
+		"null":                `null`,
 		"an empty object":     `{}`,
-		"an empty text":       `""`,
+		"an empty string":     `""`,
 		"empty names":         `{"":{"":""}}`,
-		"a name of a pointer": `{"/":1,"~":2,"~1":3,"a/b":{"~0":4},"0":5,"-":6}`,
+		"names like pointers": `{"/":1,"~":2,"~1":3,"a/b":{"~0":4},"0":5,"-":6}`,
 		"a lone surrogate":    `"before \ud83d after \udc00"`,
-		"all of them escaped": `"\u0000\u001f\u007f\u0041\n\t\\\/\""`,
-		"a NUL and a bell":    `{"a":"x\u0000y\u0007z"}`,
+		"escaped characters":  `"\u0000\u001f\u007f\u0041\n\t\\\/\""`,
+		"control characters":  `{"a":"x\u0000y\u0007z"}`,
 		"a huge number": `[1e999999,-1E-999999,` + strings.Repeat("9",
 			4000) + `,0.` + strings.Repeat("0", 4000) + `1,-0,1E+2]`,
 		"deep arrays": strings.Repeat("[", deep) + strings.Repeat("]", deep),
 		"deep objects": strings.Repeat(`{"a":`, deep) + `"b"` + strings.Repeat("}",
 			deep),
-		"100,000 elements":        "[" + strings.Repeat(`"a",`, 100_000) + `"a"]`,
-		"10,000 members":          manyMembers(10_000),
-		"a name of 64 KiB":        `{"` + strings.Repeat("n", 64<<10) + `":1}`,
-		"base64 within base64":    `"WVdKalpHVm1aMmhwYW10c2JXNXZjSEZ5YzNSMWRuZDRlWG89Cg=="`,
-		"signs of all directions": `"\u202eabc\u200b\u2066\ufeff\ue0041\ufffd\uffff"`,
-		"blanks":                  " [ 1 ,\t2 ,\r\n{ \"a\" : [ ] } ] ",
-		"booleans":                `[true,false,{"a":true}]`,
+		"100,000 elements":     "[" + strings.Repeat(`"a",`, 100_000) + `"a"]`,
+		"10,000 members":       manyMembers(10_000),
+		"a name of 64 KiB":     `{"` + strings.Repeat("n", 64<<10) + `":1}`,
+		"base64 within base64": `"WVdKalpHVm1aMmhwYW10c2JXNXZjSEZ5YzNSMWRuZDRlWG89Cg=="`,
+		"invisible characters": `"\u202eabc\u200b\u2066\ufeff\ue0041\ufffd\uffff"`,
+		"white space":          " [ 1 ,\t2 ,\r\n{ \"a\" : [ ] } ] ",
+		"booleans":             `[true,false,{"a":true}]`,
 	}
 }
 
@@ -181,8 +181,9 @@ func manyMembers(n int) string {
 	return "{" + b.String()[1:] + "}"
 }
 
-// bodiless are messages whose body is absent, null, or not what their method has.
-func bodiless() []*mcp.Message {
+// messagesWithoutValidBody returns messages whose body is absent, null, or not as their method has
+// it.
+func messagesWithoutValidBody() []*mcp.Message {
 	var all []*mcp.Message
 	for _, method := range []string{"tools/call", "resources/read", "prompts/get",
 		"completion/complete", "sampling/createMessage", "tasks/get", "initialize",
@@ -199,7 +200,7 @@ func bodiless() []*mcp.Message {
 			for _, to := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
 				m, err := mcp.Parse([]byte(raw))
 				if err != nil {
-					continue // nobody will ever see it
+					continue // Gatekit rejects it, too
 				}
 				m.Direction, m.Method, m.Session, m.Exchange, m.Server = to, method,
 					"sdktest", "1", "everything"
@@ -208,10 +209,11 @@ func bodiless() []*mcp.Message {
 		}
 	}
 	unknown := parse(`{"jsonrpc":"2.0","id":1,"result":{"a":1}}`)
-	unknown.Direction = mcp.ToClient // neither its method nor its server is known
+	unknown.Direction = mcp.ToClient // without a method and a server
 	return append(all, unknown)
 }
 
+// parse parses a message of this package, which must be valid.
 func parse(raw string) *mcp.Message {
 	m, err := mcp.Parse([]byte(raw))
 	if err != nil {

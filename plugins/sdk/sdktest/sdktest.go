@@ -12,58 +12,58 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// Run holds p, with a configuration, against the contract. samples are messages that a stage of
-// this configuration does something about.
+// Run tests a plugin with a configuration. samples are messages that a stage with this
+// configuration must act on.
 func Run(t *testing.T, p sdk.Plugin, config string, samples ...*mcp.Message) {
 	t.Helper()
-	s := suite{p: p, config: []byte(config), samples: samples, patience: 30 * time.Second,
-		grace: 3 * time.Second}
+	s := suite{plugin: p, config: []byte(config), samples: samples,
+		inspectTimeout: 30 * time.Second, cancelTimeout: 3 * time.Second}
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) { c.check(s, t) })
 	}
 }
 
-// checks are in the order in which their faults are best mended.
+// checks are in the order in which their failures are best mended.
 var checks = []struct {
 	name  string
 	check func(suite, testing.TB)
 }{
-	{"description", suite.description},
-	{"ordinary messages", suite.ordinary},
-	{"samples", suite.acted},
-	{"no content", suite.noContent},
-	{"other bytes", suite.otherBytes},
-	{"no mutation", suite.noMutation},
-	{"pure", suite.pure},
-	{"odd messages", suite.odd},
-	{"time", suite.time},
-	{"at once", suite.atOnce},
-	{"canary", suite.canary},
+	{"description", suite.checkDescription},
+	{"ordinary messages", suite.checkOrdinaryMessages},
+	{"samples", suite.checkSamples},
+	{"no content", suite.checkNoContent},
+	{"untouched bytes", suite.checkUntouchedBytes},
+	{"no mutation", suite.checkNoMutation},
+	{"deterministic", suite.checkDeterministic},
+	{"unusual messages", suite.checkUnusualMessages},
+	{"cancellation", suite.checkCancellation},
+	{"concurrency", suite.checkConcurrency},
+	{"self-test", suite.checkSelfTest},
 }
 
-// suite is what is tested.
+// suite is the plugin under test with its configuration.
 type suite struct {
-	p       sdk.Plugin
+	plugin  sdk.Plugin
 	config  []byte
 	samples []*mcp.Message
 
-	// patience is how long a stage may take for a message, and grace how long to see that its
-	// context has ended. They are long, so that no slow machine fails a good stage.
-	patience, grace time.Duration
+	// Both times are long, so that a slow machine does not fail a good stage.
+	inspectTimeout time.Duration // time for a verdict
+	cancelTimeout  time.Duration // time to return after the context has ended
 }
 
-// stage makes one, which is closed when the test ends.
-func (s suite) stage(t testing.TB) sdk.Stage {
+// newStage returns a stage, and closes it when the test ends.
+func (s suite) newStage(t testing.TB) sdk.Stage {
 	t.Helper()
-	if s.p.New == nil {
+	if s.plugin.New == nil {
 		t.Fatalf("the plugin has no New")
 	}
-	stage, err := s.p.New(s.config)
+	stage, err := s.plugin.New(s.config)
 	if err != nil {
-		t.Fatalf("New refuses the configuration: %v", err)
+		t.Fatalf("New rejects the configuration: %v", err)
 	}
 	if stage == nil {
-		t.Fatalf("New makes no stage and no error")
+		t.Fatalf("New returns neither a stage nor an error")
 	}
 	if c, ok := stage.(io.Closer); ok {
 		t.Cleanup(func() {
@@ -75,97 +75,96 @@ func (s suite) stage(t testing.TB) sdk.Stage {
 	return stage
 }
 
-// acts are the samples and the canary's message.
-func (s suite) acts() []*mcp.Message {
-	acts := s.samples
-	if c := s.sings(); c != nil && c.Message != nil {
-		acts = append(acts[:len(acts):len(acts)], c.Message)
+// allSamples returns the samples and the message of the self-test.
+func (s suite) allSamples() []*mcp.Message {
+	all := s.samples
+	if c := s.selfTest(); c != nil && c.Message != nil {
+		all = append(all[:len(all):len(all)], c.Message)
 	}
-	return acts
+	return all
 }
 
-func (s suite) sings() *sdk.SelfTest {
-	if s.p.SelfTest == nil {
+// selfTest returns the plugin's self-test, or nil.
+func (s suite) selfTest() *sdk.SelfTest {
+	if s.plugin.SelfTest == nil {
 		return nil
 	}
-	return s.p.SelfTest(s.config)
+	return s.plugin.SelfTest(s.config)
 }
 
-// wants are those of the plugin, or of the stage when that says them itself.
+// wants returns the wants of the stage, if it has its own, or of the plugin.
 func (s suite) wants(stage sdk.Stage) pipeline.Wants {
 	if w, ok := stage.(sdk.StageWithWants); ok {
 		return w.Wants()
 	}
-	return s.p.Wants
+	return s.plugin.Wants
 }
 
-// sent is m as the host would send it.
-func (s suite) sent(m *mcp.Message) *mcp.Message {
+// asSent returns m as the host would send it: with the parts that the plugin needs.
+func (s suite) asSent(m *mcp.Message) *mcp.Message {
 	c := *m
-	if !s.p.Needs.Body {
-		switch bare := (*mcp.Message)(nil); m.Kind {
+	if !s.plugin.Needs.Body {
+		switch m.Kind {
 		case mcp.Request:
-			bare = mcp.NewRequest(m.ID(), m.Method, nil)
-			c = with(bare, m)
+			c = withFields(mcp.NewRequest(m.ID(), m.Method, nil), m)
 		case mcp.Notification:
-			bare = mcp.NewNotification(m.Method, nil)
-			c = with(bare, m)
+			c = withFields(mcp.NewNotification(m.Method, nil), m)
 		case mcp.Response:
-			c = with(mcp.NewResponse(m.ID(), nil), m)
+			c = withFields(mcp.NewResponse(m.ID(), nil), m)
 		case mcp.Error:
-			c = with(mcp.NewError(m.ID(), 0, "", nil), m)
+			c = withFields(mcp.NewError(m.ID(), 0, "", nil), m)
 		}
 	}
-	if !s.p.Needs.Request {
+	if !s.plugin.Needs.Request {
 		c.Request = nil
 	}
 	return &c
 }
 
-// with is body with what is known of m.
-func with(body, m *mcp.Message) mcp.Message {
-	c := *body
-	c.Direction, c.Session, c.Principal, c.Exchange = m.Direction, m.Session, m.Principal,
-		m.Exchange
-	c.Method, c.Server, c.Name, c.Request, c.CarriesInput = m.Method, m.Server, m.Name, m.Request,
-		m.CarriesInput
+// withFields returns a copy of m with the fields of from that are not part of the JSON.
+func withFields(m, from *mcp.Message) mcp.Message {
+	c := *m
+	c.Direction, c.Session, c.Principal = from.Direction, from.Session, from.Principal
+	c.Exchange, c.Method, c.Server, c.Name = from.Exchange, from.Method, from.Server, from.Name
+	c.Request, c.CarriesInput = from.Request, from.CarriesInput
 	return c
 }
 
-// judged is what became of a message.
-type judged struct {
-	asked   bool // the stage wanted it
-	verdict sdk.Verdict
-	after   *mcp.Message // nil when it may not move
-	action  string       // pass, deny, modify, answer, hide
-	fault   error        // an error, a panic, no verdict in time, a verdict that contradicts itself
+// result is the result of inspecting a message.
+type result struct {
+	inspected bool // the stage wanted the message
+	verdict   sdk.Verdict
+	after     *mcp.Message // the message that is forwarded; nil if none is
+	action    string       // pass, deny, modify, answer or hide
+	// err is an error or panic of the stage, a time-out, or a verdict that contradicts itself.
+	err error
 }
 
-// judge puts m, as the host would send it, through a pipeline of the stage alone.
-func (s suite) judge(ctx context.Context, stage sdk.Stage, m *mcp.Message) judged {
-	var j judged
-	seen := sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
+// inspect passes m, as the host would send it, through a pipeline with the stage only.
+func (s suite) inspect(ctx context.Context, stage sdk.Stage, m *mcp.Message) result {
+	var r result
+	observed := sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {
 		v, err = stage.Inspect(ctx, m)
-		if !j.asked { // the second time it is about the stage's own answer
-			j.asked, j.verdict = true, v
+		if !r.inspected { // a second call is about the stage's own answer
+			r.inspected, r.verdict = true, v
 		}
 		return v, err
 	})
-	m = s.sent(m)
 	first := &firstOutcome{}
-	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.p.Name, Stage: seen,
-		Wants: s.wants(stage), Timeout: s.patience})
-	_, err := p.Pass(ctx, m)
+	p := pipeline.New(first, pipeline.Options{}, pipeline.StageConfig{Name: s.plugin.Name,
+		Stage: observed, Wants: s.wants(stage), Timeout: s.inspectTimeout})
+	_, err := p.Pass(ctx, s.asSent(m))
 	var denied *pipeline.DeniedError
 	if errors.As(err, &denied) && denied.Err != nil {
-		// the stage may still run: what it writes is not looked at
-		return judged{asked: true, action: "deny", fault: denied.Err}
+		// The stage may still run and write to r, so r must not be read.
+		return result{inspected: true, action: "deny", err: denied.Err}
 	}
-	j.action, j.after = first.outcome.Action, first.outcome.After
-	return j
+	r.action, r.after = first.outcome.Action, first.outcome.After
+	return r
 }
 
-// firstOutcome records nothing but the first outcome: others are of a stage's answer.
+// firstOutcome is a pipeline.Recorder that keeps the first outcome. Later ones are of a stage's own
+// answer.
 type firstOutcome struct {
 	outcome pipeline.Outcome
 	n       uint64

@@ -19,11 +19,11 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// recorder is a testing.TB that keeps what a check reports.
+// recorder is a testing.TB that keeps the errors of a check.
 type recorder struct {
 	testing.TB
 	mu      sync.Mutex
-	faults  []string
+	errors  []string
 	cleanup []func()
 }
 
@@ -34,7 +34,7 @@ func (r *recorder) Helper() {}
 func (r *recorder) Errorf(format string, a ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.faults = append(r.faults, fmt.Sprintf(format, a...))
+	r.errors = append(r.errors, fmt.Sprintf(format, a...))
 }
 
 func (r *recorder) Fatalf(format string, a ...any) {
@@ -42,37 +42,37 @@ func (r *recorder) Fatalf(format string, a ...any) {
 	runtime.Goexit()
 }
 
-// faults are those that the check of this name reports.
-func faults(t *testing.T, s suite, check string) []string {
+// runCheck returns the errors of the check of this name.
+func runCheck(t *testing.T, s suite, check string) []string {
 	r := &recorder{TB: t}
 	for _, c := range checks {
 		if c.name != check {
 			continue
 		}
 		done := make(chan struct{})
-		go func() { // which Fatalf may end
+		go func() { // a goroutine of its own, because Fatalf ends it
 			defer close(done)
 			c.check(s, r)
 		}()
 		<-done
-		for _, f := range r.cleanup {
-			f()
+		for _, cleanup := range r.cleanup {
+			cleanup()
 		}
-		return r.faults
+		return r.errors
 	}
-	t.Fatalf("there is no check %q", check)
+	t.Fatalf("no check %q", check)
 	return nil
 }
 
 const secret = "hunter2-hunter2-hunter2"
 
-// good is a plugin without fault: it takes a word out of a tool's arguments.
-func good() sdk.Plugin {
+// validPlugin returns a plugin that passes all checks. It redacts a word in tool calls.
+func validPlugin() sdk.Plugin {
 	return sdk.Plugin{
-		Name: "word", Version: "1.0.0", Doc: "takes a word out of a tool's arguments",
+		Name: "word", Version: "1.0.0", Doc: "redacts a word in tool calls",
 		Wants:  pipeline.Wants{Methods: []string{"tools/call"}},
 		Needs:  sdk.Needs{Body: true},
-		Schema: []byte(`{"type":"object","additionalProperties":false,"properties":{"word":{"type":"string","description":"which"}}}`),
+		Schema: []byte(`{"type":"object","additionalProperties":false,"properties":{"word":{"type":"string","description":"the word"}}}`),
 		New: func(config []byte) (sdk.Stage, error) {
 			var c struct {
 				Word string `json:"word"`
@@ -80,7 +80,7 @@ func good() sdk.Plugin {
 			if err := json.Unmarshal(config, &c, json.RejectUnknownMembers(true)); err != nil {
 				return nil, err
 			}
-			return inspecting(func(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+			return sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 				var edits []mcp.Edit
 				var findings []pipeline.Finding
 				m.Leaves(func(l mcp.Leaf) bool {
@@ -97,115 +97,117 @@ func good() sdk.Plugin {
 		},
 		SelfTest: func([]byte) *sdk.SelfTest {
 			return &sdk.SelfTest{Description: "the word",
-				Message: messagesOf(`"` + secret + `"`)[0],
+				Message: messagesWith(`"` + secret + `"`)[0],
 				Action:  pipeline.Modify}
 		},
 	}
 }
 
-type inspecting = sdk.StageFunc
+const validConfig = `{"word":"` + secret + `"}`
 
-const goodConfig = `{"word":"` + secret + `"}`
+// sample returns a message that the valid plugin acts on.
+func sample() *mcp.Message { return messagesWith(`"a ` + secret + ` b"`)[0] }
 
-func sample() *mcp.Message { return messagesOf(`"a ` + secret + ` b"`)[0] }
+func TestValidPluginPasses(t *testing.T) { Run(t, validPlugin(), validConfig, sample()) }
 
-func TestAGoodPluginPasses(t *testing.T) { Run(t, good(), goodConfig, sample()) }
-
-// replaced is the good plugin with another Inspect. inner is the good one's.
-func replaced(inspect func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict,
+// withInspect returns the valid plugin with another Inspect, which gets the valid stage as inner.
+func withInspect(inspect func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict,
 	error)) sdk.Plugin {
-	p := good()
+	p := validPlugin()
 	inner := p.New
 	p.New = func(config []byte) (sdk.Stage, error) {
 		stage, err := inner(config)
-		return inspecting(func(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
+		return sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 			return inspect(ctx, m, stage)
 		}), err
 	}
 	return p
 }
 
+// changed returns the valid plugin with a change.
 func changed(change func(*sdk.Plugin)) sdk.Plugin {
-	p := good()
+	p := validPlugin()
 	change(&p)
 	return p
 }
 
-func TestABadPluginFails(t *testing.T) {
+func TestFaultyPluginFails(t *testing.T) {
 	var calls atomic.Int64
-	over := make(chan struct{})
-	defer close(over)
+	testEnded := make(chan struct{})
+	defer close(testEnded)
 	for _, c := range []struct {
 		name   string
 		plugin sdk.Plugin
-		check  string // that must find it
-		want   string // what it says
+		check  string // name of the check that must fail
+		want   string // part of the check's error
 	}{
-		{"a name with blanks", changed(func(p *sdk.Plugin) { p.Name = "My Plugin" }),
+		{"a name with spaces", changed(func(p *sdk.Plugin) { p.Name = "My Plugin" }),
 			"description", "Name is"},
 		{"no version", changed(func(p *sdk.Plugin) { p.Version = "" }),
 			"description", "Version is missing"},
 		{"no doc", changed(func(p *sdk.Plugin) { p.Doc = "" }), "description", "Doc is"},
 		{"no New", changed(func(p *sdk.Plugin) { p.New = nil }), "description", "has no New"},
-		{"a stage that is none", changed(func(p *sdk.Plugin) {
+		{"New returns nil", changed(func(p *sdk.Plugin) {
 			p.New = func([]byte) (sdk.Stage,
 				error) {
 				return nil, nil
 			}
-		}), "description", "no stage"},
-		{"a schema that is none", changed(func(p *sdk.Plugin) { p.Schema = []byte(`{"type":7}`) }),
-			"description", "refuses the configuration"},
-		{"a schema that refuses its configuration", changed(func(p *sdk.Plugin) {
+		}), "description", "neither a stage"},
+		{"an invalid schema", changed(func(p *sdk.Plugin) { p.Schema = []byte(`{"type":7}`) }),
+			"description", "rejects the configuration"},
+		{"a schema that rejects the configuration", changed(func(p *sdk.Plugin) {
 			p.Schema = []byte(
 				`{"type":"object","additionalProperties":false,"properties":{"word":{"type":"integer","description":"x"}}}`)
 		}), "description", "must be an integer"},
-		{"a schema that takes anything",
+		{"a schema that accepts any option",
 			changed(func(p *sdk.Plugin) { p.Schema = []byte(`{"type":"object"}`) }),
-			"description", "an option that nobody knows"},
-		{"an option that is not described", changed(func(p *sdk.Plugin) {
+			"description", "an unknown option"},
+		{"an option without a description", changed(func(p *sdk.Plugin) {
 			p.Schema = []byte(
 				`{"type":"object","additionalProperties":false,"properties":{"word":{"type":"string"},"more":{"type":"array","description":"x","items":{"type":"object","properties":{"a":{}}}}}}`)
 		}), "description", "more[].a"},
-		{"a configuration that is refused",
+		{"New rejects the configuration",
 			changed(func(p *sdk.Plugin) {
 				p.New = func([]byte) (sdk.Stage, error) {
 					return nil, errors.New("no")
 				}
-			}), "description", "refuses the configuration: no"},
-		{"denies by accident", replaced(func(_ context.Context, m *mcp.Message,
+			}), "description", "rejects the configuration: no"},
+		{"denies errors", withInspect(func(_ context.Context, m *mcp.Message,
 			_ sdk.Stage) (sdk.Verdict, error) {
 			if m.Kind == mcp.Error {
 				return sdk.Deny("no errors"), nil
 			}
 			return sdk.Allow(), nil
-		}), "ordinary messages", "tools/call error to_client: got deny (no errors)"},
-		{"fails at an ordinary message", replaced(func(_ context.Context, m *mcp.Message,
-			_ sdk.Stage) (sdk.Verdict, error) {
-			return sdk.Allow(), fmt.Errorf("%s is new to me", m.Method)
-		}), "ordinary messages", "is new to me"},
-		{"an answer to everything", replaced(func(_ context.Context, m *mcp.Message,
+		}), "ordinary messages", "tools/call error to_client: got the action deny (no errors)"},
+		{"returns an error for an ordinary message",
+			withInspect(func(_ context.Context, m *mcp.Message,
+				_ sdk.Stage) (sdk.Verdict, error) {
+				return sdk.Allow(), fmt.Errorf("unknown method %s", m.Method)
+			}), "ordinary messages", "unknown method"},
+		{"answers every request", withInspect(func(_ context.Context, m *mcp.Message,
 			_ sdk.Stage) (sdk.Verdict, error) {
 			if m.Kind != mcp.Request || m.Direction == mcp.ToClient {
 				return sdk.Allow(), nil
 			}
 			return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)}, nil
-		}), "ordinary messages", "got answer"},
-		{"a verdict that contradicts itself", replaced(func(context.Context, *mcp.Message,
+		}), "ordinary messages", "got the action answer"},
+		{"a verdict that contradicts itself", withInspect(func(context.Context, *mcp.Message,
 			sdk.Stage) (sdk.Verdict, error) {
 			return sdk.Verdict{Action: pipeline.Allow, Edits: []mcp.Edit{mcp.Remove("/_meta")}}, nil
 		}), "ordinary messages", "edits without the action modify"},
-		{"the zero verdict", replaced(func(context.Context, *mcp.Message, sdk.Stage) (sdk.Verdict,
+		{"the zero verdict", withInspect(func(context.Context, *mcp.Message,
+			sdk.Stage) (sdk.Verdict,
 			error) {
 			return sdk.Verdict{}, nil
-		}), "ordinary messages", "got deny"},
-		{"does nothing about what it is for", replaced(func(context.Context, *mcp.Message,
+		}), "ordinary messages", "got the action deny"},
+		{"does not act on the samples", withInspect(func(context.Context, *mcp.Message,
 			sdk.Stage) (sdk.Verdict, error) {
 			return sdk.Allow(), nil
-		}), "samples", "does nothing about it"},
-		{"does not want what it is for",
+		}), "samples", "does not act on it"},
+		{"does not want the samples",
 			changed(func(p *sdk.Plugin) { p.Wants.Methods = []string{"tools/list"} }),
 			"samples", "does not want it"},
-		{"a reason with content", replaced(func(ctx context.Context, m *mcp.Message,
+		{"a reason with content", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
 			if m.Kind == mcp.Request {
@@ -214,7 +216,7 @@ func TestABadPluginFails(t *testing.T) {
 			}
 			return v, err
 		}), "no content", "holds content"},
-		{"a finding with content", replaced(func(ctx context.Context, m *mcp.Message,
+		{"a finding with content", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
 			if len(v.Findings) > 0 {
@@ -222,22 +224,22 @@ func TestABadPluginFails(t *testing.T) {
 			}
 			return v, err
 		}), "no content", "holds content"},
-		{"an error with the name of a tool", replaced(func(ctx context.Context, m *mcp.Message,
+		{"an error with the tool's name", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if m.Kind == mcp.Request && m.Name != "echo" {
 				return sdk.Verdict{}, errors.New("no such tool: " + m.Name)
 			}
 			return inner.Inspect(ctx, m)
 		}), "no content", "holds content"},
-		{"a finding that points nowhere", replaced(func(ctx context.Context, m *mcp.Message,
+		{"a finding with an invalid pointer", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
 			if len(v.Findings) > 0 {
 				v.Findings[0].Pointer = "/params/arguments/message"
 			}
 			return v, err
-		}), "no content", "leads nowhere"},
-		{"decodes and encodes again", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "no content", "names no place"},
+		{"decodes and encodes the body", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
 			if len(v.Edits) > 0 {
@@ -250,8 +252,8 @@ func TestABadPluginFails(t *testing.T) {
 				return sdk.Modify(v.Reason, []mcp.Edit{mcp.Set("", whole)}), err
 			}
 			return v, err
-		}), "other bytes", "which nobody asked to change"},
-		{"knows its own members only", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "untouched bytes", "the untouched part of _meta became"},
+		{"drops unknown members", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
 			if len(v.Edits) > 0 {
@@ -259,25 +261,26 @@ func TestABadPluginFails(t *testing.T) {
 					[]mcp.Edit{mcp.Set("", []byte(`{"name":"echo","arguments":{}}`))}), err
 			}
 			return v, err
-		}), "other bytes", `the member "_meta" is lost`},
-		{"changes the bytes", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "untouched bytes", `the member "_meta" is lost`},
+		{"changes the bytes", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if s, ok := m.Get("/arguments/message"); ok {
 				copy(s, bytes.ToUpper(s))
 			}
 			return sdk.Allow(), nil
 		}), "no mutation", "changed the bytes"},
-		{"changes the fields", replaced(func(ctx context.Context, m *mcp.Message,
+		{"changes the fields", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			m.Name = "other"
 			return sdk.Allow(), nil
 		}), "no mutation", "changed the fields"},
-		{"changes its mind", replaced(func(context.Context, *mcp.Message, sdk.Stage) (sdk.Verdict,
+		{"returns another reason each time", withInspect(func(context.Context, *mcp.Message,
+			sdk.Stage) (sdk.Verdict,
 			error) {
 			return sdk.Verdict{Action: pipeline.Allow, Reason: fmt.Sprint("call ", calls.Add(1))},
 				nil
-		}), "pure", "has another reason"},
-		{"decides by the stage", changed(func(p *sdk.Plugin) {
+		}), "deterministic", "got another reason"},
+		{"decides differently in each stage", changed(func(p *sdk.Plugin) {
 			inner := p.New
 			p.New = func(config []byte) (sdk.Stage, error) {
 				if calls.Add(1)%2 == 0 {
@@ -285,8 +288,9 @@ func TestABadPluginFails(t *testing.T) {
 				}
 				return inner(config)
 			}
-		}), "pure", "another stage of the same configuration decides otherwise"},
-		{"fails at a lone surrogate", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "deterministic", "another stage with the same configuration decides differently"},
+		{"returns an error for a lone surrogate", withInspect(func(ctx context.Context,
+			m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if raw, ok := m.Get("/arguments/message"); ok && raw[0] == '"' {
 				if _, ok := m.Text("/arguments/message"); !ok {
@@ -294,44 +298,46 @@ func TestABadPluginFails(t *testing.T) {
 				}
 			}
 			return inner.Inspect(ctx, m)
-		}), "odd messages", "a lone surrogate, tools/call request to_server: stage \"word\": " +
+		}), "unusual messages", "a lone surrogate, tools/call request to_server: stage \"word\": " +
 			"not a text"},
-		{"panics without a body", replaced(func(ctx context.Context, m *mcp.Message,
+		{"panics without a body", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			_ = m.Body()[0]
 			return inner.Inspect(ctx, m)
-		}), "odd messages", "panicked: runtime error: index out of range"},
-		{"never answers when it is large", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "unusual messages", "panicked: runtime error: index out of range"},
+		{"hangs on a large message until its context ends", withInspect(func(ctx context.Context,
+			m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if len(m.Body()) > 5<<20 {
 				<-ctx.Done()
 				return sdk.Verdict{}, ctx.Err()
 			}
 			return inner.Inspect(ctx, m)
-		}), "odd messages", "no verdict within"},
-		{"does not look at its context", replaced(func(ctx context.Context, m *mcp.Message,
+		}), "unusual messages", "no verdict within"},
+		{"ignores its context", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if len(m.Body()) > 5<<20 {
-				<-over
+				<-testEnded
 			}
 			return sdk.Allow(), nil
-		}), "time", "the stage still runs"},
-		{"cannot be asked twice at a time", replaced(busy()), "at once", "from many goroutines"},
-		{"a canary that does not sing", changed(func(p *sdk.Plugin) {
+		}), "cancellation", "Inspect has not returned"},
+		{"fails if called concurrently", withInspect(failIfConcurrent()),
+			"concurrency", "from several goroutines"},
+		{"a self-test that gets another action", changed(func(p *sdk.Plugin) {
 			p.SelfTest = func([]byte) *sdk.SelfTest {
-				return &sdk.SelfTest{Description: "nothing", Message: messagesOf(`"a"`)[0],
+				return &sdk.SelfTest{Description: "nothing", Message: messagesWith(`"a"`)[0],
 					Action: pipeline.Deny}
 			}
-		}), "canary", "got the action 1"},
-		{"a canary without a message",
+		}), "self-test", "got the action 1"},
+		{"a self-test without a message",
 			changed(func(p *sdk.Plugin) {
 				p.SelfTest = func([]byte) *sdk.SelfTest {
 					return &sdk.SelfTest{}
 				}
-			}), "canary", "has no message"},
-		{"reads what it says it does not need",
+			}), "self-test", "has no message"},
+		{"reads a part that it does not need",
 			changed(func(p *sdk.Plugin) { p.Needs = sdk.Needs{} }),
-			"samples", "does nothing about it"},
+			"samples", "does not act on it"},
 		{"a stage that cannot be closed", changed(func(p *sdk.Plugin) {
 			inner := p.New
 			p.New = func(config []byte) (sdk.Stage, error) {
@@ -341,22 +347,22 @@ func TestABadPluginFails(t *testing.T) {
 		}), "description", "Close: it is stuck"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			found := faults(t, suite{p: c.plugin, config: []byte(goodConfig),
-				samples: []*mcp.Message{sample()}, patience: time.Second,
-				grace: 200 * time.Millisecond}, c.check)
-			if !strings.Contains(strings.Join(found, "\n"), c.want) {
-				t.Errorf("%s: found %.300q, want %q", c.check, found, c.want)
+			got := runCheck(t, suite{plugin: c.plugin, config: []byte(validConfig),
+				samples: []*mcp.Message{sample()}, inspectTimeout: time.Second,
+				cancelTimeout: 200 * time.Millisecond}, c.check)
+			if !strings.Contains(strings.Join(got, "\n"), c.want) {
+				t.Errorf("%s: got the errors %.300q, want %q", c.check, got, c.want)
 			}
 		})
 	}
 }
 
-// busy fails while another question is being asked.
-func busy() func(context.Context, *mcp.Message, sdk.Stage) (sdk.Verdict, error) {
-	var inside atomic.Int32
+// failIfConcurrent returns an Inspect that fails while another call runs.
+func failIfConcurrent() func(context.Context, *mcp.Message, sdk.Stage) (sdk.Verdict, error) {
+	var running atomic.Int32
 	return func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict, error) {
-		defer inside.Add(-1)
-		if inside.Add(1) > 1 {
+		defer running.Add(-1)
+		if running.Add(1) > 1 {
 			return sdk.Verdict{}, errors.New("busy")
 		}
 		for range 100 {
@@ -366,34 +372,35 @@ func busy() func(context.Context, *mcp.Message, sdk.Stage) (sdk.Verdict, error) 
 	}
 }
 
+// unclosable is a stage whose Close fails.
 type unclosable struct{ sdk.Stage }
 
 func (unclosable) Close() error { return errors.New("it is stuck") }
 
-// What a stage remembers is its own business when the plugin says so.
-func TestAStatefulPluginMayChangeItsMind(t *testing.T) {
+func TestStatefulPluginMayReturnAnotherVerdict(t *testing.T) {
 	var calls atomic.Int64
-	p := replaced(func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict, error) {
+	p := withInspect(func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict,
+		error) {
 		v, err := inner.Inspect(ctx, m)
 		v.Reason = fmt.Sprint("message ", calls.Add(1))
 		return v, err
 	})
 	p.Stateful = true
-	Run(t, p, goodConfig, sample())
+	Run(t, p, validConfig, sample())
 }
 
-func TestOrdinaryMessagesAreOfEveryMethod(t *testing.T) {
+func TestOrdinaryMessagesAreValid(t *testing.T) {
 	for _, m := range OrdinaryMessages() {
 		method, known := mcp.LookupMethod(m.Method)
 		if !known && m.Method != "acme/inventory" {
-			t.Errorf("%s is no method", m.Method)
+			t.Errorf("%s is not a method of MCP", m.Method)
 		}
 		if m.Kind == mcp.Request && known && (method.Kind != mcp.Request || method.Direction != 0 &&
 			method.Direction != m.Direction) {
-			t.Errorf("%s: nobody sends this", about(m))
+			t.Errorf("%s: wrong direction", describe(m))
 		}
 		if method.NamePointer != "" && m.Kind == mcp.Request && m.Name == "" {
-			t.Errorf("%s: has no name", about(m))
+			t.Errorf("%s: no name", describe(m))
 		}
 	}
 }

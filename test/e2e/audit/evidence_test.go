@@ -142,7 +142,7 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 		t.Errorf("the question is %+v", question)
 	}
 	decided(called("legacy", "old", "die", "deny", query.StatusRefused),
-		"tools", "it is about what clients may not know")
+		"tools", "the tool is hidden from this client")
 	decided(called("modern", "new", "log", "deny", query.StatusRefused),
 		"policy", "mine: nobody logs")
 	called("legacy", "old", "wait", "pass", query.StatusCancelled)

@@ -414,7 +414,7 @@ func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
 		t.Errorf("it took %q", got.all())
 	}
 	if text := g.Stderr.String(); !strings.Contains(text,
-		"records were not sent; they will be after the next start") {
+		"records were not sent; they will be sent after the next start") {
 		t.Errorf("stderr does not say that records are missing:\n%s", text)
 	}
 	mu.Lock()

@@ -1,0 +1,65 @@
+package audit
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// LineError is the first line that breaks the chain.
+type LineError struct {
+	Line   int // starts at 1
+	Reason string
+}
+
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
+
+// Verify reads a log in a single file from its first line, and checks the hash chain. The error is
+// a *LineError for the first line that breaks it, or the reader's. Verify cannot detect a change of
+// the last line or a removal at the end, because nothing in the log is bound to them. That takes a
+// checkpoint and a [Verification].
+func Verify(r io.Reader) error {
+	lines := bufio.NewReaderSize(r, 64<<10)
+	var at chain
+	for n := 1; ; n++ {
+		line, err := readLine(lines)
+		switch {
+		case err == io.EOF && len(line) == 0:
+			return nil
+		case err == io.EOF:
+			return &LineError{n, errTorn.Error()}
+		case errors.Is(err, errLong):
+			return &LineError{n, err.Error()}
+		case err != nil:
+			return fmt.Errorf("read line %d: %w", n, err)
+		}
+		if err := at.check(line, 1); err != nil {
+			return &LineError{n, err.Error()}
+		}
+	}
+}
+
+// chain checks the lines of a log one after another.
+type chain struct{ head }
+
+// check checks the next line. The seq of the first line must be first.
+func (c *chain) check(line []byte, first uint64) error {
+	seq, prev, err := parseLine(line)
+	switch {
+	case err != nil:
+		return err
+	case c.seq == 0 && seq != first:
+		return fmt.Errorf("seq is %d, but the first record must be %d", seq, first)
+	case c.seq > 0 && seq != c.seq+1:
+		return fmt.Errorf("seq is %d, but that of the previous line is %d", seq, c.seq)
+	case prev != c.hash && (c.seq > 0 || first == 1):
+		return errChain
+	}
+	c.head = head{seq, sha256.Sum256(line)}
+	return nil
+}
+
+var errChain = errors.New("prev is not the hash of the previous line: one of the two was " +
+	"changed, or a line between them is missing")

@@ -1,0 +1,161 @@
+package audit_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"gatekit/audit"
+)
+
+// lines is a log of n lines, each with its line feed.
+func lines(t testing.TB, n int) [][]byte {
+	t.Helper()
+	var log bytes.Buffer
+	l := open(t, audit.Options{Writer: &log})
+	for i := range n {
+		record(t, l, event(fmt.Sprintf("reason %d", i+1)))
+	}
+	return slices.Collect(bytes.Lines(log.Bytes()))
+}
+
+func TestVerify(t *testing.T) {
+	log := lines(t, 5)
+	edit := func(f func(l [][]byte) [][]byte) []byte {
+		var copied [][]byte
+		for _, line := range log {
+			copied = append(copied, bytes.Clone(line))
+		}
+		return bytes.Join(f(copied), nil)
+	}
+	tests := []struct {
+		name string
+		log  []byte
+		want string // "" is a good log
+	}{
+		{"as it was written", edit(func(l [][]byte) [][]byte { return l }), ""},
+		{"nothing yet", nil, ""},
+		{"a word changed", edit(func(l [][]byte) [][]byte {
+			l[1] = bytes.Replace(l[1],
+				[]byte("reason"), []byte("Reason"), 1)
+			return l
+		}), "line 3: prev is not"},
+		{"a line missing", edit(func(l [][]byte) [][]byte {
+			return slices.Delete(l, 2, 3)
+		}), "line 3: seq is 4, but that of the previous line is 2"},
+		{"the first line missing", edit(func(l [][]byte) [][]byte {
+			return l[1:]
+		}), "line 1: seq is 2, but the first record must be 1"},
+		{"two lines in each other's place", edit(func(l [][]byte) [][]byte {
+			l[1], l[2] = l[2],
+				l[1]
+			return l
+		}), "line 2: seq is 3"},
+		{"a line twice", edit(func(l [][]byte) [][]byte {
+			return slices.Insert(l, 2, l[1])
+		}), "line 3: seq is 2"},
+		{"an empty line", edit(func(l [][]byte) [][]byte {
+			return slices.Insert(l, 2, []byte("\n"))
+		}), "line 3: the line does not begin"},
+		{"a line renumbered after one was taken out", edit(func(l [][]byte) [][]byte {
+			l[3] = bytes.Replace(l[3], []byte(`{"seq":4`), []byte(`{"seq":3`), 1)
+			return slices.Delete(l, 2, 3)
+		}), "line 3: prev is not"},
+		{"another spelling of a number", edit(func(l [][]byte) [][]byte {
+			l[4] = bytes.Replace(l[4], []byte(`{"seq":5`), []byte(`{"seq":05`), 1)
+			return l
+		}), `line 5: seq "05" is not a valid record number`},
+		{"a record zero", edit(func(l [][]byte) [][]byte {
+			l[0] = bytes.Replace(l[0], []byte(`{"seq":1`), []byte(`{"seq":0`), 1)
+			return l
+		}), `line 1: seq "0" is not a valid record number`},
+		{"another spelling of a hash", edit(func(l [][]byte) [][]byte {
+			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
+			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))
+			return l
+		}), "line 5: prev is not a SHA-256 hash"},
+		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }),
+			"line 5: the line is incomplete"},
+		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte {
+			l[4] = append(l[4][:120],
+				'\n')
+			return l
+		}), "line 5: the line is not valid JSON"},
+		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
+			"line 5: seq is 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := audit.Verify(bytes.NewReader(tt.log))
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			var bad *audit.LineError
+			if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("error %v, want %s", err, tt.want)
+			}
+		})
+	}
+	t.Run("a reader that fails is no bad line", func(t *testing.T) {
+		err := audit.Verify(io.MultiReader(bytes.NewReader(log[0]), iotest.ErrReader(errFull)))
+		if !errors.Is(err, errFull) {
+			t.Errorf("error %v, want the reader's", err)
+		}
+	})
+	t.Run("lines longer than any buffer", func(t *testing.T) {
+		var log bytes.Buffer
+		l := open(t, audit.Options{Writer: &log, Bodies: audit.BodiesRedacted})
+		m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"`+strings.Repeat("a",
+			300<<10)+`"}}`)
+		for range 3 {
+			o := event("")
+			o.Before, o.After = m, m
+			record(t, l, o)
+		}
+		verify(t, log.Bytes())
+	})
+}
+
+// FuzzTampering holds that no change before the last line goes unseen: what is put in place of a
+// piece of the log.
+func FuzzTampering(f *testing.F) {
+	log := bytes.Join(lines(f, 6), nil)
+	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
+	f.Add(uint16(0), uint16(1), []byte("{"))
+	f.Add(uint16(300), uint16(0), []byte(" "))
+	f.Add(uint16(10), uint16(200), []byte{})
+	f.Fuzz(func(t *testing.T, from, length uint16, piece []byte) {
+		i := int(from) % last
+		j := min(i+int(length), last)
+		tampered := slices.Concat(log[:i], piece, log[j:])
+		if bytes.Equal(tampered, log) {
+			return
+		}
+		if err := audit.Verify(bytes.NewReader(tampered)); err == nil {
+			t.Errorf("%q in place of %q was not seen", piece, log[i:j])
+		}
+	})
+}
+
+// TestVerifyFindsEveryFlippedBit is the same, exhaustively, for single bits.
+func TestVerifyFindsEveryFlippedBit(t *testing.T) {
+	log := bytes.Join(lines(t, 3), nil)
+	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
+	for i := range last {
+		for bit := range 8 {
+			log[i] ^= 1 << bit
+			if err := audit.Verify(bytes.NewReader(log)); err == nil {
+				t.Fatalf("bit %d of byte %d was flipped and not seen", bit, i)
+			}
+			log[i] ^= 1 << bit
+		}
+	}
+}

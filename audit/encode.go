@@ -1,0 +1,313 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+const (
+	maxString   = 1 << 10 // bytes of a name, reason or error; the rest is cut
+	maxFindings = 100     // findings per step
+
+	timeFormat = "2006-01-02T15:04:05.000000Z" // always UTC
+)
+
+// entry is an encoded record without the members that place it in the chain: seq and prev.
+type entry struct {
+	time []byte // ,"time":"…"
+	rest []byte // everything from the comma after prev to the closing brace
+}
+
+var entryPool = sync.Pool{New: func() any { return new(entry) }}
+
+func (e *entry) release() {
+	if cap(e.rest) <= 64<<10 {
+		entryPool.Put(e)
+	}
+}
+
+// encode encodes an outcome. All expensive work (escaping, hashing) happens here, outside of any
+// lock.
+func (l *Log) encode(o pipeline.Outcome) *entry {
+	e := entryPool.Get().(*entry)
+	e.time = append(e.time[:0], `,"time":"`...)
+	e.time = o.Time.UTC().AppendFormat(e.time, timeFormat)
+	e.time = append(e.time, '"')
+
+	b := e.rest[:0]
+	if m := o.Before; m != nil {
+		b = appendMember(b, "session", m.Session)
+		b = appendMember(b, "exchange", m.Exchange)
+		b = appendMember(b, "principal", m.Principal)
+		if m.Direction != 0 {
+			b = appendMember(b, "direction", m.Direction.String())
+		}
+		if m.Kind != 0 {
+			b = appendMember(b, "kind", m.Kind.String())
+		}
+		b = appendMember(b, "method", m.Method)
+		b = appendMember(b, "server", m.Server)
+		b = appendMember(b, "name", m.Name)
+	}
+	b = append(b, `,"action":`...)
+	b = appendString(b, o.Action)
+	b = appendMember(b, "reason", o.Reason)
+	b = appendSteps(b, o.Steps)
+	b = l.appendBodies(b, o)
+	if l.bodies != BodiesNone {
+		b = l.valueHasher.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
+	}
+	b = appendStatus(b, cmp.Or(o.After, o.Before))
+	b = appendMicros(b, o.Duration)
+	if o.Err != nil {
+		b = appendMember(b, "error", o.Err.Error())
+	}
+	e.rest = append(b, '}')
+	return e
+}
+
+func appendSteps(b []byte, steps []pipeline.Step) []byte {
+	if len(steps) == 0 {
+		return b
+	}
+	b = append(b, `,"steps":[`...)
+	for i, s := range steps {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"stage":`...)
+		b = appendString(b, s.Stage)
+		b = appendMember(b, "action", s.Action)
+		b = appendMember(b, "reason", s.Reason)
+		b = appendMicros(b, s.Duration)
+		b = appendFindings(b, s.Findings)
+		b = appendStrings(b, "changed", s.Changed)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+func appendFindings(b []byte, findings []pipeline.Finding) []byte {
+	if len(findings) == 0 {
+		return b
+	}
+	b = append(b, `,"findings":[`...)
+	for i, f := range findings {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if i == maxFindings {
+			b = append(b, `{"type":`...)
+			b = appendString(b, "… and "+strconv.Itoa(len(findings)-i)+" more")
+			b = append(b, '}')
+			break
+		}
+		b = append(b, `{"type":`...)
+		b = appendString(b, f.Type)
+		b = appendMember(b, "pointer", f.Pointer)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
+// appendStrings appends ,"name":["value",…], or nothing for none.
+func appendStrings(b []byte, name string, values []string) []byte {
+	if len(values) == 0 {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":[`...)
+	for i, v := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, v)
+	}
+	return append(b, ']')
+}
+
+// appendStatus appends code of a JSON-RPC error, or failed of a tool's result with isError: true.
+func appendStatus(b []byte, m *mcp.Message) []byte {
+	switch {
+	case m == nil:
+	case m.Kind == mcp.Error:
+		b = append(b, `,"code":`...)
+		b = strconv.AppendInt(b, int64(m.ErrorCode()), 10)
+	case m.Kind == mcp.Response && m.Method == "tools/call":
+		if failed, _ := m.Get("/isError"); string(failed) == "true" {
+			b = append(b, `,"failed":true`...)
+		}
+	}
+	return b
+}
+
+// appendBodies appends before and after, and hashes each distinct body once. A body that was denied
+// or changed gets a keyed hash. With a plain one, a reader of the log could find out by trying
+// which secret a stage removed.
+func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
+	var before, after []byte
+	if o.Before != nil {
+		before = o.Before.Body()
+	}
+	if o.After != nil {
+		after = o.After.Body()
+	}
+	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
+		after))
+	var digest [sha256.Size]byte // of the body after the stages
+	if after != nil && l.bodies != BodiesNone && len(o.Withheld) == 0 {
+		digest = o.After.Digest()
+	}
+	if before != nil {
+		b = appendSize(b, "before", before)
+		switch {
+		case l.bodies == BodiesNone:
+		case same:
+			b = appendHash(b, "sha256", digest[:])
+		default:
+			sum := l.valueHasher.mac(before)
+			b = appendHash(b, "hmac", sum[:])
+		}
+		b = append(b, '}')
+	}
+	if after != nil {
+		b = appendSize(b, "after", after)
+		switch {
+		case l.bodies == BodiesNone:
+		case len(o.Withheld) > 0: // the body contains the withheld name
+			sum := l.valueHasher.mac(after)
+			b = appendHash(b, "hmac", sum[:])
+		default:
+			b = appendHash(b, "sha256", digest[:])
+		}
+		if l.bodies == BodiesRedacted && len(o.Withheld) == 0 {
+			b = append(b, `,"body":`...)
+			b = appendOneLine(b, after)
+		}
+		b = append(b, '}')
+	}
+	return b
+}
+
+// appendSize appends the beginning of a body object, and leaves the object open.
+func appendSize(b []byte, name string, body []byte) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":{"size":`...)
+	return strconv.AppendInt(b, int64(len(body)), 10)
+}
+
+func appendHash(b []byte, name string, sum []byte) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, `":"`...)
+	b = hex.AppendEncode(b, sum)
+	return append(b, '"')
+}
+
+// appendOneLine appends JSON with spaces in place of its line breaks, which in valid JSON can only
+// stand between tokens.
+func appendOneLine(b, body []byte) []byte {
+	from := len(b)
+	b = append(b, body...)
+	for i := from; i < len(b); i++ {
+		if b[i] == '\n' || b[i] == '\r' {
+			b[i] = ' '
+		}
+	}
+	return b
+}
+
+func appendMicros(b []byte, took time.Duration) []byte {
+	if took < time.Microsecond {
+		return b
+	}
+	b = append(b, `,"micros":`...)
+	return strconv.AppendInt(b, took.Microseconds(), 10)
+}
+
+// appendMember appends ,"name":"value", or nothing for no value.
+func appendMember(b []byte, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	b = append(b, '"', ':')
+	return appendString(b, value)
+}
+
+// appendString appends s as a JSON string of bounded length that is safe to display. Unprintable
+// characters (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is
+// replaced.
+func appendString(b []byte, s string) []byte {
+	whole := len(s)
+	if whole > maxString {
+		end := maxString
+		for end > 0 && !utf8.RuneStart(s[end]) {
+			end--
+		}
+		s = s[:end]
+	}
+	b = append(b, '"')
+	from := 0
+	for i := 0; i < len(s); {
+		if c := s[i]; c < utf8.RuneSelf {
+			if plain[c] {
+				i++
+				continue
+			}
+			b = append(b, s[from:i]...)
+			b = appendEscaped(b, rune(c))
+			i++
+			from = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
+			b = append(b, s[from:i]...)
+			b = appendEscaped(b, r)
+			from = i + size
+		}
+		i += size
+	}
+	b = append(b, s[from:]...)
+	if len(s) < whole {
+		b = append(b, "… ("...)
+		b = strconv.AppendInt(b, int64(whole), 10)
+		b = append(b, " bytes)"...)
+	}
+	return append(b, '"')
+}
+
+// plain marks the ASCII characters that need no escape in a JSON string.
+var plain = func() (t [utf8.RuneSelf]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
+func appendEscaped(b []byte, r rune) []byte {
+	const digits = "0123456789abcdef"
+	switch {
+	case r == '"' || r == '\\':
+		return append(b, '\\', byte(r))
+	case r == utf8.RuneError:
+		return append(b, "\ufffd"...)
+	case r > 0xffff:
+		r -= 0x10000
+		return appendEscaped(appendEscaped(b, 0xd800+r>>10), 0xdc00+r&0x3ff)
+	}
+	return append(b, '\\', 'u', digits[r>>12&15], digits[r>>8&15], digits[r>>4&15], digits[r&15])
+}

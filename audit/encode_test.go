@@ -1,0 +1,106 @@
+package audit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/audit"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// hostile puts s everywhere where a peer's or a stage's words may get.
+func hostile(s string) pipeline.Outcome {
+	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
+		Exchange: s,
+		Method:   s, Server: s, Name: s}
+	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s),
+		Steps: []pipeline.Step{
+			{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}},
+				Changed: []string{s}},
+		}}
+}
+
+func line(t testing.TB, o pipeline.Outcome) string {
+	t.Helper()
+	var log bytes.Buffer
+	record(t, open(t, audit.Options{Writer: &log}), o)
+	text, more, ok := strings.Cut(log.String(), "\n")
+	if !ok || more != "" {
+		t.Fatalf("it is not one line: %q", log.String())
+	}
+	if !jsontext.Value(text).IsValid() {
+		t.Fatalf("the line is not valid JSON: %q", text)
+	}
+	return text
+}
+
+func TestHostileStrings(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	tests := []struct {
+		name, in, want string // want: between the quotes
+	}{
+		{"quotes and backslashes", `"a\`, `\"a\\`},
+		{"a line break that makes a record", "x\n{\"seq\":2}\r", `x\u000a{\"seq\":2}\u000d`},
+		{"a NUL", "a\x00b", `a\u0000b`},
+		{"an escape sequence of a terminal", "\x1b[2J", `\u001b[2J`},
+		{"DEL and C1 controls", "\x7f\u0085", `\u007f\u0085`},
+		{"line and paragraph separators", "\u2028\u2029", `\u2028\u2029`},
+		{"a mark that turns the text", "a\u202eb", `a\u202eb`},
+		{"an invisible character beyond 16 bits", "\U000e0041", `\udb40\udc41`},
+		{"what can be printed", "żółw 亀 🐢", "żółw 亀 🐢"},
+		{"bytes that are no UTF-8", "a\xffb\xc3", "a\ufffdb\ufffd"},
+		{"half of a surrogate pair", "\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
+		{"a real replacement character", "\ufffd", "\ufffd"},
+		{"a megabyte", long, long[:1024] + "… (1048576 bytes)"},
+		{"a cut in the middle of a character", long[:1023] + "亀", long[:1023] + "… (1026 bytes)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := line(t, hostile(tt.in))
+			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text,
+				`"changed":["`+tt.want+`"]`) {
+				t.Errorf("%d of 14 members are %.100q in\n%.1000s", n, tt.want, text)
+			}
+		})
+	}
+	t.Run("a thousand findings", func(t *testing.T) {
+		o := event("")
+		o.Steps = []pipeline.Step{{Stage: "s", Action: "pass", Findings: make([]pipeline.Finding,
+			1000)}}
+		if text := line(t, o); !strings.Contains(text, `{"type":"… and 900 more"}]`) ||
+			len(text) > 4<<10 {
+			t.Errorf("%d bytes: %s", len(text), text)
+		}
+	})
+}
+
+// FuzzStrings holds that a line is valid and bounded whatever is in it, and that what is short and
+// proper text can be read back.
+func FuzzStrings(f *testing.F) {
+	for _, s := range []string{"", "plain", "\"\\\n\x00\u2028\xff", strings.Repeat("亀", 400)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		text := line(t, hostile(s))
+		if len(text) > 15*(7<<10)+1<<10 {
+			t.Errorf("%d bytes", len(text))
+		}
+		var back struct {
+			Name  string
+			Steps []struct{ Reason string }
+		}
+		if err := json.Unmarshal([]byte(text), &back); err != nil {
+			t.Fatal(err)
+		}
+		if utf8.ValidString(s) && len(s) <= 1024 && (back.Name != s || back.Steps[0].Reason != s) {
+			t.Errorf("read back %q and %q, want %q", back.Name, back.Steps[0].Reason, s)
+		}
+	})
+}

@@ -1,0 +1,412 @@
+package audit
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/atomicfile"
+)
+
+const (
+	checkpointInterval    = time.Second // a record gets a checkpoint after this time at the latest
+	checkpointRecords     = 1000        // or once this many have none, but not more often than
+	checkpointMinInterval = 200 * time.Millisecond
+
+	// Each record without a checkpoint takes 32 bytes of memory. If checkpoints fail, the log
+	// refuses records after maxUnsignedFailing of them, as it would be no evidence. If the disk is
+	// only slow, it does so after maxUnsigned.
+	maxUnsignedFailing = 1 << 16
+	maxUnsigned        = 1 << 22
+
+	// for the last call of OnCheckpoint, and for a write of the anchor file
+	anchorTimeout = 5 * time.Second
+)
+
+// maintenance is the work next to writing records: the Merkle tree and its checkpoints, retention,
+// and checks of the clock and of the active file's identity. It runs on a timer, which is set only
+// when there is something to do.
+type maintenance struct {
+	log       *Log
+	logger    *slog.Logger
+	path      string // of the log's active file
+	dir       string // of the tree
+	retention Retention
+	origin    string
+	key       note.Signer
+
+	leafHasher hash.Hash // guarded by Log.mu
+	leafHash   tlog.Hash // result of leafHasher; guarded by Log.mu
+
+	// may be taken while Log.writing is held; nothing is taken while it is held
+	mu                sync.Mutex
+	tree              *tree
+	signed            int64       // size of the last checkpoint
+	timer             *time.Timer // nil before start
+	scheduled         bool        // the timer is set, or start will set it
+	expedited         bool        // the timer is set to checkpointMinInterval
+	rotatedSincePrune bool        // a segment was added since the last prune
+	checkpointErr     error       // of the last checkpoint
+	fileErr           error       // the active file is no longer the log's
+	pruneErr          error       // of the last prune
+	anchors           anchors
+
+	runMu         sync.Mutex // held during a run; taken before all other locks
+	stopped       bool
+	cleanClose    bool          // all records are covered by the last checkpoint
+	partialOnDisk map[int]int64 // by level: number of the partial tile on the disk, -1 for none
+	lastClock     time.Time     // wall clock at the last run
+	lastPrune     time.Time     // when retention was last applied
+}
+
+// newMaintenance restores the tree of an existing log, or starts a new one. It also returns the
+// checkpoint that the log continues from.
+func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkpoint, err error) {
+	m = &maintenance{log: l, logger: l.logger, path: o.File, dir: o.File + ".tree",
+		retention:  o.Keep,
+		leafHasher: sha256.New(), rotatedSincePrune: true, lastClock: time.Now().Round(0),
+		scheduled: true, expedited: true,
+		anchors: anchors{file: o.AnchorFile, publish: o.OnCheckpoint}}
+	path := o.Key
+	if path == "" {
+		path = o.File + ".key"
+	}
+	before := exists(path) && o.Key == "" || exists(PublicKeyFile(o.File))
+	private, key, public, err := readOrCreateKey(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.key = key
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	if err := atomicfile.Sync(filepath.Dir(m.dir)); err != nil {
+		return nil, nil, err
+	}
+	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
+		if err := atomicfile.Write(PublicKeyFile(o.File), []byte(public+"\n")); err != nil {
+			return nil, nil, err
+		}
+	}
+	verifier, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, nil, err
+	}
+	if m.tree, from, err = restoreTree(o.File, verifier, end); err != nil {
+		return nil, nil, err
+	}
+	begins := from == nil
+	if begins {
+		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: m.tree.root()}
+		if before {
+			m.logger.Warn("starting a new audit log, although the key of an older one exists; "+
+				"check whether that log was removed", "file", o.File)
+		}
+	}
+	if err := m.checkAnchor(from.Origin, verifier, end.head.seq); err != nil {
+		return nil, nil, err
+	}
+	if begins || from.Closed {
+		from.Closed = false
+		if err := m.writeCheckpoint(from); err != nil {
+			return nil, nil, fmt.Errorf("write the checkpoint: %w", err)
+		}
+	}
+	m.origin, m.signed = from.Origin, from.Size
+	if b, err := os.ReadFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
+		if err := atomicfile.Write(originFile(m.dir), []byte(m.origin+"\n")); err != nil {
+			return nil, nil, err
+		}
+	}
+	l.valueHasher = newValueHasher(private, m.origin)
+	return m, from, nil
+}
+
+// exists reports whether there is a file at path.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// newOrigin returns a random origin for a new log.
+func newOrigin(signer string) string {
+	epoch := make([]byte, 8)
+	rand.Read(epoch)
+	return signer + "/" + hex.EncodeToString(epoch)
+}
+
+// originFile returns the file of the log's origin, which OpenValueHasher needs.
+func originFile(dir string) string { return filepath.Join(dir, "origin") }
+
+// writeCheckpoint signs a checkpoint and replaces the last one. When it returns nil, the checkpoint
+// survives a power cut.
+func (m *maintenance) writeCheckpoint(c *Checkpoint) error {
+	if err := c.sign(m.key); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(m.dir, "checkpoint"), c.Note)
+}
+
+// start schedules the first run: the log may have been left with work to do.
+func (m *maintenance) start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.scheduled, m.expedited = true, false
+	m.timer = time.AfterFunc(checkpointInterval, m.run)
+}
+
+// hashLeaf returns the Merkle tree hash of a record. Log.mu is held.
+func (m *maintenance) hashLeaf(line []byte) tlog.Hash {
+	m.leafHasher.Reset()
+	m.leafHasher.Write([]byte{0}) // RFC 6962: domain separation between leaves and inner nodes
+	m.leafHasher.Write(line)
+	m.leafHasher.Sum(m.leafHash[:0])
+	return m.leafHash
+}
+
+// addLeaves appends the hashes of written records to the tree.
+func (m *maintenance) addLeaves(leaves []tlog.Hash) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, h := range leaves {
+		m.tree.append(h)
+	}
+	switch many := m.tree.size-m.signed >= checkpointRecords; {
+	case many && !m.expedited:
+		m.expedited, m.scheduled = true, true
+		m.timer.Reset(checkpointMinInterval)
+	case !m.scheduled:
+		m.scheduled = true
+		m.timer.Reset(checkpointInterval)
+	}
+}
+
+// checkUnsigned returns an error when too many records have no checkpoint to write another.
+func (m *maintenance) checkUnsigned() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.tree.size - m.signed; n >= maxUnsignedFailing && m.checkpointErr != nil ||
+		n >= maxUnsigned {
+		return fmt.Errorf("%d records have no checkpoint: none can be written to %s", n, m.dir)
+	}
+	return nil
+}
+
+// noteRotation notes that a segment was added.
+func (m *maintenance) noteRotation() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rotatedSincePrune = true
+}
+
+// run does what is due. The timer calls it.
+func (m *maintenance) run() {
+	m.runMu.Lock()
+	defer m.runMu.Unlock()
+	if m.stopped {
+		return
+	}
+	m.mu.Lock()
+	m.scheduled, m.expedited = false, false
+	m.mu.Unlock()
+	m.checkFile()
+	m.checkClock()
+	m.reportCheckpoint(m.checkpoint())
+	m.writeAnchorFile()
+	m.prune()
+	m.scheduleNext()
+}
+
+// scheduleNext sets the timer for work that is due without another record.
+func (m *maintenance) scheduleNext() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in := m.nextAnchorWrite()
+	if m.retention.For > 0 {
+		next := max(time.Millisecond, pruneInterval-time.Since(m.lastPrune))
+		if in == 0 || next < in {
+			in = next
+		}
+	}
+	if in > 0 && !m.scheduled {
+		m.timer.Reset(in)
+	}
+}
+
+// health returns what does not work, or nil.
+func (m *maintenance) health() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, f := range []struct {
+		what string
+		err  error
+	}{{"", m.fileErr}, {"write a checkpoint: ", m.checkpointErr}, {"anchor a checkpoint: ",
+		m.anchors.err},
+		{"remove expired segments: ", m.pruneErr}} {
+		if f.err != nil {
+			errs = append(errs, fmt.Errorf("%s%w", f.what, f.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reportCheckpoint logs when checkpoints start to fail and when they work again, and schedules
+// another try after a failure.
+func (m *maintenance) reportCheckpoint(err error) {
+	m.mu.Lock()
+	before := m.checkpointErr
+	m.checkpointErr = err
+	if err != nil {
+		m.scheduled = true
+		m.timer.Reset(checkpointInterval)
+	}
+	m.mu.Unlock()
+	switch {
+	case err != nil && before == nil:
+		m.logger.Error("audit checkpoint failed; records are still written for a while",
+			"error", err)
+	case err == nil && before != nil:
+		m.logger.Info("audit checkpoints written again")
+	}
+}
+
+// checkpoint signs the current tree if it has grown. Order matters: records are synced before they
+// are signed, so that a power cut leaves no checkpoint of records that do not exist.
+func (m *maintenance) checkpoint() error {
+	m.mu.Lock()
+	size, grown := m.tree.size, m.tree.size > m.signed
+	if !grown && !m.stopped {
+		m.mu.Unlock()
+		return nil
+	}
+	c := Checkpoint{Origin: m.origin, Size: size, Root: m.tree.root(), Closed: m.cleanClose}
+	full := m.tree.fullTiles
+	tiles := append(full[:len(full):len(full)], m.tree.partialTiles()...)
+	m.mu.Unlock()
+
+	if err := m.log.syncFile(); err != nil {
+		return err
+	}
+	if m.partialOnDisk == nil {
+		// full tiles may replace partial ones of the previous process
+		m.partialOnDisk = map[int]int64{}
+	}
+	for _, t := range tiles {
+		if err := writeTile(m.dir, t); err != nil {
+			return err
+		}
+		n, known := m.partialOnDisk[t.L]
+		switch {
+		case t.W < tileWidth:
+			m.partialOnDisk[t.L] = t.N
+		case !known || n == t.N:
+			// most tiles never had a partial tile on the disk
+			if err := removePartialTiles(m.dir, t.Tile); err != nil {
+				return err
+			}
+			m.partialOnDisk[t.L] = -1
+		}
+	}
+	if err := m.writeCheckpoint(&c); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.tree.fullTiles = append([]tile(nil), m.tree.fullTiles[len(full):]...)
+	m.signed = size
+	m.mu.Unlock()
+	if grown {
+		m.queueAnchor(c.Note)
+	}
+	return nil
+}
+
+// syncFile flushes the active file to the disk.
+func (l *Log) syncFile() error {
+	l.writing <- struct{}{}
+	f := l.files.current
+	<-l.writing
+	if l.durability == DurabilityFsync {
+		return nil
+	}
+	// a file that was closed by a rotation was synced before
+	if err := f.Sync(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// checkFile stops the log when the active file is no longer its own.
+func (m *maintenance) checkFile() {
+	m.log.writing <- struct{}{}
+	defer func() { <-m.log.writing }()
+	m.log.checkFile()
+}
+
+// reportLostFile reports that the active file is no longer the log's.
+func (m *maintenance) reportLostFile(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fileErr = err
+	m.logger.Error("audit log lost; messages are denied", "error", err)
+}
+
+// checkClock records that the clock was set back. Then the times of records are no longer in the
+// order of their seqs.
+func (m *maintenance) checkClock() {
+	now := time.Now().Round(0) // without the monotonic clock
+	if back := m.lastClock.Sub(now); back > 0 {
+		if err := m.log.recordEvent("clock", clockReason(back)); err != nil && !errors.Is(err,
+			errClosed) {
+			m.logger.Error("record of the clock change failed", "error", err)
+		}
+	}
+	m.lastClock = now
+}
+
+func clockReason(by time.Duration) string {
+	return fmt.Sprintf("the clock was set back by %s: the order of records is that of seq, not "+
+		"of time",
+		by.Round(time.Millisecond))
+}
+
+// stop writes the last checkpoint, and waits until it is anchored.
+func (m *maintenance) stop() error {
+	m.runMu.Lock()
+	defer m.runMu.Unlock()
+	if m.stopped {
+		return nil
+	}
+	m.stopped, m.cleanClose = true, m.log.isWhole()
+	m.timer.Stop()
+	err := m.checkpoint()
+	if err != nil {
+		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
+	}
+	if aerr := m.writeAnchorFile(); aerr != nil {
+		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", aerr))
+	}
+	m.mu.Lock()
+	calls := m.anchors.publishing
+	m.mu.Unlock()
+	if calls != nil {
+		select {
+		case <-calls:
+		case <-time.After(anchorTimeout):
+			err = errors.Join(err, fmt.Errorf("the last checkpoint of the audit log was not "+
+				"anchored within %s", anchorTimeout))
+		}
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+package audit
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// checkPaths returns an error when a configured path (key, anchor) is one of the log's own files,
+// by whatever name: writing to it would destroy one or the other.
+func (o *Options) checkPaths() error {
+	own := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
+	if o.Key != "" {
+		if by := conflictingFile(o.Key, o.File, own); by != "" {
+			return fmt.Errorf("the key %s is a file of the log itself (%s)\nhint: configure "+
+				"another "+
+				"file as key in [audit]", o.Key, by)
+		}
+		own = append(own, o.Key)
+	} else {
+		own = append(own, o.File+".key")
+	}
+	if o.AnchorFile != "" {
+		if by := conflictingFile(o.AnchorFile, o.File, own); by != "" {
+			return fmt.Errorf("the anchor %s is a file of the log itself (%s)\nhint: configure "+
+				"another "+
+				"file as anchor in [audit], best on another machine's disk", o.AnchorFile, by)
+		}
+	}
+	return nil
+}
+
+// conflictingFile returns which of the log's own files path is, or "" if it is none of them.
+func conflictingFile(path, log string, own []string) string {
+	path, log = absolute(path), absolute(log)
+	info, _ := os.Stat(path)
+	for _, file := range own {
+		if absolute(file) == path {
+			return file
+		}
+		if other, err := os.Stat(file); err == nil && info != nil && os.SameFile(other, info) {
+			return file
+		}
+	}
+	for _, folder := range []string{log + ".tree", log + ".sinks"} {
+		if path == folder || strings.HasPrefix(path, folder+string(filepath.Separator)) {
+			return "in " + folder
+		}
+	}
+	ext := filepath.Ext(log)
+	if len(path) <= seqDigits+len(ext) {
+		return ""
+	}
+	name := strings.TrimSuffix(path, ext)
+	if isNumber(name[max(0, len(name)-seqDigits):]) &&
+		segmentName(log, segmentFirstSeq(log, path)) == path {
+		return "a segment"
+	}
+	return ""
+}
+
+// absolute returns the absolute path, or path itself if the working folder is unknown.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}

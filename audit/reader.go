@@ -1,0 +1,246 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Position is the place of a line.
+type Position struct {
+	File string
+	Line int // starts at 1
+}
+
+func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
+
+// Reader reads a log from any record on. It checks the form of each line, but not the chain; see
+// Verify.
+type Reader struct {
+	File string // the log's active file
+	// seq of the first record to read; 0 for the first that exists
+	From uint64
+	Poll time.Duration // how often Follow looks for new records; default 200 ms
+	// with Follow: returns the seq of the last record that may be read, nil for all; the process
+	// that writes the log must not read records that a failed write will take back
+	Limit func() uint64
+
+	position Position
+	// the record for which the segments were listed again
+	recheckedSeq uint64
+}
+
+// Position returns the position of the record that was read last.
+func (r *Reader) Position() Position { return r.position }
+
+// All returns the existing records, once. It ends at the first error, which has the position. An
+// incomplete last line is skipped: it is being written, or was torn, which Verify reports. The
+// caller owns the Line of a record.
+func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
+	return r.parse(r.lines(ctx, false))
+}
+
+// Follow returns the existing records and then new ones until ctx ends. It follows rotations, and
+// waits for a log that does not exist yet.
+func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
+	return r.parse(r.lines(ctx, true))
+}
+
+// Lines returns the existing lines without parsing them, but for their head (seq, time, prev), for
+// callers that need few of them. ParseRecord parses a line. A line is valid until the next one is
+// read.
+func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
+
+// FollowLines returns existing and new lines, like Follow. Whenever there is no new line it returns
+// nil, so that the caller can act on time.
+func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
+	return r.lines(ctx, true)
+}
+
+// parse parses lines to records.
+func (r *Reader) parse(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for line, err := range lines {
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			if line == nil {
+				continue
+			}
+			record, err := ParseRecord(slices.Clone(line))
+			if err != nil {
+				yield(Record{}, fmt.Errorf("%s: %w", r.position, err))
+				return
+			}
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		next := r.From
+		for {
+			segments, err := Segments(r.File)
+			if err != nil && !(follow && errors.Is(err, fs.ErrNotExist)) {
+				yield(nil, err)
+				return
+			}
+			again := false
+		look:
+			for i, segment := range segments {
+				if i+1 < len(segments) && segments[i+1] != r.File && segmentFirstSeq(r.File,
+					segments[i+1]) <= next {
+					continue // all of its records are before next
+				}
+				switch r.readSegment(ctx, segment, follow && segment == r.File, &next, yield) {
+				case readingStopped:
+					return
+				case segmentSkipped:
+					again = true
+					break look
+				}
+			}
+			if again {
+				continue
+			}
+			if !follow || !r.wait(ctx) || !yield(nil, nil) {
+				return
+			}
+		}
+	}
+}
+
+// wait waits for the poll interval. It reports whether ctx is still valid.
+func (r *Reader) wait(ctx context.Context) bool {
+	poll := r.Poll
+	if poll <= 0 {
+		poll = 200 * time.Millisecond
+	}
+	t := time.NewTimer(poll)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// segmentResult is why reading a file ended.
+type segmentResult int
+
+const (
+	readingStopped segmentResult = iota // the consumer stopped, or there was an error
+	segmentDone                         // the end of the file
+	segmentSkipped                      // an earlier segment must be read first
+)
+
+// readSegment reads the records of a file from *next on, and advances *next. With live it follows
+// the file until it is rotated.
+func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *uint64,
+	yield func([]byte, error) bool) segmentResult {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return segmentDone // rotated or removed; the caller lists the segments again
+	}
+	if err != nil {
+		yield(nil, fmt.Errorf("read the audit log: %w", err))
+		return readingStopped
+	}
+	defer f.Close()
+	r.position = Position{File: name}
+	lines := bufio.NewReaderSize(f, 64<<10)
+	offset := int64(0) // of the next line
+	// taken before reading: records up to this limit can no longer be taken back
+	until := r.limit()
+	for over := false; ctx.Err() == nil; {
+		line, err := readLine(lines)
+		if err == io.EOF && (!live || over) {
+			return segmentDone
+		}
+		if err != nil && err != io.EOF {
+			yield(nil, fmt.Errorf("%s:%d: %w", name, r.position.Line+1, err))
+			return readingStopped
+		}
+		var seq uint64
+		if err == nil {
+			if seq, _, err = parseLineHead(line); err != nil {
+				yield(nil, fmt.Errorf("%s:%d: %w", name, r.position.Line+1, err))
+				return readingStopped
+			}
+		}
+		if err == io.EOF || live && seq > until { // read it again later
+			if err == io.EOF {
+				over = r.isRotated(f) // read once more: lines may have been added in between
+			}
+			if !over && (!r.wait(ctx) || !yield(nil, nil)) {
+				return readingStopped
+			}
+			until = r.limit()
+			// a failed write was taken back; skip the known lines again
+			if info, err := f.Stat(); err == nil && info.Size() < offset {
+				offset, r.position.Line = 0, 0
+			}
+			if _, err := f.Seek(offset, io.SeekStart); err != nil {
+				yield(nil, fmt.Errorf("read the audit log: %w", err))
+				return readingStopped
+			}
+			lines.Reset(f)
+			continue
+		}
+		if r.position.Line == 0 && seq > max(*next, 1) && r.recheckedSeq != seq &&
+			r.hasEarlierSegment(seq) {
+			r.recheckedSeq = seq
+			return segmentSkipped
+		}
+		offset += int64(len(line)) + 1
+		r.position.Line++
+		if seq < *next {
+			continue
+		}
+		*next = seq + 1
+		if !yield(line, nil) {
+			return readingStopped
+		}
+	}
+	return readingStopped
+}
+
+// hasEarlierSegment reports whether a segment has records before seq. The active file may have been
+// rotated after the segments were listed and before it was opened.
+func (r *Reader) hasEarlierSegment(seq uint64) bool {
+	segments, err := Segments(r.File)
+	return err == nil && slices.ContainsFunc(segments, func(s string) bool {
+		return s != r.File && segmentFirstSeq(r.File, s) < seq
+	})
+}
+
+func (r *Reader) limit() uint64 {
+	if r.Limit == nil {
+		return math.MaxUint64
+	}
+	return r.Limit()
+}
+
+// isRotated reports whether f is no longer the active file.
+func (r *Reader) isRotated(f *os.File) bool {
+	old, err := f.Stat()
+	if err != nil {
+		return true
+	}
+	now, err := os.Stat(r.File)
+	return err != nil || !os.SameFile(old, now)
+}

@@ -1,0 +1,235 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/core/pipeline"
+)
+
+// written is a log of that many records, and its lines.
+func written(t *testing.T, n int) (file string, lines [][]byte) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "start"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
+}
+
+// put writes lines as a file of the log.
+func put(t *testing.T, name string, lines ...[]byte) {
+	t.Helper()
+	b := bytes.Join(lines, nil)
+	if len(lines) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
+		b = append(b, '\n')
+	}
+	if err := os.WriteFile(name, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
+	file, lines := written(t, 9)
+	first := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
+	second := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000004.jsonl")
+	put(t, first, lines[:3]...)
+	put(t, second, lines[3:6]...)
+	put(t, file, lines[6:]...)
+	put(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
+	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second,
+		file}) {
+		t.Fatalf("the files are %q, %v", got, err)
+	}
+	for from := range uint64(11) {
+		r := audit.Reader{File: file, From: from}
+		want := max(from, 1)
+		for record, err := range r.All(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line,
+				bytes.TrimSpace(lines[want-1])) {
+				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want,
+					record.Line)
+			}
+			if at := (audit.Position{File: []string{first, second, file}[(want-1)/3],
+				Line: int((want-1)%3) + 1}); r.Position() != at {
+				t.Errorf("record %d is at %s, not %s", want, r.Position(), at)
+			}
+			want++
+		}
+		if want != max(10, from) {
+			t.Errorf("from %d it ended before %d", from, want)
+		}
+	}
+}
+
+func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
+	_, lines := written(t, 9)
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	answered := uint64(2)
+	steps := map[uint64]func(){ // after a record, before more is read
+		2: func() { // 3 was written, is not answered for, and taken back
+			put(t, file, lines[0], lines[1], lines[7])
+			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[:4]...) })
+		},
+		4: func() {
+			if err := os.Rename(file, filepath.Join(filepath.Dir(file),
+				"gatekit-00000000000000000001.jsonl")); err != nil {
+				t.Error(err)
+			}
+			whole := lines[5]
+			if err := os.WriteFile(file, slices.Concat(lines[4], whole[:20]), 0o600); err != nil {
+				t.Error(err)
+			}
+			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[4:9]...) })
+		},
+		9: stop,
+	}
+	// it is not there yet
+	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) })
+	r := audit.Reader{File: file, Poll: 5 * time.Millisecond, Limit: func() uint64 {
+		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0],
+			lines[1], lines[2])) {
+			answered = 9
+		}
+		return answered
+	}}
+	var want uint64
+	for record, err := range r.Follow(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want++; record.Seq != want || !bytes.Equal(record.Line, bytes.TrimSpace(lines[want-1])) {
+			t.Fatalf("record %d came as number %d", record.Seq, want)
+		}
+		if step := steps[want]; step != nil {
+			step()
+		}
+	}
+	if want != 9 {
+		t.Errorf("%d records came", want)
+	}
+}
+
+func TestFollowMissesNothingDuringFrequentRotation(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log.jsonl")
+	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const records = 1000
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for range records {
+			if _, err := l.Record(context.Background(), pipeline.Outcome{Time: time.Now(),
+				Action: "test"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	last := uint64(0)
+	for r, err := range (&audit.Reader{File: file, Poll: time.Microsecond,
+		Limit: l.Committed}).Follow(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Seq != last+1 {
+			t.Errorf("record %d comes after %d", r.Seq, last)
+		}
+		if last = r.Seq; last == records {
+			break
+		}
+	}
+	writer.Wait()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReaderSkipsMissingSegment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log.jsonl")
+	l, err := audit.Open(audit.Options{File: file, SegmentBytes: 300})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := audit.Segments(file)
+	if err != nil || len(segments) < 5 {
+		t.Fatalf("%d files, %v", len(segments), err)
+	}
+	if err := os.Remove(segments[2]); err != nil {
+		t.Fatal(err)
+	}
+	n, last := 0, uint64(0)
+	for r, err := range (&audit.Reader{File: file}).All(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, last = n+1, r.Seq
+	}
+	if n >= 20 || n < 10 || last != 20 {
+		t.Errorf("%d records, to %d", n, last)
+	}
+}
+
+func TestReaderErrorsHavePosition(t *testing.T) {
+	file, lines := written(t, 3)
+	read := func() (n int, err error) {
+		r := audit.Reader{File: file}
+		for _, err = range r.All(t.Context()) {
+			n++
+		}
+		return n, err
+	}
+	put(t, file, lines[0], []byte("rubbish\n"), lines[2])
+	if n, err := read(); n != 2 || err == nil ||
+		err.Error() != file+":2: the line does not begin with seq, time and prev" {
+		t.Errorf("%d: %v", n, err)
+	}
+	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
+		[]byte(",\"action\":\"deny\"}\n")))
+	if n, err := read(); n != 2 || err == nil {
+		t.Errorf("a name that is there twice: %d: %v", n, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+}

@@ -1,0 +1,67 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	minBackoff    = time.Second
+	maxBackoff    = time.Minute
+	maxRetryAfter = 15 * time.Minute // longest delay that a receiver may ask for
+)
+
+// backoff is the delay between tries. It doubles from minBackoff to maxBackoff, and up to half of
+// it is taken off at random, so that several Gatekits do not retry at the same moments.
+type backoff struct{ last time.Duration }
+
+// wait waits for the next delay, or for the one that the receiver asked for if that is longer. When
+// ctx ends, wait returns at once, for one more try before the end. It reports whether hard is still
+// valid.
+func (p *backoff) wait(ctx, hard context.Context, asked time.Duration) bool {
+	p.last = min(max(2*p.last, minBackoff), maxBackoff)
+	t := time.NewTimer(max(p.last/2+rand.N(p.last/2), min(asked, maxRetryAfter)))
+	defer t.Stop()
+	ended := ctx.Done()
+	if ctx.Err() != nil {
+		ended = nil
+	}
+	select {
+	case <-t.C:
+	case <-ended:
+		p.last = 0
+	case <-hard.Done():
+	}
+	return hard.Err() == nil
+}
+
+// retryLaterError is the error of a receiver that asks for a delay.
+type retryLaterError struct {
+	error
+	after time.Duration
+}
+
+func (l *retryLaterError) Unwrap() error { return l.error }
+
+func retryDelay(err error) time.Duration {
+	if l, ok := errors.AsType[*retryLaterError](err); ok {
+		return l.after
+	}
+	return 0
+}
+
+// retryAfter returns the delay in a response's Retry-After, which is in seconds or a time.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.Atoi(text); err == nil {
+		return time.Duration(min(max(seconds, 0), int(maxRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}

@@ -1,0 +1,125 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// write appends the lines of a batch to the output, all or none. The caller holds l.writing.
+func (l *Log) write(b *batch) error {
+	err := l.tryWrite(b.lines)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("write the audit log: %w", err)
+		if l.writeErr == nil {
+			l.logger.Error("audit log write failed; messages are denied", "error", err)
+		}
+	case l.writeErr != nil:
+		l.logger.Info("audit log written again")
+	}
+	l.writeErr = err
+	if err == nil {
+		if l.maintenance != nil {
+			l.maintenance.addLeaves(b.leaves)
+		}
+		l.committed.Store(b.last)
+	}
+	return err
+}
+
+func (l *Log) tryWrite(lines []byte) error {
+	if err := errors.Join(l.fileErr, l.truncateTorn()); err != nil {
+		return err
+	}
+	if l.files != nil {
+		if err := l.makeRoom(int64(len(lines))); err != nil {
+			return err
+		}
+	}
+	n, err := l.out.Write(lines)
+	if err == nil && n < len(lines) {
+		err = io.ErrShortWrite
+	}
+	if err == nil && l.durability == DurabilityFsync {
+		err = l.out.Sync()
+	}
+	if err == nil && l.files != nil && (l.durability == DurabilityFsync ||
+		time.Since(l.lastFileCheck) >= fileCheckInterval) {
+		err = l.checkFile()
+	}
+	if err != nil {
+		l.torn = true
+		back := l.truncateTorn()
+		if n == 0 && errors.Is(back, errors.ErrUnsupported) {
+			l.torn, back = false, nil // the writer took nothing, so nothing has to be cut off
+		}
+		return errors.Join(err, back)
+	}
+	l.size += int64(len(lines))
+	return nil
+}
+
+// fileCheckInterval is how long a check of the active file's identity stays valid, except with
+// DurabilityFsync: a check costs as much as a write.
+const fileCheckInterval = 100 * time.Millisecond
+
+// checkFile returns an error once the active file is no longer the log's. Nothing is written from
+// then on. The caller holds l.writing.
+func (l *Log) checkFile() error {
+	if l.fileErr == nil {
+		l.lastFileCheck = time.Now()
+		if l.fileErr = l.files.checkIdentity(); l.fileErr != nil {
+			l.maintenance.reportLostFile(l.fileErr)
+		}
+	}
+	return l.fileErr
+}
+
+// makeRoom starts the next file if the active one would exceed its maximal size.
+func (l *Log) makeRoom(more int64) error {
+	if err := l.maintenance.checkUnsigned(); err != nil {
+		return err
+	}
+	if l.size == 0 || l.size+more <= l.segmentBytes {
+		return nil
+	}
+	return l.rotate()
+}
+
+// rotate starts the next file. The caller holds l.writing.
+func (l *Log) rotate() error {
+	// rotation renames by path, which must be that of our file
+	if err := l.checkFile(); err != nil {
+		return err
+	}
+	rotated, err := l.files.rotate()
+	if rotated {
+		l.size = 0
+		l.maintenance.noteRotation()
+	}
+	if err != nil {
+		return fmt.Errorf("rotate: %w", err)
+	}
+	return nil
+}
+
+// truncateTorn cuts off what a failed write may have left behind.
+func (l *Log) truncateTorn() error {
+	if !l.torn {
+		return nil
+	}
+	if err := l.out.Truncate(l.size); err != nil {
+		return fmt.Errorf("cut off a partial write: %w", err)
+	}
+	l.torn = false
+	return nil
+}
+
+// isWhole reports whether the file ends with a committed line.
+func (l *Log) isWhole() bool {
+	l.writing <- struct{}{}
+	defer func() { <-l.writing }()
+	return !l.torn
+}

@@ -1,0 +1,13 @@
+package bridge_test
+
+import (
+	"gatekit/core/bridge"
+	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
+)
+
+// newUpstream returns a server behind a bridge, whose processes the launcher starts.
+func newUpstream(l *upstreamtest.Launcher, o upstream.Options) *upstream.Upstream {
+	o.Name, o.Dial.Pipe, o.Bridge = "files", l.Start, bridge.New(bridge.Options{})
+	return upstream.New(o)
+}

@@ -1,0 +1,94 @@
+package bridge
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// askForInput puts the questions in a modern server's result to a legacy client, one after another.
+// It returns the JSON object of the client's answers, nil when there was no question. When the
+// client cannot or will not answer, and the server's revision cannot express that, the call ends
+// with the error message refusal.
+func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Message,
+	h proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
+	raw, ok := result.Get("/inputRequests")
+	if !ok {
+		return nil, nil, nil
+	}
+	if raw[0] != '{' {
+		return nil, nil, unavailable(s.name, "the server's inputRequests are not an object", nil)
+	}
+	given := []byte("{")
+	n := 0
+	result.Members("/inputRequests", func(key string, raw []byte) bool {
+		if n++; n > maxInputRequests {
+			err = unavailable(s.name, "the server asked for too much input at once", nil)
+			return false
+		}
+		var answer []byte
+		answer, refusal, err = s.askOne(ctx, request, key, raw, h)
+		if err == nil && refusal == nil {
+			if n > 1 {
+				given = append(given, ',')
+			}
+			given = append(append(append(given, mcp.Quote(key)...), ':'), answer...)
+		}
+		return err == nil && refusal == nil
+	})
+	if err != nil || refusal != nil || n == 0 {
+		return nil, refusal, err
+	}
+	return append(given, '}'), nil, nil
+}
+
+// askOne puts one question to the client. It returns what the server is to get as the answer.
+func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
+	h proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
+	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	if err != nil {
+		return nil, nil, unavailable(s.name, "the server's inputRequests hold an invalid request",
+			err)
+	}
+	switch q.Method {
+	case "sampling/createMessage", "elicitation/create", "roots/list":
+	default:
+		return nil, nil, unavailable(s.name, "the server's inputRequests hold a "+
+			"request that servers may not make", nil)
+	}
+	unsupportedInput := func(what string) *mcp.Message {
+		return mcp.NewError(request.ID(), mcp.CodeInternalError,
+			"the server asks for input that this client cannot give: "+what,
+			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
+	}
+	question, unsupported := questionForLegacy(q, s.revision)
+	if unsupported != "" {
+		return nil, unsupportedInput(unsupported), nil
+	}
+	got := h.HandleRequests(ctx, []*mcp.Message{toClient(question)})
+	if ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	if len(got) != 1 || got[0].Message() == nil {
+		return nil, unsupportedInput("the client could not be asked"), nil
+	}
+	switch m, denied := got[0].Message(), got[0].Denial(); {
+	case m.Kind == mcp.Response:
+		return m.Body(), nil, nil
+	case denied != nil: // the server's revision has no way to tell the server
+		return nil, nil, denied
+	case m.ErrorCode() == mcp.CodeMethodNotFound || m.ErrorCode() == mcp.CodeInvalidParams:
+		return nil, unsupportedInput(q.Method), nil
+	case q.Method == "elicitation/create":
+		return []byte(`{"action":"cancel"}`), nil, nil
+	default:
+		code := mcp.CodeInternalError
+		if m.ErrorCode() == mcp.CodeSamplingRejected {
+			code = mcp.CodeSamplingRejected
+		}
+		return nil, mcp.NewError(request.ID(), code,
+			"the client refused what the server asked it for ("+q.Method+")",
+			[]byte(`{"input":`+string(mcp.Quote(key))+`,"error":`+string(m.Body())+`}`)), nil
+	}
+}

@@ -1,0 +1,254 @@
+package bridge
+
+import (
+	"bytes"
+	"crypto/rand"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gatekit/core/mcp"
+)
+
+// This file translates what a modern server sends into what a legacy client of a given revision
+// expects. It keeps no state.
+
+// resultForLegacy returns a modern server's result as a legacy client of a revision is to get it.
+// request is the client's.
+func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
+	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
+	edits = append(edits, mcp.RemoveReservedMeta(m)...)
+	switch request.Method {
+	case "tools/call":
+		edits = append(edits, structuredContentForLegacy(m)...)
+		edits = append(edits, contentForLegacy(m, "/content", revision)...)
+	case "prompts/get":
+		m.Items("/messages", func(i int, _ []byte) bool {
+			edits = append(edits, contentForLegacy(m, "/messages/"+strconv.Itoa(i)+"/content",
+				revision)...)
+			return true
+		})
+	case "tools/list":
+		m.Items("/tools", func(i int, raw []byte) bool {
+			tool := mcp.NewResponse("", raw)
+			if _, ok := tool.Get("/outputSchema"); ok && !tool.TextEquals("/outputSchema/type",
+				"object") {
+				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/outputSchema"))
+			}
+			return true
+		})
+	}
+	return m.Edit(edits...)
+}
+
+// structuredContentForLegacy removes structured content that is not an object, which legacy
+// revisions do not allow. It adds the content as a text where there is no other content.
+func structuredContentForLegacy(m *mcp.Message) []mcp.Edit {
+	raw, ok := m.Get("/structuredContent")
+	if !ok || raw[0] == '{' {
+		return nil
+	}
+	edits := []mcp.Edit{mcp.Remove("/structuredContent")}
+	if m.Len("/content") < 1 {
+		edits = append(edits, mcp.Set("/content", []byte("["+textBlock(string(raw))+"]")))
+	}
+	return edits
+}
+
+func textBlock(text string) string {
+	return `{"type":"text","text":` + string(mcp.Quote(text)) + `}`
+}
+
+// contentForLegacy replaces content blocks of types that the revision does not have by texts that
+// name them. pointer is that of one block or of an array.
+func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
+	if revision >= mcp.Rev20250618 {
+		return nil // it has all types
+	}
+	var edits []mcp.Edit
+	replace := func(at string, raw []byte) {
+		block := mcp.NewResponse("", raw)
+		switch {
+		case block.TextEquals("/type", "resource_link"):
+			uri, _ := block.Text("/uri")
+			edits = append(edits, mcp.Set(at, []byte(textBlock("[resource: "+uri+"]"))))
+		case block.TextEquals("/type", "audio") && revision < mcp.Rev20250326:
+			mime, _ := block.Text("/mimeType")
+			edits = append(edits, mcp.Set(at, []byte(textBlock("[audio: "+mime+"]"))))
+		}
+	}
+	raw, _ := m.Get(pointer)
+	switch {
+	case bytes.HasPrefix(raw, []byte("{")):
+		replace(pointer, raw)
+	case bytes.HasPrefix(raw, []byte("[")):
+		m.Items(pointer, func(i int, raw []byte) bool {
+			if bytes.HasPrefix(raw, []byte("{")) {
+				replace(pointer+"/"+strconv.Itoa(i), raw)
+			}
+			return true
+		})
+	}
+	return edits
+}
+
+// errorForLegacy returns a modern server's error as a legacy client is to get it.
+func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
+	switch code := m.ErrorCode(); {
+	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
+		requested, _ := request.Text("/uri")
+		if m.TextEquals("/data/uri", requested) {
+			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeResourceNotFound))))
+		}
+	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion:
+		// about what Gatekit sent, not about what the client sent
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))))
+	}
+	return m, nil
+}
+
+// initializeResultForLegacy returns a modern server's answer to server/discover as the answer to a
+// legacy client's initialize.
+func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
+	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)),
+		mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"),
+		mcp.Remove("/cacheScope")}
+	edits = append(edits, mcp.RemoveReservedMeta(m)...)
+	if info, ok := m.Get(mcp.PointerServerInfo); ok {
+		edits = append(edits, mcp.Set("/serverInfo", info))
+	} else {
+		edits = append(edits, mcp.Set("/serverInfo",
+			[]byte(`{"name":"unknown","version":"unknown"}`)))
+	}
+	if _, ok := m.Get("/capabilities"); ok {
+		edits = append(edits, mcp.Remove("/capabilities/extensions/io.modelcontextprotocol~1tasks"))
+	} else {
+		edits = append(edits, mcp.Set("/capabilities", []byte("{}")))
+	}
+	result, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return result.WithID(id), nil
+}
+
+// questionForLegacy returns a question of a modern server as a legacy client of a revision is to
+// get it. When the revision cannot express it, unsupported names what the revision does not have.
+func questionForLegacy(q *mcp.Message,
+	revision string) (question *mcp.Message, unsupported string) {
+	var edits []mcp.Edit
+	switch url := q.TextEquals("/mode", "url"); {
+	case q.Method == "elicitation/create" && url && revision < mcp.Rev20251125:
+		return nil, "a page to be opened"
+	case q.Method == "elicitation/create" && url:
+		edits = append(edits, mcp.Set("/elicitationId", mcp.Quote("gatekit-"+rand.Text())))
+	case q.Method == "elicitation/create" && revision < mcp.Rev20251125:
+		edits, unsupported = formForLegacy(q)
+	case q.Method == "sampling/createMessage" && revision < mcp.Rev20251125:
+		edits, unsupported = messagesForLegacy(q, revision)
+	}
+	if unsupported != "" {
+		return nil, unsupported
+	}
+	question, err := q.Edit(edits...)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return question, ""
+}
+
+// formForLegacy translates the fields of a form that 2025-06-18 does not have: a choice among
+// titled constants becomes an enum with names.
+func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
+	const fields = "/requestedSchema/properties"
+	q.Members(fields, func(name string, raw []byte) bool {
+		at, field := fields+"/"+mcp.EscapePointer(name), mcp.NewResponse("", raw)
+		if !bytes.HasPrefix(raw, []byte("{")) {
+			return true
+		}
+		if field.TextEquals("/type", "array") {
+			unsupported = "a choice of several values"
+			return false
+		}
+		var values, titles []string
+		field.Items("/oneOf", func(_ int, raw []byte) bool {
+			option := mcp.NewResponse("", raw)
+			value, ok := option.Get("/const")
+			title, titled := option.Get("/title")
+			if !titled {
+				title = value
+			}
+			if ok {
+				values, titles = append(values, string(value)), append(titles, string(title))
+			}
+			return true
+		})
+		if len(values) > 0 {
+			edits = append(edits, mcp.Remove(at+"/oneOf"), mcp.Set(at+"/enum",
+				[]byte("["+strings.Join(values, ",")+"]")), mcp.Set(at+"/enumNames",
+				[]byte("["+strings.Join(titles, ",")+"]")))
+		}
+		return true
+	})
+	return edits, unsupported
+}
+
+// messagesForLegacy splits messages with several content blocks into one message for each block:
+// revisions before 2025-11-25 allow one block in a message.
+func messagesForLegacy(q *mcp.Message,
+	revision string) (edits []mcp.Edit, unsupported string) {
+	if q.Len("/tools") > 0 {
+		return nil, "a model that uses tools"
+	}
+	var messages [][]byte
+	split := false
+	q.Items("/messages", func(_ int, raw []byte) bool {
+		if !bytes.HasPrefix(raw, []byte("{")) {
+			messages = append(messages, raw)
+			return true
+		}
+		m := mcp.NewResponse("", raw)
+		blocks := [][]byte{}
+		if m.Len("/content") < 0 {
+			block, _ := m.Get("/content")
+			blocks = append(blocks, block)
+		} else {
+			split = true
+			m.Items("/content", func(_ int, block []byte) bool {
+				blocks = append(blocks, block)
+				return true
+			})
+		}
+		for _, block := range blocks {
+			if unsupported = unsupportedBlock(block, revision); unsupported != "" {
+				return false
+			}
+			one, err := m.Edit(mcp.Set("/content", block))
+			if err != nil {
+				unsupported = err.Error()
+				return false
+			}
+			messages = append(messages, one.Body())
+		}
+		return true
+	})
+	if split && unsupported == "" {
+		edits = append(edits, mcp.Set("/messages", slices.Concat([]byte("["), bytes.Join(messages,
+			[]byte(",")), []byte("]"))))
+	}
+	return edits, unsupported
+}
+
+// unsupportedBlock returns what is unknown to a revision before 2025-11-25 in a content block for a
+// model, "" when nothing is.
+func unsupportedBlock(raw []byte, revision string) string {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return "content that is not an object"
+	}
+	switch kind, _ := mcp.NewResponse("", raw).Text("/type"); {
+	case kind == "text", kind == "image", kind == "audio" && revision >= mcp.Rev20250326:
+		return ""
+	default:
+		return "content of type " + strconv.Quote(kind)
+	}
+}

@@ -1,0 +1,133 @@
+package bridge
+
+import (
+	"bytes"
+	"strconv"
+
+	"gatekit/core/mcp"
+)
+
+// This file translates what a legacy server sends into what a modern client expects, and the
+// capabilities that each era's clients declare into those of the other. It keeps no state.
+
+// resultForModern returns a legacy server's result as a modern client is to get it. request is the
+// client's, initializeAnswer the server's answer to initialize.
+func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, error) {
+	if !bytes.HasPrefix(m.Body(), []byte("{")) {
+		return m, nil // the proxy reports what is wrong with it
+	}
+	edits := []mcp.Edit{mcp.Set("/resultType", []byte(`"complete"`))}
+	if method, _ := mcp.LookupMethod(request.Method); method.ItemsPointer != "" ||
+		request.Method == "resources/read" || request.Method == "server/discover" {
+		edits = append(edits, mcp.Set("/ttlMs", []byte("0")), mcp.Set("/cacheScope",
+			[]byte(`"private"`)))
+	}
+	if info, ok := initializeAnswer.Get("/serverInfo"); ok {
+		edits = append(edits, mcp.Set(mcp.PointerServerInfo, info))
+	}
+	if request.Method == "tools/list" {
+		m.Items("/tools", func(i int, raw []byte) bool {
+			// legacy revisions have another design of tasks
+			if _, ok := mcp.NewResponse("", raw).Get("/execution"); ok {
+				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/execution"))
+			}
+			return true
+		})
+	}
+	return m.Edit(edits...)
+}
+
+// errorForModern returns a legacy server's error as a modern client is to get it. Codes that have
+// another meaning in the client's revision, or none yet, are replaced.
+func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
+	switch code := m.ErrorCode(); {
+	case code == mcp.CodeMissingCapability && lacksCapability(request, m):
+		// the code means the same to the client
+	case code == mcp.CodeResourceNotFound:
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInvalidParams))))
+	case code <= -32020 && code >= -32099:
+		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))),
+			mcp.Set("/data", []byte(`{"upstreamError":`+string(m.Body())+`}`)))
+	}
+	return m, nil
+}
+
+// lacksCapability reports whether the client did not declare a capability that an error demands.
+func lacksCapability(request, m *mcp.Message) bool {
+	lacks := false
+	m.Members("/data/requiredCapabilities", func(capability string, _ []byte) bool {
+		_, declared := request.Get(mcp.PointerCapabilities + "/" + mcp.EscapePointer(capability))
+		lacks = lacks || !declared
+		return !lacks
+	})
+	return lacks
+}
+
+// discoverResultForModern returns a legacy server's answer to initialize as the answer to a
+// server/discover.
+func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Message, error) {
+	versions := []byte("[")
+	for i, revision := range mcp.Revisions() {
+		if i > 0 {
+			versions = append(versions, ',')
+		}
+		versions = append(versions, mcp.Quote(revision)...)
+	}
+	m, err := resultForModern(request, initializeAnswer, initializeAnswer)
+	if err != nil {
+		return nil, err
+	}
+	m, err = m.Edit(mcp.Set("/supportedVersions", append(versions, ']')),
+		mcp.Remove("/protocolVersion"), mcp.Remove("/serverInfo"),
+		mcp.Remove("/capabilities/tasks"))
+	if err != nil {
+		return nil, err
+	}
+	return m.WithID(request.ID()), nil
+}
+
+// capabilitiesForLegacy returns what a modern client declared with a request as a legacy server is
+// to get it in initialize. raw may be nil.
+func capabilitiesForLegacy(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return []byte("{}"), nil
+	}
+	m := mcp.NewResponse("", raw)
+	edits := []mcp.Edit{mcp.Remove("/extensions"), mcp.Remove("/tasks")}
+	if _, ok := m.Get("/roots"); ok {
+		// modern clients do not notify of changed roots
+		edits = append(edits, mcp.Set("/roots", []byte("{}")))
+	}
+	m, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Body(), nil
+}
+
+// questionForModern returns a request of a legacy server as a modern client is to get it: without
+// what refers to messages that the client's revision does not have.
+func questionForModern(m *mcp.Message) (*mcp.Message, error) {
+	edits := append(mcp.RemoveReservedMeta(m, "progressToken"), mcp.Remove("/task"),
+		mcp.Remove("/elicitationId"))
+	return m.Edit(edits...)
+}
+
+// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is
+// to get it with each request. raw may be nil.
+func capabilitiesForModern(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return []byte("{}"), nil
+	}
+	m := mcp.NewResponse("", raw)
+	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design
+	if _, ok := m.Get("/roots"); ok {
+		// modern servers cannot be notified of changed roots
+		edits = append(edits, mcp.Set("/roots", []byte("{}")))
+	}
+	m, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Body(), nil
+}

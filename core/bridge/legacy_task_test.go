@@ -1,0 +1,186 @@
+package bridge_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/proxy"
+	"gatekit/test/upstreamtest"
+)
+
+func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
+	const call1 = `,"name":"x","arguments":{"n":1.0}`
+	const progress = `"progressToken":"p"`
+	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
+		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
+		"the call is answered with the task's result": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer,
+			to *upstreamtest.Client) {
+			q := srv.Expect(t, "tasks/result") // "p" stays the token of the task
+			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(
+				q.Params) != want {
+				t.Errorf("asked for the result with %s, want %s", q.Params, want)
+			}
+			srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+			srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{"message":"who?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}`)
+			if a := srv.Next(
+				t); a.Raw != `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}` {
+				t.Errorf("the server got %s", a.Raw)
+			}
+			time.Sleep(1500 * time.Millisecond) // the interval that the server names
+			g := srv.Expect(t, "tasks/get")
+			if string(g.Params) != `{"taskId":"T"}` {
+				t.Errorf("asked for the task's state with %s", g.Params)
+			}
+			srv.Answer(g.ID, `{"taskId":"T","status":"working","pollInterval":60000}`)
+			synctest.Wait()
+			if to.Activity.Load() != 1 {
+				t.Error("a server that works on its task is not reported as active")
+			}
+			srv.Answer(q.ID, `{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}},"resultType":"complete"}}`)
+			to.ExpectReceived(
+				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+		},
+		"the task's failure fails the call": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+			q := srv.Expect(t, "tasks/result")
+			srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no"}}`, q.ID)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
+		},
+		"the task is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+			srv.Expect(t, "tasks/result")
+			p.Cancel(&proxy.CancelledError{})
+			p.ExpectError("cancelled")
+			seen := map[string]bool{}
+			for range 2 {
+				seen[srv.Next(t).Method] = true
+			}
+			if !seen["notifications/cancelled"] || !seen["tasks/cancel"] {
+				t.Errorf("the server got %v", seen)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+				defer end()
+				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
+				p := upstreamtest.StartCall(t, s, to,
+					strings.ReplaceAll(requestWithCapabilities(`1`,
+						"tools/call", `{"elicitation":{}}`, call1),
+						`"_meta":{`, `"_meta":{`+progress+`,`))
+				srv := st.Last(t)
+				acceptInitialize(t, srv, `{"elicitation":{}}`)
+				q := srv.Expect(t, "tools/call")
+				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"it requires a task"}}`, q.ID)
+				srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[],"nextCursor":"2"}`)
+				q = srv.Expect(t, "tools/list")
+				if string(q.Params) != `{"cursor":"2"}` {
+					t.Errorf("the second page is asked for with %s", q.Params)
+				}
+				srv.Answer(q.ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
+				q = srv.Expect(t, "tools/call")
+				if want := `{"_meta":{"progressToken":"p"},"name":"x","arguments":{"n":1.0},"task":{}}`; string(q.Params) != want {
+					t.Errorf("called as a task with %s\nwant %s", q.Params, want)
+				}
+				srv.Answer(q.ID, `{"task":{"taskId":"T","status":"working","pollInterval":1000}}`)
+				c(t, p, srv, to)
+			})
+		})
+	}
+}
+
+func TestTaskOnlyToolsAreKnownFromTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Answer(srv.Expect(t, "tools/list").ID,
+			`{"tools":[{"name":"x","execution":{"taskSupport":"required"}},{"name":"y","execution":{"taskSupport":"optional"}}]}`)
+		synctest.Wait()
+		if p.Err != nil {
+			t.Fatal(p.Err)
+		}
+		called := func(name string) string {
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``, `,"name":"`+name+`"`))
+			return string(srv.Expect(t, "tools/call").Params)
+		}
+		if got := called("x"); got != `{"name":"x","task":{}}` {
+			t.Errorf("a tool that must run as a task was called with %s", got)
+		}
+		if got := called("y"); got != `{"name":"y"}` {
+			t.Errorf("a tool that may run as a task was called with %s", got)
+		}
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		synctest.Wait()
+		if got := called("x"); got != `{"name":"x"}` {
+			t.Errorf("a tool of a list that changed was called with %s", got)
+		}
+	})
+}
+
+func TestFailedToolIsNotCalledAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``, `,"name":"x"`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[{"name":"x"}]}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+			"tools/call", ``, `,"name":"x"`))
+		// this time the tools are not listed
+		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
+	})
+}
+
+// Two clients of one principal use the same progress token.
+func TestTaskProgressReachesItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openSharedLegacyServer(t, &upstreamtest.Client{}, true)
+		defer end()
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`0`,
+			"tools/list", ``, ``))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Answer(srv.Expect(t, "tools/list").ID,
+			`{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
+		clients := []*upstreamtest.Client{{}, {}}
+		var tokens []string
+		for i, id := range []string{"A", "B"} {
+			synctest.Wait()
+			upstreamtest.StartCall(t, s, clients[i], upstreamtest.ModernRequest(`1`,
+				"tools/call", `"progressToken":7,`,
+				`,"name":"x"`))
+			q := srv.Expect(t, "tools/call")
+			_, token, _ := strings.Cut(string(q.Params), `"progressToken":`)
+			tokens = append(tokens, token[:strings.IndexAny(token, ",}")])
+			srv.Answer(q.ID, `{"task":{"taskId":"`+id+`","status":"working","pollInterval":60000}}`)
+			srv.Expect(t, "tasks/result")
+		}
+		const n = 20
+		for range n {
+			for _, token := range tokens {
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":1}}`, token)
+			}
+		}
+		synctest.Wait()
+		for i, c := range clients {
+			if got := c.Received(); len(got) != n {
+				t.Errorf("client %d got %d notifications, want %d", i, len(got), n)
+			}
+		}
+	})
+}

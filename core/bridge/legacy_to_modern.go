@@ -1,0 +1,152 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
+)
+
+// legacyToModern is a modern server as one session of a legacy client sees it. What the client
+// sends once (its initialize, its log level) goes with each request; what the server asks for in a
+// result is asked of the client live; a long-lived subscription brings what a legacy server would
+// send by itself.
+type legacyToModern struct {
+	*modernClient
+	feed      proxy.Handler
+	closeOnce sync.Once
+
+	mu           sync.Mutex
+	client       clientDescription
+	subscription *longLivedSubscription // nil before initialize was answered
+}
+
+func newLegacyToModern(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
+	feed proxy.Handler) *legacyToModern {
+	return &legacyToModern{feed: feed, modernClient: &modernClient{name: native.Name(),
+		revision: o.Revision, rounds: opts.Rounds, log: opts.Log, server: native.OpenModern(o),
+		tasks: taskgroup.New()}}
+}
+
+// Call implements proxy.Server.
+func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
+	m := p.Message()
+	s.mu.Lock()
+	subscription, client := s.subscription, s.client
+	s.mu.Unlock()
+	switch {
+	case m.Method == "initialize":
+		return s.initialize(ctx, m, h)
+	case subscription == nil:
+		return nil, unavailable(s.name, "the client has not sent initialize", nil)
+	case m.Method == "logging/setLevel":
+		return s.setLevel(m), nil
+	case m.Method == "resources/subscribe":
+		return subscription.subscribe(ctx, m)
+	case m.Method == "resources/unsubscribe":
+		return subscription.unsubscribe(m), nil
+	}
+	method, known := mcp.LookupMethod(m.Method)
+	if !known || !method.ExistsIn(mcp.Rev20260728) || method.Capability == "tasks" {
+		return methodNotFound(m), nil
+	}
+	if err := subscription.awaitFirst(ctx); err != nil {
+		return nil, err
+	}
+	o, err := forModernServer(upstream.Forward(p), client)
+	if err != nil {
+		return nil, unavailable(s.name,
+			"the request could not be translated to the server's revision", err)
+	}
+	call := &modernCall{modernClient: s.modernClient, request: o, client: h}
+	return call.run(ctx)
+}
+
+// initialize sends server/discover and returns its result as that of initialize.
+func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
+	h proxy.Handler) (*mcp.Message, error) {
+	raw, _ := m.Get("/capabilities")
+	capabilities, err := capabilitiesForModern(raw)
+	if err != nil {
+		return nil, unavailable(s.name,
+			"the client's capabilities could not be translated to the server's revision", err)
+	}
+	client := clientDescription{capabilities: capabilities,
+		clientInfo: []byte(`{"name":"unknown","version":"unknown"}`)}
+	if raw, _ := m.Get("/clientInfo"); bytes.HasPrefix(raw, []byte("{")) {
+		client.clientInfo = raw
+	}
+	o, err := discoverRequest(m, client)
+	if err != nil {
+		return nil, unavailable(s.name,
+			"server/discover could not be made of the client's initialize", err)
+	}
+	answer, _, err := s.server.Send(ctx, o, h)
+	if err != nil || answer.Kind == mcp.Error {
+		return answer, err
+	}
+	result, err := initializeResultForLegacy(m.ID(), answer, s.revision)
+	if err != nil {
+		return nil, untranslatable(s.name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.client = client
+	if s.subscription == nil {
+		s.subscription = newLongLivedSubscription(s.modernClient, answer, s.feed, s.describe)
+	}
+	return result, nil
+}
+
+// describe returns the client's description for requests that no call of the client is behind. Log
+// messages come on the streams of calls.
+func (s *legacyToModern) describe() clientDescription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	client := s.client
+	client.logLevel = nil
+	return client
+}
+
+// setLevel remembers the client's log level. A modern server gets it with each request.
+func (s *legacyToModern) setLevel(m *mcp.Message) *mcp.Message {
+	raw, _ := m.Get("/level")
+	if level, _ := m.Text("/level"); mcp.LogLevelRank(level) >= 0 {
+		s.mu.Lock()
+		s.client.logLevel = raw
+		s.mu.Unlock()
+		return toClient(mcp.NewResponse(m.ID(), nil))
+	}
+	return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+		"logging/setLevel needs a level, from debug to emergency", nil))
+}
+
+// Notify implements proxy.Server. A modern server needs none of a legacy client's notifications: a
+// call is cancelled by the end of its context.
+func (s *legacyToModern) Notify(_ context.Context, p pipeline.Passed) error {
+	if p.Message().Method == "notifications/initialized" {
+		s.mu.Lock()
+		subscription := s.subscription
+		s.mu.Unlock()
+		if subscription != nil {
+			subscription.start()
+		}
+	}
+	return nil
+}
+
+// Close implements proxy.Server. It is safe to call twice.
+func (s *legacyToModern) Close() error {
+	var err error
+	s.closeOnce.Do(func() {
+		s.tasks.Close()
+		err = s.server.Close()
+	})
+	return err
+}

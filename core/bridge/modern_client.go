@@ -1,0 +1,39 @@
+package bridge
+
+import (
+	"log/slog"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
+)
+
+// Bounds of one call of a legacy client at a modern server.
+const (
+	// how many times the server may answer with neither a result nor a question
+	maxPostponements     = 8
+	firstPostponeDelay   = 200 * time.Millisecond
+	longestPostponeDelay = 5 * time.Second
+)
+
+// tasksExtension is the name of the tasks extension in the capabilities of modern clients.
+const tasksExtension = "io.modelcontextprotocol/tasks"
+
+// modernClient represents a legacy client's session to the server, as a modern client. The calls
+// and the subscription of the session share it.
+type modernClient struct {
+	name     string // of the server
+	revision string // of the legacy client
+	rounds   int    // how many times a call may ask the client for input
+	log      *slog.Logger
+	server   upstream.ModernSession
+	tasks    *taskgroup.Group // of the session
+}
+
+// declaresTasks reports whether a request declares the tasks extension.
+func declaresTasks(request *mcp.Message) bool {
+	_, declared := request.Get(mcp.PointerCapabilities + "/extensions/" +
+		mcp.EscapePointer(tasksExtension))
+	return declared
+}

@@ -1,0 +1,173 @@
+package bridge
+
+import (
+	"context"
+	"strconv"
+
+	"gatekit/core/backoff"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// Some tools of modern servers run as tasks only, an extension that legacy clients do not know. The
+// bridge declares the extension for a call of such a tool, and answers the call with the task's
+// result.
+
+// demandsTasks reports whether the answer to a call is an error that demands the tasks extension,
+// which the call did not declare. Then nothing was run.
+func demandsTasks(request, answer *mcp.Message) bool {
+	if answer.ErrorCode() != mcp.CodeMissingCapability || request.Method != "tools/call" {
+		return false
+	}
+	_, demanded := answer.Get("/data/requiredCapabilities/extensions/" +
+		mcp.EscapePointer(tasksExtension))
+	return demanded && !declaresTasks(request)
+}
+
+// modernTask is a task that a modern server created for a call of a legacy client.
+type modernTask struct {
+	*modernClient
+	call     *mcp.Message
+	id       []byte // of the task, as JSON
+	client   proxy.Handler
+	answered map[string]bool // input requests that the client has answered, by their keys
+}
+
+// follow waits for the end of the task that a call was answered with, and returns what the call is
+// to be answered with: a complete result, or an error. When it returns earlier, the task is
+// cancelled.
+func (t *modernTask) follow(ctx context.Context,
+	created *mcp.Message) (answer *mcp.Message, err error) {
+	ended := false // at the server
+	defer func() {
+		if !ended {
+			t.cancel()
+		}
+	}()
+	progress := progressReporter{client: t.client, call: t.call}
+	for state := created; ; {
+		status, _ := state.Text("/status")
+		switch status {
+		case "completed":
+			ended = true
+			if raw, ok := state.Get("/result"); ok {
+				return toClient(mcp.NewResponse(t.call.ID(), raw)), nil
+			}
+		case "failed":
+			ended = true
+			if raw, ok := state.Get("/error"); ok {
+				if failed, err := mcp.ParseEmbeddedError(t.call.ID(), raw); err == nil {
+					return toClient(failed), nil
+				}
+			}
+		case "cancelled":
+			ended = true
+			return nil, unavailable(t.name, "the server has cancelled the task", nil)
+		case "working":
+			t.client.ReportActivity()
+			progress.report(ctx, state)
+		case "input_required":
+			t.client.ReportActivity()
+			refusal, err := t.giveInput(ctx, state)
+			if err != nil || refusal != nil {
+				return refusal, err
+			}
+		}
+		if ended || status == "" {
+			return nil, unavailable(t.name,
+				"the server's task has an unknown status, or ended without a result", nil)
+		}
+		if !backoff.Sleep(ctx, pollInterval(state, "/pollIntervalMs")) {
+			return nil, context.Cause(ctx)
+		}
+		o, err := modernTaskRequest("tasks/get", t.id, t.call)
+		if err != nil {
+			return nil, unavailable(t.name, "tasks/get could not be made of the call", err)
+		}
+		next, _, err := t.server.Send(ctx, o, t.client)
+		if err != nil || next.Kind == mcp.Error {
+			return next, err
+		}
+		state = next
+	}
+}
+
+// giveInput puts the questions of a task that were not answered yet to the client, and sends the
+// answers. A message that it returns ends the call.
+func (t *modernTask) giveInput(ctx context.Context,
+	state *mcp.Message) (refusal *mcp.Message, err error) {
+	var old []mcp.Edit
+	var keys []string
+	state.Members("/inputRequests", func(key string, _ []byte) bool {
+		if t.answered[key] {
+			old = append(old, mcp.Remove("/inputRequests/"+mcp.EscapePointer(key)))
+		} else {
+			keys = append(keys, key)
+		}
+		return len(keys) <= maxInputRequests
+	})
+	if len(t.answered)+len(keys) > maxInputRequests*t.rounds {
+		return nil, unavailable(t.name, "the server asked for input too many times", nil)
+	}
+	unanswered, err := state.Edit(old...)
+	if err != nil {
+		return nil, untranslatable(t.name, err)
+	}
+	answers, refusal, err := t.askForInput(ctx, t.call, unanswered, t.client)
+	if refusal != nil {
+		return toClient(refusal), err
+	}
+	if err != nil || answers == nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		t.answered[key] = true
+	}
+	o, err := modernTaskRequest("tasks/update", t.id, t.call, mcp.Set("/inputResponses", answers))
+	if err != nil {
+		return nil, unavailable(t.name, "tasks/update could not be made of the client's answers",
+			err)
+	}
+	updated, _, err := t.server.Send(ctx, o, t.client)
+	if err != nil || updated.Kind == mcp.Error {
+		return updated, err
+	}
+	return nil, nil
+}
+
+// cancel cancels the task at the server, in the background.
+func (t *modernTask) cancel() {
+	o, err := modernTaskRequest("tasks/cancel", t.id, t.call)
+	if err != nil {
+		return
+	}
+	t.tasks.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+		defer cancel()
+		if _, _, err := t.server.Send(ctx, o, nil); err != nil {
+			t.log.Debug("cancel a task", "server", t.name, "error", err)
+		}
+	})
+}
+
+// progressReporter sends the status messages of a task to a client that asked for progress, each
+// time that the message has changed.
+type progressReporter struct {
+	client proxy.Handler
+	call   *mcp.Message
+	last   string // message
+	count  int    // of reports
+}
+
+func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {
+	message, ok := state.Text("/statusMessage")
+	token, asked := r.call.Get("/_meta/progressToken")
+	if !ok || !asked || message == r.last {
+		return
+	}
+	r.last = message
+	r.count++
+	r.client.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/progress",
+		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(r.count)+
+			`,"message":`+string(mcp.Quote(message))+`}`))))
+}

@@ -1,0 +1,114 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
+)
+
+// modernToLegacy is a legacy server as one session of a modern client sees it. Each request of the
+// client stands for itself; what the server has to know of the client, it learns in the sessions of
+// the pool.
+type modernToLegacy struct {
+	native    upstream.NativeSessions
+	open      proxy.OpenOptions
+	pool      *sessionPool
+	tasks     *taskgroup.Group
+	closeOnce sync.Once
+
+	mu     sync.Mutex
+	modern upstream.ModernSession // set when the server turned out to be modern; nil before
+	closed bool
+}
+
+func newModernToLegacy(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
+	feed proxy.Handler) *modernToLegacy {
+	return &modernToLegacy{native: native, open: o, pool: newSessionPool(opts, native, o, feed),
+		tasks: taskgroup.New()}
+}
+
+// Call implements proxy.Server.
+func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
+	ctx, release := s.tasks.Bind(ctx)
+	defer release()
+	m := p.Message()
+	switch method, known := mcp.LookupMethod(m.Method); {
+	case m.Method == "server/discover", m.Method == "subscriptions/listen":
+	case !known, !method.ExistsIn(mcp.Rev20251125), method.Capability == "tasks":
+		return methodNotFound(m), nil
+	}
+	if _, hasResponses := m.Get("/inputResponses"); hasResponses {
+		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
+			"inputResponses without a question: repeat the call without them", nil)), nil
+	}
+	session, err := s.pool.acquire(ctx, m)
+	if err != nil {
+		if modern := s.modernSession(); modern != nil && ctx.Err() == nil {
+			return modern.Call(ctx, p, h)
+		}
+		return nil, err
+	}
+	defer s.pool.release(session)
+	switch m.Method {
+	case "server/discover":
+		answer, err := discoverResultForModern(m, session.initializeAnswer)
+		if err != nil {
+			return nil, untranslatable(s.native.Name(), err)
+		}
+		return toClient(answer), nil
+	case "subscriptions/listen":
+		return session.listen(ctx, m, h)
+	}
+	o, err := forLegacyServer(upstream.Forward(p))
+	if err != nil {
+		return nil, unavailable(s.native.Name(),
+			"the request could not be translated to the server's revision", err)
+	}
+	if err := session.setLevel(ctx, m); err != nil {
+		return nil, err
+	}
+	call := &inFlightCall{session: session, request: m, client: h}
+	return call.run(ctx, o)
+}
+
+// modernSession returns a session with the server as a modern one, if it has turned out to be one:
+// some servers take longer to start than the probe waits, and count as legacy meanwhile. Otherwise
+// it returns nil.
+func (s *modernToLegacy) modernSession() upstream.ModernSession {
+	speaksModern := s.native.SpeaksModern()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.modern == nil && speaksModern && !s.closed {
+		s.modern = s.native.OpenModern(s.open)
+	}
+	return s.modern
+}
+
+// Notify implements proxy.Server. A modern client sends no notification that a legacy server waits
+// for: a call is cancelled by the end of its context.
+func (s *modernToLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
+
+// Close implements proxy.Server. It is safe to call twice.
+func (s *modernToLegacy) Close() error {
+	var err error
+	s.closeOnce.Do(func() {
+		s.mu.Lock()
+		s.closed = true
+		modern := s.modern
+		s.mu.Unlock()
+		s.tasks.Cancel()
+		err = s.pool.close()
+		if modern != nil {
+			err = errors.Join(err, modern.Close())
+		}
+		s.tasks.Close()
+	})
+	return err
+}

@@ -1,0 +1,553 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
+)
+
+// openLegacyServer opens a legacy server for a modern client. end closes both.
+func openLegacyServer(t *testing.T,
+	feed *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
+	t.Helper()
+	return openSharedLegacyServer(t, feed, false)
+}
+
+func openSharedLegacyServer(t *testing.T, feed *upstreamtest.Client,
+	shared bool) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
+	t.Helper()
+	st = &upstreamtest.Launcher{}
+	u := newUpstream(st, upstream.Options{Era: "legacy", Restart: true})
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann",
+		Revision: mcp.Rev20260728, Shared: shared}, feed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, st, func() {
+		s.Close()
+		u.Close()
+	}
+}
+
+// acceptInitialize has the server answer the initialize of a pooled session, and expects
+// notifications/initialized.
+func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities string) {
+	t.Helper()
+	q := p.Expect(t, "initialize")
+	want := `{"protocolVersion":"2025-11-25","capabilities":` + capabilities +
+		`,"clientInfo":{"name":"c","version":"1"}}`
+	if string(q.Params) != want {
+		t.Errorf("initialized with %s\nwant %s", q.Params, want)
+	}
+	p.Answer(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{},"tasks":{"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"old","version":"1"},"instructions":"be kind"}`)
+	p.Expect(t, "notifications/initialized")
+}
+
+// requestWithCapabilities returns a modern request of a client that declares capabilities.
+func requestWithCapabilities(id, method, capabilities, params string) string {
+	return strings.ReplaceAll(upstreamtest.ModernRequest(id, method, ``, params),
+		`clientCapabilities":{}`,
+		`clientCapabilities":`+capabilities)
+}
+
+const serverInfo = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}`
+
+func TestModernClientAtLegacyServer(t *testing.T) {
+	for _, c := range []struct {
+		name, method, params string
+		sent                 string // params that the server gets; "" none
+		answer, want         string
+	}{
+		{"a call", "tools/call", `,"name":"x","arguments":{"n":1.0}`,
+			`{"name":"x","arguments":{"n":1.0}}`,
+			`"result":{"content":[ ]}`, `"result":{"content":[ ],"resultType":"complete",` +
+				serverInfo + `}`},
+		{"a list", "tools/list", ``, `{}`,
+			`"result":{"tools":[{"name":"a","execution":{"taskSupport":"optional"}},{"name":"b"}],"nextCursor":"c"}`,
+			`"result":{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"c","resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}`},
+		{"a result with a type", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
+			`"result":{"resultType":"input_required","messages":[],"_meta":{"a":1}}`,
+			`"result":{"resultType":"complete","messages":[],"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}}`},
+		{"no such resource", "resources/read", `,"uri":"f:///x"`, `{"uri":"f:///x"}`,
+			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`,
+			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
+		{"a code with another meaning in the client's revision", "tools/call", `,"name":"x"`,
+			`{"name":"x"}`,
+			`"error":{"code":-32021,"message":"no"}`,
+			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
+		{"a capability that the client lacks", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`,
+			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
+		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+			`"error":{"code":-32000,"message":"no"}`, `"error":{"code":-32000,"message":"no"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+				defer end()
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					upstreamtest.ModernRequest(`"a"`, c.method, ``, c.params))
+				srv := st.Last(t)
+				acceptInitialize(t, srv, `{}`)
+				q := srv.Expect(t, c.method)
+				if string(q.Params) != c.sent {
+					t.Errorf("the server got %s\nwant           %s", q.Params, c.sent)
+				}
+				srv.Send(`{"jsonrpc":"2.0","id":%s,%s}`, q.ID, c.answer)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"a",` + c.want + `}`)
+			})
+		})
+	}
+}
+
+func TestDiscoverOfALegacyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"server/discover", ``, ``))
+		acceptInitialize(t, st.Last(t), `{}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}},"instructions":"be kind","resultType":"complete","ttlMs":0,"cacheScope":"private",` +
+			serverInfo + `,"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"]}}`)
+		for _, method := range []string{"tasks/get", "tasks/update"} {
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				method, ``, `,"taskId":"t"`)).
+				ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"method not found: the server speaks a revision of the protocol that has no ` + method + `"}}`)
+		}
+	})
+}
+
+func TestInputResponsesWithoutAQuestionAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/call", ``,
+			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
+			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses without a question: repeat the call without them"}}`)
+		if n := st.Count(); n != 0 {
+			t.Errorf("%d processes were started for the request", n)
+		}
+	})
+}
+
+func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		for n, c := range []struct {
+			capabilities, told string
+			processes          int
+		}{
+			{`{}`, `{}`, 1},
+			{`{}`, ``, 1},
+			{`{"roots":{"listChanged":true},"elicitation":{}}`, `{"roots":{},"elicitation":{}}`, 2},
+			// the same capabilities
+			{`{ "elicitation":{}, "roots":{}, "extensions":{"x":{}} }`, ``, 2},
+			{`{"sampling":{}}`, `{"sampling":{}}`, 3},
+		} {
+			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				requestWithCapabilities(`1`, "tools/list", c.capabilities, ``))
+			if got := st.Count(); got != c.processes {
+				t.Fatalf("request %d: %d processes, want %d", n, got, c.processes)
+			}
+			srv := st.Last(t)
+			if c.told != "" {
+				acceptInitialize(t, srv, c.told)
+			}
+			if n == 1 {
+				srv = st.First(t)
+			}
+			srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[]}`)
+			synctest.Wait()
+			if p.Err != nil {
+				t.Fatal(p.Err)
+			}
+		}
+		time.Sleep(6 * time.Minute)
+		if n := len(st.Alive()); n != 0 {
+			t.Errorf("%d processes run though no session uses them", n)
+		}
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		if n := len(st.Alive()); n != 1 {
+			t.Errorf("%d processes for a request after that", n)
+		}
+	})
+}
+
+func TestSetsOfCapabilitiesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		open := func(n int) *upstreamtest.Call {
+			return upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				requestWithCapabilities(`1`, "tools/list", `{"experimental":{"n":`+
+					string(rune('0'+n))+`}}`, ``))
+		}
+		var first *upstreamtest.Call
+		for n := range 9 {
+			if p := open(n); n == 0 {
+				first = p
+			}
+			synctest.Wait()
+		}
+		if n := st.Count(); n != 8 {
+			t.Errorf("%d processes, want 8", n)
+		}
+		srv := st.First(t)
+		acceptInitialize(t, srv, `{"experimental":{"n":0}}`)
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[]}`)
+		synctest.Wait()
+		if first.Err != nil {
+			t.Error(first.Err)
+		}
+		if n := st.Count(); n != 9 || !srv.HasEnded() {
+			t.Errorf("%d processes, the idle one has ended: %v", n, srv.HasEnded())
+		}
+	})
+}
+
+func TestLegacyServerRefusesInitialize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		srv := st.Last(t)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`,
+			srv.Expect(t, "initialize").ID)
+		p.ExpectError(`error -32000, "no licence"`)
+		// it is not started again at once
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``)).ExpectError("no licence")
+		if n := st.Count(); n != 1 {
+			t.Errorf("%d processes", n)
+		}
+		time.Sleep(time.Minute)
+		st.Fail = errors.New("no such program")
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``,
+			``)).ExpectError("could not be started")
+		st.Fail = nil
+		time.Sleep(time.Minute)
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		srv = st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
+		synctest.Wait()
+		if p.Err != nil {
+			t.Error(p.Err)
+		}
+	})
+}
+
+func TestLegacyServerAsksModernClient(t *testing.T) {
+	const can = `{"elicitation":{},"roots":{}}`
+	synctest.Test(t, func(t *testing.T) {
+		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
+		s, st, end := openLegacyServer(t, feed)
+		defer end()
+		asked := make(chan string, 9)
+		c := &upstreamtest.Client{}
+		c.OnAsk = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+			asked <- string(m.Body())
+			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
+		}
+		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, requestWithCapabilities(`1`,
+			"tools/list", can,
+			``))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, can)
+		q := srv.Expect(t, "tools/list")
+
+		fed := func(what string) {
+			t.Helper()
+			if a := srv.Next(t); string(a.Result) != `{"from":"the feed"}` {
+				t.Errorf("%s: answered %s", what, a.Raw)
+			}
+		}
+		srv.Send(`{"jsonrpc":"2.0","id":"s0","method":"elicitation/create","params":{}}`)
+		fed("outside of a call") // the session refuses it
+		srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`)
+		srv.ExpectNothing(t)
+		time.Sleep(11 * time.Second)
+		fed("roots, when no call has come")
+		srv.Send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
+		srv.ExpectNothing(t)
+		first := upstreamtest.StartCall(t, s, c, requestWithCapabilities(`2`, "tools/call", can,
+			`,"name":"x"`))
+		seen := []string{srv.Next(t).Method, srv.Next(t).Method}
+		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
+			t.Errorf("the server got %q", seen)
+		}
+		// the client is being asked something else
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, requestWithCapabilities(`3`,
+			"tools/call", can,
+			`,"name":"y"`))
+		srv.Expect(t, "tools/call")
+		srv.Send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
+		if a := srv.Next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {
+			t.Errorf("answered %s", a.Raw)
+		}
+		if got, want := <-asked, `{"message":"?","mode":"url"}`; got != want {
+			t.Errorf("the client was asked %s, want %s", got, want)
+		}
+		srv.Send(`{"jsonrpc":"2.0","id":"s4","method":"acme/ask","params":{}}`)
+		fed("what no result can ask")
+		srv.Answer(q.ID, `{"tools":[]}`)
+		synctest.Wait()
+		if list.Err != nil {
+			t.Error(list.Err)
+		}
+		first.ExpectWaiting()
+	})
+}
+
+func TestLogMessagesOfALegacyServer(t *testing.T) {
+	const line = `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"%s","data":1}}`
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		quiet, c := &upstreamtest.Client{}, &upstreamtest.Client{}
+		p := upstreamtest.StartCall(t, s, quiet, upstreamtest.ModernRequest(`1`, "tools/call", ``,
+			`,"name":"x"`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		q := srv.Expect(t, "tools/call")
+		srv.Send(line, "error")
+		srv.Answer(q.ID, `{}`)
+		synctest.Wait()
+		if p.Err != nil {
+			t.Error(p.Err)
+		}
+		quiet.ExpectReceived(t)
+
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`2`,
+			"tools/call", `"io.modelcontextprotocol/logLevel":"warning",`, `,"name":"x"`))
+		q = srv.Expect(t, "logging/setLevel")
+		if string(q.Params) != `{"level":"warning"}` {
+			t.Errorf("the level is %s", q.Params)
+		}
+		srv.Answer(q.ID, `{}`)
+		q = srv.Expect(t, "tools/call")
+		srv.Send(line, "info")
+		srv.Send(line, "critical")
+		c.ExpectReceived(t, strings.ReplaceAll(line, "%s", "critical"))
+		srv.Answer(q.ID, `{}`)
+
+		// the server's level is low enough
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`3`,
+			"tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`))
+		srv.Expect(t, "tools/call")
+	})
+}
+
+func TestModernSubscriptionAtLegacyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		c := &upstreamtest.Client{}
+		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`,
+			"subscriptions/listen", ``,
+			`,"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourceSubscriptions":["f:///a","f:///b"]}`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`,
+			srv.Expect(t, "resources/subscribe").ID)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
+		const id = `"_meta":{"io.modelcontextprotocol/subscriptionId":"l"}`
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{`+id+
+				`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}}`,
+			`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+`}}`,
+			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a",`+
+				id+`}}`)
+
+		c.Forget()
+		srv.Close() // the session is restarted, and missed changes are reported
+		time.Sleep(5 * time.Second)
+		srv = st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		if q := srv.Expect(t, "resources/subscribe"); string(q.Params) != `{"uri":"f:///a"}` {
+			t.Errorf("subscribed to %s", q.Params)
+		} else {
+			srv.Answer(q.ID, `{}`)
+		}
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{`+id+
+				`}}`)
+
+		p.Cancel(nil)
+		if q := srv.Expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
+			t.Errorf("unsubscribed from %s", q.Params)
+		}
+	})
+}
+
+func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
+	const (
+		can   = `{"elicitation":{"url":{}}}`
+		wants = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"Sign in"}]}}}`
+	)
+	for _, c := range []struct {
+		name, capabilities, told, answer string
+		again                            bool
+		want                             string
+	}{
+		{"the client agrees", can, can, `{"action":"accept"}`, true, ``},
+		{"the client does not", can, can, `{"action":"decline"}`, false,
+			`"error":{"code":-32603,"message":"the server wants pages to be opened first, and the client did not agree"}`},
+		{"the client opens none", `{"elicitation":{}}`, `{"elicitation":{}}`, ``, false,
+			`"error":{"code":-32021,"message":"the server wants pages to be opened first, and the client did not declare elicitation/url","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+				defer end()
+				asked := make(chan string, 1)
+				asks := &upstreamtest.Client{OnAsk: func(ctx context.Context,
+					m *mcp.Message) pipeline.Passed {
+					asked <- string(m.Body())
+					return upstreamtest.AnswerWith(c.answer)(ctx, m)
+				}}
+				p := upstreamtest.StartCall(t, s, asks, requestWithCapabilities(`1`,
+					"tools/call", c.capabilities,
+					`,"name":"x"`))
+				srv := st.Last(t)
+				acceptInitialize(t, srv, c.told)
+				srv.Send(wants, srv.Expect(t, "tools/call").ID)
+				if !c.again {
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,` + c.want + `}`)
+					srv.ExpectNothing(t)
+					return
+				}
+				q := srv.Expect(t, "tools/call")
+				if got, want := <-asked, `{"mode":"url","url":"https://x/","message":"Sign in"}`; got != want {
+					t.Errorf("the client was asked %s, want %s", got, want)
+				}
+				srv.Answer(q.ID, `{"content":[]}`)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"resultType":"complete",` +
+					serverInfo + `}}`)
+			})
+		})
+	}
+}
+
+func TestQuestionOfAnUnclearClientIsRefused(t *testing.T) {
+	const can = `{"elicitation":{}}`
+	synctest.Test(t, func(t *testing.T) {
+		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
+		s, st, end := openSharedLegacyServer(t, feed, true)
+		defer end()
+		mine, other := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
+			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
+		upstreamtest.StartCall(t, s, mine, requestWithCapabilities(`1`, "tools/call", can,
+			`,"name":"x"`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, can)
+		first := srv.Expect(t, "tools/call")
+		ask := func(want string) {
+			t.Helper()
+			srv.Send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
+			if a := srv.Next(t); string(a.Result) != want {
+				t.Errorf("answered %s, want %s", a.Raw, want)
+			}
+		}
+		ask(`{"action":"accept"}`)
+		upstreamtest.StartCall(t, s, other, requestWithCapabilities(`2`, "tools/call", can,
+			`,"name":"y"`))
+		srv.Expect(t, "tools/call")
+		ask(`{"from":"the feed"}`)
+		srv.Answer(first.ID, `{}`)
+		ask(`{"action":"accept"}`)
+	})
+}
+
+func TestServerTurnsOutToBeModern(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &upstreamtest.Launcher{}
+		u := newUpstream(st, upstream.Options{})
+		defer u.Close()
+		go u.Revisions(t.Context())
+		slow := st.Last(t)
+		probe := slow.Expect(t, "server/discover")
+		time.Sleep(6 * time.Second) // the server counts as a legacy one
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
+			&upstreamtest.Client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		hello := slow.Expect(t, "initialize")
+		slow.Answer(probe.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{}}`)
+		synctest.Wait()
+		slow.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, hello.ID)
+		srv := st.Last(t)
+		q := srv.Expect(t, "tools/list")
+		srv.Answer(q.ID, `{"resultType":"complete","tools":[]}`)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
+	})
+}
+
+func TestUnansweredSubscriptionIsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		c := &upstreamtest.Client{}
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"l"`, "subscriptions/listen",
+			``,
+			`,"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		srv.Expect(t, "resources/subscribe")
+		time.Sleep(6 * time.Second)
+		c.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"l"},"notifications":{"toolsListChanged":true}}}`)
+	})
+}
+
+func TestClosingPooledSessionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		st.CloseDelay = time.Hour // no process ends in time
+		for n := range 100 {
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				requestWithCapabilities(`1`, "tools/list", fmt.Sprintf(`{"experimental":{"n":%d}}`,
+					n), ``))
+			synctest.Wait()
+			for _, srv := range st.Alive() {
+				select {
+				case b := <-srv.Written:
+					if q := upstreamtest.ParseMessage(t, b); q.Method == "initialize" {
+						srv.Answer(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"x","version":"1"}}`)
+						srv.Expect(t, "notifications/initialized")
+						srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[]}`)
+					}
+				default:
+				}
+			}
+		}
+		if n := len(st.Alive()); n > 30 {
+			t.Errorf("%d processes are alive", n)
+		}
+	})
+}

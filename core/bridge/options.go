@@ -1,0 +1,44 @@
+package bridge
+
+import (
+	"io"
+	"log/slog"
+	"time"
+)
+
+// Options configure a Bridge.
+type Options struct {
+	Version string // of Gatekit, for the clientInfo of sessions with legacy servers
+	// Rounds is how many times a modern server may ask a legacy client for input in one call;
+	// default 16.
+	Rounds int
+	Log    *slog.Logger // nil: nothing is logged
+}
+
+// withDefaults returns o with the defaults filled in.
+func (o Options) withDefaults() Options {
+	if o.Rounds <= 0 {
+		o.Rounds = 16
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return o
+}
+
+// Bounds that hold in both directions.
+const (
+	// how much input a server may ask for at once
+	maxInputRequests = 64
+	// how many resources a subscription, or a session, may be subscribed to
+	maxSubscribedResources = 1000
+	// how long a server may take to acknowledge the subscriptions of one request
+	acknowledgeTimeout = 5 * time.Second
+	// bounds requests that are sent when something ends: a subscription, a task
+	cleanupTimeout = 5 * time.Second
+	// the longest delay before something that failed is tried again
+	longestRetryDelay = 30 * time.Second
+)

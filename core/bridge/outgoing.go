@@ -1,0 +1,170 @@
+package bridge
+
+import (
+	"slices"
+	"strings"
+
+	"gatekit/core/mcp"
+	"gatekit/core/upstream"
+)
+
+// This file makes everything that the bridge writes to servers: translations of requests that
+// passed the pipeline, and requests of the bridge's own, which hold nothing of a client's that has
+// not passed. test/layout checks that no other file of this package makes such messages.
+
+// clientDescription describes the client to a modern server, with each request, as JSON.
+type clientDescription struct {
+	clientInfo, capabilities []byte
+	logLevel                 []byte // nil when the client asked for no log messages
+}
+
+// edits returns the edits that put the description into the _meta of a request.
+func (d clientDescription) edits() []mcp.Edit {
+	edits := []mcp.Edit{
+		mcp.Set(mcp.PointerProtocolVersion, []byte(`"`+mcp.Rev20260728+`"`)),
+		mcp.Set(mcp.PointerClientInfo, d.clientInfo),
+		mcp.Set(mcp.PointerCapabilities, d.capabilities),
+	}
+	if d.logLevel != nil {
+		edits = append(edits, mcp.Set(mcp.PointerLogLevel, d.logLevel))
+	}
+	return edits
+}
+
+// edit returns o with edits made.
+func edit(o upstream.Outgoing, edits ...mcp.Edit) (upstream.Outgoing, error) {
+	m, err := o.Message().Edit(edits...)
+	return upstream.Own(m), err
+}
+
+// forModernServer returns a legacy client's request as a modern server is to get it, with the
+// client's description. What the client itself put under reserved keys is removed: its revision
+// gives it no meaning.
+func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoing, error) {
+	edits := d.edits()
+	o.Message().Members("/_meta", func(name string, _ []byte) bool {
+		pointer := "/_meta/" + mcp.EscapePointer(name)
+		isDescribed := slices.ContainsFunc(edits, func(e mcp.Edit) bool {
+			return e.Pointer == pointer
+		})
+		if strings.HasPrefix(name, mcp.ReservedMetaPrefix) && !isDescribed {
+			edits = append(edits, mcp.Remove(pointer))
+		}
+		return true
+	})
+	edits = append(edits, mcp.Remove("/task"), mcp.Remove("/inputResponses"),
+		mcp.Remove("/requestState"))
+	return edit(o, edits...)
+}
+
+// withInput returns a request with the answers to what the server asked for in its result, and with
+// the state that it gave for that. Both may be nil.
+func withInput(o upstream.Outgoing, answers, state []byte) (upstream.Outgoing, error) {
+	var edits []mcp.Edit
+	if answers != nil {
+		edits = append(edits, mcp.Set("/inputResponses", answers))
+	}
+	if state != nil {
+		edits = append(edits, mcp.Set("/requestState", state))
+	}
+	return edit(o, edits...)
+}
+
+// discoverRequest returns the server/discover that stands for a legacy client's initialize.
+func discoverRequest(initialize *mcp.Message, d clientDescription) (upstream.Outgoing, error) {
+	m, err := mcp.NewRequest(initialize.ID(), "server/discover", nil).Edit(d.edits()...)
+	return upstream.Own(m), err
+}
+
+// listenRequest returns a subscriptions/listen on behalf of a legacy client.
+func listenRequest(d clientDescription, filter []byte) (upstream.Outgoing, error) {
+	edits := append(d.edits(), mcp.Set("/notifications", filter))
+	m, err := mcp.NewRequest("0", "subscriptions/listen", nil).Edit(edits...)
+	return upstream.Own(m), err
+}
+
+// withTasksExtension returns a call whose client declares the tasks extension of modern revisions.
+func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {
+	const pointer = mcp.PointerCapabilities + "/extensions"
+	if _, ok := o.Message().Get(pointer); ok {
+		return edit(o, mcp.Set(pointer+"/"+mcp.EscapePointer(tasksExtension), []byte("{}")))
+	}
+	return edit(o, mcp.Set(pointer, []byte(`{"`+tasksExtension+`":{}}`)))
+}
+
+// modernTaskRequest returns a request about the task that a modern server made of call. It carries
+// the _meta of call, except for what asks for messages of its own.
+func modernTaskRequest(method string, id []byte, call *mcp.Message,
+	more ...mcp.Edit) (upstream.Outgoing, error) {
+	meta, _ := call.Get("/_meta")
+	m := mcp.NewRequest(call.ID(), method, slices.Concat([]byte(`{"taskId":`), id,
+		[]byte(`,"_meta":`), meta, []byte("}")))
+	m, err := m.Edit(append(more, mcp.Remove("/_meta/progressToken"),
+		mcp.Remove(mcp.PointerLogLevel))...)
+	return upstream.Own(m), err
+}
+
+// forLegacyServer returns a modern client's request as a legacy server is to get it: without the
+// client's description, which the server got when the session was initialized.
+func forLegacyServer(o upstream.Outgoing) (upstream.Outgoing, error) {
+	edits := append(mcp.RemoveReservedMeta(o.Message()), mcp.Remove("/inputResponses"),
+		mcp.Remove("/requestState"), mcp.Remove("/task"))
+	return edit(o, edits...)
+}
+
+// initializeRequest returns the initialize of a session with a legacy server, for a modern client
+// that declares capabilities with its request m.
+func initializeRequest(m *mcp.Message, capabilities []byte,
+	version string) (upstream.Outgoing, error) {
+	info, ok := m.Get(mcp.PointerClientInfo)
+	if !ok {
+		info = []byte(`{"name":"gatekit","version":` + string(mcp.Quote(version)) + `}`)
+	}
+	initialize, err := mcp.NewRequest("0", "initialize", nil).Edit(
+		mcp.Set("/protocolVersion", mcp.Quote(mcp.Rev20251125)),
+		mcp.Set("/capabilities", capabilities), mcp.Set("/clientInfo", info))
+	return upstream.Own(initialize), err
+}
+
+// initializedNotification returns the notification that ends the handshake with a legacy server.
+func initializedNotification() upstream.Outgoing {
+	return upstream.Own(mcp.NewNotification("notifications/initialized", nil))
+}
+
+// listToolsRequest returns a tools/list for a legacy server. cursor is nil for the first page.
+func listToolsRequest(cursor []byte) upstream.Outgoing {
+	if cursor == nil {
+		return upstream.Own(mcp.NewRequest("0", "tools/list", nil))
+	}
+	return upstream.Own(mcp.NewRequest("0", "tools/list",
+		slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))))
+}
+
+// subscriptionRequest returns a resources/subscribe or resources/unsubscribe. uri is JSON.
+func subscriptionRequest(method string, uri []byte) upstream.Outgoing {
+	return upstream.Own(mcp.NewRequest("0", method,
+		slices.Concat([]byte(`{"uri":`), uri, []byte("}"))))
+}
+
+// setLevelRequest returns a logging/setLevel.
+func setLevelRequest(level string) upstream.Outgoing {
+	return upstream.Own(mcp.NewRequest("0", "logging/setLevel",
+		slices.Concat([]byte(`{"level":`), mcp.Quote(level), []byte("}"))))
+}
+
+// asTaskCall returns a tools/call that a legacy server is to run as a task.
+func asTaskCall(o upstream.Outgoing) (upstream.Outgoing, error) {
+	return edit(o, mcp.Set("/task", []byte("{}")))
+}
+
+// legacyTaskRequest returns a request about a task of a legacy server. It asks for the progress
+// that call, which may be nil, asked for.
+func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Outgoing {
+	params := slices.Concat([]byte(`{"taskId":`), id)
+	if call != nil {
+		if token, ok := call.Get("/_meta/progressToken"); ok {
+			params = slices.Concat(params, []byte(`,"_meta":{"progressToken":`), token, []byte("}"))
+		}
+	}
+	return upstream.Own(mcp.NewRequest("0", method, append(params, '}')))
+}

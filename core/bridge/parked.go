@@ -1,0 +1,234 @@
+package bridge
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/workers"
+)
+
+// ParkedCallsOptions configure ParkedCalls.
+type ParkedCallsOptions struct {
+	Proxy   *proxy.Proxy
+	Limits  ParkedCallLimits
+	Workers *workers.Pool // runs the calls; nil starts a goroutine for each
+}
+
+// ParkedCallLimits bound what parked calls can hold. The zero value of each is its default.
+type ParkedCallLimits struct {
+	Calls             int           // calls that are parked at a time; default 1024
+	CallsPerPrincipal int           // ... of one principal; default 64
+	Wait              time.Duration // for the client to come back; default 10 min
+	Rounds            int           // results in which one call may ask; default 32
+}
+
+func (l ParkedCallLimits) withDefaults() ParkedCallLimits {
+	if l.Calls <= 0 {
+		l.Calls = 1024
+	}
+	if l.CallsPerPrincipal <= 0 {
+		l.CallsPerPrincipal = 64
+	}
+	if l.Wait <= 0 {
+		l.Wait = 10 * time.Minute
+	}
+	if l.Rounds <= 0 {
+		l.Rounds = 32
+	}
+	return l
+}
+
+// Bounds of the bytes of the calls that are parked and of the questions that they ask.
+const (
+	maxParkedBytes = 64 << 20
+	// of one principal, whose only parked call may always be as large as a message
+	maxParkedBytesPerPrincipal = maxParkedBytes / 4
+)
+
+// ParkedCalls begins and resumes the calls of modern clients, and holds those that are parked. It
+// implements downstream.CallParker.
+//
+// # Why calls are parked
+//
+// A modern client cannot be asked anything while its call runs. It is asked in a result
+// (inputRequests), and makes the call again with its answers (inputResponses; MCP 2026-07-28,
+// multi round-trip requests). A legacy server asks in the midst of the call, which goes on. Such a
+// call is parked from the result that asks the client until the client comes back.
+//
+// # Why a call that may be parked runs in a goroutine of its own
+//
+// The call outlives the request that brought it: that request is answered with the question, and
+// another brings the answer. Between the two the client holds a ticket, sealed in requestState. The
+// ticket is good once, in this process, for the same call of the same session. Any other
+// requestState is refused, and the call is never run again in its place. A client that does not
+// come back costs at most ParkedCallLimits.Wait. After that the server is told that the client
+// gave up.
+type ParkedCalls struct {
+	proxy   *proxy.Proxy
+	limits  ParkedCallLimits
+	workers *workers.Pool
+
+	mu          sync.Mutex               // taken after parkedCall.mu, never before
+	parked      map[string]parking       // by the name of the call
+	byPrincipal map[string]parkedAmounts // without principals that have no parked call
+	total       parkedAmounts
+}
+
+var _ downstream.CallParker = (*ParkedCalls)(nil)
+
+// NewParkedCalls returns a ParkedCalls without calls.
+func NewParkedCalls(o ParkedCallsOptions) *ParkedCalls {
+	return &ParkedCalls{proxy: o.Proxy, limits: o.Limits.withDefaults(), workers: o.Workers,
+		parked: map[string]parking{}, byPrincipal: map[string]parkedAmounts{}}
+}
+
+// parkedAmounts are calls and their bytes, those of all principals or of one.
+type parkedAmounts struct{ calls, bytes int }
+
+func (a parkedAmounts) add(calls, bytes int) parkedAmounts {
+	return parkedAmounts{a.calls + calls, a.bytes + bytes}
+}
+
+// parking is a call for as long as it is parked.
+type parking struct {
+	call    *parkedCall
+	round   int
+	bytes   int
+	release func() // lets the session end again when it is idle
+}
+
+// ticket names a parked call and the round after which the client may resume it. The client holds
+// it sealed, as requestState.
+type ticket struct {
+	Name  string `json:"p"`
+	Round int    `json:"n"`
+}
+
+// errRequestState is the error of a requestState that cannot be used, whatever the reason.
+var errRequestState = errors.New("invalid or expired requestState")
+
+// Begin begins the request m of session s, or resumes the parked call that m brings answers to. It
+// returns the call and the id by which s.Session knows it. A new call has the id of m. The error
+// says why m must be refused.
+func (p *ParkedCalls) Begin(s downstream.ModernSession, m *mcp.Message,
+	client proxy.Client) (downstream.Call, mcp.ID, error) {
+	if !mcp.CanRequestInput(m) {
+		return s.Session.Begin(m, client), m.ID(), nil
+	}
+	if state, ok := m.Text("/requestState"); ok {
+		var t ticket
+		if p.proxy.OpenCallState(m, state, &t) {
+			return p.resume(s, t, m, client)
+		}
+	}
+	c := &parkedCall{calls: p, session: s, m: m, name: rand.Text(),
+		finished: make(chan struct{}), closed: make(chan struct{}),
+		questionAdded: make(chan struct{}, 1), client: client}
+	c.progressToken, _ = m.Get(progressTokenPointer)
+	c.close = sync.OnceFunc(func() { close(c.closed) })
+	return &newCall{c, s.Session.Begin(m, c)}, m.ID(), nil
+}
+
+// resume takes the call that t names out of the parked ones and gives it client.
+func (p *ParkedCalls) resume(s downstream.ModernSession, t ticket, m *mcp.Message,
+	client proxy.Client) (downstream.Call, mcp.ID, error) {
+	c := p.take(t, s.Name)
+	if c == nil {
+		return nil, "", errRequestState
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.client = client
+	c.progressToken, _ = m.Get(progressTokenPointer)
+	m.Server, m.Exchange = c.server, c.exchange
+	return &resumedCall{c, m}, c.m.ID(), nil
+}
+
+// Count returns how many calls are parked.
+func (p *ParkedCalls) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total.calls
+}
+
+// keep parks a call. It reports false when there is no room.
+func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := p.byPrincipal[c.session.Principal]
+	if p.total.calls >= p.limits.Calls || own.calls >= p.limits.CallsPerPrincipal ||
+		p.total.bytes+bytes > maxParkedBytes ||
+		own.calls > 0 && own.bytes+bytes > maxParkedBytesPerPrincipal {
+		return false
+	}
+	p.parked[t.Name] = parking{c, t.Round, bytes, c.session.Hold()}
+	p.total, p.byPrincipal[c.session.Principal] = p.total.add(1, bytes), own.add(1, bytes)
+	return true
+}
+
+// take takes the call of a ticket out of the parked ones, for the caller to go on with. It returns
+// nil when the call is not parked, belongs to another session, or has asked again since.
+func (p *ParkedCalls) take(t ticket, session string) *parkedCall {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k, ok := p.parked[t.Name]
+	if !ok || k.round != t.Round || k.call.session.Name != session {
+		return nil
+	}
+	p.remove(k.call)
+	return k.call
+}
+
+// remove takes a call out of the parked ones. The caller holds p.mu.
+func (p *ParkedCalls) remove(c *parkedCall) {
+	k := p.parked[c.name]
+	k.release()
+	delete(p.parked, c.name)
+	p.total = p.total.add(-1, -k.bytes)
+	own := p.byPrincipal[c.session.Principal].add(-1, -k.bytes)
+	if own.calls > 0 {
+		p.byPrincipal[c.session.Principal] = own
+	} else {
+		delete(p.byPrincipal, c.session.Principal)
+	}
+}
+
+// EndSession ends the parked calls of a session.
+func (p *ParkedCalls) EndSession(name string) {
+	var ended []*parkedCall
+	p.mu.Lock()
+	for _, k := range p.parked {
+		if k.call.session.Name == name {
+			p.remove(k.call)
+			ended = append(ended, k.call)
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range ended {
+		c.mu.Lock()
+		c.timer.Stop()
+		c.mu.Unlock()
+		c.abandon()
+	}
+}
+
+// refuse returns an error of our own as the recorded answer to request.
+func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ModernSession, request *mcp.Message,
+	code int, reason string) pipeline.Passed {
+	return p.passOwn(ctx, s, mcp.NewError(request.ID(), code, reason, nil), request)
+}
+
+// passOwn records a message of our own that answers request, and lets it pass to the client.
+func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ModernSession,
+	m, request *mcp.Message) pipeline.Passed {
+	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, s.Principal
+	m.Method, m.Request = request.Method, request
+	return p.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
+}

@@ -1,0 +1,524 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/bridge"
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/test/downstreamtest"
+)
+
+const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{},"sampling":{}}}`
+
+// parkCalls gives an Endpoint parked calls.
+func parkCalls(limits bridge.ParkedCallLimits) func(*downstream.Options) {
+	return func(o *downstream.Options) {
+		o.Parker = bridge.NewParkedCalls(bridge.ParkedCallsOptions{Proxy: o.Proxy, Limits: limits})
+	}
+}
+
+// run runs a test on a Gateway that parks calls.
+func run(t *testing.T, s *downstreamtest.Server, limits bridge.ParkedCallLimits,
+	test func(t *testing.T, w *downstreamtest.Gateway)) {
+	t.Helper()
+	downstreamtest.Run(t, s, downstream.Limits{}, test, parkCalls(limits))
+}
+
+// newGateway returns a Gateway that parks calls.
+func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway {
+	t.Helper()
+	return downstreamtest.New(t, s, downstream.Limits{}, parkCalls(bridge.ParkedCallLimits{}))
+}
+
+// asking is a server that asks while it works: by elicitation of each of the words, all at once,
+// and answers with what it was told.
+func asking(ran *atomic.Int32, words ...string) *downstreamtest.Server {
+	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		if m.Method != "tools/call" {
+			return `{"resultType":"complete"}`
+		}
+		ran.Add(1)
+		told := make([]string, len(words))
+		done := make(chan struct{})
+		for i, word := range words {
+			go func() {
+				defer func() { done <- struct{}{} }()
+				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create",
+					[]byte(`{"message":"`+word+`"}`))
+				told[i] = string(c.HandleRequests(ctx, []*mcp.Message{q})[0].Message().Body())
+			}()
+		}
+		for range words {
+			<-done
+		}
+		if ctx.Err() != nil {
+			return ""
+		}
+		return `{"resultType":"complete","told":[` + strings.Join(told, ",") + `]}`
+	}}
+}
+
+// asks is a result that asks.
+type asks struct {
+	Result struct {
+		ResultType    string
+		InputRequests map[string]struct {
+			Method string
+			Params struct{ Message string }
+		}
+		RequestState string
+	}
+	Error *struct{ Code int }
+}
+
+// tool is a call of a tool by a client that can be asked, with answers, key by key, and a state
+// where there are any.
+func tool(id any, arguments, state string, answers ...string) string {
+	more := ""
+	if state != "" {
+		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` +
+			strings.Join(answers, ",") + `},`
+	}
+	return downstreamtest.Request(id, "tools/call", `{"name":"x","arguments":`+arguments+`,`+more+
+		askableMeta+`}`)
+}
+
+func accepts(key string, n int) string {
+	return fmt.Sprintf(`"%s":{"action":"accept","content":{"n":%d}}`, key, n)
+}
+
+// calls sends a call over HTTP and answers what came back.
+func call(t *testing.T, c *downstreamtest.HTTPClient,
+	message string) (status string, a asks, text string) {
+	t.Helper()
+	x := c.Begin(t, c.Endpoint.Post, message, "Mcp-Protocol-Version: 2026-07-28",
+		"Mcp-Method: tools/call", "Mcp-Name: x")
+	<-x.Done
+	return read(t, x.Text())
+}
+
+func read(t *testing.T, answer string) (status string, a asks, text string) {
+	t.Helper()
+	status, text, _ = strings.Cut(answer, " ")
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatalf("%v: %s", err, answer)
+	}
+	return status, a, text
+}
+
+func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
+	var ran atomic.Int32
+	for _, over := range []string{"http", "a pipe"} {
+		t.Run(over, func(t *testing.T) {
+			ran.Store(0)
+			run(t, asking(&ran, "who", "why"), bridge.ParkedCallLimits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
+				var calls func(message string) (asks, string)
+				if over == "http" {
+					c := w.HTTPClient("ann")
+					calls = func(message string) (asks, string) {
+						_, a, text := call(t, c, message)
+						return a, text
+					}
+				} else {
+					l := w.Connect(t)
+					defer l.Close(t)
+					calls = func(message string) (asks, string) {
+						_, a, text := read(t, "200 "+l.Ask(message))
+						return a, text
+					}
+				}
+				a, text := calls(tool(1, `{"n":1.0,"a":{}}`, ""))
+				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" ||
+					!strings.HasPrefix(
+						text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
+					t.Fatalf("answered %s", text)
+				}
+				words := []string{a.Result.InputRequests["g0"].Params.Message,
+					a.Result.InputRequests["g1"].Params.Message}
+				who := fmt.Sprintf("g%d", slices.Index(words, "who"))
+				why := fmt.Sprintf("g%d", slices.Index(words, "why"))
+
+				// Only one is answered, the other in a wrong shape; arguments are written in
+				// another way.
+				b, text := calls(tool(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
+					accepts(who, 1), `"`+why+`":{"roots":[]}`, accepts("g7", 7)))
+				if len(b.Result.InputRequests) != 1 ||
+					b.Result.InputRequests[why].Params.Message != "why" ||
+					b.Result.RequestState == a.Result.RequestState {
+					t.Fatalf("answered %s", text)
+				}
+				_, text = calls(tool(3, `{"n":1.0,"a":{}}`, b.Result.RequestState, accepts(why, 2)))
+				downstreamtest.Equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
+				if n := ran.Load(); n != 1 {
+					t.Errorf("the call was run %d times", n)
+				}
+				w.Records.Contains(t, "pass to_client request elicitation/create")
+				w.Records.Contains(t, "pass to_server response elicitation/create")
+				w.Records.Contains(t, "park to_client response tools/call waiting for the "+
+					"client's answers")
+				w.Records.Contains(t, "resume to_server request tools/call the request brings "+
+					"answers to a parked call")
+			})
+		})
+	}
+}
+
+func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
+	flip := func(state string) string {
+		b := []byte(state)
+		b[len(b)/2] ^= 1
+		return string(b)
+	}
+	for _, c := range []struct {
+		name  string
+		after time.Duration
+		as    string // principal
+		call  func(state string) string
+	}{
+		{"of another principal", 0, "bob", func(state string) string {
+			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+		}},
+		{"of other arguments", 0, "ann", func(state string) string {
+			return tool(2, `{"n":2}`, state, accepts("g0", 1))
+		}},
+		{"of arguments that are another number", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1.0}`, state, accepts("g0", 1))
+		}},
+		{"with a flipped bit", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, flip(state), accepts("g0", 1))
+		}},
+		{"cut short", 0, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, state[:len(state)-4], accepts("g0", 1))
+		}},
+		{"of nobody", 0, "ann", func(string) string {
+			return tool(2, `{"n":1}`, "gk1.AAAA", accepts("g0", 1))
+		}},
+		{"expired", 11 * time.Minute, "ann", func(state string) string {
+			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var ran atomic.Int32
+			run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
+				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{"n":1}`, ""))
+				time.Sleep(c.after)
+				_, b, text := call(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
+				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+					t.Errorf("answered %s, run %d times", text, ran.Load())
+				}
+				if c.after > 0 {
+					return
+				}
+				// The one whose it is still can.
+				_, _, text = call(t, w.HTTPClient("ann"), tool(3, `{"n":1}`, a.Result.RequestState,
+					accepts("g0", 5)))
+				downstreamtest.Equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
+				_, b, text = call(t, w.HTTPClient("ann"), tool(4, `{"n":1}`, a.Result.RequestState,
+					accepts("g0", 6)))
+				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
+				}
+			})
+		})
+	}
+	t.Run("of another instance", func(t *testing.T) {
+		var ran atomic.Int32
+		synctest.Test(t, func(t *testing.T) {
+			here, there := newGateway(t, asking(&ran, "who")),
+				newGateway(t, asking(&ran, "who"))
+			_, a, _ := call(t, here.HTTPClient("ann"), tool(1, `{}`, ""))
+			_, b, text := call(t, there.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
+				accepts("g0", 1)))
+			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
+				t.Errorf("answered %s, run %d times", text, ran.Load())
+			}
+			here.Close(t)
+			there.Close(t)
+		})
+	})
+}
+
+func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
+	told := make(chan string, 1)
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
+		told <- string(c.HandleRequests(context.WithoutCancel(ctx),
+			[]*mcp.Message{q})[0].Message().Body())
+		return "" // until it is cancelled
+	}}
+	run(t, s, bridge.ParkedCallLimits{Wait: time.Minute}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		downstreamtest.Equal(t, "the server was told", <-told, `{"action":"cancel"}`)
+		w.Records.Contains(t, "pass to_server response elicitation/create")
+		if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
+			"ended tools/call: cancelled") {
+			t.Errorf("the server saw\n%s", seen)
+		}
+	})
+}
+
+func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
+	var ran atomic.Int32
+	downstreamtest.Run(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute,
+		Sessions: 1},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+			time.Sleep(5 * time.Minute)
+			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "503" {
+				t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
+			}
+			_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
+				accepts("g0", 1)))
+			downstreamtest.Equal(t, "the answer", text,
+				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
+			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "200" {
+				t.Errorf("another, when there is room, was answered %s %s", status, text)
+			}
+		}, parkCalls(bridge.ParkedCallLimits{}))
+}
+
+func TestParkedCallsAreBounded(t *testing.T) {
+	var ran atomic.Int32
+	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: 3, Calls: 4},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			for n, c := range []struct {
+				principal string
+				full      bool
+			}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false},
+				{"bob", true}} {
+				_, a, text := call(t, w.HTTPClient(c.principal), tool(n, `{}`, ""))
+				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
+					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
+				}
+			}
+		})
+}
+
+func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
+	var ran atomic.Int32
+	run(t, asking(&ran, strings.Repeat("w", 3<<20)),
+		bridge.ParkedCallLimits{CallsPerPrincipal: 100},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			kept := map[string]int{}
+			for n := range 8 {
+				for _, principal := range []string{"ann", "bob", "cid", "dan", "eve"} {
+					if _, a, _ := call(t, w.HTTPClient(principal),
+						tool(n, `{}`, "")); a.Error == nil {
+						kept[principal]++
+					}
+				}
+			}
+			if kept["ann"] != 5 || kept["ann"]+kept["bob"]+kept["cid"]+kept["dan"]+
+				kept["eve"] != 21 {
+				t.Errorf("calls of 3 MiB are kept: %v, want 5 of one and 21 in all", kept)
+			}
+		})
+}
+
+func TestARoundTooMany(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		for ctx.Err() == nil {
+			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		}
+		return ""
+	}}
+	run(t, s, bridge.ParkedCallLimits{Rounds: 3}, func(t *testing.T, w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		_, a, _ := call(t, c, tool(0, `{}`, ""))
+		for n := range 3 {
+			if a.Result.ResultType != "input_required" {
+				t.Fatalf("round %d: %+v", n, a)
+			}
+			_, a, _ = call(t, c, tool(n+1, `{}`, a.Result.RequestState,
+				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
+		}
+		if a.Error == nil || a.Error.Code != mcp.CodeInternalError {
+			t.Errorf("after the last round: %+v", a)
+		}
+	})
+}
+
+func TestACarrierIsCancelled(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		parked bool
+	}{{"the first request", false}, {"the one with the answers", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+				caller proxy.Handler) string {
+				if c.parked {
+					caller.HandleRequests(ctx,
+						[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+				}
+				return "" // until it is cancelled
+			}}
+			run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+				l := w.Connect(t)
+				state := ""
+				if c.parked {
+					_, a, _ := read(t, "200 "+l.Ask(tool(1, `{}`, "")))
+					state = a.Result.RequestState
+				}
+				l.Send(tool(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
+				synctest.Wait()
+				l.Send(downstreamtest.Cancelled(`"again"`))
+				synctest.Wait()
+				if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
+					"ended tools/call: cancelled") {
+					t.Errorf("the server saw\n%s", seen)
+				}
+				select {
+				case answer := <-l.Out:
+					t.Errorf("the cancelled request was answered %s", answer)
+				default:
+				}
+				l.Close(t)
+			})
+		})
+	}
+}
+
+func TestWhatHappensWhileACallIsParked(t *testing.T) {
+	withdraw := make(chan struct{})
+	for _, c := range []struct {
+		name   string
+		answer func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
+	}{
+		{"the server withdraws its question", func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
+			ask, cancel := context.WithCancel(ctx)
+			go func() {
+				<-withdraw
+				cancel()
+			}()
+			c.HandleRequests(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			return `{"n":1}`
+		}},
+		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+			go c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+			<-withdraw
+			return `{"n":1}`
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				withdraw = make(chan struct{})
+				w := newGateway(t, &downstreamtest.Server{Answer: c.answer})
+				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+				close(withdraw)
+				synctest.Wait()
+				_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
+					`"g0":{"roots":[]}`))
+				downstreamtest.Equal(t, "the answer", text,
+					`{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
+				w.Close(t)
+			})
+		})
+	}
+}
+
+func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		report := func(n int) {
+			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
+				fmt.Appendf(nil, `{"progressToken":"first","progress":%d}`, n)))
+		}
+		report(1)
+		c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		report(2)
+		return `{"n":1}`
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
+		with := func(call, token string) string {
+			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
+		}
+		downstreamtest.ContainsText(t, "before", l.Ask(with(tool(1, `{}`, ""), "first")),
+			`{"progressToken":"first","progress":1}`)
+		_, a, _ := read(t, "200 "+<-l.Out)
+		downstreamtest.ContainsText(t, "after", l.Ask(with(tool(2, `{}`, a.Result.RequestState,
+			`"g0":{"roots":[]}`),
+			"second")), `{"progressToken":"second","progress":2}`)
+		downstreamtest.ContainsText(t, "the answer", <-l.Out, `"id":2,"result":{"n":1}`)
+		l.Close(t)
+	})
+}
+
+func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
+	var ran atomic.Int32
+	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		mine, other := w.Connect(t), w.Connect(t)
+		_, a, _ := read(t, "200 "+mine.Ask(tool(1, `{}`, "")))
+		_, b, text := read(t, "200 "+other.Ask(tool(2, `{}`, a.Result.RequestState,
+			accepts("g0", 1))))
+		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
+			t.Errorf("answered %s", text)
+		}
+		_, _, text = read(t, "200 "+mine.Ask(tool(3, `{}`, a.Result.RequestState,
+			accepts("g0", 1))))
+		downstreamtest.ContainsText(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
+		mine.Close(t)
+		other.Close(t)
+	})
+}
+
+func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return ""
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
+		l.Send(tool(1, `{}`, ""))
+		synctest.Wait()
+		downstreamtest.ContainsText(t, "the second", l.Ask(tool(1, `{}`, "")),
+			`"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
+		l.Send(downstreamtest.Cancelled(1))
+		synctest.Wait()
+		if n := strings.Count(strings.Join(s.Received(), "\n"), "ended tools/call"); n != 1 {
+			t.Errorf("%d calls were cancelled", n)
+		}
+		l.Close(t)
+	})
+}
+
+func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		go c.HandleRequests(context.WithoutCancel(ctx),
+			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		return "" // until it is cancelled
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		l := w.Connect(t)
+		l.Send(tool(1, `{}`, ""), downstreamtest.Cancelled(1))
+		time.Sleep(time.Second)
+		select {
+		case answer := <-l.Out:
+			t.Errorf("answered %s", answer)
+		default:
+		}
+		l.Close(t)
+	})
+}

@@ -1,0 +1,246 @@
+package bridge
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// parkedCall is a call that is parked whenever its server asks the client. To the proxy it is the
+// client of the call. It forwards to the client of whichever request waits for the call just then.
+type parkedCall struct {
+	calls   *ParkedCalls
+	session downstream.ModernSession
+	m       *mcp.Message // the first request, under the id that the proxy knows
+	name    string       // 130 random bits
+	cancel  context.CancelFunc
+
+	finished chan struct{} // closed when answer is set
+	answer   pipeline.Passed
+
+	closed chan struct{} // closed when no question is put to the client any more
+	close  func()        // closes closed
+	// holds an element when there are questions that wait may have missed
+	questionAdded chan struct{}
+
+	mu            sync.Mutex   // guards what follows
+	client        proxy.Client // of the request that waits for the call; nil while none waits
+	progressToken []byte       // of that request; nil when it has none
+	questions     []*question  // not answered yet
+	questionCount int          // questions so far
+	server        string       // that asked last, for the record
+	exchange      string       // in which that server asked, for the record
+	round         int          // results that asked so far
+	timer         *time.Timer  // ends the wait for the client; nil before the first result
+}
+
+// newCall is the first request of a call.
+type newCall struct {
+	*parkedCall
+	call *proxy.Call
+}
+
+// Run implements downstream.Call.
+func (c *newCall) Run(ctx context.Context) pipeline.Passed {
+	if ctx.Err() != nil {
+		return c.call.Run(ctx)
+	}
+	var alive context.Context
+	alive, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	c.calls.workers.Run(func() {
+		c.answer = c.call.Run(alive)
+		c.cancel()
+		close(c.finished)
+	})
+	return c.wait(ctx)
+}
+
+// Discard implements downstream.Call.
+func (c *newCall) Discard() { c.call.Discard() }
+
+// resumedCall is a request that brings answers to a parked call.
+type resumedCall struct {
+	*parkedCall
+	request *mcp.Message
+}
+
+// Run implements downstream.Call.
+func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
+	if err := c.calls.proxy.Pipeline().RecordEvent(ctx, c.request, "resume",
+		"the request brings answers to a parked call", nil); err != nil {
+		c.abandon()
+		return c.calls.refuse(ctx, c.session, c.request, mcp.CodeInternalError,
+			"the request could not be recorded")
+	}
+	c.takeAnswers(c.request)
+	return c.wait(ctx)
+}
+
+// Discard implements downstream.Call. It ends the parked call, whose ticket has been used.
+func (c *resumedCall) Discard() { c.abandon() }
+
+// abandon cancels the call, and answers its open questions in the client's place.
+func (c *parkedCall) abandon() {
+	c.close()
+	c.cancel()
+}
+
+// siblingWait is how long a first question waits for others, which are then put to the client in
+// the same result.
+const siblingWait = 15 * time.Millisecond
+
+// wait waits until the call is answered or there is something to ask, and returns the answer or the
+// result that asks.
+func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
+	for {
+		select {
+		case <-c.finished:
+			// A question that is still open does not belong to this call, but has no better place:
+			// servers ask for the roots at any time.
+			if c.answer.Message() != nil && ctx.Err() == nil {
+				if result, ok := c.park(ctx); ok {
+					return result
+				}
+			}
+			c.close()
+			return c.answer
+		case <-ctx.Done(): // the client has cancelled the request that it waits for
+			c.abandon()
+			<-c.finished
+			return c.answer
+		case <-c.questionAdded:
+		}
+		select {
+		case <-c.finished:
+			continue
+		case <-ctx.Done():
+			continue
+		case <-time.After(siblingWait):
+		}
+		if result, ok := c.park(ctx); ok {
+			return result
+		}
+	}
+}
+
+// park returns the result that asks the client, and parks the call until the client comes back.
+// When the call cannot be parked, it is cancelled and the result is an error. ok is false when
+// there is nothing to ask any more, or the call has been answered instead.
+func (c *parkedCall) park(ctx context.Context) (result pipeline.Passed, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.questions) == 0 {
+		return pipeline.Passed{}, false
+	}
+	fail := func(reason string) (pipeline.Passed, bool) {
+		select {
+		case <-c.finished:
+			return pipeline.Passed{}, false
+		default:
+		}
+		c.abandon()
+		return c.calls.refuse(ctx, c.session, c.m, mcp.CodeInternalError,
+			"the server asks for input, but "+reason), true
+	}
+	if c.round++; c.round > c.calls.limits.Rounds {
+		return fail("has asked too many times during this call")
+	}
+	t := ticket{c.name, c.round}
+	state, err := c.calls.proxy.SealCallState(c.m, t)
+	if err != nil {
+		return fail("the call cannot be resumed: its requestState could not be made")
+	}
+	bytes := c.m.Size()
+	for _, q := range c.questions {
+		bytes += q.passed.Message().Size()
+	}
+	if !c.calls.keep(c, t, bytes) {
+		return fail("too many calls wait for answers: answer those, then try again")
+	}
+	asking := mcp.NewResponse(c.m.ID(), appendInputRequired(nil, c.questions, state))
+	first := c.questions[0].passed.Message()
+	c.server, c.exchange = first.Server, first.Exchange
+	asking.Server, asking.Exchange, asking.CarriesInput = c.server, c.exchange, true
+	c.client = nil
+	c.timer = time.AfterFunc(c.calls.limits.Wait, func() { c.expire(t) })
+	return c.calls.passOwn(ctx, c.session, asking, c.m), true
+}
+
+// expire abandons the call when its client has not come back with the ticket.
+func (c *parkedCall) expire(t ticket) {
+	if c.calls.take(t, c.session.Name) == c {
+		c.abandon()
+	}
+}
+
+// takeAnswers hands the answers in m to the questions. Questions whose answer is missing or invalid
+// are asked again.
+func (c *parkedCall) takeAnswers(m *mcp.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer.Stop()
+	open := c.questions[:0]
+	for _, q := range c.questions {
+		asked := q.passed.Message()
+		raw, _ := m.Get("/inputResponses/" + q.key)
+		answer, err := mcp.ParseEmbeddedResponse(asked.ID(), raw)
+		if err != nil || !mcp.IsAnswerTo(answer, asked.Method) {
+			open = append(open, q)
+			continue
+		}
+		q.answer <- answer
+	}
+	if c.questions = open; len(open) > 0 {
+		c.notifyWait()
+	}
+}
+
+// notifyWait makes wait look at the questions.
+func (c *parkedCall) notifyWait() {
+	select {
+	case c.questionAdded <- struct{}{}:
+	default:
+	}
+}
+
+// progressTokenPointer is where a request asks for progress.
+const progressTokenPointer = "/_meta/progressToken"
+
+// Notify implements proxy.Client. While no request waits, the notification is dropped.
+func (c *parkedCall) Notify(ctx context.Context, p pipeline.Passed) error {
+	c.mu.Lock()
+	client, token := c.client, c.progressToken
+	c.mu.Unlock()
+	if client == nil {
+		return nil
+	}
+	if m := p.Message(); m.Method == "notifications/progress" {
+		if token == nil {
+			return nil // the request that waits now did not ask for progress
+		}
+		if raw, _ := m.Get("/progressToken"); !bytes.Equal(raw, token) {
+			var err error
+			if p, err = p.Edit(mcp.Set("/progressToken", token)); err != nil {
+				return err
+			}
+		}
+	}
+	return client.Notify(ctx, p)
+}
+
+// TakesInputRequests implements proxy.InputRequestClient: a server's result that asks goes to the
+// client as it is.
+func (c *parkedCall) TakesInputRequests() bool { return true }
+
+// IsWaiting implements proxy.WaitReporter.
+func (c *parkedCall) IsWaiting() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.client != nil
+}

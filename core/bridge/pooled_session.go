@@ -1,0 +1,230 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+	"gatekit/core/upstream"
+)
+
+// rootsWait is how long a server that asks for the roots outside of any call waits for a call to
+// ask in. Many servers ask when a session begins, and a session begins with a call.
+const rootsWait = 10 * time.Second
+
+// pooledSession is one session with a legacy server, shared by the calls of a modern client that
+// declare the same capabilities. It is the handler of what the server sends outside of calls, or
+// without naming one.
+type pooledSession struct {
+	key    string // the digest of the capabilities
+	name   string // of the server
+	log    *slog.Logger
+	feed   proxy.Handler    // of the client's session
+	shared bool             // several clients may be behind the client's session
+	tasks  *taskgroup.Group // of the pool
+	server upstream.LegacySession
+
+	opened           chan struct{} // closed when the handshake has ended
+	initializeAnswer *mcp.Message  // read it after opened
+	openErr          error         // why the handshake failed; read it after opened
+
+	users     int         // guarded by the pool's mu
+	idleTimer *time.Timer // runs while users is 0; guarded by the pool's mu
+
+	stateLock chan struct{} // holds one token, taken while the server is told one of these:
+	level     string        // of log messages; guarded by stateLock
+	// subscriptions, with their number of subscribers; guarded by stateLock
+	uris map[string]int
+
+	taskTools taskTools
+
+	mu          sync.Mutex
+	calls       []sessionCall // in flight, the oldest first; replaced, never changed in place
+	called      chan struct{} // closed and replaced with each new call
+	subscribers map[*subscriber]struct{}
+}
+
+// sessionCall is a call in flight on a session, in which the client can be asked.
+type sessionCall interface {
+	proxy.Handler
+	// canAsk reports whether the client has declared, with this call, that it can be asked.
+	canAsk() bool
+	// askInCall asks the client in this call.
+	askInCall(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
+}
+
+// handshake sends initialize and notifications/initialized. It returns the answer to initialize.
+func (s *pooledSession) handshake(ctx context.Context,
+	initialize upstream.Outgoing) (*mcp.Message, error) {
+	answer, err := s.server.Send(ctx, initialize, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Kind == mcp.Error:
+		text, _ := answer.Text("/message")
+		return nil, unavailable(s.name,
+			fmt.Sprintf("the server refused initialize: error %d, %.200q",
+				answer.ErrorCode(), text), nil)
+	}
+	return answer, s.server.SendNotification(ctx, initializedNotification())
+}
+
+// lockState takes the session's state token. unlock returns it.
+func (s *pooledSession) lockState(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.stateLock <- struct{}{}:
+		return func() { <-s.stateLock }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// setLevel lowers the server's log level to the one that a request asks for, if the server logs.
+func (s *pooledSession) setLevel(ctx context.Context, request *mcp.Message) error {
+	level, ok := request.Text(mcp.PointerLogLevel)
+	if _, logs := s.initializeAnswer.Get("/capabilities/logging"); !ok || !logs {
+		return nil
+	}
+	unlock, err := s.lockState(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.level != "" && mcp.LogLevelRank(s.level) <= mcp.LogLevelRank(level) {
+		return nil
+	}
+	answer, err := s.server.Send(ctx, setLevelRequest(level), nil)
+	if err == nil && answer.Kind == mcp.Response {
+		s.level = level
+	}
+	return err
+}
+
+// addCall records a call in flight. remove undoes that.
+func (s *pooledSession) addCall(c sessionCall) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(slices.Clone(s.calls), c)
+	close(s.called)
+	s.called = make(chan struct{})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.calls = slices.DeleteFunc(slices.Clone(s.calls), func(other sessionCall) bool {
+			return other == c
+		})
+	}
+}
+
+func (s *pooledSession) isInFlight(c sessionCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.calls, c)
+}
+
+// HandleNotification implements proxy.Handler for what the server sends outside of calls, as far as
+// that is clear.
+func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) {
+	switch m.Method {
+	case "notifications/message": // with several calls its owner is not clear
+		s.mu.Lock()
+		calls := s.calls
+		s.mu.Unlock()
+		if len(calls) == 1 {
+			calls[0].HandleNotification(ctx, m)
+		}
+		return
+	case "notifications/elicitation/complete", "notifications/tasks/status",
+		"notifications/progress":
+		return // the client's revision does not have it, or it is for no call
+	}
+	if m.Method == "notifications/tools/list_changed" {
+		s.taskTools.forget()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sub := range s.subscribers {
+		sub.offer(m)
+	}
+}
+
+// HandleRequests implements proxy.Handler. It asks in the youngest call in flight in which the
+// client can be asked. Calls that the client waits for come first: the client may never come back
+// for others.
+func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	for {
+		c := s.callToAskIn(ctx, ms)
+		if c == nil {
+			return s.feed.HandleRequests(ctx, ms) // refuses: there is no call to ask in
+		}
+		answers := c.askInCall(ctx, ms)
+		if ctx.Err() != nil || s.isInFlight(c) || !hasFailed(answers) {
+			return answers
+		}
+		// the call was answered before the client could be asked in it
+	}
+}
+
+// callToAskIn returns the call to ask the client in. It returns nil when there is none, and none
+// begins that is worth waiting for, or when the call could be another client's.
+func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
+	var timeout <-chan time.Time
+	for {
+		s.mu.Lock()
+		calls, called := s.calls, s.called
+		s.mu.Unlock()
+		var waiting, parked []sessionCall // the youngest first
+		for _, c := range slices.Backward(calls) {
+			switch {
+			case c.canAsk() && c.IsWaiting():
+				waiting = append(waiting, c)
+			case c.canAsk():
+				parked = append(parked, c)
+			}
+		}
+		for _, candidates := range [][]sessionCall{waiting, parked} {
+			if len(candidates) > 1 && s.shared {
+				return nil
+			}
+			if len(candidates) > 0 {
+				return candidates[0]
+			}
+		}
+		if ms[0].Method != "roots/list" {
+			return nil
+		}
+		if timeout == nil {
+			timer := time.NewTimer(rootsWait)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-called:
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// hasFailed reports whether a client could not be asked.
+func hasFailed(answers []pipeline.Passed) bool {
+	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
+		m := p.Message()
+		return m == nil || m.ErrorCode() == mcp.CodeInternalError
+	})
+}
+
+// IsWaiting implements proxy.Handler.
+func (s *pooledSession) IsWaiting() bool { return true }
+
+// ReportActivity implements proxy.Handler.
+func (s *pooledSession) ReportActivity() {}

@@ -1,0 +1,26 @@
+package bridge
+
+import (
+	"strconv"
+	"time"
+
+	"gatekit/core/mcp"
+)
+
+// How often the state of a task is asked for.
+const (
+	defaultPollInterval  = 5 * time.Second // where the server names no interval
+	shortestPollInterval = 200 * time.Millisecond
+	longestPollInterval  = time.Minute
+)
+
+// pollInterval returns the interval that a server names at pointer, within bounds.
+func pollInterval(m *mcp.Message, pointer string) time.Duration {
+	raw, _ := m.Get(pointer)
+	ms, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil {
+		return defaultPollInterval
+	}
+	return time.Duration(min(max(ms, float64(shortestPollInterval.Milliseconds())),
+		float64(longestPollInterval.Milliseconds()))) * time.Millisecond
+}

@@ -1,0 +1,85 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// legacyClient is the proxy.Client of one call of a session, or of the messages outside of any
+// call.
+type legacyClient struct {
+	*legacySession
+	out output
+}
+
+// Notify implements proxy.Client.
+func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
+	return c.out.send(ctx, p)
+}
+
+// SendRequests implements proxy.Client. It sends all requests before it waits for answers.
+func (c *legacyClient) SendRequests(ctx context.Context,
+	requests []pipeline.Passed) ([]*mcp.Message, error) {
+	limit := c.endpoint.limits.ReverseTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("the client did not answer within %v", limit))
+	defer cancel()
+	sent := make([]*reverseRequest, 0, len(requests))
+	defer func() {
+		for _, r := range sent {
+			if answered := c.reverse.remove(r); !answered {
+				c.cancelReverse(r)
+			}
+		}
+	}()
+	for _, p := range requests {
+		r, renamed, err := c.reverse.add(p)
+		if err != nil {
+			return nil, err
+		}
+		sent = append(sent, r)
+		if err := c.sendReverse(ctx, renamed); err != nil {
+			return nil, fmt.Errorf("write to the client: %w", err)
+		}
+	}
+	answers := make([]*mcp.Message, len(sent))
+	for i, r := range sent {
+		select {
+		case a := <-r.answer:
+			answers[i] = a.WithID(r.m.ID())
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return answers, nil
+}
+
+// sendReverse sends a reverse request, or its cancellation, on the stream of the call. If the call
+// has been answered meanwhile, it uses the stream for messages outside of any call.
+func (c *legacyClient) sendReverse(ctx context.Context, p pipeline.Passed) error {
+	err := c.out.send(ctx, p)
+	if errors.Is(err, errStreamFinished) {
+		err = c.sessionOut.send(ctx, p)
+	}
+	return err
+}
+
+// cancelTimeout bounds the writing of a cancellation to a client that may be gone.
+const cancelTimeout = time.Second
+
+// cancelReverse tells the client that its answer is not needed any more.
+func (c *legacyClient) cancelReverse(r *reverseRequest) {
+	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
+		r.id...), '}'))
+	n.Server, n.Exchange = r.m.Server, r.m.Exchange
+	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
+	defer cancel()
+	if err := c.sendReverse(ctx, c.endpoint.passOwn(ctx, c.peer, n, nil)); err != nil {
+		c.endpoint.log.Debug("cancel a reverse request", "session", c.session, "error", err)
+	}
+}

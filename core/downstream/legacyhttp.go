@@ -1,0 +1,199 @@
+package downstream
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// postLegacy serves a POST of a session, or one that opens a session.
+func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
+	if m.Kind == mcp.Request && m.Method == "initialize" &&
+		r.Header.Get(mcp.HeaderSessionID) == "" {
+		e.openSession(ctx, r, w, m)
+		return
+	}
+	var id mcp.ID
+	if m.Kind == mcp.Request {
+		id = m.ID()
+	}
+	entry, ok := e.findSession(ctx, r, w, id)
+	if !ok {
+		return
+	}
+	defer e.legacySessions.release(entry)
+	s := entry.value
+	if m.Kind != mcp.Request {
+		_ = s.handleNonRequest(m) // it never fails
+		e.writeReply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	}
+	p := s.newLegacyPost(r, w)
+	if m.Method == "tools/call" && s.revision() >= mcp.Rev20251125 {
+		p.streamDelay = resumableStreamDelay
+	}
+	p.serve(ctx, entry, s.admit(m, p.out))
+}
+
+// resumableStreamDelay is how long a tools/call may take before its client gets a stream, and with
+// it an event id from which the client can resume when its connection breaks. Most calls are
+// answered sooner, by one write instead of four.
+const resumableStreamDelay = 50 * time.Millisecond
+
+// postBatch serves a POST of a batch.
+func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
+	entry, ok := e.findSession(ctx, r, w, "")
+	if !ok {
+		return
+	}
+	defer e.legacySessions.release(entry)
+	s := entry.value
+	p := s.newLegacyPost(r, w)
+	p.batch = true
+	calls, err := s.split(r.Body, s.handleNonRequest, func(m *mcp.Message) Call {
+		return s.admit(m, p.out)
+	})
+	switch {
+	case err != nil:
+		e.writeReply(w, http.StatusBadRequest, e.passParseError(ctx, s.peer, err))
+	case len(calls) == 0:
+		e.writeReply(w, http.StatusAccepted, pipeline.Passed{})
+	default:
+		p.serve(ctx, entry, calls...)
+	}
+}
+
+// openSession opens a session and serves its initialize. The client gets the session's id with the
+// first bytes of the answer. The session is removed when initialize failed or the client left
+// before it had the id.
+func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
+	id := rand.Text() // 130 bits
+	entry, _, err := e.legacySessions.acquire(id, func() *httpSession {
+		return e.newHTTPSession(r.Principal)
+	})
+	if err != nil {
+		e.writeReply(w, http.StatusServiceUnavailable, e.passRefusal(ctx,
+			peer{principal: r.Principal}, refuse(mcp.CodeInternalError, "%s", err), m))
+		return
+	}
+	defer e.legacySessions.release(entry)
+	s := entry.value
+	p := s.newLegacyPost(r, w)
+	p.header = http.Header{mcp.HeaderSessionID: {id}}
+	if written := p.serve(ctx, entry, s.admit(m, p.out)); !written || s.revision() == "" {
+		e.legacySessions.remove(entry)
+	}
+}
+
+// findSession returns the session that r names, which the caller must release. When there is none,
+// or the request may not use it, findSession answers the request under the id request and returns
+// false. The client cannot tell the session of another principal from one that does not exist.
+func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
+	request mcp.ID) (*sessionEntry[*httpSession], bool) {
+	refused := func(status int, format string, args ...any) (*sessionEntry[*httpSession], bool) {
+		answer := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
+		e.writeReply(w, status, e.passOwn(ctx, peer{principal: r.Principal}, answer, nil))
+		return nil, false
+	}
+	id, _, mismatch := singleHeader(r.Header, mcp.HeaderSessionID)
+	if id == "" || mismatch != nil {
+		return refused(http.StatusBadRequest,
+			"the request has no %s: send initialize first, without it", mcp.HeaderSessionID)
+	}
+	entry, ok, _ := e.legacySessions.acquire(id, nil)
+	if !ok {
+		return refused(http.StatusNotFound, "no such session: send initialize")
+	}
+	if entry.value.principal != r.Principal {
+		e.legacySessions.release(entry)
+		return refused(http.StatusNotFound, "no such session: send initialize")
+	}
+	version, present, mismatch := singleHeader(r.Header, mcp.HeaderProtocolVersion)
+	if mismatch != nil || present && !isLegacyRevision(version) {
+		e.legacySessions.release(entry)
+		return refused(http.StatusBadRequest, "%s %q is not a revision that has sessions",
+			mcp.HeaderProtocolVersion, version)
+	}
+	return entry, true
+}
+
+// httpSession is a legacy session over HTTP. It outlives the connections of its client: its calls
+// go on without them, and their streams are kept.
+type httpSession struct {
+	legacySession
+	streams sessionStreams
+
+	// The context of the session's calls. It is in the struct because no request or goroutine lives
+	// as long as the session does; close ends it.
+	lifetime context.Context
+	end      context.CancelFunc
+
+	mu      sync.Mutex     // guards closing, and additions to running
+	running sync.WaitGroup // calls
+	closing bool           // no call starts any more
+}
+
+func (e *Endpoint) newHTTPSession(principal string) *httpSession {
+	s := &httpSession{legacySession: legacySession{endpoint: e,
+		peer: peer{newSessionName("session"), principal}}}
+	s.lifetime, s.end = context.WithCancel(context.Background())
+	s.streams = sessionStreams{limits: e.limits, session: e.limits.newStream(sessionStreamName),
+		kept: map[string]*resumableStream{}}
+	s.sessionOut = s.streams.session
+	return s
+}
+
+// close ends the session and waits for its calls.
+func (s *httpSession) close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.end()
+	s.legacySession.close()
+	s.running.Wait()
+	s.streams.close()
+}
+
+// run runs f in a goroutine of the session. It reports false, and does not run f, when the session
+// is closing.
+func (s *httpSession) run(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.running.Add(1)
+		s.endpoint.workers.Run(func() {
+			defer s.running.Done()
+			f()
+		})
+	}
+	return !s.closing
+}
+
+// handleNonRequest handles a notification or an answer. It returns when the message has been handed
+// over, even when the client no longer waits: the client's next request may depend on it.
+func (s *httpSession) handleNonRequest(m *mcp.Message) error {
+	s.stamp(m)
+	if m.Kind == mcp.Notification {
+		s.admitNotification(m).deliver(s.lifetime)
+	} else {
+		s.handleAnswer(s.lifetime, m)
+	}
+	return nil
+}
+
+// copyStream copies a stream to a connection until one of them ends.
+func (s *httpSession) copyStream(ctx context.Context, from *resumableStream, reader *streamReader,
+	to Stream) {
+	// clients of older revisions fail on the first event, which has an id and no data
+	withFirstID := s.revision() >= mcp.Rev20251125
+	from.copyTo(ctx, reader, to, withFirstID)
+	if err := to.Close(); err != nil {
+		s.endpoint.log.Debug("close a stream", "session", s.session, "error", err)
+	}
+}

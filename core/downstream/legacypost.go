@@ -1,0 +1,119 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// legacyPost is a POST of a legacy session whose requests are being answered.
+type legacyPost struct {
+	session     *httpSession
+	w           Reply
+	header      http.Header // of the answer
+	stream      *resumableStream
+	reader      *streamReader // of the POST's connection
+	out         output        // for messages before the answer
+	accept      acceptedTypes
+	streamDelay time.Duration // after which the stream begins although it has no message yet
+	batch       bool          // without a stream, the answers are one array
+}
+
+func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
+	p := &legacyPost{session: s, w: w, stream: s.streams.newStream(), accept: parseAccept(r.Header),
+		streamDelay: streamDelay}
+	p.reader, _ = p.stream.attach(0)
+	p.out = p.stream
+	if !p.accept.stream {
+		p.out = outputWithoutStream{}
+	}
+	return p
+}
+
+// serve runs the calls and writes their messages to the client for as long as the client is there.
+// The calls go on without it. serve reports whether anything was written.
+func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession],
+	calls ...Call) (written bool) {
+	sessions := p.session.endpoint.legacySessions
+	sessions.retain(entry)
+	started := p.session.run(func() {
+		defer sessions.release(entry)
+		p.stream.finish(runAll(proxy.WithValues(p.session.lifetime, ctx), calls)...)
+	})
+	if !started {
+		sessions.release(entry)
+		p.stream.finish(runAll(ended(), calls)...)
+	}
+	if !p.accept.prefersStream {
+		if done, written := p.writeWithoutStream(ctx); done {
+			return written
+		}
+	}
+	p.session.streams.retain(p.stream)
+	to, err := p.w.Stream(p.header)
+	if err != nil {
+		p.stream.detach(p.reader)
+		return false
+	}
+	p.session.copyStream(ctx, p.stream, p.reader, to)
+	return true
+}
+
+// errStreamDelay is the cause of a context that ended because it is time for a stream.
+var errStreamDelay = errors.New("the answer has taken longer than the delay of its stream")
+
+// writeWithoutStream waits for the answer and writes it as the whole reply. done is false when a
+// stream is needed instead.
+func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool) {
+	wait := ctx
+	if p.accept.stream {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeoutCause(ctx, p.streamDelay, errStreamDelay)
+		defer cancel()
+	}
+	answers, only, err := p.stream.waitForFirst(wait)
+	switch {
+	case errors.Is(err, errStreamDelay) || err == nil && !only:
+		return false, false
+	case err != nil: // the client has no event id, and cannot resume this stream
+		p.stream.detach(p.reader)
+		return true, false
+	}
+	var body [][]byte
+	if p.batch {
+		if all := joinAnswers(answers); all != nil {
+			body = [][]byte{all}
+		}
+	} else if len(answers) == 1 {
+		body = answers[0].Message().Parts()
+	}
+	status := http.StatusOK
+	switch {
+	case body != nil:
+	case p.session.lifetime.Err() != nil: // the session has ended
+		status = http.StatusNotFound
+	default: // the client has cancelled the request
+		status = http.StatusAccepted
+	}
+	if err = p.w.Write(status, p.header, body...); err != nil {
+		p.session.endpoint.log.Debug("answer a request", "session", p.session.session,
+			"error", err)
+	}
+	return true, err == nil
+}
+
+// outputWithoutStream is the output of a call whose client does not accept streams. Notifications
+// are dropped, and the client cannot be asked.
+type outputWithoutStream struct{}
+
+func (outputWithoutStream) send(_ context.Context, p pipeline.Passed) error {
+	if m := p.Message(); m != nil && m.Kind == mcp.Request {
+		return errors.New("the client does not accept event streams, and cannot be asked")
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// postModern serves a POST of a modern client.
+func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
+	from := peer{principal: r.Principal}
+	if m.Kind == mcp.Request {
+		if refused := checkModern(m, r.Header); refused != nil {
+			e.writeReply(w, refused.httpStatus(), e.passRefusal(ctx, from, refused, m))
+			return
+		}
+	}
+	entry, _, err := e.principalSessions.acquire(r.Principal, func() *principalSession {
+		return e.newPrincipalSession(r.Principal)
+	})
+	if err != nil {
+		e.writeReply(w, http.StatusServiceUnavailable, e.passRefusal(ctx, from,
+			refuse(mcp.CodeInternalError, "%s", err), m))
+		return
+	}
+	defer e.principalSessions.release(entry)
+	s := entry.value
+	switch {
+	case m.Kind == mcp.Notification:
+		if m.Method == "notifications/cancelled" {
+			e.recordDrop(ctx, s.peer, m,
+				"over HTTP a client cancels a request by closing its connection")
+		} else {
+			s.admitNotification(m).deliver(ctx)
+		}
+		e.writeReply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	case m.Kind != mcp.Request:
+		e.recordDrop(ctx, s.peer, m, "the client's revision has no reverse requests")
+		e.writeReply(w, http.StatusAccepted, pipeline.Passed{})
+		return
+	}
+	s.stamp(m)
+	accept := parseAccept(r.Header)
+	refused := checkRevisionAndMethod(m)
+	if refused == nil {
+		refused = s.paramHeaders.check(m, r.Header)
+	}
+	if refused == nil && m.Method == "subscriptions/listen" && !accept.stream {
+		refused = refuse(mcp.CodeInvalidRequest,
+			"a subscription is an event stream: Accept must name text/event-stream")
+	}
+	if refused != nil {
+		e.writeReply(w, refused.httpStatus(), e.passRefusal(ctx, s.peer, refused, m))
+		return
+	}
+	s.serve(ctx, m, w, accept)
+}
+
+// principalSession is the session that all modern requests of one principal over HTTP share.
+type principalSession struct {
+	*modernSession
+	paramHeaders paramHeaders
+	lastID       atomic.Uint64 // by which s.proxied knows the latest request
+}
+
+func (e *Endpoint) newPrincipalSession(name string) *principalSession {
+	s := &principalSession{modernSession: e.newModernSession(
+		peer{session: newSessionName("principal"), principal: name}, true)}
+	s.hold = func() func() {
+		entry, ok, _ := e.principalSessions.acquire(name, nil)
+		if !ok {
+			return func() {} // the session is being closed
+		}
+		return func() { e.principalSessions.release(entry) }
+	}
+	return s
+}
+
+// serve serves one request and writes its answer.
+func (s *principalSession) serve(ctx context.Context, m *mcp.Message, w Reply,
+	accept acceptedTypes) {
+	reply := &modernReply{w: w, id: m.ID(), accept: accept,
+		isSubscription: m.Method == "subscriptions/listen"}
+	delay := time.AfterFunc(streamDelay, reply.openWhenSilent)
+	defer delay.Stop()
+	call, _ := s.begin(m.WithID(mcp.ID(strconv.FormatUint(s.lastID.Add(1), 10))), reply)
+	answer := call.Run(ctx)
+	if m.Method == "tools/list" && answer.Message() != nil {
+		s.paramHeaders.learn(answer.Message())
+	}
+	if err := reply.finish(answer); err != nil {
+		s.endpoint.log.Debug("answer a request", "method", m.Method, "error", err)
+	}
+}
+
+// streamDelay is how long a request over HTTP may take before its answer becomes a stream, which
+// transport then keeps alive. An error that comes later cannot have its own HTTP status.
+const streamDelay = 2 * time.Second
+
+var errAnswered = errors.New("the request has been answered")
+
+// modernReply is the client of one modern request over HTTP. It writes the answer and, before it,
+// notifications, for which it opens a stream when the first one comes.
+type modernReply struct {
+	askedInResults
+	w              Reply
+	id             mcp.ID // by which the client knows the request
+	accept         acceptedTypes
+	isSubscription bool
+
+	mu       sync.Mutex // held while writing, so that messages stay in order
+	stream   Stream     // nil until opened
+	answered bool
+	err      error // of the connection
+}
+
+// Notify implements proxy.Client. The notification is dropped when the client does not accept
+// streams.
+func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
+	p, err := r.restoreSubscriptionID(p)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answered {
+		return errAnswered
+	}
+	if !r.accept.stream {
+		return nil
+	}
+	if err := r.openStream(); err != nil {
+		return err
+	}
+	return r.send(p)
+}
+
+// openWhenSilent opens the stream because the answer takes long.
+func (r *modernReply) openWhenSilent() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.accept.stream && !r.answered {
+		_ = r.openStream() // the next write returns the error
+	}
+}
+
+// openStream opens the stream unless it is open. The caller holds r.mu.
+func (r *modernReply) openStream() error {
+	if r.stream == nil && r.err == nil {
+		r.stream, r.err = r.w.Stream(nil)
+	}
+	return r.err
+}
+
+// send writes a message to the stream. The caller holds r.mu.
+func (r *modernReply) send(p pipeline.Passed) error {
+	m := p.Message()
+	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
+}
+
+// finish writes the answer. Nothing is written after it.
+func (r *modernReply) finish(answer pipeline.Passed) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answered = true
+	if answer.Message() != nil {
+		answer = answer.WithID(r.id)
+		if restored, err := r.restoreSubscriptionID(answer); err == nil {
+			answer = restored
+		}
+	}
+	m := answer.Message()
+	if m != nil && r.accept.prefersStream && httpStatus(m) == http.StatusOK {
+		_ = r.openStream() // r.err is checked next
+	}
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.stream == nil && m == nil: // cancelled: the client is gone, or the endpoint is closing
+		return r.w.Write(http.StatusServiceUnavailable, nil)
+	case r.stream == nil:
+		return r.w.Write(httpStatus(m), nil, m.Parts()...)
+	case m == nil:
+		return r.stream.Close()
+	}
+	return errors.Join(r.send(answer), r.stream.Close())
+}
+
+// restoreSubscriptionID returns p with the client's id in place of ours, if p names the
+// subscription that the request opened.
+func (r *modernReply) restoreSubscriptionID(p pipeline.Passed) (pipeline.Passed, error) {
+	if !r.isSubscription {
+		return p, nil
+	}
+	if _, ok := p.Message().Get(mcp.PointerSubscriptionID); !ok {
+		return p, nil
+	}
+	return p.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(r.id)))
+}

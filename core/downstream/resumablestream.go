@@ -1,0 +1,287 @@
+package downstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+var errStreamFinished = errors.New("the stream has ended")
+
+// resumableStream holds the events of one stream of a legacy HTTP session: the messages of one
+// POST, or those outside of any call. Messages are added whether or not a connection reads the
+// stream. Events are kept after they were sent, so that a client that lost its connection can
+// resume the stream.
+//
+// The stream is bounded. While a connection reads too slowly, senders wait for it. While none
+// reads, events are evicted: events that were sent before those that were not, and notifications
+// before requests and answers.
+type resumableStream struct {
+	name      string // unique in the session
+	maxEvents int
+	maxBytes  int
+
+	mu          sync.Mutex // guards what follows
+	kept        []streamEvent
+	bytes       int           // of kept
+	lastNumber  int           // of the newest event; the first is 1
+	lastSent    int           // number of the newest event that was written to a connection
+	answerCount int           // events at the end of kept that are answers
+	finished    bool          // no event is added any more
+	finishedAt  time.Time     // valid when finished
+	reader      *streamReader // the attached one; nil when there is none
+	changed     chan struct{} // closed at the next change; nil while nothing waits for one
+}
+
+// streamEvent is one message of a stream.
+type streamEvent struct {
+	number int
+	passed pipeline.Passed
+}
+
+// streamReader is the position of one connection in a stream.
+type streamReader struct {
+	lastRead int // number of the event that it has read last; guarded by resumableStream.mu
+}
+
+// newStream returns an empty stream without a reader.
+func (l Limits) newStream(name string) *resumableStream {
+	return &resumableStream{name: name, maxEvents: l.ResumeEvents, maxBytes: l.ResumeBytes}
+}
+
+// eventID returns the id by which clients know event n. It names the stream, so that a client that
+// resumes gets the events of no other one.
+func (s *resumableStream) eventID(n int) string { return s.name + "-" + strconv.Itoa(n) }
+
+// parseEventID parses an id made by eventID.
+func parseEventID(id string) (stream string, n int, ok bool) {
+	stream, digits, ok := strings.Cut(id, "-")
+	n, err := strconv.Atoi(digits)
+	return stream, n, ok && err == nil && n >= 0
+}
+
+// send adds a message. It waits while the events that the reader has not read yet exceed the
+// bounds.
+func (s *resumableStream) send(ctx context.Context, p pipeline.Passed) error {
+	if p.Message() == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.finished {
+			return errStreamFinished
+		}
+		if s.reader == nil || !s.isReaderBehind() {
+			break
+		}
+		if err := s.waitForChange(ctx); err != nil {
+			return err
+		}
+	}
+	s.add(p)
+	s.wakeWaiters()
+	return nil
+}
+
+// finish adds the answers that hold a message, and ends the stream. It does not wait for a reader.
+func (s *resumableStream) finish(answer ...pipeline.Passed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range answer {
+		if p.Message() != nil && !s.finished {
+			s.add(p)
+			s.answerCount++
+		}
+	}
+	if !s.finished {
+		s.finished, s.finishedAt = true, time.Now()
+	}
+	s.wakeWaiters()
+}
+
+// isReaderBehind reports whether the events that the reader has not read yet exceed the bounds. The
+// caller holds s.mu.
+func (s *resumableStream) isReaderBehind() bool {
+	count, size := 0, 0
+	for i := len(s.kept) - 1; i >= 0 && s.kept[i].number > s.reader.lastRead; i-- {
+		count, size = count+1, size+s.kept[i].passed.Message().Size()
+	}
+	return count >= s.maxEvents || size >= s.maxBytes
+}
+
+// add adds a message, and evicts events beyond the bounds. The caller holds s.mu.
+func (s *resumableStream) add(p pipeline.Passed) {
+	s.lastNumber++
+	s.kept = append(s.kept, streamEvent{s.lastNumber, p})
+	s.bytes += p.Message().Size()
+	for len(s.kept) > s.maxEvents || s.bytes > s.maxBytes {
+		i := s.evictable()
+		if i < 0 {
+			return
+		}
+		s.bytes -= s.kept[i].passed.Message().Size()
+		s.kept = slices.Delete(s.kept, i, i+1)
+	}
+}
+
+// evictable returns the index of the event to evict next, or -1 when none may be. The newest event
+// never is, nor an answer that was not sent. While a connection reads, no event that was not sent
+// is evicted: senders wait for the reader instead. The caller holds s.mu.
+func (s *resumableStream) evictable() int {
+	old := s.kept[:len(s.kept)-1]
+	if len(old) > 0 && old[0].number <= s.lastSent {
+		return 0
+	}
+	if s.reader != nil {
+		return -1
+	}
+	for _, kind := range []mcp.Kind{mcp.Notification, mcp.Request} {
+		if i := slices.IndexFunc(old, func(ev streamEvent) bool {
+			return ev.passed.Message().Kind == kind
+		}); i >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// wakeWaiters makes all calls of waitForChange return. The caller holds s.mu.
+func (s *resumableStream) wakeWaiters() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// waitForChange releases s.mu until the stream changes or ctx ends, and takes it again.
+func (s *resumableStream) waitForChange(ctx context.Context) error {
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	changed := s.changed
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// waitForFirst waits until there is an event or the stream is finished. only is true when the
+// stream holds nothing but answers, which then need no stream. The error is the cause of ctx when
+// that ends first.
+func (s *resumableStream) waitForFirst(ctx context.Context) (answers []pipeline.Passed, only bool,
+	err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.lastNumber == 0 && !s.finished {
+		if err := s.waitForChange(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	if only = s.finished && s.answerCount == s.lastNumber; only {
+		for _, ev := range s.kept {
+			answers = append(answers, ev.passed)
+		}
+	}
+	return answers, only, nil
+}
+
+// attach returns a reader of the events after event n, which replaces the reader that is attached.
+// With n below zero the reader begins after the last event that was sent, and ok is false when
+// another reader is attached.
+func (s *resumableStream) attach(n int) (r *streamReader, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n < 0 {
+		if s.reader != nil {
+			return nil, false
+		}
+		n = s.lastSent
+	}
+	s.reader = &streamReader{lastRead: min(n, s.lastNumber)}
+	s.wakeWaiters()
+	return s.reader, true
+}
+
+// detach detaches r, unless another reader has replaced it.
+func (s *resumableStream) detach(r *streamReader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reader == r {
+		s.reader = nil
+		s.wakeWaiters()
+	}
+}
+
+// next waits for the next event for r. ok is false when no event will come, ctx has ended, or
+// another reader has replaced r.
+func (s *resumableStream) next(ctx context.Context, r *streamReader) (ev streamEvent, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.reader == r {
+		if i := slices.IndexFunc(s.kept, func(ev streamEvent) bool {
+			return ev.number > r.lastRead
+		}); i >= 0 {
+			return s.kept[i], true
+		}
+		if s.finished || s.waitForChange(ctx) != nil {
+			break
+		}
+	}
+	return streamEvent{}, false
+}
+
+// markSent records that the event was written to r's connection.
+func (s *resumableStream) markSent(r *streamReader, ev streamEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.lastRead, s.lastSent = ev.number, max(s.lastSent, ev.number)
+	s.wakeWaiters()
+}
+
+// copyTo writes the events for r to a connection until one of the two ends. With withFirstID it
+// begins with an event that holds only an id, from which the client can resume before it has got a
+// message.
+func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream,
+	withFirstID bool) {
+	defer s.detach(r)
+	if withFirstID && to.Send(conn.Event{ID: s.eventID(r.lastRead), Retry: retryMillis}) != nil {
+		return
+	}
+	for {
+		ev, ok := s.next(ctx, r)
+		if !ok {
+			return
+		}
+		m := ev.passed.Message()
+		if to.Send(conn.Event{ID: s.eventID(ev.number),
+			Data: m.Append(make([]byte, 0, m.Size()))}) != nil {
+			return
+		}
+		s.markSent(r, ev)
+	}
+}
+
+// retryMillis is the delay, in milliseconds, that a client is asked to keep before it resumes a
+// stream.
+const retryMillis = 1000
+
+// retention returns what decides how long the stream is kept.
+func (s *resumableStream) retention() (finished, delivered bool, finishedAt time.Time,
+	size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finished, s.lastSent == s.lastNumber, s.finishedAt, s.bytes
+}

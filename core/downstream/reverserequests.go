@@ -1,0 +1,110 @@
+package downstream
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// reverseRequests are the requests of servers that one legacy client has not answered yet. The
+// client sees ids and progress tokens of ours: different servers use the same ones, and no id may
+// come twice in a session.
+type reverseRequests struct {
+	mu     sync.Mutex
+	count  int                        // requests so far
+	open   map[mcp.ID]*reverseRequest // by our id
+	tokens map[mcp.ID]*reverseRequest // by our progress token
+}
+
+// maxReverseRequests bounds how many requests one client can have to answer at a time.
+const maxReverseRequests = 256
+
+// reverseRequest is one request of a server.
+type reverseRequest struct {
+	m           *mcp.Message // with the server's id
+	id          mcp.ID       // ours
+	token       mcp.ID       // our progress token; "" when the server asked for no progress
+	serverToken []byte
+	answer      chan *mcp.Message // holds one
+}
+
+// add adds p to the open requests, and returns it as the client is to get it.
+func (rs *reverseRequests) add(p pipeline.Passed) (*reverseRequest, pipeline.Passed, error) {
+	r := &reverseRequest{m: p.Message(), answer: make(chan *mcp.Message, 1)}
+	rs.mu.Lock()
+	rs.count++
+	number, full := strconv.Itoa(rs.count), len(rs.open) >= maxReverseRequests
+	rs.mu.Unlock()
+	if full {
+		return nil, p, errors.New("the client has too many reverse requests to answer")
+	}
+	r.id = mcp.ID(mcp.Quote("gatekit-" + number))
+	renamed := p.WithID(r.id)
+	if token, ok := r.m.Get("/_meta/progressToken"); ok {
+		r.token, r.serverToken = r.id, token
+		var err error
+		renamed, err = renamed.Edit(mcp.Set("/_meta/progressToken", []byte(r.token)))
+		if err != nil {
+			return nil, renamed, err
+		}
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.open == nil {
+		rs.open, rs.tokens = map[mcp.ID]*reverseRequest{}, map[mcp.ID]*reverseRequest{}
+	}
+	rs.open[r.id] = r
+	if r.token != "" {
+		rs.tokens[r.token] = r
+	}
+	return r, renamed, nil
+}
+
+// deliver delivers the client's answer m, and reports whether its request is open.
+func (rs *reverseRequests) deliver(m *mcp.Message) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.open[m.ID()]
+	if r == nil {
+		return false
+	}
+	rs.removeLocked(r)
+	r.answer <- m
+	return true
+}
+
+// remove removes r and reports whether the client has answered it.
+func (rs *reverseRequests) remove(r *reverseRequest) (answered bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	answered = rs.open[r.id] != r
+	rs.removeLocked(r)
+	return answered
+}
+
+// removeLocked removes r. The caller holds rs.mu.
+func (rs *reverseRequests) removeLocked(r *reverseRequest) {
+	delete(rs.open, r.id)
+	delete(rs.tokens, r.token)
+}
+
+// restoreProgressToken returns the client's notifications/progress with the token of the server
+// that asked for it. ok is false when it belongs to no open request.
+func (rs *reverseRequests) restoreProgressToken(m *mcp.Message) (restored *mcp.Message, ok bool) {
+	token, _ := m.Get("/progressToken")
+	rs.mu.Lock()
+	r := rs.tokens[mcp.ID(token)]
+	rs.mu.Unlock()
+	if r == nil {
+		return nil, false
+	}
+	restored, err := m.Edit(mcp.Set("/progressToken", r.serverToken))
+	if err != nil {
+		return nil, false
+	}
+	restored.Server, restored.Exchange = r.m.Server, r.m.Exchange
+	return restored, true
+}

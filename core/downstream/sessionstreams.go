@@ -1,0 +1,124 @@
+package downstream
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// sessionStreams are the streams of one legacy HTTP session that its client can resume.
+type sessionStreams struct {
+	limits  Limits
+	session *resumableStream // for messages outside of any call
+
+	mu     sync.Mutex // guards what follows
+	count  int        // streams so far
+	kept   map[string]*resumableStream
+	order  []*resumableStream // those in kept, oldest first
+	timer  *time.Timer        // calls removeExpired; nil while it is not needed
+	closed bool
+}
+
+// sessionStreamName is the name of the stream for messages outside of any call.
+const sessionStreamName = "0"
+
+const (
+	maxFinishedStreams = 32 // that are kept
+	// how long a finished stream is kept after it was written: the client may not have received it
+	deliveredStreamLifetime = time.Minute
+)
+
+// newStream returns a stream that no client knows yet.
+func (s *sessionStreams) newStream() *resumableStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	return s.limits.newStream(strconv.Itoa(s.count))
+}
+
+// retain keeps a stream whose event ids the client is about to see.
+func (s *sessionStreams) retain(stream *resumableStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.kept[stream.name] = stream
+	s.order = append(s.order, stream)
+	s.removeFinishedLocked()
+	if s.timer == nil {
+		s.timer = time.AfterFunc(deliveredStreamLifetime, s.removeExpired)
+	}
+}
+
+// removeExpired removes finished streams, and sets the timer again while streams are left.
+func (s *sessionStreams) removeExpired() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removeFinishedLocked()
+	s.timer = nil
+	if len(s.order) > 0 && !s.closed {
+		s.timer = time.AfterFunc(deliveredStreamLifetime, s.removeExpired)
+	}
+}
+
+// removeFinishedLocked removes finished streams: those that were delivered a while ago, and the
+// oldest beyond the bounds. The caller holds s.mu.
+func (s *sessionStreams) removeFinishedLocked() {
+	count, bytes := 0, 0
+	for i := len(s.order) - 1; i >= 0; i-- {
+		stream := s.order[i]
+		finished, delivered, finishedAt, size := stream.retention()
+		if !finished {
+			continue
+		}
+		count, bytes = count+1, bytes+size
+		if count > maxFinishedStreams || count > 1 && bytes > 4*s.limits.ResumeBytes ||
+			delivered && time.Since(finishedAt) >= deliveredStreamLifetime {
+			delete(s.kept, stream.name)
+			s.order[i] = nil
+		}
+	}
+	s.order = slices.DeleteFunc(s.order, func(r *resumableStream) bool { return r == nil })
+}
+
+// attach returns the stream that a GET asks for, and a new reader of it: the session's stream, or
+// the one that the event lastEventID belongs to, from the next event on. status is 200, or that of
+// the refusal.
+func (s *sessionStreams) attach(lastEventID string) (stream *resumableStream, reader *streamReader,
+	status int) {
+	if lastEventID == "" {
+		if reader, ok := s.session.attach(-1); ok {
+			return s.session, reader, http.StatusOK
+		}
+		return nil, nil, http.StatusConflict
+	}
+	name, number, ok := parseEventID(lastEventID)
+	s.mu.Lock()
+	stream = s.kept[name]
+	s.mu.Unlock()
+	if name == sessionStreamName {
+		stream = s.session
+	}
+	if !ok || stream == nil {
+		return nil, nil, http.StatusBadRequest
+	}
+	reader, _ = stream.attach(number)
+	return stream, reader, http.StatusOK
+}
+
+// close ends all streams, and with them the connections that read them.
+func (s *sessionStreams) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.session.finish()
+	for _, stream := range s.order {
+		stream.finish()
+	}
+}

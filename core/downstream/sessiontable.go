@@ -1,0 +1,144 @@
+package downstream
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+var (
+	errTooManySessions = errors.New("too many sessions: end one, or wait until one has been idle " +
+		"for long enough")
+	errClosed = errors.New("gatekit is closing")
+)
+
+// sessionTable holds the sessions of HTTP clients by key, from one request to the next. It bounds
+// how many there are, and closes those that have been idle for a while.
+type sessionTable[T interface{ close() }] struct {
+	max  int
+	idle time.Duration
+	wg   sync.WaitGroup // of sessions that are being closed
+
+	mu      sync.Mutex // guards what follows, and the fields of entries
+	entries map[string]*sessionEntry[T]
+	closing int // sessions that were removed and are being closed
+	closed  bool
+}
+
+// sessionEntry is one session in a sessionTable.
+type sessionEntry[T any] struct {
+	key       string
+	value     T
+	uses      int         // requests and calls that use it; it is idle at zero
+	idleSince time.Time   // when uses fell to zero
+	timer     *time.Timer // calls expire
+}
+
+func newSessionTable[T interface{ close() }](most int, idle time.Duration) *sessionTable[T] {
+	return &sessionTable[T]{max: most, idle: idle, entries: map[string]*sessionEntry[T]{}}
+}
+
+// acquire returns the entry of key, which the caller must release. When there is none, make makes
+// the session; ok is false when make is nil, too. When the table is full, the session that has been
+// idle for longest is closed. The error says that none is idle, that too many are still being
+// closed, or that the table is closed.
+func (t *sessionTable[T]) acquire(key string,
+	make func() T) (r *sessionEntry[T], ok bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := t.entries[key]; r != nil {
+		r.uses++
+		return r, true, nil
+	}
+	switch {
+	case make == nil:
+		return nil, false, nil
+	case t.closed:
+		return nil, false, errClosed
+	case t.closing >= t.max, len(t.entries) >= t.max && !t.evictIdle():
+		return nil, false, errTooManySessions
+	}
+	r = &sessionEntry[T]{key: key, value: make(), uses: 1}
+	t.entries[key] = r
+	r.timer = time.AfterFunc(t.idle, func() { t.expire(r) })
+	return r, true, nil
+}
+
+// retain adds a use of r, which release ends.
+func (t *sessionTable[T]) retain(r *sessionEntry[T]) {
+	t.mu.Lock()
+	r.uses++
+	t.mu.Unlock()
+}
+
+// release ends a use of r.
+func (t *sessionTable[T]) release(r *sessionEntry[T]) {
+	t.mu.Lock()
+	r.uses--
+	r.idleSince = time.Now()
+	t.mu.Unlock()
+}
+
+// remove removes r and starts to close its session.
+func (t *sessionTable[T]) remove(r *sessionEntry[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removeLocked(r)
+}
+
+// removeLocked is remove for a caller that holds t.mu.
+func (t *sessionTable[T]) removeLocked(r *sessionEntry[T]) {
+	if t.entries[r.key] != r {
+		return
+	}
+	delete(t.entries, r.key)
+	r.timer.Stop()
+	t.closing++
+	t.wg.Go(func() {
+		r.value.close()
+		t.mu.Lock()
+		t.closing--
+		t.mu.Unlock()
+	})
+}
+
+// evictIdle removes the session that has been idle for longest, and reports whether one was idle.
+// The caller holds t.mu.
+func (t *sessionTable[T]) evictIdle() bool {
+	var oldest *sessionEntry[T]
+	for _, r := range t.entries {
+		if r.uses == 0 && (oldest == nil || r.idleSince.Before(oldest.idleSince)) {
+			oldest = r
+		}
+	}
+	if oldest != nil {
+		t.removeLocked(oldest)
+	}
+	return oldest != nil
+}
+
+// expire removes r when it has been idle for long enough, or else sets its timer again.
+func (t *sessionTable[T]) expire(r *sessionEntry[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	left := t.idle
+	if r.uses == 0 {
+		left -= time.Since(r.idleSince)
+	}
+	if left > 0 && t.entries[r.key] == r {
+		r.timer.Reset(left)
+		return
+	}
+	t.removeLocked(r)
+}
+
+// close removes all sessions, accepts no more, and waits until all are closed.
+func (t *sessionTable[T]) close() {
+	t.mu.Lock()
+	t.closed = true
+	for _, r := range t.entries {
+		t.removeLocked(r)
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+}

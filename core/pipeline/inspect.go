@@ -1,0 +1,216 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/mcp"
+)
+
+// maxAbandoned is the number of calls of one stage that may go on beyond their time before the
+// stage is no longer asked.
+const maxAbandoned = 64
+
+// errTimeout is the cause of a context that ended because the stage's time was over, and not
+// because the message's sender left.
+var errTimeout = errors.New("time is over")
+
+// stage is a StageConfig in use.
+type stage struct {
+	name        string
+	stage       Stage
+	wants       Wants
+	timeout     time.Duration
+	skipOnError bool
+	group       StageGroup
+	abandoned   atomic.Int32 // running calls whose time is over
+}
+
+func newStage(n StageConfig) *stage {
+	if n.Stage == nil {
+		panic(fmt.Sprintf("pipeline: stage %q has no Stage", n.Name))
+	}
+	if n.Timeout <= 0 {
+		n.Timeout = 2 * time.Second
+	}
+	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout,
+		skipOnError: n.SkipOnError, group: n.Group}
+}
+
+// stageResult is a stage's verdict or error.
+type stageResult struct {
+	verdict Verdict
+	err     error
+}
+
+// applyResult applies a stage's result to m. It returns the message that goes on, or the denial,
+// and the step for the record. When the step's action is "answer", next is the answer, and m goes
+// on unchanged.
+func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
+	o stageResult) (next *mcp.Message, step Step, denied *DeniedError) {
+	v, err := o.verdict, o.err
+	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
+	switch {
+	case err == nil:
+		next, step.Action, err = v.apply(m, IsApproved(ctx))
+		if step.Action == "modify" {
+			step.Changed = changedPlaces(v.Edits)
+		}
+	case s.skipOnError && ctx.Err() == nil: // a sender that left is not the stage's fault
+		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
+	}
+	if err != nil {
+		step.Action = "deny"
+		denied = &DeniedError{Stage: s.name, Action: "deny"}
+		if refused := (*denial)(nil); errors.As(err, &refused) {
+			step.Reason, denied.Reason = refused.reason, refused.reason
+			if refused.ask {
+				step.Action, denied.Action = "ask", "ask"
+			}
+		} else {
+			denied.Err = fmt.Errorf("stage %q: %w", s.name, err)
+		}
+	}
+	return next, step, denied
+}
+
+// nextStages returns the first of the stages that want m and are asked together, and the stages
+// after them.
+func nextStages(asked []*stage, m *mcp.Message) (now, rest []*stage) {
+	first := asked[0]
+	n := 1
+	for first.group != nil && n < len(asked) && asked[n].group == first.group {
+		n++
+	}
+	if n == 1 {
+		if !first.wants.includes(m) {
+			return nil, asked[1:]
+		}
+		return asked[:1], asked[1:]
+	}
+	for _, s := range asked[:n] {
+		if s.wants.includes(m) {
+			now = append(now, s)
+		}
+	}
+	return now, asked[n:]
+}
+
+// inspection is one call of one stage, or of neighbouring stages of a group.
+type inspection struct {
+	results []stageResult
+	// set by whichever comes first: the call that ends, or the waiting side that abandons it
+	claimed atomic.Bool
+	done    chan struct{} // closed when results are there
+}
+
+// inspectWith returns the results of neighbouring stages: an error where one failed or panicked, or
+// where ctx or the time ended first. It never waits longer, and therefore runs the call in another
+// goroutine.
+func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*stage) []stageResult {
+	first, timeout := stages[0], stages[0].timeout
+	for _, s := range stages[1:] {
+		timeout = max(timeout, s.timeout)
+	}
+	all := func(err error) []stageResult {
+		failed := make([]stageResult, len(stages))
+		for i := range failed {
+			failed[i].err = err
+		}
+		return failed
+	}
+	if ctx.Err() != nil {
+		return all(fmt.Errorf("not asked: %w", context.Cause(ctx)))
+	}
+	if n := first.abandoned.Load(); n >= maxAbandoned {
+		return all(fmt.Errorf("not asked: %d of its calls still run although their time is over",
+			n))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+	c := &inspection{done: make(chan struct{})}
+	p.options.Workers.Run(func() { c.run(ctx, m, stages) })
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		// before run can see that it was abandoned, so that the count never lacks one
+		first.abandoned.Add(1)
+		if c.claimed.CompareAndSwap(false, true) {
+			return all(interruptedError(ctx, timeout))
+		}
+		first.abandoned.Add(-1)
+		<-c.done
+	}
+	for i := range c.results {
+		if c.results[i].err != nil && ctx.Err() != nil {
+			// a stage's own error after its context ended tells nothing more
+			c.results[i].err = interruptedError(ctx, timeout)
+		}
+	}
+	return c.results
+}
+
+// run is the call itself. It owns c.results until c.done is closed.
+func (c *inspection) run(ctx context.Context, m *mcp.Message, stages []*stage) {
+	returned := false
+	results := make([]stageResult, len(stages))
+	fail := func(err error) {
+		for i := range results {
+			results[i] = stageResult{err: err}
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			fail(fmt.Errorf("panicked: %v", r))
+		} else if !returned {
+			fail(errors.New("ended its goroutine"))
+		}
+		c.results = results
+		if !c.claimed.CompareAndSwap(false, true) {
+			stages[0].abandoned.Add(-1)
+		}
+		close(c.done)
+	}()
+	if len(stages) == 1 {
+		results[0].verdict, results[0].err = stages[0].stage.Inspect(ctx, m)
+	} else if err := inspectGroup(ctx, m, stages, results); err != nil {
+		fail(err)
+	}
+	returned = true
+}
+
+// inspectGroup asks neighbouring stages through their group.
+func inspectGroup(ctx context.Context, m *mcp.Message, stages []*stage,
+	results []stageResult) error {
+	its := make([]Stage, len(stages))
+	for i, s := range stages {
+		its[i] = s.stage
+	}
+	verdicts, errs, err := stages[0].group.InspectAll(ctx, m, its)
+	if err != nil {
+		return err
+	}
+	for i := range results {
+		switch {
+		case i < len(errs) && errs[i] != nil:
+			results[i].err = errs[i]
+		case i < len(verdicts):
+			results[i].verdict = verdicts[i]
+		default:
+			results[i].err = errors.New("gave no verdict")
+		}
+	}
+	return nil
+}
+
+// interruptedError returns the reason why the pipeline stopped waiting for a stage.
+func interruptedError(ctx context.Context, timeout time.Duration) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errTimeout) {
+		return fmt.Errorf("no verdict within %v", timeout)
+	}
+	return fmt.Errorf("no verdict before the message was given up: %w", cause)
+}

@@ -1,0 +1,36 @@
+package pipeline
+
+import "context"
+
+// PriorFindings are the findings of the stages before one: policies decide by what plugins found.
+type PriorFindings struct {
+	Findings []Finding
+	Labels   []string
+}
+
+type priorFindingsKey struct{}
+
+// PriorFindingsFrom returns the findings so far, for a stage that inspects a message with ctx.
+func PriorFindingsFrom(ctx context.Context) PriorFindings {
+	f, _ := ctx.Value(priorFindingsKey{}).(*PriorFindings)
+	if f == nil {
+		return PriorFindings{}
+	}
+	return *f
+}
+
+// addTo returns ctx with f, if f is not empty.
+func (f *PriorFindings) addTo(ctx context.Context) context.Context {
+	if len(f.Findings)+len(f.Labels) == 0 {
+		return ctx
+	}
+	now := *f // a copy: later findings are not for this stage
+	return context.WithValue(ctx, priorFindingsKey{}, &now)
+}
+
+func (f *PriorFindings) add(o stageResult) {
+	if o.err == nil {
+		f.Findings = append(f.Findings, o.verdict.Findings...)
+		f.Labels = append(f.Labels, o.verdict.Labels...)
+	}
+}

@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"strings"
+
+	"gatekit/core/display"
+	"gatekit/core/mcp"
+)
+
+// maxClients bounds how many clients of one session are recorded: those of one principal may share
+// a session.
+const maxClients = 32
+
+// maxClientInfo bounds the remembered clientInfo, in bytes.
+const maxClientInfo = 1 << 10
+
+// recordedClients are the clients of a session whose names were recorded.
+type recordedClients struct {
+	last  []byte // the last clientInfo, raw
+	names map[string]bool
+}
+
+// recordClient records which clients use the session, each once, by the clientInfo in initialize or
+// in every request. m is a message that passed: a client's name is content like other, and a stage
+// may redact or deny it.
+func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
+	at := mcp.PointerClientInfo
+	if m.Method == "initialize" {
+		at = "/clientInfo"
+	}
+	info, ok := m.Get(at)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	same := bytes.Equal(info, s.clients.last)
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	name, _ := m.Text(at + "/name")
+	version, _ := m.Text(at + "/version")
+	who := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
+		display.Clip(version, 100))
+	s.mu.Lock()
+	if len(info) <= maxClientInfo {
+		s.clients.last = bytes.Clone(info)
+	}
+	known := s.clients.names[who] || len(s.clients.names) >= maxClients
+	if !known {
+		if s.clients.names == nil {
+			s.clients.names = map[string]bool{}
+		}
+		s.clients.names[who] = true
+	}
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
+	// its request will not be forwarded either
+	if err := set.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.options.Revision,
+		nil); err != nil {
+		set.Log.Error("client not recorded", "error", err)
+	}
+}

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"strconv"
+
+	"gatekit/core/mcp"
+)
+
+const (
+	// tasks of one session; the oldest are forgotten first
+	maxClientTasks  = 256
+	maxClientTaskID = 1_000 // bytes; a task with a longer id cannot be used
+)
+
+// clientTasks are the tasks that the client created to answer servers' requests (2025-11-25: a
+// client may run sampling and elicitation as tasks). Another server cannot use them. The zero
+// clientTasks is empty and ready.
+type clientTasks struct {
+	server map[string]string // by task id
+	oldest []string
+}
+
+// addClientTask remembers that m, the client's answer to a server, created a task.
+func (s *Session) addClientTask(m *mcp.Message) {
+	id, _ := mcp.CreatedTaskID(m)
+	if id == "" || len(id) > maxClientTaskID {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &s.clientTasks
+	if _, taken := t.server[id]; taken {
+		return
+	}
+	if t.server == nil {
+		t.server = map[string]string{}
+	}
+	if len(t.oldest) == maxClientTasks {
+		delete(t.server, t.oldest[0])
+		t.oldest = t.oldest[1:]
+	}
+	t.server[id], t.oldest = m.Server, append(t.oldest, id)
+}
+
+// clientTaskServer returns the server that a task of the client was created for, or "".
+func (s *Session) clientTaskServer(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clientTasks.server[id]
+}
+
+// ownsClientTask reports whether a server's request about a task of the client comes from the
+// server that the task was created for.
+func (s *Session) ownsClientTask(set *settings, m *mcp.Message) bool {
+	meth, _ := mcp.LookupMethod(m.Method)
+	return set.names.disabled || meth.Route != mcp.RouteByTask ||
+		s.clientTaskServer(m.Name) == m.Server
+}
+
+// filterClientTasks returns the client's answer to a server's tasks/list without the tasks of other
+// servers.
+func (s *Session) filterClientTasks(set *settings, m *mcp.Message) (*mcp.Message, error) {
+	if set.names.disabled || m.Method != "tasks/list" {
+		return m, nil
+	}
+	var edits []mcp.Edit
+	m.Items("/tasks", func(i int, raw []byte) bool {
+		id, _ := mcp.NewResponse("", raw).Text("/taskId")
+		if s.clientTaskServer(id) != m.Server {
+			edits = append(edits, mcp.Remove("/tasks/"+strconv.Itoa(i)))
+		}
+		return true
+	})
+	return m.Edit(edits...)
+}

@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// initializeWait is how long one server may delay the client's initialize when others have
+// answered, and how long its first calls wait.
+const initializeWait = 15 * time.Second
+
+// maxInstructions bounds the instructions of all servers together, in bytes.
+const maxInstructions = 32 << 10
+
+// initialize sends the client's initialize to every server and merges the answers. Servers that
+// fail or are slow are initialized later; the client is then notified that lists changed.
+func (call *Call) initialize(ctx context.Context) (pipeline.Passed, error) {
+	s := call.session
+	s.mu.Lock()
+	again := s.initialize != nil
+	if !again {
+		s.initialize = call.request
+		// servers of a later configuration are initialized by Session.apply
+		call.settings = s.proxy.settings.Load()
+	}
+	s.mu.Unlock()
+	if again {
+		return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidRequest,
+			"the session is initialized already")
+	}
+	decided := make(chan struct{}) // closed when the client's answer is decided
+	defer close(decided)
+	answer, err := call.initializeServers(ctx, decided)
+	if err != nil || answer.Message().Kind == mcp.Error {
+		s.mu.Lock()
+		s.initialize = nil // the client may initialize again
+		s.mu.Unlock()
+	}
+	return answer, err
+}
+
+func (call *Call) initializeServers(ctx context.Context,
+	decided <-chan struct{}) (pipeline.Passed, error) {
+	if call.settings.names.disabled {
+		srv, err := call.onlyServer()
+		if err != nil {
+			return pipeline.Passed{}, err
+		}
+		return call.initializeServer(ctx, srv)
+	}
+	type result struct {
+		i      int
+		answer pipeline.Passed
+		err    error
+	}
+	servers := call.session.serversInOrder(call.settings)
+	results := make(chan result, len(servers))
+	parts := make([]serverPart, len(servers))
+	for i, srv := range servers {
+		parts[i] = serverPart{server: srv.name, err: srv.unavailable("it is still starting")}
+		call.session.runInBackground(func(background context.Context) {
+			answer, err := call.initializeServer(background, srv)
+			results <- result{i, answer, err}
+			<-decided
+			srv.initializeLate(background)
+		})
+	}
+	var slow <-chan time.Time // starts at the first good answer
+	for n := 0; n < len(servers); n++ {
+		select {
+		case r := <-results:
+			p := &parts[r.i]
+			if p.err = r.err; p.err == nil {
+				p.err = p.add(r.answer)
+			}
+			if slow == nil && p.err == nil {
+				t := time.NewTimer(initializeWait)
+				defer t.Stop()
+				slow = t.C
+			}
+		case <-slow:
+			n = len(servers)
+		case <-ctx.Done():
+			return pipeline.Passed{}, context.Cause(ctx)
+		}
+	}
+	return call.mergeParts(ctx, parts, call.mergeServerInfo)
+}
+
+// initializeServer sends the client's initialize to one server and notes its answer.
+func (call *Call) initializeServer(ctx context.Context,
+	srv *sessionServer) (pipeline.Passed, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle, total := call.timeouts(srv)
+	d := call.startDeadline(srv, idle, total, cancel)
+	defer d.stop()
+	srv.noteInitializeSent()
+	m := *call.request
+	m.Server = srv.name
+	answer, err := call.callOne(ctx, srv, &m, d)
+	switch {
+	case err != nil:
+		srv.noteInitializeAnswer(nil, err)
+	case answer.Message().Kind == mcp.Error:
+		srv.noteInitializeAnswer(nil,
+			srv.unavailable("it refused initialize: "+errorText(answer.Message())))
+	default:
+		srv.noteInitializeAnswer(answer.Message(), nil)
+	}
+	return answer, err
+}

@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// Client is a client as the proxy sees it: the receiver of a call's (or a session's) messages.
+// core/downstream has one implementation per era. Many goroutines may call its methods.
+type Client interface {
+	// Notify writes a notification on the stream of the call that this Client stands for (or of the
+	// session). Messages handed over one after another leave in that order and before the call's
+	// answer.
+	Notify(ctx context.Context, m pipeline.Passed) error
+	// SendRequests sends requests of a server to the client and waits for their answers, in the
+	// same order: Response or Error messages. The ids in ms are those of the server; the Client
+	// uses its own. The error is for a client that cannot be asked: it is gone, or has no channel
+	// (ErrOutsideCall).
+	SendRequests(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
+}
+
+// ErrOutsideCall reports that a client can only be asked inside a call, and there is none.
+var ErrOutsideCall = errors.New("the client can be asked inside a call only, and only if it " +
+	"declares the capability")
+
+// InputRequestClient is a Client that takes a server's requests inside a result (inputRequests) and
+// answers with another request. A server that asks in that way hands its result on as it is, marked
+// CarriesInput, and stores nothing.
+type InputRequestClient interface{ TakesInputRequests() bool }
+
+// WaitReporter is a Client that does not always wait for the result of its call.
+type WaitReporter interface{ IsWaiting() bool }
+
+// Handler takes the messages that a server sends while it works for a call, or outside of any. The
+// proxy implements it: it inspects the messages, adds the prefixes and hands them to a Client.
+type Handler interface {
+	// HandleNotification takes a notification from the server, with ids and tokens of the client.
+	// It returns when the client has the notification, or when it was denied.
+	HandleNotification(ctx context.Context, m *mcp.Message)
+	// HandleRequests takes requests of the server. It returns one answer for each, under its id,
+	// whatever was denied or failed.
+	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
+	// IsWaiting reports whether the client waits for the answer of the call just now. It does not
+	// while it works on requests of the server that its last request was answered with.
+	IsWaiting() bool
+	// ReportActivity tells that the server is working, when it sends nothing that would show it.
+	ReportActivity()
+}
+
+// Server is one server as one session sees it. Many goroutines may call its methods; calls run
+// concurrently.
+type Server interface {
+	// Call writes the request under an id of its own and waits for the answer. The answer has the
+	// request's id, and all messages that c gets have the client's progress token and subscription
+	// id. When ctx ends, Call tells the server in the way of its revision and returns ctx's cause.
+	// The cause is a *CancelledError if there is a notification to forward. Other errors are
+	// *UnavailableError: there was no answer, and the request may have run or not; or
+	// *pipeline.DeniedError: the server asked for something that was denied, and its revision
+	// cannot express that.
+	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
+	// Notify writes a notification; nil also when the server's revision has no such thing.
+	Notify(ctx context.Context, m pipeline.Passed) error
+	Close() error
+}
+
+// Upstream is a configured server, running or not.
+type Upstream interface {
+	// Open returns the server for one session. It need not be connected yet. feed gets the messages
+	// that the server sends outside of any call, until Close. Whatever revision the server speaks,
+	// it acts as one of o.Revision.
+	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
+}
+
+// OpenOptions describe the session that a server is opened for.
+type OpenOptions struct {
+	Session   string
+	Principal string
+	Revision  string // of the client's side
+	Shared    bool   // several clients of one principal may use the session
+}
+
+// CancelledError is the cause of a call's context when the call was cancelled. Notification, if not
+// empty, is the inspected notifications/cancelled, with the client's requestId.
+type CancelledError struct{ Notification pipeline.Passed }
+
+func (e *CancelledError) Error() string { return "cancelled" }
+
+// UnavailableError reports that a server gave no answer: it is down, its session ended, or its
+// message was no answer.
+type UnavailableError struct {
+	Server string
+	// what was tried and what went wrong, with the server as "it"; for the log and the client
+	Reason string
+	Err    error
+}

@@ -1,0 +1,120 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// maxCachedBytes bounds the cached pages together, and one cached list.
+const maxCachedBytes = 8 << 20
+
+// pageCache keeps the servers' lists as clients see them, so that prefixes need not be added again
+// to a list that did not change.
+//
+// It only saves time: the servers are asked each time, and their answers are parsed, inspected and
+// recorded. An entry is used only for an answer of the same bytes. The cache belongs to one
+// configuration and ends with it.
+type pageCache struct {
+	mu    sync.Mutex
+	pages map[pageKey]*clientPage
+	size  int                    // of the bodies of pages, in bytes
+	lists map[string]*mergedList // by method
+}
+
+type pageKey struct {
+	server, method string
+	page           int
+}
+
+// clientPage is one page of a server's list as clients see it.
+type clientPage struct {
+	body  []byte       // as the stages left it
+	m     *mcp.Message // with prefixes
+	items [][]byte     // of m
+	uris  []ownedURI   // the URIs in it, for the session's uriOwners
+}
+
+// mergedList is an answer that was merged of pages.
+type mergedList struct {
+	pages  []*clientPage
+	answer *mcp.Message
+}
+
+// page returns an inspected page as clients see it, and adds its URIs to the session's.
+func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed,
+	page int) (*clientPage, error) {
+	m := judged.Message()
+	key, body := pageKey{m.Server, meth.Name, page}, m.Body()
+	cache.mu.Lock()
+	had := cache.pages[key]
+	cache.mu.Unlock()
+	if had != nil && bytes.Equal(had.body, body) {
+		for _, o := range had.uris {
+			call.session.uriOwners.add(m.Server, o)
+		}
+		return had, nil
+	}
+	v := &clientPage{body: body}
+	named, err := call.session.addPrefixesAndReport(call.settings, judged,
+		func(o ownedURI) { v.uris = append(v.uris, o) })
+	if err != nil {
+		return nil, fmt.Errorf("add prefixes to the list of server %q: %w", m.Server, err)
+	}
+	v.m = detached(named.Message())
+	v.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		v.items = append(v.items, raw)
+		return true
+	})
+	if !call.settings.sharesPages() {
+		return v, nil
+	}
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	grown := len(body)
+	if had := cache.pages[key]; had != nil {
+		grown -= len(had.body)
+	}
+	if cache.size+grown <= maxCachedBytes {
+		cache.pages[key] = v
+		cache.size += grown
+	}
+	return v, nil
+}
+
+// sharesPages reports whether a page looks the same in every session. With resources =
+// "transparent" it does not: the prefix of a URI depends on the other URIs that the session has
+// seen.
+func (set *settings) sharesPages() bool { return set.names.resources != "transparent" }
+
+// list returns the answer that was last merged of exactly these pages, or nil.
+func (cache *pageCache) list(method string, views []*clientPage) *mcp.Message {
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	if l := cache.lists[method]; l != nil && slices.Equal(l.pages, views) {
+		return l.answer
+	}
+	return nil
+}
+
+// storeList keeps an answer that was merged of pages alone.
+func (cache *pageCache) storeList(method string, views []*clientPage, answer *mcp.Message) {
+	if answer.Size() > maxCachedBytes {
+		return
+	}
+	answer = detached(answer.WithDigest())
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	cache.lists[method] = &mergedList{views, answer}
+}
+
+// detached returns m without its request, so that it can be kept.
+func detached(m *mcp.Message) *mcp.Message {
+	c := *m
+	c.Request = nil
+	return &c
+}

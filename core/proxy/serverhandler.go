@@ -1,0 +1,280 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// serverHandler is the Handler for one server. It hands messages to the client of one call, or to
+// the session's feed.
+type serverHandler struct {
+	session   *Session
+	server    *sessionServer
+	client    Client
+	exchange  string       // "" outside of any call
+	request   *mcp.Message // the client's; nil outside of any call
+	deadline  *deadline
+	intercept interceptor // may be nil
+}
+
+// interceptor gets each inspected notification first. It reports whether the client must not get
+// it.
+type interceptor func(ctx context.Context, p pipeline.Passed) bool
+
+// clientTakesInputRequests reports whether the client takes requests inside a result.
+func (h *serverHandler) clientTakesInputRequests() bool {
+	r, ok := h.client.(InputRequestClient)
+	return ok && r.TakesInputRequests()
+}
+
+// IsWaiting reports whether the client waits for the call just now.
+func (h *serverHandler) IsWaiting() bool {
+	w, ok := h.client.(WaitReporter)
+	return !ok || w.IsWaiting()
+}
+
+// ReportActivity tells that the server is working.
+func (h *serverHandler) ReportActivity() { h.deadline.noteProgress() }
+
+// HandleNotification inspects a notification of the server and hands it to the client.
+func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) {
+	h.deadline.noteProgress()
+	set := h.session.proxy.settings.Load()
+	m = h.stamp(m)
+	meth, known := mcp.LookupMethod(m.Method)
+	switch {
+	case known && (meth.Kind != mcp.Notification || meth.Direction == mcp.ToServer):
+		h.session.recordDropped(ctx, set, m, "servers do not send this method")
+		return
+	case m.Method == "notifications/cancelled":
+		// its requestId is not an id of the client
+		h.session.recordDropped(ctx, set, m, "no reverse request in flight")
+		return
+	case meth.NamePointer == "/taskId" && h.session.proxy.tasks.BelongsToOther(m.Server, m.Name,
+		m.Principal):
+		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
+		return
+	case !known && !set.allowsVendorMethod(h.server.name, m.Method):
+		h.session.recordDropped(ctx, set, m, "an unknown notification; [server."+h.server.name+
+			"] methods lets it pass")
+		return
+	}
+	if carriesInputRequests(m) {
+		judged, err := h.inspectInputRequests(ctx, set, m)
+		if err == nil && judged.denied == nil {
+			m, err = m.Edit(judged.edits...)
+		}
+		if err != nil || judged.denied != nil {
+			h.session.recordDropped(ctx, set, m,
+				"the task's request for input was denied: the task goes on waiting")
+			return
+		}
+	}
+	passed, err := set.Pipeline.Pass(ctx, m)
+	if err != nil {
+		return // refused and recorded
+	}
+	if passed, err = h.session.addPrefixes(set, passed); err != nil {
+		set.Log.Warn("prefixes not added to a notification", "server", m.Server, "method", m.Method,
+			"error", err)
+		return
+	}
+	if h.intercept != nil && h.intercept(ctx, passed) {
+		return
+	}
+	if err := h.client.Notify(ctx, passed); err != nil {
+		set.Log.Debug("notify the client", "method", m.Method, "error", err)
+	}
+}
+
+// HandleRequests inspects requests of the server, puts those that pass to the client, and inspects
+// its answers.
+func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	h.deadline.pause()
+	defer h.deadline.resume()
+	set := h.session.proxy.settings.Load()
+	answers := make([]pipeline.Passed, len(ms))
+	var (
+		ask    []pipeline.Passed
+		judged []*mcp.Message // the requests in ask, with the server's own names
+		where  []int
+	)
+	for i, m := range ms {
+		m = h.stamp(m)
+		p, err := h.inspectRequest(ctx, set, m)
+		if err != nil {
+			answers[i] = h.declineRequest(ctx, set, m, err)
+			continue
+		}
+		shown, err := h.requestForClient(set, p)
+		if err != nil {
+			answers[i] = h.declineRequest(ctx, set, m, err)
+			continue
+		}
+		ask, judged, where = append(ask, shown), append(judged, p.Message()), append(where, i)
+	}
+	if len(ask) == 0 {
+		return answers
+	}
+	got, err := h.client.SendRequests(ctx, ask)
+	for j, i := range where {
+		switch {
+		case errors.Is(err, ErrOutsideCall) && judged[j].Method != "roots/list":
+			// the server may ask again, except for roots
+			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeMethodNotFound,
+				"%s", err))
+		case err != nil:
+			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeInternalError,
+				"the client could not be asked: %s", err))
+		case j >= len(got) || got[j] == nil:
+			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeInternalError,
+				"the client did not answer"))
+		default:
+			answers[i] = h.inspectAnswer(ctx, set, judged[j], got[j])
+		}
+	}
+	return answers
+}
+
+// stamp returns a message of the server with its fields set.
+func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
+	m = h.session.stamp(m, mcp.ToClient, h.exchange)
+	m.Server = h.server.name
+	if meth, known := mcp.LookupMethod(m.Method); known && meth.NamePointer != "" {
+		m.Name, _ = m.Text(meth.NamePointer)
+	}
+	return m
+}
+
+// inspectRequest checks that a server's request is known and that the client declared it, and
+// passes it through the pipeline.
+func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
+	m *mcp.Message) (pipeline.Passed, error) {
+	meth, known := mcp.LookupMethod(m.Method)
+	if !known && !set.allowsVendorMethod(h.server.name, m.Method) ||
+		known && (meth.Kind != mcp.Request ||
+			meth.Direction == mcp.ToServer) {
+		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
+			quoteName(m.Method))
+	}
+	if lack := h.missingCapability(meth, m); lack != "" {
+		return pipeline.Passed{}, &capabilityError{lack}
+	}
+	if !h.session.ownsClientTask(set, m) {
+		return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams, "Unknown task")
+	}
+	return set.Pipeline.Pass(ctx, m)
+}
+
+// missingCapability returns the capability that a server's request needs and the client did not
+// declare, or "".
+func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) string {
+	if meth.Capability == "" {
+		return ""
+	}
+	declares, known := h.clientCapabilities()
+	if !known {
+		// its capabilities are unknown: the client itself refuses what it does not support
+		return ""
+	}
+	if !declares(meth.Capability) {
+		return meth.Capability
+	}
+	switch m.Method {
+	case "elicitation/create":
+		mode, _ := m.Text("/mode")
+		if mode == "url" && !declares("elicitation/url") {
+			return "elicitation/url"
+		}
+		if mode != "url" && declares("elicitation/url") && !declares("elicitation/form") {
+			return "elicitation/form" // an empty object means form
+		}
+	case "sampling/createMessage":
+		_, tools := m.Get("/tools")
+		_, choice := m.Get("/toolChoice")
+		if (tools || choice) && !declares("sampling/tools") {
+			return "sampling/tools"
+		}
+	}
+	return ""
+}
+
+// clientCapabilities returns a test for the capabilities that the client declared, for this request
+// or for the session. known is false when none were seen.
+func (h *serverHandler) clientCapabilities() (declares func(capability string) bool, known bool) {
+	m, at := h.session.clientInitialize(), "/capabilities/"
+	if h.request != nil {
+		if _, per := h.request.Get(mcp.PointerCapabilities); per {
+			m, at = h.request, mcp.PointerCapabilities+"/"
+		}
+	}
+	return func(capability string) bool {
+		_, ok := m.Get(at + capability)
+		return ok
+	}, m != nil
+}
+
+// requestForClient returns an inspected request as the client gets it: with prefixes, and, with
+// several servers, with the name of the server that asks.
+func (h *serverHandler) requestForClient(set *settings,
+	p pipeline.Passed) (pipeline.Passed, error) {
+	p, err := h.session.addPrefixes(set, p)
+	if err != nil || !set.hasSeveralServers() {
+		return p, err
+	}
+	m, server := p.Message(), h.server.name
+	switch m.Method {
+	case "elicitation/create":
+		text, ok := m.Text("/message")
+		if !ok {
+			return p, requestErrorf(mcp.CodeInvalidParams, "elicitation/create needs a message")
+		}
+		return p.Edit(mcp.Set("/message", mcp.Quote("["+server+"] "+text)))
+	case "sampling/createMessage":
+		return p.Edit(mcp.Set("/_meta/gatekit~1server", mcp.Quote(server)))
+	}
+	return p, nil
+}
+
+// inspectAnswer inspects the client's answer and returns the server's, under the server's id.
+func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
+	m *mcp.Message) pipeline.Passed {
+	m = h.session.stamp(m, mcp.ToServer, h.exchange)
+	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
+	m, err := h.session.removePrefixes(set, m)
+	if err == nil {
+		m, err = h.session.filterClientTasks(set, m)
+	}
+	if err != nil {
+		return h.declineRequest(ctx, set, asked, requestErrorf(mcp.CodeInternalError,
+			"the client's answer cannot be read"))
+	}
+	passed, err := set.Pipeline.Pass(ctx, m)
+	if err != nil {
+		return h.declineRequest(ctx, set, asked, err)
+	}
+	h.session.addClientTask(passed.Message())
+	return passed.WithID(asked.ID())
+}
+
+// declineRequest returns what the server gets instead of an answer.
+func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked *mcp.Message,
+	err error) pipeline.Passed {
+	var denied *pipeline.DeniedError
+	if errors.As(err, &denied) {
+		return denied.DeclineResponse(asked.ID())
+	}
+	own := requestErrorf(mcp.CodeInternalError, "%s", err.Error())
+	if lack := (*capabilityError)(nil); errors.As(err, &lack) {
+		own = lack.toServer()
+	} else {
+		errors.As(err, &own)
+	}
+	m := h.session.stamp(mcp.NewError(asked.ID(), own.code, own.message, own.data), mcp.ToServer,
+		h.exchange)
+	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
+	return set.Pipeline.PassOwn(context.WithoutCancel(ctx), m)
+}

@@ -1,0 +1,319 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// sessionServer is one server as one session has it. It is opened when it is first needed, and gets
+// the client's initialize if the client sent one.
+type sessionServer struct {
+	session   *Session
+	name      string
+	upstream  Upstream
+	openToken chan struct{} // of capacity 1: full while the server is being opened
+	// closed when the first initialize came to an end, well or not, took longer than
+	// initializeWait, or will not be sent
+	firstAttemptEnded chan struct{}
+	endFirstAttempt   func() // closes it; may be called more than once
+
+	mu     sync.Mutex  // guards what follows
+	server Server      // nil until it is open
+	state  serverState // closed, too, once close was called
+	// its result of initialize or server/discover; nil until there is one
+	serverInfo *mcp.Message
+	// whether the client's own result of initialize or server/discover contains serverInfo
+	shownToClient bool
+	// closed when the server got the client's notifications/initialized; nil until it is sent
+	initializedSent chan struct{}
+}
+
+func newSessionServer(s *Session, conf *ServerConfig) *sessionServer {
+	srv := &sessionServer{session: s, name: conf.Name, upstream: conf.Upstream,
+		openToken: make(chan struct{}, 1), firstAttemptEnded: make(chan struct{})}
+	srv.endFirstAttempt = sync.OnceFunc(func() { close(srv.firstAttemptEnded) })
+	return srv
+}
+
+// unavailable returns the error for a request that the server cannot answer.
+func (srv *sessionServer) unavailable(reason string) *UnavailableError {
+	return &UnavailableError{Server: srv.name, Reason: reason}
+}
+
+// open returns the server, initialized or not. It opens the server if needed.
+func (srv *sessionServer) open(ctx context.Context) (Server, error) {
+	server, closed := srv.current()
+	switch {
+	case closed:
+		return nil, srv.unavailable("it is being closed")
+	case server != nil:
+		return server, nil
+	}
+	select {
+	case srv.openToken <- struct{}{}:
+		defer func() { <-srv.openToken }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if server, closed = srv.current(); server != nil || closed {
+		return srv.open(ctx) // another goroutine was faster
+	}
+	server, err := srv.upstream.Open(ctx, srv.session.options,
+		&serverHandler{session: srv.session, server: srv, client: srv.session.feed})
+	if err != nil {
+		return nil, err
+	}
+	srv.mu.Lock()
+	if closed = srv.state.phase == phaseClosed; !closed {
+		srv.server = server
+	}
+	srv.mu.Unlock()
+	if closed {
+		return nil, errors.Join(srv.unavailable("it is being closed"), server.Close())
+	}
+	return server, nil
+}
+
+// current returns the open server, nil when there is none, and whether srv is closed.
+func (srv *sessionServer) current() (server Server, closed bool) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	return srv.server, srv.state.phase == phaseClosed
+}
+
+// openInitialized returns the server once it can take the client's requests. It waits for the end
+// of the first initialize, and until the server got notifications/initialized.
+func (srv *sessionServer) openInitialized(ctx context.Context) (Server, error) {
+	if srv.session.clientInitialize() == nil {
+		return srv.open(ctx)
+	}
+	select {
+	case <-srv.firstAttemptEnded:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	srv.mu.Lock()
+	state := srv.state
+	srv.mu.Unlock()
+	switch state.phase {
+	case phaseUninitialized, phaseInitializing:
+		return nil, srv.unavailable("it is still starting")
+	case phaseFailed:
+		return nil, state.failure
+	case phaseInitialized:
+		srv.forwardInitialized(ctx)
+	case phaseClosed: // open returns the error
+	}
+	return srv.open(ctx)
+}
+
+// noteInitializeSent notes that the client's initialize is being sent.
+func (srv *sessionServer) noteInitializeSent() {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if srv.state.sendInitialize() {
+		time.AfterFunc(initializeWait, srv.endFirstAttempt)
+	}
+}
+
+// noteInitializeAnswer notes the server's answer to initialize, or the error.
+func (srv *sessionServer) noteInitializeAnswer(answer *mcp.Message, err error) {
+	defer srv.endFirstAttempt()
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if err != nil {
+		srv.state.fail(err)
+		return
+	}
+	srv.state.succeed()
+	srv.serverInfo = answer
+}
+
+// noteShownToClient notes that the client's own result contains the server's.
+func (srv *sessionServer) noteShownToClient(info *mcp.Message) {
+	srv.mu.Lock()
+	srv.shownToClient, srv.serverInfo = true, info
+	srv.mu.Unlock()
+}
+
+// lacksCapability reports whether the server is known to lack a capability.
+func (srv *sessionServer) lacksCapability(capability string) bool {
+	srv.mu.Lock()
+	info := srv.serverInfo
+	srv.mu.Unlock()
+	if capability == "" || info == nil {
+		return false
+	}
+	if _, has := info.Get("/capabilities/" + capability); has {
+		return false
+	}
+	switch capability {
+	case "completions": // 2024-11-05 has the method, but no capability for it
+		revision, _ := info.Text("/protocolVersion")
+		return revision != mcp.Rev20241105
+	case "tasks": // an extension since 2026-07-28
+		_, has := info.Get("/capabilities/extensions/io.modelcontextprotocol~1tasks")
+		return !has
+	}
+	return true
+}
+
+// pendingInitialize returns the client's initialize while it must still be sent to the server, and
+// nil when the server has it, is closed, or a stage denied it.
+func (srv *sessionServer) pendingInitialize() *mcp.Message {
+	initialize := srv.session.clientInitialize()
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	switch srv.state.phase {
+	case phaseInitialized, phaseClosed:
+		return nil
+	case phaseFailed:
+		if errors.As(srv.state.failure, new(*pipeline.DeniedError)) {
+			return nil
+		}
+	}
+	return initialize
+}
+
+// initializeLate sends the client's initialize to a server that is new, failed or was slow, until
+// it succeeds. Then it tells the client that lists changed.
+func (srv *sessionServer) initializeLate(ctx context.Context) {
+	late, delay := false, retryDelay(0)
+	srv.mu.Lock()
+	if srv.state.phase != phaseUninitialized {
+		delay.increase()
+	}
+	srv.mu.Unlock()
+	for ; srv.pendingInitialize() != nil; delay.increase() {
+		late = true
+		if !delay.wait(ctx) {
+			return
+		}
+		initialize := srv.pendingInitialize()
+		if initialize == nil {
+			break
+		}
+		call := &Call{session: srv.session, settings: srv.session.proxy.settings.Load(),
+			client: srv.session.feed, request: initialize}
+		if _, err := call.initializeServer(ctx, srv); err != nil {
+			call.settings.Log.Debug("initialize failed again", "server", srv.name, "error", err)
+		}
+	}
+	srv.mu.Lock()
+	initialized, shown := srv.state.phase == phaseInitialized, srv.shownToClient
+	srv.mu.Unlock()
+	if !initialized || srv.session.clientInitialize() == nil {
+		return
+	}
+	srv.forwardInitialized(ctx)
+	if late || !shown {
+		srv.session.announceListChanges(ctx, srv)
+	}
+}
+
+// forwardInitialized forwards the client's notifications/initialized, once, when the client has
+// sent it and the server has answered initialize. It returns when the server has it, or when ctx
+// ends while another goroutine forwards it.
+func (srv *sessionServer) forwardInitialized(ctx context.Context) {
+	srv.session.mu.Lock()
+	notification := srv.session.initialized
+	srv.session.mu.Unlock()
+	srv.mu.Lock()
+	sent := srv.initializedSent
+	due := notification != nil && srv.state.phase == phaseInitialized && sent == nil
+	if due {
+		sent = make(chan struct{})
+		srv.initializedSent = sent
+	}
+	srv.mu.Unlock()
+	switch {
+	case due:
+		// in the session's time: ctx belongs to whichever call came first
+		srv.forwardNotification(srv.session.backgroundContext, notification)
+		close(sent)
+	case sent != nil:
+		select {
+		case <-sent:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// notifyWait bounds the forwarding of one notification, since the client's next ones wait for it.
+const notifyWait = 20 * time.Second
+
+// forwardNotification inspects a notification of the client for this server and forwards it.
+func (srv *sessionServer) forwardNotification(ctx context.Context, m *mcp.Message) {
+	set := srv.session.proxy.settings.Load()
+	ctx, cancel := context.WithTimeout(ctx, notifyWait)
+	defer cancel()
+	own := *m
+	own.Server = srv.name
+	if err := srv.passNotification(ctx, set, &own); err != nil {
+		set.Log.Warn("notification not forwarded", "server", srv.name, "method", m.Method,
+			"error", err)
+	}
+}
+
+func (srv *sessionServer) passNotification(ctx context.Context, set *settings,
+	m *mcp.Message) error {
+	m, err := srv.session.removePrefixes(set, m)
+	if err != nil {
+		return err
+	}
+	passed, err := set.Pipeline.Pass(ctx, m)
+	if err != nil {
+		return nil // denied and recorded
+	}
+	open := srv.openInitialized
+	if m.Method == "notifications/initialized" {
+		open = srv.open
+	}
+	server, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	return server.Notify(ctx, passed)
+}
+
+// isClosed reports whether close was called.
+func (srv *sessionServer) isClosed() bool {
+	_, closed := srv.current()
+	return closed
+}
+
+// close closes the server for this session. Calls at it fail.
+func (srv *sessionServer) close() error {
+	srv.mu.Lock()
+	server := srv.server
+	srv.server = nil
+	srv.state.close()
+	srv.mu.Unlock()
+	srv.endFirstAttempt()
+	if server == nil {
+		return nil
+	}
+	return server.Close()
+}
+
+// retryDelay is the time before the next attempt: none at first, then 1 s, doubled up to 30 s.
+type retryDelay time.Duration
+
+func (d *retryDelay) increase() {
+	*d = min(max(2**d, retryDelay(time.Second)), retryDelay(30*time.Second))
+}
+
+// wait waits for the delay. It reports false when ctx ended first.
+func (d *retryDelay) wait(ctx context.Context) bool {
+	select {
+	case <-time.After(time.Duration(*d)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

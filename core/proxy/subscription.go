@@ -1,0 +1,488 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+const (
+	// for the servers' acknowledgements, before the client gets its own
+	acknowledgementWait = 5 * time.Second
+	// a subscription that lasted this long is opened again after the shortest delay
+	stableAfter = time.Minute
+	// notifications that are held back until the client's acknowledgement
+	maxHeldBack        = 256
+	maxSubscribedItems = 1000 // resources and tasks in one subscription
+	acknowledgedMethod = "notifications/subscriptions/acknowledged"
+	listChangedSuffix  = "ListChanged" // toolsListChanged, promptsListChanged, resourcesListChanged
+)
+
+// subscribedItem is a resource or a task of a subscription.
+type subscribedItem struct {
+	server       string
+	clean        string // the server's own name
+	raw          []byte // as the client sent it, JSON
+	acknowledged bool   // by its server
+}
+
+// subscription is one subscriptions/listen of the client (2026-07-28), fed by all servers that it
+// concerns.
+type subscription struct {
+	call         *Call
+	addServer    func(srv *sessionServer) // follows one more server
+	acknowledged chan struct{}            // closed when unacknowledged is empty
+
+	mu             sync.Mutex        // guards the fields below
+	listChanges    []string          // features whose list changes the client wants: "tools"
+	uris           []subscribedItem  // only their acknowledged changes
+	tasks          []subscribedItem  // the same
+	unacknowledged map[string]bool   // servers that have not acknowledged yet
+	opened         bool              // the client has got its acknowledgement
+	heldBack       []pipeline.Passed // notifications from before
+}
+
+// serveSubscription opens a subscription at every server that the filter concerns, and returns when
+// it ends.
+func (call *Call) serveSubscription(ctx context.Context) (pipeline.Passed, error) {
+	answer, err := call.subscribe(ctx)
+	if call.session.isClosed() { // Gatekit ends the subscription, and answers it
+		id := []byte(call.request.ID())
+		return call.ownResult(context.WithoutCancel(ctx),
+			object(textField("resultType", "complete"),
+				field("_meta", object(field(mcp.MetaSubscriptionID, id))))), nil
+	}
+	return answer, err
+}
+
+func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
+	sub, err := call.newSubscription()
+	if err != nil {
+		return pipeline.Passed{}, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end(errClosed)
+	followed := map[*sessionServer]bool{} // nil once the subscription ends; guarded by sub.mu
+	sub.addServer = func(srv *sessionServer) {
+		sub.mu.Lock()
+		defer sub.mu.Unlock()
+		if followed != nil && !followed[srv] && sub.concerns(srv.name) {
+			followed[srv] = true
+			wg.Go(func() { sub.followServer(ctx, srv) })
+		}
+	}
+	defer func() {
+		sub.mu.Lock()
+		followed = nil
+		sub.mu.Unlock()
+	}()
+	if call.settings.names.disabled {
+		sub.addServer = func(*sessionServer) {}
+	}
+	if err := call.session.addSubscription(sub, call.settings.Limits.Subscriptions); err != nil {
+		return pipeline.Passed{}, err
+	}
+	defer call.session.removeSubscription(sub)
+	if call.settings.names.disabled {
+		return call.subscribeUnprefixed(ctx, sub)
+	}
+	servers := call.session.serversInOrder(call.settings)
+	sub.expectAcknowledgements(servers)
+	for _, srv := range servers {
+		sub.addServer(srv)
+	}
+	timer := time.NewTimer(acknowledgementWait)
+	defer timer.Stop()
+	select {
+	case <-sub.acknowledged:
+	case <-timer.C:
+	case <-ctx.Done():
+		return pipeline.Passed{}, context.Cause(ctx)
+	}
+	if err := sub.start(ctx, sub.acknowledgement(ctx)); err != nil {
+		return pipeline.Passed{}, err
+	}
+	<-ctx.Done()
+	return pipeline.Passed{}, context.Cause(ctx)
+}
+
+// subscribeUnprefixed forwards the subscription to the one server. Gatekit's own list changes are
+// added.
+func (call *Call) subscribeUnprefixed(ctx context.Context,
+	sub *subscription) (pipeline.Passed, error) {
+	srv, err := call.onlyServer()
+	if err != nil {
+		return pipeline.Passed{}, err
+	}
+	return call.forward(ctx, srv, "", func(ctx context.Context, p pipeline.Passed) bool {
+		if p.Message().Method != acknowledgedMethod {
+			return false
+		}
+		sub.mu.Lock()
+		sub.listChanges = listChangesIn(p.Message())
+		sub.mu.Unlock()
+		return sub.start(ctx, p) == nil
+	})
+}
+
+// newSubscription reads the filter.
+func (call *Call) newSubscription() (*subscription, error) {
+	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
+		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
+	if call.settings.names.disabled {
+		return sub, nil
+	}
+	sub.uris = call.subscribedItems("/notifications/resourceSubscriptions", mcp.URI)
+	sub.tasks = call.subscribedItems("/notifications/taskIds", mcp.TaskID)
+	if len(sub.uris)+len(sub.tasks) > maxSubscribedItems {
+		return nil, requestErrorf(mcp.CodeInvalidParams,
+			"a subscription to more than %d resources and tasks: open several", maxSubscribedItems)
+	}
+	return sub, nil
+}
+
+// listChangesIn returns the features whose list changes are in a filter or an acknowledgement.
+func listChangesIn(m *mcp.Message) (features []string) {
+	for _, feature := range []string{"tools", "prompts", "resources"} {
+		if raw, _ := m.Get("/notifications/" + feature + listChangedSuffix); string(raw) == "true" {
+			features = append(features, feature)
+		}
+	}
+	return features
+}
+
+// subscribedItems reads one array of the filter. Items that no server owns are left out, and so are
+// not acknowledged.
+func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []subscribedItem) {
+	call.request.Items(pointer, func(_ int, raw []byte) bool {
+		v, ok := mcp.NewResponse("", raw).Text("")
+		if !ok {
+			return true
+		}
+		server, clean, ok := call.settings.names.splitPrefix(token, v)
+		if !ok && token == mcp.URI {
+			server, ok = call.session.uriOwners.owner(v)
+		}
+		if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+			found = append(found, subscribedItem{server: server, clean: clean, raw: raw})
+		}
+		return len(found) <= maxSubscribedItems
+	})
+	return found
+}
+
+// addSubscription adds the subscription to the session's, unless there are too many.
+func (s *Session) addSubscription(sub *subscription, most int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.subscriptions) >= most {
+		return requestErrorf(mcp.CodeInternalError,
+			"too many subscriptions are open: end one, then try again")
+	}
+	s.subscriptions[sub] = struct{}{}
+	return nil
+}
+
+func (s *Session) removeSubscription(sub *subscription) {
+	s.mu.Lock()
+	delete(s.subscriptions, sub)
+	s.mu.Unlock()
+}
+
+// concerns reports whether the subscription has anything to ask of a server. sub.mu is held.
+func (sub *subscription) concerns(server string) bool {
+	return len(sub.listChanges) > 0 || len(itemsOf(server, sub.uris)) > 0 ||
+		len(itemsOf(server, sub.tasks)) > 0
+}
+
+// itemsOf returns the items of one server, as the client sent them.
+func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
+	for _, w := range all {
+		if w.server == server {
+			raw = append(raw, w.raw)
+		}
+	}
+	return raw
+}
+
+// expectAcknowledgements notes which servers have to acknowledge.
+func (sub *subscription) expectAcknowledgements(servers []*sessionServer) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	for _, srv := range servers {
+		if sub.concerns(srv.name) {
+			sub.unacknowledged[srv.name] = true
+		}
+	}
+	if len(sub.unacknowledged) == 0 {
+		close(sub.acknowledged)
+	}
+}
+
+// stopWaitingFor notes that the server's acknowledgement has come or will not come.
+func (sub *subscription) stopWaitingFor(server string) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.unacknowledged[server] {
+		delete(sub.unacknowledged, server)
+		if len(sub.unacknowledged) == 0 {
+			close(sub.acknowledged)
+		}
+	}
+}
+
+// followServer keeps the subscription open at one server for as long as the client's is.
+func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
+	delay := retryDelay(time.Second)
+	for late := false; ; late = true {
+		started := time.Now()
+		again := sub.followOnce(ctx, srv, late)
+		sub.stopWaitingFor(srv.name)
+		if !again || ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > stableAfter {
+			delay = retryDelay(time.Second)
+		}
+		if !delay.wait(ctx) {
+			return
+		}
+		delay.increase()
+	}
+}
+
+// followOnce opens the subscription at one server and waits for its end. late tells that it was
+// open, or tried, before; then the client is notified of changes that it may have missed. The
+// result tells whether another attempt makes sense.
+func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
+	late bool) (again bool) {
+	// A subscription may outlive a configuration, and with it its policies.
+	call, set := sub.call, sub.call.session.proxy.settings.Load()
+	m, err := sub.request(set, srv)
+	if err != nil {
+		return false
+	}
+	passed, err := set.Pipeline.Pass(ctx, m)
+	if err != nil {
+		return false // denied and recorded
+	}
+	server, err := srv.openInitialized(ctx)
+	if err != nil {
+		return !srv.isClosed()
+	}
+	call.noteAsked(srv)
+	honoured := false
+	intercept := func(ctx context.Context, p pipeline.Passed) bool {
+		if p.Message().Method != acknowledgedMethod {
+			return !sub.isWanted(p.Message()) || sub.holdBack(p)
+		}
+		if honoured = sub.handleAcknowledgement(set, p.Message()); late {
+			sub.reportMissed(ctx, srv)
+		}
+		return true
+	}
+	answer, err := server.Call(ctx, passed, &serverHandler{session: call.session, server: srv,
+		client: call.client, exchange: m.Exchange, request: call.request, intercept: intercept})
+	switch {
+	case srv.isClosed():
+		return false
+	case err != nil:
+		return true
+	case answer.Kind == mcp.Error:
+		return answer.ErrorCode() != mcp.CodeMethodNotFound
+	}
+	return honoured // a server that honours nothing ends at once, and would do so again
+}
+
+// request returns the subscription for one server, with that server's part of the filter.
+func (sub *subscription) request(set *settings, srv *sessionServer) (*mcp.Message, error) {
+	sub.mu.Lock()
+	filter := sub.filter(itemsOf(srv.name, sub.uris), itemsOf(srv.name, sub.tasks))
+	sub.mu.Unlock()
+	m, err := sub.call.request.Edit(mcp.Set("/notifications", filter),
+		mcp.Remove("/_meta/progressToken"))
+	if err != nil {
+		return nil, err
+	}
+	m.Server = srv.name
+	return sub.call.session.removePrefixes(set, m)
+}
+
+// filter returns the notifications member of a request or an acknowledgement. sub.mu is held.
+func (sub *subscription) filter(uris, tasks [][]byte) []byte {
+	var filter []member
+	for _, feature := range sub.listChanges {
+		filter = append(filter, field(feature+listChangedSuffix, []byte("true")))
+	}
+	if len(uris) > 0 {
+		filter = append(filter, listField("resourceSubscriptions", uris))
+	}
+	if len(tasks) > 0 {
+		filter = append(filter, listField("taskIds", tasks))
+	}
+	return object(filter...)
+}
+
+// isWanted reports whether the client asked for a notification that a server sent on the
+// subscription. Servers may send no others, and some do.
+func (sub *subscription) isWanted(m *mcp.Message) bool {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	switch m.Method {
+	case "notifications/resources/updated": // of a resource, or of one below it
+		return len(itemsOf(m.Server, sub.uris)) > 0
+	case "notifications/tasks":
+		return len(itemsOf(m.Server, sub.tasks)) > 0
+	case "notifications/progress":
+		return false // servers get no progress token
+	}
+	if feature, ok := changedFeature(m.Method); ok {
+		return slices.Contains(sub.listChanges, feature)
+	}
+	return true
+}
+
+// changedFeature returns the feature whose list a notification reports as changed.
+func changedFeature(method string) (feature string, ok bool) {
+	feature, ok = strings.CutSuffix(method, "/list_changed")
+	return strings.TrimPrefix(feature, "notifications/"), ok
+}
+
+// handleAcknowledgement notes which items a server acknowledged. It reports whether the server
+// acknowledged anything.
+func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bool {
+	honoured := false
+	m.Members("/notifications", func(_ string, raw []byte) bool {
+		honoured = honoured || string(raw) != "false" && string(raw) != "[]"
+		return true
+	})
+	sub.mu.Lock()
+	if !sub.opened {
+		for _, of := range []struct {
+			pointer string
+			token   mcp.NameKind
+			all     []subscribedItem
+		}{{"/notifications/resourceSubscriptions", mcp.URI, sub.uris}, {"/notifications/taskIds",
+			mcp.TaskID, sub.tasks}} {
+			acked := map[string]bool{}
+			m.Items(of.pointer, func(_ int, raw []byte) bool {
+				name, _ := mcp.NewResponse("", raw).Text("")
+				if _, clean, ok := set.names.splitPrefix(of.token, name); ok {
+					name = clean
+				}
+				acked[name] = true
+				return true
+			})
+			for i, w := range of.all {
+				of.all[i].acknowledged = w.acknowledged || w.server == m.Server && acked[w.clean]
+			}
+		}
+	}
+	sub.mu.Unlock()
+	sub.stopWaitingFor(m.Server)
+	return honoured
+}
+
+// holdBack keeps a notification from before the client's acknowledgement, which must be first. It
+// reports whether it did.
+func (sub *subscription) holdBack(p pipeline.Passed) bool {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if sub.opened {
+		return false
+	}
+	if len(sub.heldBack) < maxHeldBack {
+		sub.heldBack = append(sub.heldBack, p)
+	}
+	return true
+}
+
+// acknowledgement returns the client's acknowledgement. List changes are always acknowledged:
+// Gatekit itself can cause them.
+func (sub *subscription) acknowledgement(ctx context.Context) pipeline.Passed {
+	honoured := func(all []subscribedItem) (raw [][]byte) {
+		for _, w := range all {
+			if w.acknowledged {
+				raw = append(raw, w.raw)
+			}
+		}
+		return raw
+	}
+	sub.mu.Lock()
+	filter := sub.filter(honoured(sub.uris), honoured(sub.tasks))
+	sub.mu.Unlock()
+	n := mcp.NewNotification(acknowledgedMethod, object(field("_meta", sub.meta()),
+		field("notifications",
+			filter)))
+	return sub.call.settings.Pipeline.PassOwn(ctx, sub.call.session.stamp(n, mcp.ToClient,
+		sub.call.request.Exchange))
+}
+
+// meta returns the _meta that marks a notification as one of the subscription.
+func (sub *subscription) meta() []byte {
+	return object(field(mcp.MetaSubscriptionID, []byte(sub.call.request.ID())))
+}
+
+// start gives the client its acknowledgement, then the notifications held back.
+func (sub *subscription) start(ctx context.Context, ack pipeline.Passed) error {
+	if ack.Message() == nil {
+		return errors.New("the acknowledgement could not be recorded")
+	}
+	for next := []pipeline.Passed{ack}; len(next) > 0; {
+		for _, p := range next {
+			sub.write(ctx, p)
+		}
+		sub.mu.Lock()
+		next, sub.heldBack = sub.heldBack, nil
+		sub.opened = len(next) == 0
+		sub.mu.Unlock()
+	}
+	return nil
+}
+
+// announce forwards a list change of Gatekit's own, if the client wants it.
+func (sub *subscription) announce(ctx context.Context, n pipeline.Passed) {
+	if !sub.isWanted(n.Message()) {
+		return
+	}
+	tagged, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(sub.call.request.ID())))
+	if err == nil && !sub.holdBack(tagged) {
+		sub.write(ctx, tagged)
+	}
+}
+
+// reportMissed notifies the client of everything that may have changed at a server while the
+// subscription there was interrupted.
+func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
+	sub.call.session.notifyListChanges(ctx, srv, sub.announce)
+	sub.mu.Lock()
+	// items that were not acknowledged may have been denied
+	uris := itemsOf(srv.name, slices.DeleteFunc(slices.Clone(sub.uris),
+		func(w subscribedItem) bool {
+			return !w.acknowledged
+		}))
+	sub.mu.Unlock()
+	for _, uri := range uris {
+		n := sub.call.session.stamp(mcp.NewNotification("notifications/resources/updated",
+			object(field("uri", uri))), mcp.ToClient, sub.call.request.Exchange)
+		n.Server = srv.name
+		if p := sub.call.session.proxy.Pipeline().PassOwn(ctx, n); p.Message() != nil {
+			sub.announce(ctx, p)
+		}
+	}
+}
+
+func (sub *subscription) write(ctx context.Context, p pipeline.Passed) {
+	if err := sub.call.client.Notify(ctx, p); err != nil {
+		sub.call.settings.Log.Debug("subscriber not notified", "method", p.Message().Method,
+			"error", err)
+	}
+}

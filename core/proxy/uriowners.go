@@ -1,0 +1,109 @@
+package proxy
+
+import (
+	"strings"
+	"sync"
+)
+
+// Bounds of the URIs that a session remembers. Other URIs are routed by their prefixed form only.
+const (
+	maxOwnedURIs = 10_000
+	maxURIBytes  = 2 << 10
+)
+
+// uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
+// without a prefix. The zero uriOwners is empty and ready.
+type uriOwners struct {
+	mu        sync.Mutex
+	uris      map[string]string          // server by its own URI; "" when several own it
+	templates map[string]map[string]bool // servers by the literal beginning of their template
+}
+
+// ownedURI is a URI, or a URI template, that a server owns.
+type ownedURI struct {
+	uri      string
+	template bool
+}
+
+// add notes that the server owns a URI.
+func (o *uriOwners) add(server string, what ownedURI) {
+	uri := what.uri
+	if len(uri) > maxURIBytes {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if what.template {
+		o.addTemplate(server, uri)
+		return
+	}
+	switch had, ok := o.uris[uri]; {
+	case ok && had != server:
+		o.uris[uri] = ""
+	case !ok && len(o.uris) < maxOwnedURIs:
+		if o.uris == nil {
+			o.uris = map[string]string{}
+		}
+		o.uris[uri] = server
+	}
+}
+
+func (o *uriOwners) addTemplate(server, template string) {
+	literal, _, _ := strings.Cut(template, "{")
+	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
+		len(o.templates) >= maxOwnedURIs {
+		return // without a scheme of its own the template would match URIs of every server
+	}
+	if o.templates == nil {
+		o.templates = map[string]map[string]bool{}
+	}
+	if o.templates[literal] == nil {
+		o.templates[literal] = map[string]bool{}
+	}
+	o.templates[literal][server] = true
+}
+
+// removeServer forgets what the server owned alone.
+func (o *uriOwners) removeServer(server string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for uri, owner := range o.uris {
+		if owner == server {
+			delete(o.uris, uri)
+		}
+	}
+	for literal, servers := range o.templates {
+		if delete(servers, server); len(servers) == 0 {
+			delete(o.templates, literal)
+		}
+	}
+}
+
+// isShared reports whether several servers own uri.
+func (o *uriOwners) isShared(uri string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	server, ok := o.uris[uri]
+	return ok && server == ""
+}
+
+// owner returns the one server that owns uri, by its lists and links or else by its templates.
+func (o *uriOwners) owner(uri string) (server string, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if server, ok = o.uris[uri]; ok {
+		return server, server != ""
+	}
+	for literal, servers := range o.templates {
+		if !strings.HasPrefix(uri, literal) {
+			continue
+		}
+		for s := range servers {
+			if server != "" && server != s {
+				return "", false
+			}
+			server = s
+		}
+	}
+	return server, server != ""
+}

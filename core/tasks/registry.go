@@ -1,0 +1,137 @@
+// Package tasks remembers which principal created which of the servers' tasks, and for which call.
+// So a task's id, guessed or overheard, is of no use to another principal.
+package tasks
+
+import (
+	"container/heap"
+	"container/list"
+	"crypto/sha256"
+	"strings"
+	"sync"
+)
+
+const (
+	maxBytes     = 16 << 20 // of all tasks, as they are counted
+	taskOverhead = 300      // bytes that the maps and lists take for one task, roughly
+)
+
+// Registry holds the known tasks. Its memory is bounded, whatever the length of ids, and shared
+// fairly: beyond the bound, the principal whose tasks take the most loses its oldest. So nobody can
+// have the tasks of others forgotten by creating many. A server with a process for each principal
+// may give one id to several of them. The zero Registry is empty and ready, and safe for many
+// goroutines.
+type Registry struct {
+	mu sync.Mutex
+	// by task and principal: the element in taskOwner.tasks
+	byTask  map[key]map[string]*list.Element
+	byOwner map[string]*taskOwner // by principal
+	largest ownerHeap
+	bytes   int
+}
+
+// key is the digest of a server's name and the id of a task there.
+type key [sha256.Size]byte
+
+// keyOf separates the two by a zero byte, which no server's name contains.
+func keyOf(server, id string) key { return sha256.Sum256([]byte(server + "\x00" + id)) }
+
+// taskOwner is a principal with its tasks.
+type taskOwner struct {
+	tasks     list.List // of *task, the oldest first
+	bytes     int
+	heapIndex int // in Registry.largest
+}
+
+// ownerHeap is a heap of owners. The one whose tasks take the most is first.
+type ownerHeap []*taskOwner
+
+func (h ownerHeap) Len() int           { return len(h) }
+func (h ownerHeap) Less(i, j int) bool { return h[i].bytes > h[j].bytes }
+func (h ownerHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].heapIndex, h[j].heapIndex = i, j
+}
+func (h *ownerHeap) Push(o any) {
+	o.(*taskOwner).heapIndex = len(*h)
+	*h = append(*h, o.(*taskOwner))
+}
+func (h *ownerHeap) Pop() any {
+	o := (*h)[len(*h)-1]
+	(*h)[len(*h)-1] = nil
+	*h = (*h)[:len(*h)-1]
+	return o
+}
+
+type task struct {
+	key       key
+	principal string
+	name      string // of the called tool, or what else Add was given
+}
+
+func (t *task) bytes() int { return taskOverhead + len(t.principal) + len(t.name) }
+
+// Add records that the principal created a task at a server. name is returned by Name.
+func (r *Registry) Add(server, id, principal, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// name is cloned because it may be part of a large message
+	t := &task{keyOf(server, id), principal, strings.Clone(name)}
+	if e := r.byTask[t.key][principal]; e != nil {
+		r.remove(e)
+	}
+	if r.byTask == nil {
+		r.byTask, r.byOwner = map[key]map[string]*list.Element{}, map[string]*taskOwner{}
+	}
+	if r.byTask[t.key] == nil {
+		r.byTask[t.key] = map[string]*list.Element{}
+	}
+	o := r.byOwner[principal]
+	if o == nil {
+		o = &taskOwner{}
+		r.byOwner[principal] = o
+		heap.Push(&r.largest, o)
+	}
+	r.byTask[t.key][principal] = o.tasks.PushBack(t)
+	o.bytes += t.bytes()
+	r.bytes += t.bytes()
+	heap.Fix(&r.largest, o.heapIndex)
+	for r.bytes > maxBytes {
+		r.remove(r.largest[0].tasks.Front())
+	}
+}
+
+func (r *Registry) remove(e *list.Element) {
+	t := e.Value.(*task)
+	o := r.byOwner[t.principal]
+	o.tasks.Remove(e)
+	o.bytes -= t.bytes()
+	r.bytes -= t.bytes()
+	if heap.Fix(&r.largest, o.heapIndex); o.tasks.Len() == 0 {
+		heap.Remove(&r.largest, o.heapIndex)
+		delete(r.byOwner, t.principal)
+	}
+	if delete(r.byTask[t.key], t.principal); len(r.byTask[t.key]) == 0 {
+		delete(r.byTask, t.key)
+	}
+}
+
+// Name returns the name that the principal's task was added with. ok is false when the principal is
+// not known to have created it.
+func (r *Registry) Name(server, id, principal string) (name string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.byTask[keyOf(server, id)][principal]
+	if e == nil {
+		return "", false
+	}
+	return e.Value.(*task).name, true
+}
+
+// BelongsToOther reports whether the task is known, and another principal created it. It is false
+// for unknown tasks, from before a restart or forgotten: only the server knows their owners.
+func (r *Registry) BelongsToOther(server, id, principal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.byTask[keyOf(server, id)]
+	return len(all) > 0 && all[principal] == nil
+}

@@ -1,0 +1,184 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"gatekit/core/mcp"
+)
+
+// maxAnnotatedTools is how many tools of one server are remembered, so that no list can fill the
+// memory.
+const maxAnnotatedTools = 10_000
+
+// argumentHeaders knows which arguments of a server's tools are repeated in HTTP headers, because
+// the tool's input schema is annotated so.
+type argumentHeaders struct {
+	listing chan struct{} // holds one token; taken while the tools are being listed
+
+	mu     sync.Mutex
+	byTool map[string][]argumentHeader // tools without such arguments are not in it
+	// all tools have been listed: a tool that is not in byTool has no such arguments
+	complete bool
+}
+
+// argumentHeader is one argument that is repeated in a header.
+type argumentHeader struct {
+	header  string
+	pointer string // to the argument, in the params of a call
+}
+
+func newArgumentHeaders() *argumentHeaders {
+	return &argumentHeaders{listing: make(chan struct{}, 1)}
+}
+
+// forget discards what is known, so that the next call lists the tools again.
+func (a *argumentHeaders) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.byTool, a.complete = nil, false
+}
+
+// learn reads the annotations in an answer to tools/list.
+func (a *argumentHeaders) learn(request, answer *mcp.Message) {
+	if answer.Kind != mcp.Response {
+		return
+	}
+	found := make(map[string][]argumentHeader)
+	if bytes.Contains(answer.Body(), []byte(mcp.HeaderAnnotation)) {
+		answer.Items("/tools", func(_ int, raw []byte) bool {
+			if name, ok := mcp.NewResponse("", raw).Text("/name"); ok {
+				found[name] = annotatedArguments(raw)
+			}
+			return true
+		})
+	}
+	_, continued := request.Get("/cursor")
+	_, more := answer.Get("/nextCursor")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !continued || a.byTool == nil {
+		if !continued && !more {
+			a.byTool = nil
+		}
+		if a.byTool == nil {
+			a.byTool = make(map[string][]argumentHeader)
+		}
+	}
+	for name, arguments := range found {
+		delete(a.byTool, name)
+		if len(arguments) > 0 && len(a.byTool) < maxAnnotatedTools {
+			a.byTool[name] = arguments
+		}
+	}
+	a.complete = a.complete || !more
+}
+
+// annotatedArguments returns the annotated arguments of a tool. It leaves out annotations that are
+// not valid header names.
+func annotatedArguments(tool []byte) []argumentHeader {
+	var found []argumentHeader
+	mcp.VisitHeaderAnnotations(tool, func(header, pointer string) {
+		if isHeaderToken(header) {
+			found = append(found, argumentHeader{"Mcp-Param-" + header, pointer})
+		}
+	})
+	return found
+}
+
+func isHeaderToken(s string) bool {
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// set sets the headers for the arguments of a tools/call. It calls list, once, when the tool is not
+// known and the tools have never been listed as a whole.
+func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Message,
+	list func() []*mcp.Message) error {
+	if a.isEmpty() {
+		return nil
+	}
+	name, _ := call.Text("/name")
+	arguments, known := a.lookup(name)
+	if !known {
+		select {
+		case a.listing <- struct{}{}:
+			defer func() { <-a.listing }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		// another call may have listed the tools meanwhile
+		if arguments, known = a.lookup(name); !known {
+			a.learnAll(list)
+			arguments, _ = a.lookup(name)
+		}
+	}
+	for _, argument := range arguments {
+		if v, ok := argumentValue(call, argument.pointer); ok {
+			h[http.CanonicalHeaderKey(argument.header)] = []string{v}
+		}
+	}
+	return nil
+}
+
+// isEmpty reports whether all tools are known and none has such arguments.
+func (a *argumentHeaders) isEmpty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.complete && len(a.byTool) == 0
+}
+
+// lookup returns the arguments of a tool, and whether the tool is known.
+func (a *argumentHeaders) lookup(tool string) (arguments []argumentHeader, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	arguments, known = a.byTool[tool]
+	return arguments, known || a.complete
+}
+
+// learnAll reads the annotations of all tools. Afterwards all tools count as known, also when the
+// list could not be had: asking again with each call would not change that.
+func (a *argumentHeaders) learnAll(list func() []*mcp.Message) {
+	request := mcp.NewRequest("0", "tools/list", nil)
+	for _, page := range list() {
+		a.learn(request, page)
+		request = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.complete = true
+}
+
+// argumentValue returns the header value of an argument. ok is false when the argument is absent,
+// null, an object or an array.
+func argumentValue(m *mcp.Message, pointer string) (v string, ok bool) {
+	raw, ok := m.Get(pointer)
+	if !ok || len(raw) == 0 {
+		return "", false
+	}
+	switch raw[0] {
+	case '"':
+		v, ok = m.Text(pointer)
+		return encodeHeader(v), ok
+	case 't', 'f':
+		return string(raw), true
+	case 'n', '{', '[':
+		return "", false
+	}
+	// 42.0 and 4.2e1 are the integer 42
+	if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == float64(int64(f)) &&
+		f >= -1<<53 && f <= 1<<53 {
+		return strconv.FormatInt(int64(f), 10), true
+	}
+	return string(raw), true
+}

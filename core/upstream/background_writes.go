@@ -1,0 +1,41 @@
+package upstream
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/taskgroup"
+)
+
+// maxBackgroundWrites is how many background writes to one connection may wait; more are dropped.
+const maxBackgroundWrites = 256
+
+// Time limits of background writes.
+const (
+	shortWriteTimeout = 5 * time.Second  // of a cancellation, a pong or a refusal
+	answerTimeout     = 30 * time.Second // of the POST of an answer to a server's request
+)
+
+// backgroundWrites counts the messages that are written to a connection without anybody waiting for
+// them.
+type backgroundWrites struct{ waiting atomic.Int32 }
+
+// run calls write in a goroutine of tasks, with a time limit. It drops the write when too many are
+// waiting: the server sends requests and does not read the answers.
+func (b *backgroundWrites) run(tasks *taskgroup.Group, timeout time.Duration,
+	write func(ctx context.Context)) {
+	if b.waiting.Add(1) > maxBackgroundWrites {
+		b.waiting.Add(-1)
+		return
+	}
+	started := tasks.Go(func(ctx context.Context) {
+		defer b.waiting.Add(-1)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		write(ctx)
+	})
+	if !started {
+		b.waiting.Add(-1)
+	}
+}

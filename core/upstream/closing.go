@@ -1,0 +1,79 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+)
+
+// maxClosing is how many connections to a server may be closing without having served, before a new
+// one has to wait.
+const maxClosing = 16
+
+// closer is anything that can be closed.
+type closer interface{ Close() error }
+
+// closingLimit counts the connections to one server that are being closed without having served. A
+// process that ignores TERM takes seconds to end, while a client that was refused may try again at
+// once, which no restart schedule limits: without a bound such processes would pile up. Sessions
+// that have served do not count, however many there are.
+type closingLimit struct {
+	mu      sync.Mutex
+	closing int
+	room    chan struct{} // closed when there is room again; nil when nobody waits
+}
+
+// wait waits until another connection may be opened.
+func (l *closingLimit) wait(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		if l.closing < maxClosing {
+			l.mu.Unlock()
+			return nil
+		}
+		if l.room == nil {
+			l.room = make(chan struct{})
+		}
+		room := l.room
+		l.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// close closes c and counts it until it is closed.
+func (l *closingLimit) close(c closer) error {
+	l.mu.Lock()
+	l.closing++
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.closing--
+		if l.closing < maxClosing && l.room != nil {
+			close(l.room)
+			l.room = nil
+		}
+	}()
+	return c.Close()
+}
+
+// countedCloser is a connection that counts against a limit while it is being closed.
+type countedCloser struct {
+	closer
+	limit  *closingLimit
+	closed chan struct{} // closed when the connection is
+}
+
+// counted returns c as one that counts while it is being closed.
+func (l *closingLimit) counted(c closer) *countedCloser {
+	return &countedCloser{c, l, make(chan struct{})}
+}
+
+// Close implements closer. It may be called once.
+func (c *countedCloser) Close() error {
+	defer close(c.closed)
+	return c.limit.close(c.closer)
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gatekit/core/backoff"
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/taskgroup"
+)
+
+// keepProbedFor is how long the process that was probed is kept for a session to take it.
+const keepProbedFor = 30 * time.Second
+
+// maxListed is how many connections are asked at once whether the server is alive.
+const maxListed = 8
+
+// connector opens the connections to one server over pipes, and knows those that are in use.
+type connector struct {
+	opts    *Options
+	tasks   *taskgroup.Group
+	closing closingLimit
+
+	mu     sync.Mutex
+	closed bool
+	conns  map[*pipeConn]struct{} // that are in use
+	probed *pipeConn              // the process that was probed, until a session takes it
+	// probed has answered server/discover, and will not accept initialize
+	probedIsModern bool
+	usesSSE        bool // the URL speaks the 2024-11-05 transport and not Streamable HTTP
+	// why the last connection failed or could not be opened; nil once another was opened, and when
+	// Gatekit closed the connection
+	fault error
+}
+
+// process returns a connection to a process for one session or principal: the process that was
+// probed, if it can serve that era, or a new one.
+func (c *connector) process(ctx context.Context, era mcp.Era) (*pipeConn, error) {
+	if conn := c.takeProbed(era); conn != nil {
+		if !conn.isGone() {
+			return conn, nil
+		}
+		c.discard(conn)
+	}
+	return c.start(ctx)
+}
+
+// start starts a process.
+func (c *connector) start(ctx context.Context) (*pipeConn, error) {
+	p, err := c.opts.Dial.Pipe(ctx)
+	if err != nil {
+		err = unavailable(c.opts.Name, "the process could not be started", err)
+		c.mu.Lock()
+		c.fault = err
+		c.mu.Unlock()
+		return nil, err
+	}
+	return c.open(p), nil
+}
+
+// sse opens a connection over the 2024-11-05 transport, and remembers whether that succeeded.
+func (c *connector) sse(ctx context.Context) (*pipeConn, error) {
+	p, err := c.opts.Dial.SSE(ctx)
+	c.mu.Lock()
+	c.usesSSE = err == nil
+	c.mu.Unlock()
+	if err != nil {
+		return nil, unavailable(c.opts.Name, "the HTTP+SSE stream could not be opened", err)
+	}
+	return c.open(p), nil
+}
+
+// prefersSSE reports whether the server was last reached over the 2024-11-05 transport.
+func (c *connector) prefersSSE() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usesSSE
+}
+
+// open starts to read p. The connection counts as in use until it fails or is closed.
+func (c *connector) open(p conn.PipeCloser) *pipeConn {
+	var conn *pipeConn
+	conn = newPipeConn(c.opts, p, func(err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.conns, conn)
+		if !errors.Is(err, taskgroup.ErrClosed) {
+			c.fault = err
+		}
+	})
+	c.mu.Lock()
+	if c.conns == nil {
+		c.conns = make(map[*pipeConn]struct{})
+	}
+	c.conns[conn] = struct{}{}
+	c.fault = nil
+	c.mu.Unlock()
+	conn.start()
+	return conn
+}
+
+// keepProbed keeps the process that was probed for a session to take it. It reports whether the
+// process is kept; it is not when the connector is closed.
+func (c *connector) keepProbed(conn *pipeConn, isModern bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.probed, c.probedIsModern = conn, isModern
+	return true
+}
+
+// markProbedModern records that the process that was probed turned out to be modern.
+func (c *connector) markProbedModern(conn *pipeConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probed == conn {
+		c.probedIsModern = true
+	}
+}
+
+// takeProbed returns the process that was probed, once, if it can serve that era, or nil.
+func (c *connector) takeProbed(era mcp.Era) *pipeConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probed == nil || c.probedIsModern != (era == mcp.Modern) {
+		return nil
+	}
+	conn := c.probed
+	c.probed = nil
+	return conn
+}
+
+// expireProbed waits for a while and reports whether no session has taken the process that was
+// probed. The process is then the caller's to close.
+func (c *connector) expireProbed(ctx context.Context, conn *pipeConn) bool {
+	backoff.Sleep(ctx, keepProbedFor)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.probed != conn {
+		return false
+	}
+	c.probed = nil
+	return true
+}
+
+// discard closes a connection that is not used. A failure is only logged.
+func (c *connector) discard(conn closer) {
+	if err := conn.Close(); err != nil {
+		c.opts.Log.Debug("close a connection", "server", c.opts.Name, "error", err)
+	}
+}
+
+// discardLater closes a connection that is not used, without waiting for it.
+func (c *connector) discardLater(conn closer) {
+	if !c.tasks.Go(func(context.Context) { c.discard(conn) }) {
+		c.discard(conn)
+	}
+}
+
+// status returns some of the connections that are in use and, when there are none, why the last one
+// failed, nil if it did not.
+func (c *connector) status() (conns []*pipeConn, fault error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		if len(conns) < maxListed {
+			conns = append(conns, conn)
+		}
+	}
+	if len(conns) > 0 {
+		return conns, nil
+	}
+	return nil, c.fault
+}
+
+// close closes the process that was probed and lets none be kept. Sessions close their connections
+// themselves.
+func (c *connector) close() error {
+	c.mu.Lock()
+	c.closed = true
+	conn := c.probed
+	c.probed = nil
+	c.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	return conn.Close()
+}

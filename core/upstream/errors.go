@@ -1,0 +1,41 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+
+	"gatekit/core/conn"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+)
+
+// errSessionExpired is the cause of a lost connection when the server does not know the session any
+// more. The request that showed it was not run.
+var errSessionExpired = errors.New("the server has ended the session")
+
+// unavailable returns the error for a request that the server did not answer.
+func unavailable(server, reason string, err error) error {
+	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}
+}
+
+// closingError returns the error for a request to a server whose connection is being closed.
+func closingError(server string) error {
+	return unavailable(server, "the connection is being closed", taskgroup.ErrClosed)
+}
+
+// invalidAnswer returns the error for a request whose answer is not a valid message.
+func invalidAnswer(server string, err error) error {
+	if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
+		return unavailable(server, fmt.Sprintf("the answer of %d bytes is too large", large.Size),
+			err)
+	}
+	return unavailable(server, "the answer is not a valid message", err)
+}
+
+// notBegun returns the error for a request that could not be entered among the calls in flight.
+func notBegun(server string, err error) error {
+	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
+		return err
+	}
+	return unavailable(server, err.Error(), nil)
+}

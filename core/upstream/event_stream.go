@@ -1,0 +1,85 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gatekit/core/backoff"
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+)
+
+// Delays before a stream is asked for again.
+const (
+	firstStreamDelay = time.Second // where the server names none
+	// bounds of what a server may ask for
+	shortestStreamDelay = 100 * time.Millisecond
+	longestServerDelay  = 5 * time.Minute
+)
+
+// streamPosition is how far an event stream was read, and how to resume it.
+type streamPosition struct {
+	lastEvent string        // id of the last event that had one
+	retry     time.Duration // what the server asks for; 0 when it names no delay
+	failures  int           // attempts in a row to resume a call's stream that brought no event
+}
+
+// advance records an event.
+func (p *streamPosition) advance(e conn.Event) {
+	p.failures = 0
+	if e.ID != "" {
+		p.lastEvent = e.ID
+	}
+	if e.Retry > 0 {
+		p.retry = max(shortestStreamDelay,
+			min(time.Duration(e.Retry)*time.Millisecond, longestServerDelay))
+	}
+}
+
+// delay returns how long to wait before the stream is asked for again after a number of failures.
+func (p *streamPosition) delay(failures int) time.Duration {
+	first := p.retry
+	if first == 0 {
+		first = firstStreamDelay
+	}
+	return max(first, backoff.Delay(first, longestRestartDelay, failures+1))
+}
+
+// readMessages reads a stream until it ends, ctx ends or f returns false, and closes it. f gets
+// each message, or the error that says why it is invalid.
+func readMessages(ctx context.Context, stream EventStream, limits mcp.Limits, p *streamPosition,
+	f func(m *mcp.Message, err error) bool) error {
+	defer context.AfterFunc(ctx, func() { stream.Close() })()
+	defer stream.Close()
+	invalid := 0
+	for {
+		if invalid > maxInvalid {
+			return fmt.Errorf("more than %d messages are invalid", maxInvalid)
+		}
+		e, err := stream.Next()
+		if large := (*conn.TooLargeError)(nil); errors.As(err, &large) {
+			invalid++
+			if !f(nil, err) {
+				return nil
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.advance(e)
+		if len(e.Data) == 0 || e.Name != "" && e.Name != "message" {
+			continue
+		}
+		for m, err := range messages(limits, e.Data) {
+			if err != nil {
+				invalid++
+			}
+			if !f(m, err) {
+				return nil
+			}
+		}
+	}
+}

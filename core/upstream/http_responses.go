@@ -1,0 +1,56 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+)
+
+// isSuccess reports whether an HTTP status is one of success.
+func isSuccess(status int) bool { return status >= 200 && status < 300 }
+
+// isStream reports whether a successful response is an event stream.
+func isStream(a *HTTPResponse) bool { return a.Events != nil && isSuccess(a.Status) }
+
+// noResponse returns the error for an HTTP request that failed without a response.
+func noResponse(server string, err error) error {
+	if errors.As(err, new(*conn.TooLargeError)) {
+		return invalidAnswer(server, err)
+	}
+	return unavailable(server, "no response from the URL", err)
+}
+
+// statusError returns the error for a response that holds no message. The rest of the body is not
+// repeated: it is untrusted text and of no use to a client.
+func statusError(server string, a *HTTPResponse) error {
+	switch {
+	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
+		return unavailable(server, fmt.Sprintf(
+			"the server rejected Gatekit's credentials (HTTP %d)", a.Status), nil)
+	case a.Status >= 300 && a.Status < 400:
+		return unavailable(server, fmt.Sprintf(
+			"the server's URL redirects (HTTP %d), and redirects are not followed; "+
+				"configure the URL that it redirects to", a.Status), nil)
+	case isSuccess(a.Status):
+		return unavailable(server, fmt.Sprintf("the server sent no answer (HTTP %d)", a.Status),
+			nil)
+	}
+	return unavailable(server, fmt.Sprintf("the server responded with HTTP %d", a.Status), nil)
+}
+
+// bodyError returns the JSON-RPC error in a response with an error status, or nil. The error has to
+// name the request with that id, or none; addressed reports which.
+func bodyError(limits mcp.Limits, a *HTTPResponse, id mcp.ID) (m *mcp.Message, addressed bool) {
+	if len(a.Body) == 0 || mcp.IsBatch(a.Body) {
+		return nil, false
+	}
+	m, err := limits.Parse(a.Body)
+	if err != nil || m.Kind != mcp.Error || m.ID() != id && !isErrorWithoutID(m) {
+		return nil, false
+	}
+	m.Direction = mcp.ToClient
+	return m, m.ID() == id
+}

@@ -1,0 +1,103 @@
+package upstream
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// legacyConn is one connection of a legacy session: a process, an SSE stream, or a session over
+// Streamable HTTP.
+type legacyConn interface {
+	// send writes a request and waits for its answer.
+	send(ctx context.Context, o Outgoing, h proxy.Handler) (*mcp.Message, error)
+	notify(ctx context.Context, o Outgoing) error
+	// lost returns a channel that is closed when the connection is of no use any more, and a
+	// function that then returns why.
+	lost() (gone <-chan struct{}, why func() error)
+	Close() error
+}
+
+// isLost reports whether a connection is of no use any more.
+func isLost(conn legacyConn) bool {
+	gone, _ := conn.lost()
+	select {
+	case <-gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// legacyDialer opens the connections of one legacy session.
+type legacyDialer struct {
+	*connector
+	queue *orderedQueue // of what the server sends over a pipe
+	feed  proxy.Handler // gets what belongs to no call
+}
+
+// dial opens a connection and sends initialize on it. The connection stays open whatever the answer
+// is; with an error there is none.
+func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
+	h proxy.Handler) (legacyConn, *mcp.Message, error) {
+	if err := d.closing.wait(ctx); err != nil {
+		return nil, nil, err
+	}
+	ways := d.opts.Dial
+	if ways.HTTP == nil {
+		conn, err := d.process(ctx, mcp.Legacy)
+		if err != nil {
+			return nil, nil, err
+		}
+		return d.initializePipe(ctx, conn, initialize, h)
+	}
+	if !d.prefersSSE() {
+		conn := newLegacyHTTP(d.opts, d.queue, d.feed)
+		answer, err := conn.send(ctx, initialize, h)
+		if ways.SSE == nil || !conn.isUnsupported() {
+			return d.initialized(ctx, conn, answer, err)
+		}
+		fallback, sseErr := d.sse(ctx)
+		if sseErr != nil {
+			d.opts.Log.Info("HTTP+SSE fallback failed", "server", d.opts.Name, "error", sseErr)
+			return d.initialized(ctx, conn, answer, err)
+		}
+		d.discard(conn)
+		return d.initializePipe(ctx, fallback, initialize, h)
+	}
+	conn, err := d.sse(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.initializePipe(ctx, conn, initialize, h)
+}
+
+func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initialize Outgoing,
+	h proxy.Handler) (legacyConn, *mcp.Message, error) {
+	p := newLegacyPipe(conn, d.queue, d.feed)
+	answer, err := p.send(ctx, initialize, h)
+	return d.initialized(ctx, p, answer, err)
+}
+
+// initialized returns what dial does after initialize. A connection on which initialize was not
+// answered is closed: initialize cannot be cancelled, so nothing else can end it.
+func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer *mcp.Message,
+	err error) (legacyConn, *mcp.Message, error) {
+	if err != nil {
+		d.abandon(ctx, conn)
+		return nil, nil, err
+	}
+	return conn, answer, nil
+}
+
+// abandon closes a connection that has not served. It waits for that as long as ctx lasts: a client
+// that tries again then finds one process gone before it gets another.
+func (d *legacyDialer) abandon(ctx context.Context, conn legacyConn) {
+	c := d.closing.counted(conn)
+	d.discardLater(c)
+	select {
+	case <-c.closed:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,284 @@
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"gatekit/core/backoff"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// maxResumes is how many attempts in a row are made to resume a broken stream, or to get anything
+// on it.
+const maxResumes = 4
+
+// send implements legacyConn.
+func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
+	h proxy.Handler) (answer *mcp.Message, err error) {
+	o, ended := observe(ctx, l.observer, o)
+	defer func() { ended(answer, err) }()
+	callCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, err := l.calls.begin(callCtx, cancel, o.m, h, nil)
+	if err != nil {
+		return nil, notBegun(l.name, err)
+	}
+	if o, err = c.address(o); err != nil {
+		l.calls.take(c.id)
+		return nil, unavailable(l.name, "the request could not be given its id", err)
+	}
+	m, err := l.exchange(c, o)
+	inFlight := l.calls.take(c.id) != nil
+	if !inFlight { // the answer came on another stream, or the connection was lost
+		select {
+		case r := <-c.done:
+			return r.m, r.err
+		default:
+		}
+	}
+	if err == nil {
+		return m, nil
+	}
+	if ctx.Err() == nil {
+		return nil, err
+	}
+	if inFlight && c.request.Method != "initialize" {
+		l.reply(cancellation(context.Cause(ctx), c.id, c.request), shortWriteTimeout)
+	}
+	return nil, context.Cause(ctx)
+}
+
+// exchange posts a request and reads until it is answered.
+func (l *legacyHTTP) exchange(c *call, o Outgoing) (*mcp.Message, error) {
+	a, err := l.http.Post(c.ctx, l.header(), o.bytes())
+	if err != nil {
+		return nil, noResponse(l.name, err)
+	}
+	isInitialize := c.request.Method == "initialize"
+	if isInitialize && isSuccess(a.Status) {
+		l.mu.Lock()
+		l.session = a.Header.Get(mcp.HeaderSessionID)
+		l.mu.Unlock()
+	}
+	var m *mcp.Message
+	switch {
+	case isStream(a):
+		m, err = l.readStream(c, a.Events)
+	case isSuccess(a.Status):
+		m, err = l.readBody(c, a)
+	default:
+		m, err = l.readError(c, a)
+	}
+	if err == nil && isInitialize && m.Kind == mcp.Response {
+		l.mu.Lock()
+		l.version, _ = m.Text("/protocolVersion")
+		l.mu.Unlock()
+	}
+	return m, err
+}
+
+// isOwnAnswer reports whether m, which came in the response to the call, is the call's answer.
+func isOwnAnswer(c *call, m *mcp.Message) bool {
+	return isAnswer(m) && (m.ID() == c.id || isErrorWithoutID(m))
+}
+
+// readBody reads the messages in a successful response that is not a stream.
+func (l *legacyHTTP) readBody(c *call, a *HTTPResponse) (answer *mcp.Message, err error) {
+	if len(a.Body) > 0 {
+		for m, invalid := range messages(l.limits, a.Body) {
+			if invalid != nil {
+				err = invalidAnswer(l.name, invalid)
+			} else if answer == nil && isOwnAnswer(c, m) {
+				answer = l.restored(c, m)
+			} else {
+				l.incoming(c, m)
+			}
+		}
+		if answer != nil {
+			return answer, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	l.mu.Lock()
+	listening := l.listening
+	l.mu.Unlock()
+	if !listening {
+		return nil, statusError(l.name, a)
+	}
+	// Some servers send all answers on the stream that belongs to no call. The answer ends c.ctx.
+	<-c.ctx.Done()
+	return nil, context.Cause(c.ctx)
+}
+
+// readError reads a response with an error status.
+func (l *legacyHTTP) readError(c *call, a *HTTPResponse) (*mcp.Message, error) {
+	if a.Events != nil {
+		a.Events.Close()
+	}
+	m, addressed := bodyError(l.limits, a, c.id)
+	if c.request.Method == "initialize" {
+		l.mu.Lock()
+		l.unsupported = (a.Status == http.StatusBadRequest || a.Status == http.StatusNotFound ||
+			a.Status == http.StatusMethodNotAllowed) && !isModernError(m)
+		l.mu.Unlock()
+	}
+	if !addressed && l.isExpired(a, m) {
+		return nil, l.expire()
+	}
+	if m == nil {
+		return nil, statusError(l.name, a)
+	}
+	return l.restored(c, m), nil
+}
+
+// readStream reads a call's stream until the answer. A stream that breaks is resumed where the
+// server has given its events ids.
+func (l *legacyHTTP) readStream(c *call, stream EventStream) (*mcp.Message, error) {
+	var position streamPosition
+	for {
+		var answer *mcp.Message
+		var bad error
+		began := time.Now()
+		err := readMessages(c.ctx, stream, l.limits, &position, func(m *mcp.Message,
+			invalid error) bool {
+			switch {
+			case invalid != nil && endsCall(c.id, invalid):
+				bad = invalidAnswer(l.name, invalid)
+				return false
+			case invalid != nil:
+				l.log.Warn("invalid message from a server", "server", l.name, "error", invalid)
+				return true
+			case isOwnAnswer(c, m):
+				answer = l.restored(c, m)
+				return false
+			}
+			l.incoming(c, m)
+			return true
+		})
+		switch {
+		case answer != nil:
+			return answer, nil
+		case bad != nil:
+			return nil, bad
+		case c.ctx.Err() != nil:
+			return nil, context.Cause(c.ctx)
+		case position.lastEvent == "":
+			return nil, unavailable(l.name,
+				"the stream broke before the answer, and the server does not support resuming it",
+				err)
+		}
+		if time.Since(began) >= stableAfter {
+			position.failures = 0 // the server or something on the way cut an idle stream
+		}
+		if stream, err = l.resume(c, &position); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an
+// event comes on it: otherwise a server could end each stream at once and be asked for ever.
+func (l *legacyHTTP) resume(c *call, p *streamPosition) (EventStream, error) {
+	var last error
+	for p.failures < maxResumes {
+		if !backoff.Sleep(c.ctx, p.delay(p.failures)) {
+			return nil, context.Cause(c.ctx)
+		}
+		p.failures++
+		h := l.header()
+		h.Set(mcp.HeaderLastEventID, p.lastEvent)
+		a, err := l.http.Get(c.ctx, h)
+		switch {
+		case err != nil:
+			last = noResponse(l.name, err)
+		case isStream(a):
+			return a.Events, nil
+		case a.Status == http.StatusNotFound && l.sessionID() != "":
+			return nil, l.expire()
+		case a.Status >= 500:
+			last = statusError(l.name, a)
+		default:
+			return nil, unavailable(l.name,
+				"the stream broke before the answer, and the server does not resume it",
+				statusError(l.name, a))
+		}
+	}
+	return nil, unavailable(l.name, "the stream broke before the answer and could not be resumed",
+		last)
+}
+
+// listen keeps the stream that belongs to no call open, until ctx ends or the server responds that
+// it has none.
+func (l *legacyHTTP) listen(ctx context.Context) {
+	defer func() {
+		l.mu.Lock()
+		l.listening = false
+		l.mu.Unlock()
+	}()
+	var position streamPosition
+	for failures := 0; ; failures++ {
+		h := l.header()
+		if position.lastEvent != "" {
+			h.Set(mcp.HeaderLastEventID, position.lastEvent)
+		}
+		a, err := l.http.Get(ctx, h)
+		switch {
+		case ctx.Err() != nil:
+			if err == nil && a.Events != nil {
+				a.Events.Close()
+			}
+			return
+		case err != nil:
+			l.log.Debug("open a server's stream", "server", l.name, "error", err)
+		case isStream(a):
+			began := time.Now()
+			err = readMessages(ctx, a.Events, l.limits, &position, func(m *mcp.Message,
+				invalid error) bool {
+				if invalid != nil {
+					l.log.Warn("invalid message from a server", "server", l.name,
+						"error", invalid)
+					return true
+				}
+				failures = 0
+				l.incoming(nil, m)
+				return ctx.Err() == nil
+			})
+			l.log.Debug("a server's stream ended", "server", l.name, "error", err)
+			if time.Since(began) >= stableAfter {
+				failures = 0
+			}
+		case a.Status == http.StatusNotFound && l.sessionID() != "":
+			_ = l.expire()
+			return
+		case a.Status == http.StatusBadRequest && position.lastEvent != "":
+			position.lastEvent = "" // the server does not know that event any more
+		case a.Status < 500:
+			return // the server has no such stream
+		}
+		if !backoff.Sleep(ctx, position.delay(failures)) {
+			return
+		}
+	}
+}
+
+// notify implements legacyConn. When notifications/initialized has been posted, it opens the stream
+// that belongs to no call.
+func (l *legacyHTTP) notify(ctx context.Context, o Outgoing) error {
+	if err := l.post(ctx, o); err != nil {
+		return err
+	}
+	if o.m.Method == "notifications/initialized" {
+		l.mu.Lock()
+		start := !l.listening
+		l.listening = true
+		l.mu.Unlock()
+		if start {
+			l.tasks.Go(l.listen)
+		}
+	}
+	return nil
+}

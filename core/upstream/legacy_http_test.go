@@ -1,0 +1,645 @@
+package upstream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/core/upstream"
+	"gatekit/test/upstreamtest"
+)
+
+// legacySite is a legacy server over HTTP. It opens sessions; onRequest answers the rest.
+type legacySite struct {
+	*fakeHTTP
+	proxy.Server
+	upstream   *upstream.Upstream
+	feed       *upstreamtest.Client
+	version    string
+	sessions   int                                    // opened so far; only the last one is known
+	withoutIDs bool                                   // sessions have no ids
+	onGet      func(r request) *upstream.HTTPResponse // nil: 405
+	onRequest  func(r request) *upstream.HTTPResponse
+}
+
+func newLegacySite(t *testing.T, o upstream.Options) *legacySite {
+	t.Helper()
+	s := &legacySite{fakeHTTP: &fakeHTTP{}, feed: &upstreamtest.Client{}, version: "2025-11-25"}
+	s.serve = s.handle
+	o.Name, o.Era, o.Dial.HTTP = "web", "legacy", s.fakeHTTP
+	s.upstream = upstream.New(o)
+	s.Server = openSession(t, s.upstream, mcp.Rev20251125, s.feed)
+	return s
+}
+
+func (s *legacySite) sessionID() string { return fmt.Sprint("session-", s.sessions) }
+
+func (s *legacySite) handle(r request) *upstream.HTTPResponse {
+	if r.Method == "initialize" {
+		s.sessions++
+		a := resultResponse(r.ID, replace(initializeResult, "2025-11-25", s.version))
+		if !s.withoutIDs {
+			a.Header.Set("Mcp-Session-Id", s.sessionID())
+		}
+		return a
+	}
+	if got := r.header.Get("Mcp-Session-Id"); !s.withoutIDs && got != s.sessionID() {
+		return httpResponse(
+			404, `{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}`)
+	}
+	switch {
+	case r.method == "GET" && s.onGet == nil:
+		return httpResponse(405, "")
+	case r.method == "GET":
+		return s.onGet(r)
+	case r.method == "DELETE":
+		return httpResponse(204, "")
+	case r.ID == nil || r.Method == "":
+		return httpResponse(202, "")
+	}
+	return s.onRequest(r)
+}
+
+// initialize sends initialize and notifications/initialized.
+func (s *legacySite) initialize(t *testing.T) {
+	t.Helper()
+	p := upstreamtest.StartCall(t, s, s.feed, initializeRequest)
+	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(initializeResult,
+		"2025-11-25", s.version) + `}`)
+	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initializedNotification)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func (s *legacySite) close(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(s.Close(), s.upstream.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+const (
+	toolsCall = `{"jsonrpc":"2.0","id":"c","method":"tools/call","params":{"name":"a","_meta":{"progressToken":"p"}}}`
+	toolsList = `{"jsonrpc":"2.0","id":"l","method":"tools/list"}`
+)
+
+func TestHeadersOfALegacySession(t *testing.T) {
+	for _, c := range []struct {
+		version, header string
+		bare            bool
+	}{{"2024-11-05", "", false}, {"2025-03-26", "", false}, {"2025-06-18", "2025-06-18", false},
+		{"2025-11-25", "2025-11-25", true}} {
+		t.Run(c.version, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.version, s.withoutIDs = c.version, c.bare
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					a := resultResponse(r.ID, `{}`)
+					a.Header.Set("Mcp-Session-Id", "another") // not of an initialize: ignored
+					return a
+				}
+				s.initialize(t)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				upstreamtest.StartCall(t, s, s.feed,
+					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				s.close(t)
+				want := []string{"POST initialize", "POST notifications/initialized",
+					"GET", "POST tools/list", "POST tools/list"}
+				session := ""
+				if !c.bare {
+					want, session = append(want, "DELETE"), "session-1"
+				}
+				if got := s.requestLog(); !slices.Equal(got, want) {
+					t.Errorf("the server saw %q, want %q", got, want)
+				}
+				for i, r := range s.seen {
+					wantSession, wantVersion := session, c.header
+					if i == 0 {
+						wantSession, wantVersion = "", ""
+					}
+					if r.header.Get("Mcp-Session-Id") != wantSession ||
+						r.header.Get("MCP-Protocol-Version") != wantVersion {
+						t.Errorf("%s %s came with session %q and version %q", r.method, r.Method,
+							r.header.Get("Mcp-Session-Id"), r.header.Get("MCP-Protocol-Version"))
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestAnswersOverLegacyHTTP(t *testing.T) {
+	const done = `{"jsonrpc":"2.0","id":"c","result":{"done":1}}`
+	told := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
+	for _, c := range []struct {
+		name  string
+		then  func(r request) *upstream.HTTPResponse
+		want  string
+		fails string
+		told  []string
+	}{
+		{"JSON", func(r request) *upstream.HTTPResponse {
+			return resultResponse(r.ID, `{"done":1}`)
+		}, done, ``, nil},
+		{"a batch", func(r request) *upstream.HTTPResponse {
+			return httpResponse(200, fmt.Sprintf(
+				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
+		}, done, ``, told},
+		{"a stream", func(r request) *upstream.HTTPResponse {
+			e := newFakeStream(conn.Event{ID: "0"}, conn.Event{Name: "other",
+				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
+			e.send("1", `%s`, told[0])
+			e.send("2", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
+			return streamResponse(e)
+		}, done, ``, told},
+		{"an error with its status", func(r request) *upstream.HTTPResponse {
+			return httpResponse(
+				400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
+		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
+		{"nothing", func(r request) *upstream.HTTPResponse {
+			return httpResponse(202, ``)
+		}, ``, `the server sent no answer (HTTP 202)`, nil},
+		{"no credentials", func(r request) *upstream.HTTPResponse {
+			return httpResponse(401, `<html>secret`)
+		}, ``, `(HTTP 401)`, nil},
+		{"a fault", func(r request) *upstream.HTTPResponse {
+			return httpResponse(500, `oops`)
+		}, ``, `HTTP 500`, nil},
+		{"no network", func(r request) *upstream.HTTPResponse {
+			return nil
+		}, ``, `no response from the URL`, nil},
+		{"a stream that breaks and has no event ids", func(r request) *upstream.HTTPResponse {
+			e := newFakeStream()
+			e.send("", `%s`, told[0])
+			e.end()
+			return streamResponse(e)
+		}, ``, `broke`, told[:1]},
+		{"an invalid answer", func(r request) *upstream.HTTPResponse {
+			e := newFakeStream()
+			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
+			return streamResponse(e)
+		}, ``, `the answer is not a valid message`, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = c.then
+				s.initialize(t)
+				defer s.close(t)
+				caller := &upstreamtest.Client{}
+				p := upstreamtest.StartCall(t, s, caller, toolsCall)
+				if c.fails != "" {
+					p.ExpectError(c.fails)
+				} else {
+					p.ExpectAnswer(c.want)
+				}
+				caller.ExpectReceived(t, c.told...)
+				if n := len(s.requests("POST tools/call")); n != 1 {
+					t.Errorf("the call was sent %d times", n)
+				}
+			})
+		})
+	}
+}
+
+func TestBrokenStreamIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		var id string
+		s.onRequest = func(r request) *upstream.HTTPResponse {
+			id = string(r.ID)
+			e := newFakeStream(conn.Event{ID: "7", Retry: 3000})
+			e.end() // the client has to poll
+			return streamResponse(e)
+		}
+		polls := 0
+		s.onGet = func(r request) *upstream.HTTPResponse {
+			last := r.header.Get("Last-Event-ID")
+			if last == "" {
+				return httpResponse(405, "")
+			}
+			e := newFakeStream()
+			switch polls++; polls {
+			case 1:
+				return nil // the network fails
+			case 2:
+				e.send("8", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+			default:
+				e.send("9", `{"jsonrpc":"2.0","id":%s,"result":{}}`, id)
+			}
+			e.end()
+			return streamResponse(e)
+		}
+		s.initialize(t)
+		defer s.close(t)
+		caller := &upstreamtest.Client{}
+		began := time.Now()
+		p := upstreamtest.StartCall(t, s, caller, toolsCall)
+		<-p.Done
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+		caller.ExpectReceived(
+			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
+		if took := time.Since(began); took != (3+6+3)*time.Second {
+			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
+		}
+		if n := len(s.requests("POST tools/call")); n != 1 {
+			t.Errorf("the call was sent %d times", n)
+		}
+		if last := s.seen[len(s.seen)-1].header.Get("Last-Event-ID"); last != "8" {
+			t.Errorf("resumed after %q", last)
+		}
+	})
+}
+
+func TestStreamThatCannotBeResumed(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		get   *upstream.HTTPResponse
+		gets  int
+		fails string
+	}{
+		{"not offered", httpResponse(405, ""), 1, "does not resume it"},
+		{"the session has ended", httpResponse(404, ""), 1, "the server has ended the session"},
+		{"a fault", httpResponse(502, ""), 4, "could not be resumed"},
+		{"no network", nil, 4, "could not be resumed"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					e := newFakeStream(conn.Event{ID: "7"})
+					e.end()
+					return streamResponse(e)
+				}
+				gets := 0
+				s.onGet = func(r request) *upstream.HTTPResponse {
+					if r.header.Get("Last-Event-ID") == "" {
+						return httpResponse(405, "")
+					}
+					gets++
+					return c.get
+				}
+				s.initialize(t)
+				defer s.close(t)
+				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+				time.Sleep(time.Minute)
+				p.ExpectError(c.fails)
+				if gets != c.gets {
+					t.Errorf("asked for %d times, want %d", gets, c.gets)
+				}
+			})
+		})
+	}
+}
+
+// The server ends each stream of a call at once, and asks the client to reconnect at once.
+func TestResumesAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		each  conn.Event    // on each stream after the first; none when empty
+		lasts time.Duration // how long such a stream is open
+		gets  int           // in a minute
+		fails string        // "" when the call goes on
+	}{
+		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
+		{"nothing comes, on streams that stay open for a while", conn.Event{}, 12 * time.Second, 5,
+			""},
+		{"an event comes on each stream", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					e := newFakeStream(conn.Event{ID: "7", Retry: 1})
+					e.end()
+					return streamResponse(e)
+				}
+				gets := 0
+				s.onGet = func(r request) *upstream.HTTPResponse {
+					if r.header.Get("Last-Event-ID") == "" {
+						return httpResponse(405, "")
+					}
+					gets++
+					e := newFakeStream()
+					if c.each.ID != "" {
+						e.ch <- c.each
+					}
+					time.AfterFunc(c.lasts, e.end)
+					return streamResponse(e)
+				}
+				s.initialize(t)
+				defer s.close(t)
+				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+				time.Sleep(time.Minute - time.Millisecond)
+				if c.fails == "" {
+					p.ExpectWaiting()
+				} else {
+					p.ExpectError(c.fails)
+				}
+				if gets != c.gets {
+					t.Errorf("asked for %d times in a minute, want %d", gets, c.gets)
+				}
+				p.Cancel(context.Canceled)
+			})
+		})
+	}
+}
+
+func TestTooLargeEventFailsItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		s.onRequest = func(r request) *upstream.HTTPResponse {
+			return streamResponse(newFakeStream(conn.Event{ID: "7"}, conn.Event{Name: "too large"}))
+		}
+		s.initialize(t)
+		defer s.close(t)
+		upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectError("is too large")
+	})
+}
+
+func TestStreamOfInvalidMessagesEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
+		go func() {
+			for range 200 {
+				e.send("", `noise`)
+			}
+		}()
+		s.onRequest = func(r request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.initialize(t)
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p.ExpectError("broke")
+		s.close(t)
+		for len(e.ch) > 0 {
+			<-e.ch
+		}
+	})
+}
+
+func TestCancelOverLegacyHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
+		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.initialize(t)
+		defer s.close(t)
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		synctest.Wait()
+		p.Cancel(&proxy.CancelledError{Notification: upstreamtest.Pass(t,
+			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
+		p.ExpectError("cancelled")
+		id := string(s.requests("POST tools/call")[0].ID)
+		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
+			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
+			t.Errorf("the server got %v", n)
+		}
+		if !e.isClosed() {
+			t.Error("the stream is still open")
+		}
+	})
+}
+
+func TestSessionStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		streams := []*fakeStream{newFakeStream(), newFakeStream(), newFakeStream()}
+		opened := 0
+		s.onGet = func(r request) *upstream.HTTPResponse {
+			opened++
+			if opened == 2 {
+				return httpResponse(503, "")
+			}
+			return streamResponse(streams[opened-1])
+		}
+		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
+		s.onRequest = func(r request) *upstream.HTTPResponse { return httpResponse(202, "") }
+		s.initialize(t)
+		defer s.close(t)
+		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		streams[0].send("e2", `{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
+		streams[0].send("e3", `{"jsonrpc":"2.0","id":"p","method":"ping"}`)
+		s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		replies := []string{s.seen[len(s.seen)-1].body, s.seen[len(s.seen)-2].body}
+		slices.Sort(replies)
+		if want := []string{`{"jsonrpc":"2.0","id":"p","result":{}}`,
+			`{"jsonrpc":"2.0","id":"q","result":{"roots":[]}}`}; !slices.Equal(replies, want) {
+			t.Errorf("the server got %q, want %q", replies, want)
+		}
+		streams[0].end()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if opened != 3 {
+			t.Fatalf("opened %d times", opened)
+		}
+		gets := s.requests("GET")
+		if got := gets[2].header.Get("Last-Event-ID"); got != "e3" {
+			t.Errorf("the stream was resumed after %q", got)
+		}
+		// some servers send all answers there
+		p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+		p.ExpectWaiting()
+		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`,
+			s.requests("POST tools/list")[0].ID)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{"x":1}}`)
+	})
+}
+
+func TestServerRequestOnACallsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		e := newFakeStream()
+		streams := []*fakeStream{e, newFakeStream()}
+		s.onRequest = func(r request) *upstream.HTTPResponse {
+			first := streams[0]
+			streams = streams[1:]
+			return streamResponse(first)
+		}
+		s.initialize(t)
+		defer s.close(t)
+		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
+		p := upstreamtest.StartCall(t, s, c, toolsCall)
+		p.ExpectWaiting()
+		// the stream names the call, however many are in flight
+		upstreamtest.StartCall(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
+		synctest.Wait()
+		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
+		synctest.Wait()
+		if got := s.seen[len(
+			s.seen)-1].body; got != `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}` {
+			t.Errorf("the server got %s", got)
+		}
+		p.ExpectWaiting()
+	})
+}
+
+func TestExpiredSessionIsOpenedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lost *upstream.HTTPResponse
+	}{
+		{"404", httpResponse(404, "")},
+		{"400 as the TypeScript SDK's examples send",
+			httpResponse(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLegacySite(t, upstream.Options{})
+				s.onRequest = func(r request) *upstream.HTTPResponse {
+					return resultResponse(r.ID, `{}`)
+				}
+				s.initialize(t)
+				defer s.close(t)
+				upstreamtest.StartCall(t, s, s.feed,
+					`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
+				synctest.Wait()
+				time.Sleep(time.Minute)
+
+				serve := s.serve
+				s.serve = func(r request) *upstream.HTTPResponse {
+					if r.header.Get("Mcp-Session-Id") == "session-1" {
+						return c.lost
+					}
+					return serve(r)
+				}
+				p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
+				want := []string{"POST initialize", "POST notifications/initialized",
+					"GET", "POST logging/setLevel", "POST tools/list",
+					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
+					"POST tools/list"}
+				// sent at the same time as others
+				got := slices.DeleteFunc(s.requestLog()[3:], func(s string) bool {
+					return s == "GET"
+				})
+				if !slices.Equal(got, want[3:]) {
+					t.Errorf("the server saw\n%q, want\n%q", got, want[3:])
+				}
+				if s.sessions != 2 {
+					t.Errorf("%d sessions", s.sessions)
+				}
+				s.feed.ExpectReceived(
+					t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			})
+		})
+	}
+	t.Run("a tools/call is not repeated", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLegacySite(t, upstream.Options{})
+			s.onRequest = func(r request) *upstream.HTTPResponse {
+				return resultResponse(r.ID, `{}`)
+			}
+			s.initialize(t)
+			defer s.close(t)
+			s.sessions++ // the server does not know the session any more
+			p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+			p.ExpectError("the server has ended the session")
+			time.Sleep(time.Second)
+			if n := len(s.requests("POST tools/call")); n != 1 {
+				t.Errorf("the call was sent %d times", n)
+			}
+			upstreamtest.StartCall(t, s, s.feed,
+				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+		})
+	})
+	t.Run("sessions that expire at once are opened with delays", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLegacySite(t, upstream.Options{})
+			s.onGet = func(request) *upstream.HTTPResponse { return httpResponse(404, "") }
+			s.initialize(t)
+			defer s.close(t)
+			time.Sleep(time.Hour)
+			if n := len(s.requests("POST initialize")); n > 130 {
+				t.Errorf("%d sessions in an hour", n)
+			}
+		})
+	})
+}
+
+func TestFallbackToHTTPAndSSE(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer *upstream.HTTPResponse
+		sse    bool
+		want   string
+	}{
+		{"405", httpResponse(405, ""), true, ``},
+		{"404", httpResponse(404, "<html>"), true, ``},
+		{"400", httpResponse(400, "what?"), true, ``},
+		{"a modern error is no reason to try SSE",
+			httpResponse(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`),
+			false,
+			``},
+		{"an HTTP 500 is no reason to try SSE", httpResponse(500, ""), false, ``},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &upstreamtest.Launcher{}
+				w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse { return c.answer }}
+				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
+					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
+				defer u.Close()
+				for i := range 2 {
+					s := openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{})
+					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
+					if !c.sse {
+						if n := st.Count(); n != 0 {
+							t.Error("SSE was tried")
+						}
+						continue
+					}
+					srv := st.Last(t)
+					srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
+					if n := len(w.requestLog()); n != 1 {
+						t.Errorf("session %d: POST was tried %d times", i+1, n)
+					}
+				}
+			})
+		})
+	}
+	t.Run("without SSE the answer to the POST is returned", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse {
+				return httpResponse(404, "")
+			}}
+			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
+				Dial: upstream.Dial{HTTP: w,
+					SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
+			defer u.Close()
+			upstreamtest.StartCall(t, openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
+				&upstreamtest.Client{}, initializeRequest).ExpectError("HTTP 404")
+		})
+	})
+}
+
+func TestCloseEndsCallsOverLegacyHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLegacySite(t, upstream.Options{})
+		e, g := newFakeStream(), newFakeStream()
+		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
+		s.onGet = func(request) *upstream.HTTPResponse { return streamResponse(g) }
+		s.initialize(t)
+		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p.ExpectWaiting()
+		s.close(t)
+		p.ExpectError("closed")
+		if !e.isClosed() || !g.isClosed() {
+			t.Error("a stream is still open")
+		}
+		if got := s.requestLog(); got[len(got)-1] != "DELETE" {
+			t.Errorf("the server saw %q", got)
+		}
+	})
+}

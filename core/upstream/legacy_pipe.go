@@ -1,0 +1,89 @@
+package upstream
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// legacyPipe is a legacy session's connection over a Pipe. All that the server sends is for that
+// one session.
+type legacyPipe struct {
+	*pipeConn
+	queue    *orderedQueue
+	feed     proxy.Handler // gets what belongs to no call
+	requests serverRequests
+}
+
+// newLegacyPipe takes over conn for a session. The server's messages go to feed or to the handlers
+// of calls, in order, by way of q.
+func newLegacyPipe(conn *pipeConn, q *orderedQueue, feed proxy.Handler) *legacyPipe {
+	p := &legacyPipe{pipeConn: conn, queue: q, feed: feed}
+	conn.attach(p.route)
+	return p
+}
+
+func (p *legacyPipe) send(ctx context.Context, o Outgoing, h proxy.Handler) (*mcp.Message, error) {
+	return p.pipeConn.send(ctx, o, h, p.queue)
+}
+
+// route handles a request or notification of the server. It runs in the reader and does not block.
+func (p *legacyPipe) route(m *mcp.Message) {
+	switch {
+	case m.Kind == mcp.Request:
+		p.serverRequest(m)
+	case m.Method == "notifications/cancelled":
+		p.requests.cancel(m)
+	case m.Method == "notifications/progress":
+		restored, c, ok := p.calls.progress(m)
+		switch {
+		case !ok:
+			p.log.Debug("dropped progress that nobody asked for", "server", p.name)
+		case c == nil:
+			p.enqueue(restored, func(ctx context.Context) {
+				p.feed.HandleNotification(ctx,
+					restored)
+			})
+		default:
+			p.enqueue(restored, func(context.Context) { c.notify(restored) })
+		}
+	default:
+		p.enqueue(m, func(ctx context.Context) { p.feed.HandleNotification(ctx, m) })
+	}
+}
+
+// enqueue adds a delivery to the session's queue. When the queue is full, the connection ends.
+func (p *legacyPipe) enqueue(m *mcp.Message, run func(ctx context.Context)) {
+	d := delivery{size: m.Size(), droppable: isDroppable(m), run: run}
+	if err := p.queue.add(d); err != nil {
+		p.fail(unavailable(p.name, "too many of the server's messages wait for the client", err))
+	}
+}
+
+// serverRequest asks the client what the server asks, on behalf of the call that the request
+// belongs to where that is clear.
+func (p *legacyPipe) serverRequest(m *mcp.Message) {
+	h := p.feed
+	if c := p.calls.forTask(m); c != nil {
+		h = c.handler
+	} else if c := p.calls.only(); c != nil {
+		h = c.handler
+	}
+	ctx, err := p.requests.begin(p.tasks.Context(), m.ID())
+	if err != nil {
+		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
+		return
+	}
+	p.enqueue(m, func(context.Context) {
+		p.tasks.Go(func(connCtx context.Context) {
+			answers := h.HandleRequests(ctx, []*mcp.Message{m})
+			if !p.requests.end(m.ID()) {
+				return // the server has cancelled it and expects no answer
+			}
+			if err := p.notify(connCtx, firstAnswer(answers, m.ID())); err != nil {
+				p.log.Debug("answer a server's request", "server", p.name, "error", err)
+			}
+		})
+	})
+}

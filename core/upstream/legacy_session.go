@@ -1,0 +1,344 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+)
+
+// legacySession is one session with a legacy server. It has a connection of its own, opened by the
+// client's initialize. When the connection is lost, it is opened again with growing delays, and
+// what the client told the server is told again. It implements proxy.Server and LegacySession.
+type legacySession struct {
+	opts   *Options
+	prober *prober
+	dialer *legacyDialer
+	feed   proxy.Handler
+	tasks  *taskgroup.Group
+	queue  *orderedQueue
+	// holds one token, taken while initialize or notifications/initialized are being sent
+	handshake chan struct{}
+	closeOnce func() error // runs end, once
+	state     legacyState
+}
+
+func newLegacySession(c *connector, p *prober, feed proxy.Handler) *legacySession {
+	tasks := taskgroup.New()
+	queue := newOrderedQueue(tasks)
+	s := &legacySession{opts: c.opts, prober: p, feed: feed, tasks: tasks, queue: queue,
+		dialer:    &legacyDialer{connector: c, queue: queue, feed: feed},
+		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})}}
+	s.closeOnce = sync.OnceValue(s.end)
+	return s
+}
+
+// Call implements proxy.Server. The first initialize opens the connection; other requests wait for
+// it.
+func (s *legacySession) Call(ctx context.Context, p pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
+	return s.Send(ctx, Forward(p), h)
+}
+
+// Send implements LegacySession.
+func (s *legacySession) Send(ctx context.Context, o Outgoing,
+	h proxy.Handler) (*mcp.Message, error) {
+	if o.m.Method == "initialize" {
+		if answer, done, err := s.initialize(ctx, o, h); done {
+			return answer, err
+		}
+	}
+	conn, err := s.state.ready(ctx, s.opts.Name, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := conn.send(ctx, o, h)
+	if errors.Is(err, errSessionExpired) && isRepeatable(o.m.Method) {
+		var next legacyConn
+		if next, err = s.state.ready(ctx, s.opts.Name, conn); err == nil {
+			answer, err = next.send(ctx, o, h)
+		}
+	}
+	if err == nil {
+		s.state.remember(o, answer)
+	}
+	return answer, err
+}
+
+// isRepeatable reports whether a request may be sent twice: it changes nothing.
+func isRepeatable(method string) bool {
+	switch method {
+	case "tools/list", "resources/list", "resources/templates/list", "resources/read",
+		"resources/subscribe", "resources/unsubscribe",
+		"prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "ping":
+		return true
+	}
+	return false
+}
+
+// Notify implements proxy.Server.
+func (s *legacySession) Notify(ctx context.Context, p pipeline.Passed) error {
+	return s.SendNotification(ctx, Forward(p))
+}
+
+// SendNotification implements LegacySession.
+func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error {
+	if o.m.Method != "notifications/initialized" {
+		conn, err := s.state.ready(ctx, s.opts.Name, nil)
+		if err != nil {
+			return err
+		}
+		return conn.notify(ctx, o)
+	}
+	ctx, release := s.tasks.Bind(ctx)
+	defer release()
+	unlock, err := s.lockHandshake(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !s.state.isInitialized() {
+		return unavailable(s.opts.Name, "the server has not answered initialize", nil)
+	}
+	var conn legacyConn
+	s.state.change(func() { conn, s.state.initialized = s.state.conn, o })
+	if conn == nil {
+		return nil // it is sent on the next connection
+	}
+	err = conn.notify(ctx, o)
+	s.state.change(func() { s.state.initializedSent = true })
+	return err
+}
+
+// lockHandshake takes the session's handshake token. unlock returns it.
+func (s *legacySession) lockHandshake(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.handshake <- struct{}{}:
+		return func() { <-s.handshake }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close implements proxy.Server and LegacySession. It may be called more than once.
+func (s *legacySession) Close() error { return s.closeOnce() }
+
+// CloseLater implements LegacySession.
+func (s *legacySession) CloseLater() {
+	s.dialer.discardLater(s.dialer.closing.counted(s))
+}
+
+func (s *legacySession) end() error {
+	conn, served := s.state.close(closingError(s.opts.Name))
+	var err error
+	switch {
+	case conn == nil:
+	case served:
+		err = conn.Close()
+	default:
+		// the client may never have got the answer to initialize, and be trying again
+		err = s.dialer.closing.close(conn)
+	}
+	s.tasks.Close()
+	s.queue.logDropped(s.opts.Log, s.opts.Name)
+	return err
+}
+
+// initialize opens the connection and sends initialize. done is false when the server has answered
+// an initialize before: then this one is a request like others.
+func (s *legacySession) initialize(ctx context.Context, o Outgoing,
+	h proxy.Handler) (answer *mcp.Message, done bool, err error) {
+	ctx, release := s.tasks.Bind(ctx)
+	defer release()
+	unlock, err := s.lockHandshake(ctx)
+	if err != nil {
+		return nil, true, err
+	}
+	defer unlock()
+	if s.state.isInitialized() {
+		return nil, false, nil
+	}
+	conn, answer, err := s.dialer.dial(ctx, o, h)
+	if err != nil {
+		return nil, true, err
+	}
+	if answer.Kind == mcp.Error {
+		s.prober.doubt()
+		s.dialer.abandon(ctx, conn)
+		return answer, true, nil
+	}
+	if err := s.checkRevision(answer); err != nil {
+		s.dialer.abandon(ctx, conn)
+		return nil, true, err
+	}
+	s.state.change(func() {
+		s.state.initialize, s.state.conn, s.state.since = o, conn, time.Now()
+	})
+	if !s.tasks.Go(s.supervise) {
+		s.dialer.abandon(ctx, conn)
+		return nil, true, closingError(s.opts.Name)
+	}
+	return answer, true, nil
+}
+
+// checkRevision returns an error when the server chose a revision that Gatekit does not know: such
+// a server's messages cannot be inspected.
+func (s *legacySession) checkRevision(answer *mcp.Message) error {
+	v, _ := answer.Text("/protocolVersion")
+	if slices.Contains(mcp.Legacy.Revisions(), v) {
+		return nil
+	}
+	return unavailable(s.opts.Name, fmt.Sprintf(
+		"the server answered initialize with protocol version %q, which Gatekit does not know", v),
+		nil)
+}
+
+// supervise opens the connection again when it is lost, until the session is closed.
+func (s *legacySession) supervise(ctx context.Context) {
+	var schedule restartSchedule
+	for {
+		conn, since := s.state.current()
+		if conn == nil {
+			return // closed
+		}
+		gone, why := conn.lost()
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return
+		}
+		cause := why()
+		lived := time.Since(since)
+		if errors.Is(cause, errSessionExpired) && lived >= stableAfter {
+			schedule = restartSchedule{} // sessions expire: that is no failure of the server
+		} else {
+			schedule.failed(lived)
+		}
+		if !s.recover(ctx, conn, cause, &schedule) {
+			return
+		}
+	}
+}
+
+// recover replaces a lost connection. It reports false when there will be no other.
+func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause error,
+	schedule *restartSchedule) bool {
+	restarts := s.opts.Restart || s.opts.Dial.Pipe == nil
+	next := schedule.next(time.Now())
+	if restarts {
+		if !s.state.lose(lost, cause, next) {
+			return false
+		}
+	} else if !s.state.lose(lost, cause, time.Time{}) {
+		return false
+	}
+	s.opts.reportEvent("lost", cause)
+	s.dialer.discard(lost)
+	if !restarts {
+		return false
+	}
+	for {
+		select {
+		case <-time.After(time.Until(next)):
+		case <-ctx.Done():
+			return false
+		}
+		if s.opts.Dial.Pipe != nil {
+			schedule.started(time.Now())
+		}
+		answer, err := s.reconnect(ctx)
+		if err == nil {
+			s.opts.reportEvent("restarted", nil)
+			s.announceChanges(answer)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		s.prober.doubt()
+		schedule.failed(0)
+		next = schedule.next(time.Now())
+		s.state.change(func() { s.state.fault, s.state.nextAttempt = err, next })
+		s.opts.Log.Warn("restart of a server failed", "server", s.opts.Name, "error", err,
+			"next", time.Until(next).Round(time.Millisecond))
+	}
+}
+
+// reconnect opens another connection and tells the server again what the client told it. It returns
+// the answer to initialize.
+func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err error) {
+	ctx, cancel := s.opts.startContext(ctx)
+	defer cancel()
+	unlock, err := s.lockHandshake(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	conn, answer, err := s.dialer.dial(ctx, s.state.initialize, nil)
+	if err != nil {
+		return nil, err
+	}
+	if answer.Kind == mcp.Error {
+		s.prober.doubt()
+		err = unavailable(s.opts.Name, "the server refused initialize after a restart", nil)
+	} else {
+		err = s.checkRevision(answer)
+	}
+	if err == nil {
+		err = s.sendAgain(ctx, conn)
+	}
+	if err == nil && !s.state.replace(conn) {
+		err = closingError(s.opts.Name)
+	}
+	if err != nil {
+		s.dialer.discard(conn)
+		return nil, err
+	}
+	return answer, nil
+}
+
+// sendAgain sends notifications/initialized, the logging level and the subscriptions on a new
+// connection, as far as the client has sent them on the last one.
+func (s *legacySession) sendAgain(ctx context.Context, conn legacyConn) error {
+	initialized, requests := s.state.remembered()
+	if initialized.m == nil {
+		return nil // the client's own will follow
+	}
+	if err := conn.notify(ctx, initialized); err != nil {
+		return err
+	}
+	s.state.change(func() { s.state.initializedSent = true })
+	for _, o := range requests {
+		answer, err := conn.send(ctx, o, nil)
+		if err != nil {
+			return err
+		}
+		if answer.Kind == mcp.Error {
+			s.opts.Log.Warn("a restarted server refused a request that it had accepted before",
+				"server", s.opts.Name, "method", o.m.Method)
+		}
+	}
+	return nil
+}
+
+// announceChanges tells the client that the server's lists may have changed during the restart.
+func (s *legacySession) announceChanges(initializeAnswer *mcp.Message) {
+	for _, feature := range []string{"tools", "prompts", "resources"} {
+		raw, _ := initializeAnswer.Get("/capabilities/" + feature + "/listChanged")
+		if string(raw) != "true" {
+			continue
+		}
+		m := mcp.NewNotification("notifications/"+feature+"/list_changed", nil)
+		m.Direction = mcp.ToClient
+		// the client of a full queue has more urgent messages to take; it finds out by listing
+		_ = s.queue.add(delivery{size: m.Size(),
+			run: func(ctx context.Context) { s.feed.HandleNotification(ctx, m) }})
+	}
+}

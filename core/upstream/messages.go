@@ -1,0 +1,75 @@
+package upstream
+
+import (
+	"errors"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+)
+
+// maxInvalid is how many invalid messages a connection or stream may bring before it is given up.
+const maxInvalid = 100
+
+// messages yields the messages in b, one or those of a batch, each as a message for the client or
+// as the error that says why it is invalid.
+func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
+	return func(yield func(*mcp.Message, error) bool) {
+		if !mcp.IsBatch(b) {
+			m, err := limits.Parse(b)
+			if err == nil {
+				m.Direction = mcp.ToClient
+			}
+			yield(m, err)
+			return
+		}
+		ms, errs, err := limits.ParseBatch(b)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for i, m := range ms {
+			if m != nil {
+				m.Direction = mcp.ToClient
+				err = nil
+			} else {
+				err = errs[i]
+			}
+			if !yield(m, err) {
+				return
+			}
+		}
+	}
+}
+
+// isAnswer reports whether m is a response or an error.
+func isAnswer(m *mcp.Message) bool { return m.Kind == mcp.Response || m.Kind == mcp.Error }
+
+// isErrorWithoutID reports whether m is an error that names no request.
+func isErrorWithoutID(m *mcp.Message) bool { return m.Kind == mcp.Error && m.ID() == "" }
+
+// isModernError reports whether m, which may be nil, is an error that only modern servers send.
+func isModernError(m *mcp.Message) bool {
+	if m == nil {
+		return false
+	}
+	switch m.ErrorCode() {
+	case mcp.CodeHeaderMismatch, mcp.CodeMissingCapability, mcp.CodeUnsupportedVersion:
+		return true
+	}
+	return false
+}
+
+// answeredID returns the id of the request that an invalid message would have answered, "" when
+// there is none.
+func answeredID(err error) mcp.ID {
+	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
+		return parse.ResponseID
+	}
+	return ""
+}
+
+// endsCall reports whether an invalid message on the own stream of the call with that id is, or may
+// be, the call's answer. Then there is nothing more to wait for.
+func endsCall(id mcp.ID, err error) bool {
+	return errors.As(err, new(*conn.TooLargeError)) || answeredID(err) == id
+}

@@ -1,0 +1,228 @@
+package upstream
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// maxToolPages is how many pages of a list of tools are read for the headers of a call.
+const maxToolPages = 100
+
+// modernHTTP sends requests to a modern server over Streamable HTTP. Every request stands for
+// itself: its stream is its own, and closing the stream cancels it.
+type modernHTTP struct {
+	opts      *Options
+	doubt     func() // called when the server does not behave like a modern one
+	calls     callTable
+	arguments *argumentHeaders
+
+	mu       sync.Mutex
+	rawNames bool // the server compares Mcp-Name without decoding it
+}
+
+func newModernHTTP(o *Options, doubt func()) *modernHTTP {
+	return &modernHTTP{opts: o, doubt: doubt, arguments: newArgumentHeaders()}
+}
+
+// send sends a request and waits for its answer. A header mismatch means that nothing was run. The
+// request is then sent once more with the name not encoded, where it was encoded (go-sdk v1.8.0
+// does not decode it), and once more after the tools have been listed again.
+func (h *modernHTTP) send(ctx context.Context, o Outgoing,
+	handler proxy.Handler) (*mcp.Message, error) {
+	m := o.m
+	h.mu.Lock()
+	rawName := h.rawNames
+	h.mu.Unlock()
+	refreshed := false
+	for {
+		header := modernHeader(m, rawName)
+		if m.Method == "tools/call" {
+			if err := h.arguments.set(ctx, header, m, func() []*mcp.Message {
+				return h.listTools(ctx, m)
+			}); err != nil {
+				return nil, err
+			}
+		}
+		answer, err := h.sendOnce(ctx, o, handler, header)
+		if err != nil {
+			return nil, err
+		}
+		if answer.ErrorCode() != mcp.CodeHeaderMismatch {
+			if m.Method == "tools/list" {
+				h.arguments.learn(m, answer)
+			}
+			if rawName {
+				h.mu.Lock()
+				h.rawNames = true
+				h.mu.Unlock()
+			}
+			return answer, nil
+		}
+		switch {
+		case !rawName && isEncoded(header.Get(mcp.HeaderName)) && hasPrintableName(m):
+			rawName = true
+		case m.Method == "tools/call" && !refreshed:
+			refreshed = true
+			h.arguments.forget()
+		default:
+			text, _ := answer.Text("/message")
+			h.opts.Log.Warn("a server rejects the headers of a request", "server", h.opts.Name,
+				"method", m.Method, "message", text)
+			return nil, unavailable(h.opts.Name, "the server rejected the headers of the request",
+				nil)
+		}
+	}
+}
+
+// sendOnce posts the request once.
+func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Handler,
+	header http.Header) (answer *mcp.Message, err error) {
+	o, ended := observe(ctx, h.opts.Observer, o)
+	defer func() { ended(answer, err) }()
+	c, err := h.calls.begin(ctx, nil, o.m, handler, nil)
+	if err != nil {
+		return nil, notBegun(h.opts.Name, err)
+	}
+	defer h.calls.take(c.id)
+	if o, err = c.address(o); err != nil {
+		return nil, unavailable(h.opts.Name, "the request could not be given its id", err)
+	}
+	answer, err = h.exchange(c, o, header)
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return answer, err
+}
+
+// exchange posts a request and reads until it is answered.
+func (h *modernHTTP) exchange(c *call, o Outgoing, header http.Header) (*mcp.Message, error) {
+	name, limits := h.opts.Name, h.opts.Limits
+	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.bytes())
+	if err != nil {
+		return nil, noResponse(name, err)
+	}
+	var answer *mcp.Message
+	take := func(m *mcp.Message, invalid error) bool {
+		switch {
+		case invalid != nil && (endsCall(c.id, invalid) || !isStream(a)):
+			err = invalidAnswer(name, invalid)
+		case invalid != nil:
+			h.opts.Log.Warn("invalid message from a server", "server", name, "error", invalid)
+		case isAnswer(m) && (m.ID() == c.id || isErrorWithoutID(m)):
+			answer = c.restored(m)
+		default:
+			answer = h.incoming(c, m)
+		}
+		return err == nil && answer == nil
+	}
+	switch {
+	case isStream(a):
+		broken := readMessages(c.ctx, a.Events, limits, &streamPosition{}, take)
+		if broken != nil {
+			err = unavailable(name, "the stream broke before the answer", broken)
+		}
+	case isSuccess(a.Status):
+		if len(a.Body) > 0 {
+			messages(limits, a.Body)(take)
+		}
+	default:
+		if a.Events != nil {
+			a.Events.Close()
+		}
+		m, _ := bodyError(limits, a, c.id)
+		switch a.Status {
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
+			if m == nil || !isModernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound &&
+				m.ErrorCode() != mcp.CodeInvalidParams {
+				h.doubt() // the response looks like one of the other era
+			}
+		}
+		if m == nil {
+			return nil, statusError(name, a)
+		}
+		return c.restored(m), nil
+	}
+	if answer == nil && err == nil {
+		err = statusError(name, a)
+	}
+	return answer, err
+}
+
+// incoming handles a message on a call's stream that is not the call's answer. It returns an answer
+// when the server ended a subscription by cancelling it, otherwise nil.
+func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
+	switch {
+	case m.Kind != mcp.Notification:
+		h.opts.Log.Debug("dropped a message that has no place on a stream",
+			"server", h.opts.Name, "kind", m.Kind, "method", m.Method)
+	case m.Method == "notifications/cancelled":
+		raw, _ := m.Get("/requestId")
+		if mcp.ID(raw) == c.id && c.request.Method == "subscriptions/listen" {
+			return c.subscriptionResult()
+		}
+	case m.Method == "notifications/progress":
+		if restored, about, ok := h.calls.progress(m); ok && about == c {
+			c.notify(restored)
+		}
+	default:
+		c.notify(c.withClientSubscription(m))
+	}
+	return nil
+}
+
+// notify posts a notification.
+func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
+	header := modernHeader(o.m, true)
+	if header.Get(mcp.HeaderProtocolVersion) == "" {
+		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
+	}
+	a, err := h.opts.Dial.HTTP.Post(ctx, header, o.bytes())
+	if err != nil {
+		return noResponse(h.opts.Name, err)
+	}
+	if a.Events != nil {
+		a.Events.Close()
+	}
+	if !isSuccess(a.Status) {
+		return statusError(h.opts.Name, a)
+	}
+	return nil
+}
+
+// listTools returns all pages of tools/list, for a call of a tool that is not known. Pages that
+// cannot be had are left out: the server will refuse the call if they matter.
+func (h *modernHTTP) listTools(ctx context.Context, call *mcp.Message) []*mcp.Message {
+	var pages []*mcp.Message
+	var cursor []byte
+	for range maxToolPages {
+		page, err := h.listToolsPage(ctx, call, cursor)
+		if err != nil || page.Kind != mcp.Response {
+			h.opts.Log.Debug("list a server's tools", "server", h.opts.Name, "error", err)
+			return pages
+		}
+		pages = append(pages, page)
+		var more bool
+		if cursor, more = page.Get("/nextCursor"); !more {
+			return pages
+		}
+	}
+	return pages
+}
+
+func (h *modernHTTP) listToolsPage(ctx context.Context, call *mcp.Message,
+	cursor []byte) (*mcp.Message, error) {
+	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
+	if err != nil {
+		return nil, notBegun(h.opts.Name, err)
+	}
+	defer h.calls.take(c.id)
+	o, err := listToolsRequest(c.id, call, cursor)
+	if err != nil {
+		return nil, err
+	}
+	return h.exchange(c, o, modernHeader(o.m, false))
+}

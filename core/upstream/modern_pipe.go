@@ -1,0 +1,100 @@
+package upstream
+
+import (
+	"context"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+)
+
+// modernPipe is a connection to a modern server over a Pipe. The sessions of one principal share
+// it; every message of the server is for one of their calls.
+type modernPipe struct {
+	*pipeConn
+	subscriptions *subscriptionMux
+}
+
+// newModernPipe takes over conn.
+func newModernPipe(conn *pipeConn) *modernPipe {
+	p := &modernPipe{conn, newSubscriptionMux(conn)}
+	conn.modern.Store(true)
+	conn.attach(p.route)
+	return p
+}
+
+// send writes a request and waits for its answer. h gets what the server sends for the request, by
+// way of q.
+func (p *modernPipe) send(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (*mcp.Message, error) {
+	if o.m.Method == "subscriptions/listen" {
+		return p.subscriptions.subscribe(ctx, o, h, q)
+	}
+	return p.pipeConn.send(ctx, o, h, q)
+}
+
+// route handles a request or notification of the server. It runs in the reader and does not block.
+func (p *modernPipe) route(m *mcp.Message) {
+	if m.Kind == mcp.Request {
+		p.log.Debug("refused a request of a modern server", "server", p.name, "method", m.Method)
+		p.reply(refusal(m.ID(), mcp.CodeMethodNotFound,
+			"servers do not send requests in this revision"))
+		return
+	}
+	c, m := p.findCall(m)
+	switch {
+	case c == nil:
+		return
+	case c.queue == nil:
+		c.notify(m)
+		return
+	}
+	err := c.queue.add(delivery{size: m.Size(), droppable: isDroppable(m),
+		run: func(context.Context) { c.notify(m) }})
+	if err != nil && p.calls.take(c.id) != nil {
+		c.finish(reply{err: unavailable(p.name,
+			"too many of the server's messages wait for the client", err)})
+		p.reply(cancellation(err, c.id, c.request))
+	}
+}
+
+// findCall returns the call that a notification belongs to, and the notification with the ids that
+// the client gave. The call is nil when there is none to hand the notification to.
+func (p *modernPipe) findCall(m *mcp.Message) (*call, *mcp.Message) {
+	subscription, hasSubscription := m.Get(mcp.PointerSubscriptionID)
+	switch {
+	case m.Method == "notifications/progress":
+		restored, c, ok := p.calls.progress(m)
+		if ok && c != nil {
+			return c, restored
+		}
+	case m.Method == "notifications/cancelled":
+		raw, _ := m.Get("/requestId")
+		c := p.calls.find(mcp.ID(raw))
+		if c != nil && c.request.Method == "subscriptions/listen" {
+			if c = p.calls.take(c.id); c != nil {
+				// the mux hands it on after what came before it
+				c.finish(reply{m: c.subscriptionResult()})
+			}
+			return nil, nil
+		}
+	case hasSubscription:
+		c := p.calls.find(mcp.ID(subscription))
+		if c != nil && c.request.Method == "subscriptions/listen" {
+			return c, c.withClientSubscription(m)
+		}
+	default:
+		// A log message on stdio names no call. It can only be for a call that asked for log
+		// messages; when several sessions have such calls, its owner is not clear.
+		c := p.calls.oldest(func(c *call) bool {
+			_, wantsLogs := c.request.Get(mcp.PointerLogLevel)
+			return c.request.Method != "subscriptions/listen" && (wantsLogs ||
+				m.Method != "notifications/message")
+		})
+		if c != nil {
+			return c, m
+		}
+	}
+	p.log.Debug("dropped a notification that belongs to no call", "server", p.name,
+		"method", m.Method)
+	return nil, nil
+}

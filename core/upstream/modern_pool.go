@@ -1,0 +1,254 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+)
+
+// idleTimeout is how long a shared connection is kept when no session uses it.
+const idleTimeout = 5 * time.Second
+
+// modernPool holds the connections to a modern server: one for each principal, shared by the
+// principal's sessions.
+type modernPool struct {
+	connector *connector
+	doubt     func() // called when the server does not behave like a modern one
+
+	mu     sync.Mutex
+	conns  map[string]*sharedConn // by principal
+	closed bool
+}
+
+// acquire returns the connection of a principal. release gives it back.
+func (p *modernPool) acquire(principal string) *sharedConn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.conns[principal]
+	if s == nil {
+		s = newSharedConn(p.connector, p.doubt)
+		if p.conns == nil {
+			p.conns = make(map[string]*sharedConn)
+		}
+		p.conns[principal] = s
+	}
+	s.users++
+	return s
+}
+
+// release gives a connection back. It is closed when no session acquires it for a while.
+func (p *modernPool) release(principal string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.conns[principal]
+	if s.users--; s.users > 0 || p.closed {
+		return
+	}
+	s.releases++
+	releases := s.releases
+	p.connector.tasks.Go(func(ctx context.Context) {
+		select {
+		case <-time.After(idleTimeout):
+		case <-ctx.Done():
+			return // close closes it
+		}
+		p.mu.Lock()
+		unused := s.users == 0 && s.releases == releases && !p.closed
+		if unused {
+			delete(p.conns, principal)
+		}
+		p.mu.Unlock()
+		if unused {
+			p.connector.discard(s)
+		}
+	})
+}
+
+// close closes all connections.
+func (p *modernPool) close() error {
+	p.mu.Lock()
+	p.closed = true
+	conns := p.conns
+	p.conns = nil
+	p.mu.Unlock()
+	var errs []error
+	for _, s := range conns {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// sharedConn is one principal's connection to a modern server: HTTP, or a process that is started
+// when it is first needed and again when it has ended.
+type sharedConn struct {
+	connector *connector
+	opts      *Options
+	tasks     *taskgroup.Group
+	users     int // sessions that have it; guarded by the pool
+	releases  int // how often users fell to zero; guarded by the pool
+
+	http *modernHTTP // nil for a process
+
+	mu        sync.Mutex
+	closed    bool
+	pipe      *modernPipe   // the process in use; nil while there is none
+	startedAt time.Time     // of the last process that ran; zero when none did
+	starting  *processStart // nil when none is under way
+	schedule  restartSchedule
+}
+
+// processStart is one start of a process. All calls that need the process wait for it.
+type processStart struct {
+	done chan struct{} // closed when the fields below are set
+	pipe *modernPipe
+	err  error
+}
+
+func newSharedConn(c *connector, doubt func()) *sharedConn {
+	s := &sharedConn{connector: c, opts: c.opts, tasks: taskgroup.New()}
+	if c.opts.Dial.HTTP != nil {
+		s.http = newModernHTTP(c.opts, doubt)
+	}
+	return s
+}
+
+// isHTTP reports whether each call has a stream of its own, and no queue is needed.
+func (s *sharedConn) isHTTP() bool { return s.http != nil }
+
+// send writes a request and waits for its answer. h gets what the server sends for the request, by
+// way of q if the server is a process.
+func (s *sharedConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (*mcp.Message, error) {
+	if s.http != nil {
+		return s.http.send(ctx, o, h)
+	}
+	pipe, err := s.process(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pipe.send(ctx, o, h, q)
+}
+
+// notify writes a notification.
+func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
+	if s.http != nil {
+		return s.http.notify(ctx, o)
+	}
+	pipe, err := s.process(ctx)
+	if err != nil {
+		return err
+	}
+	return pipe.notify(ctx, o)
+}
+
+// process returns the running process, and starts one where there is none.
+func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
+	s.mu.Lock()
+	if s.pipe != nil {
+		if !s.pipe.isGone() {
+			defer s.mu.Unlock()
+			return s.pipe, nil
+		}
+		s.lose()
+	}
+	starting, err := s.start()
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-starting.done:
+		return starting.pipe, starting.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// lose gives up a process that has ended. s.mu is held.
+func (s *sharedConn) lose() {
+	pipe := s.pipe
+	s.pipe = nil
+	s.schedule.failed(time.Since(s.startedAt))
+	s.opts.reportEvent("lost", pipe.fault) // before it is started again
+	s.tasks.Go(func(context.Context) { s.connector.discard(pipe) })
+}
+
+// start returns the start under way, or begins one. s.mu is held.
+func (s *sharedConn) start() (*processStart, error) {
+	if s.starting != nil {
+		return s.starting, nil
+	}
+	isRestart := !s.startedAt.IsZero()
+	if isRestart && !s.opts.Restart {
+		return nil, unavailable(s.opts.Name,
+			"the process has ended and is configured not to be restarted", nil)
+	}
+	due := s.schedule.next(time.Now())
+	if wait := time.Until(due); wait > maxWaitForStart {
+		return nil, unavailable(s.opts.Name, "the process has ended too often; next start in "+
+			wait.Round(time.Second).String(), nil)
+	}
+	starting := &processStart{done: make(chan struct{})}
+	if !s.tasks.Go(func(ctx context.Context) { s.runStart(ctx, starting, due, isRestart) }) {
+		return nil, closingError(s.opts.Name)
+	}
+	s.starting = starting
+	return starting, nil
+}
+
+// runStart starts a process when it is due, and publishes the result.
+func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due time.Time,
+	isRestart bool) {
+	var conn *pipeConn
+	select {
+	case <-time.After(time.Until(due)):
+		startCtx, cancel := s.opts.startContext(ctx)
+		conn, starting.err = s.connector.process(startCtx, mcp.Modern)
+		cancel()
+	case <-ctx.Done():
+		starting.err = closingError(s.opts.Name)
+	}
+	if starting.err == nil {
+		starting.pipe = newModernPipe(conn)
+	}
+	s.mu.Lock()
+	closed := s.closed
+	s.starting = nil
+	switch {
+	case starting.err != nil:
+		s.schedule.failed(0)
+	case !closed:
+		if isRestart {
+			s.opts.reportEvent("restarted", nil) // before any call uses it
+		}
+		s.pipe, s.startedAt = starting.pipe, time.Now()
+	}
+	if isRestart {
+		s.schedule.started(time.Now())
+	}
+	s.mu.Unlock()
+	if closed && starting.pipe != nil {
+		s.connector.discard(starting.pipe)
+		starting.pipe, starting.err = nil, closingError(s.opts.Name)
+	}
+	close(starting.done)
+}
+
+// Close ends the process. Over HTTP there is nothing to end: the sessions end their calls.
+func (s *sharedConn) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	pipe := s.pipe
+	s.mu.Unlock()
+	var err error
+	if pipe != nil {
+		err = pipe.Close()
+	}
+	s.tasks.Close()
+	return err
+}

@@ -1,0 +1,143 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+)
+
+// modernSession is one session with a modern server, which itself knows no sessions: the use of the
+// connection that the sessions of a principal share. It implements ModernSession.
+type modernSession struct {
+	opts      *Options
+	prober    *prober
+	pool      *modernPool
+	principal string
+	conn      *sharedConn
+	tasks     *taskgroup.Group
+	queue     *orderedQueue // of what a process sends; nil over HTTP
+	closeOnce sync.Once
+}
+
+func newModernSession(p *prober, pool *modernPool, principal string) *modernSession {
+	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: principal,
+		conn: pool.acquire(principal), tasks: taskgroup.New()}
+	if !s.conn.isHTTP() {
+		s.queue = newOrderedQueue(s.tasks)
+	}
+	return s
+}
+
+// Call implements proxy.Server. A result that asks for input is returned as it is, for a client
+// that accepts such results.
+func (s *modernSession) Call(ctx context.Context, p pipeline.Passed,
+	h proxy.Handler) (*mcp.Message, error) {
+	answer, resultType, err := s.Send(ctx, Forward(p), h)
+	if err != nil || resultType != ResultInputRequired {
+		return answer, err
+	}
+	marked := *answer
+	marked.CarriesInput = true
+	return &marked, nil
+}
+
+// Send implements ModernSession.
+func (s *modernSession) Send(ctx context.Context, o Outgoing,
+	h proxy.Handler) (answer *mcp.Message, resultType string, err error) {
+	ctx, release := s.tasks.Bind(ctx)
+	defer release()
+	answer, err = s.conn.send(ctx, o, h, s.queue)
+	if err == nil && answer.ErrorCode() == mcp.CodeUnsupportedVersion && contradictsItself(answer) {
+		answer, err = s.conn.send(ctx, o, h, s.queue) // nothing was run
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if resultType, err = s.checkResult(o.m, answer); err != nil {
+		return nil, "", err
+	}
+	return answer, resultType, nil
+}
+
+// contradictsItself reports whether an error about the request's revision lists that revision among
+// those that the server speaks.
+func contradictsItself(answer *mcp.Message) bool {
+	listed := false
+	answer.Items("/data/supported", func(_ int, raw []byte) bool {
+		listed = mcp.NewResponse("", raw).TextEquals("", mcp.Rev20260728)
+		return !listed
+	})
+	return listed
+}
+
+// checkResult returns the type of a result, "" for an error message. It returns an error for types
+// that no stage of the pipeline could inspect.
+func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType string, err error) {
+	name := s.opts.Name
+	if answer.Kind == mcp.Error {
+		if answer.ErrorCode() == mcp.CodeUnsupportedVersion {
+			s.prober.doubt()
+			return "", unavailable(name, "the server refused a revision that it claimed to speak",
+				nil)
+		}
+		return "", nil
+	}
+	raw, ok := answer.Get("/resultType")
+	if !ok {
+		return "complete", nil
+	}
+	resultType, ok = answer.Text("/resultType")
+	switch {
+	case !ok:
+		return "", unavailable(name, fmt.Sprintf("the resultType %.40s is not a string", raw), nil)
+	case resultType == "complete", resultType == "task":
+		return resultType, nil
+	case resultType == ResultInputRequired:
+		switch request.Method {
+		case "tools/call", "prompts/get", "resources/read":
+			return resultType, nil
+		}
+		return "", unavailable(name, "the server asked for input in the result of "+
+			request.Method+", where the protocol does not allow it", nil)
+	}
+	hasExtension := false
+	request.Members(mcp.PointerCapabilities+"/extensions", func(string, []byte) bool {
+		hasExtension = true
+		return false
+	})
+	if !hasExtension {
+		return "", unavailable(name, fmt.Sprintf(
+			"the result is of type %.40q, and the client has declared no extension", resultType),
+			nil)
+	}
+	return resultType, nil
+}
+
+// Notify implements proxy.Server. Notifications that modern clients do not send are not passed on.
+func (s *modernSession) Notify(ctx context.Context, p pipeline.Passed) error {
+	switch p.Message().Method {
+	case "notifications/initialized", "notifications/progress", "notifications/roots/list_changed",
+		"notifications/cancelled", "notifications/tasks/status":
+		return nil // a call is cancelled by the end of its context
+	}
+	ctx, release := s.tasks.Bind(ctx)
+	defer release()
+	return s.conn.notify(ctx, Forward(p))
+}
+
+// Close implements proxy.Server. It is safe to call twice.
+func (s *modernSession) Close() error {
+	s.closeOnce.Do(func() {
+		s.tasks.Close()
+		if s.queue != nil {
+			s.queue.logDropped(s.opts.Log, s.opts.Name)
+		}
+		s.pool.release(s.principal)
+	})
+	return nil
+}

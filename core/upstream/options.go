@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+)
+
+// Dial holds the ways to reach a server: Pipe, or HTTP with or without SSE as its fallback.
+type Dial struct {
+	// Pipe starts a process. The context bounds the start, not the process.
+	Pipe func(ctx context.Context) (conn.PipeCloser, error)
+	HTTP HTTP // Streamable HTTP
+	// SSE opens the 2024-11-05 transport at the same URL; nil when there is none.
+	SSE func(ctx context.Context) (conn.PipeCloser, error)
+}
+
+// Options configure one server.
+type Options struct {
+	Name    string // as configured
+	Version string // of Gatekit, for the clientInfo of the probe
+	Dial    Dial
+	Era     string // "auto" (default), "legacy" or "modern"; the latter two skip the probe
+	// Restart starts a process again that ended, with growing delays and at most 5 times in 5
+	// minutes.
+	Restart bool
+	// Bridge serves clients of the era that the server does not speak. Without it, such clients are
+	// refused.
+	Bridge Bridge
+
+	// ProbeTimeout is how long a process may take to answer the probe before it counts as a legacy
+	// server; default 5 s.
+	ProbeTimeout time.Duration
+	StartTimeout time.Duration // of a start with initialize; default 60 s
+	Limits       mcp.Limits    // of the messages that the server sends
+
+	Log *slog.Logger // nil: nothing is logged
+	// Event, if not nil, is called when the server is "lost" or "restarted". It must not block.
+	Event    func(action, reason string, err error)
+	Observer Observer // nil: nobody observes the requests
+}
+
+// withDefaults returns o with the defaults filled in.
+func (o Options) withDefaults() *Options {
+	if o.Era == "" {
+		o.Era = "auto"
+	}
+	if o.ProbeTimeout == 0 {
+		o.ProbeTimeout = 5 * time.Second
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = time.Minute
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return &o
+}
+
+// startContext returns a context that ends when a start takes longer than StartTimeout.
+func (o *Options) startContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, o.StartTimeout,
+		unavailable(o.Name, "the server took too long to start", nil))
+}
+
+// reportEvent logs and reports that the server was "lost" or "restarted".
+func (o *Options) reportEvent(action string, err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	o.Log.Info("server "+action, "server", o.Name, "reason", reason)
+	if o.Event != nil {
+		o.Event(action, reason, err)
+	}
+}

@@ -1,0 +1,246 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/proxy"
+	"gatekit/core/taskgroup"
+)
+
+// maxHeldMessages is how many messages a server may send before a session has taken its connection.
+const maxHeldMessages = 256
+
+// pipeConn is a connection over a Pipe, in either era. One goroutine reads it. Answers find their
+// calls by id; all other messages go to the session's route function.
+type pipeConn struct {
+	name     string // of the server
+	pipe     conn.PipeCloser
+	limits   mcp.Limits
+	log      *slog.Logger
+	observer Observer    // nil when nobody observes
+	modern   atomic.Bool // the server is asked server/discover instead of ping
+	tasks    *taskgroup.Group
+	calls    callTable
+	replies  backgroundWrites
+
+	// guards route and held; held while route runs, so that messages stay in order
+	routing sync.Mutex
+	route   func(m *mcp.Message) // nil until a session has taken the connection
+	held    []*mcp.Message       // messages that wait for route
+
+	failed    sync.Once
+	onFail    func(err error) // called once, before gone is closed
+	gone      chan struct{}   // closed when the connection is of no use any more
+	fault     error           // why; read it after gone
+	closeOnce func() error    // runs end, once
+}
+
+// newPipeConn returns a connection over p, which start begins to read. onFail is called once, when
+// the connection has failed or is closed.
+func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeConn {
+	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
+		tasks: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
+	c.closeOnce = sync.OnceValue(c.end)
+	return c
+}
+
+// start begins to read the connection, until it fails or is closed.
+func (c *pipeConn) start() { c.tasks.Go(c.read) }
+
+// attach sets the function that gets all requests (except ping) and notifications of the server,
+// and hands it those that have been waiting. route must not block.
+func (c *pipeConn) attach(route func(m *mcp.Message)) {
+	c.routing.Lock()
+	defer c.routing.Unlock()
+	c.route = route
+	for _, m := range c.held {
+		route(m)
+	}
+	c.held = nil
+}
+
+func (c *pipeConn) read(ctx context.Context) {
+	invalid := 0 // in a row
+	for invalid <= maxInvalid {
+		b, err := c.pipe.Read(ctx)
+		if errors.As(err, new(*conn.TooLargeError)) {
+			invalid++
+			c.invalidMessage(err)
+			continue
+		}
+		if err != nil {
+			c.fail(unavailable(c.name, "the connection ended", err))
+			return
+		}
+		for m, err := range messages(c.limits, b) {
+			if err != nil {
+				invalid++
+				c.invalidMessage(err)
+				continue
+			}
+			invalid = 0
+			c.incoming(m)
+		}
+	}
+	c.fail(unavailable(c.name, fmt.Sprintf(
+		"the server sent more than %d invalid messages in a row", maxInvalid), nil))
+}
+
+// invalidMessage logs an invalid message, and fails the call that it would have answered.
+func (c *pipeConn) invalidMessage(err error) {
+	c.log.Warn("invalid message from a server", "server", c.name, "error", err)
+	id := answeredID(err)
+	if only := c.calls.only(); only != nil && errors.As(err, new(*conn.TooLargeError)) {
+		id = only.id // the skipped message was most likely its answer
+	}
+	if answered := c.calls.take(id); answered != nil {
+		answered.finish(reply{err: invalidAnswer(c.name, err)})
+	}
+}
+
+func (c *pipeConn) incoming(m *mcp.Message) {
+	switch {
+	case isAnswer(m):
+		c.answer(m)
+	case m.Kind == mcp.Request && m.Method == "ping":
+		c.reply(pong(m.ID()))
+	default:
+		c.routing.Lock()
+		defer c.routing.Unlock()
+		switch {
+		case c.route != nil:
+			c.route(m)
+		case len(c.held) < maxHeldMessages:
+			c.held = append(c.held, m)
+		default:
+			c.log.Debug("dropped a server's message before a session uses the connection",
+				"server", c.name, "method", m.Method)
+		}
+	}
+}
+
+// answer finishes the call that m answers, after everything that was read before m.
+func (c *pipeConn) answer(m *mcp.Message) {
+	id := m.ID()
+	if id == "" {
+		if answered := c.calls.forErrorWithoutID(); answered != nil && m.Kind == mcp.Error {
+			id = answered.id
+		}
+	}
+	answered := c.calls.take(id)
+	if answered == nil {
+		c.log.Debug("dropped an answer that nobody waits for", "server", c.name, "id", id)
+		return
+	}
+	c.calls.keepTaskToken(answered, m)
+	finish := func() { answered.finish(reply{m: answered.restored(m)}) }
+	if answered.queue == nil {
+		finish()
+		return
+	}
+	answered.queue.after(finish)
+}
+
+// fail ends the use of the connection, and then its calls, so that what a client sends after a call
+// that failed goes to another connection. The owner has still to close the connection.
+func (c *pipeConn) fail(err error) {
+	c.failed.Do(func() {
+		c.fault = err
+		c.onFail(err)
+		close(c.gone)
+		c.calls.close(err)
+	})
+}
+
+// lost returns a channel that is closed when the connection is of no use any more, and a function
+// that then returns why.
+func (c *pipeConn) lost() (gone <-chan struct{}, why func() error) {
+	return c.gone, func() error { return c.fault }
+}
+
+// send writes a request and waits for its answer. h gets what the server sends for the request, by
+// way of q.
+func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (answer *mcp.Message, err error) {
+	o, ended := observe(ctx, c.observer, o)
+	defer func() { ended(answer, err) }()
+	begun, err := c.calls.begin(ctx, nil, o.m, h, q)
+	if err != nil {
+		return nil, notBegun(c.name, err)
+	}
+	if o, err = begun.address(o); err != nil {
+		c.calls.take(begun.id)
+		return nil, unavailable(c.name, "the request could not be given its id", err)
+	}
+	return c.await(ctx, begun, o)
+}
+
+// await writes a request and waits for its answer. When ctx ends, the server is told, and the error
+// is the cause of ctx.
+func (c *pipeConn) await(ctx context.Context, begun *call, o Outgoing) (*mcp.Message, error) {
+	// When ctx ends first, the request is written nevertheless (or was written in part), and is
+	// cancelled below like any other.
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+		c.calls.take(begun.id)
+		return nil, unavailable(c.name, "the request could not be written", err)
+	}
+	select {
+	case r := <-begun.done:
+		return r.m, r.err
+	case <-ctx.Done():
+		cause := context.Cause(ctx)
+		inFlight := c.calls.take(begun.id) != nil
+		if inFlight && begun.handler != nil && begun.request.Method != "initialize" {
+			c.reply(cancellation(cause, begun.id, begun.request))
+		}
+		return nil, cause
+	}
+}
+
+// notify writes a notification, or an answer to a request of the server.
+func (c *pipeConn) notify(ctx context.Context, o Outgoing) error {
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil {
+		return unavailable(c.name, "the message could not be written", err)
+	}
+	return nil
+}
+
+// reply writes o in the background.
+func (c *pipeConn) reply(o Outgoing) {
+	c.replies.run(c.tasks, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
+}
+
+// tryWrite writes o. A failure is only logged.
+func (c *pipeConn) tryWrite(ctx context.Context, o Outgoing) {
+	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+		c.log.Debug("write to a server", "server", c.name, "error", err)
+	}
+}
+
+// Close ends the server at the other end and waits for all goroutines. It may be called more than
+// once.
+func (c *pipeConn) Close() error { return c.closeOnce() }
+
+func (c *pipeConn) end() error {
+	c.fail(closingError(c.name))
+	err := c.pipe.Close()
+	c.tasks.Close()
+	return err
+}
+
+// isGone reports whether the connection is of no use any more.
+func (c *pipeConn) isGone() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,135 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/core/taskgroup"
+)
+
+// Bounds of what waits in one queue.
+const (
+	maxQueuedMessages = 1024
+	maxQueuedBytes    = 32 << 20
+)
+
+var errQueueFull = errors.New("the client does not take what the server sends")
+
+// orderedQueue delivers the messages that a server sent over a pipe to one session, in the order in
+// which they were read. The reader of the pipe does not wait for the delivery.
+//
+// # Why one queue for a whole session
+//
+// A log line on stdio names no call, and yet has to reach the client before the answer to the call
+// that it is about, as it does without Gatekit. So everything is delivered in order, and an answer
+// waits for what was read before it. An answer with nothing before it does not enter the queue.
+type orderedQueue struct {
+	tasks *taskgroup.Group // runs drain
+
+	mu       sync.Mutex
+	queue    []delivery
+	bytes    int
+	draining bool // drain runs, or was started and has not taken a delivery yet
+	dropped  int  // deliveries that were left out
+}
+
+// delivery is one step of a queue.
+type delivery struct {
+	size      int // in bytes
+	droppable bool
+	run       func(ctx context.Context)
+}
+
+// newOrderedQueue returns an empty queue that delivers until tasks is closed.
+func newOrderedQueue(tasks *taskgroup.Group) *orderedQueue { return &orderedQueue{tasks: tasks} }
+
+// add appends a delivery. When the queue is full, the oldest droppable deliveries are left out to
+// make room; without any, the error is errQueueFull.
+func (q *orderedQueue) add(d delivery) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queue) >= maxQueuedMessages ||
+		len(q.queue) > 0 && q.bytes+d.size > maxQueuedBytes {
+		i := 0
+		for i < len(q.queue) && !q.queue[i].droppable {
+			i++
+		}
+		if i < len(q.queue) {
+			q.bytes -= q.queue[i].size
+			q.queue = append(q.queue[:i], q.queue[i+1:]...)
+			q.dropped++
+			continue
+		}
+		if d.droppable {
+			q.dropped++
+			return nil
+		}
+		return errQueueFull
+	}
+	q.queue = append(q.queue, d)
+	q.bytes += d.size
+	if !q.draining {
+		q.draining = q.tasks.Go(q.drain)
+	}
+	return nil
+}
+
+// after runs f once everything that was added before has been delivered: at once when nothing
+// waits. It ignores the bounds of the queue; the number of calls in flight bounds its use.
+func (q *orderedQueue) after(f func()) {
+	q.mu.Lock()
+	if !q.draining && len(q.queue) == 0 {
+		q.mu.Unlock()
+		f()
+		return
+	}
+	q.queue = append(q.queue, delivery{run: func(context.Context) { f() }})
+	q.mu.Unlock()
+}
+
+// drain delivers until the queue is empty or ctx ends.
+func (q *orderedQueue) drain(ctx context.Context) {
+	for {
+		d, ok := q.next()
+		if !ok {
+			return
+		}
+		d.run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (q *orderedQueue) next() (delivery, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = len(q.queue) > 0
+	if !q.draining {
+		return delivery{}, false
+	}
+	d := q.queue[0]
+	q.queue[0] = delivery{}
+	q.queue = q.queue[1:]
+	q.bytes -= d.size
+	return d, true
+}
+
+// logDropped logs how many deliveries were left out. It is called when the queue has ended.
+func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dropped > 0 {
+		log.Warn("dropped progress and log messages that a client did not take in time",
+			"server", server, "messages", q.dropped)
+	}
+}
+
+// isDroppable reports whether a notification may be left out when too many wait: progress and log
+// messages may.
+func isDroppable(m *mcp.Message) bool {
+	return m.Method == "notifications/progress" || m.Method == "notifications/message"
+}

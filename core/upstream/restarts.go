@@ -1,0 +1,55 @@
+package upstream
+
+import (
+	"time"
+
+	"gatekit/core/backoff"
+)
+
+// Limits on how often a server is started.
+const (
+	firstRestartDelay   = 200 * time.Millisecond
+	longestRestartDelay = 30 * time.Second
+	startsPeriod        = 5 * time.Minute
+	maxStarts           = 5 // of a process in startsPeriod
+	// a connection that lived this long counts as a success when it is lost
+	stableAfter = 10 * time.Second
+	// how long a call waits for a start that is not due yet
+	maxWaitForStart = 2 * time.Second
+)
+
+// restartSchedule decides when a lost server may be started again: after a delay that doubles with
+// each failure, and a process at most maxStarts times in startsPeriod. The zero value has no
+// failures.
+type restartSchedule struct {
+	failures int
+	starts   []time.Time // of processes, the last maxStarts of them
+}
+
+// next returns when the next start may be made.
+func (s *restartSchedule) next(now time.Time) time.Time {
+	next := now.Add(backoff.Delay(firstRestartDelay, longestRestartDelay, s.failures))
+	if len(s.starts) >= maxStarts {
+		if free := s.starts[len(s.starts)-maxStarts].Add(startsPeriod); free.After(next) {
+			next = free
+		}
+	}
+	return next
+}
+
+// started records that a process was started.
+func (s *restartSchedule) started(now time.Time) {
+	s.starts = append(s.starts, now)
+	if len(s.starts) > maxStarts {
+		s.starts = s.starts[1:]
+	}
+}
+
+// failed records that a start failed (lived is 0), or that a connection was lost after it lived for
+// a while.
+func (s *restartSchedule) failed(lived time.Duration) {
+	if lived >= stableAfter {
+		s.failures = 0
+	}
+	s.failures++
+}

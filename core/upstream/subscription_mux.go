@@ -1,0 +1,365 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// cancelWait is how long the mux waits for the end of a subscription that it has cancelled. Not all
+// servers answer a request that was cancelled.
+const cancelWait = 500 * time.Millisecond
+
+// subscriptionMux keeps one subscription at a modern server behind a pipe, for all subscriptions of
+// the sessions that share the pipe. It asks for everything that they ask for, and hands each the
+// notifications that it asked for.
+//
+// # Why one subscription
+//
+// The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second replaces the
+// first, and the end of any ends them all. So before another is opened, the last one is cancelled
+// and has ended; what may have changed in between is reported as if it had. A subscription that
+// asks for more than is needed any more stays as it is.
+type subscriptionMux struct {
+	conn  *pipeConn
+	begin func()        // starts run, once
+	wake  chan struct{} // holds one token: the subscribers, or what they ask for, have changed
+
+	// guards the fields below, isAcknowledged of the subscribers, and call and ack of current
+	mu          sync.Mutex
+	subscribers []*subscriber       // the youngest last
+	current     *sharedSubscription // nil while there is none
+}
+
+// subscriber is one subscription of a client.
+type subscriber struct {
+	request        *mcp.Message
+	filter         subscriptionFilter
+	handler        proxy.Handler
+	queue          *orderedQueue // of the client's session
+	isAcknowledged bool          // the client has got an acknowledgement
+	done           chan reply    // holds one
+}
+
+// sharedSubscription is a subscription at the server. It is the handler of its own request.
+type sharedSubscription struct {
+	mux    *subscriptionMux
+	opener *subscriber // the request is a copy of its request
+	filter subscriptionFilter
+	call   *call         // nil until the request has been entered
+	ack    *mcp.Message  // the server's acknowledgement; nil until it came
+	ended  chan struct{} // closed when the subscription has ended
+	end    reply         // how; read it after ended
+}
+
+func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
+	mux := &subscriptionMux{conn: conn, wake: make(chan struct{}, 1)}
+	mux.begin = sync.OnceFunc(func() { conn.tasks.Go(mux.run) })
+	return mux
+}
+
+// subscribe serves a subscriptions/listen. It returns when the server ends the subscription, or
+// with the cause of ctx.
+func (mux *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
+	q *orderedQueue) (*mcp.Message, error) {
+	s := &subscriber{request: o.m, filter: filterOf(o.m), handler: h, queue: q,
+		done: make(chan reply, 1)}
+	mux.begin()
+	mux.mu.Lock()
+	mux.subscribers = append(mux.subscribers, s)
+	if mux.current != nil && mux.current.ack != nil && mux.current.filter.covers(s.filter) {
+		mux.acknowledge(s, mux.current.ack)
+	}
+	mux.mu.Unlock()
+	mux.wakeRun()
+	defer mux.wakeRun()
+	defer mux.remove(s)
+	select {
+	case r := <-s.done:
+		if r.m == nil {
+			return nil, r.err
+		}
+		return withSubscription(r.m, s.request.ID()).WithID(s.request.ID()), nil
+	case <-mux.conn.gone:
+		return nil, mux.conn.fault
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (mux *subscriptionMux) wakeRun() {
+	select {
+	case mux.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (mux *subscriptionMux) remove(s *subscriber) {
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	mux.subscribers = slices.DeleteFunc(mux.subscribers, func(other *subscriber) bool {
+		return other == s
+	})
+}
+
+// run keeps the subscription at the server as the subscribers need it, until the connection is
+// closed.
+func (mux *subscriptionMux) run(ctx context.Context) {
+	var ended <-chan struct{} // of the current subscription
+	for {
+		select {
+		case <-mux.wake:
+		case <-ended:
+		case <-mux.conn.gone:
+			return
+		case <-ctx.Done():
+			return
+		}
+		mux.mu.Lock()
+		current := mux.current
+		mux.mu.Unlock()
+		if current != nil {
+			select {
+			case <-current.ended:
+				mux.passOnEnd(current)
+			default:
+			}
+		}
+		ended = mux.adjust(ctx)
+	}
+}
+
+// passOnEnd ends the subscribers of a subscription that the server has ended: all of them or, when
+// the server never acknowledged it, the one whose request it refused.
+func (mux *subscriptionMux) passOnEnd(ended *sharedSubscription) {
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	mux.current = nil
+	mux.subscribers = slices.DeleteFunc(mux.subscribers, func(s *subscriber) bool {
+		ends := ended.ack != nil || s == ended.opener
+		if ends {
+			s.queue.after(func() { s.finish(ended.end) })
+		}
+		return ends
+	})
+}
+
+// finish ends a subscriber, unless it has ended.
+func (s *subscriber) finish(r reply) {
+	select {
+	case s.done <- r:
+	default:
+	}
+}
+
+// adjust cancels the current subscription when nobody needs it or it asks for too little, and opens
+// the one that is needed. It returns a channel that is closed when the subscription has ended, nil
+// when there is none.
+func (mux *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
+	mux.mu.Lock()
+	current, needed := mux.current, subscriptionFilter{}
+	var youngest *subscriber
+	for _, s := range mux.subscribers {
+		needed.add(s.filter)
+		youngest = s
+	}
+	if youngest != nil && current != nil && current.filter.covers(needed) {
+		mux.mu.Unlock()
+		return current.ended
+	}
+	mux.current = nil
+	mux.mu.Unlock()
+	if current != nil {
+		current.cancel(ctx)
+	}
+	if youngest == nil {
+		return nil
+	}
+	return mux.open(ctx, youngest, needed).ended
+}
+
+// open opens a subscription with a copy of the opener's request.
+func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
+	needed subscriptionFilter) *sharedSubscription {
+	s := &sharedSubscription{mux: mux, opener: opener, filter: needed, ended: make(chan struct{})}
+	c, err := s.write(ctx)
+	if err != nil {
+		s.end = reply{err: notBegun(mux.conn.name, err)}
+		close(s.ended)
+		return s
+	}
+	mux.conn.tasks.Go(func(context.Context) {
+		select {
+		case s.end = <-c.done:
+		case <-mux.conn.gone:
+			s.end = reply{err: mux.conn.fault}
+		}
+		close(s.ended)
+	})
+	return s
+}
+
+// write writes the request, with a filter that asks for all that is needed.
+func (s *sharedSubscription) write(ctx context.Context) (*call, error) {
+	conn, m := s.mux.conn, s.opener.request
+	s.mux.mu.Lock()
+	s.mux.current = s
+	s.mux.mu.Unlock()
+	if !s.opener.filter.covers(s.filter) {
+		wider, err := m.Edit(mcp.Set("/notifications", s.filter.json()))
+		if err != nil {
+			return nil, fmt.Errorf("set the filter of a subscription: %w", err)
+		}
+		m = wider
+	}
+	c, err := conn.calls.begin(ctx, nil, m, s, nil)
+	s.mux.mu.Lock()
+	s.call = c
+	s.mux.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	addressed, err := c.address(Outgoing{m})
+	if err == nil {
+		err = conn.pipe.Write(ctx, addressed.parts()...)
+	}
+	if err != nil {
+		conn.calls.take(c.id)
+		return nil, fmt.Errorf("write the subscription: %w", err)
+	}
+	return c, nil
+}
+
+// cancel cancels a subscription, and returns when it has ended or takes too long to.
+func (s *sharedSubscription) cancel(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, cancelWait)
+	defer cancel()
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	if s.call == nil {
+		return // it was not written
+	}
+	conn := s.mux.conn
+	conn.tryWrite(ctx, cancellation(nil, s.call.id, s.call.request))
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		if c := conn.calls.take(s.call.id); c != nil {
+			c.finish(reply{err: context.Cause(ctx)})
+		}
+	}
+}
+
+// HandleNotification implements proxy.Handler. It runs in the reader of the pipe and does not
+// block.
+func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Message) {
+	mux := s.mux
+	mux.mu.Lock()
+	defer mux.mu.Unlock()
+	if mux.current != s {
+		return
+	}
+	if m.Method == "notifications/subscriptions/acknowledged" {
+		if s.ack != nil {
+			return // a second acknowledgement means nothing
+		}
+		s.ack = m
+		for _, sub := range mux.subscribers {
+			switch {
+			case !s.filter.covers(sub.filter): // run opens another subscription for it
+			case sub.isAcknowledged:
+				mux.reportMissed(sub)
+			default:
+				mux.acknowledge(sub, m)
+			}
+		}
+		return
+	}
+	isNamed := s.filter.names(m)
+	for _, sub := range mux.subscribers {
+		isServed := sub.isAcknowledged || s.filter.covers(sub.filter)
+		if isServed && sub.filter.wants(m, isNamed) {
+			mux.deliver(sub, withSubscription(m, sub.request.ID()))
+		}
+	}
+}
+
+// HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
+func (s *sharedSubscription) HandleRequests(_ context.Context,
+	ms []*mcp.Message) []pipeline.Passed {
+	return make([]pipeline.Passed, len(ms))
+}
+
+// IsWaiting implements proxy.Handler.
+func (s *sharedSubscription) IsWaiting() bool { return true }
+
+// ReportActivity implements proxy.Handler.
+func (s *sharedSubscription) ReportActivity() {}
+
+// acknowledge hands a subscriber its part of the server's acknowledgement. mux.mu is held.
+func (mux *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
+	s.isAcknowledged = true
+	var edits []mcp.Edit
+	for name, granted := range filterOf(ack) {
+		pointer := "/notifications/" + mcp.EscapePointer(name)
+		switch kept := granted.intersect(s.filter[name]); {
+		case len(kept.values) == len(granted.values):
+		case len(kept.values) == 0:
+			edits = append(edits, mcp.Remove(pointer))
+		default:
+			edits = append(edits, mcp.Set(pointer, kept.json()))
+		}
+	}
+	part, err := ack.Edit(edits...)
+	if err != nil {
+		mux.conn.log.Warn("a server's acknowledgement of a subscription cannot be edited",
+			"server", mux.conn.name, "error", err)
+		return
+	}
+	mux.deliver(s, withSubscription(part, s.request.ID()))
+}
+
+// reportMissed notifies a subscriber of all that may have changed while there was no subscription.
+// mux.mu is held.
+func (mux *subscriptionMux) reportMissed(s *subscriber) {
+	for _, name := range slices.Sorted(maps.Keys(s.filter)) {
+		var missed []*mcp.Message
+		if feature, ok := strings.CutSuffix(name, "ListChanged"); ok {
+			missed = append(missed,
+				mcp.NewNotification("notifications/"+feature+"/list_changed", nil))
+		} else if name == "resourceSubscriptions" {
+			for _, uri := range s.filter[name].values {
+				missed = append(missed, mcp.NewNotification("notifications/resources/updated",
+					slices.Concat([]byte(`{"uri":`), []byte(uri), []byte(`}`))))
+			}
+		}
+		for _, m := range missed {
+			m.Direction = mcp.ToClient
+			m, err := m.Edit(mcp.Set(mcp.PointerSubscriptionID, []byte(s.request.ID())))
+			if err == nil {
+				mux.deliver(s, m)
+			}
+		}
+	}
+}
+
+// deliver hands a notification to a subscriber, by way of its session's queue. mux.mu is held.
+func (mux *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
+	d := delivery{size: m.Size(),
+		run: func(ctx context.Context) { s.handler.HandleNotification(ctx, m) }}
+	if err := s.queue.add(d); err != nil {
+		s.finish(reply{err: unavailable(mux.conn.name,
+			"too many of the server's messages wait for the client", err)})
+	}
+}

@@ -1,0 +1,301 @@
+package injection
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/plugins/sdk/scan"
+)
+
+// maxFindings limits the findings of one message.
+const maxFindings = 100
+
+// Texts and names of members below these lengths, in bytes, are not scored. Most short names are
+// the protocol's own.
+const (
+	minScoredText = 4
+	minScoredName = 12
+)
+
+// inspection is the search of one message, or of one item of a list.
+type inspection struct {
+	stage        *stage
+	isDefinition bool            // the texts are definitions or instructions, not content
+	base         string          // the pointer of the item in the message; "" for a message
+	namePointers map[string]bool // the pointers of names, which cannot be stripped
+	bestHits     map[int]hit     // of an item: the best hit of each rule in any text; else nil
+
+	action     action            // the strictest action so far
+	families   [numFamilies]bool // the families that asked for an action
+	pointers   []string          // the places for which actionHide or actionDeny was asked
+	redactions []scan.Redaction  // for actionStrip
+	findings   []pipeline.Finding
+}
+
+// addFinding records a finding, unless it equals the last one.
+func (in *inspection) addFinding(f family, name, pointer string) {
+	finding := pipeline.Finding{Type: f.String() + "/" + name, Pointer: in.base + pointer}
+	if len(in.findings) < maxFindings && (len(in.findings) == 0 ||
+		in.findings[len(in.findings)-1] != finding) {
+		in.findings = append(in.findings, finding)
+	}
+}
+
+// escalate asks for an action at least as strict as a, because of a family at a place.
+func (in *inspection) escalate(a action, f family, pointer string) {
+	in.action = stricter(in.action, a)
+	in.families[f] = true
+	if a <= actionHide {
+		in.pointers = append(in.pointers, pointer)
+	}
+}
+
+// isOnlyAt reports whether everything to be hidden or denied is at the pointer.
+func (in *inspection) isOnlyAt(pointer string) bool {
+	for _, p := range in.pointers {
+		if p != pointer {
+			return false
+		}
+	}
+	return len(in.pointers) > 0
+}
+
+// reason returns the reason of the verdict. It names families and never holds content.
+func (in *inspection) reason() string {
+	var names []string
+	for f, involved := range in.families {
+		if involved {
+			names = append(names, family(f).String())
+		}
+	}
+	return "prompt injection: " + strings.Join(names, ", ")
+}
+
+// The scores that are added to a text that is worth a finding, because people do not write to each
+// other like this.
+const (
+	bonusEncoded = 3
+	bonusHidden  = 5
+)
+
+// inspectText inspects one text as it stands, what is written in its hidden characters, and what is
+// encoded in it.
+func (in *inspection) inspectText(t scan.Text) {
+	if t.Kind == mcp.NumberLeaf {
+		return
+	}
+	hiddenText := in.inspectHidden(t)
+	if t.Kind == mcp.NameLeaf {
+		if in.bestHits != nil {
+			in.inspectParameter(t)
+		}
+		if len(t.Value) < minScoredName {
+			return
+		}
+	}
+	if len(t.Value) < minScoredText {
+		return
+	}
+	in.evaluate(t, in.stage.scorer.score(t.Value, in.isDefinition), nil, 0)
+	if len(hiddenText) >= minScoredText {
+		in.evaluate(t, in.stage.scorer.score(hiddenText, true),
+			&scan.Span{From: 0, To: len(t.Value)}, bonusHidden)
+	}
+	eachDecoded(t, func(plain string, at scan.Span, whole bool) bool {
+		bonus := bonusEncoded
+		if whole {
+			bonus = 0
+		}
+		in.evaluate(t, in.stage.scorer.score(plain, in.isDefinition), &at, bonus)
+		return true
+	})
+}
+
+// inspectHidden handles the hidden and control characters of a text, and returns the text that is
+// written in hidden ones.
+func (in *inspection) inspectHidden(t scan.Text) (hiddenText string) {
+	spans, hiddenText := findHidden(t.Value)
+	pointer := ""
+	for i, h := range spans {
+		a := in.stage.actions[h.family]
+		if a == actionOff {
+			continue
+		}
+		if pointer == "" {
+			pointer = t.Pointer()
+		}
+		if i < maxFindings {
+			in.addFinding(h.family, h.rule, pointer)
+		}
+		if a == actionStrip && in.namePointers[pointer] {
+			a = actionHide
+		}
+		if a != actionFlag {
+			in.escalate(a, h.family, pointer)
+		}
+		if a == actionStrip {
+			in.redactions = append(in.redactions, scan.Redaction{Text: t, Span: h.Span,
+				Replacement: h.replacement})
+		}
+	}
+	return hiddenText
+}
+
+// evaluate records the findings of a scored text, and asks for the actions of their families. The
+// text is t as it stands, or what is encoded in t at the span. bonus is added to a score that is
+// worth a finding.
+func (in *inspection) evaluate(t scan.Text, scored scoredText, encoded *scan.Span, bonus int) {
+	if len(scored.hits) == 0 {
+		return
+	}
+	if in.bestHits != nil {
+		for _, h := range scored.hits {
+			if best, ok := in.bestHits[h.id]; !ok || best.score < h.score {
+				in.bestHits[h.id] = h
+			}
+		}
+	}
+	if scored.score < findingThreshold {
+		return
+	}
+	pointer := t.Pointer()
+	for _, h := range scored.hits {
+		in.addFinding(h.family, h.name, pointer)
+	}
+	if scored.score+bonus < in.stage.threshold {
+		return
+	}
+	a := actionOff
+	for _, h := range scored.hits {
+		a = stricter(a, in.stage.actions[h.family])
+	}
+	if a >= actionFlag {
+		return
+	}
+	if a == actionStrip && in.namePointers[pointer] {
+		a = actionHide
+	}
+	for _, h := range scored.hits {
+		in.escalate(a, h.family, pointer)
+	}
+	if a != actionStrip {
+		return
+	}
+	if encoded != nil {
+		in.redactions = append(in.redactions, scan.Redaction{Text: t, Span: *encoded,
+			Replacement: redactionText})
+		return
+	}
+	for _, h := range scored.allHits {
+		if h.score > 0 {
+			sentence := sentenceAround(t.Value, scored.text.originalOffset(h.from),
+				scored.text.originalOffset(h.to))
+			in.redactions = append(in.redactions, scan.Redaction{Text: t, Span: sentence,
+				Replacement: redactionText})
+		}
+	}
+}
+
+// redactionText replaces a sentence that is stripped.
+const redactionText = "[PROMPT INJECTION REDACTED by Gatekit]"
+
+// maxSentence limits how far, in bytes, the ends of a sentence are searched for on either side.
+const maxSentence = 1000
+
+// sentenceAround returns the span of the sentence that s[from:to] is in.
+func sentenceAround(s string, from, to int) scan.Span {
+	start, end := max(0, from-maxSentence), min(len(s), to+maxSentence)
+	for start < from && !utf8.RuneStart(s[start]) {
+		start++
+	}
+	for end < len(s) && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if i := strings.LastIndexAny(s[start:from], ".!?\n"); i >= 0 {
+		start += i + 1
+	}
+	for start < from && s[start] == ' ' {
+		start++
+	}
+	if i := strings.IndexAny(s[to:end], ".!?\n"); i >= 0 {
+		end = to + i
+	}
+	return scan.Span{From: start, To: end}
+}
+
+// Limits of what is read across blocks.
+const (
+	blockEdge = 400 // bytes at each end of a block that are read together with its neighbours
+	maxBlocks = 1000
+)
+
+// inspectAcrossBlocks reads the blocks of a result's content together, since a sentence that is
+// split over two blocks is still one for the model.
+func (in *inspection) inspectAcrossBlocks(m *mcp.Message) {
+	if m.Len("/content") < 2 {
+		return
+	}
+	var b strings.Builder
+	blocks := 0
+	m.Items("/content", func(_ int, raw []byte) bool {
+		text, ok := mcp.NewNotification("", raw).Text("/text")
+		if !ok {
+			return true
+		}
+		blocks++
+		if len(text) > 2*blockEdge {
+			text = strings.ToValidUTF8(text[:blockEdge], "") + "\n\n" +
+				strings.ToValidUTF8(text[len(text)-blockEdge:], "")
+		}
+		b.WriteString(text)
+		b.WriteByte(' ')
+		return blocks < maxBlocks
+	})
+	if blocks < 2 {
+		return
+	}
+	scored := in.stage.scorer.score(b.String(), in.isDefinition)
+	if scored.score < in.stage.threshold {
+		return
+	}
+	for _, h := range scored.hits {
+		in.addFinding(h.family, h.name, "/content")
+		if a := in.stage.actions[h.family]; a < actionFlag {
+			// There is no single place that could be stripped.
+			in.escalate(min(a, actionHide), h.family, "/content")
+		}
+	}
+}
+
+// classify asks the classifier about the texts.
+func (in *inspection) classify(ctx context.Context, texts []scan.Text) {
+	s := in.stage
+	if s.classifier == nil || len(texts) == 0 || in.action == actionDeny {
+		return
+	}
+	plain := make([]string, len(texts))
+	for i, t := range texts {
+		plain[i] = t.Value
+	}
+	attacks, err := s.findAttacks(ctx, plain)
+	if err != nil {
+		in.addFinding(familyClassifier, "failed", "")
+		if !s.scoring.skipOnError {
+			in.escalate(actionDeny, familyClassifier, "")
+		}
+		return
+	}
+	for i, isAttack := range attacks {
+		if !isAttack {
+			continue
+		}
+		pointer := texts[i].Pointer()
+		in.addFinding(familyClassifier, "attack", pointer)
+		if a := s.actions[familyClassifier]; a < actionFlag {
+			in.escalate(a, familyClassifier, pointer)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package injection
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// The number of words before and behind the beginning of a hit that are searched for words about
+// attacks.
+const (
+	mentionsBefore = 18
+	mentionsAfter  = 24
+)
+
+// discount lowers the scores of hits that are quoted, or that have words about attacks nearby,
+// since texts about attacks quote them.
+func (g *grammar) discount(s string, tokens []token, hits []hit, isDefinition bool) {
+	for i := range hits {
+		h := &hits[i]
+		attack, about := 0, 0
+		first, _ := slices.BinarySearchFunc(tokens, h.position-mentionsBefore,
+			func(t token, position int32) int { return cmp.Compare(t.position, position) })
+		for _, t := range tokens[first:] {
+			if t.position > h.position+mentionsAfter {
+				break
+			}
+			from := int(t.from)
+			isOfHit := from >= h.from && from < h.to
+			isOfAddress := from > 0 && (s[from-1] == '.' || s[from-1] == '@' || s[from-1] == '/')
+			switch {
+			case isOfHit || isOfAddress:
+			case g.isMember(t.word, g.attack):
+				attack++
+			case g.isMember(t.word, g.about):
+				about++
+			}
+		}
+		from := h.from
+		for from < h.to && s[from] == '\'' { // a word may begin with an apostrophe
+			from++
+		}
+		h.score = discountedScore(h, isQuoted(s, from), attack, about, isDefinition)
+	}
+}
+
+// discountedScore returns the score of a hit with these numbers of words nearby from the classes
+// ATTACK and ABOUT. A definition has no reason to speak of attacks, so only quotations in it score
+// less.
+func discountedScore(h *hit, quoted bool, attack, about int, isDefinition bool) int {
+	switch {
+	case quoted && attack+about > 0:
+		return 0
+	case isDefinition:
+		return h.score
+	case quoted && h.family == familyDelimiter: // probably the name of a token
+		return h.score / 2
+	case attack > 3:
+		return h.score / 4
+	case attack > 1:
+		return h.score / 2
+	}
+	return h.score
+}
+
+// Limits of the search for quotation marks, in bytes.
+const (
+	maxQuoteDistance = 240  // from a mark to the quoted place
+	maxQuoteLine     = 2000 // of the line before the quoted place
+)
+
+// isQuoted reports whether s[i] is within quotation marks, or within a code span, of its line. The
+// strings of JSON do not count as quotations, since most results are JSON.
+func isQuoted(s string, i int) bool {
+	line := s[max(0, i-maxQuoteLine):i]
+	if n := strings.LastIndexByte(line, '\n'); n >= 0 {
+		line = line[n+1:]
+	}
+	rest := s[i:min(len(s), i+maxQuoteDistance)]
+	for _, mark := range []string{`"`, "`"} {
+		open := strings.LastIndex(line, mark)
+		if open < 0 || len(line)-open > maxQuoteDistance || strings.Count(line, mark)%2 == 0 ||
+			!strings.Contains(rest, mark) {
+			continue
+		}
+		before := strings.TrimRight(line[:open], " ")
+		if mark == "`" || before == "" || !strings.HasSuffix(before, `":`) &&
+			strings.IndexByte("[{,", before[len(before)-1]) < 0 {
+			return true
+		}
+	}
+	near := line[max(0, len(line)-maxQuoteDistance):]
+	isOpen := func(open, close string) bool {
+		return strings.Count(near, open) > strings.Count(near, close) &&
+			strings.Contains(rest, close)
+	}
+	if isOpen("“", "”") || isOpen("«", "»") || isOpen("„", "“") {
+		return true
+	}
+	closed := strings.Count(near, "' ") + strings.Count(near, "',") + strings.Count(near, "'.")
+	return strings.Count(near, " '") > closed && strings.Contains(rest, "'")
+}

@@ -1,0 +1,290 @@
+package injection
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// token is a word of a text that is in the lexicon, or a mark that stands for one.
+type token struct {
+	word     int32 // the number of the word in the lexicon
+	position int32 // in words; the end of a sentence counts as sentenceGap words
+	from, to int32 // in normalizedText.text
+}
+
+// Classes of bytes in a normalized text.
+const (
+	letterByte byte = 1 << iota // of a word
+	sentenceEnd
+	markStart // may begin a mark: a tag, a bracket, a picture
+)
+
+var byteClasses = func() (t [256]byte) {
+	for c := range 256 {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '\'',
+			c >= 0x80:
+			t[c] = letterByte
+		case c == '.' || c == '!' || c == '?' || c == ';' || c == '\n':
+			t[c] = sentenceEnd
+		case c == '<' || c == '[' || c == '`' || c == '"' || c == ':' || c == '@':
+			t[c] = markStart
+		}
+	}
+	t['!'] |= markStart
+	return t
+}()
+
+var lowerByte = func() (t [256]byte) {
+	for c := range 256 {
+		t[c] = byte(c)
+		if c >= 'A' && c <= 'Z' {
+			t[c] += 'a' - 'A'
+		}
+	}
+	return t
+}()
+
+// sentenceGap is the distance in words that the end of a sentence adds.
+const sentenceGap = 4
+
+// tokenize calls yield for each word of a text that is in the lexicon, and mark for each byte that
+// may begin a mark, with its position in words.
+func (x *lexicon) tokenize(text normalizedText, yield func(token), mark func(i, position int)) {
+	s := text.text
+	position := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch k := byteClasses[c]; {
+		case k == 0:
+			i++
+			continue
+		case k&letterByte == 0:
+			if k&markStart != 0 {
+				mark(i, position)
+			}
+			if k&sentenceEnd != 0 {
+				switch {
+				case c == '.' && i+1 < len(s) && byteClasses[s[i+1]]&letterByte != 0:
+					// A dot before or within a name, as in .env, ends no sentence.
+				case c == '\n' && (i+1 == len(s) || s[i+1] != '\n'):
+				default:
+					position += sentenceGap
+				}
+			}
+			i++
+			continue
+		}
+		from := i
+		h := hashSeed
+		high := c
+		for i < len(s) && byteClasses[s[i]]&letterByte != 0 {
+			h = (h ^ uint32(lowerByte[s[i]])) * hashPrime
+			high |= s[i]
+			i++
+		}
+		if high >= 0x80 {
+			position = x.readNonASCII(s, from, i, position, yield)
+			continue
+		}
+		// A word with a dot before it, such as .ssh.
+		if from > 0 && s[from-1] == '.' && (from == 1 || byteClasses[s[from-2]]&letterByte == 0) {
+			if w := x.lookup(s[from-1 : i]); w >= 0 {
+				yield(token{w, int32(position), int32(from), int32(i)})
+				position++
+				continue
+			}
+		}
+		// A word with a dot inside, such as mcp.json.
+		if i+1 < len(s) && s[i] == '.' && x.dotted[lowerByte[c]] &&
+			byteClasses[s[i+1]] == letterByte {
+			end := i + 1
+			for end < len(s) && byteClasses[s[end]] == letterByte && end-from < x.longest {
+				end++
+			}
+			if w := x.lookup(s[from:end]); w >= 0 {
+				yield(token{w, int32(position), int32(from), int32(end)})
+				position++
+				i = end
+				continue
+			}
+		}
+		if i-from == 1 && c != '\'' && i+1 < len(s) {
+			if to, ok := x.readSpaced(s, from, position, yield); ok {
+				position += 5
+				i = to
+				continue
+			}
+		}
+		switch w := x.findHashed(h, s[from:i]); {
+		case w >= 0:
+			yield(token{w, int32(position), int32(from), int32(i)})
+		case i-from >= 3 && i-from <= 24:
+			x.readDisguised(s, from, i, position, yield)
+		}
+		position++
+	}
+}
+
+// readDisguised looks up a word that is not in the lexicon as it stands: the parts of a word with
+// apostrophes or underscores, or a word with digits in the place of letters.
+func (x *lexicon) readDisguised(s string, from, to, position int, yield func(token)) {
+	word := s[from:to]
+	hasDigit, hasLetter := false, false
+	for i := range len(word) {
+		switch c := word[i]; {
+		case c == '\'' || c == '_':
+			for part := range strings.FieldsFuncSeq(word, func(r rune) bool {
+				return r == '\'' || r == '_'
+			}) {
+				if w := x.lookup(part); w >= 0 {
+					yield(token{w, int32(position), int32(from), int32(to)})
+				}
+			}
+			return
+		case c >= '0' && c <= '9':
+			hasDigit = true
+		default:
+			hasLetter = true
+		}
+	}
+	if !hasDigit || !hasLetter {
+		return
+	}
+	for _, one := range []string{"i", "l"} {
+		if w := x.lookup(leetspeak.Replace(strings.ReplaceAll(word, "1", one))); w >= 0 {
+			yield(token{w, int32(position), int32(from), int32(to)})
+			return
+		}
+	}
+}
+
+// leetspeak replaces digits by the letters that they stand for. 1 stands for two letters.
+var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
+
+// readSpaced reads five letters or more with spaces, hyphens, dots or stars between them as the
+// words that they form. to is their end.
+func (x *lexicon) readSpaced(s string, from, position int, yield func(token)) (to int, ok bool) {
+	var b []byte
+	for i := from; ; {
+		b = append(b, s[i])
+		to = i + 1
+		next := to
+		for next < len(s) && next < to+4 && (s[next] == ' ' || s[next] == '-' || s[next] == '.' ||
+			s[next] == '*') {
+			next++
+		}
+		if next == to || next >= len(s) || byteClasses[s[next]] != letterByte || s[next] >= 0x80 ||
+			next+1 < len(s) && byteClasses[s[next+1]]&letterByte != 0 || len(b) > 200 {
+			break
+		}
+		i = next
+	}
+	if len(b) < 5 {
+		return to, false
+	}
+	x.readRun(strings.ToLower(string(b)), from, to, position, yield)
+	return to, true
+}
+
+// readRun yields the words of the lexicon in a run of letters without spaces, the longest at each
+// place. All of them get the span of the run.
+func (x *lexicon) readRun(run string, from, to, position int, yield func(token)) {
+	for i := 0; i < len(run); {
+		n := 1
+		for l := min(len(run)-i, x.longest); l >= 3; l-- {
+			if w := x.lookup(run[i : i+l]); w >= 0 {
+				yield(token{w, int32(position), int32(from), int32(to)})
+				position++
+				n = l
+				break
+			}
+		}
+		i += n
+	}
+}
+
+// readNonASCII reads a run of letters that are not all ASCII, and returns the position behind it.
+func (x *lexicon) readNonASCII(s string, from, to, position int, yield func(token)) int {
+	for i := from; i < to; {
+		r, _ := utf8.DecodeRuneInString(s[i:to])
+		if isIdeographic(r) || r >= 0xac00 && r <= 0xd7a3 {
+			n, w := x.longestPrefix(s[i:to])
+			if w >= 0 {
+				yield(token{w, int32(position), int32(i), int32(i + n)})
+			}
+			position++
+			i += n
+			continue
+		}
+		word := i
+		for i < to {
+			r, n := utf8.DecodeRuneInString(s[i:to])
+			if isIdeographic(r) {
+				break
+			}
+			if !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '\'' {
+				switch r {
+				case '。', '！', '？', '…', '\u2028', '\u2029':
+					position += sentenceGap
+				}
+				if word == i {
+					word += n
+					i += n
+					continue
+				}
+				break
+			}
+			i += n
+		}
+		if word == i {
+			continue
+		}
+		w := x.lookup(strings.ToLower(s[word:i]))
+		if w < 0 {
+			w = x.lookup(foldLookalikes(s[word:i]))
+		}
+		if w >= 0 {
+			yield(token{w, int32(position), int32(word), int32(i)})
+		}
+		position++
+	}
+	return position
+}
+
+// maxIdeographs is the length in characters of the longest word without spaces.
+const maxIdeographs = 8
+
+// longestPrefix returns the length and the number of the longest word of the lexicon that s begins
+// with, up to maxIdeographs characters. If there is none, it returns the length of the first
+// character and -1.
+func (x *lexicon) longestPrefix(s string) (n int, word int32) {
+	n, word = len(s), -1
+	end := 0
+	for chars := 1; chars <= maxIdeographs && end < len(s); chars++ {
+		_, size := utf8.DecodeRuneInString(s[end:])
+		end += size
+		if chars == 1 {
+			n = end
+		}
+		if w := x.lookup(s[:end]); w >= 0 {
+			n, word = end, w
+		}
+	}
+	return n, word
+}
+
+// foldLookalikes returns a word in lower case, with the ASCII letters that its characters look
+// like.
+func foldLookalikes(word string) string {
+	var b strings.Builder
+	for _, r := range word {
+		if to := lookalike(r); to != "" {
+			b.WriteString(to)
+		} else {
+			b.WriteRune(unicode.ToLower(r))
+		}
+	}
+	return b.String()
+}

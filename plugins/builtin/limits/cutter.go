@@ -1,0 +1,76 @@
+package limits
+
+import (
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/core/mcp"
+)
+
+// cutter cuts the items of a result's content, in order, until the limits are used up.
+type cutter struct {
+	format         resultFormat
+	textLeft       int // bytes of text that may still be kept
+	mediaLeft      int // bytes of media that may still be kept
+	removed, total int // bytes that were removed, and all bytes
+}
+
+// cut returns what is kept of an item: all of it, the item with its text cut, or nil.
+func (c *cutter) cut(raw []byte) []byte {
+	item := mcp.NewNotification("", raw)
+	textPointer, quoted := firstString(item, c.format.text)
+	_, quotedMedia := firstString(item, c.format.media)
+	text, media := unquote(quoted), max(len(quotedMedia)-len(`""`), 0)
+	rest := len(raw) - len(quoted) - len(quotedMedia) // everything else in the item counts as text
+	size := rest + len(text) + media
+	c.total += size
+	switch {
+	case media > c.mediaLeft || rest > c.textLeft:
+		c.removed += size
+		return nil
+	case rest+len(text) <= c.textLeft:
+		c.textLeft -= rest + len(text)
+		c.mediaLeft -= media
+		return raw
+	}
+	n := runeBoundary(text, c.textLeft-rest)
+	edited, err := item.Edit(mcp.Set(textPointer, mcp.Quote(string(text[:n]))))
+	if n == 0 || err != nil { // an error is impossible; removing the item would be safe
+		c.removed += size
+		return nil
+	}
+	c.textLeft = 0
+	c.mediaLeft -= media
+	c.removed += len(text) - n
+	return edited.Body()
+}
+
+// firstString returns the first of the pointers that names a string, and the string with its
+// quotes.
+func firstString(m *mcp.Message, pointers []string) (pointer string, quoted []byte) {
+	for _, pointer := range pointers {
+		if raw, ok := m.Get(pointer); ok && raw[0] == '"' {
+			return pointer, raw
+		}
+	}
+	return "", nil
+}
+
+// unquote returns the text of a JSON string, with U+FFFD for a lone surrogate; nil if quoted is not
+// a string.
+func unquote(quoted []byte) []byte {
+	if len(quoted) == 0 || quoted[0] != '"' {
+		return nil
+	}
+	text, _ := jsontext.AppendUnquote(nil, quoted) // an error means that U+FFFD was inserted
+	return text
+}
+
+// runeBoundary returns the last index up to n that does not split a character of text.
+func runeBoundary(text []byte, n int) int {
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
+}

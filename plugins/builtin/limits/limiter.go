@@ -1,0 +1,294 @@
+package limits
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"gatekit/core/mcp"
+)
+
+// Limits of what is remembered. An entry that no longer makes a difference is removed when its
+// place is needed. When none can be removed, messages are denied.
+const (
+	maxCounters      = 1024    // of one principal
+	maxAllCounters   = 1 << 18 // of all principals
+	maxOpenRequests  = 4096    // of one principal
+	maxHistories     = 256     // sessions of one principal; beyond that the least active is removed
+	maxAllHistories  = 8192    // sessions of all principals
+	sweepInterval    = time.Minute
+	minSweepInterval = time.Second // if a place is needed
+)
+
+// limiter counts the messages of all principals. Its methods may be called from many goroutines.
+type limiter struct {
+	mu         sync.Mutex // guards the fields below and everything that they lead to
+	principals map[string]*principalState
+	counters   int       // of all principals
+	histories  int       // of all principals
+	swept      time.Time // when sweep ran last
+}
+
+// principalState has the counters of one principal.
+type principalState struct {
+	counters  map[counterKey]*counter
+	open      map[requestKey]*openRequest
+	histories map[string]*callHistory // by session
+	swept     time.Time               // when sweepPrincipal ran last
+}
+
+// counterKey identifies a counter of a principal. The fields that the rule's per does not name are
+// empty.
+type counterKey struct {
+	rule         int
+	direction    mcp.Direction
+	server, tool string
+}
+
+// counter counts the messages of one rule and key.
+type counter struct {
+	rate *rate.Limiter // nil if the rule has no rate
+	open int           // open requests
+}
+
+// requestKey identifies a request of a principal. An exchange is unique within its session.
+type requestKey struct{ session, exchange, server string }
+
+// openRequest is a request that waits for its response.
+type openRequest struct {
+	counters []*counter // that count the request as open
+	until    time.Time  // when it no longer counts as open
+}
+
+// indexedRule is a rule and its index in the configuration.
+type indexedRule struct {
+	*rule
+	index int
+}
+
+// admission is a message to be admitted.
+type admission struct {
+	message *mcp.Message
+	now     time.Time
+	timeout time.Duration // of open requests
+	rules   []indexedRule // that apply to message
+	loop    *loop         // nil if loops are not looked for
+	call    recordedCall  // valid if loop is not nil
+}
+
+// denial is why a message is not admitted.
+type denial struct{ findingType, reason string }
+
+func newLimiter() *limiter { return &limiter{principals: map[string]*principalState{}} }
+
+// admit counts a message in all of its counters, or in none and returns why one of them is full.
+func (l *limiter) admit(a admission) *denial {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.now.Sub(l.swept) >= sweepInterval {
+		l.sweep(a.now)
+	}
+	m := a.message
+	p := l.principals[m.Principal]
+	if p == nil {
+		p = &principalState{counters: map[counterKey]*counter{},
+			open: map[requestKey]*openRequest{}, histories: map[string]*callHistory{}}
+		l.principals[m.Principal] = p
+	}
+	if a.loop != nil {
+		if n := p.histories[m.Session].repetitions(a); n >= a.loop.Same {
+			return &denial{"loop", fmt.Sprintf("loop: the same call was made %d times within %v, "+
+				"with no new call in between", n, a.loop.within)}
+		}
+	}
+	key := requestKey{m.Session, m.Exchange, m.Server}
+	_, isOpen := p.open[key] // then this is a further round of an open call
+	hasConcurrent := false
+	newCounters := 0
+	for _, r := range a.rules {
+		c := p.counters[r.key(m)]
+		if c == nil {
+			newCounters++
+		} else if denied := r.check(p, c, a.now, isOpen); denied != nil {
+			return denied
+		}
+		hasConcurrent = hasConcurrent || r.Concurrent > 0
+	}
+	if denied := l.reserve(p, a, newCounters, hasConcurrent && !isOpen); denied != nil {
+		return denied
+	}
+
+	var concurrent []*counter
+	for _, r := range a.rules {
+		c := p.counters[r.key(m)]
+		if c == nil {
+			c = r.newCounter()
+			p.counters[r.key(m)] = c
+			l.counters++
+		}
+		if c.rate != nil {
+			c.rate.AllowN(a.now, 1)
+		}
+		if r.Concurrent > 0 {
+			concurrent = append(concurrent, c)
+		}
+	}
+	if len(concurrent) > 0 && !isOpen {
+		for _, c := range concurrent {
+			c.open++
+		}
+		p.open[key] = &openRequest{concurrent, a.now.Add(a.timeout)}
+	}
+	if a.loop != nil {
+		l.recordCall(p, a)
+	}
+	return nil
+}
+
+// key returns the key of the rule's counter for m.
+func (r indexedRule) key(m *mcp.Message) counterKey {
+	k := counterKey{rule: r.index, direction: m.Direction}
+	if r.Per != perPrincipal {
+		k.server = m.Server
+	}
+	if r.Per == perTool {
+		k.tool = m.Name
+	}
+	return k
+}
+
+func (r *rule) newCounter() *counter {
+	if r.Rate == 0 {
+		return &counter{}
+	}
+	return &counter{rate: rate.NewLimiter(rate.Limit(float64(r.Rate)/60), r.Burst)}
+}
+
+// check returns why counter c of p and r does not admit another message, or nil. A message of a
+// call that is open already takes no other place among the open requests.
+func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen bool) *denial {
+	if r.Concurrent > 0 && !isOpen && c.open >= r.Concurrent {
+		p.closeExpired(now)
+		if c.open >= r.Concurrent {
+			return &denial{"concurrency",
+				fmt.Sprintf("calls[%d]: limit of %d open requests per %s reached", r.index,
+					r.Concurrent, r.Per)}
+		}
+	}
+	if c.rate == nil {
+		return nil
+	}
+	if tokens := c.rate.TokensAt(now); tokens < 1 {
+		wait := time.Duration((1 - tokens) / float64(r.Rate) * float64(time.Minute))
+		tenths := time.Duration(math.Ceil(wait.Seconds()*10)) * 100 * time.Millisecond
+		return &denial{"rate", fmt.Sprintf("calls[%d]: limit of %d messages per minute per %s "+
+			"reached (burst %d); retry in %v", r.index, r.Rate, r.Per, r.Burst, tenths)}
+	}
+	return nil
+}
+
+// reserve makes sure that there is a place for what admitting the message adds: new counters, an
+// open request if opens is set, and a call history. It returns why there is none, or nil.
+func (l *limiter) reserve(p *principalState, a admission, newCounters int, opens bool) *denial {
+	newHistory := a.loop != nil && p.histories[a.message.Session] == nil
+	full := func() string {
+		switch {
+		case len(p.counters)+newCounters > maxCounters:
+			return fmt.Sprintf("more than %d tools and servers at once", maxCounters)
+		case l.counters+newCounters > maxAllCounters,
+			newHistory && l.histories >= maxAllHistories:
+			return "too many principals at once"
+		case opens && len(p.open) >= maxOpenRequests:
+			return fmt.Sprintf("more than %d open requests", maxOpenRequests)
+		}
+		return ""
+	}
+	if full() == "" {
+		return nil
+	}
+	if a.now.Sub(p.swept) >= minSweepInterval {
+		l.sweepPrincipal(p, a.now)
+	}
+	if full() != "" && a.now.Sub(l.swept) >= minSweepInterval {
+		l.sweep(a.now)
+		l.principals[a.message.Principal] = p // sweep may have removed it
+	}
+	if reason := full(); reason != "" {
+		return &denial{"full", "the message cannot be counted: " + reason}
+	}
+	return nil
+}
+
+// extend keeps the call that m belongs to open until a time, because m shows that the call goes on.
+func (l *limiter) extend(m *mcp.Message, until time.Time) {
+	if m.Exchange == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.principals[m.Principal]; p != nil {
+		if r := p.open[requestKey{m.Session, m.Exchange, m.Server}]; r != nil {
+			r.until = until
+		}
+	}
+}
+
+// finish closes the call that m belongs to.
+func (l *limiter) finish(m *mcp.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.principals[m.Principal]; p != nil {
+		key := requestKey{m.Session, m.Exchange, m.Server}
+		if r := p.open[key]; r != nil {
+			p.close(key, r)
+		}
+	}
+}
+
+func (p *principalState) close(key requestKey, r *openRequest) {
+	for _, c := range r.counters {
+		c.open--
+	}
+	delete(p.open, key)
+}
+
+// closeExpired closes the requests whose time is over.
+func (p *principalState) closeExpired(now time.Time) {
+	for key, r := range p.open {
+		if !now.Before(r.until) {
+			p.close(key, r)
+		}
+	}
+}
+
+// sweep removes what no longer makes a difference: counters that are as new, empty call histories,
+// and principals without either.
+func (l *limiter) sweep(now time.Time) {
+	l.swept = now
+	for name, p := range l.principals {
+		l.sweepPrincipal(p, now)
+		if len(p.counters)+len(p.open)+len(p.histories) == 0 {
+			delete(l.principals, name)
+		}
+	}
+}
+
+func (l *limiter) sweepPrincipal(p *principalState, now time.Time) {
+	p.swept = now
+	p.closeExpired(now)
+	for key, c := range p.counters {
+		if c.open == 0 && (c.rate == nil || c.rate.TokensAt(now) >= float64(c.rate.Burst())) {
+			delete(p.counters, key)
+			l.counters--
+		}
+	}
+	for session, h := range p.histories {
+		if h.until.Before(now) {
+			delete(p.histories, session)
+			l.histories--
+		}
+	}
+}

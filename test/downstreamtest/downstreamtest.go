@@ -1,0 +1,448 @@
+package downstreamtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"gatekit/core/conn"
+	"gatekit/core/downstream"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// Recorder is a Recorder in memory.
+type Recorder struct {
+	mu   sync.Mutex
+	rows []string
+}
+
+func (j *Recorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	m := o.Before
+	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
+		m.Kind,
+		m.Method, o.Reason)))
+	return uint64(len(j.rows)), nil
+}
+
+// Rows returns the records, each as "ACTION DIRECTION KIND METHOD REASON".
+func (j *Recorder) Rows() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.rows)
+}
+
+// Contains checks that there is such a record.
+func (j *Recorder) Contains(t *testing.T, row string) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !slices.Contains(j.rows, row) {
+		t.Errorf("the record lacks %q; it has\n%s", row, strings.Join(j.rows, "\n"))
+	}
+}
+
+// Server plays the upstream server of all sessions. answer answers each request by its raw result,
+// or an error as "!CODE text"; "" waits for the call to be cancelled. The default is to answer with
+// the params, and initialize as servers do.
+type Server struct {
+	Answer            func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
+	RefusesInitialize atomic.Bool   // it refuses initialize
+	HoldClose         chan struct{} // Close waits until it is closed; nil: for nothing
+
+	mu     sync.Mutex
+	feeds  []proxy.Handler
+	got    []string // "METHOD BODY" of what came
+	Opened []proxy.OpenOptions
+	Closed int
+}
+
+func (s *Server) Open(_ context.Context, o proxy.OpenOptions,
+	feed proxy.Handler) (proxy.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feeds, s.Opened = append(s.feeds, feed), append(s.Opened, o)
+	return s, nil
+}
+
+func (s *Server) Feed() proxy.Handler {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feeds[len(s.feeds)-1]
+}
+
+func (s *Server) note(text string) {
+	s.mu.Lock()
+	s.got = append(s.got, text)
+	s.mu.Unlock()
+}
+
+func (s *Server) Received() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func (s *Server) Call(ctx context.Context, p pipeline.Passed,
+	c proxy.Handler) (*mcp.Message, error) {
+	m := p.Message()
+	s.note(m.Method + " " + string(m.Body()))
+	answer := string(m.Body())
+	switch {
+	case m.Method == "initialize" && s.RefusesInitialize.Load():
+		answer = "!-32603 not now"
+	case m.Method == "initialize":
+		version, _ := m.Text("/protocolVersion")
+		answer = fmt.Sprintf(
+			`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}`, version)
+	case s.Answer != nil:
+		answer = s.Answer(ctx, m, c)
+	case answer == "":
+		answer = "{}"
+	}
+	switch {
+	case answer == "":
+		<-ctx.Done()
+		s.note("ended " + m.Method + ": " + context.Cause(ctx).Error())
+		return nil, context.Cause(ctx)
+	case strings.HasPrefix(answer, "!"):
+		var code int
+		fmt.Sscanf(answer[1:], "%d", &code)
+		_, text, _ := strings.Cut(answer, " ")
+		return mcp.NewError(m.ID(), code, text, nil), nil
+	}
+	return mcp.NewResponse(m.ID(), []byte(answer)), nil
+}
+
+func (s *Server) Notify(_ context.Context, p pipeline.Passed) error {
+	s.note(p.Message().Method + " " + string(p.Message().Body()))
+	return nil
+}
+
+func (s *Server) Close() error {
+	if s.HoldClose != nil {
+		<-s.HoldClose
+	}
+	s.mu.Lock()
+	s.Closed++
+	s.mu.Unlock()
+	return nil
+}
+
+// Gateway is a Front before one server whose names are left as they are.
+type Gateway struct {
+	Endpoint *downstream.Endpoint
+	Proxy    *proxy.Proxy
+	Server   *Server
+	Records  *Recorder
+}
+
+// New returns a Gateway before s. options change the options of its Endpoint.
+func New(t *testing.T, s *Server, limits downstream.Limits,
+	options ...func(*downstream.Options)) *Gateway {
+	t.Helper()
+	w := &Gateway{Server: s, Records: &Recorder{}}
+	var err error
+	w.Proxy, err = proxy.New(proxy.Options{
+		Pipeline: pipeline.New(w.Records, pipeline.Options{}),
+		Servers:  []proxy.ServerConfig{{Name: "s", Upstream: s}},
+		Naming:   proxy.Naming{Prefix: "never"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := downstream.Options{Proxy: w.Proxy, Limits: limits}
+	for _, change := range options {
+		change(&o)
+	}
+	w.Endpoint = downstream.New(o)
+	return w
+}
+
+// Close ends everything, and checks that what was opened was closed.
+func (w *Gateway) Close(t *testing.T) {
+	t.Helper()
+	if err := w.Endpoint.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := w.Proxy.Close(); err != nil {
+		t.Error(err)
+	}
+	w.Server.mu.Lock()
+	defer w.Server.mu.Unlock()
+	if w.Server.Closed != len(w.Server.Opened) {
+		t.Errorf("servers opened: %d, closed: %d", len(w.Server.Opened), w.Server.Closed)
+	}
+}
+
+// Pipe is a pipe in memory, seen from the client.
+type Pipe struct {
+	In     chan []byte // nil is a message that is too long
+	Out    chan string
+	Unread chan struct{} // while it is open nothing is read by the client; nil: it reads all
+	Served chan error
+}
+
+func (l *Pipe) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case b, ok := <-l.In:
+		if !ok {
+			return nil, io.EOF
+		}
+		if b == nil {
+			return nil, &conn.TooLargeError{Size: 99, Limit: 50}
+		}
+		return b, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (l *Pipe) Write(ctx context.Context, parts ...[]byte) error {
+	if l.Unread != nil {
+		select {
+		case <-l.Unread:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	l.Out <- string(slices.Concat(parts...))
+	return nil
+}
+
+// Connect connects a client by a pipe.
+func (w *Gateway) Connect(t *testing.T) *Pipe {
+	l := &Pipe{In: make(chan []byte, 1000), Out: make(chan string, 100_000),
+		Served: make(chan error,
+			1)}
+	w.Serve(t, l)
+	return l
+}
+
+func (w *Gateway) Serve(t *testing.T, l *Pipe) {
+	go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, "") }()
+}
+
+func (l *Pipe) Send(messages ...string) {
+	for _, m := range messages {
+		l.In <- []byte(m)
+	}
+}
+
+// Ask sends a message and answers what comes next.
+func (l *Pipe) Ask(message string) string {
+	l.Send(message)
+	return <-l.Out
+}
+
+func (l *Pipe) Initialize(revision string) {
+	l.Ask(Initialize(revision))
+	l.Send(Initialized)
+}
+
+// Close closes the pipe and waits until the Front is done with it.
+func (l *Pipe) Close(t *testing.T) {
+	t.Helper()
+	close(l.In)
+	if err := <-l.Served; err != nil {
+		t.Errorf("ServePipe: %v", err)
+	}
+}
+
+const (
+	Initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
+	ModernMeta  = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+)
+
+func Initialize(revision string) string {
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`, revision)
+}
+
+func Request(id any, method, params string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%v,"method":%q,"params":%s}`, id, method, params)
+}
+
+func ModernRequest(id any, method, members string) string {
+	if members != "" {
+		members += ","
+	}
+	return Request(id, method, "{"+members+ModernMeta+"}")
+}
+
+func Cancelled(id any) string {
+	return fmt.Sprintf(
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%v}}`, id)
+}
+
+// HTTPExchange is one HTTP request in memory, and what became of it.
+type HTTPExchange struct {
+	mu         sync.Mutex
+	StatusCode int
+	Header     http.Header
+	Body       string
+	Events     []conn.Event
+	opened     bool
+	closed     bool
+	Broken     bool // writes fail
+	Replies    int  // of Write and Stream
+
+	Done chan struct{} // closed when the Front has returned
+	Drop context.CancelFunc
+}
+
+func (x *HTTPExchange) Write(status int, header http.Header, parts ...[]byte) error {
+	body := slices.Concat(parts...)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Replies++
+	x.StatusCode, x.Header, x.Body = status, header, string(body)
+	if x.Broken {
+		return errors.New("broken")
+	}
+	return nil
+}
+
+func (x *HTTPExchange) Stream(header http.Header) (downstream.Stream, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.Replies++
+	x.StatusCode, x.Header, x.opened = 200, header, true
+	return x, nil
+}
+
+func (x *HTTPExchange) Send(e conn.Event) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.Broken {
+		return errors.New("broken")
+	}
+	e.Data = bytes.Clone(e.Data)
+	x.Events = append(x.Events, e)
+	return nil
+}
+
+func (x *HTTPExchange) Close() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.closed = true
+	return nil
+}
+
+// Text is what was written: "STATUS BODY", or "ID: DATA" of each event, with "EOF" when the stream
+// was closed.
+func (x *HTTPExchange) Text() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.opened {
+		return strings.TrimSpace(fmt.Sprintf("%d %s", x.StatusCode, x.Body))
+	}
+	var lines []string
+	for _, e := range x.Events {
+		lines = append(lines, strings.TrimSpace(e.ID+": "+string(e.Data)))
+	}
+	if x.closed {
+		lines = append(lines, "EOF")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// HTTPClient is a client over HTTP.
+type HTTPClient struct {
+	*Gateway
+	Principal string
+	Header    http.Header
+}
+
+func (w *Gateway) HTTPClient(principal string) *HTTPClient {
+	return &HTTPClient{w, principal, http.Header{}}
+}
+
+func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
+	downstream.Reply),
+	body string, headers ...string) *HTTPExchange {
+	ctx, cancel := context.WithCancel(t.Context())
+	x := &HTTPExchange{Done: make(chan struct{}), Drop: cancel}
+	h := c.Header.Clone()
+	for _, kv := range headers {
+		k, v, _ := strings.Cut(kv, ": ")
+		h.Add(k, v)
+	}
+	go func() {
+		defer close(x.Done)
+		defer cancel()
+		serve(ctx, downstream.HTTPRequest{Header: h, Body: []byte(body), Principal: c.Principal}, x)
+	}()
+	return x
+}
+
+// Post sends a message and waits for the end of its answer.
+func (c *HTTPClient) Post(t *testing.T, body string, headers ...string) string {
+	t.Helper()
+	x := c.Begin(t, c.Endpoint.Post, body, headers...)
+	<-x.Done
+	if x.Replies != 1 {
+		t.Errorf("the reply was used %d times", x.Replies)
+	}
+	return x.Text()
+}
+
+func (c *HTTPClient) Initialize(t *testing.T, revision string) {
+	t.Helper()
+	x := c.Begin(t, c.Endpoint.Post, Initialize(revision))
+	<-x.Done
+	if id := x.Header.Get("Mcp-Session-Id"); id == "" {
+		t.Fatalf("initialize gave no session: %s", x.Text())
+	} else {
+		c.Header.Set("Mcp-Session-Id", id)
+	}
+	Equal(t, "initialized", c.Post(t, Initialized), "202")
+}
+
+// BeginModern sends a modern message with the headers that belong to it.
+func (c *HTTPClient) BeginModern(t *testing.T, method, name, body string,
+	headers ...string) *HTTPExchange {
+	all := append([]string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: " + method}, headers...)
+	if name != "" {
+		all = append(all, "Mcp-Name: "+name)
+	}
+	return c.Begin(t, c.Endpoint.Post, body, all...)
+}
+
+func Equal(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+func ContainsText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Errorf("%s:\n got %s\nwant it to contain %s", what, got, want)
+	}
+}
+
+// Run runs a test on a Gateway, in a bubble of synctest. When the test returns, no goroutine may be
+// left.
+func Run(t *testing.T, s *Server, limits downstream.Limits, test func(t *testing.T, w *Gateway),
+	options ...func(*downstream.Options)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := New(t, s, limits, options...)
+		test(t, w)
+		w.Close(t)
+	})
+}

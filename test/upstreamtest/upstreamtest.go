@@ -1,0 +1,411 @@
+// Package upstreamtest has what tests of core/upstream and core/bridge need: a server behind a
+// pipe, and a client's side of calls, both driven by the test. Most functions wait with
+// synctest.Wait, so the tests run in a bubble.
+package upstreamtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"gatekit/core/conn"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// PipeServer is a server at the other end of an conn.PipeCloser, played by the test.
+type PipeServer struct {
+	Written    chan []byte   // messages that were written to the server
+	Gone       chan struct{} // closed when the server has ended
+	CloseDelay time.Duration // how long Close takes: of a server that ignores TERM
+
+	sent chan []byte // messages of the server; nil stands for one that is too large
+	once sync.Once
+}
+
+// NewPipeServer returns a server that is running.
+func NewPipeServer() *PipeServer {
+	return &PipeServer{Written: make(chan []byte, 100), sent: make(chan []byte, 5000),
+		Gone: make(chan struct{})}
+}
+
+// Read implements conn.PipeCloser.
+func (p *PipeServer) Read(ctx context.Context) ([]byte, error) {
+	read := func(b []byte) ([]byte, error) {
+		if b == nil {
+			return nil, &conn.TooLargeError{Size: 1 << 30}
+		}
+		return b, nil
+	}
+	select {
+	case b := <-p.sent:
+		return read(b)
+	default:
+	}
+	select {
+	case b := <-p.sent:
+		return read(b)
+	case <-p.Gone:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Write implements conn.PipeCloser.
+func (p *PipeServer) Write(ctx context.Context, parts ...[]byte) error {
+	select {
+	case <-p.Gone:
+		return io.ErrClosedPipe
+	default:
+	}
+	select {
+	case p.Written <- slices.Concat(parts...):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close implements conn.PipeCloser.
+func (p *PipeServer) Close() error {
+	p.once.Do(func() {
+		time.Sleep(p.CloseDelay)
+		close(p.Gone)
+	})
+	return nil
+}
+
+// HasEnded reports whether the server has been closed.
+func (p *PipeServer) HasEnded() bool {
+	synctest.Wait()
+	select {
+	case <-p.Gone:
+		return true
+	default:
+		return false
+	}
+}
+
+// Next returns the next message that was written to the server.
+func (p *PipeServer) Next(t *testing.T) Message {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case b := <-p.Written:
+		return ParseMessage(t, b)
+	default:
+		t.Fatal("the server got nothing")
+		return Message{}
+	}
+}
+
+// Expect returns the next message that was written to the server, which has to be of that method.
+func (p *PipeServer) Expect(t *testing.T, method string) Message {
+	t.Helper()
+	m := p.Next(t)
+	if m.Method != method {
+		t.Fatalf("the server got %s, want %s", m.Raw, method)
+	}
+	return m
+}
+
+// ExpectNothing fails the test when a message has been written to the server.
+func (p *PipeServer) ExpectNothing(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case b := <-p.Written:
+		t.Fatalf("the server got %s, want nothing", b)
+	default:
+	}
+}
+
+// Send has the server send a message.
+func (p *PipeServer) Send(format string, args ...any) {
+	p.sent <- fmt.Appendf(nil, format, args...)
+}
+
+// Answer has the server answer a request with a result.
+func (p *PipeServer) Answer(id json.RawMessage, result string) {
+	p.Send(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
+}
+
+// SendTooLarge has the server send a message over the size limit.
+func (p *PipeServer) SendTooLarge() { p.sent <- nil }
+
+// Unread returns how many of the server's messages have not been read.
+func (p *PipeServer) Unread() int { return len(p.sent) }
+
+// Message is a message as a test reads it.
+type Message struct {
+	ID     json.RawMessage
+	Method string
+	Params json.RawMessage
+	Result json.RawMessage
+	Error  *struct {
+		Code    int
+		Message string
+	}
+	Raw string
+}
+
+// ParseMessage parses a message.
+func ParseMessage(t *testing.T, b []byte) Message {
+	t.Helper()
+	var m Message
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatalf("not JSON: %s", b)
+	}
+	m.Raw = string(b)
+	return m
+}
+
+// Launcher starts servers, and keeps them. Its Start is an upstream.Dial's Pipe.
+type Launcher struct {
+	Fail       error         // if not nil, no server can be started
+	CloseDelay time.Duration // of the servers that are started
+
+	mu      sync.Mutex
+	servers []*PipeServer
+}
+
+// Start starts a server.
+func (l *Launcher) Start(context.Context) (conn.PipeCloser, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Fail != nil {
+		return nil, l.Fail
+	}
+	p := NewPipeServer()
+	p.CloseDelay = l.CloseDelay
+	l.servers = append(l.servers, p)
+	return p, nil
+}
+
+// Count returns how many servers were started.
+func (l *Launcher) Count() int {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.servers)
+}
+
+// Alive returns the servers that have not ended.
+func (l *Launcher) Alive() []*PipeServer {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.servers), (*PipeServer).HasEnded)
+}
+
+// First returns the server that was started first.
+func (l *Launcher) First(t *testing.T) *PipeServer {
+	t.Helper()
+	return l.at(t, 0)
+}
+
+// Last returns the server that was started last.
+func (l *Launcher) Last(t *testing.T) *PipeServer {
+	t.Helper()
+	return l.at(t, l.Count()-1)
+}
+
+func (l *Launcher) at(t *testing.T, i int) *PipeServer {
+	t.Helper()
+	if l.Count() == 0 {
+		t.Fatal("no process was started")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.servers[i]
+}
+
+// Client is a proxy.Handler: the client's side of a call or of a session.
+type Client struct {
+	OnAsk func(ctx context.Context, m *mcp.Message) pipeline.Passed // answers a question
+	// if not nil, each notification waits for one of these
+	Slow chan struct{}
+	// the client does not wait for the call just now
+	Away     bool
+	Activity atomic.Int32 // calls of ReportActivity
+
+	mu       sync.Mutex
+	received []string
+}
+
+// HandleNotification implements proxy.Handler.
+func (c *Client) HandleNotification(ctx context.Context, m *mcp.Message) {
+	if c.Slow != nil {
+		select {
+		case <-c.Slow:
+		case <-ctx.Done():
+			return
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.received = append(c.received, string(m.Append(nil)))
+}
+
+// HandleRequests implements proxy.Handler.
+func (c *Client) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	var answers []pipeline.Passed
+	for _, m := range ms {
+		answers = append(answers, c.OnAsk(ctx, m))
+	}
+	return answers
+}
+
+// IsWaiting implements proxy.Handler.
+func (c *Client) IsWaiting() bool { return !c.Away }
+
+// ReportActivity implements proxy.Handler.
+func (c *Client) ReportActivity() { c.Activity.Add(1) }
+
+// Received returns the notifications that the client has received.
+func (c *Client) Received() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.received)
+}
+
+// Forget discards the notifications that the client has received.
+func (c *Client) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.received = nil
+}
+
+// ExpectReceived checks which notifications the client has received.
+func (c *Client) ExpectReceived(t *testing.T, want ...string) {
+	t.Helper()
+	if got := c.Received(); !slices.Equal(got, want) {
+		t.Errorf("the client received\n%s\nwant\n%s", strings.Join(got, "\n"),
+			strings.Join(want, "\n"))
+	}
+}
+
+type recorder struct{}
+
+func (recorder) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+
+// Pipeline is a pipeline without stages.
+var Pipeline = pipeline.New(recorder{}, pipeline.Options{})
+
+// Pass returns raw as a client's message that has passed the pipeline.
+func Pass(t *testing.T, raw string) pipeline.Passed {
+	t.Helper()
+	m, err := mcp.Parse([]byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Direction = mcp.ToServer
+	p, err := Pipeline.Pass(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// AnswerWith returns a Client's OnAsk that answers each question with that result.
+func AnswerWith(result string) func(context.Context, *mcp.Message) pipeline.Passed {
+	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+		r := mcp.NewResponse(m.ID(), []byte(result))
+		r.Direction = mcp.ToServer
+		return Pipeline.PassOwn(ctx, r)
+	}
+}
+
+// Call is a call under way.
+type Call struct {
+	Cancel context.CancelCauseFunc
+	Done   chan struct{} // closed when Answer or Err is set
+	Answer *mcp.Message
+	Err    error
+
+	t *testing.T
+}
+
+// StartCall makes a call in the background. raw is the request.
+func StartCall(t *testing.T, s proxy.Server, h proxy.Handler, raw string) *Call {
+	t.Helper()
+	c := &Call{t: t, Done: make(chan struct{})}
+	m := Pass(t, raw)
+	var ctx context.Context
+	ctx, c.Cancel = context.WithCancelCause(t.Context())
+	go func() {
+		defer close(c.Done)
+		c.Answer, c.Err = s.Call(ctx, m, h)
+	}()
+	return c
+}
+
+// ExpectAnswer checks that the call has been answered with that message.
+func (c *Call) ExpectAnswer(want string) {
+	c.t.Helper()
+	synctest.Wait()
+	select {
+	case <-c.Done:
+	default:
+		c.t.Errorf("not answered yet, want %s", want)
+		return
+	}
+	if c.Err != nil {
+		c.t.Errorf("got error %v, want %s", c.Err, want)
+		return
+	}
+	if got := string(c.Answer.Append(nil)); got != want {
+		c.t.Errorf("answered %s\nwant     %s", got, want)
+	}
+	if c.Answer.Direction != mcp.ToClient {
+		c.t.Errorf("an answer goes to %v", c.Answer.Direction)
+	}
+}
+
+// ExpectWaiting checks that the call has not ended.
+func (c *Call) ExpectWaiting() {
+	c.t.Helper()
+	synctest.Wait()
+	select {
+	case <-c.Done:
+		c.t.Errorf("the call has ended, with the error %v", c.Err)
+	default:
+	}
+}
+
+// ExpectError checks that the call has failed with an error that contains want.
+func (c *Call) ExpectError(want string) {
+	c.t.Helper()
+	synctest.Wait()
+	select {
+	case <-c.Done:
+	default:
+		c.t.Errorf("not ended yet, want the error %q", want)
+		return
+	}
+	if c.Err == nil {
+		c.t.Errorf("answered %s, want the error %q", c.Answer.Append(nil), want)
+	} else if !strings.Contains(c.Err.Error(), want) {
+		c.t.Errorf("got error %q, want %q", c.Err, want)
+	}
+}
+
+// ModernRequest returns a modern request. meta is put before the client's description in _meta, and
+// params after _meta.
+func ModernRequest(id, method, meta, params string) string {
+	return `{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"_meta":{` + meta +
+		`"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}` + params + `}}`
+}

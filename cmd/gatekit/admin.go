@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	askTimeout = 3 * time.Second // for all servers, which are asked at once
-	askEvery   = 3 * time.Second // so often at most
+	readyTimeout   = 3 * time.Second // for all servers, which are asked at the same time
+	healthInterval = 3 * time.Second // shortest time between two health checks
 )
 
-// openTelemetry is nil where the configuration has nobody who is told.
+// openTelemetry returns nil when neither [admin] nor [telemetry] asks for telemetry.
 func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, error) {
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
@@ -50,8 +50,8 @@ func collectorOf(c config.Telemetry) (telemetry.Collector, error) {
 	}, nil
 }
 
-// traced is the front for HTTP clients where telemetry is told: the trace that a request's headers
-// name is that of its calls that name none.
+// traced is the front for HTTP clients when telemetry is on. Calls that name no trace join the
+// trace that the headers of their HTTP request name.
 type traced struct {
 	*downstream.Endpoint
 	by *telemetry.Telemetry
@@ -105,15 +105,15 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 	}
 }
 
-// finding is what is known of one part.
+// finding is the state of one part of the gateway: of a server, a plugin or the audit log.
 type finding struct {
 	name, state string
 	err         error
 }
 
-// healthy says whether the process does its work: nothing moves when the audit log cannot be
-// written. While it could not, it is tried with a record. A log whose checkpoints or their anchor
-// cannot be written is no good either, though messages move.
+// healthy checks the audit log, without which no message moves. After a failure it tries to write a
+// record. A log whose checkpoints or anchor cannot be written is unhealthy too, though messages
+// move.
 func (g *gateway) healthy(ctx context.Context) []finding {
 	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
@@ -125,9 +125,9 @@ func (g *gateway) healthy(ctx context.Context) []finding {
 	return []finding{{"audit", "written", err}}
 }
 
-// ready asks all servers, and looks at the plugins.
+// ready asks all servers, and checks the plugins and the audit log.
 func (g *gateway) ready(ctx context.Context) []finding {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	servers := *g.servers.Load()
 	found := make([]finding, len(servers))
@@ -136,7 +136,7 @@ func (g *gateway) ready(ctx context.Context) []finding {
 		wg.Go(func() {
 			state, err := s.Ready(ctx)
 			if err != nil {
-				err = errors.New(why(err))
+				err = errors.New(fullReason(err))
 			}
 			found[i] = finding{"server " + s.config.Name, state, err}
 		})
@@ -145,50 +145,51 @@ func (g *gateway) ready(ctx context.Context) []finding {
 	for _, p := range g.host.Status() {
 		f := finding{"plugin " + p.Name, "up", nil}
 		if !p.Running {
-			f.err = cmp.Or(p.Err, errors.New("it is not running"))
+			f.err = cmp.Or(p.Err, errors.New("not running"))
 		}
 		found = append(found, f)
 	}
 	return append(found, g.healthy(ctx)...)
 }
 
-// health is a page that says how things are: 200 when all is good, 503 when something is not; a
-// line for each part. It asks for no more than one of those who want to know at a time, and not so
-// often.
+// health is a page with one line for each part. Its status is 200 when all parts are well, and
+// otherwise 503. It runs one check at a time, and returns the last result when that is recent.
 type health struct {
-	ask func(context.Context) []finding
+	check func(context.Context) []finding
 
-	mu    sync.Mutex // held while asking
-	at    time.Time
-	found []finding
+	mu       sync.Mutex // held during a check
+	last     time.Time
+	findings []finding
 }
 
-func newHealth(ask func(context.Context) []finding) *health { return &health{ask: ask} }
+func newHealth(check func(context.Context) []finding) *health { return &health{check: check} }
 
 // ServeHTTP implements http.Handler.
 func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	var page strings.Builder
-	for _, f := range h.now(r.Context()) {
+	for _, f := range h.current(r.Context()) {
 		if f.err == nil {
 			fmt.Fprintf(&page, "ok    %s: %s\n", f.name, f.state)
 			continue
 		}
 		status = http.StatusServiceUnavailable
-		// It may be a server's text, and is read in a terminal.
-		said := strconv.QuoteToGraphic(f.err.Error())
-		fmt.Fprintf(&page, "FAIL  %s: %s\n", f.name, said[1:len(said)-1])
+		// The error may contain a server's text, and is read in a terminal.
+		quoted := strconv.QuoteToGraphic(f.err.Error())
+		fmt.Fprintf(&page, "FAIL  %s: %s\n", f.name, quoted[1:len(quoted)-1])
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	fmt.Fprint(w, page.String())
 }
 
-func (h *health) now(ctx context.Context) []finding {
+// current returns the findings of a check that is at most healthInterval old.
+func (h *health) current(ctx context.Context) []finding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at.IsZero() || time.Since(h.at) >= askEvery {
-		h.found, h.at = h.ask(context.WithoutCancel(ctx)), time.Now() // others want to know, too
+	if h.last.IsZero() || time.Since(h.last) >= healthInterval {
+		// Others wait for the result, too, when this client goes away.
+		h.findings, h.last = h.check(context.WithoutCancel(ctx)), time.Now()
 	}
-	return h.found
+	return h.findings
 }

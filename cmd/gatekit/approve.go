@@ -12,12 +12,12 @@ import (
 	"gatekit/policies"
 )
 
-// approvals are kept in the user's state folder: those of the Gatekits that this user runs. They
-// are of requests to these servers.
+// approvals returns the approvals of requests to the given servers. They are files in the state
+// folder of the user, so they cover all Gatekit processes of this user.
 func approvals(servers []config.Server) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
-		return nil, fmt.Errorf("find the folder of requests that wait for approval: %w", err)
+		return nil, fmt.Errorf("find the folder of pending approvals: %w", err)
 	}
 	a := &policies.Approvals{Dir: filepath.Join(dir, "approvals"), Servers: map[string]string{}}
 	for _, s := range servers {
@@ -29,11 +29,14 @@ func approvals(servers []config.Server) (*policies.Approvals, error) {
 func (p *program) approve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve [ID]",
-		Short: "Approve a request that a policy wants a human to approve, or list those that wait",
-		Long: `Where a policy asks for a human (ask), and the client cannot ask its user, the request is refused with the command that approves it. It is approved once,
-for the same principal, server, tool and arguments, and has to be made again within ten minutes. The user who runs Gatekit approves.`,
-		Example: "  gatekit approve\n  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze",
-		Args:    cobra.MaximumNArgs(1),
+		Short: "Approve a request that needs approval, or list those that wait",
+		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
+Gatekit denies the request and names the command that approves it. An approval is valid once, for
+the same principal, server, tool and arguments, when the request is made again within ten minutes.
+Only the user who runs Gatekit can approve.`,
+		Example: `  gatekit approve
+  gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a, err := approvals(nil)
 			if err != nil {
@@ -44,8 +47,8 @@ for the same principal, server, tool and arguments, and has to be made again wit
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "approved, once, until %s: %s\n",
-					r.Expires.Format(time.TimeOnly), about(r))
+				fmt.Fprintf(cmd.OutOrStdout(), "approved once, valid until %s: %s\n",
+					r.Expires.Format(time.TimeOnly), describeApproval(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -54,11 +57,12 @@ for the same principal, server, tool and arguments, and has to be made again wit
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, r := range waiting {
-				state := "waits"
+				state := "pending"
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, about(r), r.Reason,
+				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, describeApproval(r),
+					r.Reason,
 					r.Expires.Format(time.TimeOnly))
 			}
 			return w.Flush()
@@ -66,8 +70,9 @@ for the same principal, server, tool and arguments, and has to be made again wit
 	}
 }
 
-// about says what a request is, for a terminal: its words are a client's.
-func about(r policies.PendingApproval) string {
+// describeApproval describes a request for a terminal. Its names come from a client and are
+// escaped.
+func describeApproval(r policies.PendingApproval) string {
 	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
 	if r.Principal != "" {
 		text += fmt.Sprintf(" by %q", r.Principal)

@@ -7,9 +7,10 @@ import (
 func (p *program) audit() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
-		Short: "Read the audit log, verify it, and prove what is in it",
-		Long: `Every decision is a record of the audit log before its message moves. Commands that take FILE read that log; without it they read the one that
-gatekit.toml names in [audit].`,
+		Short: "Read, verify and export the audit log",
+		Long: `Gatekit writes a record to the audit log before it forwards or denies a message. The
+commands take FILE, an audit log; without it, they read the log that [audit] in the configuration
+names.`,
 	}
 	c.AddCommand(p.auditShow(), p.auditStats(), p.auditExport(), p.auditVerify(), p.auditProve(),
 		p.auditVerifyProof(), p.auditKey(), p.auditHash())

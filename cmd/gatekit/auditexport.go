@@ -21,25 +21,26 @@ func (p *program) auditExport() *cobra.Command {
 	form := choice{format.JSONL, format.Names()}
 	c := &cobra.Command{
 		Use:   "export [FILE]",
-		Short: "Write records of the audit log in another form",
-		Long: `Export writes the records that the filters take, in their order, as
+		Short: "Write records of the audit log in another format",
+		Long: `Export writes the records that match the filters, in order, in one of these formats:
 
-  jsonl   the lines of the log as they are, byte for byte; on a terminal, what is not printable is an escape
-  ocsf    events of the Open Cybersecurity Schema Framework 1.5.0, one JSON object a line
-  csv     rows of a table, with the columns of gatekit-python first; no cell is taken for a formula
+  jsonl   the unchanged lines of the log; on a terminal, unprintable characters are escaped
+  ocsf    Open Cybersecurity Schema Framework 1.5.0: one JSON object a line
+  csv     a table, with the columns of gatekit-python first; no cell can act as a formula
   text    lines for people
 
-It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" shows others that a record is of the log. What a line holds, "go doc gatekit/audit" says; the other forms,
-"go doc gatekit/audit/format".
+Export does not verify the log: use "gatekit audit verify", and "gatekit audit prove" to prove a
+record to others. "go doc gatekit/audit" describes the lines of the log, and
+"go doc gatekit/audit/format" the other formats.
 
 ` + filterHelp,
-		Example: "  gatekit audit export --format csv --since 2026-11-01 --until 2026-12-01 " +
-			"--output november.csv\n  gatekit audit export --format ocsf --action deny",
+		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv
+  gatekit audit export --format ocsf --action deny`,
 		Args: atMostOne("export"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
@@ -50,26 +51,26 @@ It verifies nothing: "gatekit audit verify" does, and "gatekit audit prove" show
 			return err
 		}
 		if output == "" {
-			return unread(export(cmd, cmd.OutOrStdout(), f, log, filter))
+			return readError(export(cmd, cmd.OutOrStdout(), f, log, filter))
 		}
 		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("%s is there already\nhint: name another file, or move it away",
+			return fmt.Errorf("%s exists already\nhint: name another file, or move it away",
 				output)
 		}
 		if err != nil {
 			return fmt.Errorf("write the records: %w", err)
 		}
 		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
-			// a part of it would be taken for all
-			return errors.Join(unread(err), os.Remove(output))
+			// an incomplete file could be taken for a complete one
+			return errors.Join(readError(err), os.Remove(output))
 		}
 		return nil
 	}
 	configFlag(c, &config)
 	c.Flags().Var(&form, "format", "the `form`: "+strings.Join(format.Names(), ", "))
 	c.Flags().StringVarP(&output, "output", "o", "",
-		"`file` to write, which is not there yet (default: stdout)")
+		"`file` to create (default: stdout)")
 	return c
 }
 

@@ -14,47 +14,52 @@ import (
 	"gatekit/audit/query"
 )
 
-// filterHelp is what the commands that take a filter say of it.
-const filterHelp = `Filters that are given must all be true of one record; of one filter that is repeated, any. In their values "*" stands for any text: --server 'git*'. --since and --until take a time
-(2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC without a zone) or how long ago it was (90s, 15m, 12h, 7d).
+// filterHelp describes the filters in the help of the commands that have them.
+const filterHelp = `A record must match all the filters. A filter that is repeated matches any of
+its values. In values, "*" stands for any text: --server 'git*'. --since and --until take a time
+(2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m,
+12h, 7d).
 
---action is what became of a message: pass, deny, modify, hide, ask, answer, skip, park, and those of events: start, reload, connect, lost, plugin_lost, … --stage is who did anything but
-let it pass; with --action, who did that: --stage secrets --action modify.`
+--action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or that of
+an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy that acted;
+with --action, the one that did this action: --stage secrets --action modify.`
 
-// filterFlags adds the filters to a command. The answer reads them once they are parsed.
+// filterFlags adds the filter flags to a command. The returned function reads them after parsing.
 func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	f := &query.Filter{}
 	var since, until string
 	var tools []string
 	flags := c.Flags()
-	flags.StringVar(&since, "since", "", "from this `time` on, or so long ago")
-	flags.StringVar(&until, "until", "", "before this `time`, or so long ago")
+	flags.StringVar(&since, "since", "", "records from this `time` on, or of this age at most")
+	flags.StringVar(&until, "until", "", "records before this `time`, or older than this age")
 	for _, w := range []struct {
 		name  string
 		words *query.Patterns
 		what  string
 	}{
-		{"session", &f.Session, "of this `session`"},
+		{"session", &f.Session, "records of this `session`"},
 		{"exchange", &f.Exchange,
-			"of this `exchange`: a request and all that moved for its sake; numbers are of a " +
-				"session"},
-		{"principal", &f.Principal, "for this `principal`"},
-		{"server", &f.Server, "to or from this `server`"},
-		{"name", &f.Name, "about what has this `name`: a tool, a prompt, a URI"},
-		{"method", &f.Method, "of this `method`"},
-		{"kind", &f.Kind, "of this `kind`: request, response, error, notification, event"},
-		{"action", &f.Action, "with this `action`"},
-		{"stage", &f.Stage, "with a step of this `stage`: a plugin, or policy"},
+			"records of this `exchange`: a request and all messages that belong to it; numbered " +
+				"in each session"},
+		{"principal", &f.Principal, "records for this `principal`"},
+		{"server", &f.Server, "messages to or from this `server`"},
+		{"name", &f.Name, "messages about this `name`: a tool, a prompt or a URI"},
+		{"method", &f.Method, "messages of this `method`"},
+		{"kind", &f.Kind, "records of this `kind`: request, response, error, notification or " +
+			"event"},
+		{"action", &f.Action, "records with this `action`"},
+		{"stage", &f.Stage, "records on which this `stage` acted: a plugin, or policy"},
 	} {
 		flags.StringArrayVar((*[]string)(w.words), w.name, nil, w.what)
 	}
-	flags.StringArrayVar(&tools, "tool", nil, "calls of this `tool`: --method tools/call --name")
+	flags.StringArrayVar(&tools, "tool", nil, "calls of this `tool`, short for --method "+
+		"tools/call --name")
 	return func() (_ *query.Filter, err error) {
 		now := time.Now()
-		if f.Since, err = when("since", since, now); err != nil {
+		if f.Since, err = parseTime("since", since, now); err != nil {
 			return nil, err
 		}
-		if f.Until, err = when("until", until, now); err != nil {
+		if f.Until, err = parseTime("until", until, now); err != nil {
 			return nil, err
 		}
 		if len(tools) > 0 {
@@ -64,8 +69,8 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	}
 }
 
-// reading is the log that a command reads, and which records: what its arguments and flags say.
-func reading(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
+// auditReader returns the log that a command reads, and the filter that its flags describe.
+func auditReader(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
 	error)) (*audit.Reader, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
@@ -78,21 +83,21 @@ func reading(cmd *cobra.Command, config string, args []string, read func() (*que
 	return &audit.Reader{File: file}, filter, nil
 }
 
-// unread is an error of reading the log, with what can be done. One who has read enough, and closed
-// the pipe, is told nothing.
-func unread(err error) error {
+// readError returns an error of reading the log, with a hint. When the reader of our output closed
+// the pipe, it returns errReported: there is nothing to report.
+func readError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return errReported
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w\nhint: name the log: each gatekit wrap has one of its own in "+
-			"gatekit/audit of your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+		return fmt.Errorf("%w\nhint: name the log; the logs of gatekit wrap are in gatekit/audit "+
+			"in your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
 	}
 	return err
 }
 
-// when is the time that a flag's value says: a time, or how long before now.
-func when(flag, value string, now time.Time) (time.Time, error) {
+// parseTime returns the time that a flag names: a time, or an age before now.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
@@ -109,8 +114,8 @@ func when(flag, value string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(ago)
 	if err != nil || d < 0 {
-		return time.Time{}, fmt.Errorf("--%s %q is no time and no duration\nhint: --%s 15m, "+
-			"--%s 7d, --%s \"2026-11-21 15:04\" (UTC)", flag, value, flag, flag, flag)
+		return time.Time{}, fmt.Errorf("--%s %q is not a time or an age\nhint: write --%s 15m, "+
+			"--%s 7d or --%s \"2026-11-21 15:04\" (UTC)", flag, value, flag, flag, flag)
 	}
 	if isDays {
 		d *= 24

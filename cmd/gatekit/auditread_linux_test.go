@@ -61,7 +61,7 @@ func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
 	}
 }
 
-// onTerminal is what a command writes where its stdout and stderr are a terminal.
+// onTerminal returns the output of a command whose stdout and stderr are a terminal.
 func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
 	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -141,7 +141,7 @@ func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
 	}
 	look(`{"data":"\u009b31m\u202e"}`, "verify-proof", "--key", file+".pub", proof)
 	look(`{"data":"\u009b31m\u202e"}`, "export", file)
-	look("are as they were written", "verify", file)
+	look("are complete and unmodified", "verify", file)
 	look("gatekit", "key", file)
 	log, err := os.ReadFile(file)
 	if err != nil {

@@ -23,34 +23,45 @@ func (p *program) auditShow() *cobra.Command {
 	colour := choice{"auto", []string{"auto", "always", "never"}}
 	c := &cobra.Command{
 		Use:   "show [FILE]",
-		Short: "Print what the audit log says, a line for each call",
-		Long: `Show prints one line for each call: when it began, what became of it, for whom, which server, what was asked, how long it took, and why. The request, its answer and what moved for
-their sake are one call, and the weightiest action of them is the call's. A server's question to the client ("← sampling/createMessage") is a line of its own, and so is what is no
-message: a start, a reload, who connects, a plugin that was lost. Calls come in the order of their ends; those that have none come last. Of what was let pass, "error" is what ended with
-an error, "failed" a tool that said so in its result, "cancel" what was given up, "open" what has no end.
+		Short: "Print one line for each call in the audit log",
+		Long: `Show prints one line for each call: start, action, principal or session, server,
+request, duration and reason. A call is a request with its response and all messages that belong to
+it; the line shows the most severe action. Requests of a server to the client ("←
+sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have lines of their
+own. Calls are printed in the order in which they end; calls without an end come last.
 
-  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  the tool is hidden from this client [tools]
-  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search      1.4ms   redacted aws-access-token [secrets] in /arguments/query
+A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
+a failure in its result, "cancel" if it was cancelled, and "open" if it has no end.
 
---steps prints the records of each call below it: what each stage did, found and changed (names of places, never what was there), and sizes and hashes of bodies.
+  2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  the tool is hidden
+      from this client [tools]
+  2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search       1.4ms  redacted
+      aws-access-token [secrets] in /arguments/query
 
-` + filterHelp + ` A call is shown, whole, when one of its records fits. Notifications that passed are lines of their own with --kind notification or --method.
+--steps also prints the records of each call: what each stage did, found and changed (positions,
+never contents), and the sizes and hashes of bodies.
 
-Whatever is not printable is shown as an escape. There is colour on a terminal, unless NO_COLOR is set.`,
-		Example: "  gatekit audit show --since 15m --action deny\n  gatekit audit show --follow " +
-			"--server github\n  gatekit audit show --steps --session session-nmhqfxg2kpde " +
-			"--exchange 12",
+` + filterHelp + `
+
+Show prints the whole call when one of its records matches. Notifications that passed are shown only
+with --kind notification or --method.
+
+Unprintable characters are escaped. Output to a terminal is coloured, unless NO_COLOR is set.`,
+		Example: `  gatekit audit show --since 15m --action deny
+  gatekit audit show --follow --server github
+  gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12`,
 		Args: atMostOne("show"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		s := &shower{w: out, steps: steps, widths: narrowest, colour: colour.value == "always" ||
-			colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
+		s := &callPrinter{w: out, steps: steps, widths: narrowest,
+			colour: colour.value == "always" ||
+				colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
 			KeepRecords: steps}) {
 			if err == nil {
@@ -60,26 +71,26 @@ Whatever is not printable is shown as an escape. There is colour on a terminal, 
 				err = out.Flush()
 			}
 			if err != nil {
-				return unread(errors.Join(err, out.Flush()))
+				return readError(errors.Join(err, out.Flush()))
 			}
 		}
 		if err := cmd.Context().Err(); err != nil && !follow {
 			return errors.Join(err, out.Flush())
 		}
-		return unread(out.Flush())
+		return readError(out.Flush())
 	}
 	configFlag(c, &config)
-	c.Flags().BoolVar(&steps, "steps", false, "print the records of each call, too")
-	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with calls as they end")
-	c.Flags().Var(&colour, "color", "when there is `colour`: auto, always, never")
+	c.Flags().BoolVar(&steps, "steps", false, "also print the records of each call")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing calls as they end")
+	c.Flags().Var(&colour, "color", "`when` to use colour: auto, always or never")
 	return c
 }
 
-// shower prints calls.
-type shower struct {
-	w             *bufio.Writer // an error of it is that of all that follows, too
+// callPrinter prints calls.
+type callPrinter struct {
+	w             *bufio.Writer // it keeps the first error
 	steps, colour bool
-	widths        [4]int // of columns, as wide as they had to be so far
+	widths        [4]int // widths of the columns, grown as needed
 }
 
 // Columns are the action, for whom, the server, and what was asked. They begin narrow, and get
@@ -89,7 +100,7 @@ var (
 	widest    = [4]int{8, 32, 20, 40}
 )
 
-func (s *shower) show(c *query.Call) error {
+func (s *callPrinter) show(c *query.Call) error {
 	word, notes := outcome(c)
 	action := s.paint(c, word, s.column(0, word))
 	server, subject := strings.Join(c.Servers, ","), strings.TrimSpace(c.Method+" "+c.Name)
@@ -98,14 +109,14 @@ func (s *shower) show(c *query.Call) error {
 	}
 	var line string
 	if c.Kind == "event" {
-		line = joined("  ", c.Caller(), server, because(c, notes))
+		line = joinVisible("  ", c.Caller(), server, reasonText(c, notes))
 	} else {
 		took := ""
 		if c.Duration > 0 && c.Kind == "request" {
 			took = rounded(c.Duration).String()
 		}
 		line = fmt.Sprintf("%s  %s  %s  %8s  %s", s.column(1, c.Caller()), s.column(2, server),
-			s.column(3, subject), took, because(c, notes))
+			s.column(3, subject), took, reasonText(c, notes))
 	}
 	line = fmt.Sprintf("%s  %s  %s", c.Start.UTC().Format("2006-01-02 15:04:05.000Z"), action, line)
 	_, err := fmt.Fprintln(s.w, strings.TrimRight(line, " "))
@@ -114,16 +125,16 @@ func (s *shower) show(c *query.Call) error {
 			s.record(&c.Records[i])
 		}
 		if c.OmittedRecords > 0 {
-			fmt.Fprintf(s.w, "    … and %s\n", counted(c.OmittedRecords, "record"))
+			fmt.Fprintf(s.w, "    … and %s\n", plural(c.OmittedRecords, "record"))
 		}
 	}
 	return err
 }
 
-// outcome is the word for what became of a call, and what else there is to say of that.
+// outcome returns the word for the outcome of a call, and notes about it.
 func outcome(c *query.Call) (word string, notes []string) {
 	word = c.Action
-	said := c.Decision != nil
+	decided := c.Decision != nil
 	for _, n := range []struct {
 		is   bool
 		word string
@@ -132,7 +143,7 @@ func outcome(c *query.Call) (word string, notes []string) {
 		{c.Status == query.StatusOpen && c.Kind == "request",
 			"open"}} {
 		switch {
-		case n.is && said:
+		case n.is && decided:
 			notes = append(notes, n.word)
 		case n.is:
 			word = n.word
@@ -144,9 +155,10 @@ func outcome(c *query.Call) (word string, notes []string) {
 	return word, notes
 }
 
-// because is the reason of what became of a call, who decided, and where the message was changed.
-func because(c *query.Call, notes []string) string {
-	text := joined(": ", c.Reason, c.Error)
+// reasonText returns the reason of the outcome, the stage that decided, and the positions that were
+// changed.
+func reasonText(c *query.Call, notes []string) string {
+	text := joinVisible(": ", c.Reason, c.Error)
 	if stage := c.DecidingStage(); stage != "" {
 		text += " [" + format.Visible(stage) + "]"
 	}
@@ -165,14 +177,14 @@ func because(c *query.Call, notes []string) string {
 	return strings.TrimSpace(text)
 }
 
-// joined are the texts that there are, as they can be shown.
-func joined(between string, texts ...string) string {
+// joinVisible joins the texts that are not empty, with unprintable characters escaped.
+func joinVisible(between string, texts ...string) string {
 	texts = slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 	return format.Visible(strings.Join(texts, between))
 }
 
-// column is a value that can be shown, filled up to the column's width.
-func (s *shower) column(n int, value string) string {
+// column returns a value padded to the width of its column, with unprintable characters escaped.
+func (s *callPrinter) column(n int, value string) string {
 	if value == "" {
 		value = "-"
 	}
@@ -182,8 +194,8 @@ func (s *shower) column(n int, value string) string {
 	return value + strings.Repeat(" ", max(0, s.widths[n]-length))
 }
 
-// paint gives the action its colour.
-func (s *shower) paint(c *query.Call, word, column string) string {
+// paint adds the colour of the action.
+func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	if !s.colour {
 		return column
 	}
@@ -201,8 +213,8 @@ func (s *shower) paint(c *query.Call, word, column string) string {
 	return "\x1b[" + code + "m" + word + "\x1b[0m" + strings.TrimPrefix(column, word)
 }
 
-// record prints a record of a call, and its steps.
-func (s *shower) record(r *audit.Record) {
+// record prints a record of a call and its steps.
+func (s *callPrinter) record(r *audit.Record) {
 	fmt.Fprintf(s.w, "    #%d %s", r.Seq, format.Visible(r.Action))
 	if !r.IsEvent() {
 		fmt.Fprintf(s.w, " %s %s %s", format.Visible(r.Direction), format.Visible(r.Kind),
@@ -240,7 +252,7 @@ func (s *shower) record(r *audit.Record) {
 	}
 }
 
-// bodies says what is kept of a message's body.
+// bodies returns the sizes and hashes of a message's body.
 func bodies(r *audit.Record) string {
 	say := func(b *audit.Body) string {
 		switch {
@@ -264,7 +276,7 @@ func bodies(r *audit.Record) string {
 	return ", " + say(r.Before) + " → " + say(r.After)
 }
 
-// rounded is a duration in three figures or so.
+// rounded returns a duration with about three significant digits.
 func rounded(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	for d >= 1000*unit {

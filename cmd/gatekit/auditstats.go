@@ -20,29 +20,33 @@ func (p *program) auditStats() *cobra.Command {
 	var config string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "stats [FILE]",
-		Short: "Count the calls of the audit log: how many, how fast, what was refused by which " +
-			"rule",
-		Long: `Stats counts calls as "gatekit audit show" prints them: of all clients, by server, tool and principal (the session of one who is not known); what each rule refused; the slowest; and what
-happened beside. How long a call took is from when Gatekit had the request until it had judged the answer, so the time of the server and of every plugin and policy is in it. p50, p95 and
-p99 are of those that were answered: half of them took no longer than p50.
+		Use:   "stats [FILE]",
+		Short: "Count calls, and show their latency, denials and errors",
+		Long: `Stats counts the calls that "gatekit audit show" prints: by server, by tool, and by
+principal (by session if the principal is unknown). It also lists the denials of each rule, the
+slowest calls, and events.
 
-ERRORS are of the protocol, from the server or from Gatekit, and results of tools that say they have failed.
+The duration of a call runs from the request's arrival at Gatekit until the response was checked, so
+it includes the time of the server and of all plugins and policies. P50, P95 and P99 are the 50th,
+95th and 99th percentile of the answered calls.
+
+ERRORS counts protocol errors, from a server or from Gatekit, and tool results that report failure.
 
 ` + filterHelp,
-		Example: "  gatekit audit stats --since 24h\n  gatekit audit stats --server github --json",
-		Args:    atMostOne("stats"),
+		Example: `  gatekit audit stats --since 24h
+  gatekit audit stats --server github --json`,
+		Args: atMostOne("stats"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := reading(cmd, config, args, read)
+		log, filter, err := auditReader(cmd, config, args, read)
 		if err != nil {
 			return err
 		}
 		var s query.Stats
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{}) {
 			if err != nil {
-				return unread(err)
+				return readError(err)
 			}
 			s.Add(call)
 		}
@@ -50,16 +54,16 @@ ERRORS are of the protocol, from the server or from Gatekit, and results of tool
 			return err
 		}
 		if asJSON {
-			return unread(statsJSON(cmd.OutOrStdout(), &s))
+			return readError(statsJSON(cmd.OutOrStdout(), &s))
 		}
-		return unread(statsTable(cmd.OutOrStdout(), &s))
+		return readError(statsTable(cmd.OutOrStdout(), &s))
 	}
 	configFlag(c, &config)
-	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object; times are in milliseconds")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object; times are in milliseconds")
 	return c
 }
 
-// mostRows is how many rows a table for people has at most.
+// mostRows is the largest number of rows in a printed table.
 const mostRows = 20
 
 func statsTable(out io.Writer, s *query.Stats) error {
@@ -74,7 +78,7 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		if len(all) == 0 {
 			return
 		}
-		fmt.Fprintf(w, "\n%s\tCALLS\tREFUSED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n",
+		fmt.Fprintf(w, "\n%s\tCALLS\tDENIED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n",
 			title)
 		for _, n := range all[:min(len(all), mostRows)] {
 			name := "-"
@@ -97,16 +101,16 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		}
 	}
 	all, asked := s.Calls, s.ServerRequests
-	all.Name, asked.Name = "of clients", "of servers"
+	all.Name, asked.Name = "from clients", "from servers"
 	counts("CALLS", slices.DeleteFunc([]*query.CallCounts{&all, &asked},
 		func(n *query.CallCounts) bool {
 			return n == &asked && n.All == 0
 		}))
 	counts("SERVER", s.Servers())
 	counts("TOOL", s.Tools())
-	counts("FOR", s.Principals())
+	counts("PRINCIPAL", s.Principals())
 	if denials := s.Denials(); len(denials) > 0 {
-		fmt.Fprintf(w, "\nREFUSED BY\tRULE\tTIMES\n")
+		fmt.Fprintf(w, "\nDENIED BY\tRULE\tTIMES\n")
 		for _, d := range denials[:min(len(denials), mostRows)] {
 			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage),
 				format.Visible(d.DenialSource.Rule),
@@ -114,7 +118,7 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		}
 	}
 	if len(s.Slowest) > 0 {
-		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tFOR\tRECORD\n")
+		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tPRINCIPAL\tRECORD\n")
 		for _, c := range s.Slowest {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\n", rounded(c.Duration),
 				format.Visible(strings.Join(c.Servers, ",")),

@@ -57,8 +57,8 @@ func (b *bundleSource) poll(apply func(*bundleSource, []*policies.Bundle) error)
 	}
 }
 
-// openBundles gets the bundles of a configuration from their services, or those that were kept, and
-// begins to tell services what it does. The client is nil when there is neither.
+// openBundles gets the bundles of a configuration from their services, or the kept copies, and
+// begins to send reports. The client is nil when the configuration needs no service.
 func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refused func(name string,
 	err error)) (*service.Client, []*policies.Bundle, error) {
 	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil &&
@@ -99,8 +99,8 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 	return client, client.Bundles(), nil
 }
 
-// bundlesOnce are the bundles of a configuration, for a command that judges nothing: what is kept,
-// and what their services have.
+// bundlesOnce gets the bundles of a configuration for a command that checks no messages: from the
+// services, or the kept copies. It sends no reports.
 func bundlesOnce(ctx context.Context, c *config.Config,
 	log *slog.Logger) ([]*policies.Bundle, error) {
 	asked := *c

@@ -22,34 +22,40 @@ import (
 	"gatekit/policies"
 )
 
-// checkTimeout bounds the start of each server: npx may have to download one first.
+// checkTimeout limits the start of each server. npx may have to download a package first.
 const checkTimeout = time.Minute
 
 func (p *program) check() *cobra.Command {
 	var path string
 	c := &cobra.Command{
-		Use: "check",
-		Short: "Load the configuration, start every server and plugin once, test the policies, " +
-			"and report all that is wrong",
-		Long: `Check reads the configuration and prints every mistake in it, each with its line. When there is none, it starts each
-server once, or calls its URL, and asks it who it is, and nothing more. It starts each plugin, and shows it a message that it should do something about, as it is
-configured. It asks the services for their bundles, and runs the tests beside the policies and those of the library's rules in force. It prints a line for each, and one more when the audit log cannot be written:
+		Use:   "check",
+		Short: "Check a configuration: start each server and plugin once, and test the policies",
+		Long: `Check reads the configuration and reports every mistake with its line. When there is
+none, it
+  - starts each server, or calls its URL, and asks for its name and revision;
+  - starts each plugin and runs its self-test;
+  - gets the bundles from their services and runs the tests of the active policies;
+  - checks that the audit log, the sinks and the telemetry collector can be used, sending nothing.
+
+It prints one line for each, and exits with 0 if all is well and with 1 otherwise:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
-  FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp 127.0.0.1:1: connect: connection refused
+  FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
+                 127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-Of an audit sink it says what it is; its certificates are read, its file is looked at, and nothing is sent; nor is a decision log or a status. It exits with 0 when all is good and
-with 1 when anything is not. Nothing is written to the audit log, and nothing is said of the address of [listen] or of who writes to the audit log: a Gatekit that runs may hold
-both.`,
-		Example: "  gatekit check\n  gatekit check --config /etc/gatekit/gatekit.toml",
-		Args:    noArgs,
+Check writes nothing to the audit log, and sends no records, decision logs or status. It does not
+check the address of [listen], nor whether another process writes to the audit log: a running
+Gatekit may use both.`,
+		Example: `  gatekit check
+  gatekit check --config /etc/gatekit/gatekit.toml`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.quietly(cmd)
-			cfg, err := load(path)
+			p.logWarningsOnly(cmd)
+			cfg, err := loadConfig(path)
 			if err != nil {
 				return report(cmd, err)
 			}
@@ -63,8 +69,7 @@ both.`,
 	return c
 }
 
-// report prints the mistakes of a configuration as they are, one a line, so that an editor can jump
-// to them.
+// report prints the mistakes of a configuration one a line, in the format that editors can jump to.
 func report(cmd *cobra.Command, err error) error {
 	if es, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(cmd.ErrOrStderr(), es)
@@ -73,17 +78,18 @@ func report(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// checkAll asks all servers at once, prints a line for each in the order of the configuration, one
-// for an audit log or a collector that cannot be, and says whether all are good.
+// checkAll checks all servers at the same time, then the plugins, the policies, the sinks, the
+// telemetry collector and the audit log. It prints their results in the order of the configuration,
+// and reports whether all are well.
 func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	type answer struct {
 		revision, name string
 		err            error
 	}
-	unrecordable, width := recordable(cfg.Audit.File), 0
-	collector, untold := collectorOf(cfg.Telemetry)
-	if untold == nil {
-		untold = collector.Validate()
+	notWritable, width := checkWritable(cfg.Audit.File), 0
+	collector, badCollector := collectorOf(cfg.Telemetry)
+	if badCollector == nil {
+		badCollector = collector.Validate()
 	}
 	for _, p := range cfg.Plugins {
 		width = max(width, len(p.Name))
@@ -91,10 +97,10 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	if cfg.Policy != nil {
 		width = max(width, len("policy"))
 	}
-	if unrecordable != nil {
+	if notWritable != nil {
 		width = max(width, len("[audit]"))
 	}
-	if untold != nil {
+	if badCollector != nil {
 		width = max(width, len("[telemetry]"))
 	}
 	for _, s := range cfg.Audit.Sinks {
@@ -108,7 +114,7 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), checkTimeout,
 				fmt.Errorf("no answer within %s", checkTimeout))
 			defer cancel()
-			revision, name, err := p.meet(ctx, s, cfg.Limits)
+			revision, name, err := p.probeServer(ctx, s, cfg.Limits)
 			answers[i] <- answer{revision, name, err}
 		}()
 	}
@@ -120,38 +126,38 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	}
 	for i, s := range cfg.Servers {
 		if a := <-answers[i]; a.err != nil {
-			fail(s.Name, why(a.err))
+			fail(s.Name, fullReason(a.err))
 		} else {
 			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision,
 				a.name)
 		}
 	}
-	ok := func(name, said string) {
+	ok := func(name, result string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name,
-			said)
+			result)
 	}
 	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
-		said, err := p.checkPolicies(cmd.Context(), cfg)
+		result, err := p.checkPolicies(cmd.Context(), cfg)
 		if err != nil {
 			fail("policy", err.Error())
 		} else {
-			ok("policy", said)
+			ok("policy", result)
 		}
 	}
 	checkSinks(cfg, ok, fail)
-	if untold != nil {
-		fail("[telemetry]", untold.Error())
+	if badCollector != nil {
+		fail("[telemetry]", badCollector.Error())
 	}
-	if unrecordable != nil {
-		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, unrecordable))
+	if notWritable != nil {
+		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, notWritable))
 	}
 	return good
 }
 
-// checkPlugins starts the plugins, tries each, and says whether all do what they are there for.
+// checkPlugins starts the plugins, runs their self-tests, and reports whether all pass.
 func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
-	fail func(name, said string)) bool {
+	fail func(name, result string)) bool {
 	if len(cfg.Plugins) == 0 {
 		return true
 	}
@@ -168,24 +174,24 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
 	}
 	good := true
 	for i, c := range cfg.Plugins {
-		said, err := tried(ctx, set, i, stages[i], c)
+		result, err := selfTest(ctx, set, i, stages[i], c)
 		if err != nil {
 			good = false
 			fail(c.Name, err.Error())
 			continue
 		}
-		ok(c.Name, said)
+		ok(c.Name, result)
 	}
 	return good
 }
 
-// checkPolicies asks the services for their bundles, runs the tests of the policies, and says what
-// there is of both. The error has the tests that fail, with their lines.
+// checkPolicies gets the bundles from their services, runs the tests of the policies, and returns a
+// summary. The error has the failed tests with their lines.
 func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string, error) {
 	asked := *cfg.Policy
 	asked.Bundles = slices.Clone(asked.Bundles)
 	for i := range asked.Bundles {
-		asked.Bundles[i].Persist = "" // the question is whether the service has it
+		asked.Bundles[i].Persist = "" // a kept bundle must not hide that the service lacks it
 	}
 	o := policyOptions(cfg)
 	var err error
@@ -198,54 +204,56 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	}
 	tests, _, err := policies.RunTests(ctx, o)
 	if err != nil {
-		return "", fmt.Errorf("the tests: %s", shortened(err.Error()))
+		return "", fmt.Errorf("run the tests: %s", displayText(err.Error()))
 	}
-	summary, good := summed(tests)
-	said := fmt.Sprintf("%s, %s; tests: %s", counted(len(o.Rules), "rule"),
-		counted(len(stage.Files()), "file"), summary)
+	summary, good := summarize(tests)
+	result := fmt.Sprintf("%s, %s; tests: %s", plural(len(o.Rules), "rule"),
+		plural(len(stage.Files()), "file"), summary)
 	if len(tests) == 0 {
-		said = fmt.Sprintf("%s, %s; no tests", counted(len(o.Rules), "rule"),
-			counted(len(stage.Files()), "file"))
+		result = fmt.Sprintf("%s, %s; no tests", plural(len(o.Rules), "rule"),
+			plural(len(stage.Files()), "file"))
 	}
 	if !good {
 		var lines strings.Builder
 		printTests(&lines, tests)
-		return "", fmt.Errorf("%s\n%s", said, strings.TrimSuffix(lines.String(), "\n"+summary+"\n"))
+		return "", fmt.Errorf("%s\n%s", result, strings.TrimSuffix(lines.String(),
+			"\n"+summary+"\n"))
 	}
-	said += "; digest " + stage.Digest()[:12]
+	result += "; digest " + stage.Digest()[:12]
 	for _, b := range stage.Bundles() {
-		said += fmt.Sprintf("; bundle %s revision %q", shown(b.Name), b.Revision)
+		result += fmt.Sprintf("; bundle %s revision %q", displayPath(b.Name), b.Revision)
 		if i := slices.IndexFunc(cfg.Policy.Bundles, func(c config.Bundle) bool {
 			return c.Name == b.Name
 		}); i >= 0 {
-			said += " of service " + cfg.Policy.Bundles[i].Service
+			result += " of service " + cfg.Policy.Bundles[i].Service
 		}
 		if len(o.Keys) == 0 {
-			said += ", not signed"
+			result += ", not signed"
 		}
 	}
 	if d := cfg.Policy.DecisionLogs; d != nil {
-		said += "; decision logs to service " + d.Service
+		result += "; decision logs to service " + d.Service
 	}
 	if s := cfg.Policy.Status; s != nil {
-		said += "; status to service " + s.Service
+		result += "; status to service " + s.Service
 	}
 	if o.Shadow {
-		said += "; mode is shadow: nothing is refused or changed"
+		result += "; mode shadow: not enforced"
 	}
-	return said, nil
+	return result, nil
 }
 
-func counted(n int, what string) string {
+func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// recordable says why an audit log could not be opened, without making it: it can be written, or
-// something can be made in the nearest folder that there is.
-func recordable(file string) error {
+// checkWritable returns an error if an audit log could not be opened at file. It creates no file at
+// the path: it opens the file for writing, or creates a temporary folder in the nearest existing
+// folder.
+func checkWritable(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err == nil {
 		return f.Close()
@@ -262,22 +270,23 @@ func recordable(file string) error {
 	}
 	probe, err := os.MkdirTemp(dir, ".gatekit-check-")
 	if err != nil {
-		return fmt.Errorf("nothing can be made in %s: %w", dir, errors.Unwrap(err))
+		return fmt.Errorf("cannot create a file in %s: %w", dir, errors.Unwrap(err))
 	}
 	return os.Remove(probe)
 }
 
-// why is all that is known of a failure. What a client is told of a server that is not there leaves
-// out the cause; our user gets it.
-func why(err error) string {
+// fullReason returns all that is known about a failure. Clients do not get the cause of an
+// unavailable server, but the user of this command does.
+func fullReason(err error) string {
 	if u, ok := errors.AsType[*proxy.UnavailableError](err); ok && u.Err != nil {
 		return u.Reason + ": " + u.Err.Error()
 	}
 	return err.Error()
 }
 
-// meet starts a server, asks it who it is in the newest revision it speaks, and ends it.
-func (p *program) meet(ctx context.Context, s config.Server,
+// probeServer starts a server, asks for its name in the newest revision that it supports, and stops
+// it.
+func (p *program) probeServer(ctx context.Context, s config.Server,
 	limits config.Limits) (revision, name string, err error) {
 	o, err := upstreamOptions(s, limits, p.log)
 	if err != nil {
@@ -289,32 +298,33 @@ func (p *program) meet(ctx context.Context, s config.Server,
 	if err != nil {
 		return "", "", err
 	}
-	// What Gatekit itself asks needs no judge, and a check leaves no record.
-	us := stranger{pipeline.New(unrecorded{}, pipeline.Options{})}
+	// Gatekit's own request passes no stage, and a check leaves no record.
+	us := checkClient{pipeline.New(discardRecorder{}, pipeline.Options{})}
 	server, err := up.Open(ctx, proxy.OpenOptions{Session: "check", Revision: revisions[0]}, us)
 	if err != nil {
 		return "", "", err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	hello := greeting(revisions[0])
+	hello := firstRequest(revisions[0])
 	m, err := server.Call(ctx, us.p.PassOwn(ctx, hello), us)
 	if err != nil {
 		return "", "", err
 	}
 	if m.Kind != mcp.Response {
 		text, _ := m.Text("/message")
-		return "", "", fmt.Errorf("it answered %s with error %d, %q", hello.Method, m.ErrorCode(),
+		return "", "", fmt.Errorf("the server answered %s with error %d, %q", hello.Method,
+			m.ErrorCode(),
 			text)
 	}
 	revision = revisions[0]
 	if v, ok := m.Text("/protocolVersion"); ok {
 		revision = v
 	}
-	return revision, whoIs(m), nil
+	return revision, serverIdentity(m), nil
 }
 
-// greeting is the first request of a revision, from a client that can do nothing.
-func greeting(revision string) *mcp.Message {
+// firstRequest returns the first request of a client without capabilities, in a revision.
+func firstRequest(revision string) *mcp.Message {
 	us := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
 	method, params := "initialize",
 		fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision, us)
@@ -328,39 +338,40 @@ func greeting(revision string) *mcp.Message {
 	return m
 }
 
-// whoIs is what a server calls itself.
-func whoIs(m *mcp.Message) string {
+// serverIdentity returns the name and version of a server.
+func serverIdentity(m *mcp.Message) string {
 	for _, at := range []string{"/serverInfo", mcp.PointerServerInfo} {
 		if name, ok := m.Text(at + "/name"); ok {
 			version, _ := m.Text(at + "/version")
-			// It is the server's text and our user's terminal.
+			// Escaped: the text comes from the server, and is printed to a terminal.
 			return strings.Trim(strconv.QuoteToGraphic(strings.TrimSpace(name+" "+version)), `"`)
 		}
 	}
 	return "(no name)"
 }
 
-// stranger is a client of a server that knows nobody: what the server says unasked is dropped, what
-// it asks is refused.
-type stranger struct{ p *pipeline.Pipeline }
+// checkClient is the client side of a check. It drops notifications and rejects requests of the
+// server.
+type checkClient struct{ p *pipeline.Pipeline }
 
-func (stranger) HandleNotification(context.Context, *mcp.Message) {}
+func (checkClient) HandleNotification(context.Context, *mcp.Message) {}
 
-func (s stranger) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+func (s checkClient) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
 		out[i] = s.p.PassOwn(ctx, mcp.NewError(m.ID(), mcp.CodeMethodNotFound,
-			"gatekit check answers nothing", nil))
+			"gatekit check answers no requests", nil))
 	}
 	return out
 }
 
-func (stranger) IsWaiting() bool { return false }
+// IsWaiting implements proxy.Caller.
+func (checkClient) IsWaiting() bool { return false }
 
 // ReportActivity implements proxy.Caller.
-func (stranger) ReportActivity() {}
+func (checkClient) ReportActivity() {}
 
-// unrecorded is the recorder of a session that carries no message of anybody's.
-type unrecorded struct{}
+// discardRecorder is a recorder that keeps nothing: a check sends no message of a client.
+type discardRecorder struct{}
 
-func (unrecorded) Record(context.Context, pipeline.Outcome) (uint64, error) { return 0, nil }
+func (discardRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) { return 0, nil }

@@ -15,21 +15,22 @@ import (
 // configFlag adds --config to a command.
 func configFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "config", "c", "",
-		"configuration `file` (default gatekit.toml here, then in your configuration folder)")
+		"configuration `file` (default: gatekit.toml here, or else in your configuration folder)")
 }
 
-// load reads the configuration, from the first of the usual places when path is empty.
-func load(path string) (*config.Config, error) {
+// loadConfig reads the configuration at path, or, when path is empty, at the first default path
+// that exists.
+func loadConfig(path string) (*config.Config, error) {
 	if path == "" {
 		var err error
-		if path, err = find(); err != nil {
+		if path, err = findConfig(); err != nil {
 			return nil, err
 		}
 	}
-	c, err := config.Load(path, runnable)
+	c, err := config.Load(path, checkRunnable)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w\nhint: name the file with --config; gatekit.toml.example "+
-			"shows all that it can hold", err)
+		return nil, fmt.Errorf("%w\nhint: name another file with --config; gatekit.toml.example "+
+			"shows every key", err)
 	}
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func load(path string) (*config.Config, error) {
 	return c, nil
 }
 
-func find() (string, error) {
+func findConfig() (string, error) {
 	places := []string{"gatekit.toml"}
 	if dir, err := os.UserConfigDir(); err == nil {
 		places = append(places, filepath.Join(dir, "gatekit", "gatekit.toml"))
@@ -47,8 +48,8 @@ func find() (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("find the configuration: there is no %s\n"+
-		"hint: name one with --config; one server needs none: gatekit wrap -- COMMAND",
+	return "", fmt.Errorf("no configuration found: there is no %s\nhint: name one with --config, "+
+		"or run a single server without one: gatekit wrap -- COMMAND",
 		orList(places))
 }
 
@@ -60,12 +61,12 @@ func orList(words []string) string {
 	return s
 }
 
-// runnable is the check that every Load makes: it says, each at its place, which built-in plugins
-// there are not, and what is wrong with the policies. Running without what was to judge would be
-// worse than not running.
-func runnable(c *config.Config) (errs config.Errors) {
-	errs = knownPlugins(c)
-	if err := soundPolicies(c); err != nil {
+// checkRunnable is the check that config.Load and config.Watch run. It reports built-in plugins
+// that do not exist, and mistakes in the policies, with their positions. Running without a
+// configured check would be worse than not running.
+func checkRunnable(c *config.Config) (errs config.Errors) {
+	errs = checkPluginNames(c)
+	if err := checkPolicyFiles(c); err != nil {
 		if es, ok := errors.AsType[config.Errors](err); ok {
 			return append(errs, es...)
 		}

@@ -1,6 +1,6 @@
 package main
 
-//lint:file-ignore SA1019 sampling is deprecated; servers do ask for it, and the demo shows one that is refused
+//lint:file-ignore SA1019 sampling is deprecated, but servers use it, and the demo denies it
 
 import (
 	"bufio"
@@ -32,21 +32,23 @@ import (
 func (p *program) demo() *cobra.Command {
 	return &cobra.Command{
 		Use: "demo",
-		Short: "Watch a session pass Gatekit: calls, a hidden tool, a secret taken out, attacks " +
-			"refused, the audit trail",
-		Long: `Demo runs a real session on parts that are built in: a client, Gatekit, two servers and the plugins "tools" and "secrets", in processes of their
-own, and the rules that gatekit wrap has. A tool is hidden, a key is taken out of a file, a path in disguise and a greedy question to the model are refused; then the audit log is
-shown and verified. It needs no network, and leaves nothing behind.
+		Short: "Show a session: calls, a hidden tool, a redacted secret, denied attacks, the " +
+			"audit log",
+		Long: `Demo runs a real session between built-in parts: a client, Gatekit, two servers, and
+the plugins "tools" and "secrets", each in its own process, with the default rules of gatekit wrap.
+It hides a tool, redacts a key in a file, and denies a disguised path and a sampling request for too
+much context. Then it shows and verifies the audit log. It needs no network and leaves nothing
+behind.
 
   client ── gatekit ─┬─ files: read_file, delete_file
                      └─ notes: add_note, summarize`,
-		Example: "  gatekit demo",
+		Example: `  gatekit demo`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second,
 				errors.New("no end within 30s"))
 			defer cancel()
-			p.quietly(cmd)
+			p.logWarningsOnly(cmd)
 			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
 				return fmt.Errorf("run the demo: %w", err)
 			}
@@ -71,9 +73,10 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	c.Audit.File = filepath.Join(dir, "audit.jsonl")
 
 	c.Plugins = []config.Plugin{
-		config.BuiltIn("tools", map[string]any{"tools": map[string]any{"hide": []string{"delete_*"}}}),
+		config.BuiltIn("tools", map[string]any{
+			"tools": map[string]any{"hide": []string{"delete_*"}}}),
 		config.BuiltIn("secrets", map[string]any{"action": "redact",
-			"key": "the demo shows the same each time"}),
+			"key": "the same in every run of the demo"}),
 	}
 
 	c.Policy = &config.Policy{Mode: "enforce",
@@ -85,14 +88,14 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 		return err
 	}
 	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, "+
-		"secrets), in processes of their own, and the rules of gatekit wrap.\n")
+		"secrets), each in its own\nprocess, with the default rules of gatekit wrap.\n")
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
 	return showTrail(ctx, out, c.Audit.File)
 }
 
-// demoSession connects a client to the gate and lets it talk.
+// demoSession connects a client to the gateway and makes the calls of the demo.
 func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	toGate, fromClient, err := os.Pipe()
 	if err != nil {
@@ -124,8 +127,8 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	}
 	defer session.Close()
 
-	fmt.Fprint(out, "\n1. The client lists the tools of both servers. It is not shown "+
-		"files__delete_file: the plugin \"tools\" hides it.\n\n")
+	fmt.Fprint(out, "\n1. The client lists the tools of both servers. The plugin \"tools\" hides "+
+		"files__delete_file.\n\n")
 	tools, err := session.ListTools(ctx, nil)
 	if err != nil {
 		return err
@@ -141,17 +144,17 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 		arguments   json.RawMessage
 	}{
 		{"2. An allowed call.", "files__read_file", json.RawMessage(`{"path": "welcome.txt"}`)},
-		{"3. The other server, through the same session.", "notes__add_note",
+		{"3. A call to the other server, in the same session.", "notes__add_note",
 			json.RawMessage(`{"note": "try gatekit wrap"}`)},
-		{"4. What is hidden cannot be called.", "files__delete_file",
+		{"4. A hidden tool cannot be called.", "files__delete_file",
 			json.RawMessage(`{"path": "welcome.txt"}`)},
-		{"5. A file with a key in it. The client gets a placeholder from the plugin \"secrets\".",
+		{"5. A file that contains a key. The plugin \"secrets\" replaces the key by a placeholder.",
 			"files__read_file", json.RawMessage(`{"path": "deploy.env"}`)},
-		{"6. A path that climbs in disguise. The rule roots/traversal refuses it; the server " +
-			"never sees it.", "files__read_file",
+		{"6. A path that hides where it leads. The rule roots/traversal denies the call; the " +
+			"server never\n   sees it.", "files__read_file",
 			json.RawMessage(`{"path": "reports/..%2f..%2fetc%2fpasswd"}`)},
-		{"7. A server asks the client's model, and wants it to know what other servers said. " +
-			"The rule sampling/gate refuses; the model is not asked.", "notes__summarize",
+		{"7. A server asks the client's model, with the context of the other servers. The rule " +
+			"sampling/gate\n   denies the request; the model never sees it.", "notes__summarize",
 			json.RawMessage(`{}`)},
 	} {
 		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s %s\n", step.title, step.tool, step.arguments)
@@ -175,14 +178,14 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	return nil
 }
 
-// showTrail shows what the log says of tools, and verifies all of it.
+// showTrail prints the log's records about tools and verifies the log.
 func showTrail(ctx context.Context, out io.Writer, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\n8. The audit log has each decision, made before the message moved. What "+
-		"it says of tools:\n\n")
+	fmt.Fprint(out, "\n8. The audit log has every decision, written before the message moved. "+
+		"Its records about tools:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "   ACTION\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON")
 	records := 0
@@ -201,7 +204,7 @@ func showTrail(ctx context.Context, out io.Writer, file string) error {
 	if _, err := v.Run(ctx); err != nil {
 		return fmt.Errorf("verify the audit log: %w", err)
 	}
-	fmt.Fprintf(out, "\n   %d records, each bound to the one before it, and all to a signed "+
-		"checkpoint: verified.\n", records)
+	fmt.Fprintf(out, "\n   %d records, verified: each contains the hash of the one before it, "+
+		"and a signed checkpoint\n   covers all of them.\n", records)
 	return nil
 }

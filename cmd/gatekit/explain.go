@@ -23,20 +23,28 @@ func (p *program) policyExplain() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "explain MESSAGE.json | --record N",
-		Short: "Say why the policies judge a message as they do",
-		Long: `Explain shows one message as the policies see it, each rule that had an effect with its file and line and what it read, and the verdict. It starts no server and no plugin.
+		Short: "Explain what the policies decide about a message",
+		Long: `Explain prints the input that the policies get for one message; each rule that had an
+effect, with its file, line and the values it read; and the verdict. It starts no server and no
+plugin.
 
-MESSAGE.json ("-" is stdin) is a JSON-RPC message, with members of the policies' input beside its own where they matter. The input that is printed is such a file, too:
+MESSAGE.json ("-" for stdin) is a JSON-RPC message. Other fields of the policies' input can be added
+beside those of the message. The input that explain prints is such a file, too:
 
-  { "method": "tools/call", "server": "files", "params": { "name": "write", "arguments": {} },
+  { "method": "tools/call", "server": "files",
+    "params": { "name": "write", "arguments": {} },
     "item": { "name": "write", "annotations": { "readOnlyHint": false } },
-    "session": { "id": "s1", "labels": ["tainted"], "calls": { "": 3 } }, "principal": { "subject": "ann" },
-    "roots": [{ "uri": "file:///srv" }], "findings": [{ "type": "email", "pointer": "/arguments" }] }
+    "session": { "id": "s1", "labels": ["tainted"], "calls": { "": 3 } },
+    "principal": { "subject": "ann" },
+    "roots": [{ "uri": "file:///srv" }],
+    "findings": [{ "type": "email", "pointer": "/arguments" }] }
 
-Names are as policies see them: without the server's prefix. --record N takes record N of the audit log instead, and what the session knew by then from the records before it. Bodies are
-in the log with [audit] bodies = "redacted", and never that of a message that was refused: explain says so where one is missing.`,
-		Example: "  gatekit policy explain message.json\n  gatekit policy explain --record 41\n " +
-			" gatekit policy explain --all --record 41 --log audit/gatekit.jsonl",
+Policies see names without the prefix of the server. --record N explains record N of the audit log,
+with what its session knew at that time from earlier records. The log has bodies only with [audit]
+bodies = "redacted", and never the body of a denied message; explain says where a body is missing.`,
+		Example: `  gatekit policy explain message.json
+  gatekit policy explain --record 41
+  gatekit policy explain --all --record 41 --log audit/gatekit.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1, len(args) == 1 && record > 0:
@@ -61,9 +69,9 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 				if log == "" {
 					log = cfg.Audit.File
 				}
-				one, err = recorded(cmd.Context(), stage, log, record)
+				one, err = recordedCase(cmd.Context(), stage, log, record)
 			} else {
-				one, err = given(args[0])
+				one, err = readCase(args[0])
 			}
 			if err != nil {
 				return err
@@ -71,8 +79,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok &&
 				one.Message.Server == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(),
-					"hint: policies see names without the server's prefix; is this \"server\": "+
-						"%q, and %q?\n", server, name)
+					"hint: policies see names without the prefix of the server: try \"server\": "+
+						"%q and the name %q\n", server, name)
 			}
 			e, err := stage.Explain(cmd.Context(), one)
 			if err != nil {
@@ -83,8 +91,8 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
 			if missing := stage.BodyMembersRead(); one.BodyMissing && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"\nThis may not be what was judged: the record has no body, and the "+
-						"policies read %s.\n", strings.Join(missing, ", "))
+					"\nThe verdict may differ from the recorded one: the record has no body, and "+
+						"the policies read %s.\n", strings.Join(missing, ", "))
 			}
 			if was := one.Action; was != "" {
 				by := ""
@@ -100,12 +108,13 @@ in the log with [audit] bodies = "redacted", and never that of a message that wa
 	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
 	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
 	c.Flags().BoolVar(&all, "all", false,
-		"show the rules that had no effect, too, and what of each did not hold")
+		"also show the rules that had no effect, and the first expression of each that was not "+
+			"true")
 	return c
 }
 
-// given is the case in a file.
-func given(name string) (*policies.Case, error) {
+// readCase returns the case in a file.
+func readCase(name string) (*policies.Case, error) {
 	var b []byte
 	var err error
 	if name == "-" {
@@ -118,17 +127,19 @@ func given(name string) (*policies.Case, error) {
 	}
 	c, err := policies.ParseCase(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows what a message "+
-			"looks like", name, err)
+		return nil, fmt.Errorf("%s: %w\nhint: gatekit help policy explain shows an example of a "+
+			"message", name, err)
 	}
 	if c.IsEvent {
-		return nil, fmt.Errorf("%s: it is a record of %q, and of no message", name, c.Action)
+		return nil, fmt.Errorf("%s: the record is of the event %q, not of a message", name,
+			c.Action)
 	}
 	return c, nil
 }
 
-// recorded is record n of a log, after the policies have judged what its session was sent before.
-func recorded(ctx context.Context, stage *policies.Stage, log string,
+// recordedCase returns record n of a log. The policies first evaluate the earlier messages of its
+// session.
+func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	n uint64) (*policies.Case, error) {
 	var found *policies.Case
 	err := eachCase(log, func(_ int, c *policies.Case) error {
@@ -145,16 +156,17 @@ func recorded(ctx context.Context, stage *policies.Stage, log string,
 	case err != nil:
 		return nil, err
 	case found == nil:
-		return nil, fmt.Errorf("%s has no record %d", shown(log), n)
+		return nil, fmt.Errorf("%s has no record %d", displayPath(log), n)
 	case found.IsEvent:
-		return nil, fmt.Errorf("%s: record %d is of %q, and of no message", shown(log), n,
+		return nil, fmt.Errorf("%s: record %d is of the event %q, not of a message",
+			displayPath(log), n,
 			found.Action)
 	}
 	return found, nil
 }
 
-// eachCase reads a file of messages, one a line, until f answers an error; io.EOF ends it without
-// one.
+// eachCase calls f with each message of a file, one a line, until f returns an error; io.EOF ends
+// it without an error.
 func eachCase(file string, f func(line int, c *policies.Case) error) error {
 	in := os.Stdin
 	if file != "-" {
@@ -171,7 +183,7 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 		if text := bytes.TrimSpace(b); len(text) > 0 {
 			c, err := policies.ParseCase(text)
 			if err != nil {
-				return fmt.Errorf("%s:%d: %w", shown(file), line, err)
+				return fmt.Errorf("%s:%d: %w", displayPath(file), line, err)
 			}
 			known.Add(c)
 			if err := f(line, c); err == io.EOF {
@@ -195,17 +207,18 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	if err != nil {
 		input = e.Input
 	}
-	fmt.Fprintf(w, "input, as the policies see it:\n%s\n\n", input)
+	fmt.Fprintf(w, "input of the policies:\n%s\n\n", input)
 	for _, f := range e.Effects {
 		would := ""
 		if f.Shadow {
 			would = "would "
 		}
-		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", shown(f.File), f.Line, would, f.Effect, f.Rule,
+		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", displayPath(f.File), f.Line, would, f.Effect,
+			f.Rule,
 			f.Value)
 		for _, r := range f.Reads {
 			if r.Value == "" {
-				r.Value = "(not there)"
+				r.Value = "(undefined)"
 			}
 			fmt.Fprintf(w, "    %s = %s\n", r.Ref, r.Value)
 		}
@@ -215,13 +228,14 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 	}
 	if all {
 		for _, f := range e.NotMatched {
-			fmt.Fprintf(w, "%s:%d: no %s by %s\n", shown(f.File), f.Line, f.Effect, f.Rule)
+			fmt.Fprintf(w, "%s:%d: no %s by %s\n", displayPath(f.File), f.Line, f.Effect, f.Rule)
 			if f.Value != "" {
-				fmt.Fprintf(w, "    %s does not hold\n", shortened(f.Value))
+				fmt.Fprintf(w, "    not true: %s\n", displayText(f.Value))
 			}
 		}
 	} else if len(e.NotMatched) > 0 {
-		fmt.Fprintf(w, "%d of the rules had none; --all shows where each of them stopped.\n",
+		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression of each that "+
+			"was not true.\n",
 			len(e.NotMatched))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
@@ -229,16 +243,16 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		fmt.Fprintf(w, ": %s", oneLine(e.Outcome.Reason))
 	}
 	if e.Outcome.Err != nil {
-		fmt.Fprintf(w, ": %s", shortened(e.Outcome.Err.Error()))
+		fmt.Fprintf(w, ": %s", displayText(e.Outcome.Err.Error()))
 	}
 	fmt.Fprintln(w)
 	if e.Outcome.Action == "modify" && e.Outcome.After != nil {
-		fmt.Fprintf(w, "it goes as: %s\n", e.Outcome.After.Body())
+		fmt.Fprintf(w, "forwarded as: %s\n", e.Outcome.After.Body())
 	}
 }
 
-// printable is a text for a terminal that has peers' texts in it: what is no character to look at
-// (controls, marks that turn the direction of text) is one that says so.
+// printable returns a text for a terminal. Unprintable characters, such as controls and marks that
+// change the direction of text, are replaced.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -248,7 +262,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// oneLine is a text as printable has it, in one line.
+// oneLine returns the text of printable in one line.
 func oneLine(text string) string {
 	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

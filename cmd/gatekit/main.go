@@ -1,6 +1,6 @@
-// Gatekit stands between MCP clients and MCP servers: every message, in both directions, is judged
-// and recorded before it moves, and otherwise left as it is. `gatekit help` says what it can do;
-// this package only wires the others together.
+// Gatekit stands between MCP clients and MCP servers. It checks and records every message, in both
+// directions, before it forwards it, and otherwise leaves it unchanged. `gatekit help` describes
+// the commands. This package only connects the other packages.
 package main
 
 import (
@@ -21,14 +21,14 @@ import (
 
 // Exit codes.
 const (
-	exitFailed = 1 // the command did not do, or the check did not find, what was asked for
-	exitUsage  = 2 // the command line makes no sense
+	exitFailed = 1 // the command or the check failed
+	exitUsage  = 2 // the command line is wrong
 )
 
 func main() { os.Exit(execute(os.Args[1:])) }
 
 func execute(args []string) int {
-	ctx, stop := signalled()
+	ctx, stop := contextWithSignals()
 	defer stop()
 	p := &program{}
 	root := p.root()
@@ -38,27 +38,28 @@ func execute(args []string) int {
 		return 0
 	}
 	if !errors.Is(err, errReported) {
-		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error())) // names in it may be anybody's
+		// it may contain names from a peer
+		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error()))
 	}
 	if !p.started {
-		fmt.Fprintln(os.Stderr, `hint: "gatekit help" and "gatekit help COMMAND" say what can be written`)
+		fmt.Fprintln(os.Stderr, `hint: run "gatekit help" or "gatekit help COMMAND"`)
 		return exitUsage
 	}
 	return exitFailed
 }
 
-// errReported ends a command whose user has seen what went wrong.
+// errReported is returned by a command that has already printed its error.
 var errReported = errors.New("failed")
 
-// signalled is a context that the first SIGINT or SIGTERM ends; the second ends the process,
-// whatever it is waiting for.
-func signalled() (context.Context, func()) {
+// contextWithSignals returns a context that ends at the first SIGINT or SIGTERM. The second signal
+// ends the process at once.
+func contextWithSignals() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
-	// A client that is gone leaves our stdout and stderr without a reader. To write there must be
-	// an error like others, not our sudden death: there are processes to end and a last record to
-	// write. (To ignore the signal would make the children ignore it, too.)
+	// When a client is gone, nobody reads our stdout and stderr. A write to them must fail with an
+	// error and not end the process: there are child processes to end and a last record to write.
+	// (To ignore the signal would make the child processes ignore it, too.)
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
@@ -81,57 +82,63 @@ func signalled() (context.Context, func()) {
 	}
 }
 
-// program is what the subcommands share.
+// program holds what the commands share.
 type program struct {
 	level   slog.LevelVar
 	log     *slog.Logger
-	started bool // the command line was good; what fails now is no wrong usage
+	started bool // the command line was accepted, so later failures are not usage errors
 }
 
 func (p *program) root() *cobra.Command {
 	level := choice{"info", []string{"debug", "info", "warn", "error"}}
 	root := &cobra.Command{
 		Use:   "gatekit",
-		Short: "Judge and record every message between MCP clients and servers",
-		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, a server sees one client; every message
-passes one pipeline and is in the audit log before it moves. What nothing refuses or changes arrives byte for byte.
+		Short: "Check and record every message between MCP clients and servers",
+		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, and a
+server sees one client. Gatekit checks every message against plugins and policies and records it in
+the audit log before it forwards it. Messages that are neither denied nor modified are forwarded
+unchanged.
 
-See it work, without any setup:       gatekit demo
-Put it before one server:             gatekit wrap -- npx -y @modelcontextprotocol/server-everything
-Put it before several:                gatekit run --config gatekit.toml
-Find what is wrong with a file:       gatekit check --config gatekit.toml
-See what comes with it:               gatekit plugin list
-See what was done, and that it is so: gatekit audit show, gatekit audit verify
+See it work, without any setup:      gatekit demo
+Put it in front of one server:       gatekit wrap -- npx -y @modelcontextprotocol/server-everything
+Put it in front of several servers:  gatekit run --config gatekit.toml
+Check a configuration:               gatekit check --config gatekit.toml
+List the built-in plugins:           gatekit plugin list
+List the rules of the library:       gatekit policy list
+See what happened:                   gatekit audit show
+Verify the audit log:                gatekit audit verify
 
-Commands that need a configuration take --config; without it they read gatekit.toml in the working folder, then
-gatekit/gatekit.toml in your configuration folder. They exit with 0 when all is good, 1 when something failed, 2 when the command line is wrong.`,
+Commands that need a configuration take --config. Without it, they read gatekit.toml in the working
+folder, or else gatekit/gatekit.toml in your configuration folder.
+
+Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			p.started = true
-			p.level.UnmarshalText([]byte(level.value)) // it knows all that can be chosen
+			p.level.UnmarshalText([]byte(level.value)) // cannot fail: choice allows only levels
 			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
 		},
 	}
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level,
-		"log-level", "least `level` that is logged to stderr: debug, info, warn or error")
+		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(),
 		p.demo(), demoServer(), p.version())
 	return root
 }
 
-// noArgs is the Args of a command that takes none.
+// noArgs checks that a command gets no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, and got %q", cmd.Name(), args[0])
+		return fmt.Errorf("%s takes no arguments, but got %q", cmd.Name(), args[0])
 	}
 	return nil
 }
 
-// choice is the value of a flag that must be one of some words.
+// choice is the value of a flag that takes one of several words.
 type choice struct {
 	value string
 	of    []string
@@ -148,8 +155,9 @@ func (c *choice) Set(s string) error {
 	return nil
 }
 
-// logAs logs as a configuration wants it, but for the level where the command line has one.
-func (p *program) logAs(cmd *cobra.Command, c config.Log) {
+// setLogFormat applies the log settings of a configuration. The flag --log-level overrides its
+// level.
+func (p *program) setLogFormat(cmd *cobra.Command, c config.Log) {
 	if !cmd.Flag("log-level").Changed {
 		p.level.UnmarshalText([]byte(c.Level))
 	}
@@ -158,9 +166,9 @@ func (p *program) logAs(cmd *cobra.Command, c config.Log) {
 	}
 }
 
-// quietly leaves what servers say out of the log of a command whose user wants an answer, unless
-// the user wants it.
-func (p *program) quietly(cmd *cobra.Command) {
+// logWarningsOnly hides informational log lines, such as what servers print, for commands whose
+// user waits for an answer. The flag --log-level overrides it.
+func (p *program) logWarningsOnly(cmd *cobra.Command) {
 	if !cmd.Flag("log-level").Changed {
 		p.level.Set(slog.LevelWarn)
 	}

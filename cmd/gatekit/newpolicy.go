@@ -23,23 +23,24 @@ var (
 	policyTestTemplate string
 )
 
-// templateName is what the policy of the template is called.
+// templateName is the name of the policy in the template.
 const templateName = "policy_name"
 
 func (p *program) policyNew() *cobra.Command {
 	var path, folder string
 	c := &cobra.Command{
 		Use:   "new NAME",
-		Short: "Write a policy and its tests to begin with",
-		Long: `New writes NAME.rego, a policy to change into one's own, and NAME_test.rego, with tests that pass, into the first folder that [policy] files of the configuration names, or into
-policies in the working folder. It never writes over a file that is there.`,
-		Example: "  gatekit policy new no_deletes\n  gatekit policy new no_deletes --folder " +
-			"/etc/gatekit/policies",
+		Short: "Write a new policy and its tests",
+		Long: `New writes NAME.rego, a policy for you to change, and NAME_test.rego, with tests that
+pass. They go into the first folder that [policy] files names, or else into the folder policies in
+the working folder. New never overwrites a file.`,
+		Example: `  gatekit policy new no_deletes
+  gatekit policy new no_deletes --folder /etc/gatekit/policies`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("new needs one name, that of the policy")
+				return errors.New("new needs one argument, the name of the policy")
 			}
-			return goodPolicyName(args[0])
+			return checkPolicyName(args[0])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			used := true
@@ -51,12 +52,14 @@ policies in the working folder. It never writes over a file that is there.`,
 				return err
 			}
 			for _, f := range files {
-				fmt.Fprintln(cmd.OutOrStdout(), "wrote", shown(f))
+				fmt.Fprintln(cmd.OutOrStdout(), "wrote", displayPath(f))
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "try it: gatekit policy test %s\n", shown(files[0]))
+			fmt.Fprintf(cmd.OutOrStdout(), "try it: gatekit policy test %s\n",
+				displayPath(files[0]))
 			if !used {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"put it in force: in gatekit.toml, [policy] files = [%q]\n", shown(folder))
+					"activate it: in gatekit.toml, add %[1]q to files in [policy]\n",
+					displayPath(folder))
 			}
 			return nil
 		},
@@ -68,26 +71,26 @@ policies in the working folder. It never writes over a file that is there.`,
 
 var policyName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-func goodPolicyName(name string) error {
+func checkPolicyName(name string) error {
 	if !policyName.MatchString(name) || strings.HasSuffix(name, "_test") {
-		return fmt.Errorf("%q cannot be a policy's name: it is that of a package in Rego, and "+
-			"has to begin with a-z, hold only a-z, 0-9 and _, and not end with _test", name)
+		return fmt.Errorf("%q is not a valid policy name: as the name of a Rego package, it must "+
+			"start with a-z, contain only a-z, 0-9 and _, and not end with _test", name)
 	}
 	if name == "input" || name == "data" {
-		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+		return fmt.Errorf("%q is not a valid policy name: it is a reserved word of Rego", name)
 	}
 	if _, err := ast.ParseModuleWithOpts(name, strings.ReplaceAll(policyTestTemplate, templateName,
 		name), ast.ParserOptions{RegoVersion: ast.RegoV1}); err != nil {
-		return fmt.Errorf("%q cannot be a policy's name: it is a word of Rego's", name)
+		return fmt.Errorf("%q is not a valid policy name: it is a reserved word of Rego", name)
 	}
 	return nil
 }
 
-// policyFolder is the first folder of policies in the configuration; where there is none, or no
-// configuration that can be read yet, it is one that is not in force.
+// policyFolder returns the first folder of policies in the configuration and true. Without one, or
+// without a readable configuration, it returns a default folder that is not active.
 func policyFolder(path string) (folder string, used bool) {
 	if path == "" {
-		path, _ = find()
+		path, _ = findConfig()
 	}
 	if c, err := config.Load(path); err == nil && c.Policy != nil {
 		for _, f := range c.Policy.Files {
@@ -99,7 +102,7 @@ func policyFolder(path string) (folder string, used bool) {
 	return "policies", false
 }
 
-// writePolicy writes both files or none.
+// writePolicy writes both files, or neither.
 func writePolicy(folder, name string) ([]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err
@@ -117,15 +120,15 @@ func writePolicy(folder, name string) ([]string, error) {
 			err = errors.Join(err, os.Remove(w))
 		}
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("%s is there, and is not written over\nhint: take another "+
-				"name, or move it away", shown(path))
+			return nil, fmt.Errorf("%s exists already\nhint: choose another name, or move the "+
+				"file away", displayPath(path))
 		}
 		return nil, err
 	}
 	return written, nil
 }
 
-// create writes a file that is not there.
+// create writes a new file.
 func create(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

@@ -14,19 +14,23 @@ import (
 func (p *program) plugin() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plugin list | NAME…",
-		Short: "List the plugins that come with Gatekit, or run some as a plugin process",
-		Long: `Plugin list prints the plugins that come with Gatekit; plugin list NAME prints the options of one, as a JSON Schema. A configuration uses them by name:
+		Short: "List the built-in plugins, or run them as a plugin process",
+		Long: `Plugin list prints the built-in plugins. Plugin list NAME prints the options of one,
+as a JSON Schema. A configuration uses a plugin by its name:
 
   [[plugin]]
   name = "secrets"
   use = "secrets"
   config = { action = "redact" }
 
-Plugin NAME runs a plugin, or several, as the process that Gatekit starts for them; run by hand, it says so and ends.`,
-		Example: "  gatekit plugin list\n  gatekit plugin list secrets",
+Plugin NAME… runs plugins as the process that Gatekit starts for them. By hand, it prints a message
+and exits.`,
+		Example: `  gatekit plugin list
+  gatekit plugin list secrets`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("plugin needs a word: list, or the name of one of %s",
+				return fmt.Errorf("plugin needs an argument: list, or the name of a built-in "+
+					"plugin: %s",
 					strings.Join(builtinNames(), ", "))
 			}
 			for i, name := range args {
@@ -34,7 +38,8 @@ Plugin NAME runs a plugin, or several, as the process that Gatekit starts for th
 					continue
 				}
 				if !slices.Contains(builtinNames(), name) {
-					return fmt.Errorf("there is no plugin %q\nhint: there are %s", name,
+					return fmt.Errorf("there is no plugin %q\nhint: the built-in plugins are %s",
+						name,
 						strings.Join(builtinNames(), ", "))
 				}
 			}

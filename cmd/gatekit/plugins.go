@@ -17,16 +17,16 @@ import (
 	"gatekit/plugins"
 )
 
-// newHost is the host of a configuration's plugins; it runs none yet.
+// newHost returns the host for the plugins of a configuration. It starts none yet.
 func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string,
 	err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("find out which program this is: %w", err)
+		return nil, fmt.Errorf("find the path of this program: %w", err)
 	}
 	path := self
 	if runtime.GOOS == "linux" {
-		path = "/proc/self/exe" // this very program, whatever lies at its path by now
+		path = "/proc/self/exe" // this program, even when the file at its path was replaced
 	}
 	return plugins.New(plugins.Options{
 		BuiltinCommand: append([]string{path, self, "plugin"}, builtinNames()...),
@@ -37,8 +37,8 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	}), nil
 }
 
-// specs are the plugins of a configuration, as the host wants them.
-func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
+// pluginSpecs returns the plugins of a configuration in the form that the host takes.
+func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	for _, p := range c.Plugins {
 		settings := p.Config
 		if settings == nil {
@@ -49,16 +49,19 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 			errs = append(errs, &config.Error{Position: p.Position,
 				Message: fmt.Sprintf("plugin %q: config: %v", p.Name, err)})
 		}
-		sum, _ := hex.DecodeString(p.SHA256) // its shape was checked
+		sum, _ := hex.DecodeString(p.SHA256) // config.Load checked it
 		s := plugins.Spec{
 			Name: p.Name, Use: p.Use, Command: p.Command, Env: revealed(p.Env), NoTLS: !p.MTLS,
 			Servers: p.Servers, SkipOnError: p.OnError == "skip", Timeout: p.Timeout, Config: b,
 			Grants: plugins.Grants{
-				Body: slices.Contains(p.See, "body"), Request: slices.Contains(p.See, "request"),
+				Body:      slices.Contains(p.See, "body"),
+				Request:   slices.Contains(p.See, "request"),
 				Principal: slices.Contains(p.See, "principal"),
-				Modify:    slices.Contains(p.May, "modify"), Answer: slices.Contains(p.May,
-					"answer"), Hide: slices.Contains(p.May, "hide"), Rename: slices.Contains(p.May,
-					"rename"), Label: slices.Contains(p.May, "label"),
+				Modify:    slices.Contains(p.May, "modify"),
+				Answer:    slices.Contains(p.May, "answer"),
+				Hide:      slices.Contains(p.May, "hide"),
+				Rename:    slices.Contains(p.May, "rename"),
+				Label:     slices.Contains(p.May, "label"),
 			},
 		}
 		if len(sum) > 0 {
@@ -69,11 +72,11 @@ func specs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	return all, errs
 }
 
-// loadPlugins starts what a configuration's plugins need. The error has what is wrong with each at
-// its place in the file.
+// loadPlugins starts the plugins of a configuration. The error has what is wrong with each plugin,
+// with its position in the file.
 func loadPlugins(ctx context.Context, host *plugins.Host,
 	c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
-	all, errs := specs(c)
+	all, errs := pluginSpecs(c)
 	if errs != nil {
 		return nil, nil, errs
 	}
@@ -84,19 +87,20 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 			if !ok {
 				return nil, nil, err
 			}
-			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position, Message: f.Error()})
+			errs = append(errs, &config.Error{Position: c.Plugins[f.Index].Position,
+				Message: f.Error()})
 		}
 		return nil, nil, errs
 	}
 	for _, p := range c.Plugins {
 		if p.OnError == "skip" {
-			host.Warn("its failures are skipped: on_error is skip", p.Name)
+			host.Warn("messages pass when this plugin fails: on_error is skip", p.Name)
 		}
 	}
 	return set, set.Stages(all), nil
 }
 
-// unjoined are the errors that were joined.
+// unjoined returns the errors that errors.Join joined.
 func unjoined(err error) []error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
@@ -104,62 +108,65 @@ func unjoined(err error) []error {
 	return []error{err}
 }
 
-// knownPlugins says which built-ins are asked for and are not there, at their places.
-func knownPlugins(c *config.Config) (errs config.Errors) {
+// checkPluginNames reports built-in plugins that do not exist, with their positions.
+func checkPluginNames(c *config.Config) (errs config.Errors) {
 	for _, p := range c.Plugins {
 		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
 			errs = append(errs, &config.Error{Position: p.Position,
-				Message: fmt.Sprintf("plugin %q: there is no built-in %q; gatekit plugin list "+
-					"shows those that there are", p.Name, p.Use)})
+				Message: fmt.Sprintf("plugin %q: there is no built-in plugin %q; gatekit plugin "+
+					"list shows the built-in plugins", p.Name, p.Use)})
 		}
 	}
 	return errs
 }
 
-// tried is what became of a plugin's canary.
-func tried(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
-	p config.Plugin) (what string, err error) {
-	c, err := set.SelfTest(i)
+// selfTest runs the self-test of a plugin and returns its result in words. It returns an error when
+// the plugin does not do what its self-test expects.
+func selfTest(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
+	p config.Plugin) (string, error) {
+	test, err := set.SelfTest(i)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("the message that it wants to be tried with: %w", err)
-	case c == nil:
-		return "started; it names no message to be tried with", nil
+		return "", fmt.Errorf("self-test message: %w", err)
+	case test == nil:
+		return "started; no self-test", nil
 	}
-	m := c.Message
+	m := test.Message
 	if p.Servers[0] != "*" {
 		m.Server = p.Servers[0]
 	}
-	seen := &witness{}
-	pipeline.New(seen, pipeline.Options{}, stage).Pass(ctx, m)
-	words := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
-		pipeline.Modify: "modify", pipeline.Answer: "answer"}
-	said := c.Description + ": " + seen.action
-	if len(seen.found) > 0 {
-		said += " (" + strings.Join(seen.found, ", ") + ")"
+	got := &outcomeRecorder{}
+	pipeline.New(got, pipeline.Options{}, stage).Pass(ctx, m)
+	if got.err != nil {
+		return "", got.err
 	}
-	if seen.err != nil {
-		return "", seen.err
+	want := map[pipeline.Action]string{pipeline.Deny: "deny", pipeline.Allow: "pass",
+		pipeline.Modify: "modify", pipeline.Answer: "answer"}[test.Action]
+	if got.action != want && !(test.Action == pipeline.Modify && got.action == "hide") {
+		return "", fmt.Errorf("self-test failed: expected %s, got %s (%s)", want, got.action,
+			test.Description)
 	}
-	if seen.action != words[c.Action] && !(c.Action == pipeline.Modify && seen.action == "hide") {
-		return "", fmt.Errorf("%s, and it says itself that it should be: %s", said, words[c.Action])
+	result := test.Description + ": " + got.action
+	if len(got.findings) > 0 {
+		result += " (" + strings.Join(got.findings, ", ") + ")"
 	}
-	return said, nil
+	return result, nil
 }
 
-// witness is the recorder of a trial.
-type witness struct {
-	action string
-	found  []string // types of findings
-	err    error
+// outcomeRecorder keeps the outcome of one message instead of recording it.
+type outcomeRecorder struct {
+	action   string
+	findings []string // their types, each once
+	err      error
 }
 
-func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
-	w.action, w.err = o.Action, o.Err
+// Record implements pipeline.Recorder.
+func (r *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	r.action, r.err = o.Action, o.Err
 	for _, s := range o.Steps {
 		for _, f := range s.Findings {
-			if !slices.Contains(w.found, f.Type) {
-				w.found = append(w.found, f.Type)
+			if !slices.Contains(r.findings, f.Type) {
+				r.findings = append(r.findings, f.Type)
 			}
 		}
 	}

@@ -19,14 +19,14 @@ import (
 	"gatekit/policies/library"
 )
 
-// policyTimeout is how long the policies may take over one message.
+// policyTimeout limits how long the policies take for one message.
 const policyTimeout = time.Second
 
-// policyStage is what all policies together are called in the record.
+// policyStage is the name of all policies together in the audit log.
 const policyStage = "policy"
 
-// loadPolicies compiles a configuration's policies, with the bundles that came from services; nil
-// when it has none. What they remember of sessions is memory's.
+// loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
+// nil when there are none. The memory holds what they remember of sessions.
 func loadPolicies(c *config.Config, polled []*policies.Bundle,
 	memory *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
@@ -36,14 +36,14 @@ func loadPolicies(c *config.Config, polled []*policies.Bundle,
 	o.Bundles, o.Sessions = polled, memory
 	stage, err := policies.Load(o)
 	if err != nil {
-		return nil, placed(c, err)
+		return nil, withPositions(c, err)
 	}
 	return stage, nil
 }
 
-// soundPolicies says what is wrong with the policies of a configuration. With bundles that come
-// from a service, what only shows when all are compiled is found when those are here.
-func soundPolicies(c *config.Config) (err error) {
+// checkPolicyFiles reports mistakes in the policies of a configuration. When bundles come from
+// services, mistakes that only compilation finds are reported once the bundles are there.
+func checkPolicyFiles(c *config.Config) (err error) {
 	if c.Policy == nil {
 		return nil
 	}
@@ -53,12 +53,12 @@ func soundPolicies(c *config.Config) (err error) {
 		err = policies.Check(policyOptions(c))
 	}
 	if err != nil {
-		return placed(c, err)
+		return withPositions(c, err)
 	}
 	return nil
 }
 
-// policyOptions are the policies of a configuration that has some.
+// policyOptions returns the options for a configuration that has policies.
 func policyOptions(c *config.Config) policies.Options {
 	return policies.Options{
 		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config,
@@ -66,7 +66,7 @@ func policyOptions(c *config.Config) policies.Options {
 	}
 }
 
-// policyKeys are what bundles are verified with.
+// policyKeys returns the keys that verify bundles.
 func policyKeys(c *config.Config) map[string]policies.Key {
 	keys := map[string]policies.Key{}
 	for _, k := range c.Policy.Keys {
@@ -75,28 +75,30 @@ func policyKeys(c *config.Config) map[string]policies.Key {
 	return keys
 }
 
-// describePolicies says which policies they are, for the audit log; "" when there are none.
+// describePolicies describes the active policies for the audit log. It returns an empty string when
+// there are none.
 func describePolicies(stage *policies.Stage) string {
 	if stage == nil {
 		return ""
 	}
-	said := "policies " + stage.Digest()
+	text := "policies " + stage.Digest()
 	for _, b := range stage.Bundles() {
-		said += fmt.Sprintf(", bundle %q revision %q", b.Name, b.Revision)
+		text += fmt.Sprintf(", bundle %q revision %q", b.Name, b.Revision)
 	}
-	return said
+	return text
 }
 
-// configured are the policies of the configuration at path, with the bundles of its services.
+// configured returns the configuration at path and its policies, with the bundles of its services.
 func (p *program) configured(ctx context.Context,
 	path string) (*config.Config, policies.Options, error) {
-	c, err := load(path)
+	c, err := loadConfig(path)
 	if err != nil {
 		return nil, policies.Options{}, err
 	}
 	if c.Policy == nil {
 		return nil, policies.Options{},
-			fmt.Errorf("%s has no [policy]\nhint: gatekit help policy shows one", shown(c.File))
+			fmt.Errorf("%s has no [policy] table\nhint: gatekit help policy shows an example",
+				displayPath(c.File))
 	}
 	o := policyOptions(c)
 	if o.Bundles, err = bundlesOnce(ctx, c, p.log); err != nil {
@@ -105,8 +107,8 @@ func (p *program) configured(ctx context.Context,
 	return c, o, nil
 }
 
-// shown is a path as it is shorter to read: from the working folder when it is in there.
-func shown(file string) string {
+// displayPath returns a shorter form of a path: relative to the working folder when it is inside.
+func displayPath(file string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(short) {
 			return short
@@ -115,8 +117,8 @@ func shown(file string) string {
 	return file
 }
 
-// shortened is a text in which what lies in the working folder is called as shown calls it.
-func shortened(text string) string {
+// displayText returns a text with paths inside the working folder in the form of shown.
+func displayText(text string) string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return text
@@ -124,9 +126,9 @@ func shortened(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// placed is an error of the policies at its place: that of the policy's file, or of the rule's
-// settings, where it has one, else that of [policy].
-func placed(c *config.Config, err error) error {
+// withPositions returns the errors of policies with positions: those of the policy file or of the
+// rule's settings, or else that of [policy].
+func withPositions(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, line := range unjoined(err) {
 		for _, one := range unjoined(line) {
@@ -138,7 +140,8 @@ func placed(c *config.Config, err error) error {
 			case strings.Contains(text, ".rego:"):
 				errs = append(errs, &config.Error{Message: text})
 			default:
-				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " + text})
+				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " +
+					"" + text})
 			}
 		}
 	}
@@ -148,17 +151,26 @@ func placed(c *config.Config, err error) error {
 func (p *program) policy() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Test, explain and write policies, and list the rules that come with Gatekit",
-		Long: `Policies say in Rego what may happen: https://www.openpolicyagent.org/docs/policy-language. A configuration uses rules of Gatekit's library by name, and
-files of one's own:
+		Short: "Test, explain and write policies, and list the rules of the library",
+		Long: `Policies decide which messages may pass. They are written in Rego:
+https://www.openpolicyagent.org/docs/policy-language. A configuration names rules of Gatekit's
+library and your own files:
 
   [policy]
   rules = ["tools/readonly"]
   files = ["policies"]
 
-New writes a policy to begin with, test runs the tests, explain says why a message is judged as it is, replay what would become of recorded traffic, list shows the library,
-capabilities are for OPA's own tools: opa build makes bundles, which files may name, too, or [policy.bundle.NAME] gets from a server; with [policy.key.NAME], a bundle has to be signed.
-gatekit run puts a changed file in force while it runs; a broken one is reported, and the policies before it stay.`,
+The subcommands:
+  new           writes a policy to start from, with tests
+  test          runs the tests
+  explain       shows why a message is allowed or denied
+  replay        shows what the policies would do with recorded messages
+  list          lists the rules of the library
+  capabilities  prints the functions that policies may use, for opa build
+
+A file can also be a bundle that opa build made. [policy.bundle.NAME] gets bundles from a server;
+with [policy.key.NAME], every bundle must be signed. A running Gatekit applies a changed file. It
+rejects a broken one, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(),
 		policyCapabilities())
@@ -168,11 +180,12 @@ gatekit run puts a changed file in force while it runs; a broken one is reported
 func policyList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [RULE]",
-		Short: "List the rules of the library, or show one",
-		Long: "List prints the rules that come with Gatekit; list RULE prints one, with what " +
-			"it says of itself and its settings.",
-		Example: "  gatekit policy list\n  gatekit policy list tools/readonly",
-		Args:    cobra.MaximumNArgs(1),
+		Short: "List the rules of the library, or print one",
+		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule,
+which begins with its description and its settings.`,
+		Example: `  gatekit policy list
+  gatekit policy list tools/readonly`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, name := range library.Names() {
@@ -182,8 +195,8 @@ func policyList() *cobra.Command {
 			}
 			b, err := fs.ReadFile(library.FS, path.Join(args[0], "rule.rego"))
 			if err != nil {
-				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy "+
-					"list shows those that there are", args[0])
+				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy list "+
+					"shows the rules", args[0])
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
@@ -194,11 +207,14 @@ func policyList() *cobra.Command {
 func policyCapabilities() *cobra.Command {
 	return &cobra.Command{
 		Use:   "capabilities",
-		Short: "Print what policies may use, for OPA's own tools",
-		Long: `Capabilities prints the functions that policies may use, as OPA's tools read them: OPA's own without those that reach out, and Gatekit's. With them, opa build refuses what Gatekit
-would refuse, and knows gatekit.path.fault.`,
+		Short: "Print the functions that policies may use, for OPA's tools",
+		Long: `Capabilities prints the functions that policies may use, in the format of OPA's
+tools: the functions of OPA without those that access the network or the system, and those of
+Gatekit. With this file, opa build rejects what Gatekit would reject, and knows
+gatekit.path.fault.`,
 		Example: `  gatekit policy capabilities > capabilities.json
-  opa build --capabilities capabilities.json --bundle policies --revision 42 --signing-key private.pem --output acme.tar.gz`,
+  opa build --capabilities capabilities.json --bundle policies --revision 42 \
+    --signing-key private.pem --output acme.tar.gz`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(policies.Capabilities())

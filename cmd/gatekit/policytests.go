@@ -17,19 +17,22 @@ func (p *program) policyTest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test [PATH…]",
 		Short: "Run the tests of the policies",
-		Long: `Test runs the tests (the *_test.rego) beside the policies of the configuration and those of the library's rules that are in force; or those of the files, folders and
-bundles that are named. Tests are what OPA's are: https://www.openpolicyagent.org/docs/policy-testing. They are compiled as Gatekit compiles policies: a field of the input that does
-not exist is an error, and so is http.send.
+		Long: `Test runs the tests (*_test.rego) that stand beside the policies of the
+configuration, and those of the active rules of the library. With arguments, it runs the tests of
+the named files, folders and bundles instead. Tests are written as for OPA:
+https://www.openpolicyagent.org/docs/policy-testing. They are compiled as Gatekit compiles policies:
+an input field that does not exist is an error, and so is http.send.
 
-It prints each test that failed, with the line that did not hold, and exits with 1:
+Test prints each failed test, with the expression that was not true, and then exits with 1:
 
   policies/mine_test.rego:9: gatekit.mine_test.test_writes_are_refused
       policies/mine_test.rego:10: failed: count(mine.deny) == 1 with input as {"name": "write"}
   11 passed, 1 failed
 
---coverage prints how much of each file the tests went through, and the lines that they did not.`,
-		Example: "  gatekit policy test\n  gatekit policy test --coverage policies\n  gatekit " +
-			"policy test --config /etc/gatekit/gatekit.toml",
+--coverage prints how much of each file the tests covered, and the lines that they did not.`,
+		Example: `  gatekit policy test
+  gatekit policy test --coverage policies
+  gatekit policy test --config /etc/gatekit/gatekit.toml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := policies.Options{Files: args}
 			if len(args) == 0 {
@@ -40,11 +43,11 @@ It prints each test that failed, with the line that did not hold, and exits with
 			}
 			tests, covered, err := policies.RunTests(cmd.Context(), o)
 			if err != nil {
-				return errors.New(shortened(err.Error()))
+				return errors.New(displayText(err.Error()))
 			}
 			if len(tests) == 0 {
 				return errors.New("there are no tests\nhint: gatekit policy new NAME writes a " +
-					"policy with some; tests are rules test_… in files *_test.rego")
+					"policy with tests; tests are rules named test_… in files named *_test.rego")
 			}
 			good := printTests(cmd.OutOrStdout(), tests)
 			if coverage {
@@ -57,29 +60,29 @@ It prints each test that failed, with the line that did not hold, and exits with
 		},
 	}
 	configFlag(c, &config)
-	c.Flags().BoolVar(&coverage, "coverage", false, "print how much of each file was tested")
+	c.Flags().BoolVar(&coverage, "coverage", false, "print how much of each file the tests covered")
 	return c
 }
 
-// printTests prints what failed, and how many did not, and says whether that is none.
+// printTests prints the failed tests and a summary, and reports whether all tests passed.
 func printTests(w io.Writer, tests []policies.Test) bool {
 	for _, t := range tests {
 		if t.Failure != "" {
-			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", shown(t.File), t.Line, t.Name,
-				indented(shortened(t.Failure)))
+			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", displayPath(t.File), t.Line, t.Name,
+				indented(displayText(t.Failure)))
 			if t.Output != "" {
-				fmt.Fprintf(w, "    it printed: %s\n", indented(strings.TrimSuffix(t.Output,
+				fmt.Fprintf(w, "    output: %s\n", indented(strings.TrimSuffix(t.Output,
 					"\n")))
 			}
 		}
 	}
-	summary, good := summed(tests)
+	summary, good := summarize(tests)
 	fmt.Fprintln(w, summary)
 	return good
 }
 
-// summed is how many tests passed, failed and were skipped.
-func summed(tests []policies.Test) (summary string, good bool) {
+// summarize returns how many tests passed, failed and were skipped.
+func summarize(tests []policies.Test) (summary string, good bool) {
 	var passed, failed, skipped int
 	for _, t := range tests {
 		switch {
@@ -105,15 +108,15 @@ func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n   
 
 func printCoverage(w io.Writer, covered []policies.Coverage) {
 	for _, c := range covered {
-		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, shown(c.File))
+		fmt.Fprintf(w, "%5.1f%%  %s", c.Percent, displayPath(c.File))
 		if len(c.Uncovered) > 0 {
-			fmt.Fprintf(w, "  not tested: %s", lineRanges(c.Uncovered))
+			fmt.Fprintf(w, "  not covered: %s", lineRanges(c.Uncovered))
 		}
 		fmt.Fprintln(w)
 	}
 }
 
-// lineRanges are lines as "3, 7-9".
+// lineRanges returns line numbers in the form "3, 7-9".
 func lineRanges(lines []int) string {
 	var parts []string
 	for i := 0; i < len(lines); {

@@ -251,7 +251,7 @@ hide contains item.uriTemplate if {
 // known.
 func serveKnown(t *testing.T, file string) (url string) {
 	t.Helper()
-	c, err := load(file)
+	c, err := loadConfig(file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func withPID(script string) string {
 		"echo $$ > pid; "+script)
 }
 
-// gone says whether the process whose id was written to the file pid is.
+// gone reports whether the process has ended whose id is in the file pid.
 func (p *process) gone() bool {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))
@@ -309,7 +309,7 @@ func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
 	p.configure(notes + "command = \"x\"\n")
 	p.says("gatekit.toml:4:1: ")
 	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
-	p.says(`there is no built-in \"p\"`)
+	p.says(`there is no built-in plugin \"p\"`)
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("after mistakes: got %q, want %q", got, want)

@@ -135,7 +135,7 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
-	_, help, _ := strings.Cut((&program{}).wrap().Long, "where these rules are\n")
+	_, help, _ := strings.Cut((&program{}).wrap().Long, "In it, the default rules are:\n")
 	texts := map[string]string{"gatekit help wrap": "[server.files]\ncommand = \"x\"\n" + help}
 	for _, file := range []string{"gatekit.toml.example", "examples/01-one-server/gatekit.toml"} {
 		b, err := os.ReadFile("../../" + file)

@@ -16,22 +16,28 @@ func (p *program) policyReplay() *cobra.Command {
 	var config string
 	c := &cobra.Command{
 		Use:   "replay [FILE.jsonl]",
-		Short: "Say what today's policies would have done to recorded traffic",
-		Long: `Replay shows recorded messages to the policies as they are now, in their order, and prints each whose verdict is another than the recorded one, and how many there were. It starts nothing,
-and changes nothing. FILE is an audit log, by default the configuration's, or messages as gatekit policy explain takes them, one a line, with "action" for what became of them; "-" is
-stdin.
+		Short: "Show what the current policies would have done with recorded messages",
+		Long: `Replay evaluates recorded messages with the current policies, in order. It prints
+each message whose verdict differs from the recorded one, and a summary. It starts nothing and
+changes nothing.
 
-  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny: tools/readonly: the tool does not declare itself read-only
-  120 messages: 119 are judged as they were, 1 otherwise
+FILE is an audit log, by default that of the configuration. It can also hold messages as gatekit
+policy explain takes them, one a line, with the recorded verdict in "action". "-" is stdin.
 
-What did not come before the policies is not judged now: a plugin refused or answered it, or it is Gatekit's own answer, made of what servers said.
-What mode = "shadow" would let pass is judged here as if it were enforced.
+  audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny:
+      tools/readonly: the tool does not declare itself read-only
+  120 messages: 119 with the same verdict, 1 with another
 
-How much can be said depends on [audit] bodies. "redacted" keeps the bodies of what passed, as it went on; of what was refused, and with "digest" and "none", there are direction, kind, method,
-server and name alone. A verdict without a body is marked: rules that read params, results or definitions may judge otherwise.`,
-		Example: "  gatekit policy replay\n  gatekit policy replay --config new.toml " +
-			"audit/gatekit.jsonl",
-		Args: maxOne,
+Messages that no policy saw are not evaluated: a plugin denied or answered them, or Gatekit made
+them. In shadow mode, replay shows what the policies would do if they were enforced.
+
+How exact the result is depends on [audit] bodies. With "redacted", the log has the bodies of
+messages that passed, as they were forwarded. Without a body, the policies see only direction, kind,
+method, server and name; rules that read more may decide differently, and replay marks such a
+verdict.`,
+		Example: `  gatekit policy replay
+  gatekit policy replay --config new.toml audit/gatekit.jsonl`,
+		Args: atMostOneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, o, err := p.configured(cmd.Context(), config)
 			if err != nil {
@@ -59,7 +65,7 @@ server and name alone. A verdict without a body is marked: rules that read param
 					r.others++
 					return nil
 				}
-				r.judged(line, c, stage.Evaluate(cmd.Context(), c))
+				r.compare(line, c, stage.Evaluate(cmd.Context(), c))
 				return nil
 			})
 			if err != nil {
@@ -73,7 +79,7 @@ server and name alone. A verdict without a body is marked: rules that read param
 	return c
 }
 
-func maxOne(_ *cobra.Command, args []string) error {
+func atMostOneFile(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return errors.New("replay takes one file")
 	}
@@ -89,7 +95,7 @@ type replay struct {
 	same, differ, uncertain, unknown, bodyless, others int
 }
 
-func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
+func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 	lacking := c.BodyMissing && len(r.needs) > 0
 	if lacking {
 		r.bodyless++
@@ -122,15 +128,16 @@ func (r *replay) judged(line int, c *policies.Case, o pipeline.Outcome) {
 	if was != "" {
 		then = was + ", now "
 	}
-	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", shown(r.file), line, oneLine(strings.Join(words, " ")),
+	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", displayPath(r.file), line,
+		oneLine(strings.Join(words, " ")),
 		then, o.Action)
 	if o.Err != nil {
-		fmt.Fprintf(r.w, ": %s", printable(shortened(o.Err.Error())))
+		fmt.Fprintf(r.w, ": %s", printable(displayText(o.Err.Error())))
 	} else if o.Reason != "" {
 		fmt.Fprintf(r.w, ": %s", oneLine(o.Reason))
 	}
 	if lacking {
-		fmt.Fprint(r.w, " (its body was not kept)")
+		fmt.Fprint(r.w, " (body not recorded)")
 	}
 	fmt.Fprintln(r.w)
 }
@@ -140,28 +147,29 @@ func changes(action string) bool { return action == "modify" || action == "hide"
 func (r *replay) sum(shadow bool) {
 	known := r.same + r.differ + r.uncertain
 	if known+r.unknown+r.others == 0 {
-		fmt.Fprintf(r.w, "%s holds no messages\n", shown(r.file))
+		fmt.Fprintf(r.w, "%s contains no messages\n", displayPath(r.file))
 		return
 	}
-	fmt.Fprintf(r.w, "%s: %d are judged as they were, %d otherwise",
-		counted(known+r.unknown+r.others, "message"), r.same, r.differ)
+	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another",
+		plural(known+r.unknown+r.others, "message"), r.same, r.differ)
 	if r.uncertain > 0 {
-		fmt.Fprintf(r.w, ", %d perhaps otherwise", r.uncertain)
+		fmt.Fprintf(r.w, ", %d perhaps with another", r.uncertain)
 	}
 	if r.unknown > 0 {
-		fmt.Fprintf(r.w, ", of %d nothing says how they were judged", r.unknown)
+		fmt.Fprintf(r.w, ", %d without a recorded verdict", r.unknown)
 	}
 	if r.others > 0 {
-		fmt.Fprintf(r.w, ", %d did not come before the policies", r.others)
+		fmt.Fprintf(r.w, ", %d not seen by policies", r.others)
 	}
 	fmt.Fprintln(r.w)
 	if r.bodyless > 0 {
-		fmt.Fprintf(r.w, "%s without a body: judged by direction, kind, method, server and name "+
-			"alone, and the policies read %s too. [audit] bodies = \"redacted\" keeps those of "+
-			"what passes.\n",
-			counted(r.bodyless, "message"), strings.Join(r.needs, ", "))
+		fmt.Fprintf(r.w, "%s without a body: only direction, kind, method, server and name were "+
+			"checked, but the policies also read %s. [audit] bodies = \"redacted\" records the "+
+			"bodies of messages that pass.\n",
+			plural(r.bodyless, "message"), strings.Join(r.needs, ", "))
 	}
 	if shadow {
-		fmt.Fprintln(r.w, "The configuration's mode is shadow: this is what enforce would do.")
+		fmt.Fprintln(r.w, "The mode is shadow: this shows what the policies would do if they "+
+			"were enforced.")
 	}
 }

@@ -8,28 +8,35 @@ func (p *program) run() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Serve the servers of a configuration as one",
-		Long: `Run serves all servers of a configuration as one server: on stdio to the client that started it, or over HTTP where [listen]
-says so. A server's tools are named server__tool. stdout belongs to the protocol; what Gatekit itself has to say goes to stderr.
+		Short: "Serve the servers of a configuration as one server",
+		Long: `Run serves all servers of a configuration as one server: on stdio to the client that
+started it, or over HTTP if [listen] sets http. Tools are named server__tool. Only MCP messages go
+to stdout; the log goes to stderr.
 
-The file is watched, and so are the policies that it names and their data. A valid change is applied without dropping sessions ([listen], [audit], [admin], [telemetry], [log] and [limits] need a restart), an
-invalid one is reported and the running configuration stays. SIGINT and SIGTERM end all sessions and servers and close the audit log, whose sinks get 5 s for what they have not sent; a second one ends Gatekit at once.
+Gatekit watches the configuration, the policy files that it names and their data. It applies a valid
+change without ending sessions. It rejects an invalid change, and the previous configuration stays
+active. Changes of [listen], [audit], [admin], [telemetry], [log] and [limits] need a restart.
 
-In a client's configuration:
+SIGINT or SIGTERM ends all sessions and servers and closes the audit log. The audit sinks then have
+5 s to send their remaining records. A second signal ends Gatekit at once.
 
-  { "mcpServers": { "gatekit": { "command": "gatekit", "args": ["run", "--config", "/home/me/gatekit.toml"] } } }
+In the configuration of a client:
 
-When Gatekit cannot start, it answers the client's first request with the reason, so that you see it where you are.`,
-		Example: "  gatekit run\n  gatekit run --config /etc/gatekit/gatekit.toml --log-level debug",
-		Args:    noArgs,
+  { "mcpServers": { "gatekit": {
+      "command": "gatekit", "args": ["run", "--config", "/home/me/gatekit.toml"] } } }
+
+When Gatekit cannot start, it answers the client's first request with the reason.`,
+		Example: `  gatekit run
+  gatekit run --config /etc/gatekit/gatekit.toml --log-level debug`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := load(path)
+			cfg, err := loadConfig(path)
 			if err != nil {
 				// Where it should have listened is not known then; a client that started us waits
 				// on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
-			p.logAs(cmd, cfg.Log)
+			p.setLogFormat(cmd, cfg.Log)
 			return p.serve(cmd.Context(), cfg)
 		},
 	}

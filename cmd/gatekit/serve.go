@@ -30,8 +30,7 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	return errors.Join(l.serve(ctx), g.close())
 }
 
-// listeners are what clients and operators connect to. Each listener is bound before any of them
-// serves.
+// listeners holds the listeners for clients and operators. All are bound before any of them serves.
 type listeners struct {
 	gateway *gateway
 	config  *config.Config
@@ -153,14 +152,14 @@ func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 	})
 }
 
-// refuse tells why Gatekit did not start: on stderr, and, where a client waits on stdio, in answer
-// to what it asks, so that its user sees it.
+// refuse reports why Gatekit did not start: on stderr and, when a client waits on stdio, as the
+// answer to its first request, so that the user sees the reason in the client.
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	fmt.Fprintln(os.Stderr, reason)
 	if stdio && !isTerminal(os.Stdin) {
 		pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, 0)
 		if err := downstream.RefuseAll(ctx, pipe, reason); err != nil && ctx.Err() == nil {
-			p.log.Warn("tell the client why", "error", err)
+			p.log.Warn("start failure not sent to the client", "error", err)
 		}
 		pipe.Close()
 	}

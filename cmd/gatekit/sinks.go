@@ -20,29 +20,28 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// sinkDrain bounds how long a stop waits for sinks; what they have not sent goes after the next
-// start.
+// sinkDrain limits how long a stop waits for sinks. They send the rest after the next start.
 const sinkDrain = 5 * time.Second
 
-// sinks are those of a configuration.
+// sinks holds the sinks of a configuration.
 type sinks struct {
-	log  *slog.Logger
-	made []madeSink
+	log     *slog.Logger
+	pending []pendingSink
 
-	mu  sync.Mutex // held while all changes
-	all []*sink.Sink
+	mu     sync.Mutex // guards all
+	active []*sink.Sink
 
 	stop context.CancelFunc // nil before start
 	runs sync.WaitGroup
 }
 
-// madeSink is one that was made and sends nothing yet.
-type madeSink struct {
+// pendingSink is a sink that does not send yet.
+type pendingSink struct {
 	config.Sink
 	to sink.Receiver
 }
 
-// newSinks makes what sinks send to. Nobody is called yet.
+// newSinks makes the receivers of the sinks. It opens no connection.
 func newSinks(c config.Audit, log *slog.Logger) (*sinks, error) {
 	s := &sinks{log: log}
 	for _, c := range c.Sinks {
@@ -51,14 +50,14 @@ func newSinks(c config.Audit, log *slog.Logger) (*sinks, error) {
 			s.abandon()
 			return nil, fmt.Errorf("audit sink %q: %w", c.Name, err)
 		}
-		s.made = append(s.made, madeSink{c, to})
+		s.pending = append(s.pending, pendingSink{c, to})
 	}
 	return s, nil
 }
 
-// abandon is for sinks that were never started.
+// abandon closes the receivers of sinks that were not started.
 func (s *sinks) abandon() {
-	for _, m := range s.made {
+	for _, m := range s.pending {
 		m.to.Close()
 	}
 }
@@ -70,7 +69,7 @@ const (
 	networkLine = 256 << 10
 )
 
-// newReceiver is what a sink sends to. A certificate or key that is none is an error.
+// newReceiver returns the receiver of a sink. An unusable certificate or key is an error.
 func newReceiver(c config.Sink) (sink.Receiver, error) {
 	o := format.Options{Version: version(), Colour: c.Kind == "stderr" && isTerminal(os.Stderr),
 		EscapeUnprintable: c.Kind == "stderr"}
@@ -104,11 +103,11 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 		return sink.NewWebhook(sink.WebhookOptions{URL: c.URL, Headers: revealed(c.Headers),
 			SigningKey: string(c.SigningKey), TLS: secure, Encoder: form})
 	}
-	return nil, fmt.Errorf("there is no kind %q", c.Kind) // the configuration was checked
+	return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
 }
 
-// cursorFile says what was sent to a sink. Stderr has none: what was said there before is not said
-// again.
+// cursorFile returns the path of the file that holds how far a sink has sent. Stderr has none: it
+// does not repeat what earlier processes wrote.
 func cursorFile(log string, c config.Sink) string {
 	if c.Kind == "stderr" {
 		return ""
@@ -116,15 +115,15 @@ func cursorFile(log string, c config.Sink) string {
 	return filepath.Join(log+".sinks", c.Name+".json")
 }
 
-// start has the sinks send what is in the log, and what comes. They report themselves as events, of
-// which none is a message.
+// start lets the sinks send what is in the log and what is added to it. The sinks report their own
+// failures by event; no event is a message.
 func (s *sinks) start(file string, record *audit.Log, event func(action, reason string,
 	err error)) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.made {
+	for _, m := range s.pending {
 		one := sink.New(sink.Options{
 			Name:        m.Name,
 			Receiver:    m.to,
@@ -136,31 +135,31 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 			Logger:      s.log,
 			RecordEvent: event,
 		})
-		s.all = append(s.all, one)
+		s.active = append(s.active, one)
 		s.runs.Go(func() {
 			if err := one.Run(ctx, sinkDrain); err != nil {
-				s.log.Warn("an audit sink has ended", "error", err)
+				s.log.Warn("audit sink failed", "error", err)
 			}
 		})
 	}
 }
 
-// running are those that were started.
+// running returns the sinks that were started.
 func (s *sinks) running() []*sink.Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.all)
+	return slices.Clone(s.active)
 }
 
-// anchor sends a checkpoint to the sinks that are for those. It does not wait.
+// anchor sends a checkpoint to the sinks that take checkpoints. It does not wait for them.
 func (s *sinks) anchor(checkpoint []byte) {
 	for _, one := range s.running() {
 		one.QueueCheckpoint(checkpoint)
 	}
 }
 
-// close waits until what is in the log was sent, for a bounded time. The log is to be closed
-// before.
+// close waits until the sinks have sent what is in the log, but not longer than sinkDrain. The log
+// must be closed before.
 func (s *sinks) close() {
 	if s.stop == nil {
 		s.abandon()
@@ -170,12 +169,12 @@ func (s *sinks) close() {
 	s.runs.Wait()
 }
 
-// describe says what a sink is, without what may be a secret: a path of a URL may.
-func describe(c config.Sink) string {
+// describeSink describes a sink without the parts that may be secret, such as the path of a URL.
+func describeSink(c config.Sink) string {
 	to := c.Kind
 	switch u, err := url.Parse(c.URL); {
 	case c.Kind == "file":
-		to += " " + shown(c.Path)
+		to += " " + displayPath(c.Path)
 	case c.Kind == "syslog":
 		to += " " + c.URL
 	case err == nil && u.Host != "":
@@ -184,27 +183,26 @@ func describe(c config.Sink) string {
 	return fmt.Sprintf("%s; %s, %s", to, strings.Join(c.Send, " and "), c.Format)
 }
 
-// checkSinks says what each sink is, and what keeps it from working that can be seen without
-// sending anything.
-func checkSinks(cfg *config.Config, ok, fail func(name, said string)) {
+// checkSinks describes each sink, and reports what can be found wrong without sending anything.
+func checkSinks(cfg *config.Config, ok, fail func(name, result string)) {
 	for _, c := range cfg.Audit.Sinks {
 		to, err := newReceiver(c)
 		if err == nil {
 			err = to.Close()
 		}
 		if err == nil && c.Kind == "file" {
-			if err = recordable(c.Path); err != nil {
-				err = fmt.Errorf("open %s: %w", shown(c.Path), err)
+			if err = checkWritable(c.Path); err != nil {
+				err = fmt.Errorf("open %s: %w", displayPath(c.Path), err)
 			}
 		}
 		if i, gone := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" &&
 			strings.HasPrefix(c.URL, "unix://") && (gone != nil || i.Mode()&os.ModeSocket == 0) {
-			err = errors.Join(err, fmt.Errorf("%s is no socket", c.URL))
+			err = errors.Join(err, fmt.Errorf("%s is not a socket", c.URL))
 		}
 		if err != nil {
 			fail(c.Name, "audit sink: "+err.Error())
 			continue
 		}
-		ok(c.Name, "audit sink: "+describe(c))
+		ok(c.Name, "audit sink: "+describeSink(c))
 	}
 }

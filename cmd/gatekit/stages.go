@@ -77,7 +77,7 @@ func (g *gateway) logPolicies(a *activeConfig) {
 	policy := a.config.Policy
 	files := make([]string, len(policy.Files))
 	for i, f := range policy.Files {
-		files[i] = shown(f)
+		files[i] = displayPath(f)
 	}
 	g.log.Info("policies active", "rules", policy.Rules, "files", files, "mode", policy.Mode,
 		"digest", a.policies.stage.Digest())

@@ -18,13 +18,13 @@ import (
 	"gatekit/audit/format"
 )
 
-// auditLog is the log that a command is about, and the file where its checkpoints were anchored, if
-// it has one.
+// auditLog returns the log that a command reads, and the anchor that the configuration names, if
+// any.
 func auditLog(config string, args []string) (file, anchor string, err error) {
 	if len(args) > 0 {
 		return args[0], "", nil
 	}
-	c, err := load(config)
+	c, err := loadConfig(config)
 	if err != nil {
 		return "", "", err
 	}
@@ -36,20 +36,24 @@ func (p *program) auditVerify() *cobra.Command {
 	var since []string
 	c := &cobra.Command{
 		Use:   "verify [FILE]",
-		Short: "Say whether the audit log is what was written",
-		Long: `Verify reads the log, in all its files, and holds that each record is bound to the one before it, and that all of them together are what the checkpoint beside the log says, which
-Gatekit has signed. It names the first record that was changed, is missing, or stands where it did not, by file, line and number. It may run while Gatekit does.
+		Short: "Verify that the audit log is complete and unmodified",
+		Long: `Verify reads all files of the log. It checks that each record contains the hash of
+the record before it, and that all records match the signed checkpoint beside the log. If they do
+not, it names the first record that was changed, removed or moved, by file, line and number. It can
+run while Gatekit does.
 
-What it finds is worth as much as what it is held against:
+What the result proves depends on what the log is compared with:
 
-  nothing else      the key is beside the log: who can write there can make all of it anew
-  --key KEY         the public key ("gatekit audit key"), kept elsewhere: only who has the private key can make a log anew
-  --since FILE      checkpoints that were sent elsewhere while the log was written ([audit] anchor, or what a sink has kept): what was before them cannot be
-                    changed or cut off even with the key. FILE holds one or more; several --since are allowed
+  (no flag)      The key is beside the log. Whoever can write there can forge a whole new log.
+  --key KEY      A public key that was kept elsewhere (gatekit audit key). Only the holder of the
+                 private key can forge a log.
+  --since FILE   Checkpoints that were kept elsewhere: an [audit] anchor, or what a sink received.
+                 Records before a checkpoint cannot be changed or removed even with the private key.
+                 FILE holds one or more checkpoints. The flag may be repeated.
 
-The anchor that gatekit.toml names is held against the log without being asked for; when it is not there, that is an error.`,
-		Example: "  gatekit audit verify\n  gatekit audit verify --key gatekit.pub --since " +
-			"/mnt/other/anchors audit/gatekit.jsonl",
+The anchor that the configuration names is always compared. It is an error when it is missing.`,
+		Example: `  gatekit audit verify
+  gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
 		Args: atMostOne("verify"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, anchor, err := auditLog(config, args)
@@ -61,7 +65,7 @@ The anchor that gatekit.toml names is held against the log without being asked f
 			if beside {
 				key = audit.PublicKeyFile(file)
 			}
-			// there is none where there is no log
+			// without a log there is no key, and Run reports the missing log
 			if v.Key, err = audit.ReadPublicKey(key); err != nil && !(beside && errors.Is(err,
 				fs.ErrNotExist)) {
 				return err
@@ -79,18 +83,19 @@ The anchor that gatekit.toml names is held against the log without being asked f
 				fmt.Fprint(os.Stderr, "\r\x1b[K")
 			}
 			if bad, ok := errors.AsType[*audit.RecordError](err); ok {
-				bad.Position.File = shown(bad.Position.File)
+				bad.Position.File = displayPath(bad.Position.File)
 			}
 			if err := errors.Join(err, unheld); err != nil {
 				return err
 			}
-			sayVerified(cmd.OutOrStdout(), file, v.Key, done)
+			printVerification(cmd.OutOrStdout(), file, v.Key, done)
 			for _, p := range passed {
 				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
 			}
 			if beside {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"The key was beside the log: keep a copy elsewhere, and name it with --key.\n")
+					"The key was read from beside the log: keep a copy elsewhere, and name it "+
+						"with --key.\n")
 			}
 			return nil
 		},
@@ -100,29 +105,28 @@ The anchor that gatekit.toml names is held against the log without being asked f
 		"key", "", "public `key` that signed the checkpoints, or the file with it (default: the "+
 			"one beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
-		"`file` of checkpoints that the log must hold; may be repeated")
+		"`file` of checkpoints that the log must match; may be repeated")
 	return c
 }
 
-// checkpoints are those that a log must hold, and what was passed over. The error is of files that
-// are no use; the log is to be held against the others all the same.
+// checkpoints returns the checkpoints that a log must match, and notes about what was skipped. The
+// error is about unusable files; the log is still compared with the other checkpoints.
 func checkpoints(log string, files []string, anchor string,
 	key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
 	var errs []error
 	if anchor != "" {
-		// to read a pipe may have no end
+		// reading a pipe may never end
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
-			passed = append(passed, fmt.Sprintf("the anchor %s is no regular file, and was not "+
-				"read: name what was kept of it with --since", shown(anchor)))
+			passed = append(passed, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
+				"name a copy with --since", displayPath(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
 		} else if _, err := os.Stat(log + ".tree"); err == nil {
-			// else there is no log either, which is said better elsewhere
-			errs = append(errs, fmt.Errorf("the anchor %s that the configuration names is not "+
-				"there, and the log is: it was taken away, or never written\n"+
-				"hint: Gatekit makes it at its start: put it back, or start Gatekit again to "+
-				"begin another; to verify without it, name the log: gatekit audit verify %s",
-				shown(anchor), shown(log)))
+			// without a log, Run reports the missing log
+			errs = append(errs, fmt.Errorf("anchor %s, which the configuration names, is "+
+				"missing: it was removed, or never written\nhint: restore it, or start Gatekit "+
+				"to create a new one; to verify without it, run: gatekit audit verify %s",
+				displayPath(anchor), displayPath(log)))
 		}
 	}
 	for _, file := range files {
@@ -131,8 +135,9 @@ func checkpoints(log string, files []string, anchor string,
 			errs = append(errs, err)
 		}
 		if all = append(all, some...); torn > 0 {
-			passed = append(passed, fmt.Sprintf("%s in %s torn: held against the others there",
-				counted(torn, "checkpoint"), shown(file)))
+			passed = append(passed, fmt.Sprintf("%s in %s incomplete: compared with the others "+
+				"in the file",
+				plural(torn, "checkpoint"), displayPath(file)))
 		}
 	}
 	return all, passed, errors.Join(errs...)
@@ -144,45 +149,47 @@ func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, tor
 		return nil, 0, fmt.Errorf("read checkpoints: %w", err)
 	}
 	if key == nil {
-		return nil, 0, fmt.Errorf("there is no key to verify %s with: name it with --key",
-			shown(file))
+		return nil, 0, fmt.Errorf("no key to verify %s with: name one with --key",
+			displayPath(file))
 	}
 	if all, torn, err = audit.OpenCheckpoints(b, key); err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", shown(file), err)
+		return nil, 0, fmt.Errorf("%s: %w", displayPath(file), err)
 	}
 	return all, torn, nil
 }
 
-// maxRecovered is how many spans of records without a checkpoint are listed.
+// maxRecovered is how many ranges of records without a checkpoint are listed.
 const maxRecovered = 20
 
-func sayVerified(w io.Writer, file string, key note.Verifier, done *audit.VerificationResult) {
+func printVerification(w io.Writer, file string, key note.Verifier,
+	done *audit.VerificationResult) {
 	if done.Last == 0 {
-		fmt.Fprintf(w, "%s holds no records yet\n", shown(file))
+		fmt.Fprintf(w, "%s contains no records yet\n", displayPath(file))
 		return
 	}
-	fmt.Fprintf(w, "%s: records %d to %d are as they were written\n", shown(file), done.First,
+	fmt.Fprintf(w, "%s: records %d to %d are complete and unmodified\n", displayPath(file),
+		done.First,
 		done.Last)
-	fmt.Fprintf(w, "  checkpoint of %s, signed with %s+%08x\n", counted(int(done.Checkpoint.Size),
+	fmt.Fprintf(w, "  checkpoint of %s, signed by %s+%08x\n", plural(int(done.Checkpoint.Size),
 		"record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
-		fmt.Fprintf(w, "  %s after it, bound by the chain alone\n", counted(after, "record"))
+		fmt.Fprintf(w, "  %s after it, verified only by the hash chain\n", plural(after, "record"))
 	}
 	if done.First > 1 {
-		fmt.Fprintf(w, "  records 1 to %d were removed when their time was over; their hashes "+
-			"are there\n", done.First-1)
+		fmt.Fprintf(w, "  records 1 to %d were removed by the retention settings; their hashes "+
+			"are kept\n", done.First-1)
 	}
 	for i, span := range done.Recovered {
 		if i == maxRecovered {
-			fmt.Fprintf(w, "  and %d more times; look for action \"recovered\"\n",
+			fmt.Fprintf(w, "  and %d more ranges; see the records with action \"recovered\"\n",
 				len(done.Recovered)-i)
 			break
 		}
-		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit was started after "+
-			"them: what was done to them before is not known\n", span.From, span.Through)
+		fmt.Fprintf(w, "  records %d to %d had no checkpoint when Gatekit next started: changes "+
+			"before that start cannot be detected\n", span.From, span.Through)
 	}
 	if done.CheckpointsMatched > 0 {
-		fmt.Fprintf(w, "  %s from elsewhere: they hold\n", counted(done.CheckpointsMatched,
+		fmt.Fprintf(w, "  %s from elsewhere: verified\n", plural(done.CheckpointsMatched,
 			"checkpoint"))
 	}
 }
@@ -191,16 +198,18 @@ func (p *program) auditProve() *cobra.Command {
 	var config, key string
 	c := &cobra.Command{
 		Use:   "prove SEQ [FILE]",
-		Short: "Prove to others that a record is in the audit log",
-		Long: `Prove prints a proof that record SEQ is in the log: the record itself, and the hashes that lead from it to a signed checkpoint. Who has it needs neither the log nor us, but the public
-key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof, or any tool that knows C2SP's tlog-proof.`,
-		Example: "  gatekit audit prove 41 > record-41.tlog-proof",
+		Short: "Print a proof that a record is in the audit log",
+		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that
+connect it to a signed checkpoint. To check it, somebody needs only the public key (gatekit audit
+key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format. They see
+no other record.`,
+		Example: `  gatekit audit prove 41 > record-41.tlog-proof`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return errors.New("prove takes the number of a record, and at most one file")
 			}
 			if _, err := strconv.ParseUint(args[0], 10, 63); err != nil {
-				return fmt.Errorf("prove takes the number of a record, seq in the log, and not %q",
+				return fmt.Errorf("prove takes the number of a record (seq in the log), not %q",
 					args[0])
 			}
 			return nil
@@ -217,7 +226,7 @@ key ("gatekit audit key"), and sees no other record: gatekit audit verify-proof,
 			if err != nil {
 				return err
 			}
-			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args took no other
+			seq, _ := strconv.ParseUint(args[0], 10, 63) // Args checked it
 			proof, err := audit.Prove(file, seq, k)
 			if err != nil {
 				return err
@@ -237,10 +246,11 @@ func (p *program) auditVerifyProof() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use:   "verify-proof --key KEY [FILE]",
-		Short: "Say whether a proof of a record holds",
-		Long: `Verify-proof reads what gatekit audit prove has printed, from FILE or stdin. If the record is in the log whose checkpoints KEY signs, it prints the record, byte for byte; on a terminal, what is not
-printable is an escape. It needs nothing else: no log, no configuration, no network.`,
-		Example: "  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof",
+		Short: "Verify the proof of a record",
+		Long: `Verify-proof reads a proof that gatekit audit prove printed, from FILE or stdin. If
+the record is in the log whose checkpoints KEY signs, it prints the record unchanged; on a terminal,
+unprintable characters are escaped. It needs no log, no configuration and no network.`,
+		Example: `  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
 				return errors.New("verify-proof needs --key, the public key of the log")
@@ -265,8 +275,8 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 				return err
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(),
-				"record %d of the log %s, in the checkpoint of %s that %s+%08x signed\n",
-				proof.Index+1, printable(c.Origin), counted(int(c.Size), "record"),
+				"record %d of the log %s, in the checkpoint of %s signed by %s+%08x\n",
+				proof.Index+1, printable(c.Origin), plural(int(c.Size), "record"),
 				printable(k.Name()), k.KeyHash())
 			f, err := format.New(format.JSONL,
 				format.Options{EscapeUnprintable: isTerminal(os.Stdout)})
@@ -282,7 +292,7 @@ printable is an escape. It needs nothing else: no log, no configuration, no netw
 	return c
 }
 
-// maxProof bounds a proof: a record is at most a few messages long.
+// maxProof limits the size of a proof. A record is at most a few messages long.
 const maxProof = 512 << 20
 
 func readProof(stdin io.Reader, args []string) ([]byte, error) {
@@ -301,9 +311,10 @@ func (p *program) auditKey() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "key [FILE]",
 		Short: "Print the public key of the audit log",
-		Long: `Key prints the public key that goes with the signatures of the log's checkpoints. Keep it where who can write the log cannot write, and give it to who is to verify the log or a proof of a
-record. The private key is beside the log, in FILE.key, or where key in [audit] says.`,
-		Example: "  gatekit audit key > gatekit.pub",
+		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy in a
+place where nobody who can write to the log can write, and give it to those who verify the log or a
+proof. The private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
+		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, _, err := auditLog(config, args)
@@ -312,7 +323,7 @@ record. The private key is beside the log, in FILE.key, or where key in [audit] 
 			}
 			b, err := os.ReadFile(audit.PublicKeyFile(file))
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%w\nhint: it is made when the log begins: start Gatekit once",
+				return fmt.Errorf("%w\nhint: Gatekit creates it with the log: start Gatekit once",
 					err)
 			}
 			if err != nil {
@@ -334,10 +345,12 @@ func (p *program) auditHash() *cobra.Command {
 	var config, key string
 	c := &cobra.Command{
 		Use:   "hash [--key KEY] TEXT [FILE]",
-		Short: "Print what an argument's text is in the audit log",
-		Long: `Records of requests have values: a hash of each text in the arguments (the first 16 of up to 4 KiB), made with a key that is the log's own, beside it in FILE.key. So it can be found
-who has used a certain text, and not be read, or tried, what the texts were. TEXT "-" is a line of stdin, which leaves no trace in the history of a shell.`,
-		Example: "  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl",
+		Short: "Print the hash that the audit log has for an argument",
+		Long: `Records of requests have "values": hashes of the texts in the arguments (the first 16
+texts of up to 4 KiB). The hashes use the key of the log, in FILE.key. So you can find out who used
+a text, but nobody can read the texts, or guess them without the key. TEXT "-" reads a line from
+stdin, which keeps the text out of the history of your shell.`,
+		Example: `  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
 				return errors.New("hash takes a text, and at most one file")
@@ -349,7 +362,7 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 			if len(args) == 2 {
 				file = args[1]
 			} else {
-				c, err := load(config)
+				c, err := loadConfig(config)
 				if err != nil {
 					return report(cmd, err)
 				}
@@ -373,12 +386,12 @@ who has used a certain text, and not be read, or tried, what the texts were. TEX
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "`file` of the log's private key (default: the one beside FILE, or key in "+
-			"[audit])")
+		"key", "", "`file` with the private key of the log (default: the one beside FILE, or key "+
+			"in [audit])")
 	return c
 }
 
-// atMostOne is the Args of a command that takes a file, or none.
+// atMostOne checks that a command gets one file or none.
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {

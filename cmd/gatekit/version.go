@@ -14,10 +14,10 @@ import (
 func (p *program) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the Go that built it, and the MCP revisions it speaks",
-		Long: "Version prints what a bug report needs: the version and commit, the Go " +
-			"release, the platform, and the revisions of MCP that\nGatekit speaks on both sides.",
-		Example: "  gatekit version",
+		Short: "Print the version, the Go release, and the MCP revisions",
+		Long: `Version prints what a bug report needs: the version and commit, the Go release, the
+platform, and the MCP revisions that Gatekit supports on both sides.`,
+		Example: `  gatekit version`,
 		Args:    noArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			revisions := []string{mcp.Rev20260728, mcp.Rev20251125, mcp.Rev20250618,
@@ -28,7 +28,7 @@ func (p *program) version() *cobra.Command {
 	}
 }
 
-// version is that of the module, or of the commit that it was built from.
+// version returns the version of the module, or of the commit from which it was built.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

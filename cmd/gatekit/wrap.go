@@ -15,37 +15,51 @@ import (
 )
 
 func (p *program) wrap() *cobra.Command {
-	o := wrapping{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
+	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
 	c := &cobra.Command{
 		Use:   "wrap [flags] -- COMMAND [ARG…]",
-		Short: "Put Gatekit before one server, without a configuration",
-		Long: `Wrap starts one server over stdio and serves it on stdio under its own names: write it in front of the command that a
-client starts, and nothing changes for the client but that every message is judged and recorded.
+		Short: "Put Gatekit in front of one server, without a configuration",
+		Long: `Wrap starts a server over stdio and serves it on stdio under its own names. Write it
+in front of the command in your client's configuration. The client notices no difference, but every
+message is checked and recorded.
 
   { "mcpServers": { "files": {
       "command": "gatekit",
-      "args": ["wrap", "--env", "TOKEN", "--", "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
+      "args": ["wrap", "--env", "TOKEN", "--",
+               "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
       "env": { "TOKEN": "…" } } } }
 
-The server gets PATH, HOME, LANG and TMPDIR of the environment and what --env names, and nothing else. The audit log is a file of its own for each process,
-in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless --audit names one.
+Of the environment, the server gets only PATH, HOME, LANG, TMPDIR and what --env names. Each process
+writes its own audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or
+~/.local/state), unless --audit names a file.
 
-These rules are in force unless --no-default-rules says otherwise. They refuse what no honest server or client sends, and change nothing:
+Three rules of the library are active, unless you set --no-default-rules. They deny messages that
+honest servers and clients do not send, and change nothing:
 
-  roots/traversal    paths that climb without looking like it: ..%2f..%2fetc. Before server-filesystem, whose folders are known from its command, or with --root: paths
-                     that lead out of the folders and of the client's roots
-  elicitation/gate   forms that ask for passwords, keys or codes, or hold links; pages that are not https, have a user in their URL, or look like another's
-  sampling/gate      questions to the client's model with other servers' context, and more than 60 of them a minute
+  roots/traversal    denies paths that hide where they lead, such as ..%2f..%2fetc. With --root,
+                     or if the server is server-filesystem, whose folders its command names, it also
+                     denies paths outside the folders and outside the client's roots.
+  elicitation/gate   denies forms that ask for passwords, keys or codes, or that contain links, and
+                     pages that do not use https, have a user name in the URL, or look like another
+                     page.
+  sampling/gate      denies requests to the client's model that include the context of other
+                     servers, and more than 60 requests a minute.
 
---rule adds one of the library as it is without settings, and makes a default one as strict as that (then --root names all of the roots); --policy adds Rego of
-yours. With --shadow they only say in the audit log what they would do. There are no plugins unless --plugin adds one, with its own defaults: what they take out
-of a file is missing when the file is written back, and each costs some 300 µs a call. What needs settings needs a file (gatekit help run), where these rules are
+--rule adds a rule of the library without settings; for a default rule, this replaces its settings,
+which makes it stricter (--root then names all roots). --policy adds your own Rego. With --shadow,
+rules and policies deny and change nothing; the audit log has what they would do.
+
+--plugin adds a plugin with its default settings. No plugin is active by default: text that a plugin
+redacts in a file is missing when the client writes the file back, and each plugin adds about 300 µs
+to a call.
+
+To change settings, write a configuration (gatekit help run). In it, the default rules are:
 
   [policy]
   rules = ["elicitation/gate", "roots/traversal", "sampling/gate"]
 
   [policy.config."elicitation/gate"]
-  loopback = true # a server that runs here may show pages of this machine
+  loopback = true # a server on this machine may open pages of this machine
 
   [policy.config."roots/traversal"]
   anywhere = true # or: roots = ["/srv/data"]
@@ -57,10 +71,11 @@ of a file is missing when the file is written back, and each costs some 300 µs 
   per_minute = 60`,
 		Example: `  gatekit wrap -- npx -y @modelcontextprotocol/server-everything
   gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio
-  gatekit wrap --rule tools/readonly --plugin secrets -- npx -y @modelcontextprotocol/server-filesystem /srv/data`,
+  gatekit wrap --rule tools/readonly --plugin secrets -- \
+    npx -y @modelcontextprotocol/server-filesystem /srv/data`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("wrap needs the command of a server, after --")
+				return errors.New("wrap needs the command of a server after --")
 			}
 			return nil
 		},
@@ -72,30 +87,30 @@ of a file is missing when the file is written back, and each costs some 300 µs 
 			return p.serve(cmd.Context(), cfg)
 		},
 	}
-	c.Flags().SetInterspersed(false) // what follows the command is the command's
+	c.Flags().SetInterspersed(false) // flags after the command belong to the command
 	c.Flags().StringVar(&o.audit,
 		"audit", "", "audit log `file` (default: a new one in your state folder)")
-	c.Flags().Var(&o.era, "era", "the `era` of what the server speaks: auto, legacy or modern")
+	c.Flags().Var(&o.era, "era", "protocol `era` of the server: auto, legacy or modern")
 	c.Flags().StringArrayVar(&o.env, "env", nil,
-		"environment variable the server gets: `KEY`, as it is here, or KEY=VALUE; may be repeated")
+		"environment variable for the server: `KEY` to pass it on, or KEY=VALUE; may be repeated")
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
 	c.Flags().StringArrayVar(&o.roots, "root", nil,
 		"`folder` that paths must stay in; may be repeated")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
-		"`rule` of the library to add, of gatekit policy list; may be repeated")
+		"`rule` of the library to add (see gatekit policy list); may be repeated")
 	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
-		"only the rules and policies that --rule, --root and --policy name")
+		"use only the rules and policies that --rule, --root and --policy name")
 	c.Flags().StringArrayVar(&o.policies, "policy", nil,
-		"`file` (.rego, or a folder or bundle of such) to add; may be repeated")
+		"policy `file` to add (.rego, a folder of them, or a bundle); may be repeated")
 	c.Flags().BoolVar(&o.shadow, "shadow", false,
-		"refuse and change nothing by rules and policies, and record what they would do")
+		"record what rules and policies would do, but do not do it")
 	c.Flags().StringArrayVar(&o.plugins, "plugin", nil,
-		"`plugin` to add, of gatekit plugin list; may be repeated")
+		"`plugin` to add (see gatekit plugin list); may be repeated")
 	return c
 }
 
-// wrapping is the flags of wrap.
-type wrapping struct {
+// wrapOptions holds the flags of wrap.
+type wrapOptions struct {
 	audit, cwd string
 	env        []string
 	era        choice
@@ -104,7 +119,7 @@ type wrapping struct {
 	noDefaultRules, shadow          bool
 }
 
-func (o *wrapping) config(command []string) (*config.Config, error) {
+func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
 	s := &c.Servers[0]
 	s.Era = o.era.value
@@ -116,14 +131,14 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 		if !given {
 			var ok bool
 			if value, ok = os.LookupEnv(key); !ok {
-				return nil, fmt.Errorf("start server %q: --env %s: it is not set in the "+
-					"environment\nhint: set it in the client's configuration, or write --env "+
-					"%s=VALUE", s.Name, key, key)
+				return nil, fmt.Errorf("start server %q: --env %s: the variable is not "+
+					"set\nhint: set it in the client's configuration, or write --env %s=VALUE",
+					s.Name, key, key)
 			}
 		}
 		s.Env[key] = config.Secret(value)
 	}
-	if err := o.judges(c, command); err != nil {
+	if err := o.addRules(c, command); err != nil {
 		return nil, err
 	}
 	c.Audit.File = o.audit
@@ -133,7 +148,7 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 			return nil, fmt.Errorf(
 				"find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
-		// one for all processes, so that one public key is enough for all their logs
+		// one key for all processes, so that one public key verifies all their logs
 		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key")
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name,
 			time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
@@ -141,9 +156,9 @@ func (o *wrapping) config(command []string) (*config.Config, error) {
 	return c, nil
 }
 
-// place makes the paths of a server absolute: they are relative to our working folder, also where
-// the server's is another.
-func (o *wrapping) place(s *config.Server) (err error) {
+// place makes the paths of a server absolute. They are relative to the working folder of Gatekit,
+// not to that of the server.
+func (o *wrapOptions) place(s *config.Server) (err error) {
 	if strings.ContainsRune(s.Command, filepath.Separator) {
 		if s.Command, err = filepath.Abs(s.Command); err != nil {
 			return err
@@ -156,13 +171,13 @@ func (o *wrapping) place(s *config.Server) (err error) {
 		return err
 	}
 	if i, err := os.Stat(s.Cwd); err != nil || !i.IsDir() {
-		return fmt.Errorf("its working folder %s is no folder\nhint: correct --cwd, which is "+
-			"taken from the folder that Gatekit runs in", s.Cwd)
+		return fmt.Errorf("working folder %s is not a folder\nhint: correct --cwd; relative "+
+			"paths start at the folder in which Gatekit runs", s.Cwd)
 	}
 	return nil
 }
 
-// stateFolder is Gatekit's own in the user's state folder.
+// stateFolder returns Gatekit's folder in the state folder of the user.
 func stateFolder() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "gatekit"), nil
@@ -176,8 +191,8 @@ func stateFolder() (string, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName is what the record calls the server of a command: the program, as a server may be
-// named.
+// serverName returns the name of the server in the audit log: the name of its program, without the
+// characters that a server name cannot have.
 func serverName(command string) string {
 	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")

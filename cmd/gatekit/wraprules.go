@@ -13,8 +13,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// judges puts the default rules, and what the flags name, into the configuration.
-func (o *wrapping) judges(c *config.Config, command []string) error {
+// addRules adds the default rules, and what the flags name, to the configuration.
+func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 	p := &config.Policy{Mode: "enforce", Config: map[string]map[string]any{}}
 	if o.shadow {
 		p.Mode = "shadow"
@@ -40,7 +40,8 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	_, inForce := p.Config[traversal]
 	switch named := slices.Contains(o.rules, traversal); {
 	case named && len(o.roots) > 0:
-		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders, home)["roots"]}
+		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders,
+			home)["roots"]}
 	case !named && len(folders) > 0 && (inForce || len(o.roots) > 0):
 		p.Config[traversal] = library.FolderSettings(folders, home)
 	}
@@ -57,22 +58,22 @@ func (o *wrapping) judges(c *config.Config, command []string) error {
 	for _, name := range o.plugins {
 		c.Plugins = append(c.Plugins, config.BuiltIn(name, nil))
 	}
-	if errs := knownPlugins(c); len(errs) > 0 {
+	if errs := checkPluginNames(c); len(errs) > 0 {
 		return errs
 	}
-	return nil // the policies are compiled when they are put to work
+	return nil // the policies are compiled when the gateway starts
 }
 
-// folders are those that paths have to stay in, as absolute paths: what --root names, or else what
-// the command of a server that is known names.
-func (o *wrapping) folders(command []string, home string) (folders []string, err error) {
+// folders returns the folders in which paths must stay, as absolute paths: those of --root, or else
+// those in the command of a known server.
+func (o *wrapOptions) folders(command []string, home string) (folders []string, err error) {
 	for _, root := range o.roots {
 		if root, err = filepath.Abs(root); err != nil {
 			return nil, err
 		}
 		if i, err := os.Stat(root); err != nil || !i.IsDir() {
-			return nil, fmt.Errorf("--root %s is no folder\nhint: it is taken from the folder "+
-				"that Gatekit runs in", root)
+			return nil, fmt.Errorf("--root %s is not a folder\nhint: relative paths start at the "+
+				"folder in which Gatekit runs", root)
 		}
 		folders = append(folders, root)
 	}
@@ -82,14 +83,14 @@ func (o *wrapping) folders(command []string, home string) (folders []string, err
 	return filesystemFolders(command, o.cwd, home), nil
 }
 
-// filesystemServer is a word of a command that runs @modelcontextprotocol/server-filesystem: the
-// package, with or without a version, its program, or its main file.
+// filesystemServer matches a word of a command that runs @modelcontextprotocol/server-filesystem:
+// the package, with or without a version, its program, or its main file.
 var filesystemServer = regexp.MustCompile(
 	`(^|[/@])(mcp-)?server-filesystem(@[^/]*)?(/dist/index\.js)?$`)
 
-// filesystemFolders are the folders that a command gives to server-filesystem. It is none when that
-// is not what the command runs, or when any of them cannot be found from here (as in a container):
-// it would be worse to refuse what the server allows.
+// filesystemFolders returns the folders that a command gives to server-filesystem. It returns none
+// when the command runs another program, or when one of the folders does not exist here, as in a
+// container: to deny what the server allows would be worse.
 func filesystemFolders(command []string, cwd, home string) (folders []string) {
 	at := slices.IndexFunc(command, filesystemServer.MatchString)
 	if at < 0 {

@@ -1,5 +1,5 @@
-// Codenames is a plugin for Gatekit that keeps the names of unannounced projects inside: a tool
-// call that mentions one is refused, and where a tool's answer does, a placeholder takes its place.
+// Codenames is a plugin for Gatekit that protects the names of unannounced projects. A tool call
+// that mentions a code name is denied. In a tool's result, "[codename]" replaces the name.
 package main
 
 import (
@@ -22,7 +22,7 @@ func plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "codenames",
 		Version: "1.0.0",
-		Doc:     "keeps code names inside",
+		Doc:     "protects code names",
 		Wants: pipeline.Wants{Methods: []string{"tools/call"}, Kinds: []mcp.Kind{mcp.Request,
 			mcp.Response, mcp.Error}},
 		Needs: sdk.Needs{Body: true},
@@ -31,18 +31,23 @@ func plugin() sdk.Plugin {
 			"additionalProperties": false,
 			"required": ["words"],
 			"properties": {
-				"words": {"description": "what nobody outside may read, in any case", "type": "array", "minItems": 1, "items": {"type": "string", "minLength": 3}}
+				"words": {
+					"description": "code names to protect; upper and lower case are the same",
+					"type": "array",
+					"minItems": 1,
+					"items": {"type": "string", "minLength": 3}
+				}
 			}
 		}`),
 		New: func(config []byte) (sdk.Stage, error) {
-			words, err := read(config)
+			words, err := parseConfig(config)
 			if err != nil {
 				return nil, err
 			}
-			return stage{matcher(words)}, nil
+			return stage{compile(words)}, nil
 		},
 		SelfTest: func(config []byte) *sdk.SelfTest {
-			words, err := read(config)
+			words, err := parseConfig(config)
 			if err != nil {
 				return nil
 			}
@@ -55,8 +60,8 @@ func plugin() sdk.Plugin {
 	}
 }
 
-// read takes a configuration apart, which was held against the schema before.
-func read(config []byte) ([]string, error) {
+// parseConfig returns the words of a configuration, which was checked against the schema before.
+func parseConfig(config []byte) ([]string, error) {
 	var c struct {
 		Words []string `json:"words"`
 	}
@@ -64,54 +69,53 @@ func read(config []byte) ([]string, error) {
 	return c.Words, err
 }
 
-// matcher finds all words. The longest come first, so that of "Blue Heron" and "Blue" nothing is
-// left.
-func matcher(words []string) *regexp.Regexp {
-	var all []string
+// compile returns a pattern that matches all words. The longest come first, so that "Blue Heron" is
+// replaced as a whole if "Blue" is a word, too.
+func compile(words []string) *regexp.Regexp {
+	var patterns []string
 	for _, w := range words {
-		all = append(all, regexp.QuoteMeta(w))
+		patterns = append(patterns, regexp.QuoteMeta(w))
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
-	return regexp.MustCompile("(?i)" + strings.Join(all, "|"))
+	slices.SortFunc(patterns, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return regexp.MustCompile("(?i)" + strings.Join(patterns, "|"))
 }
 
-// stage judges by one configuration. It is asked from many goroutines at once.
+// stage is the plugin with a configuration. Inspect is called from many goroutines at once.
 type stage struct{ words *regexp.Regexp }
 
-// Inspect implements sdk.Stage. Neither reasons nor findings say which word it was: they are
+// Inspect implements sdk.Stage. Reasons and findings do not hold the code name, because they are
 // recorded.
 func (s stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
-	var cuts []scan.Redaction
+	var redactions []scan.Redaction
 	var findings []pipeline.Finding
-	refused := ""
+	denyReason := ""
 	scan.Texts(m, func(t scan.Text) bool {
-		at := t.Pointer()
+		pointer := t.Pointer()
 		switch spans := s.words.FindAllStringIndex(t.Value, -1); {
 		case len(spans) == 0 || t.Kind == mcp.NumberLeaf:
-		case t.Kind == mcp.NameLeaf: // which others go by: it is not ours to change
-			refused, at = "the name of a member holds a code name",
-				at[:strings.LastIndexByte(at, '/')]
-			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
+		case t.Kind == mcp.NameLeaf: // not replaced, because others read the member by its name
+			denyReason, pointer = "the name of a member holds a code name",
+				pointer[:strings.LastIndexByte(pointer, '/')]
+			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: pointer})
 		case m.Kind == mcp.Request:
-			refused = "the arguments hold a code name"
-			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
+			denyReason = "the arguments hold a code name"
+			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: pointer})
 		default:
-			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: at})
+			findings = append(findings, pipeline.Finding{Type: "codename", Pointer: pointer})
 			for _, span := range spans {
-				cuts = append(cuts, scan.Redaction{Text: t, Span: scan.Span{From: span[0],
-					To: span[1]},
-					Replacement: "[codename]"})
+				redactions = append(redactions, scan.Redaction{Text: t,
+					Span: scan.Span{From: span[0], To: span[1]}, Replacement: "[codename]"})
 			}
 		}
-		return refused == "" && ctx.Err() == nil
+		return denyReason == "" && ctx.Err() == nil
 	})
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, err // which denies
+		return sdk.Verdict{}, err // an error denies
 	}
-	if refused != "" {
-		return sdk.Deny(refused, findings...), nil
+	if denyReason != "" {
+		return sdk.Deny(denyReason, findings...), nil
 	}
-	edits, err := scan.Redact(m, cuts)
+	edits, err := scan.Redact(m, redactions)
 	if err != nil {
 		return sdk.Verdict{}, err
 	}

@@ -22,13 +22,13 @@ func result(body string) *mcp.Message {
 	return m
 }
 
-// What every stage must do.
+// TestPlugin runs the test suite for all plugins.
 func TestPlugin(t *testing.T) {
 	sdktest.Run(t, plugin(), config,
 		result(`{"content":[{"type":"text","text":"BLUE HERON ships in May."}]}`))
 }
 
-// What this one does.
+// TestStage tests what this plugin does.
 func TestStage(t *testing.T) {
 	stage, err := plugin().New([]byte(config))
 	if err != nil {
@@ -38,17 +38,19 @@ func TestStage(t *testing.T) {
 		name   string
 		m      *mcp.Message
 		action pipeline.Action
-		want   string // the body afterwards
+		want   string // the forwarded body
 	}{
-		{"a call of something else", call(`{"arguments":{"path":"red.txt"}}`), pipeline.Allow,
+		{"a call without a code name", call(`{"arguments":{"path":"red.txt"}}`), pipeline.Allow,
 			`{"arguments":{"path":"red.txt"}}`},
-		{"a call that mentions one", call(`{"arguments":{"path":"blue heron.txt"}}`), pipeline.Deny,
+		{"a call with a code name", call(`{"arguments":{"path":"blue heron.txt"}}`), pipeline.Deny,
 			""},
-		{"one in the name of an argument", call(`{"arguments":{"Blue Heron":1}}`), pipeline.Deny,
+		{"a code name as the name of an argument", call(`{"arguments":{"Blue Heron":1}}`),
+			pipeline.Deny,
 			""},
-		{"a result that mentions two", result(`{"text":"Blue Heron, then Blue.","n":1.0}`),
+		{"a result with two code names", result(`{"text":"Blue Heron, then Blue.","n":1.0}`),
 			pipeline.Modify, `{"text":"[codename], then [codename].","n":1.0}`},
-		{"one in the name of a member of a result", result(`{"blue":1}`), pipeline.Deny, ""},
+		{"a code name as the name of a member of a result", result(`{"blue":1}`), pipeline.Deny,
+			""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v, err := stage.Inspect(t.Context(), c.m)

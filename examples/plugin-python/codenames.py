@@ -1,4 +1,7 @@
-"""Keeps the names of unannounced projects inside: a tool call that mentions one is refused, and where a tool's answer does, a placeholder takes its place."""
+"""Protects the names of unannounced projects.
+
+A tool call that mentions a code name is denied. In a tool's result, "[codename]" replaces the name.
+"""
 
 import json
 import re
@@ -12,7 +15,7 @@ SCHEMA = {
     "required": ["words"],
     "properties": {
         "words": {
-            "description": "what nobody outside may read, in any case",
+            "description": "code names to protect; upper and lower case are the same",
             "type": "array",
             "minItems": 1,
             "items": {"type": "string", "minLength": 3},
@@ -22,13 +25,17 @@ SCHEMA = {
 
 
 class Codenames:
-    """A stage: it judges by one configuration."""
+    """A stage: the plugin with one configuration."""
 
-    wants = pb.Wants(methods=["tools/call"], kinds=[pb.KIND_REQUEST, pb.KIND_RESPONSE, pb.KIND_ERROR])
+    wants = pb.Wants(
+        methods=["tools/call"],
+        kinds=[pb.KIND_REQUEST, pb.KIND_RESPONSE, pb.KIND_ERROR],
+    )
     needs = pb.Needs(body=True)
 
-    def __init__(self, config):  # which was held against SCHEMA before
-        # The longest come first, so that of "Blue Heron" and "Blue" nothing is left.
+    def __init__(self, config):
+        """config was checked against SCHEMA before."""
+        # The longest come first, so that "Blue Heron" is replaced as a whole if "Blue" is a word.
         longest = sorted(config["words"], key=len, reverse=True)
         self.words = re.compile("|".join(map(re.escape, longest)), re.IGNORECASE)
         params = {"name": "canary", "arguments": {"text": longest[0]}}
@@ -46,27 +53,43 @@ class Codenames:
         )
 
     def inspect(self, message):
-        """Neither reasons nor findings say which word it was: they are recorded."""
-        # Numbers are not looked at; as integers, those of thousands of digits would be an error.
+        """Returns the verdict. Reasons and findings are recorded, so they hold no code name."""
+        # Python fails to parse integers of thousands of digits; floats do not matter here.
         body = json.loads(message.body or "null", parse_int=float)
         edits, findings = [], []
         for pointer, text, is_name in texts(body):
-            cleared, found = self.words.subn("[codename]", text)
+            replaced, found = self.words.subn("[codename]", text)
             if not found:
                 continue
             findings.append(pb.Finding(type="codename", pointer=pointer))
-            if is_name:  # others go by it: it is not ours to change
-                return pb.Verdict(action=pb.ACTION_DENY, reason="the name of a member holds a code name", findings=findings[-1:])
+            if is_name:  # not replaced, because others read the member by its name
+                return pb.Verdict(
+                    action=pb.ACTION_DENY,
+                    reason="the name of a member holds a code name",
+                    findings=findings[-1:],
+                )
             if message.kind == pb.KIND_REQUEST:
-                return pb.Verdict(action=pb.ACTION_DENY, reason="the arguments hold a code name", findings=findings)
-            edits.append(pb.Edit(pointer=pointer, value=json.dumps(cleared).encode()))
+                return pb.Verdict(
+                    action=pb.ACTION_DENY,
+                    reason="the arguments hold a code name",
+                    findings=findings,
+                )
+            edits.append(pb.Edit(pointer=pointer, value=json.dumps(replaced).encode()))
         if edits:
-            return pb.Verdict(action=pb.ACTION_MODIFY, reason="code names were cut out", edits=edits, findings=findings)
+            return pb.Verdict(
+                action=pb.ACTION_MODIFY,
+                reason="code names were cut out",
+                edits=edits,
+                findings=findings,
+            )
         return pb.Verdict(action=pb.ACTION_ALLOW)
 
 
 def texts(value, pointer=""):
-    """Every string of a JSON value with its pointer (RFC 6901); for the name of a member, that of its object."""
+    """Yields each string of a JSON value: its pointer (RFC 6901), the string, and False.
+
+    Yields each member name, too: the pointer of its object, the name, and True.
+    """
     if isinstance(value, str):
         yield pointer, value, False
     elif isinstance(value, list):
@@ -79,4 +102,10 @@ def texts(value, pointer=""):
 
 
 if __name__ == "__main__":
-    serve.main(pb.Description(name="codenames", version="1.0.0", doc="keeps code names inside", schema=json.dumps(SCHEMA).encode()), Codenames)
+    description = pb.Description(
+        name="codenames",
+        version="1.0.0",
+        doc="protects code names",
+        schema=json.dumps(SCHEMA).encode(),
+    )
+    serve.main(description, Codenames)

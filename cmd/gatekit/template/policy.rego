@@ -1,26 +1,32 @@
 # METADATA
-# title: What this policy is for, in a line
+# title: Describe this policy in one line
 # description: |
-#   Every message is shown to the policies as `input`; `gatekit policy explain` prints one. A policy lets pass what it says nothing of.
-#   With `custom: {mode: shadow}` here it is judged and recorded, and not enforced.
+#   Policies get every message as `input`; `gatekit policy explain` prints the input of one.
+#   A message that no rule denies passes.
+#   To record the decisions without enforcing them, add `custom: {mode: shadow}` here.
 package gatekit.policy_name
 
-# deny refuses a message; the text is the reason, for the audit log. Here: a call of a tool that is not for agents.
+# deny stops a message. The text is the reason in the audit log. This rule denies calls of some
+# tools.
 deny contains sprintf("%s is not for agents", [input.name]) if {
 	input.kind == "request"
 	input.method == "tools/call"
-	input.name in refused
+	input.name in denied_tools
 }
 
-# hide takes such a tool out of the list, too.
+# hide removes these tools from lists, too.
 hide contains item.name if {
 	input.kind == "response"
 	input.method == "tools/list"
 	some item in input.items
-	item.name in refused
+	item.name in denied_tools
 }
 
-refused := {"delete_everything"}
+denied_tools := {"delete_everything"}
 
-# There is also: redact contains {"path": "/arguments/token", "with": "[gone]"}, set contains {"path": …, "value": …}, ask contains {"reason": …} (a human has to approve),
-# label contains "tainted" (stays with the session, as input.session.labels), note contains … (for the audit log).
+# Other effects:
+#   redact contains {"path": "/arguments/token", "with": "[gone]"}
+#   set contains {"path": …, "value": …}
+#   ask contains {"reason": …}            # a person must approve the message
+#   label contains "tainted"              # stays with the session, in input.session.labels
+#   note contains …                       # text for the audit log

@@ -9,48 +9,52 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// config is the configuration as it is written; schema.json describes it.
+// config is the configuration of the plugin; schema.json describes it.
 type config struct {
 	Fields         []string `json:"fields"`
 	MaxParamLength int      `json:"max_param_length"`
 }
 
-// known are the fields that there are, in the order of the defaults.
-var known = []string{"server", "tool", "arguments", "size", "duration", "record", "time"}
+// knownFields are the fields of a trace in their default order. All but arguments are on by
+// default.
+var knownFields = []string{"server", "tool", "arguments", "size", "duration", "record", "time"}
 
-const mostCharacters = 10000
+const (
+	defaultParamLength = 200    // characters
+	maxParamLength     = 10_000 // characters
+)
 
-// newStage makes a stage of a configuration.
+// newStage returns a stage for a configuration. The error joins all mistakes.
 func newStage(text []byte) (*stage, error) {
-	c := config{MaxParamLength: 200}
+	c := config{MaxParamLength: defaultParamLength}
 	if err := json.Unmarshal(text, &c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, err
 	}
 	if c.Fields == nil {
-		c.Fields = slices.DeleteFunc(slices.Clone(known), func(f string) bool {
+		c.Fields = slices.DeleteFunc(slices.Clone(knownFields), func(f string) bool {
 			return f == "arguments"
 		})
 	}
-	var faults []error
+	var errs []error
 	if len(c.Fields) == 0 {
-		faults = append(faults, errors.New("fields: nothing to say: leave it out for the "+
-			"defaults, or take the plugin out"))
+		errs = append(errs, errors.New("fields: is empty; remove it for the defaults, or remove "+
+			"the plugin"))
 	}
 	for i, f := range c.Fields {
 		switch {
-		case !slices.Contains(known, f):
-			faults = append(faults, fmt.Errorf("fields[%d]: %q is none: take %s", i, f,
-				strings.Join(known, ", ")))
+		case !slices.Contains(knownFields, f):
+			errs = append(errs, fmt.Errorf("fields[%d]: unknown field %q; known fields: %s", i, f,
+				strings.Join(knownFields, ", ")))
 		case slices.Index(c.Fields, f) < i:
-			faults = append(faults, fmt.Errorf("fields[%d]: %q is said above", i, f))
+			errs = append(errs, fmt.Errorf("fields[%d]: %q is there already", i, f))
 		}
 	}
-	if c.MaxParamLength < 1 || c.MaxParamLength > mostCharacters {
-		faults = append(faults, fmt.Errorf(
-			`max_param_length: %d is not from 1 to %d: to show no arguments leave "arguments" out of fields`, c.MaxParamLength, mostCharacters))
+	if c.MaxParamLength < 1 || c.MaxParamLength > maxParamLength {
+		errs = append(errs, fmt.Errorf("max_param_length: must be from 1 to %d, not %d; to hide "+
+			`arguments, remove "arguments" from fields`, maxParamLength, c.MaxParamLength))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return &stage{fields: c.Fields, most: c.MaxParamLength}, nil
+	return &stage{fields: c.Fields, maxArguments: c.MaxParamLength}, nil
 }

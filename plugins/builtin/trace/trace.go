@@ -17,45 +17,46 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Plugin is the plugin, for the list of built-ins.
+// Plugin returns the plugin trace.
 func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "trace",
 		Version: "1.0.0",
-		Doc: "says at the end of a tool's result what was called, how long it took and " +
-			"where it is recorded",
-		Wants:    wants(mcp.Request, mcp.Response),
+		Doc: "adds a trace to each tool result: what was called, how long it took, and where " +
+			"it is recorded",
+		Wants:    toolCalls(mcp.Request, mcp.Response),
 		Needs:    sdk.Needs{Body: true, Request: true},
 		Stateful: true,
 		Schema:   schema,
 		New: func(config []byte) (sdk.Stage, error) {
 			s, err := newStage(config)
 			if err != nil {
-				return nil, err // and no *stage that is nil
+				return nil, err // not s: a nil *stage would be a non-nil sdk.Stage
 			}
 			return s, nil
 		},
-		SelfTest: canary,
+		SelfTest: selfTest,
 	}
 }
 
-func wants(kinds ...mcp.Kind) pipeline.Wants {
+// toolCalls returns the wants for tool calls, with messages of some kinds.
+func toolCalls(kinds ...mcp.Kind) pipeline.Wants {
 	return pipeline.Wants{Methods: []string{"tools/call"}, Kinds: kinds}
 }
 
-// stage says its fields of each call.
+// stage adds a trace to results.
 type stage struct {
-	fields []string
-	most   int // characters of the arguments
-	began  began
+	fields       []string // of the trace, in their order
+	maxArguments int      // characters of the arguments that are shown
+	starts       startTimes
 }
 
-// Wants implements sdk.StageWithWants: requests are seen for the sake of their time only.
+// Wants implements sdk.StageWithWants. Requests are only needed for the duration.
 func (s *stage) Wants() pipeline.Wants {
 	if slices.Contains(s.fields, "duration") {
-		return wants(mcp.Request, mcp.Response)
+		return toolCalls(mcp.Request, mcp.Response)
 	}
-	return wants(mcp.Response)
+	return toolCalls(mcp.Response)
 }
 
 // Inspect implements sdk.Stage.
@@ -67,43 +68,42 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	switch m.Kind {
 	case mcp.Request:
 		if m.Exchange != "" {
-			s.began.note(c, now)
+			s.starts.add(c, now)
 		}
 	case mcp.Response:
-		at, ok := s.began.take(c)
-		if !traceable(m) {
+		start, ok := s.starts.take(c)
+		if !canHaveTrace(m) {
 			break
 		}
-		took := ""
+		duration := ""
 		if ok {
-			took = now.Sub(at).Round(time.Millisecond).String()
+			duration = now.Sub(start).Round(time.Millisecond).String()
 		}
-		return sdk.Modify("a trace was added",
-			[]mcp.Edit{mcp.Set("/content/-", block(s.text(m, took, now)))}), nil
+		return sdk.Modify("trace added",
+			[]mcp.Edit{mcp.Set("/content/-", textBlock(s.text(m, duration, now)))}), nil
 	}
 	return sdk.Allow(), nil
 }
 
-// traceable says whether m is a result that a text may be added to: complete, no failure, with
-// content.
-func traceable(m *mcp.Message) bool {
+// canHaveTrace reports whether m is a complete and successful result with a list of content.
+func canHaveTrace(m *mcp.Message) bool {
 	if failed, _ := m.Get("/isError"); string(failed) == "true" {
 		return false
 	}
 	if _, typed := m.Get("/resultType"); typed && !m.TextEquals("/resultType", "complete") {
-		return false // a task, or a question
+		return false // a task, or questions to the client
 	}
 	return !m.CarriesInput && m.Len("/content") >= 0
 }
 
-// block is a text content block, for people rather than for the model.
-func block(text string) []byte {
+// textBlock returns a text content block for the audience "user".
+func textBlock(text string) []byte {
 	b := append([]byte(`{"type":"text","text":`), mcp.Quote(text)...)
 	return append(b, `,"annotations":{"audience":["user"]}}`...)
 }
 
-// text is what is said of the call that m answers. took is "" when nobody knows.
-func (s *stage) text(m *mcp.Message, took string, now time.Time) string {
+// text returns the trace of the call with the result m. An empty field is left out.
+func (s *stage) text(m *mcp.Message, duration string, now time.Time) string {
 	var b strings.Builder
 	b.WriteString("[gatekit trace]")
 	for _, field := range s.fields {
@@ -116,9 +116,9 @@ func (s *stage) text(m *mcp.Message, took string, now time.Time) string {
 		case "arguments":
 			value = s.arguments(m)
 		case "size":
-			value = size(len(m.Body()))
+			value = formatSize(len(m.Body()))
 		case "duration":
-			value = took
+			value = duration
 		case "record":
 			value = fmt.Sprintf("session %s, exchange %s", m.Session, m.Exchange)
 		case "time":
@@ -131,25 +131,26 @@ func (s *stage) text(m *mcp.Message, took string, now time.Time) string {
 	return b.String()
 }
 
-// arguments are those of the call as it was judged, cut between characters.
+// arguments returns the arguments of the call as they were sent to the server, cut between two
+// characters to maxArguments.
 func (s *stage) arguments(m *mcp.Message) string {
 	if m.Request == nil {
 		return ""
 	}
 	raw, _ := m.Request.Get("/arguments")
-	if len(raw) <= s.most || utf8.RuneCount(raw) <= s.most {
+	if len(raw) <= s.maxArguments || utf8.RuneCount(raw) <= s.maxArguments {
 		return string(raw)
 	}
 	end := 0
-	for range s.most {
+	for range s.maxArguments {
 		_, n := utf8.DecodeRune(raw[end:])
 		end += n
 	}
 	return string(raw[:end]) + "…"
 }
 
-// size is n bytes in the unit that reads best.
-func size(n int) string {
+// formatSize returns a number of bytes with a fitting unit.
+func formatSize(n int) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)
 	}
@@ -159,8 +160,8 @@ func size(n int) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// canary is a result that a trace is added to.
-func canary([]byte) *sdk.SelfTest {
+// selfTest returns a result that gets a trace.
+func selfTest([]byte) *sdk.SelfTest {
 	m := mcp.NewResponse("1", []byte(`{"content":[]}`))
 	m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, "tools/call", "canary", "canary"
 	return &sdk.SelfTest{Description: "a tool's result", Message: m, Action: pipeline.Modify}

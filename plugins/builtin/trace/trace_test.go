@@ -15,11 +15,12 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-type nowhere struct{}
+// discardRecorder records nothing.
+type discardRecorder struct{}
 
-func (nowhere) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+func (discardRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
 
-func stageOf(t testing.TB, config string) sdk.Stage {
+func newStage(t testing.TB, config string) sdk.Stage {
 	t.Helper()
 	s, err := trace.Plugin().New([]byte(config))
 	if err != nil {
@@ -51,10 +52,11 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 	return m
 }
 
-// pass is the body of m as it goes on.
+// pass returns the body of m after the plugin.
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
-	p := pipeline.New(nowhere{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace", Stage: s,
+	p := pipeline.New(discardRecorder{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace",
+		Stage: s,
 		Wants: s.(sdk.StageWithWants).Wants()})
 	passed, err := p.Pass(t.Context(), m)
 	if err != nil {
@@ -63,42 +65,44 @@ func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	return string(passed.Message().Body())
 }
 
-// block is the trace as it stands in a result.
+// block returns the content block of a trace.
 func block(lines ...string) string {
 	return `{"type":"text","text":` +
 		string(mcp.Quote(strings.Join(append([]string{"[gatekit trace]"}, lines...), "\n"))) +
 		`,"annotations":{"audience":["user"]}}`
 }
 
-func TestATraceSaysWhatWasCalled(t *testing.T) {
+func TestTraceFields(t *testing.T) {
 	const secret = `{"title":"T","token":"hunter2"}`
 	tests := []struct {
 		name, config, arguments string
 		body                    string
 		want                    []string
 	}{
-		{"by default, without arguments", `{}`, secret, `{"content":[]}`,
+		{"defaults, without arguments", `{}`, secret, `{"content":[]}`,
 			[]string{"server: github", "tool: create_issue", "size: 14 B", "duration: 1.5s",
 				"record: session s1, exchange 12", "time: 2000-01-01T00:00:01Z"}},
-		{"single fields, in their order", `{"fields":["time","server"]}`, secret, `{"content":[]}`,
+		{"configured fields in their order", `{"fields":["time","server"]}`, secret,
+			`{"content":[]}`,
 			[]string{"time: 2000-01-01T00:00:01Z", "server: github"}},
 		{"arguments", `{"fields":["arguments"]}`, secret, `{"content":[]}`,
 			[]string{`arguments: ` + secret}},
 		{"arguments, cut between characters", `{"fields":["arguments"],"max_param_length":9}`,
 			`{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßé…`}},
-		{"arguments that just fit", `{"fields":["arguments"],"max_param_length":12}`,
+		{"arguments at the limit", `{"fields":["arguments"],"max_param_length":12}`,
 			`{"a":"üßéñ"}`, `{"content":[]}`, []string{`arguments: {"a":"üßéñ"}`}},
-		{"long arguments", `{"fields":["arguments"]}`, `{"a":"` + strings.Repeat("x", 300) + `"}`,
+		{"arguments beyond the default limit", `{"fields":["arguments"]}`,
+			`{"a":"` + strings.Repeat("x", 300) + `"}`,
 			`{"content":[]}`, []string{`arguments: {"a":"` + strings.Repeat("x", 194) + `…`}},
-		{"the size of a large result", `{"fields":["size"]}`, `{}`,
+		{"size in KiB", `{"fields":["size"]}`, `{}`,
 			`{"content":[],"x":"` + strings.Repeat("x", 2000) + `"}`, []string{"size: 2.0 KiB"}},
-		{"the size of a larger result", `{"fields":["size"]}`, `{}`,
+		{"size in MiB", `{"fields":["size"]}`, `{}`,
 			`{"content":[],"x":"` + strings.Repeat("x", 3<<19) + `"}`, []string{"size: 1.5 MiB"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := stageOf(t, tt.config)
+				s := newStage(t, tt.config)
 				request := call(t, tt.arguments)
 				if got := pass(t, s, request); got != string(request.Body()) {
 					t.Errorf("the call became %s", got)
@@ -113,8 +117,8 @@ func TestATraceSaysWhatWasCalled(t *testing.T) {
 	}
 }
 
-func TestATraceKeepsTheRest(t *testing.T) {
-	s := stageOf(t, `{"fields":["server"]}`)
+func TestEverythingElseIsUnchanged(t *testing.T) {
+	s := newStage(t, `{"fields":["server"]}`)
 	added := block("server: github")
 	for body, want := range map[string]string{
 		`{"content":[ {"type":"text","text":"a\u0062"} ], "n":1.0}`:           `{"content":[ {"type":"text","text":"a\u0062"},` + added + ` ], "n":1.0}`,
@@ -141,19 +145,18 @@ func TestATraceKeepsTheRest(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreThoseThatWentToTheServer: what was taken out of a call does not come back in its
-// trace.
-func TestArgumentsAreThoseThatWentToTheServer(t *testing.T) {
-	judged, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token",
+// What was redacted in a call must not come back in its trace.
+func TestArgumentsAreThoseSentToTheServer(t *testing.T) {
+	redacted, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token",
 		[]byte(`"[redacted]"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := pass(t, stageOf(t, `{"fields":["arguments"]}`), result(t, judged, `{"content":[]}`))
+	got := pass(t, newStage(t, `{"fields":["arguments"]}`), result(t, redacted, `{"content":[]}`))
 	if !strings.Contains(got, "[redacted]") || strings.Contains(got, "hunter2") {
 		t.Errorf("the trace is %s", got)
 	}
-	if got := pass(t, stageOf(t, `{"fields":["arguments","tool"]}`),
+	if got := pass(t, newStage(t, `{"fields":["arguments","tool"]}`),
 		result(t, nil, `{"content":[]}`)); got != `{"content":[`+block("tool: create_issue")+`]}` {
 		t.Errorf("a trace without a request is %s", got)
 	}
@@ -161,47 +164,47 @@ func TestArgumentsAreThoseThatWentToTheServer(t *testing.T) {
 
 func TestDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := stageOf(t, `{"fields":["duration"]}`)
-		at := func(session, exchange string, m *mcp.Message) *mcp.Message {
+		s := newStage(t, `{"fields":["duration"]}`)
+		withIDs := func(session, exchange string, m *mcp.Message) *mcp.Message {
 			m.Session, m.Exchange = session, exchange
 			return m
 		}
-		took := func(session, exchange string) string {
-			return strings.TrimSuffix(strings.TrimPrefix(pass(t, s, at(session, exchange,
+		traceOf := func(session, exchange string) string {
+			return strings.TrimSuffix(strings.TrimPrefix(pass(t, s, withIDs(session, exchange,
 				result(t, nil, `{"content":[]}`))), `{"content":[`), `]}`)
 		}
-		pass(t, s, at("s1", "1", call(t, `{}`)))
+		pass(t, s, withIDs("s1", "1", call(t, `{}`)))
 		time.Sleep(time.Second)
-		pass(t, s, at("s2", "1", call(t, `{}`)))
-		// put to the server again, with answers to its questions
-		pass(t, s, at("s1", "1", call(t, `{}`)))
+		pass(t, s, withIDs("s2", "1", call(t, `{}`)))
+		// the same call is sent again, with answers to the server's questions
+		pass(t, s, withIDs("s1", "1", call(t, `{}`)))
 		time.Sleep(time.Second)
 		for _, c := range []struct{ session, exchange, want string }{
 			{"s1", "1", block("duration: 2s")}, {"s2", "1", block("duration: 1s")},
 			{"s3", "1", block()}, {"s1", "1", block()},
 		} {
-			if got := took(c.session, c.exchange); got != c.want {
+			if got := traceOf(c.session, c.exchange); got != c.want {
 				t.Errorf("session %s, exchange %s: got %s, want %s", c.session, c.exchange, got,
 					c.want)
 			}
 		}
 
-		// Calls that are never answered are forgotten, the oldest first.
+		// Calls without a result are forgotten, the oldest first.
 		for i := range 10_001 {
-			pass(t, s, at("s1", fmt.Sprint("x", i), call(t, `{}`)))
+			pass(t, s, withIDs("s1", fmt.Sprint("x", i), call(t, `{}`)))
 		}
 		time.Sleep(time.Second)
 		for exchange, want := range map[string]string{"x0": block(), "x1": block("duration: 1s"),
 			"x10000": block("duration: 1s")} {
-			if got := took("s1", exchange); got != want {
+			if got := traceOf("s1", exchange); got != want {
 				t.Errorf("exchange %s: got %s, want %s", exchange, got, want)
 			}
 		}
 	})
 }
 
-func TestCallsAtOnce(t *testing.T) {
-	s := stageOf(t, `{}`)
+func TestConcurrentCalls(t *testing.T) {
+	s := newStage(t, `{}`)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -221,15 +224,15 @@ func TestCallsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAConfigurationThatIsRefused(t *testing.T) {
+func TestInvalidConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
 		`{`:                           "EOF",
 		`{"field":["server"]}`:        "field",
 		`{"trace_fields":{}}`:         "trace_fields",
-		`{"fields":[]}`:               "fields: nothing to say",
-		`{"fields":["tool","sever"]}`: `fields[1]: "sever" is none: take server, tool`,
-		`{"fields":["tool","tool"]}`:  `fields[1]: "tool" is said above`,
-		`{"max_param_length":0}`:      `max_param_length: 0 is not from 1 to 10000`,
+		`{"fields":[]}`:               "fields: is empty",
+		`{"fields":["tool","sever"]}`: `fields[1]: unknown field "sever"; known fields: server, tool`,
+		`{"fields":["tool","tool"]}`:  `fields[1]: "tool" is there already`,
+		`{"max_param_length":0}`:      `max_param_length: must be from 1 to 10000, not 0`,
 		`{"max_param_length":-1}`:     `max_param_length`,
 		`{"max_param_length":"9"}`:    `max_param_length`,
 	} {
@@ -240,24 +243,24 @@ func TestAConfigurationThatIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatItWants(t *testing.T) {
+func TestWantsAndSelfTest(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
-		if got := stageOf(t, config).(sdk.StageWithWants).Wants(); len(got.Kinds) != want ||
+		if got := newStage(t, config).(sdk.StageWithWants).Wants(); len(got.Kinds) != want ||
 			len(got.Methods) != 1 {
 			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
 		}
 	}
 	c := trace.Plugin().SelfTest([]byte(`{}`))
-	if v, err := stageOf(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
+	if v, err := newStage(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
 		v.Action != c.Action {
-		t.Errorf("nothing is done about the canary: %v, %v", v, err)
+		t.Errorf("self-test: got %v, %v", v, err)
 	}
 }
 
 func BenchmarkInspect(b *testing.B) {
 	const ordinary = "The quick brown fox jumps over the lazy dog, and the report of the third " +
 		"quarter says so, too. "
-	s := stageOf(b, `{}`)
+	s := newStage(b, `{}`)
 	for _, n := range []int{1 << 10, 64 << 10, 1 << 20} {
 		text := string(mcp.Quote(strings.Repeat(ordinary, n/len(ordinary)+1)[:n]))
 		m := result(b, nil, `{"content":[{"type":"text","text":`+text+`}]}`)

@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"gatekit/core/atomicfile"
 	"gatekit/policies"
 )
 
@@ -212,22 +212,7 @@ func (p *bundlePoll) writeCache(raw []byte) {
 	if p.source.CacheFile == "" {
 		return
 	}
-	err := func() error {
-		f, err := os.CreateTemp(filepath.Dir(p.source.CacheFile), ".bundle-") // 0600
-		if err != nil {
-			return err
-		}
-		defer os.Remove(f.Name()) // does nothing after the rename
-		_, err = f.Write(raw)
-		if err == nil {
-			err = f.Sync()
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), p.source.CacheFile)
-	}()
-	if err != nil {
+	if err := atomicfile.Write(p.source.CacheFile, raw); err != nil {
 		p.log.Error("bundle not cached: a start without its service fails, or uses an older one",
 			"file", p.source.CacheFile, "error", err)
 	}

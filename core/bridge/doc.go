@@ -85,7 +85,8 @@
 //
 // # Reading order
 //
-// Each file uses only files that come after it:
+// Each file uses only files that come after it, apart from those about parked calls, which are
+// read together:
 //
 //   - bridge.go: Bridge and Open.
 //   - legacy_to_modern.go, long_lived_subscription.go, modern_call.go, modern_task.go,

@@ -170,8 +170,8 @@ func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 				}
 				w.Records.Contains(t, "pass to_client request elicitation/create")
 				w.Records.Contains(t, "pass to_server response elicitation/create")
-				w.Records.Contains(t, "park to_client response tools/call it waits for what the "+
-					"client answers")
+				w.Records.Contains(t, "park to_client response tools/call waiting for the "+
+					"client's answers")
 				w.Records.Contains(t, "resume to_server request tools/call the request brings "+
 					"answers to a parked call")
 			})

@@ -14,8 +14,8 @@ import (
 	"gatekit/audit"
 )
 
-// TestTornCheckpointInAnchorIsSkipped cuts the last checkpoint of an anchor at each byte, as a
-// crash or a full disk would, and goes on with the log.
+// TestTornCheckpointInAnchorIsSkipped cuts the last checkpoint of an anchor file at each byte, as a
+// crash or a full disk would, and continues the log.
 func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
@@ -40,7 +40,7 @@ func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 		if err != nil {
 			t.Fatalf("cut at %d of %d: %v in\n%s", cut, len(whole), err, read(t, anchor))
 		}
-		isLast := func(c *audit.Checkpoint) bool { return c.Root == inTree(t, file).Root }
+		isLast := func(c *audit.Checkpoint) bool { return c.Root == fullCheckpoint(t, file).Root }
 		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
 			torn > 1 || torn == 0 && cut < len(whole)-2 {
 			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four in all, and the "+
@@ -90,13 +90,13 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		}
 		if checkpoints, torn, err := audit.OpenCheckpoints(read(t, anchor),
 			key(t, file)); err != nil || torn > 0 ||
-			checkpoints[len(checkpoints)-1].Root != inTree(t, file).Root {
+			checkpoints[len(checkpoints)-1].Root != fullCheckpoint(t, file).Root {
 			t.Errorf("the anchor is not what the log is: %v", err)
 		}
 	})
 }
 
-// TestOpenReportsMissingFiles has a log of which something was taken away while nobody wrote it.
+// TestOpenReportsMissingFiles opens a log from which files were removed while nobody wrote it.
 func TestOpenReportsMissingFiles(t *testing.T) {
 	dir, anchor := t.TempDir(), filepath.Join(t.TempDir(), "anchor")
 	write := func(dir string, n int) (said string, err error) {
@@ -116,13 +116,13 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 	if said, err := write(dir, 50); said != "" || err != nil {
 		t.Fatalf("%v, said %q", err, said)
 	}
-	older := copied(t, dir)
+	older := copyFolder(t, dir)
 	if said, err := write(dir, 1); said != "" || err != nil {
 		t.Fatalf("%v, said %q", err, said)
 	}
 	took := func(name string, names ...string) string {
 		t.Helper()
-		at := copied(t, dir)
+		at := copyFolder(t, dir)
 		for _, pattern := range append(names, name) {
 			all, err := filepath.Glob(filepath.Join(at, pattern))
 			if err != nil || len(all) == 0 {

@@ -14,21 +14,21 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// BenchmarkRecord is one record of a message that passed as it was, to a file. Compare "nowhere",
-// which writes to memory: that is the log's own work.
+// BenchmarkRecord records a message that passed unchanged, to a file. "memory" writes to memory,
+// and so measures the log's own work.
 func BenchmarkRecord(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10} {
 		m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"text":"`+strings.Repeat("x", size)+`"}}}`)
 		o := pipeline.Outcome{Time: time.Now(), Before: m, After: m, Action: "pass"}
-		for _, durability := range []audit.Durability{"nowhere", audit.DurabilityWrite,
+		for _, durability := range []audit.Durability{"memory", audit.DurabilityWrite,
 			audit.DurabilityFsync,
 			audit.DurabilityAsync} {
 			for _, at := range []int{1, 32} {
 				b.Run(fmt.Sprintf("%dKiB/%s/%d", size>>10, durability, at), func(b *testing.B) {
 					options := audit.Options{File: filepath.Join(b.TempDir(), "log"),
 						Durability: durability}
-					if durability == "nowhere" {
-						options = audit.Options{Writer: nowhere{}}
+					if durability == "memory" {
+						options = audit.Options{Writer: discard{}}
 					}
 					l := open(b, options)
 					defer l.Close()
@@ -37,7 +37,7 @@ func BenchmarkRecord(b *testing.B) {
 					b.SetParallelism(max(1, at/runtime.GOMAXPROCS(0)))
 					one := func() {
 						if _, err := l.Record(b.Context(), o); err != nil {
-							failed.Add(1) // with Async: the queue was full
+							failed.Add(1) // the queue of DurabilityAsync was full
 						}
 					}
 					if at == 1 {
@@ -60,12 +60,12 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-type nowhere struct{}
+type discard struct{}
 
-func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkVerification verifies a log of a million records as they are of a tools/call, and says
-// how many a second.
+// BenchmarkVerification verifies a log of a million records like those of a tools/call, and reports
+// records per second.
 func BenchmarkVerification(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "log.jsonl")
 	l := open(b, audit.Options{File: file})

@@ -13,7 +13,7 @@ import (
 	"gatekit/audit"
 )
 
-// lines is a log of n lines, each with its line feed.
+// lines returns the lines of a log of n records, each with its line feed.
 func lines(t testing.TB, n int) [][]byte {
 	t.Helper()
 	var log bytes.Buffer
@@ -27,16 +27,16 @@ func lines(t testing.TB, n int) [][]byte {
 func TestVerify(t *testing.T) {
 	log := lines(t, 5)
 	edit := func(f func(l [][]byte) [][]byte) []byte {
-		var copied [][]byte
+		var copyFolder [][]byte
 		for _, line := range log {
-			copied = append(copied, bytes.Clone(line))
+			copyFolder = append(copyFolder, bytes.Clone(line))
 		}
-		return bytes.Join(f(copied), nil)
+		return bytes.Join(f(copyFolder), nil)
 	}
 	tests := []struct {
 		name string
 		log  []byte
-		want string // "" is a good log
+		want string // "" for a valid log
 	}{
 		{"as it was written", edit(func(l [][]byte) [][]byte { return l }), ""},
 		{"nothing yet", nil, ""},
@@ -124,8 +124,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// FuzzTampering holds that no change before the last line goes unseen: what is put in place of a
-// piece of the log.
+// FuzzTampering replaces a piece of a log. Verify must find any change before the last line.
 func FuzzTampering(f *testing.F) {
 	log := bytes.Join(lines(f, 6), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
@@ -145,7 +144,7 @@ func FuzzTampering(f *testing.F) {
 	})
 }
 
-// TestVerifyFindsEveryFlippedBit is the same, exhaustively, for single bits.
+// TestVerifyFindsEveryFlippedBit does so exhaustively for single bits.
 func TestVerifyFindsEveryFlippedBit(t *testing.T) {
 	log := bytes.Join(lines(t, 3), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1

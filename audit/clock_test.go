@@ -9,8 +9,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestClockSetBackWhileClosedIsRecorded is in the package, since nothing outside can set a clock
-// back.
+// TestClockSetBackWhileClosedIsRecorded is an internal test, because no other can set a clock back.
 func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {
@@ -18,7 +17,7 @@ func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	}
 	for _, forward := range []time.Duration{0, time.Hour, -time.Hour} {
 		l.maintenance.runMu.Lock()
-		// what it was when it was looked at last
+		// the clock at the last run
 		l.maintenance.lastClock = time.Now().Round(0).Add(forward)
 		l.maintenance.runMu.Unlock()
 		l.maintenance.run()

@@ -15,8 +15,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// hostile puts s everywhere where a peer's or a stage's words may get.
-func hostile(s string) pipeline.Outcome {
+// outcomeWith returns an outcome with s in every place for the words of a peer or a stage.
+func outcomeWith(s string) pipeline.Outcome {
 	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
 		Exchange: s,
 		Method:   s, Server: s, Name: s}
@@ -44,7 +44,7 @@ func line(t testing.TB, o pipeline.Outcome) string {
 func TestHostileStrings(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	tests := []struct {
-		name, in, want string // want: between the quotes
+		name, in, want string // want: the string without its quotes
 	}{
 		{"quotes and backslashes", `"a\`, `\"a\\`},
 		{"a line break that makes a record", "x\n{\"seq\":2}\r", `x\u000a{\"seq\":2}\u000d`},
@@ -63,7 +63,7 @@ func TestHostileStrings(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			text := line(t, hostile(tt.in))
+			text := line(t, outcomeWith(tt.in))
 			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text,
 				`"changed":["`+tt.want+`"]`) {
 				t.Errorf("%d of 14 members are %.100q in\n%.1000s", n, tt.want, text)
@@ -81,14 +81,14 @@ func TestHostileStrings(t *testing.T) {
 	})
 }
 
-// FuzzStrings holds that a line is valid and bounded whatever is in it, and that what is short and
-// proper text can be read back.
+// FuzzStrings checks that a line is valid and bounded for any string, and that short printable text
+// can be read back.
 func FuzzStrings(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\x00\u2028\xff", strings.Repeat("亀", 400)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		text := line(t, hostile(s))
+		text := line(t, outcomeWith(s))
 		if len(text) > 15*(7<<10)+1<<10 {
 			t.Errorf("%d bytes", len(text))
 		}

@@ -47,7 +47,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
 	before := t.TempDir()
-	// with the checkpoint of no record
+	// with the checkpoint of no records
 	if err := os.CopyFS(before, os.DirFS(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 			if err := os.CopyFS(filepath.Dir(path), os.DirFS(before)); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(path+".key", 0o600); err != nil { // CopyFS opens modes
+			if err := os.Chmod(path+".key", 0o600); err != nil { // CopyFS changes the mode
 				t.Fatal(err)
 			}
 			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
@@ -170,7 +170,7 @@ func TestOpenRefusesFileInUse(t *testing.T) {
 	verify(t, read(t, path))
 }
 
-// FuzzOpen holds that a file is continued to a log that verifies, or refused and not touched.
+// FuzzOpen checks that any file is either continued to a valid log, or refused and left unchanged.
 func FuzzOpen(f *testing.F) {
 	whole := bytes.Join(lines(f, 3), nil)
 	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]),
@@ -201,8 +201,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// TestReadingDoesNotBlockWriting opens a log again and again while others look whether
-// it is written.
+// TestReadingDoesNotBlockWriting opens a log many times while others check whether it is locked.
 func TestReadingDoesNotBlockWriting(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	open(t, audit.Options{File: file}).Close()
@@ -259,7 +258,7 @@ func TestOpenRefusesItsOwnFilesAsKeyOrAnchor(t *testing.T) {
 				"\nhint: ") {
 				t.Errorf("error %v", err)
 			}
-			open(t, audit.Options{File: file}).Close() // it is as it was
+			open(t, audit.Options{File: file}).Close() // restore the file
 		})
 	}
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")

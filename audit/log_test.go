@@ -67,7 +67,7 @@ func verify(t testing.TB, log []byte) {
 	}
 }
 
-// reasons are those of the lines of a log, in their order.
+// reasons returns the reasons of the lines of a log.
 func reasons(t testing.TB, log []byte) []string {
 	t.Helper()
 	var all []string
@@ -81,9 +81,9 @@ func reasons(t testing.TB, log []byte) []string {
 	return all
 }
 
-// gaps parts what a log holds from the records that tell of others that could not be written, and
-// counts those others.
-func gaps(t testing.TB, reasons []string) (others []string, missed int) {
+// splitGaps returns the reasons that are not of "gap" records, and the number of records that the
+// gaps count.
+func splitGaps(t testing.TB, reasons []string) (others []string, missed int) {
 	t.Helper()
 	for _, r := range reasons {
 		var n int
@@ -96,13 +96,13 @@ func gaps(t testing.TB, reasons []string) (others []string, missed int) {
 	return others, missed
 }
 
-// disk is a file in memory that fails as it is told to.
+// disk is a file in memory with configurable failures.
 type disk struct {
 	mu       sync.Mutex
 	data     []byte
 	writes   int
 	syncs    int
-	write    func(b []byte) (kept, told int, err error) // nil works
+	write    func(b []byte) (kept, told int, err error) // nil succeeds
 	sync     func() error
 	truncate func() error
 }
@@ -164,7 +164,7 @@ func TestRecord(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	// with a key that the log has made
+	// with the key that the log has created
 	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
@@ -317,7 +317,7 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 				}
 				record(t, l, event("third"))
 				verify(t, d.data)
-				if got, missed := gaps(t,
+				if got, missed := splitGaps(t,
 					reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" ||
 					missed != refused {
 					t.Errorf("the log holds %s, and that %d could not be written", got, missed)
@@ -339,15 +339,15 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 	}
 }
 
-// onlyWriter hides what else a disk can do.
-type onlyWriter struct{ *disk }
+// plainWriter hides the other methods of a disk.
+type plainWriter struct{ *disk }
 
-func (onlyWriter) Truncate() {}
-func (onlyWriter) Sync()     {}
+func (plainWriter) Truncate() {}
+func (plainWriter) Sync()     {}
 
 func TestWriterWithoutTruncate(t *testing.T) {
 	d := &disk{}
-	l := open(t, audit.Options{Writer: onlyWriter{d}, Durability: audit.DurabilityFsync})
+	l := open(t, audit.Options{Writer: plainWriter{d}, Durability: audit.DurabilityFsync})
 	record(t, l, event("first"))
 	d.write = func([]byte) (int, int, error) { return 0, 0, errFull }
 	if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
@@ -399,7 +399,7 @@ func TestLineChainedToFailedLineFails(t *testing.T) {
 				failed <- err
 			}()
 		}
-		synctest.Wait() // one writes, one waits to write for the others
+		synctest.Wait() // one goroutine writes, another waits to write for the rest
 		close(release)
 		for range cap(failed) {
 			if err := <-failed; !errors.Is(err, errFull) {
@@ -414,15 +414,15 @@ func TestLineChainedToFailedLineFails(t *testing.T) {
 			t.Errorf("seq %d, want 2, after the record of what is missing", seq)
 		}
 		verify(t, d.data)
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" ||
+		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" ||
 			missed != cap(failed) {
 			t.Errorf("the log holds %s, and that %d could not be written", got, missed)
 		}
 	})
 }
 
-// TestLogHoldsExactlyTheRecordsThatSucceeded writes from many goroutines to a disk that fails now
-// and then.
+// TestLogHoldsExactlyTheRecordsThatSucceeded writes from many goroutines to a disk that sometimes
+// fails.
 func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
@@ -472,7 +472,7 @@ func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 				}
 				verify(t, d.data)
 				all := reasons(t, d.data)
-				lines, missed := gaps(t, all)
+				lines, missed := splitGaps(t, all)
 				if len(lines) != len(kept) || missed != refused {
 					t.Errorf("%d lines, %d records answered for; %d are said to be missing, %d "+
 						"were refused", len(lines), len(kept), missed, refused)
@@ -497,7 +497,7 @@ func TestAsync(t *testing.T) {
 		hold := make(chan struct{})
 		d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil }
 		record(t, l, event("1"))
-		synctest.Wait() // its write hangs
+		synctest.Wait() // the write hangs
 		record(t, l, event("2"))
 		record(t, l, event("3"))
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil ||
@@ -514,7 +514,7 @@ func TestAsync(t *testing.T) {
 		if n := l.Pending(); n != 0 {
 			t.Errorf("%d records wait when all are written", n)
 		}
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
+		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
 			missed != 1 {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
@@ -527,7 +527,7 @@ func TestAsync(t *testing.T) {
 					errFull
 			}
 		})
-		record(t, l, event("5")) // answered for, and then not written
+		record(t, l, event("5")) // accepted, but then not written
 		synctest.Wait()
 		record(t, l, event("6"))
 		close(hold)
@@ -546,7 +546,8 @@ func TestAsync(t *testing.T) {
 					nil
 			}
 		})
-		for range 2 { // the first tries to write again, the second comes before that is done
+		// the first starts another try to write, the second comes before that has ended
+		for range 2 {
 			if _, err := l.Record(t.Context(), event("refused")); err == nil {
 				t.Error("a record before the writing worked again")
 			}
@@ -559,7 +560,7 @@ func TestAsync(t *testing.T) {
 			t.Error(err)
 		}
 		verify(t, d.data)
-		if got, missed := gaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" ||
+		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" ||
 			missed != 5 {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
@@ -606,7 +607,7 @@ func TestOptions(t *testing.T) {
 		o    audit.Options
 		want string
 	}{
-		{"nowhere", audit.Options{}, "either File or Writer"},
+		{"no destination", audit.Options{}, "either File or Writer"},
 		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "either File or Writer"},
 		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"},
 			`unknown bodies "all"`},

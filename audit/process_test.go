@@ -23,16 +23,17 @@ import (
 	"gatekit/audit"
 )
 
-// The test binary is a writer, too: a process that records and, for each record that was answered
-// for, says so on stdout, as a proxy would send the message on.
+// The test binary is also a writer: a process that writes records, and prints each record that
+// succeeded to stdout, as a proxy would forward the message.
 const (
 	writerFile       = "GATEKIT_TEST_AUDIT_FILE"
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
-	// bytes that a file may have; then the disk is full
-	writerSpace    = "GATEKIT_TEST_AUDIT_SPACE"
-	writerKeep     = "GATEKIT_TEST_AUDIT_KEEP"
-	writerFull     = "GATEKIT_TEST_AUDIT_FULL"     // the same, from before the log is opened
-	writerRefusals = "GATEKIT_TEST_AUDIT_REFUSALS" // that each of its goroutines ends after
+	// maximal size of a file, which simulates a full disk
+	writerSpace = "GATEKIT_TEST_AUDIT_SPACE"
+	writerKeep  = "GATEKIT_TEST_AUDIT_KEEP"
+	writerFull  = "GATEKIT_TEST_AUDIT_FULL" // the same, from before the log is opened
+	// number of failures after which each goroutine ends
+	writerRefusals = "GATEKIT_TEST_AUDIT_REFUSALS"
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write records until it is killed, or so many times.
+// write writes records until the process is killed, or a number of them fails.
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
 	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)),
@@ -77,7 +78,7 @@ func write(file string) error {
 					seq = 0
 					refused++
 				}
-				fmt.Printf("%d %s\n", seq, name) // in one write
+				fmt.Printf("%d %s\n", seq, name) // in a single write
 			}
 		})
 	}
@@ -85,7 +86,7 @@ func write(file string) error {
 	return l.Close()
 }
 
-// limit has files take no more than so many bytes.
+// limit bounds the size of the files that the process writes.
 func limit(bytes string) error {
 	if bytes == "" {
 		return nil
@@ -98,7 +99,7 @@ func limit(bytes string) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n})
 }
 
-// writer is one at work.
+// writer is a running writer process.
 type writer struct {
 	*exec.Cmd
 	out    io.ReadCloser
@@ -120,7 +121,7 @@ func startWriter(t *testing.T, file string, env ...string) *writer {
 	return w
 }
 
-// writes waits until it has sent on something, which is then not among what it sent.
+// writes waits until the process has sent a record, which sent does not return.
 func (w *writer) writes(t *testing.T) {
 	t.Helper()
 	for b := []byte{0}; b[0] != '\n'; {
@@ -130,7 +131,7 @@ func (w *writer) writes(t *testing.T) {
 	}
 }
 
-// sent is what it sent on, by the number of its record, and how many were refused, until it ended.
+// sent returns the records that the process sent, by seq, and the number of failed ones.
 func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	t.Helper()
 	sent = map[uint64]string{}
@@ -151,14 +152,14 @@ func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	return sent, refused
 }
 
-// unrecorded is how many of what was sent on are not in the log, though their files are.
-func unrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
+// countUnrecorded returns how many sent records are not in the log, although their files exist.
+func countUnrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	t.Helper()
 	first, recorded := uint64(0), map[uint64]string{}
 	for _, line := range all(t, file) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil {
-			break // torn
+			break // torn line
 		}
 		if first == 0 {
 			first = r.Seq
@@ -173,8 +174,8 @@ func unrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	return n
 }
 
-// TestKilledProcessHasRecordedWhatItSent kills writers again and again, at any step
-// of a write, of a rotation, of a checkpoint, of files being removed.
+// TestKilledProcessHasRecordedWhatItSent kills writers at random moments: during a write, a
+// rotation, a checkpoint, or the removal of segments.
 func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 	rounds := 15
 	if testing.Short() {
@@ -187,7 +188,7 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			// how long a start takes, in the first round
+			// duration of a start, measured in the first round
 			all, began, starts := 0, time.Now(), time.Duration(0)
 			for i := range rounds {
 				w := startWriter(t, file, writerDurability+"="+tt.durability,
@@ -205,7 +206,7 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 				}
 				all += len(sent)
 				if len(sent) > 0 {
-					if n := unrecorded(t, file, sent); n > 0 {
+					if n := countUnrecorded(t, file, sent); n > 0 {
 						t.Fatalf("%d of %d that were sent on are not recorded", n, len(sent))
 					}
 				}
@@ -231,7 +232,7 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 	}
 }
 
-// TestRecordFailsOnFullDisk has a file system that takes no more than so many bytes of a file.
+// TestRecordFailsOnFullDisk bounds the size of files, which simulates a full disk.
 func TestRecordFailsOnFullDisk(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
@@ -244,7 +245,7 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			if refused == 0 || len(sent) == 0 {
 				t.Fatalf("%d were sent on, %d refused: %s", len(sent), refused, &w.stderr)
 			}
-			l := open(t, audit.Options{File: file}) // there is space again
+			l := open(t, audit.Options{File: file}) // the disk has space again
 			record(t, l, event("after"))
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
@@ -253,8 +254,8 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			if _, err := v.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			// which answers before it writes
-			if n := unrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
+			// DurabilityAsync returns before the write
+			if n := countUnrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
 				t.Errorf("%d of %d that were sent on are not recorded", n, len(sent))
 			}
 			if durability == audit.DurabilityAsync && !strings.Contains(w.stderr.String(),
@@ -265,13 +266,13 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestFailedOpenSignsNoCheckpoint has a log that was not closed, and a disk that has space for
-// a checkpoint, and for no record that says how the log was found.
+// TestFailedOpenSignsNoCheckpoint opens a log that was not closed, on a disk with space for a
+// checkpoint but not for the "recovered" record.
 func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
-			file := crashed(t, 10)
+			file := crashedLog(t, 10)
 			w := startWriter(t, file, writerDurability+"="+string(durability),
 				writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
 			if sent, _ := w.sent(t); len(sent) > 0 {
@@ -293,8 +294,8 @@ func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 	}
 }
 
-// TestHangingAnchorFileDelaysNoRecord has a pipe for an anchor, that nobody reads: to open it
-// hangs, as what is on another machine's disk may.
+// TestHangingAnchorFileDelaysNoRecord uses a pipe without a reader as the anchor file. Opening it
+// hangs, as a file on a network file system may.
 func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -315,10 +316,10 @@ func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("close hangs")
 	}
-	if c := inTree(t, file); c.Size != 1 || !c.Closed {
+	if c := fullCheckpoint(t, file); c.Size != 1 || !c.Closed {
 		t.Errorf("the checkpoint is %+v", c)
 	}
-	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // what was left with it goes on
+	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // the abandoned write continues
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +344,7 @@ func TestOpenRefusesSecondProcess(t *testing.T) {
 	first.Process.Kill()
 	first.sent(t)
 	first.Wait()
-	l := open(t, audit.Options{File: file}) // the lock went with the process
+	l := open(t, audit.Options{File: file}) // the lock ended with the process
 	record(t, l, event("after"))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// written is a log of that many records, and its lines.
+// written writes a log of n records, and returns its file and lines.
 func written(t *testing.T, n int) (file string, lines [][]byte) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -40,7 +40,7 @@ func written(t *testing.T, n int) (file string, lines [][]byte) {
 	return file, bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 }
 
-// put writes lines as a file of the log.
+// put writes lines to a file of the log.
 func put(t *testing.T, name string, lines ...[]byte) {
 	t.Helper()
 	b := bytes.Join(lines, nil)
@@ -94,8 +94,8 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	answered := uint64(2)
-	steps := map[uint64]func(){ // after a record, before more is read
-		2: func() { // 3 was written, is not answered for, and taken back
+	steps := map[uint64]func(){ // runs after a record, before more is read
+		2: func() { // record 3 was written, is not committed, and is taken back
 			put(t, file, lines[0], lines[1], lines[7])
 			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[:4]...) })
 		},
@@ -112,7 +112,7 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 		},
 		9: stop,
 	}
-	// it is not there yet
+	// the file does not exist yet
 	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) })
 	r := audit.Reader{File: file, Poll: 5 * time.Millisecond, Limit: func() uint64 {
 		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0],

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// FuzzParseSummary holds that a glance at a line says what all of the line says, whatever names,
-// reasons and bodies hold.
+// FuzzParseSummary checks that ParseSummary returns the same fields as ParseRecord, for any names,
+// reasons and bodies.
 func FuzzParseSummary(f *testing.F) {
 	for _, s := range []string{"", "read", `"\`, `,"micros":5}`, `x","error":"y"}`, "\u2028\xff",
 		"\\", strings.Repeat("亀", 400)} {
@@ -22,8 +22,8 @@ func FuzzParseSummary(f *testing.F) {
 		f.Add(s, true, int64(5))
 	}
 	f.Fuzz(func(t *testing.T, s string, whole bool, took int64) {
-		o := hostile(s)
-		o.Action += "x" // a record without one is none
+		o := outcomeWith(s)
+		o.Action += "x" // a record needs an action
 		o.Duration = time.Duration(took%1e6) * time.Microsecond
 		if !whole {
 			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}

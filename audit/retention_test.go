@@ -20,7 +20,7 @@ func TestRetentionAppliesToIdleLog(t *testing.T) {
 			o.Time = time.Now()
 			record(t, l, o)
 		}
-		// the clock of the bubble is not that of the disk
+		// the test's clock is not that of the file system
 		if err := os.Chtimes(file, o.Time, o.Time); err != nil {
 			t.Fatal(err)
 		}

@@ -10,19 +10,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// stubborn takes what is written, says that it has not, and gives nothing back.
-type stubborn struct{ output }
+// failingOutput writes, reports a failure, and cannot be truncated.
+type failingOutput struct{ output }
 
-var errStubborn = errors.New("input/output error")
+var errWrite = errors.New("input/output error")
 
-func (s stubborn) Write(b []byte) (int, error) {
+func (s failingOutput) Write(b []byte) (int, error) {
 	n, _ := s.output.Write(b)
-	return n, errStubborn
+	return n, errWrite
 }
-func (stubborn) Truncate(int64) error { return errStubborn }
+func (failingOutput) Truncate(int64) error { return errWrite }
 
-// TestTornLogIsNotMarkedClosed is in the package, since no file system that tests
-// have is such a one.
+// TestTornLogIsNotMarkedClosed is an internal test, because no file system fails in this way on
+// demand.
 func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
 	l, err := Open(o)
@@ -33,14 +33,15 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	if _, err := l.Record(t.Context(), outcome); err != nil {
 		t.Fatal(err)
 	}
-	l.out = stubborn{l.out}
-	if _, err := l.Record(t.Context(), outcome); !errors.Is(err, errStubborn) {
-		t.Fatalf("error %v, want %v", err, errStubborn)
+	l.out = failingOutput{l.out}
+	if _, err := l.Record(t.Context(), outcome); !errors.Is(err, errWrite) {
+		t.Fatalf("error %v, want %v", err, errWrite)
 	}
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "cut off a partial write") {
 		t.Errorf("close: %v", err)
 	}
-	if l, err = Open(o); err != nil { // as records that others have written after it was closed
+	// refused like records that somebody else wrote after the log was closed
+	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {
@@ -53,8 +54,8 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	}
 }
 
-// TestRecordRefusesLineTooLongToRead is in the package, since a body that is so large takes a
-// gigabyte to be encoded.
+// TestRecordRefusesLineTooLongToRead is an internal test, because encoding such a large body takes
+// a gigabyte.
 func TestRecordRefusesLineTooLongToRead(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"gatekit/audit"
 )
 
-// all is the lines of a log, through its files.
+// all returns the lines of a log from all of its files.
 func all(t testing.TB, file string) [][]byte {
 	t.Helper()
 	segments, err := audit.Segments(file)
@@ -49,7 +49,7 @@ func key(t testing.TB, file string) note.Verifier {
 	return k
 }
 
-// checkpoint is the one that is beside the log.
+// checkpoint returns the checkpoint of a log.
 func checkpoint(t testing.TB, file string) *audit.Checkpoint {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(file+".tree", "checkpoint"))
@@ -63,7 +63,7 @@ func checkpoint(t testing.TB, file string) *audit.Checkpoint {
 	return c
 }
 
-// rootOf is the root over lines, as golang.org/x/mod has it.
+// rootOf computes the root over lines with golang.org/x/mod.
 func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
 	t.Helper()
 	var stored []tlog.Hash
@@ -88,8 +88,8 @@ func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
 	return root
 }
 
-// inTree holds that the checkpoint is of all records, and its root that of the lines.
-func inTree(t testing.TB, file string) *audit.Checkpoint {
+// fullCheckpoint checks that the checkpoint covers all records and has the right root.
+func fullCheckpoint(t testing.TB, file string) *audit.Checkpoint {
 	t.Helper()
 	lines, c := all(t, file), checkpoint(t, file)
 	if c.Size != int64(len(lines)) {
@@ -101,12 +101,12 @@ func inTree(t testing.TB, file string) *audit.Checkpoint {
 	return c
 }
 
-// tilesOf reads the tiles where C2SP has them.
-type tilesOf string
+// tileFolder reads the tiles of a log.
+type tileFolder string
 
-func (tilesOf) Height() int                     { return 8 }
-func (tilesOf) SaveTiles([]tlog.Tile, [][]byte) {}
-func (dir tilesOf) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
+func (tileFolder) Height() int                     { return 8 }
+func (tileFolder) SaveTiles([]tlog.Tile, [][]byte) {}
+func (dir tileFolder) ReadTiles(tiles []tlog.Tile) (data [][]byte, err error) {
 	for _, tile := range tiles {
 		b, err := os.ReadFile(filepath.Join(string(dir), strings.Replace(tile.Path(),
 			"tile/8/", "tile/", 1)))
@@ -129,7 +129,7 @@ func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c := inTree(t, file)
+		c := fullCheckpoint(t, file)
 		if origin == "" {
 			origin = c.Origin
 		}
@@ -137,7 +137,7 @@ func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 			t.Errorf("the origin is %q signed by %q, and was %q", c.Origin, c.Signer, origin)
 		}
 		lines := all(t, file)
-		hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tilesOf(file+".tree"))
+		hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileFolder(file+".tree"))
 		for _, i := range []int{0, size / 2, size - 1} {
 			proof, err := tlog.ProveRecord(c.Size, int64(i), hashes)
 			if err != nil {
@@ -161,14 +161,14 @@ func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 	}
 }
 
-// copied is a copy of the folder of a log.
-func copied(t *testing.T, dir string) string {
+// copyFolder copies the folder of a log.
+func copyFolder(t *testing.T, dir string) string {
 	t.Helper()
 	to := t.TempDir()
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	// CopyFS opens modes
+	// CopyFS changes the mode
 	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			err = os.Chmod(path, 0o600)
@@ -180,16 +180,16 @@ func copied(t *testing.T, dir string) string {
 	return to
 }
 
-// crashed is a log of so many records, none of which has a checkpoint, as a crash leaves it.
-func crashed(t *testing.T, n int) (file string) {
+// crashedLog returns a log of n records without a checkpoint, as a crash leaves it.
+func crashedLog(t *testing.T, n int) (file string) {
 	t.Helper()
-	synctest.Test(t, func(bubble *testing.T) { // there it takes no time
+	synctest.Test(t, func(bubble *testing.T) { // takes no time in the bubble
 		source := filepath.Join(bubble.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: source})
 		for range n {
 			record(t, l, event(""))
 		}
-		file = filepath.Join(copied(t, filepath.Dir(source)), "gatekit.jsonl")
+		file = filepath.Join(copyFolder(t, filepath.Dir(source)), "gatekit.jsonl")
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -197,8 +197,8 @@ func crashed(t *testing.T, n int) (file string) {
 	return file
 }
 
-// TestOpenAfterCrash copies a log that is being written, as a crash would leave
-// it, with more or less of what is beside it.
+// TestOpenAfterCrash opens copies of a log that is being written, with various damage to the files
+// beside it.
 func TestOpenAfterCrash(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
@@ -209,10 +209,10 @@ func TestOpenAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
-	for range 50 { // without a checkpoint yet
+	for range 50 { // no checkpoint yet
 		record(t, l, event(""))
 	}
-	dir := copied(t, filepath.Dir(source))
+	dir := copyFolder(t, filepath.Dir(source))
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestOpenAfterCrash(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(t *testing.T, file string)
-		want   string // of the error
+		want   string // part of the error
 	}{
 		{"as it was", func(*testing.T, string) {}, ""},
 		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
@@ -314,7 +314,7 @@ func TestOpenAfterCrash(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			file := filepath.Join(copied(t, dir), "gatekit.jsonl")
+			file := filepath.Join(copyFolder(t, dir), "gatekit.jsonl")
 			tt.change(t, file)
 			l, err := audit.Open(audit.Options{File: file})
 			if tt.want != "" {
@@ -334,7 +334,7 @@ func TestOpenAfterCrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			verify(t, bytes.Join(all(t, file), nil))
-			inTree(t, file)
+			fullCheckpoint(t, file)
 			if line := string(all(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) ||
 				!strings.Contains(line, `,"from":701,"through":750}`) {
 				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
@@ -353,8 +353,8 @@ func TestOpenAfterCrash(t *testing.T) {
 	}
 }
 
-// TestLostTileIsNotReportedAsChangedRecord has the last record of a log that was
-// closed in a full tile, which no other tile holds.
+// TestLostTileIsNotReportedAsChangedRecord removes the full tile that alone holds the last record
+// of a closed log.
 func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	write := func(n int) {
@@ -407,7 +407,7 @@ func TestCheckpointIntervals(t *testing.T) {
 		if n := <-sizes; n != 1001 {
 			t.Errorf("after a thousand it is of %d", n)
 		}
-		time.Sleep(time.Minute) // the anchor file gets what there is
+		time.Sleep(time.Minute) // the anchor file gets the checkpoint
 		record(t, l, event(""))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -417,7 +417,7 @@ func TestCheckpointIntervals(t *testing.T) {
 		}
 		checkpoints, torn, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
 		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 ||
-			checkpoints[1].Size != 1001 || checkpoints[2].Root != inTree(t, file).Root {
+			checkpoints[1].Size != 1001 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
 			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
 		}
 	})
@@ -437,7 +437,7 @@ func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 			record(t, l, event(""))
 			time.Sleep(2 * time.Second)
 		}
-		if c := inTree(t, file); c.Size != 5 {
+		if c := fullCheckpoint(t, file); c.Size != 5 {
 			t.Errorf("the checkpoint is of %d records", c.Size)
 		}
 		go func() { time.Sleep(time.Second); close(hang) }()
@@ -492,7 +492,7 @@ func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		inTree(t, file)
+		fullCheckpoint(t, file)
 	})
 }
 
@@ -523,8 +523,8 @@ func TestMovedFileEndsLog(t *testing.T) {
 	}
 }
 
-// What somebody put in the place of the file is not taken for it when another file is begun: it
-// would be a segment, and what was written be nowhere in the log.
+// If somebody replaces the active file, a rotation must not make the foreign file a segment: the
+// records that were written would not be in the log.
 func TestReplacedFileIsNotRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1})
@@ -601,7 +601,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 				l := open(t, audit.Options{File: file, SegmentBytes: 10 << 10})
-				for range 1025 { // the tiles of 1024 are full
+				for range 1025 { // fills the tiles of 1024 records
 					record(t, l, event(""))
 				}
 				if err := l.Close(); err != nil {
@@ -619,7 +619,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 					}
 				}
 				l = open(t, audit.Options{File: file, SegmentBytes: 10 << 10, Keep: tt.keep})
-				time.Sleep(1500 * time.Millisecond) // upkeep comes after a second
+				time.Sleep(1500 * time.Millisecond) // maintenance runs after a second
 				record(t, l, event("after"))
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
@@ -651,7 +651,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
 					t.Error("the tree is no longer that of all records")
 				}
-				l = open(t, audit.Options{File: file}) // and goes on
+				l = open(t, audit.Options{File: file}) // and continues
 				record(t, l, event("again"))
 				if err := l.Close(); err != nil {
 					t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestEqualValuesHaveEqualHashes records calls with values that must not be in the log, or be
+// TestEqualValuesHaveEqualHashes records calls with values that must neither be in the log nor be
 // guessed from it.
 func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	call := func(arguments string) *mcp.Message {
@@ -39,7 +39,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	outcomes[1].After = outcomes[1].Before
 	outcomes[4].After = outcomes[4].Before
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	for i := range 2 { // the key is that of the log, and stays
+	for i := range 2 { // the key belongs to the log, and stays
 		l := open(t, audit.Options{File: file})
 		for _, o := range outcomes {
 			o.Time = at
@@ -102,8 +102,8 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	}
 }
 
-// What the pipeline leaves out of a record can be found, and not be read: neither in the line nor,
-// by its plain hash, in the body.
+// Names that the pipeline withholds can be found in values, but not read: they are not in the line,
+// and the body has no plain hash.
 func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, Bodies: audit.BodiesRedacted})
@@ -142,7 +142,7 @@ func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 	}
 }
 
-// FuzzValues holds that the texts that are hashed are those that core/mcp finds in the arguments.
+// FuzzValues checks that the hashed strings are those that core/mcp finds in the arguments.
 func FuzzValues(f *testing.F) {
 	for _, arguments := range []string{`{}`,
 		`{"a" : "b", "c":["d","\"","\\\\","\\\\\"e:"], "f\"" :"\ud800"}`,
@@ -177,7 +177,7 @@ func FuzzValues(f *testing.F) {
 			}
 		}
 		record(t, l, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
-		line, err := io.ReadAll(log) // what was written since
+		line, err := io.ReadAll(log) // lines since the last read
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,25 +22,25 @@ import (
 	"gatekit/audit"
 )
 
-// evidence is a log in several files, closed, whose records the tests change; undone by restore.
-type evidence struct {
+// signedLog is a closed log in several files, which the tests change and restore.
+type signedLog struct {
 	*testing.T
 	file     string
 	segments []string
-	content  map[string][]byte // of the segments
+	content  map[string][]byte // of the files
 	key      note.Verifier
 }
 
-// newEvidence writes a log of n records.
-func newEvidence(t *testing.T, n int) *evidence {
-	e := &evidence{T: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl"),
+// newSignedLog writes a log of n records.
+func newSignedLog(t *testing.T, n int) *signedLog {
+	e := &signedLog{T: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl"),
 		content: map[string][]byte{}}
 	e.write(n)
 	return e
 }
 
-// write goes on with the log.
-func (e *evidence) write(n int) {
+// write adds records to the log.
+func (e *signedLog) write(n int) {
 	e.Helper()
 	l := open(e, audit.Options{File: e.file, SegmentBytes: 16 << 10, AnchorFile: e.anchors()})
 	for i := range n {
@@ -59,10 +59,10 @@ func (e *evidence) write(n int) {
 	e.key = key(e, e.file)
 }
 
-func (e *evidence) anchors() string { return e.file + ".anchors" }
+func (e *signedLog) anchors() string { return e.file + ".anchors" }
 
-// restore makes it good again.
-func (e *evidence) restore() {
+// restore undoes all changes.
+func (e *signedLog) restore() {
 	for s, b := range e.content {
 		if err := os.WriteFile(s, b, 0o600); err != nil {
 			e.Fatal(err)
@@ -70,13 +70,13 @@ func (e *evidence) restore() {
 	}
 }
 
-// lines are those of a file.
-func (e *evidence) lines(segment string) [][]byte {
+// lines returns the lines of a file.
+func (e *signedLog) lines(segment string) [][]byte {
 	return slices.Collect(bytes.Lines(bytes.Clone(e.content[segment])))
 }
 
-// first is the number of the first record of a file.
-func (e *evidence) first(i int) uint64 {
+// first returns the seq of the first record in a file.
+func (e *signedLog) first(i int) uint64 {
 	n := uint64(1)
 	for _, s := range e.segments[:i] {
 		n += uint64(bytes.Count(e.content[s], []byte("\n")))
@@ -84,13 +84,13 @@ func (e *evidence) first(i int) uint64 {
 	return n
 }
 
-func (e *evidence) verify(since ...*audit.Checkpoint) (*audit.VerificationResult, error) {
+func (e *signedLog) verify(since ...*audit.Checkpoint) (*audit.VerificationResult, error) {
 	v := audit.Verification{File: e.file, Key: e.key, Checkpoints: since}
 	return v.Run(e.Context())
 }
 
-// bad holds that a record is found to be bad, and no other.
-func (e *evidence) bad(what string, seq uint64, at audit.Position) {
+// bad checks that verification reports exactly this record.
+func (e *signedLog) bad(what string, seq uint64, at audit.Position) {
 	e.Helper()
 	_, err := e.verify()
 	bad, ok := errors.AsType[*audit.RecordError](err)
@@ -99,8 +99,8 @@ func (e *evidence) bad(what string, seq uint64, at audit.Position) {
 	}
 }
 
-// rechained are lines of which one was changed, with all after it made to follow on.
-func rechained(lines [][]byte) [][]byte {
+// rechain returns the lines, of which one was changed, with a valid chain.
+func rechain(lines [][]byte) [][]byte {
 	prev := regexp.MustCompile(`"prev":"[0-9a-f]{64}"`)
 	for i := 1; i < len(lines); i++ {
 		sum := sha256.Sum256(bytes.TrimSuffix(lines[i-1], []byte("\n")))
@@ -110,7 +110,7 @@ func rechained(lines [][]byte) [][]byte {
 }
 
 func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
-	e := newEvidence(t, 700)
+	e := newSignedLog(t, 700)
 	if len(e.segments) < 4 {
 		t.Fatalf("the log has %d files", len(e.segments))
 	}
@@ -130,7 +130,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// of record n of file i; answers by how much the bad one is another
+	// change record n of file i; return by how much the reported record differs from it
 	changes := map[string]func(i, n int, lines [][]byte) (seq int, at int){
 		"a bit is flipped": func(i, n int, lines [][]byte) (int, int) {
 			lines[n][r.IntN(len(lines[n]))] ^= 1 << r.IntN(8)
@@ -166,13 +166,13 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 				lines[j] = bytes.Replace(lines[j], fmt.Appendf(nil, `{"seq":%d,`, seq-1),
 					fmt.Appendf(nil, `{"seq":%d,`, seq), 1)
 			}
-			put(e.segments[i], rechained(lines))
+			put(e.segments[i], rechain(lines))
 			return 0, 0
 		},
 		"a record is changed, and all after it in the file made to follow on": func(i, n int,
 			lines [][]byte) (int, int) {
 			lines[n] = bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
-			put(e.segments[i], rechained(lines))
+			put(e.segments[i], rechain(lines))
 			return 0, 0
 		},
 		"two records change places": func(i, n int, lines [][]byte) (int, int) {
@@ -209,7 +209,8 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") ||
 					strings.Contains(what, "cut off") && !strings.Contains(what, "within") ||
 					strings.Contains(what, "doubled") && n == len(lines)-1 {
-					// What is missing at the end of a file is missed at the beginning of the next.
+					// A line that is missing at the end of a file is reported at the beginning of
+					// the next.
 					_, err := e.verify()
 					if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != seq {
 						t.Fatalf("%s: record %d: %v", what, seq, err)
@@ -246,7 +247,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 }
 
 func TestVerificationFindsRewrittenLog(t *testing.T) {
-	older := newEvidence(t, 300)
+	older := newSignedLog(t, 300)
 	dir := filepath.Dir(older.file)
 	copied := filepath.Join(t.TempDir(), "older")
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
@@ -260,7 +261,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 	if done, err := older.verify(anchors...); err != nil || done.CheckpointsMatched != 3 {
 		t.Fatalf("as it was written: %+v, %v", done, err)
 	}
-	other := newEvidence(t, 400)
+	other := newSignedLog(t, 400)
 
 	t.Run("rolled back to an older copy", func(t *testing.T) {
 		back := audit.Verification{File: filepath.Join(copied, "gatekit.jsonl"), Key: older.key}
@@ -276,7 +277,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 	})
 	t.Run("rolled back, and gone on with", func(t *testing.T) {
 		file := filepath.Join(copied, "gatekit.jsonl")
-		if err := os.Chmod(file+".key", 0o600); err != nil { // CopyFS opens modes
+		if err := os.Chmod(file+".key", 0o600); err != nil { // CopyFS changes the mode
 			t.Fatal(err)
 		}
 		l := open(t, audit.Options{File: file})
@@ -326,7 +327,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		}
 	})
 	t.Run("its tree too, but for the signature", func(t *testing.T) {
-		// The forger has another key, and puts the real checkpoint beside what he wrote.
+		// The forger has another key, and puts the real checkpoint next to the forged log.
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file})
 		for range 350 {
@@ -344,7 +345,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		}
 	})
 	t.Run("gone on with after it was closed", func(t *testing.T) {
-		e := newEvidence(t, 10)
+		e := newSignedLog(t, 10)
 		e.forge(`"action":"pass","reason":"forged"`)
 		e.bad("forged", 11, audit.Position{File: e.file, Line: 11})
 		if _, err := audit.Open(audit.Options{File: e.file}); err == nil ||
@@ -366,8 +367,8 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 	})
 }
 
-// forge appends a record that follows on the last.
-func (e *evidence) forge(members string) {
+// forge appends a record that continues the chain.
+func (e *signedLog) forge(members string) {
 	e.Helper()
 	lines := all(e, e.file)
 	last := bytes.TrimSuffix(lines[len(lines)-1], []byte("\n"))
@@ -376,16 +377,16 @@ func (e *evidence) forge(members string) {
 			len(lines)+1, sha256.Sum256(last), members))
 }
 
-// TestForgedPruneRecordIsNotBelieved removes a file of a log, and appends a record that its
-// time was over: as it is, and with that record found by Gatekit at a start after a crash.
+// TestForgedPruneRecordIsNotBelieved removes a segment and appends a forged "prune" record: first
+// as it is, and then with that record found by Gatekit at a start.
 func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
-	e := newEvidence(t, 700)
+	e := newSignedLog(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
-	crashed := read(t, e.file+".tree/checkpoint") // which says that the log is open
+	openCheckpoint := read(t, e.file+".tree/checkpoint") // a checkpoint of an open log
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	put(t, e.file+".tree/checkpoint", crashed)
+	put(t, e.file+".tree/checkpoint", openCheckpoint)
 	e.forge(fmt.Sprintf(`"action":"prune","reason":"forged","from":1,"through":%d`, e.first(1)-1))
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
@@ -403,7 +404,7 @@ func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
 }
 
 func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
-	e := newEvidence(t, 700)
+	e := newSignedLog(t, 700)
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -451,14 +452,14 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 }
 
-// TestVerificationWhileLogIsWritten verifies while records come and files are begun.
+// TestVerificationWhileLogIsWritten verifies during writes and rotations.
 func TestVerificationWhileLogIsWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchored := make(chan struct{}, 1000)
 	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10,
 		OnCheckpoint: func([]byte) { anchored <- struct{}{} }})
 	record(t, l, event(""))
-	<-anchored // there is a checkpoint
+	<-anchored // until there is a checkpoint
 	for range 15 {
 		var wg sync.WaitGroup
 		for range 4 {
@@ -504,7 +505,7 @@ func TestEmptyLogVerifies(t *testing.T) {
 }
 
 func TestProof(t *testing.T) {
-	e := newEvidence(t, 300)
+	e := newSignedLog(t, 300)
 	for _, seq := range []uint64{1, 2, 100, 255, 256, 257, 299, 300} {
 		p, err := audit.Prove(e.file, seq, e.key)
 		if err != nil {
@@ -520,7 +521,7 @@ func TestProof(t *testing.T) {
 			[]byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
 			t.Errorf("record %d: %+v, %v", seq, c, err)
 		}
-		for i := range text { // any character of the text but the ends of base64
+		for i := range text { // any character, except the last ones of base64
 			changed := bytes.Clone(text)
 			changed[i] ^= 1
 			p, err := audit.ParseProof(changed)
@@ -563,8 +564,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// FuzzVerification holds that nothing but the log that was written is good, wherever something was
-// put in place of a piece of it.
+// FuzzVerification replaces a piece of the log. Only the original must verify.
 func FuzzVerification(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
 	l := open(f, audit.Options{File: file})
@@ -596,8 +596,7 @@ func FuzzVerification(f *testing.F) {
 	})
 }
 
-// FuzzParseRecord holds that what is read as a record has what a record must have, and keeps its
-// line.
+// FuzzParseRecord checks that a parsed record has all required members, and keeps its line.
 func FuzzParseRecord(f *testing.F) {
 	for _, line := range lines(f, 2) {
 		f.Add(bytes.TrimSpace(line))
@@ -612,7 +611,7 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// FuzzParseProof holds that a proof that is read has one text.
+// FuzzParseProof checks that a parsed proof has a unique text.
 func FuzzParseProof(f *testing.F) {
 	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 0\n\nx\n"))
 	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex " +

@@ -74,7 +74,8 @@ func allowAllSpecs(n int, shared bool) (specs []plugins.Spec) {
 func pass(b *testing.B, p *pipeline.Pipeline, concurrency, size int) {
 	m := mcp.NewRequest("1", "tools/call", []byte(`{"name":"x","arguments":{"text":"`+
 		strings.Repeat("lorem ipsum ", size/12+1)[:size]+`"}}`))
-	m.Direction, m.Server, m.Name, m.Session, m.Exchange = mcp.ToServer, "a", "x", "session", "exchange"
+	m.Direction, m.Server, m.Name = mcp.ToServer, "a", "x"
+	m.Session, m.Exchange = "session", "exchange"
 	if _, err := p.Pass(b.Context(), m); err != nil {
 		b.Fatal(err)
 	}

@@ -112,8 +112,8 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		if m.Request != nil {
 			request = string(m.Request.Body())
 		}
-		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.Direction, m.Session, m.Principal,
-			m.Method, m.Server, m.Name, request)), nil
+		return sdk.Deny(fmt.Sprintf("%v %v %s|%s|%s|%s|%s|%s", m.Kind, m.Direction, m.Session,
+			m.Principal, m.Method, m.Server, m.Name, request)), nil
 	case "answer":
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
 	case "hide":

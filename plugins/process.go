@@ -112,7 +112,7 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return c, err
 	}
-	c = process.Command{What: s.String(), Dir: work,
+	c = process.Command{Description: s.String(), Dir: work,
 		Log: h.options.Log.With("plugin", s.processName())}
 	if s.Use != "" {
 		builtin := h.options.BuiltinCommand

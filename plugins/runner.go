@@ -41,7 +41,7 @@ func (r *runner) Start(context.Context) error {
 	defer writeEnd.Close()
 	r.stdout = readEnd
 	r.command.Stdout = writeEnd
-	r.command.Exited = func() { readEnd.SetReadDeadline(time.Now().Add(process.AfterExit)) }
+	r.command.OnExit = func() { readEnd.SetReadDeadline(time.Now().Add(process.DrainTimeout)) }
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
@@ -58,7 +58,7 @@ func (r *runner) Start(context.Context) error {
 func (r *runner) Wait(context.Context) error {
 	<-r.process.Done()
 	r.stdout.Close()
-	if how := r.process.How(); how != "exited with status 0" {
+	if how := r.process.ExitReason(); how != "exited with status 0" {
 		return errors.New(how)
 	}
 	return nil
@@ -81,14 +81,14 @@ func (r *runner) exitError() error {
 	}
 	select {
 	case <-r.process.Done():
-	case <-time.After(process.AfterExit):
+	case <-time.After(process.DrainTimeout):
 		return errors.New("the process does not respond")
 	}
-	stderr := r.process.LastWords(10)
+	stderr := r.process.StderrTail(10)
 	if stderr == "" {
-		return errors.New("the process " + r.process.How())
+		return errors.New("the process " + r.process.ExitReason())
 	}
-	return fmt.Errorf("the process %s; the end of its stderr:\n%s", r.process.How(), stderr)
+	return fmt.Errorf("the process %s; the end of its stderr:\n%s", r.process.ExitReason(), stderr)
 }
 
 // PluginToHost implements runner.Runner. It refuses an address that is not a socket in the folder
@@ -113,7 +113,7 @@ func (r *runner) Stdout() io.ReadCloser {
 
 // Stderr returns nothing: package transport/process logs the process's stderr.
 func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) }
-func (r *runner) Name() string                    { return r.command.What }
+func (r *runner) Name() string                    { return r.command.Description }
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
 func (r *runner) Diagnose(context.Context) string { return "" }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"gatekit/core/atomicfile"
 	"gatekit/core/mcp"
 )
 
@@ -189,25 +190,11 @@ func (a *Approvals) read(id string) (PendingApproval, error) {
 	return p, json.Unmarshal(b, &p)
 }
 
-// write writes whole or not at all.
+// write writes an approval to its file, atomically.
 func (a *Approvals) write(p PendingApproval) error {
 	b, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(a.Dir, "new-") // 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), a.file(p.ID))
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Write(a.file(p.ID), b)
 }

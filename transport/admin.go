@@ -10,52 +10,52 @@ import (
 	"time"
 )
 
-// maxAdmin is how many connections an Admin has at a time; further ones wait.
-const maxAdmin = 32
+// maxAdminConnections bounds the open connections of an AdminServer; further ones wait.
+const maxAdminConnections = 32
 
-// AdminServerOptions say what an operator may ask, and where.
+// AdminServerOptions configure an AdminServer.
 type AdminServerOptions struct {
-	Addr  string                  // "127.0.0.1:7778": of this machine, whoever is on it may ask
-	Pages map[string]http.Handler // by path
+	Addr  string                  // "127.0.0.1:7778"; a loopback address
+	Pages map[string]http.Handler // by path: "/metrics"
 	Log   *slog.Logger            // nil: nothing is logged
 }
 
-// AdminServer is a listener for operators and their tools. It answers GET and HEAD, to those on
-// this machine who call it by a loopback name: a browser whose page was made to believe that its
-// own name is at 127.0.0.1 is refused. No page is told that it may read the answers (CORS).
+// AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
+// machine that name a loopback host. So it refuses browsers whose page has had its own name
+// resolved to 127.0.0.1 (DNS rebinding), and it never allows a page to read an answer (CORS).
 type AdminServer struct {
 	o        AdminServerOptions
-	hosts    hosts
+	hosts    allowedHosts
 	listener net.Listener
 }
 
-// ListenAdmin binds the address, which must be a loopback one. Serve then answers.
+// ListenAdmin binds the address, which must be a loopback one. Serve then serves.
 func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	addr, err := net.ResolveTCPAddr("tcp", o.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q for operators: %w\nhint: write it as 127.0.0.1:7778",
+		return nil, fmt.Errorf("listen for operators on %q: %w\nhint: write it as 127.0.0.1:7778",
 			o.Addr, err)
 	}
 	if !addr.IP.IsLoopback() {
-		return nil, fmt.Errorf("listen on %s for operators: not a loopback address, and nobody "+
-			"is asked who they are\nhint: listen on 127.0.0.1:%d", o.Addr, addr.Port)
+		return nil, fmt.Errorf("listen for operators on %s: not a loopback address, and the "+
+			"admin endpoint has no authentication\nhint: listen on 127.0.0.1:%d", o.Addr, addr.Port)
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s for operators: %w", o.Addr, err)
+		return nil, fmt.Errorf("listen for operators on %s: %w", o.Addr, err)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &AdminServer{o: o, hosts: newHosts(nil, true), listener: &limited{Listener: l,
-		slots: make(chan struct{}, maxAdmin), closed: make(chan struct{})}}, nil
+	return &AdminServer{o: o, hosts: newHosts(nil, true), listener: &limitedListener{Listener: l,
+		slots: make(chan struct{}, maxAdminConnections), closed: make(chan struct{})}}, nil
 }
 
-// Addr is where it listens.
+// Addr returns the address that the server listens on.
 func (a *AdminServer) Addr() net.Addr { return a.listener.Addr() }
 
-// Serve answers until ctx ends, and returns when the last answer is given or was not within a
-// second.
+// Serve serves requests until ctx ends. It returns when the last answer has been written, or a
+// second later.
 func (a *AdminServer) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
@@ -73,7 +73,7 @@ func (a *AdminServer) Serve(ctx context.Context) error {
 	go func() { ended <- server.Serve(a.listener) }()
 	select {
 	case err := <-ended:
-		return fmt.Errorf("serve %s for operators: %w", a.o.Addr, err)
+		return fmt.Errorf("serve operators on %s: %w", a.o.Addr, err)
 	case <-ctx.Done():
 	}
 	grace, cancel := context.WithTimeout(alive, time.Second)
@@ -83,12 +83,12 @@ func (a *AdminServer) Serve(ctx context.Context) error {
 		server.Close()
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s for operators: %w", a.o.Addr, err)
+		return fmt.Errorf("serve operators on %s: %w", a.o.Addr, err)
 	}
 	return nil
 }
 
-// Close gives the address back where Serve was never called.
+// Close releases the address when Serve was not called.
 func (a *AdminServer) Close() error { return a.listener.Close() }
 
 // ServeHTTP implements http.Handler.
@@ -97,13 +97,13 @@ func (a *AdminServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	page := a.o.Pages[r.URL.Path]
 	switch {
-	case !a.hosts.allow(r.Host):
-		http.Error(w, fmt.Sprintf("Host %q is not allowed", clip(r.Host)), http.StatusForbidden)
+	case !a.hosts.allows(r.Host):
+		http.Error(w, hostNotAllowed(r), http.StatusForbidden)
 	case page == nil:
-		http.Error(w, "there is nothing here", http.StatusNotFound)
+		http.Error(w, "no such page: try /metrics, /healthz or /readyz", http.StatusNotFound)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET is allowed", http.StatusMethodNotAllowed)
+		http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
 	default:
 		page.ServeHTTP(w, r)
 	}

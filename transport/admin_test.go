@@ -10,7 +10,7 @@ import (
 	"gatekit/transport"
 )
 
-func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
+func TestAdminServerRefusesOtherMachines(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: addr})
 		if err == nil {
@@ -23,7 +23,7 @@ func TestOperatorsOfOtherMachinesAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheOperatorsListenerEndsWithItsContext(t *testing.T) {
+func TestAdminServerEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{})
 	a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: "127.0.0.1:0",
 		Pages: map[string]http.Handler{

@@ -19,26 +19,26 @@ import (
 
 const (
 	defaultGrace = 2 * time.Second
-	maxNoise     = 64 << 10 // bytes on stdout that are no messages, in a child's whole life
-
+	// bytes on stdout that are not messages, during the whole life of a child
+	maxInvalidBytes = 64 << 10
 )
 
-// Command says how a server's process is started.
+// Command describes the process of a server.
 type Command struct {
 	Name string // of the server, as it is configured: for logs and errors
-	// of the program: looked up in PATH when it holds no slash, relative to Dir otherwise. There is
-	// no shell.
+	// Path of the program. Without a slash it is looked up in PATH, else it is relative to Dir. No
+	// shell is used.
 	Path string
 	Args []string // without the program's name
 	Dir  string   // working folder; "" is ours
 
-	// Env is what the process gets beside our own PATH, HOME, LANG and TMPDIR, which it may
-	// override. It gets nothing else.
+	// Env is added to our own PATH, HOME, LANG and TMPDIR, and may override them. The process gets
+	// no other variable.
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
 	Grace      time.Duration // between closing stdin, TERM and KILL; 0 is 2 s
-	// gets what the process writes to stderr, line by line; nil: nothing is logged
+	// Log gets the lines that the process writes to stderr. With nil nothing is logged.
 	Log *slog.Logger
 }
 
@@ -49,10 +49,10 @@ type Child struct {
 	log   *slog.Logger
 
 	stdin, stdout *os.File
-	lines         *lines
+	lines         *lineReader
 	writer        *lineWriter
-	noise         int   // bytes; of Read's goroutine, as is broken
-	broken        error // why Read ended the child
+	invalidBytes  int   // read from stdout; owned by the goroutine that reads, like readError
+	readError     error // of all further reads; nil while reading can go on
 
 	process *process.Process
 	once    sync.Once
@@ -61,11 +61,11 @@ type Child struct {
 
 var _ conn.PipeCloser = (*Child)(nil)
 
-// ExitError is the error of Read and Write when a child has ended without being asked to.
+// ExitError is the error of Read and Write when a child has ended without Close.
 type ExitError struct {
 	Server string
 	How    string // "exited with status 1", "was ended by signal killed"
-	Stderr string // the last lines that it wrote to stderr, control characters escaped
+	Stderr string // its last lines, control characters escaped
 }
 
 func (e *ExitError) Error() string {
@@ -76,12 +76,12 @@ func (e *ExitError) Error() string {
 	return s
 }
 
-// Unwrap is io.EOF: there is nothing more to read.
+// Unwrap returns io.EOF: nothing more can be read.
 func (e *ExitError) Unwrap() error { return io.EOF }
 
-// Spawn starts the process. ctx bounds the start, not the process, which lives until it exits or
-// Close. It leads a process group of its own; when it exits, for whatever reason, what is left of
-// the group is killed, and on Linux it is killed when we die.
+// Spawn starts the process. ctx bounds the start, but not the process, which lives until it exits
+// or until Close. The process leads a process group of its own. When it exits, for whatever reason,
+// the rest of the group is killed. On Linux the process is killed when Gatekit dies.
 func Spawn(ctx context.Context, c Command) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -100,7 +100,7 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	}
 	child.log = child.log.With("server", c.Name)
 	if c.MaxMessage <= 0 {
-		c.MaxMessage = defaultMessage
+		c.MaxMessage = defaultMaxMessage
 	}
 
 	var pipes [2][2]*os.File
@@ -120,23 +120,23 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 			return nil, fmt.Errorf("start server %q: %w", c.Name, err)
 		}
 	}
-	enlarge(pipes[0][0], childBuffer)
-	enlarge(pipes[1][0], childBuffer)
+	enlargePipe(pipes[0][0], childPipeBuffer)
+	enlargePipe(pipes[1][0], childPipeBuffer)
 
 	child.stdin, child.stdout = pipes[0][1], pipes[1][0]
-	child.lines = newLines(childOutput{polled{child.stdout}}, c.MaxMessage)
+	child.lines = newLineReader(childStdout{pollableFile{child.stdout}}, c.MaxMessage)
 	child.writer = newLineWriter(child.stdin, 2*c.MaxMessage)
 
 	child.process, err = process.Start(process.Command{
-		What:   fmt.Sprintf("server %q", c.Name),
-		Path:   c.Path,
-		Args:   c.Args,
-		Dir:    c.Dir,
-		Env:    process.Environment(c.Env),
-		Stdin:  pipes[0][0],
-		Stdout: pipes[1][1],
-		Log:    child.log,
-		Exited: func() { child.stdout.SetReadDeadline(time.Now().Add(process.AfterExit)) },
+		Description: fmt.Sprintf("server %q", c.Name),
+		Path:        c.Path,
+		Args:        c.Args,
+		Dir:         c.Dir,
+		Env:         process.Environment(c.Env),
+		Stdin:       pipes[0][0],
+		Stdout:      pipes[1][1],
+		Log:         child.log,
+		OnExit:      func() { child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout)) },
 	})
 	if err != nil {
 		closeAll()
@@ -147,13 +147,12 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	return child, nil
 }
 
-// Read answers the next message. Lines that are no JSON object or array are logged and skipped; a
-// child that writes more than 64 KiB of them is ended. The error is io.EOF after Close, an *Exited
-// when the child ended by itself, a *conn.TooLargeError for a message that was skipped. It is for
-// one goroutine at a time.
+// Read implements conn.Pipe. Lines that are no JSON object or array are logged and skipped; a child
+// that writes more than 64 KiB of them is killed. The error is io.EOF after Close and an *ExitError
+// when the child ended by itself. Read is for one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
-	if c.broken != nil {
-		return nil, c.broken
+	if c.readError != nil {
+		return nil, c.readError
 	}
 	for {
 		b, err := c.lines.next(ctx)
@@ -163,25 +162,25 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 		case err != nil && ctx.Err() != nil:
 			return nil, err
 		case err != nil:
-			return nil, c.ended(ctx)
+			return nil, c.exitError(ctx)
 		case isMessage(b):
 			return b, nil
 		}
-		c.log.Warn("skipped a line on stdout that is no message", "line", process.Printable(b))
-		c.noise += len(b) + 1
-		if c.noise > maxNoise {
+		c.log.Warn("invalid line on stdout skipped", "line", process.Printable(b))
+		c.invalidBytes += len(b) + 1
+		if c.invalidBytes > maxInvalidBytes {
 			c.process.Signal(syscall.SIGKILL)
-			c.broken = fmt.Errorf("server %q was ended: it wrote more than %d KiB to stdout "+
-				"that are no messages\nhint: a stdio server must write its log to stderr; is "+
-				"this one started in its stdio mode?", c.name, maxNoise>>10)
-			return nil, c.broken
+			c.readError = fmt.Errorf("server %q was killed: it wrote more than %d KiB to "+
+				"stdout that are not messages\nhint: a stdio server must write its log to "+
+				"stderr; is it started in its stdio mode?", c.name, maxInvalidBytes>>10)
+			return nil, c.readError
 		}
 	}
 }
 
-// isMessage says whether a line can be a JSON-RPC message or batch. It looks at the first two
-// tokens only, enough to tell it from a log line like "[info] ready" or "{'a': 1}"; whoever reads
-// the message looks at all of it.
+// isMessage reports whether a line can be a JSON-RPC message or batch. It looks at the first two
+// tokens only, which tell a message from a log line like "[info] ready" or "{'a': 1}". The parser
+// of the message checks the rest.
 func isMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	if len(line) < 2 {
@@ -200,18 +199,18 @@ func isMessage(line []byte) bool {
 	return false
 }
 
-// Write writes one message as one line. It is safe for many goroutines. The error is an *Exited
-// when the child is gone.
+// Write implements conn.Pipe: it writes one message as one line. The error is an *ExitError when
+// the child has ended.
 func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	err := c.writer.Write(ctx, parts...)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, fs.ErrClosed) {
-		return c.ended(ctx)
+		return c.exitError(ctx)
 	}
 	return err
 }
 
-// ended says why there is nothing more to read or nobody to write to.
-func (c *Child) ended(ctx context.Context) error {
+// exitError returns the reason why the child can be neither read nor written any more.
+func (c *Child) exitError(ctx context.Context) error {
 	select {
 	case <-c.closing:
 		return io.EOF
@@ -220,16 +219,16 @@ func (c *Child) ended(ctx context.Context) error {
 	how := "closed its stdin or stdout"
 	select {
 	case <-c.process.Done():
-		how = c.process.How()
-	case <-time.After(process.AfterExit):
+		how = c.process.ExitReason()
+	case <-time.After(process.DrainTimeout):
 	case <-ctx.Done():
 	}
-	return &ExitError{Server: c.name, How: how, Stderr: c.process.LastWords(10)}
+	return &ExitError{Server: c.name, How: how, Stderr: c.process.StderrTail(10)}
 }
 
-// Close ends the server: it closes stdin and waits, sends TERM to the process group and waits,
-// sends KILL. It returns when the process is reaped, its group dead and its stderr drained. Further
-// calls wait for the same.
+// Close ends the server. It closes stdin and waits, sends SIGTERM to the process group and waits,
+// and sends SIGKILL. It returns when the process has been reaped, its group is dead and its stderr
+// has been read. Further calls wait for the same.
 func (c *Child) Close() error {
 	c.once.Do(func() {
 		close(c.closing)
@@ -238,7 +237,7 @@ func (c *Child) Close() error {
 			select {
 			case <-c.process.Done():
 			case <-time.After(c.grace):
-				c.log.Debug("the server is slow to end", "signal", s.String())
+				c.log.Debug("server does not exit; sending signal", "signal", s.String())
 				c.process.Signal(s)
 			}
 		}
@@ -249,13 +248,13 @@ func (c *Child) Close() error {
 	return nil
 }
 
-// childOutput reads a child's stdout. Once the child is gone its deadline is set: what is in the
-// pipe then is still read, but a process that left the group and holds the pipe open is not waited
-// for.
-type childOutput struct{ polled }
+// childStdout reads a child's stdout. A read deadline is set when the child is gone: what is in the
+// pipe then is still read, but a process that has left the group and holds the pipe open is not
+// waited for.
+type childStdout struct{ pollableFile }
 
-func (s childOutput) Read(ctx context.Context, p []byte) (int, error) {
-	n, err := s.polled.Read(ctx, p)
+func (s childStdout) Read(ctx context.Context, p []byte) (int, error) {
+	n, err := s.pollableFile.Read(ctx, p)
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
 		s.f.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 		n, err = s.f.Read(p)

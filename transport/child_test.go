@@ -64,9 +64,9 @@ func write(t *testing.T, p interface {
 	}
 }
 
-// gone says whether a process is no more, giving the system a moment to bury it: a process without
-// a parent is reaped by process 1.
-func gone(pid int) bool {
+// isGone reports whether a process has ended. It gives the system a minute to reap it: a process
+// without a parent is reaped by process 1.
+func isGone(pid int) bool {
 	for range 6000 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(status, []byte(") Z ")) {
@@ -101,7 +101,7 @@ func TestChildEchoesMessages(t *testing.T) {
 	}
 }
 
-func TestChildGetsNoOtherEnvironment(t *testing.T) {
+func TestChildGetsOnlyItsEnvironment(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	t.Setenv("LANG", "C.UTF-8")
 	child := spawn(t, "env", func(c *transport.Command) { c.Env["TOKEN"] = "a=b" })
@@ -123,7 +123,7 @@ func TestChildGetsNoOtherEnvironment(t *testing.T) {
 	}
 }
 
-func TestNoiseOnStdoutIsSkippedAndLogged(t *testing.T) {
+func TestInvalidLinesOnStdoutAreSkippedAndLogged(t *testing.T) {
 	var log safeBuffer
 	child := spawn(t, "noisy", func(c *transport.Command) {
 		c.Log = slog.New(slog.NewJSONHandler(&log, nil))
@@ -140,10 +140,10 @@ func TestNoiseOnStdoutIsSkippedAndLogged(t *testing.T) {
 	}
 }
 
-func TestEndlessNoiseEndsTheChild(t *testing.T) {
+func TestChildThatWritesTooManyInvalidLinesIsKilled(t *testing.T) {
 	child := spawn(t, "garbage", nil)
 	_, err := child.Read(t.Context())
-	if err == nil || !strings.Contains(err.Error(), `server "files" was ended`) ||
+	if err == nil || !strings.Contains(err.Error(), `server "files" was killed`) ||
 		!strings.Contains(err.Error(), "hint: ") {
 		t.Errorf("got %v", err)
 	}
@@ -152,7 +152,7 @@ func TestEndlessNoiseEndsTheChild(t *testing.T) {
 	}
 }
 
-func TestStderrNeverStopsTheChild(t *testing.T) {
+func TestStderrNeverBlocksTheChild(t *testing.T) {
 	var log safeBuffer
 	child := spawn(t, "chatty", func(c *transport.Command) {
 		c.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -165,12 +165,12 @@ func TestStderrNeverStopsTheChild(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n > 1000 {
 		t.Errorf("%d lines of stderr were logged", n)
 	}
-	if !strings.Contains(log.String(), "left out") {
-		t.Error("the log does not say that lines were left out")
+	if !strings.Contains(log.String(), "skipped") {
+		t.Error("the log does not say that lines were skipped")
 	}
 }
 
-func TestDeathIsReportedWithItsLastWords(t *testing.T) {
+func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
 	for _, c := range []struct{ name, server, how, stderr string }{
 		{"a child that dies in the middle of a line", "torn", "exited with status 3",
 			"  out of\tcheese"},
@@ -196,7 +196,7 @@ func TestDeathIsReportedWithItsLastWords(t *testing.T) {
 	}
 }
 
-func TestWriteToADeadChildSaysSo(t *testing.T) {
+func TestWriteToADeadChildReturnsExitError(t *testing.T) {
 	child := spawn(t, "torn", nil)
 	var err error
 	for err == nil {
@@ -207,7 +207,7 @@ func TestWriteToADeadChildSaysSo(t *testing.T) {
 	}
 }
 
-func TestCloseKillsWhatDoesNotListen(t *testing.T) {
+func TestCloseKillsAChildThatIgnoresSignals(t *testing.T) {
 	child := spawn(t, "deaf", nil)
 	read(t, child)
 	start := time.Now()
@@ -220,7 +220,7 @@ func TestCloseKillsWhatDoesNotListen(t *testing.T) {
 	}
 }
 
-func TestNoGrandchildIsLeft(t *testing.T) {
+func TestCloseKillsGrandchildren(t *testing.T) {
 	child := spawn(t, "grandparent", nil)
 	var got struct{ Pid int }
 	for got.Pid == 0 {
@@ -229,13 +229,13 @@ func TestNoGrandchildIsLeft(t *testing.T) {
 		}
 	}
 	child.Close()
-	if !gone(got.Pid) {
+	if !isGone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
 		t.Error("the grandchild lives")
 	}
 }
 
-func TestChildrenDieWithUs(t *testing.T) {
+func TestChildrenDieWithTheirParent(t *testing.T) {
 	us := exec.Command("/proc/self/exe")
 	us.Env = []string{mode + "=gatekit"}
 	out, err := us.StdoutPipe()
@@ -251,7 +251,7 @@ func TestChildrenDieWithUs(t *testing.T) {
 	}
 	us.Process.Kill()
 	us.Wait()
-	if !gone(got.Pid) {
+	if !isGone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
 		t.Error("the child lives, though whoever started it was killed")
 	}
@@ -271,7 +271,7 @@ func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestReadGoesOnAfterItsContextEnded(t *testing.T) {
+func TestReadContinuesAfterItsContextEnded(t *testing.T) {
 	child := spawn(t, "echo", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -310,7 +310,7 @@ func TestAMessageOverTheLimitIsSkipped(t *testing.T) {
 	}
 }
 
-func TestSpawnSaysWhatIsWrong(t *testing.T) {
+func TestSpawnErrors(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "script")
 	os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o700)
@@ -327,11 +327,11 @@ func TestSpawnSaysWhatIsWrong(t *testing.T) {
 		{"not there", transport.Command{Path: "./no-such-program", Dir: dir},
 			"no such file or directory"},
 		{"not executable", transport.Command{Path: plain}, "permission denied"},
-		{"a folder", transport.Command{Path: dir}, "it is a folder"},
+		{"a folder", transport.Command{Path: dir}, "is a folder"},
 		{"no interpreter", transport.Command{Path: script},
 			"hint: is " + script + " a program for this machine"},
 		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")},
-			"is no folder"},
+			"is not a folder"},
 		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}},
 			"PATH is " + dir},
 	} {

@@ -17,7 +17,7 @@ import (
 	"gatekit/core/upstream"
 )
 
-// HTTPClientOptions says how a server is reached over HTTP.
+// HTTPClientOptions configure an HTTPClient.
 type HTTPClientOptions struct {
 	Name       string            // of the server, as it is configured: for errors
 	URL        string            // http or https, without user and password
@@ -26,27 +26,26 @@ type HTTPClientOptions struct {
 	Log        *slog.Logger      // nil: nothing is logged
 }
 
-// HTTPClient is the client side of Streamable HTTP towards one server. It is safe for many
-// goroutines.
+// HTTPClient sends the requests of Streamable HTTP to one server. It is safe for many goroutines.
 //
-//   - It follows no redirect: a message and its credentials go where the configuration says or
-//     nowhere. A 3xx is an error that names the target.
-//   - It keeps no cookies, takes no compression, and sets no time-out of its own: calls are long,
-//     and ctx decides.
-//   - It goes through a proxy where HTTPS_PROXY, HTTP_PROXY and NO_PROXY say so, like other
-//     programs, never for loopback. That is settled by Dial and logged.
+//   - It follows no redirect: a message and its credentials go to the configured URL or nowhere. A
+//     3xx is an error that names the target.
+//   - It keeps no cookies, accepts no compression, and sets no time-out of its own: calls are long,
+//     and ctx ends them.
+//   - It uses the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name, like other programs, but
+//     never for loopback. NewHTTPClient finds that proxy, and logs it.
 type HTTPClient struct {
-	name     string
-	url      *url.URL
-	headers  http.Header
-	max      int
-	template http.Request
-	http     *http.Transport
+	name       string
+	url        *url.URL
+	headers    http.Header
+	maxMessage int
+	template   http.Request
+	http       *http.Transport
 }
 
 var _ upstream.HTTP = (*HTTPClient)(nil)
 
-// NewHTTPClient checks r and makes ready; it connects to nobody.
+// NewHTTPClient checks the options and returns a client. It connects to nothing.
 func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	fail := func(format string, args ...any) (*HTTPClient, error) {
 		return nil, fmt.Errorf("server %q: "+format, append([]any{r.Name}, args...)...)
@@ -55,7 +54,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	switch {
 	case err != nil:
 		// the error itself quotes the URL
-		return fail("its url cannot be read: %w", errors.Unwrap(err))
+		return fail("its url is invalid: %w", errors.Unwrap(err))
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fail("its url must begin with http:// or https://, not %q", u.Scheme)
 	case u.Host == "":
@@ -68,7 +67,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	headers := http.Header{"User-Agent": {"gatekit"}}
 	for name, value := range r.Headers {
 		canonical := http.CanonicalHeaderKey(name)
-		if slices.Contains(ourHeaders, canonical) {
+		if slices.Contains(reservedHeaders, canonical) {
 			return fail("header %s cannot be configured: the transport sets it", canonical)
 		}
 		if !isToken(name) || strings.ContainsFunc(value, func(c rune) bool {
@@ -79,9 +78,9 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		}
 		headers[canonical] = []string{strings.TrimSpace(value)}
 	}
-	b := &HTTPClient{name: r.Name, url: u, headers: headers, max: r.MaxMessage}
-	if b.max <= 0 {
-		b.max = defaultMessage
+	b := &HTTPClient{name: r.Name, url: u, headers: headers, maxMessage: r.MaxMessage}
+	if b.maxMessage <= 0 {
+		b.maxMessage = defaultMaxMessage
 	}
 	b.template = http.Request{URL: u, Host: u.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	proxy, err := http.ProxyFromEnvironment(&b.template)
@@ -89,7 +88,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		return fail("the proxy that the environment names cannot be used: %w", err)
 	}
 	b.http = &http.Transport{
-		DialContext:         dial,
+		DialContext:         dialTCP,
 		TLSHandshakeTimeout: 15 * time.Second,
 		ForceAttemptHTTP2:   true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
@@ -103,20 +102,21 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	if proxy != nil {
 		b.http.Proxy = http.ProxyURL(proxy)
 		if r.Log != nil {
-			r.Log.Info("the server is reached through a proxy", "server", r.Name,
+			r.Log.Info("server is reached through a proxy", "server", r.Name,
 				"proxy", proxy.Host)
 		}
 	}
 	return b, nil
 }
 
-// ourHeaders are those that would break the framing, or the protocol, if they were configured.
-var ourHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding",
+// reservedHeaders cannot be configured: they would break the framing or the protocol.
+var reservedHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding",
 	"Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Last-Event-Id",
 	"Mcp-Session-Id", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 var acceptBoth = []string{"application/json, text/event-stream"}
 
+// isToken reports whether s is a valid name of a header (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, c)
@@ -126,26 +126,29 @@ func isToken(s string) bool {
 // Post sends one message.
 func (b *HTTPClient) Post(ctx context.Context, header http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
-	return b.do(ctx, http.MethodPost, b.url, header, body)
+	return b.roundTrip(ctx, http.MethodPost, b.url, header, body)
 }
 
-// Get opens the legacy session's stream.
+// Get opens the stream of a legacy session.
 func (b *HTTPClient) Get(ctx context.Context, header http.Header) (*upstream.HTTPResponse, error) {
-	return b.do(ctx, http.MethodGet, b.url, header, nil)
+	return b.roundTrip(ctx, http.MethodGet, b.url, header, nil)
 }
 
 // Delete ends a legacy session.
-func (b *HTTPClient) Delete(ctx context.Context, header http.Header) (*upstream.HTTPResponse, error) {
-	return b.do(ctx, http.MethodDelete, b.url, header, nil)
+func (b *HTTPClient) Delete(ctx context.Context,
+	header http.Header) (*upstream.HTTPResponse, error) {
+	return b.roundTrip(ctx, http.MethodDelete, b.url, header, nil)
 }
 
-// Close drops the connections that are idle. Those in use end with their calls.
+// Close closes idle connections. Those in use are closed after their calls.
 func (b *HTTPClient) Close() error {
 	b.http.CloseIdleConnections()
 	return nil
 }
 
-func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header http.Header,
+// roundTrip sends a request and returns the response, with its body read whole unless it is an
+// event stream.
+func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, header http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
 	q := b.template.WithContext(ctx)
 	if header == nil {
@@ -153,7 +156,7 @@ func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header 
 	}
 	q.Method, q.URL, q.Header = method, to, header
 	for name, values := range b.headers {
-		if header[name] == nil { // the protocol's word is the last
+		if header[name] == nil { // headers of the protocol take precedence
 			header[name] = values
 		}
 	}
@@ -161,8 +164,8 @@ func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header 
 		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
-		// Only for a request of which nothing was written: net/http repeats no other POST, and we
-		// none at all.
+		// It is used only for a request of which nothing was written: net/http repeats no other
+		// POST, and Gatekit repeats none at all.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
 	if header["Accept"] == nil {
@@ -170,65 +173,68 @@ func (b *HTTPClient) do(ctx context.Context, method string, to *url.URL, header 
 	}
 	r, err := b.http.RoundTrip(q)
 	if err != nil {
-		return nil, b.failed(ctx, method, to, err)
+		return nil, b.requestError(ctx, method, to, err)
 	}
 	if r.StatusCode >= 300 && r.StatusCode < 400 {
 		r.Body.Close()
 		where := "nowhere"
 		if l, err := r.Location(); err == nil {
-			where = place(l)
+			where = redactedURL(l)
 		}
-		return nil, b.failed(ctx, method, to,
-			fmt.Errorf("it redirects to %s (status %d), which is not followed\nhint: if that is "+
-				"the server, put it into the configuration as its url", where, r.StatusCode))
+		return nil, b.requestError(ctx, method, to,
+			fmt.Errorf("the server redirects to %s (status %d), which is not followed\nhint: if "+
+				"that is the server, configure it as the url", where, r.StatusCode))
 	}
 	a := &upstream.HTTPResponse{Status: r.StatusCode, Header: r.Header}
 	if r.StatusCode < 300 && mediaType(r.Header.Get("Content-Type")) == "text/event-stream" {
-		a.Events = newEvents(r.Body, b.max)
+		a.Events = newEventReader(r.Body, b.maxMessage)
 		return a, nil
 	}
-	a.Body, err = readBody(r.Body, r.ContentLength, b.max, func(int) error { return nil })
+	a.Body, err = readBody(r.Body, r.ContentLength, b.maxMessage, func(int) error { return nil })
 	r.Body.Close()
 	if err != nil {
-		return nil, b.failed(ctx, method, to, err)
+		return nil, b.requestError(ctx, method, to, err)
 	}
 	return a, nil
 }
 
-func (b *HTTPClient) failed(ctx context.Context, method string, to *url.URL, err error) error {
+// requestError returns the error of a request, or the cause of ctx when that has ended.
+func (b *HTTPClient) requestError(ctx context.Context, method string, to *url.URL,
+	err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("server %q: %s %s: %w", b.name, method, place(to), err)
+	return fmt.Errorf("server %q: %s %s: %w", b.name, method, redactedURL(to), err)
 }
 
-// place is a URL as it may be logged: its query may hold a key.
-func place(u *url.URL) string {
+// redactedURL returns a URL as it may be logged, without its query, which may hold a key.
+func redactedURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// payload is a request's body. Of this type net/http knows that it needs no waiting for, and sends
+// payload returns the body of a request. net/http knows that this type needs no waiting, and sends
 // header and body in one write.
 func payload(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// backConn writes what of a payload the buffer of net/http has no room for straight from the
-// message, in one call. Otherwise it would be copied in pieces through a buffer that is made for
-// each request, or the buffer of every connection would have to hold a message: those of open
-// streams, too.
-type backConn struct{ *net.TCPConn }
+// clientConn is a connection to a server. It writes the part of a body that does not fit into the
+// buffer of net/http straight from the message, in one call. Otherwise the body would be copied in
+// pieces through a buffer that is made for each request, or the buffer of every connection, those
+// of open streams too, would have to be as large as a message.
+type clientConn struct{ *net.TCPConn }
 
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// dialTCP is the DialContext of the transport.
+func dialTCP(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 15 * time.Second}).DialContext(ctx,
 		network, addr)
 	if tcp, ok := c.(*net.TCPConn); ok {
-		return backConn{tcp}, nil
+		return clientConn{tcp}, nil
 	}
 	return c, err
 }
 
-// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length, which is
-// what is left of a payload.
-func (c backConn) ReadFrom(r io.Reader) (int64, error) {
+// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length. That is
+// the rest of a payload.
+func (c clientConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if rest, ok := limited.R.(io.WriterTo); ok {
 			n, err := rest.WriteTo(c.TCPConn)

@@ -20,8 +20,8 @@ import (
 	"gatekit/transport"
 )
 
-// remote is a Back in front of a handler.
-func remote(t *testing.T, h http.HandlerFunc,
+// newHTTPClient returns an HTTPClient of a server that h plays.
+func newHTTPClient(t *testing.T, h http.HandlerFunc,
 	change func(*transport.HTTPClientOptions)) *transport.HTTPClient {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -38,13 +38,13 @@ func remote(t *testing.T, h http.HandlerFunc,
 	return b
 }
 
-func TestBackSendsWhatItShould(t *testing.T) {
+func TestHTTPClientRequests(t *testing.T) {
 	type sent struct {
 		method, body string
 		header       http.Header
 	}
 	got := make(chan sent, 1)
-	b := remote(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newHTTPClient(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- sent{r.Method, string(body), r.Header}
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "b"})
@@ -95,7 +95,7 @@ func TestBackSendsWhatItShould(t *testing.T) {
 	}
 }
 
-func TestBackAnswers(t *testing.T) {
+func TestHTTPClientResponses(t *testing.T) {
 	big := strings.Repeat("x", 1<<20)
 	for _, c := range []struct {
 		name    string
@@ -145,18 +145,19 @@ func TestBackAnswers(t *testing.T) {
 				t.Error("it was followed")
 			}
 			http.Redirect(w, r, "https://evil.example/steal?token=1", http.StatusTemporaryRedirect)
-		}, 0, "", "it redirects to https://evil.example/steal (status 307), which is not followed"},
+		}, 0, "", "the server redirects to https://evil.example/steal (status 307), which is " +
+			"not followed"},
 		{"a redirect to nowhere", func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.WriteHeader(302)
-		}, 0, "", "it redirects to nowhere (status 302)"},
+		}, 0, "", "the server redirects to nowhere (status 302)"},
 		{"a header block without end", func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.Header().Set("X-Large", strings.Repeat("x", 80<<10))
 		}, 0, "", "exceeded"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := remote(t, c.handler, nil)
+			b := newHTTPClient(t, c.handler, nil)
 			a, err := b.Post(t.Context(), nil, []byte("{}"))
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) ||
@@ -178,9 +179,9 @@ func TestBackAnswers(t *testing.T) {
 	}
 }
 
-func TestBackReadsEvents(t *testing.T) {
+func TestHTTPClientReadsEvents(t *testing.T) {
 	gone := make(chan struct{})
-	b := remote(t, func(w http.ResponseWriter, r *http.Request) {
+	b := newHTTPClient(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "Text/Event-Stream; charset=utf-8")
 		io.WriteString(w, "id: 1\ndata:\n\nretry: 5\ndata: {\"a\":\ndata: 1}\n\n")
 		w.(http.Flusher).Flush()
@@ -204,8 +205,8 @@ func TestBackReadsEvents(t *testing.T) {
 	<-gone
 }
 
-func TestBackEndsWithItsContext(t *testing.T) {
-	b := remote(t, func(w http.ResponseWriter, r *http.Request) {
+func TestHTTPClientEndsWithItsContext(t *testing.T) {
+	b := newHTTPClient(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}, nil)
@@ -219,7 +220,7 @@ func TestBackEndsWithItsContext(t *testing.T) {
 
 // A server may close a connection just when a request is on its way. Whether it was run cannot be
 // told, so it must not be sent again.
-func TestBackNeverSendsAMessageTwice(t *testing.T) {
+func TestHTTPClientNeverSendsAMessageTwice(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -267,14 +268,14 @@ func TestBackNeverSendsAMessageTwice(t *testing.T) {
 	}
 }
 
-func TestDialSaysWhatIsWrong(t *testing.T) {
+func TestNewHTTPClientErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, url, header, value, want string
 	}{
 		{"another scheme", "ftp://x", "", "", `must begin with http:// or https://, not "ftp"`},
 		{"no host", "http:///mcp", "", "", "has no host"},
 		{"a password", "https://user:hunter2@x/mcp", "", "", "holds a user name or password"},
-		{"nonsense", "http://[::1", "", "", "cannot be read"},
+		{"nonsense", "http://[::1", "", "", "is invalid"},
 		{"our header", "http://x", "content-length", "5",
 			"header Content-Length cannot be configured"},
 		{"a bad name", "http://x", "X Y", "5", "is not valid"},
@@ -297,7 +298,7 @@ func TestDialSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestOldTransportMistrustsItsServer(t *testing.T) {
+func TestSSEClientRefusesUnsafeEndpoints(t *testing.T) {
 	stream := func(events string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -310,7 +311,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 		want    string
 	}{
 		{"an endpoint elsewhere", stream("event: endpoint\ndata: https://evil.example/x\n\n"),
-			"it names https://evil.example/x, which is another origin"},
+			"the server names https://evil.example/x, which is another origin"},
 		{"an endpoint elsewhere without a scheme",
 			stream("event: endpoint\ndata: //evil.example/x\n\n"), "another origin"},
 		{"an endpoint on another port", stream("event: endpoint\ndata: http://127.0.0.1:1/x\n\n"),
@@ -322,7 +323,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 			"status 405 and no event stream"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := remote(t, c.handler, nil).OpenSSE(t.Context())
+			p, err := newHTTPClient(t, c.handler, nil).OpenSSE(t.Context())
 			if err == nil {
 				p.Close()
 			}
@@ -332,7 +333,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 		})
 	}
 	t.Run("an endpoint that never comes", func(t *testing.T) {
-		b := remote(t, func(w http.ResponseWriter, r *http.Request) {
+		b := newHTTPClient(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.(http.Flusher).Flush()
 			<-r.Context().Done()
@@ -344,7 +345,7 @@ func TestOldTransportMistrustsItsServer(t *testing.T) {
 		}
 	})
 	t.Run("a refused message", func(t *testing.T) {
-		b := remote(t, func(w http.ResponseWriter, r *http.Request) {
+		b := newHTTPClient(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				http.Error(w, "go\x1baway", http.StatusForbidden)
 				return

@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"gatekit/core/conn"
+	"gatekit/core/display"
 	"gatekit/core/downstream"
 )
 
-// Endpoint is who answers requests: a *downstream.Front. The reply is dead when the method has
-// returned; a stream that is to live must be served within it. ctx ends when the client drops the
-// connection, or when the front is shut down.
+// Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
+// implements it. The reply must not be used after the method has returned, so a stream must be
+// served within it. ctx ends when the client drops the connection or the server shuts down.
 type Endpoint interface {
 	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
@@ -29,7 +30,7 @@ type Endpoint interface {
 	ServePipe(ctx context.Context, p conn.Pipe, principal string) error
 }
 
-// HTTPServerOptions say how Gatekit listens.
+// HTTPServerOptions configure an HTTPServer.
 type HTTPServerOptions struct {
 	Addr string // "127.0.0.1:7777"
 	Path string // of the endpoint; "" is /mcp
@@ -40,10 +41,9 @@ type HTTPServerOptions struct {
 	Insecure       bool     // listen on an address that others can reach, without authentication
 
 	Endpoint Endpoint
-	// RecordRefusal is told of every request that is refused here, to record it, and may answer the
-	// body that the client gets: a JSON-RPC error. reason holds no credential. It is required: what
-	// is not recorded does not happen. (What net/http does not take for a request, it refuses by
-	// itself.)
+	// RecordRefusal records a request that is refused here, and returns the body of the answer, a
+	// JSON-RPC error, or nil. reason holds no credential. RecordRefusal is required. (A request
+	// that net/http cannot parse is refused by net/http, and not recorded.)
 	RecordRefusal func(ctx context.Context, r *http.Request, status int,
 		reason string) (body []byte)
 	Log *slog.Logger // nil: nothing is logged
@@ -51,7 +51,8 @@ type HTTPServerOptions struct {
 	Limits HTTPServerLimits
 }
 
-// HTTPServerLimits are what clients can make us hold; the zero value of each is its default.
+// HTTPServerLimits bound what clients can make an HTTPServer hold. The zero value of each is its
+// default.
 type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
 	// bytes of all bodies whose requests are not answered yet; 16 messages
@@ -65,10 +66,12 @@ type HTTPServerLimits struct {
 	Shutdown    time.Duration // for requests in flight when Serve's context ends; 5 s
 }
 
-// headerBytes is what net/http reads at most for a header block: MaxHeaderBytes and 4 KiB more.
+// headerBytes is the value of MaxHeaderBytes. net/http reads 4 KiB more than that of a header
+// block: 32 KiB.
 const headerBytes = 32<<10 - 4<<10
 
-// keepAlive is how long a stream is silent at most; many proxies drop one that is for a minute.
+// keepAlive is how long a stream stays silent before a comment is sent. Many proxies drop a stream
+// that is silent for a minute.
 const keepAlive = 15 * time.Second
 
 func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
@@ -82,7 +85,7 @@ func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
 			*v = d
 		}
 	}
-	orInt(&l.Message, defaultMessage)
+	orInt(&l.Message, defaultMaxMessage)
 	orInt(&l.Bodies, 16*l.Message)
 	orInt(&l.Connections, 4096)
 	orInt(&l.Streams, max(1, l.Connections/2))
@@ -94,29 +97,30 @@ func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
 	return l
 }
 
-// HTTPServer is the HTTP side towards clients.
+// HTTPServer receives the HTTP requests of clients. It checks Host, Origin, method, content type
+// and size, authenticates the request, and hands it to an Endpoint.
 type HTTPServer struct {
 	o        HTTPServerOptions
 	log      *slog.Logger
-	hosts    hosts
+	hosts    allowedHosts
 	listener net.Listener
 
-	bodies  atomic.Int64 // bytes
-	streams atomic.Int64
-	serving sync.WaitGroup // handlers; added to with mu held and while not stopped
+	bodyBytes atomic.Int64 // bytes
+	streams   atomic.Int64
+	handlers  sync.WaitGroup // handlers; added to with mu held and while not stopped
 
-	mu      sync.Mutex
-	stopped bool
-	pipes   map[string]*ssePipe // by session id, of the 2024-11-05 transport
+	mu       sync.Mutex
+	stopped  bool
+	ssePipes map[string]*sseServerPipe // by session id, of the 2024-11-05 transport
 }
 
-// ListenHTTP binds the address. Serve then answers.
+// ListenHTTP binds the address. Serve then serves.
 //
-// An address that is not loopback is refused unless Insecure says so, since whoever reaches it can
-// use every server behind it.
+// An address that is not loopback is refused unless Insecure is set: whoever reaches it can use
+// every server behind it.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
-		return nil, errors.New("transport: FrontOptions without Endpoint or Refused")
+		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")
 	}
 	if o.Path == "" {
 		o.Path = "/mcp"
@@ -144,9 +148,9 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 		o:     o,
 		log:   o.Log,
 		hosts: newHosts(o.AllowedHosts, loopback),
-		listener: &limited{Listener: l, slots: make(chan struct{}, o.Limits.Connections),
+		listener: &limitedListener{Listener: l, slots: make(chan struct{}, o.Limits.Connections),
 			closed: make(chan struct{})},
-		pipes: map[string]*ssePipe{},
+		ssePipes: map[string]*sseServerPipe{},
 	}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -154,220 +158,226 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	return f, nil
 }
 
-// Addr is where it listens.
-func (f *HTTPServer) Addr() net.Addr { return f.listener.Addr() }
+// Addr returns the address that the server listens on.
+func (s *HTTPServer) Addr() net.Addr { return s.listener.Addr() }
 
-// Serve answers requests until ctx ends. Then it accepts no more, gives those in flight
-// Limits.Shutdown to be answered, drops the rest, and returns when the last handler has. Streams do
-// not end by themselves: whoever serves them should end them when ctx ends, or they take the whole
-// time.
-func (f *HTTPServer) Serve(ctx context.Context) error {
+// Serve serves requests until ctx ends. Then it accepts no more, gives those in flight
+// Limits.Shutdown to be answered, and drops the rest. It returns when the last handler has
+// returned. Streams do not end by themselves: the Endpoint should end them when ctx ends, or they
+// take all of that time.
+func (s *HTTPServer) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	server := &http.Server{
-		Handler:           f,
+		Handler:           s,
 		BaseContext:       func(net.Listener) context.Context { return alive },
 		Protocols:         protocols,
 		MaxHeaderBytes:    headerBytes,
-		ReadHeaderTimeout: f.o.Limits.Header,
-		// net/http takes it back once the body is read: calls may be long
-		ReadTimeout: f.o.Limits.Request,
-		IdleTimeout: f.o.Limits.Idle,
-		ErrorLog:    slog.NewLogLogger(f.log.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: s.o.Limits.Header,
+		// net/http clears it once the body is read, so calls may be long
+		ReadTimeout: s.o.Limits.Request,
+		IdleTimeout: s.o.Limits.Idle,
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: it would end long streams. Every write has a deadline of its own.
 	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		grace, cancel := context.WithTimeout(alive, f.o.Limits.Shutdown)
+		grace, cancel := context.WithTimeout(alive, s.o.Limits.Shutdown)
 		defer cancel()
 		if server.Shutdown(grace) != nil {
 			drop()
 			server.Close()
 		}
 	})
-	err := server.Serve(f.listener)
-	if stop() { // not our doing
+	err := server.Serve(s.listener)
+	if stop() { // ctx has not ended: accepting failed
 		drop()
 		server.Close()
 	} else {
 		<-stopped
 		err = nil
 	}
-	f.mu.Lock()
-	f.stopped = true
-	f.mu.Unlock()
-	f.serving.Wait()
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.handlers.Wait()
 	if err != nil {
-		return fmt.Errorf("serve %s: %w", f.o.Addr, err)
+		return fmt.Errorf("serve %s: %w", s.o.Addr, err)
 	}
 	return nil
 }
 
-// Close gives the address back where Serve was never called.
-func (f *HTTPServer) Close() error { return f.listener.Close() }
+// Close releases the address when Serve was not called.
+func (s *HTTPServer) Close() error { return s.listener.Close() }
 
-func (f *HTTPServer) enter() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.stopped {
-		f.serving.Add(1)
+// beginHandler enters a handler. It reports false when the server has stopped.
+func (s *HTTPServer) beginHandler() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.handlers.Add(1)
 	}
-	return !f.stopped
+	return !s.stopped
 }
 
-// ServeHTTP checks a request and hands it over.
-func (f *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !f.enter() {
+// ServeHTTP checks a request and serves it.
+func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.beginHandler() {
 		panic(http.ErrAbortHandler)
 	}
-	defer f.serving.Done()
+	defer s.handlers.Done()
 
-	var serve http.HandlerFunc
+	var serve func(w http.ResponseWriter, r *http.Request, principal string)
 	var methods []string
 	switch {
-	case r.URL.Path == f.o.Path:
-		serve, methods = f.serveEndpoint, []string{http.MethodGet, http.MethodPost,
+	case r.URL.Path == s.o.Path:
+		serve, methods = s.serveEndpoint, []string{http.MethodGet, http.MethodPost,
 			http.MethodDelete}
-	case f.o.SSE && r.URL.Path == ssePath:
-		serve, methods = f.serveSSE, []string{http.MethodGet}
-	case f.o.SSE && r.URL.Path == messagesPath:
-		serve, methods = f.serveMessages, []string{http.MethodPost}
+	case s.o.SSE && r.URL.Path == ssePath:
+		serve, methods = s.serveSSE, []string{http.MethodGet}
+	case s.o.SSE && r.URL.Path == messagesPath:
+		serve, methods = s.serveMessages, []string{http.MethodPost}
 	}
 
-	if !f.hosts.allow(r.Host) {
-		f.refuse(w, r, http.StatusForbidden, fmt.Sprintf("Host %q is not allowed", clip(r.Host)))
+	if !s.hosts.allows(r.Host) {
+		s.refuse(w, r, http.StatusForbidden, hostNotAllowed(r))
 		return
 	}
-	if reason := repeated(r.Header); reason != "" {
-		f.refuse(w, r, http.StatusBadRequest, reason)
+	if reason := repeatedHeader(r.Header); reason != "" {
+		s.refuse(w, r, http.StatusBadRequest, reason)
 		return
 	}
 	if origin := r.Header.Get("Origin"); origin != "" {
-		if !f.allowOrigin(w.Header(), origin, r.Host) {
-			f.refuse(w, r, http.StatusForbidden, fmt.Sprintf("Origin %q is not allowed",
-				clip(origin)))
+		if !s.allowOrigin(w.Header(), origin, r.Host) {
+			s.refuse(w, r, http.StatusForbidden,
+				"Origin "+display.Quote(origin, maxQuoted)+" is not allowed")
 			return
 		}
 	}
 	switch {
 	case serve == nil:
-		f.refuse(w, r, http.StatusNotFound, fmt.Sprintf("there is nothing at %q", clip(r.URL.Path)))
+		s.refuse(w, r, http.StatusNotFound,
+			"nothing is served at "+display.Quote(r.URL.Path, maxQuoted))
 	case r.Method == http.MethodOptions:
-		preflight(w.Header(), r.Header, methods)
-		f.write(w, http.StatusNoContent)
+		writePreflight(w.Header(), r.Header, methods)
+		s.write(w, http.StatusNoContent)
 	case !slices.Contains(methods, r.Method):
 		w.Header().Set("Allow", strings.Join(methods, ", ")+", OPTIONS")
-		f.refuse(w, r, http.StatusMethodNotAllowed, fmt.Sprintf("method %q is not allowed",
-			clip(r.Method)))
+		s.refuse(w, r, http.StatusMethodNotAllowed,
+			"method "+display.Quote(r.Method, maxQuoted)+" is not allowed")
 	default:
-		serve(w, r)
+		if principal, ok := s.authenticate(w, r); ok {
+			serve(w, r, principal)
+		}
 	}
 }
 
-func (f *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	if !acceptable(r.Header["Accept"]) {
-		f.refuse(w, r, http.StatusNotAcceptable,
+// serveEndpoint serves a request to the MCP endpoint.
+func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, principal string) {
+	if !acceptsReply(r.Header["Accept"]) {
+		s.refuse(w, r, http.StatusNotAcceptable,
 			"Accept allows neither application/json nor text/event-stream")
 		return
 	}
-	post := downstream.HTTPRequest{Header: r.Header}
-	reply := &reply{f: f, w: w, r: r}
+	request := downstream.HTTPRequest{Header: r.Header, Principal: principal}
+	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
 	switch r.Method {
 	case http.MethodPost:
-		body, release, ok := f.body(w, r)
+		body, release, ok := s.readRequestBody(w, r)
 		if !ok {
 			reply.sent = true
 			return
 		}
 		defer release()
-		post.Body = body
-		f.o.Endpoint.Post(r.Context(), post, reply)
+		request.Body = body
+		s.o.Endpoint.Post(r.Context(), request, reply)
 	case http.MethodGet:
-		f.o.Endpoint.Get(r.Context(), post, reply)
+		s.o.Endpoint.Get(r.Context(), request, reply)
 	case http.MethodDelete:
-		f.o.Endpoint.Delete(r.Context(), post, reply)
+		s.o.Endpoint.Delete(r.Context(), request, reply)
 	}
 }
 
-// body reads the request's body whole, or refuses the request. release gives its share of
-// Limits.Bodies back.
-func (f *HTTPServer) body(w http.ResponseWriter,
+// readRequestBody reads the whole body of the request, or refuses the request. The caller must call
+// release when the body is no longer in use; until then it counts towards Limits.Bodies.
+func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 	r *http.Request) (b []byte, release func(), ok bool) {
-	limit := f.o.Limits.Message
+	limit := s.o.Limits.Message
 	switch {
 	case !isJSON(r.Header.Get("Content-Type")):
-		f.refuse(w, r, http.StatusUnsupportedMediaType, "Content-Type is not application/json")
+		s.refuse(w, r, http.StatusUnsupportedMediaType, "Content-Type is not application/json")
 		return nil, nil, false
 	case r.Header.Get("Content-Encoding") != "":
-		f.refuse(w, r, http.StatusUnsupportedMediaType,
+		s.refuse(w, r, http.StatusUnsupportedMediaType,
 			"a body with Content-Encoding is not accepted")
 		return nil, nil, false
 	case r.ContentLength > int64(limit):
-		f.refuse(w, r, http.StatusRequestEntityTooLarge,
+		s.refuse(w, r, http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("a body of %d bytes is over the limit of %d", r.ContentLength, limit))
 		return nil, nil, false
 	}
-	crowded := func() (b []byte, release func(), ok bool) {
+	refuseBusy := func() (b []byte, release func(), ok bool) {
 		w.Header().Set("Retry-After", "1")
-		f.refuse(w, r, http.StatusServiceUnavailable, "too many bytes are in flight")
+		s.refuse(w, r, http.StatusServiceUnavailable, "too many bytes are in flight")
 		return nil, nil, false
 	}
-	most := int64(f.o.Limits.Bodies)
-	if f.bodies.Load()+r.ContentLength > most {
-		return crowded()
+	most := int64(s.o.Limits.Bodies)
+	if s.bodyBytes.Load()+r.ContentLength > most {
+		return refuseBusy()
 	}
-	// Only what has come counts: else a few clients that announce much and send nothing would keep
-	// all others out.
+	// Only bytes that have arrived count. Else a few clients that announce much and send nothing
+	// could keep all others out.
 	var share int64
 	b, err := readBody(r.Body, r.ContentLength, limit, func(n int) error {
 		share += int64(n)
-		if f.bodies.Add(int64(n)) > most {
-			return errCrowded
+		if s.bodyBytes.Add(int64(n)) > most {
+			return errTooManyBodyBytes
 		}
 		return nil
 	})
-	release = func() { f.bodies.Add(-share) }
+	release = func() { s.bodyBytes.Add(-share) }
 	if err == nil {
 		return b, release, true
 	}
 	release()
-	if errors.Is(err, errCrowded) {
-		return crowded()
+	if errors.Is(err, errTooManyBodyBytes) {
+		return refuseBusy()
 	}
 	_, long := errors.AsType[*conn.TooLargeError](err)
 	switch {
 	case long:
-		f.refuse(w, r, http.StatusRequestEntityTooLarge,
+		s.refuse(w, r, http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("a body is over the limit of %d bytes", limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		f.refuse(w, r, http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s",
-			f.o.Limits.Request))
+		s.refuse(w, r, http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s",
+			s.o.Limits.Request))
 	default:
-		f.refuse(w, r, http.StatusBadRequest, "the body did not arrive whole")
+		s.refuse(w, r, http.StatusBadRequest, "the body did not arrive whole")
 	}
 	return nil, nil, false
 }
 
-var errCrowded = errors.New("too many bytes are in flight")
+var errTooManyBodyBytes = errors.New("too many bytes are in flight")
 
-// bodyAtOnce is what is made room for because a header announces it; beyond that, bytes have to
-// come first.
-const bodyAtOnce = 128 << 10
+// initialBodyBuffer bounds the buffer that is made because of a Content-Length. Beyond it, room is
+// made only for bytes that have arrived.
+const initialBodyBuffer = 128 << 10
 
-// readBody reads a body of length bytes (-1: unknown) and at most limit. It tells came of all bytes
-// that have come, before it makes room for more, and ends when that answers an error.
-func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]byte, error) {
+// readBody reads a body of length bytes (-1: unknown) and at most limit. It calls received with the
+// number of bytes that each read brought, before it makes room for more, and returns the error of
+// received.
+func readBody(r io.Reader, length int64, limit int, received func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &conn.TooLargeError{Size: int(length), Limit: limit}
 	}
 	most := limit + 1 // one byte more shows that there are too many
-	size := firstBuffer
+	size := initialBufferSize
 	if length >= 0 {
-		most, size = int(min(length, int64(most))), bodyAtOnce
+		most, size = int(min(length, int64(most))), initialBodyBuffer
 	}
 	var b []byte
 	for n := 0; ; size *= 4 {
@@ -375,8 +385,8 @@ func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]b
 		b = b[:cap(b)]
 		more, err := io.ReadFull(r, b[n:])
 		n += more
-		if tooMany := came(more); tooMany != nil {
-			return nil, tooMany
+		if err := received(more); err != nil {
+			return nil, err
 		}
 		switch {
 		case n > limit:
@@ -393,23 +403,23 @@ func readBody(r io.Reader, length int64, limit int, came func(n int) error) ([]b
 	}
 }
 
-// refuse answers a request that goes no further.
-func (f *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
-	f.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
+// refuse records a refusal and answers the request with it.
+func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
+	s.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
 		"status", status, "reason", reason)
-	body := f.o.RecordRefusal(r.Context(), r, status, reason)
-	f.write(w, status, body)
+	body := s.o.RecordRefusal(r.Context(), r, status, reason)
+	s.write(w, status, body)
 }
 
-// limited accepts a bounded number of connections at a time.
-type limited struct {
+// limitedListener accepts a bounded number of connections at a time.
+type limitedListener struct {
 	net.Listener
 	slots  chan struct{}
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
 	case <-l.closed:
@@ -420,22 +430,23 @@ func (l *limited) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &slot{TCPConn: c.(*net.TCPConn), free: l.slots}, nil
+	return &limitedConn{TCPConn: c.(*net.TCPConn), free: l.slots}, nil
 }
 
-func (l *limited) Close() error {
+func (l *limitedListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// slot is an accepted connection. It is still a *net.TCPConn to those who ask what it can do.
-type slot struct {
+// limitedConn is an accepted connection. It embeds *net.TCPConn, so that net/http finds its
+// methods.
+type limitedConn struct {
 	*net.TCPConn
 	once sync.Once
 	free chan struct{}
 }
 
-func (s *slot) Close() error {
+func (s *limitedConn) Close() error {
 	s.once.Do(func() { <-s.free })
 	return s.TCPConn.Close()
 }

@@ -21,7 +21,7 @@ import (
 	"gatekit/transport"
 )
 
-// endpoint is a downstream.Front with behaviour: a POST is answered with its own body, unless the
+// endpoint is a fake downstream.Endpoint: a POST is answered with its own body, unless the
 // body says what to do; a GET is a stream that lives until its client is gone.
 type endpoint struct {
 	streaming chan error // what the streams ended with
@@ -97,8 +97,8 @@ func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
 	}
 }
 
-// front is a Front that runs until the test is over.
-type front struct {
+// runningServer is an HTTPServer that runs until the test is over.
+type runningServer struct {
 	*endpoint
 	addr string
 	stop func() // and wait
@@ -107,10 +107,11 @@ type front struct {
 	refusals []string
 }
 
-func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *front {
+func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningServer {
 	t.Helper()
-	f := &front{endpoint: &endpoint{streaming: make(chan error, 100), opened: make(chan struct{},
-		100)}}
+	f := &runningServer{endpoint: &endpoint{streaming: make(chan error, 100),
+		opened: make(chan struct{},
+			100)}}
 	o := transport.HTTPServerOptions{
 		Addr:     "127.0.0.1:0",
 		Endpoint: f.endpoint,
@@ -143,14 +144,14 @@ func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *front {
 	return f
 }
 
-func (f *front) refused() []string {
+func (f *runningServer) refused() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.refusals)
 }
 
 // dial opens a connection and sends what is given, HOST standing for the front's address.
-func (f *front) dial(t *testing.T, request string) net.Conn {
+func (f *runningServer) dial(t *testing.T, request string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -163,7 +164,7 @@ func (f *front) dial(t *testing.T, request string) net.Conn {
 }
 
 // do sends a raw request and reads its answer.
-func (f *front) do(t *testing.T, request string) (*http.Response, string) {
+func (f *runningServer) do(t *testing.T, request string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.ReadResponse(bufio.NewReader(f.dial(t, request)), nil)
 	if err != nil {
@@ -180,7 +181,7 @@ func (f *front) do(t *testing.T, request string) (*http.Response, string) {
 const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAccept: " +
 	"application/json, text/event-stream\nContent-Length: 2\n\n{}"
 
-func TestFrontChecksRequests(t *testing.T) {
+func TestHTTPServerChecksRequests(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 		o.AllowedHosts = []string{"gate.example", "other.example:8443"}
@@ -249,9 +250,9 @@ func TestFrontChecksRequests(t *testing.T) {
 			"application/json;q=0, image/png"), 406, "Accept allows neither"},
 		{"PUT", with("POST", "PUT"), 405, `method "PUT" is not allowed`},
 		{"part of a method's name", with("POST", "OS"), 405, `method "OS" is not allowed`},
-		{"another path", with("/mcp", "/admin"), 404, `there is nothing at "/admin"`},
+		{"another path", with("/mcp", "/admin"), 404, `nothing is served at "/admin"`},
 		{"the old transport, which is off", with("POST /mcp", "GET /sse"), 404,
-			"there is nothing at"},
+			"nothing is served at"},
 		{"a body over the limit", with("Content-Length: 2", "Content-Length: 1048577"), 413,
 			"over the limit"},
 		{"a chunked body over the limit", with("Content-Length: 2\n\n{}",
@@ -288,7 +289,7 @@ func TestFrontChecksRequests(t *testing.T) {
 	}
 }
 
-func TestFrontTellsBrowsersWhatIsAllowed(t *testing.T) {
+func TestHTTPServerAnswersPreflightRequests(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 	})
@@ -326,7 +327,7 @@ func post(body string) string {
 		len(body), body), 1)
 }
 
-func TestFrontAnswers(t *testing.T) {
+func TestHTTPServerReplies(t *testing.T) {
 	f := listen(t, nil)
 	large := strings.Repeat("y", 300<<10)
 	for _, c := range []struct {
@@ -359,7 +360,7 @@ func TestFrontAnswers(t *testing.T) {
 	}
 }
 
-func TestFrontKeepsConnections(t *testing.T) {
+func TestHTTPServerKeepsConnections(t *testing.T) {
 	f := listen(t, nil)
 	c := f.dial(t, post("one")+post("two")+post("silent")+post("three"))
 	in := bufio.NewReader(c)
@@ -374,7 +375,7 @@ func TestFrontKeepsConnections(t *testing.T) {
 	}
 }
 
-func TestFrontEndsACallWhoseClientIsGone(t *testing.T) {
+func TestHTTPServerCancelsARequestWhoseClientIsGone(t *testing.T) {
 	f := listen(t, nil)
 	c := f.dial(t, post("wait"))
 	<-f.opened
@@ -384,7 +385,7 @@ func TestFrontEndsACallWhoseClientIsGone(t *testing.T) {
 	}
 }
 
-func TestFrontDoesNotWaitForSlowRequests(t *testing.T) {
+func TestHTTPServerDropsSlowRequests(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) {
 		// in which the good requests have to come, too, on a busy machine
 		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
@@ -395,7 +396,7 @@ func TestFrontDoesNotWaitForSlowRequests(t *testing.T) {
 	}
 }
 
-func slowRequests(t *testing.T, f *front) {
+func slowRequests(t *testing.T, f *runningServer) {
 	t.Run("slow headers", func(t *testing.T) {
 		t.Parallel()
 		c := f.dial(t, "POST /mcp HTTP/1.1\nHost: HOST\nX-Slow: ")
@@ -432,7 +433,7 @@ func slowRequests(t *testing.T, f *front) {
 	})
 }
 
-func TestFrontDropsClientsThatDoNotRead(t *testing.T) {
+func TestHTTPServerDropsClientsThatDoNotRead(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Write = 100 * time.Millisecond })
 	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\nX-Flood: 1\n\n"
 	f.dial(t, get)
@@ -445,7 +446,7 @@ func TestFrontDropsClientsThatDoNotRead(t *testing.T) {
 	}
 }
 
-func TestFrontBoundsStreams(t *testing.T) {
+func TestHTTPServerBoundsStreams(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Streams = 2 })
 	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\n\n"
 	first := f.dial(t, get)
@@ -462,7 +463,7 @@ func TestFrontBoundsStreams(t *testing.T) {
 	<-f.opened
 }
 
-func TestFrontBoundsConnections(t *testing.T) {
+func TestHTTPServerBoundsConnections(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
 	first := f.dial(t, post("wait"))
 	f.dial(t, post("wait"))
@@ -482,7 +483,7 @@ func TestFrontBoundsConnections(t *testing.T) {
 	r.Body.Close()
 }
 
-func TestFrontBoundsBodiesInFlight(t *testing.T) {
+func TestHTTPServerBoundsBodiesInFlight(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 100 << 10 })
 	c := f.dial(t, post("wait "+strings.Repeat("x", 90<<10)))
 	defer c.Close()
@@ -505,7 +506,7 @@ func TestFrontBoundsBodiesInFlight(t *testing.T) {
 
 // 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all
 // other clients out for a minute.
-func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
+func TestHTTPServerCountsOnlyReceivedBytes(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
 	for range 3 {
 		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
@@ -527,7 +528,7 @@ func TestFrontCountsOnlyWhatHasCome(t *testing.T) {
 	})
 }
 
-func TestFrontShutsDown(t *testing.T) {
+func TestHTTPServerShutsDown(t *testing.T) {
 	f := listen(t, nil)
 	idle := f.dial(t, post("one"))
 	http.ReadResponse(bufio.NewReader(idle), nil)
@@ -546,7 +547,7 @@ func TestFrontShutsDown(t *testing.T) {
 	}
 }
 
-func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
+func TestListenHTTPRefusesAddressesThatOthersReach(t *testing.T) {
 	o := transport.HTTPServerOptions{Endpoint: &endpoint{}, RecordRefusal: func(context.Context,
 		*http.Request,
 		int, string) []byte {
@@ -575,7 +576,7 @@ func TestListenRefusesAddressesThatOthersReach(t *testing.T) {
 	}
 }
 
-func TestOldTransport(t *testing.T) {
+func TestSSEServer(t *testing.T) {
 	f := listen(t, func(o *transport.HTTPServerOptions) { o.SSE = true })
 	b, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: "old",
 		URL: "http://" + f.addr + "/sse"})
@@ -614,8 +615,8 @@ func TestOldTransport(t *testing.T) {
 }
 
 // What was posted and waits to be read counts as in flight, until its reader takes it or is gone.
-func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
-	e := &unread{read: make(chan struct{})}
+func TestSSEServerBoundsUnreadBodies(t *testing.T) {
+	e := &blockedEndpoint{read: make(chan struct{})}
 	f := listen(t, func(o *transport.HTTPServerOptions) {
 		o.SSE, o.Endpoint = true, e
 		o.Limits.Message, o.Limits.Bodies = 1<<20, 2<<20
@@ -654,13 +655,13 @@ func TestBodiesThatWaitOnTheOldTransportAreBounded(t *testing.T) {
 	}
 }
 
-// unread is an endpoint that reads from no pipe.
-type unread struct {
+// blockedEndpoint is an endpoint that does not read its pipes until read is closed.
+type blockedEndpoint struct {
 	endpoint
 	read chan struct{}
 }
 
-func (e *unread) ServePipe(context.Context, conn.Pipe, string) error {
+func (e *blockedEndpoint) ServePipe(context.Context, conn.Pipe, string) error {
 	<-e.read
 	return nil
 }

@@ -59,7 +59,7 @@ var servers = map[string]func(){
 		os.Stderr.WriteString("the very last words\x1b]0;evil\a\n")
 		echo()
 	},
-	"deaf": deaf,
+	"deaf": ignoreSignals,
 	"grandparent": func() {
 		child := exec.Command("/proc/self/exe")
 		child.Env = append(os.Environ(), mode+"=deaf")
@@ -92,7 +92,7 @@ var servers = map[string]func(){
 	},
 	"pid": func() {
 		fmt.Printf(`{"pid":%d}`+"\n", os.Getpid())
-		deaf()
+		ignoreSignals()
 	},
 	"sleeper": func() { time.Sleep(20 * time.Second) },
 	"torn": func() {
@@ -114,8 +114,8 @@ func echo() {
 	}
 }
 
-// deaf ends neither with its stdin nor with TERM.
-func deaf() {
+// ignoreSignals plays a server that ends neither when its stdin is closed nor by SIGTERM.
+func ignoreSignals() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println(`{"deaf":true}`)
 	time.Sleep(time.Minute)

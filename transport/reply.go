@@ -11,16 +11,17 @@ import (
 	"gatekit/core/downstream"
 )
 
-// reply is one request's answer. It is dead when its handler returns.
+// reply implements downstream.Reply for one request. It must not be used when the handler has
+// returned.
 type reply struct {
-	f      *HTTPServer
+	server *HTTPServer
 	w      http.ResponseWriter
 	r      *http.Request
 	sent   bool
 	stream *stream
 }
 
-// Header values that every answer has; nobody changes them.
+// Header values of every answer. They must not be changed.
 var (
 	typeJSON = []string{"application/json"}
 	noSniff  = []string{"nosniff"}
@@ -28,7 +29,7 @@ var (
 
 var errAnswered = errors.New("the request is answered already")
 
-// Write sends a whole answer.
+// Write implements downstream.Reply.
 func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 	if p.sent {
 		return errAnswered
@@ -38,12 +39,12 @@ func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 	for name, values := range header {
 		h[name] = values
 	}
-	return p.f.write(p.w, status, body...)
+	return p.server.write(p.w, status, body...)
 }
 
-// write sends a whole answer; the client has Limits.Write to take it.
-func (f *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) error {
-	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(f.o.Limits.Write))
+// write sends a whole answer. The client has Limits.Write to receive it.
+func (s *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) error {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Limits.Write))
 	h, size := w.Header(), 0
 	for _, part := range body {
 		size += len(part)
@@ -66,16 +67,16 @@ func (f *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) er
 	return nil
 }
 
-// Stream opens text/event-stream.
+// Stream implements downstream.Reply.
 func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	if p.sent {
 		return nil, errAnswered
 	}
 	p.sent = true
-	if p.f.streams.Add(1) > int64(p.f.o.Limits.Streams) {
-		p.f.streams.Add(-1)
+	if p.server.streams.Add(1) > int64(p.server.o.Limits.Streams) {
+		p.server.streams.Add(-1)
 		p.w.Header().Set("Retry-After", "5")
-		p.f.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")
+		p.server.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")
 		return nil, errors.New("too many streams are open")
 	}
 	h := p.w.Header()
@@ -86,39 +87,39 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	p.w.WriteHeader(http.StatusOK)
-	s := &stream{f: p.f, w: p.w, rc: http.NewResponseController(p.w)}
+	s := &stream{server: p.server, w: p.w, rc: http.NewResponseController(p.w)}
 	s.timer = time.AfterFunc(keepAlive, s.keepAlive)
 	p.stream = s
 	return s, s.write(nil)
 }
 
-// end is called when the handler returns: nothing may touch the connection after it.
+// end is called when the handler returns. Nothing uses the connection after it.
 func (p *reply) end() {
 	if p.stream != nil {
 		p.stream.Close()
-		p.f.streams.Add(-1)
+		p.server.streams.Add(-1)
 	}
 	if !p.sent && p.r.Context().Err() == nil {
-		p.f.log.Error("a request was left without an answer", "method", p.r.Method,
+		p.server.log.Error("request left without an answer", "method", p.r.Method,
 			"path", p.r.URL.Path)
-		p.f.write(p.w, http.StatusInternalServerError)
+		p.server.write(p.w, http.StatusInternalServerError)
 	}
 }
 
-// stream is an open event stream.
+// stream implements downstream.Stream.
 type stream struct {
-	f *HTTPServer
-	// sends a comment when the stream was silent for long; no goroutine waits for it
+	server *HTTPServer
+	// sends a comment when the stream has been silent for keepAlive
 	timer *time.Timer
 
-	mu  sync.Mutex // held while something is written, which the write deadline bounds
+	mu  sync.Mutex // held during writes, which the write deadline bounds
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 	buf []byte
-	err error // why nothing more is written: the client is gone, or Close
+	err error // why nothing is written any more: the client is gone, or Close was called
 }
 
-// Send writes one event and flushes it.
+// Send implements downstream.Stream.
 func (s *stream) Send(e conn.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,13 +129,13 @@ func (s *stream) Send(e conn.Event) error {
 	}
 	s.buf = b
 	err = s.writeLocked(b)
-	if cap(s.buf) > keepBuffer {
+	if cap(s.buf) > maxKeptBuffer {
 		s.buf = nil
 	}
 	return err
 }
 
-// Close ends the stream. Nothing is written once it has returned.
+// Close ends the stream. Nothing is written after it has returned.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +158,7 @@ func (s *stream) writeLocked(b []byte) error {
 	if s.err != nil {
 		return s.err
 	}
-	s.rc.SetWriteDeadline(time.Now().Add(s.f.o.Limits.Write))
+	s.rc.SetWriteDeadline(time.Now().Add(s.server.o.Limits.Write))
 	_, s.err = s.w.Write(b)
 	if s.err == nil {
 		s.err = s.rc.Flush()

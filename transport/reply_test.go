@@ -49,9 +49,9 @@ func (w *recorder) Flush() {
 	w.waiting.Reset()
 }
 
-// take answers what was flushed since the last take, a bar before each flush, and says whether the
-// next writes fail.
-func (w *recorder) take(fail error) (written string, deadline time.Time) {
+// takeWritten returns what was flushed since the last call, with a bar before each flush, and the
+// deadline of the write. fail is the error of the next writes.
+func (w *recorder) takeWritten(fail error) (written string, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	written = w.written.String()
@@ -65,7 +65,7 @@ func openStream(t *testing.T, w http.ResponseWriter) (*reply, downstream.Stream)
 	t.Helper()
 	f := &HTTPServer{o: HTTPServerOptions{Limits: HTTPServerLimits{}.orDefaults()},
 		log: slog.New(slog.DiscardHandler)}
-	p := &reply{f: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
+	p := &reply{server: f, w: w, r: httptest.NewRequest(http.MethodGet, "/mcp", nil)}
 	s, err := p.Stream(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -81,11 +81,11 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 		expect := func(want string, last time.Duration) {
 			t.Helper()
 			synctest.Wait()
-			got, deadline := w.take(nil)
+			got, deadline := w.takeWritten(nil)
 			if got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			if want := start.Add(last).Add(p.f.o.Limits.Write); !deadline.Equal(want) {
+			if want := start.Add(last).Add(p.server.o.Limits.Write); !deadline.Equal(want) {
 				t.Errorf("the last write might last until %s, want %s", deadline, want)
 			}
 		}
@@ -105,21 +105,21 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		expect("", 59*time.Second)
-		if n := p.f.streams.Load(); n != 0 {
+		if n := p.server.streams.Load(); n != 0 {
 			t.Errorf("%d streams are counted", n)
 		}
 	})
 }
 
-func TestAStreamThatFailedSaysSoEverAfter(t *testing.T) {
+func TestAStreamThatFailedKeepsItsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &recorder{ResponseWriter: httptest.NewRecorder()}
 		p, s := openStream(t, w)
 		gone := errors.New("gone")
-		w.take(gone)
+		w.takeWritten(gone)
 		time.Sleep(20 * time.Second) // the keep-alive finds out
 		synctest.Wait()
-		w.take(nil)
+		w.takeWritten(nil)
 		if err := s.Send(conn.Event{}); err != gone {
 			t.Errorf("got %v, want %v", err, gone)
 		}

@@ -8,24 +8,28 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"gatekit/core/display"
 )
 
-// hosts is which Host headers are ours. A browser that was told that evil.example is at 127.0.0.1
-// (DNS rebinding) sends that name here.
-type hosts struct {
+// allowedHosts are the Host headers that are accepted. A browser whose page has had the name
+// evil.example resolved to 127.0.0.1 (DNS rebinding) sends that name.
+type allowedHosts struct {
 	checked bool
 	allowed []string // lower case
 }
 
-func newHosts(configured []string, loopback bool) hosts {
-	h := hosts{checked: loopback || len(configured) > 0}
+// newHosts returns the configured hosts. The loopback hosts are always among them.
+func newHosts(configured []string, loopback bool) allowedHosts {
+	h := allowedHosts{checked: loopback || len(configured) > 0}
 	for _, c := range configured {
 		h.allowed = append(h.allowed, strings.ToLower(c))
 	}
 	return h
 }
 
-func (h hosts) allow(host string) bool {
+// allows reports whether a request may name host.
+func (h allowedHosts) allows(host string) bool {
 	if !h.checked {
 		return true
 	}
@@ -42,30 +46,31 @@ func (h hosts) allow(host string) bool {
 	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }
 
-// allowOrigin says whether a browser's page may talk to us, and tells the browser so. A page of our
-// own origin may if our Host was checked; we serve none, but local clients send it.
-func (f *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
+// allowOrigin reports whether pages of origin may send requests, and tells the browser so in h. Our
+// own origin is allowed if Host has been checked: no page has it, but local clients send it.
+func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
-	if slices.Contains(f.o.AllowedOrigins, origin) {
+	if slices.Contains(s.o.AllowedOrigins, origin) {
 		h.Set("Access-Control-Allow-Origin", origin)
 		h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
 		return true
 	}
-	return f.hosts.checked && strings.EqualFold(origin, "http://"+host)
+	return s.hosts.checked && strings.EqualFold(origin, "http://"+host)
 }
 
-// preflight answers a browser that asks what it may send; its Origin has been allowed.
-func preflight(h, asked http.Header, methods []string) {
+// writePreflight writes the headers that answer a browser's preflight request. Its Origin has been
+// allowed.
+func writePreflight(h, asked http.Header, methods []string) {
 	h.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
 	if names := asked.Get("Access-Control-Request-Headers"); names != "" {
-		h.Set("Access-Control-Allow-Headers", names) // they are checked when they are sent
+		h.Set("Access-Control-Allow-Headers", names) // their values are checked when they are sent
 	}
 	h.Set("Access-Control-Max-Age", "600")
 }
 
-// repeated says which header that has one value came with several. Those of MCP are checked by
-// downstream, which answers them in the protocol's way.
-func repeated(h http.Header) string {
+// repeatedHeader returns a reason for refusing a request in which a header that has one value came
+// twice with different values, or "". core/downstream checks the headers of MCP.
+func repeatedHeader(h http.Header) string {
 	for _, name := range [...]string{"Content-Type", "Content-Encoding", "Origin", "Authorization",
 		"Last-Event-Id"} {
 		values := h[name]
@@ -78,19 +83,20 @@ func repeated(h http.Header) string {
 	return ""
 }
 
-// isJSON says whether a Content-Type is application/json, whatever its parameters.
+// isJSON reports whether a Content-Type is application/json, with any parameters.
 func isJSON(contentType string) bool {
 	return mediaType(contentType) == "application/json"
 }
 
+// mediaType returns a Content-Type without its parameters, in lower case.
 func mediaType(contentType string) string {
 	t, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(t))
 }
 
-// acceptable says whether a client takes JSON or an event stream. Many name only one of the two, or
-// none, and take both.
-func acceptable(accept []string) bool {
+// acceptsReply reports whether a client accepts JSON or an event stream. Clients that name only one
+// of the two, or none, take both.
+func acceptsReply(accept []string) bool {
 	named := false
 	for _, line := range accept {
 		for item := range strings.SplitSeq(line, ",") {
@@ -102,7 +108,7 @@ func acceptable(accept []string) bool {
 			named = true
 			switch strings.ToLower(kind) {
 			case "*/*", "application/*", "application/json", "text/*", "text/event-stream":
-				if !zeroQuality(params) {
+				if !hasZeroQuality(params) {
 					return true
 				}
 			}
@@ -111,7 +117,8 @@ func acceptable(accept []string) bool {
 	return !named
 }
 
-func zeroQuality(params string) bool {
+// hasZeroQuality reports whether the parameters of an accepted type refuse it: q=0.
+func hasZeroQuality(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(p, "=")
 		if strings.EqualFold(strings.TrimSpace(name), "q") {
@@ -122,7 +129,10 @@ func zeroQuality(params string) bool {
 	return false
 }
 
-// clip is s as it may stand in a reason.
-func clip(s string) string {
-	return s[:min(len(s), 200)]
+// hostNotAllowed returns the reason for refusing the Host of r.
+func hostNotAllowed(r *http.Request) string {
+	return "Host " + display.Quote(r.Host, maxQuoted) + " is not allowed"
 }
+
+// maxQuoted bounds how much of a client's text is quoted in a reason.
+const maxQuoted = 200

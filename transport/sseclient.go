@@ -16,9 +16,9 @@ import (
 	"gatekit/transport/process"
 )
 
-// SSEPipe is the client's side of the 2024-11-05 transport.
-type SSEPipe struct {
-	back   *HTTPClient
+// SSEClientPipe is the connection to a server of the HTTP+SSE transport of MCP 2024-11-05.
+type SSEClientPipe struct {
+	client *HTTPClient
 	events upstream.EventStream
 	post   *url.URL
 
@@ -27,11 +27,11 @@ type SSEPipe struct {
 	closed chan struct{}
 }
 
-var _ conn.PipeCloser = (*SSEPipe)(nil)
+var _ conn.PipeCloser = (*SSEClientPipe)(nil)
 
-// OpenSSE opens the stream of the 2024-11-05 transport at the server's URL and waits for its
-// endpoint event. ctx bounds that, not the connection, which lives until Close.
-func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEPipe, error) {
+// OpenSSE opens the stream of the HTTP+SSE transport at the server's URL and waits for its endpoint
+// event. ctx bounds that, but not the connection, which lives until Close.
+func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEClientPipe, error) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	p, err := b.openSSE(alive)
@@ -47,20 +47,22 @@ func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEPipe, error) {
 	return p, nil
 }
 
-func (b *HTTPClient) openSSE(ctx context.Context) (*SSEPipe, error) {
-	a, err := b.do(ctx, http.MethodGet, b.url, http.Header{"Accept": {"text/event-stream"}}, nil)
+func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
+	a, err := b.roundTrip(ctx, http.MethodGet, b.url, http.Header{"Accept": {"text/event-stream"}},
+		nil)
 	if err != nil {
 		return nil, err
 	}
 	if a.Events == nil {
-		return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("status %d and no event stream",
-			a.Status))
+		return nil, b.requestError(ctx, http.MethodGet, b.url,
+			fmt.Errorf("status %d and no event stream",
+				a.Status))
 	}
 	for {
 		e, err := a.Events.Next()
 		if err != nil {
 			a.Events.Close()
-			return nil, b.failed(ctx, http.MethodGet, b.url,
+			return nil, b.requestError(ctx, http.MethodGet, b.url,
 				fmt.Errorf("wait for the endpoint event: %w", err))
 		}
 		if e.Name != "endpoint" {
@@ -69,20 +71,23 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEPipe, error) {
 		post, err := b.url.Parse(strings.TrimSpace(string(e.Data)))
 		if err == nil && (post.Scheme != b.url.Scheme || post.Host != b.url.Host ||
 			post.User != nil) {
-			// Else a server could have our credentials sent anywhere, and reach what only we can.
-			err = fmt.Errorf("it names %s, which is another origin", place(post))
+			// Else a server could have our credentials sent anywhere, or reach hosts that only we
+			// can.
+			err = fmt.Errorf("the server names %s, which is another origin", redactedURL(post))
 		}
 		if err != nil {
 			a.Events.Close()
-			return nil, b.failed(ctx, http.MethodGet, b.url, fmt.Errorf("endpoint event: %w", err))
+			return nil, b.requestError(ctx, http.MethodGet, b.url, fmt.Errorf("endpoint event: %w",
+				err))
 		}
-		return &SSEPipe{back: b, events: a.Events, post: post, closed: make(chan struct{})}, nil
+		return &SSEClientPipe{client: b, events: a.Events, post: post, closed: make(chan struct{})},
+			nil
 	}
 }
 
-// Read answers the next message event. When ctx ends the stream is dropped, since an event half
-// read could not be gone on with. It is for one goroutine at a time.
-func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
+// Read implements conn.Pipe. It returns the next message event. When ctx ends the stream is closed:
+// an event that was read in part could not be continued. Read is for one goroutine at a time.
+func (p *SSEClientPipe) Read(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { p.Close() })()
 	for {
 		e, err := p.events.Next()
@@ -94,7 +99,7 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 		case err != nil:
 			if _, large := errors.AsType[*conn.TooLargeError](err); !large && !errors.Is(err,
 				io.EOF) {
-				err = p.back.failed(ctx, http.MethodGet, p.back.url, err)
+				err = p.client.requestError(ctx, http.MethodGet, p.client.url, err)
 			}
 			return nil, err
 		case (e.Name == "" || e.Name == "message") && len(e.Data) > 0:
@@ -103,9 +108,9 @@ func (p *SSEPipe) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Write posts one message. It is safe for many goroutines.
-func (p *SSEPipe) Write(ctx context.Context, parts ...[]byte) error {
-	a, err := p.back.do(ctx, http.MethodPost, p.post, nil, slices.Concat(parts...))
+// Write implements conn.Pipe. It posts the message.
+func (p *SSEClientPipe) Write(ctx context.Context, parts ...[]byte) error {
+	a, err := p.client.roundTrip(ctx, http.MethodPost, p.post, nil, slices.Concat(parts...))
 	if err != nil {
 		return err
 	}
@@ -113,14 +118,15 @@ func (p *SSEPipe) Write(ctx context.Context, parts ...[]byte) error {
 		a.Events.Close()
 	}
 	if a.Status >= 300 {
-		return p.back.failed(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s", a.Status,
+		return p.client.requestError(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s",
+			a.Status,
 			process.Printable(a.Body[:min(len(a.Body), 200)])))
 	}
 	return nil
 }
 
-// Close drops the stream. What is being posted ends with its context.
-func (p *SSEPipe) Close() error {
+// Close closes the stream. Posts that are under way end with their context.
+func (p *SSEClientPipe) Close() error {
 	p.once.Do(func() {
 		close(p.closed)
 		p.cancel(errClosed)
@@ -129,7 +135,7 @@ func (p *SSEPipe) Close() error {
 	return nil
 }
 
-func (p *SSEPipe) isClosed() bool {
+func (p *SSEClientPipe) isClosed() bool {
 	select {
 	case <-p.closed:
 		return true

@@ -13,45 +13,46 @@ import (
 	"gatekit/core/downstream"
 )
 
-// The 2024-11-05 transport: a GET opens a stream whose first event names where to POST; all answers
-// come on the stream.
+// In the HTTP+SSE transport of MCP 2024-11-05 a GET opens a stream, whose first event names the URL
+// for POST requests. All answers come on the stream.
 const (
 	ssePath      = "/sse"
 	messagesPath = "/messages"
 )
 
-// ssePipe is one client of the 2024-11-05 transport.
-type ssePipe struct {
-	principal string
-	stream    downstream.Stream
-	posted    chan posted
-	gone      <-chan struct{}
-	ended     chan struct{} // closed when nothing is read any more
+// sseServerPipe is the connection to one client of the HTTP+SSE transport.
+type sseServerPipe struct {
+	principal  string
+	stream     downstream.Stream
+	posted     chan postedMessage
+	clientGone <-chan struct{}
+	ended      chan struct{} // closed when nothing is read any more
 }
 
-var _ conn.Pipe = (*ssePipe)(nil)
+var _ conn.Pipe = (*sseServerPipe)(nil)
 
-// posted is a body that waits to be read. release gives its share of Limits.Bodies back.
-type posted struct {
+// postedMessage is a body that waits to be read. release makes it count no longer towards
+// Limits.Bodies.
+type postedMessage struct {
 	body    []byte
 	release func()
 }
 
-// Read answers the next posted body.
-func (p *ssePipe) Read(ctx context.Context) ([]byte, error) {
+// Read implements conn.Pipe. It returns the next posted body.
+func (p *sseServerPipe) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-p.posted:
 		b.release()
 		return b.body, nil
-	case <-p.gone:
+	case <-p.clientGone:
 		return nil, io.EOF
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// drain gives back what nobody will read.
-func (p *ssePipe) drain() {
+// releaseUnread releases the bodies that will not be read.
+func (p *sseServerPipe) releaseUnread() {
 	for {
 		select {
 		case b := <-p.posted:
@@ -62,21 +63,18 @@ func (p *ssePipe) drain() {
 	}
 }
 
-// Write sends a message as an event. It takes as long as the client takes to read it, up to the
-// limit for that, after which the client is dropped.
-func (p *ssePipe) Write(ctx context.Context, parts ...[]byte) error {
+// Write implements conn.Pipe. It sends the message as an event. A client that does not read it
+// within Limits.Write is dropped.
+func (p *sseServerPipe) Write(ctx context.Context, parts ...[]byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return p.stream.Send(conn.Event{Name: "message", Data: slices.Concat(parts...)})
 }
 
-// principal is on whose behalf a request comes. There is no authentication yet: all are the one
-// anonymous local user.
-func principal(*http.Request) string { return "" }
-
-func (f *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request) {
-	reply := &reply{f: f, w: w, r: r}
+// serveSSE serves the GET of a client: its stream, for as long as it is open.
+func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal string) {
+	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
 	stream, err := reply.Stream(nil)
 	if err != nil {
@@ -85,57 +83,58 @@ func (f *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request) {
 	var secret [16]byte
 	rand.Read(secret[:])
 	sid := hex.EncodeToString(secret[:])
-	p := &ssePipe{
-		principal: principal(r),
-		stream:    stream,
-		posted:    make(chan posted, 16),
-		gone:      r.Context().Done(),
-		ended:     make(chan struct{}),
+	p := &sseServerPipe{
+		principal:  principal,
+		stream:     stream,
+		posted:     make(chan postedMessage, 16),
+		clientGone: r.Context().Done(),
+		ended:      make(chan struct{}),
 	}
-	f.mu.Lock()
-	f.pipes[sid] = p
-	f.mu.Unlock()
+	s.mu.Lock()
+	s.ssePipes[sid] = p
+	s.mu.Unlock()
 	defer func() {
-		f.mu.Lock()
-		delete(f.pipes, sid)
-		f.mu.Unlock()
+		s.mu.Lock()
+		delete(s.ssePipes, sid)
+		s.mu.Unlock()
 		close(p.ended)
-		p.drain()
+		p.releaseUnread()
 	}()
 	if stream.Send(conn.Event{Name: "endpoint",
 		Data: []byte(messagesPath + "?sid=" + sid)}) != nil {
 		return
 	}
-	if err := f.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err,
+	if err := s.o.Endpoint.ServePipe(r.Context(), p, p.principal); err != nil && !errors.Is(err,
 		context.Canceled) {
-		f.log.Warn("a client's connection failed", "remote", r.RemoteAddr, "error", err)
+		s.log.Warn("connection to client failed", "remote", r.RemoteAddr, "error", err)
 	}
 }
 
-func (f *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
-	p := f.pipes[r.URL.Query().Get("sid")]
-	f.mu.Unlock()
-	if p == nil || p.principal != principal(r) {
-		// the same for those of others
-		f.refuse(w, r, http.StatusNotFound, "there is no such session")
+// serveMessages serves a POST of a client that has a stream.
+func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, principal string) {
+	s.mu.Lock()
+	p := s.ssePipes[r.URL.Query().Get("sid")]
+	s.mu.Unlock()
+	if p == nil || p.principal != principal {
+		// the same answer for the session of another principal
+		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 		return
 	}
-	body, release, ok := f.body(w, r)
+	body, release, ok := s.readRequestBody(w, r)
 	if !ok {
 		return
 	}
 	select {
-	case p.posted <- posted{body, release}:
+	case p.posted <- postedMessage{body, release}:
 		select {
 		case <-p.ended:
-			p.drain()
+			p.releaseUnread()
 		default:
 		}
-		f.write(w, http.StatusAccepted)
-	case <-p.gone:
+		s.write(w, http.StatusAccepted)
+	case <-p.clientGone:
 		release()
-		f.refuse(w, r, http.StatusNotFound, "there is no such session")
+		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 	case <-r.Context().Done():
 		release()
 	}

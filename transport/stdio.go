@@ -12,30 +12,30 @@ import (
 	"gatekit/core/conn"
 )
 
-// StdioPipe is a client on the other side of our own stdin and stdout.
+// StdioPipe is the connection to a client on our own stdin and stdout.
 type StdioPipe struct {
-	lines   *lines
+	lines   *lineReader
 	writer  *lineWriter
-	restore []func() // undo what was changed and close what was opened
+	restore []func() // undo the changes to in and out, and close files that were opened
 }
 
 var _ conn.Pipe = (*StdioPipe)(nil)
 
-// NewStdioPipe speaks newline-delimited messages on in and out, of at most maxMessage bytes each (0
-// is 16 MiB). Neither file is closed by the pipe, and neither may be used by others until Close.
+// NewStdioPipe returns a pipe that reads newline-delimited messages from in and writes them to out,
+// of at most maxMessage bytes each (0 is 16 MiB). The pipe closes neither file. Nothing else may
+// use them until Close.
 func NewStdioPipe(in, out *os.File, maxMessage int) *StdioPipe {
 	if maxMessage <= 0 {
-		maxMessage = defaultMessage
+		maxMessage = defaultMaxMessage
 	}
 	p := &StdioPipe{}
-	p.lines = newLines(sourceOf(p.unblocked(in)), maxMessage)
-	p.writer = newLineWriter(p.unblocked(out), 2*maxMessage)
+	p.lines = newLineReader(newSource(p.makePollable(in)), maxMessage)
+	p.writer = newLineWriter(p.makePollable(out), 2*maxMessage)
 	return p
 }
 
-// Read returns the next message. It skips blank lines. io.EOF is the end of the input; a
-// *conn.TooLargeError is a message that was skipped, and reading goes on after it. When ctx ends,
-// nothing is lost. It is for one goroutine at a time.
+// Read implements conn.Pipe. It skips blank lines. No bytes are lost when ctx ends. Read is for one
+// goroutine at a time.
 func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	b, err := p.lines.next(ctx)
 	if errors.Is(err, fs.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -44,14 +44,13 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	return b, err
 }
 
-// Write writes one message as one line. It is safe for many goroutines; lines leave in the order in
-// which Write was called. It answers when the line is in the pipe. An error that is not ctx's is
-// for good.
+// Write implements conn.Pipe: it writes one message as one line, and returns when the line is in
+// the pipe. After an error that is not the cause of ctx, no line can be written.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }
 
-// Close ends what waits in Read and Write, if in and out are pipes or sockets, and makes them
+// Close ends calls of Read and Write that wait, if in and out are pipes or sockets. It makes these
 // blocking again if they were.
 func (p *StdioPipe) Close() error {
 	p.writer.fail(errClosed)
@@ -61,27 +60,28 @@ func (p *StdioPipe) Close() error {
 	return nil
 }
 
-// unblocked answers a file like f whose reads and writes wait in the runtime's poller, if f is a
-// pipe or a socket; else f itself.
-func (p *StdioPipe) unblocked(f *os.File) *os.File {
+// makePollable returns a file for the same pipe or socket as f, whose reads and writes wait in the
+// runtime's poller. For any other file it returns f.
+func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
 		return f
 	}
-	enlarge(f, pipeBuffer)
+	enlargePipe(f, pipeBuffer)
 	if f.SetDeadline(time.Time{}) == nil {
-		// It is polled already. Only its deadlines are ours to use.
+		// The runtime polls f already. Only its deadlines are used.
 		p.restore = append(p.restore, func() { f.SetDeadline(longAgo) })
 		return f
 	}
 	if log, err := os.Stderr.Stat(); err == nil && os.SameFile(info, log) {
-		// What blocks or not is a property of the open pipe, not of the descriptor: a log that
-		// shares it would lose lines.
+		// Blocking or not is a property of the open pipe, not of the descriptor: a log that shares
+		// the pipe would lose lines.
 		return f
 	}
-	// A descriptor of our own, so that closing it (which ends what waits in it) does not close f.
+	// The file gets a descriptor of its own. Closing that ends the reads and writes that wait, and
+	// does not close f.
 	var own *os.File
-	control(f, func(fd uintptr) {
+	withDescriptor(f, func(fd uintptr) {
 		dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return
@@ -93,14 +93,14 @@ func (p *StdioPipe) unblocked(f *os.File) *os.File {
 		return f
 	}
 	p.restore = append(p.restore, func() {
-		control(f, func(fd uintptr) { unix.SetNonblock(int(fd), false) })
+		withDescriptor(f, func(fd uintptr) { unix.SetNonblock(int(fd), false) })
 		own.Close()
 	})
 	return own
 }
 
-// control runs do with f's descriptor.
-func control(f *os.File, do func(fd uintptr)) {
+// withDescriptor calls do with f's descriptor.
+func withDescriptor(f *os.File, do func(fd uintptr)) {
 	if c, err := f.SyscallConn(); err == nil {
 		c.Control(do)
 	}

@@ -22,7 +22,7 @@ type client struct {
 	to, from *os.File
 }
 
-func stdio(t *testing.T, maxMessage int) (*transport.StdioPipe, client) {
+func openStdio(t *testing.T, maxMessage int) (*transport.StdioPipe, client) {
 	t.Helper()
 	in, to, err := os.Pipe()
 	if err != nil {
@@ -42,7 +42,7 @@ func stdio(t *testing.T, maxMessage int) (*transport.StdioPipe, client) {
 	return p, client{to, from}
 }
 
-func TestStdioReads(t *testing.T) {
+func TestStdioRead(t *testing.T) {
 	long := `{"x":"` + strings.Repeat("x", 150<<10) + `"}`
 	over := strings.Repeat("y", 200<<10+1)
 	const tooLong = "too long"
@@ -67,7 +67,7 @@ func TestStdioReads(t *testing.T) {
 			[]string{tooLong, tooLong, "{}"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, peer := stdio(t, 200<<10)
+			p, peer := openStdio(t, 200<<10)
 			go func() {
 				io.WriteString(peer.to, c.input)
 				peer.to.Close()
@@ -94,8 +94,8 @@ func TestStdioReads(t *testing.T) {
 	}
 }
 
-func TestStdioMessagesAreTheCallersOwn(t *testing.T) {
-	p, peer := stdio(t, 0)
+func TestStdioMessagesBelongToTheCaller(t *testing.T) {
+	p, peer := openStdio(t, 0)
 	var input strings.Builder
 	var want []string
 	for i := range 2000 {
@@ -123,7 +123,7 @@ func TestStdioMessagesAreTheCallersOwn(t *testing.T) {
 }
 
 func TestStdioWritesOneLineAMessage(t *testing.T) {
-	p, peer := stdio(t, 0)
+	p, peer := openStdio(t, 0)
 	write(t, p, "{\r\n  \"a\": \"b\\nc\",\n\t\"d\": [1,\r 2]\n}\n")
 	got := make([]byte, 100)
 	n, _ := peer.from.Read(got)
@@ -133,7 +133,7 @@ func TestStdioWritesOneLineAMessage(t *testing.T) {
 }
 
 func TestStdioWritersDoNotTearLines(t *testing.T) {
-	p, peer := stdio(t, 0)
+	p, peer := openStdio(t, 0)
 	const writers, each = 16, 50
 	var all sync.WaitGroup
 	for w := range writers {
@@ -166,7 +166,7 @@ func TestStdioWritersDoNotTearLines(t *testing.T) {
 }
 
 func TestStdioWriteToAClientThatDoesNotReadEndsWithItsContext(t *testing.T) {
-	p, peer := stdio(t, 0)
+	p, peer := openStdio(t, 0)
 	big := strings.Repeat("x", 3<<20)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -185,8 +185,8 @@ func TestStdioWriteToAClientThatDoesNotReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestStdioWriteBoundsWhatWaits(t *testing.T) {
-	p, _ := stdio(t, 1<<20)
+func TestStdioWriteBoundsPendingBytes(t *testing.T) {
+	p, _ := openStdio(t, 1<<20)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	waiting := 0
@@ -200,8 +200,8 @@ func TestStdioWriteBoundsWhatWaits(t *testing.T) {
 	}
 }
 
-func TestStdioWriteSaysThatTheClientIsGone(t *testing.T) {
-	p, peer := stdio(t, 0)
+func TestStdioWriteFailsWhenTheClientIsGone(t *testing.T) {
+	p, peer := openStdio(t, 0)
 	peer.from.Close()
 	for range 2 {
 		if err := p.Write(t.Context(), []byte("{}")); !errors.Is(err, syscall.EPIPE) {
@@ -211,7 +211,7 @@ func TestStdioWriteSaysThatTheClientIsGone(t *testing.T) {
 }
 
 func TestStdioCloseEndsReadAndWrite(t *testing.T) {
-	p, _ := stdio(t, 0)
+	p, _ := openStdio(t, 0)
 	var all sync.WaitGroup
 	all.Go(func() {
 		if _, err := p.Read(t.Context()); err == nil {

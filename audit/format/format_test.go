@@ -23,7 +23,7 @@ import (
 
 var at = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
 
-// recorded are the records that a real log makes of the outcomes.
+// recorded returns the records that a real log makes of the outcomes.
 func recorded(t testing.TB, outcomes ...pipeline.Outcome) (records []audit.Record) {
 	t.Helper()
 	var out bytes.Buffer
@@ -59,7 +59,7 @@ func message(t testing.TB, text string) *mcp.Message {
 	return m
 }
 
-// outcomes are one of each kind that a log holds.
+// outcomes returns one outcome of each kind.
 func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
 	result := message(
@@ -381,8 +381,8 @@ func TestMaxBytesShortensLine(t *testing.T) {
 	}
 }
 
-// FuzzRecordIsOneLine is the promise of the package: one record, one line, valid in its form,
-// whatever texts it holds, and nothing in it that could act.
+// FuzzRecordIsOneLine checks the guarantees of the package: one record is one line, valid in its
+// format, without unprintable characters, whatever texts it holds.
 func FuzzRecordIsOneLine(f *testing.F) {
 	for _, s := range []string{"read", "a\nb", "\x1b[31m", "\u202e", "=1+1", `"`, `",`, "\\",
 		"\xff", "\u2028", "\U000e0041", "a\r\nb", "'", " ", "\x00", "{}", "\ufeff"} {
@@ -405,7 +405,7 @@ func FuzzRecordIsOneLine(f *testing.F) {
 			if !ok || !utf8.Valid(line) {
 				t.Fatalf("%s: no line or no text: %q", name, got)
 			}
-			if name != format.JSONL { // there a body stands as it is
+			if name != format.JSONL { // JSONL holds a body unchanged
 				for _, r := range string(line) {
 					if !strconv.IsPrint(r) {
 						t.Fatalf("%s: %q holds %q", name, got, r)

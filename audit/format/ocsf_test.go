@@ -11,13 +11,13 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// object is what OCSF 1.5.0 says of an object or class, as far as our events have it:
-// https://github.com/ocsf/ocsf-schema. An attribute that is listed nowhere is an error, so that a
+// object is the part of OCSF 1.5.0's definition of an object or class that our events use:
+// https://github.com/ocsf/ocsf-schema. An attribute that is not listed is an error, so that a
 // new one is looked up first.
 type object struct {
 	required []string
-	oneOf    []string // at least one
-	known    []string // the others that we use
+	oneOf    []string // at least one of them is required
+	known    []string // the other attributes that we use
 	parts    map[string]string
 	enum     map[string][]int
 }
@@ -76,7 +76,7 @@ var schema = map[string]object{
 	"resource": {oneOf: []string{"name", "uid"}, known: []string{"type"}},
 }
 
-// faults are where a value is not what the objects, taken together, say.
+// faults returns where a value does not match the definitions of the objects together.
 func faults(at string, value map[string]any, names ...string) (all []string) {
 	known := map[string]bool{}
 	for _, name := range names {
@@ -136,7 +136,7 @@ func events(t testing.TB, records []audit.Record) (all []map[string]any) {
 func TestOCSFEventsMatchSchema(t *testing.T) {
 	records := recorded(t, append(outcomes(t), pipeline.Outcome{Time: at, Before: nil,
 		Action: "stop"})...)
-	// as little as a record can hold
+	// the smallest record
 	records = append(records, audit.Record{Seq: 1, Time: at, Action: "pass", Kind: "notification",
 		Line: []byte("{}")})
 	for i, e := range events(t, records) {

@@ -19,7 +19,7 @@ import (
 
 var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// outcome is a record of the test's notation:
+// outcome returns a record in the test's notation:
 //
 //	+250ms s1/1 to_server request tools/call files read pass: a reason [stage]
 //
@@ -47,7 +47,7 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response,
 		"error": mcp.Error, "notification": mcp.Notification}[f[3]]
 	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
-	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // a tool that failed
+	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // the tool's result has isError
 		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
 		m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
 		m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
@@ -61,7 +61,7 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	return o
 }
 
-// log is a log of these records.
+// log writes an audit log of these records.
 func log(t testing.TB, records string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -386,7 +386,8 @@ func TestCallsFollow(t *testing.T) {
 	write("+0s s/1 to_server request tools/call a read pass",
 		"+0s s/2 to_server request tools/list a - pass")
 	then := []func(){
-		func() { write("+2s s/2 to_client response tools/list a - pass") }, // which may not be all
+		// the list may be incomplete
+		func() { write("+2s s/2 to_client response tools/list a - pass") },
 		stop,
 	}
 	time.AfterFunc(30*time.Millisecond,

@@ -89,7 +89,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// equal compares what was counted.
+// equal compares counts.
 func equal(got, want query.CallCounts) bool {
 	return got.All == want.All && got.Refused == want.Refused && got.Modified == want.Modified &&
 		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open

@@ -11,14 +11,14 @@ import (
 	"gatekit/audit/sink"
 )
 
-// counting is a receiver that formats and throws away.
-type counting struct {
+// countingReceiver encodes records and discards them.
+type countingReceiver struct {
 	form format.Encoder
 	n    atomic.Int64
 	buf  []byte
 }
 
-func (c *counting) Send(_ context.Context, b sink.Batch) error {
+func (c *countingReceiver) Send(_ context.Context, b sink.Batch) error {
 	for i := range b.Records {
 		c.buf = c.form.Append(c.buf[:0], &b.Records[i])
 	}
@@ -26,18 +26,18 @@ func (c *counting) Send(_ context.Context, b sink.Batch) error {
 	return nil
 }
 
-func (c *counting) Close() error { return nil }
+func (c *countingReceiver) Close() error { return nil }
 
 // BenchmarkSink measures the cost of a record on its way from the log to a receiver, in each
 // format.
 func BenchmarkSink(b *testing.B) {
 	for _, name := range format.Names() {
 		b.Run(name, func(b *testing.B) {
-			j := newJournal(b)
+			j := newTestLog(b)
 			for i := range b.N {
 				j.record(fmt.Sprint("of many ", i))
 			}
-			c := &counting{form: form(b, name, 0)}
+			c := &countingReceiver{form: form(b, name, 0)}
 			b.ResetTimer()
 			_, stop := start(b, j.options(c))
 			for c.n.Load() < int64(b.N) {

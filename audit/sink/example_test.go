@@ -15,7 +15,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// A table of what is decided, beside the log and written after it.
+// A CSV file of all decisions, written next to the audit log.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -49,7 +49,7 @@ func Example() {
 		fmt.Println(err)
 	}
 	log.Close()
-	stop() // what is in the log is sent before Run returns
+	stop() // Run sends everything in the log before it returns
 	fmt.Println(<-ended, s.Backlog())
 	text, _ := os.ReadFile(table)
 	fmt.Print(strings.ReplaceAll(string(text), "\r\n", "\n"))

@@ -14,8 +14,8 @@ import (
 	"gatekit/audit/sink"
 )
 
-// TestHangingDiskBlocksNobody has a lease on the file: the kernel has whoever opens it to
-// write wait until that is given up, as a disk of another machine would that is gone.
+// TestHangingDiskBlocksNobody takes a lease on the file: the kernel blocks a process that opens the
+// file for writing until the lease is released.
 func TestHangingDiskBlocksNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.csv")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -50,7 +50,7 @@ func TestHangingDiskBlocksNobody(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// what was left with it, and once more
+	// the abandoned batch, and the same batch again
 	if text := read(t, path); strings.Count(text, "timestamp,") != 1 || strings.Count(text,
 		"\r\n") != 3 {
 		t.Errorf("the file holds %q", text)

@@ -28,10 +28,10 @@ func form(t testing.TB, name string, max int) format.Encoder {
 	return f
 }
 
-// batch is records with these reasons, as a log has them.
+// batch returns records with these reasons, as they are in a log.
 func batch(t testing.TB, reasons ...string) sink.Batch {
 	t.Helper()
-	j := newJournal(t)
+	j := newTestLog(t)
 	j.record(reasons...)
 	var b sink.Batch
 	for r, err := range (&audit.Reader{File: j.file}).All(t.Context()) {
@@ -61,7 +61,7 @@ func read(t testing.TB, file string) string {
 	return string(text)
 }
 
-// reasons are the cells of a CSV, one file after the other, each with its header.
+// reasons returns the cells of a column from CSV files, each of which has a header.
 func reasons(t testing.TB, files ...string) (all []string) {
 	t.Helper()
 	for _, file := range files {
@@ -91,7 +91,7 @@ func TestEveryCSVFileHasOneHeader(t *testing.T) {
 			time.Sleep(time.Second)
 			send(t, f, sink.Batch{Records: []audit.Record{r}})
 			sent = append(sent, r.Reason)
-			if i == 5 { // a restart goes on with the file
+			if i == 5 { // continue the file after a restart
 				f.Close()
 				f = sink.NewFile(o)
 			}
@@ -156,7 +156,7 @@ func TestBatchThatFillsDiskLeavesNothing(t *testing.T) {
 	defer f.Close()
 	b := batch(t, "a", "b", strings.Repeat("x", 1000))
 	send(t, f, sink.Batch{Records: b.Records[:1]})
-	limited(t, 600, func() {
+	withFileLimit(t, 600, func() {
 		if err := f.Send(t.Context(), sink.Batch{Records: b.Records[1:]}); !errors.Is(err,
 			syscall.EFBIG) {
 			t.Errorf("got %v, want that the file is too large", err)
@@ -172,8 +172,8 @@ func TestBatchThatFillsDiskLeavesNothing(t *testing.T) {
 	}
 }
 
-// limited runs f while no file of this process may grow above that size.
-func limited(t *testing.T, bytes uint64, f func()) {
+// withFileLimit runs f while no file of this process may grow above a size.
+func withFileLimit(t *testing.T, bytes uint64, f func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
@@ -209,9 +209,9 @@ func TestWriterHasOneHeaderAndBlocksNobody(t *testing.T) {
 		t.Errorf("got %q", out.String())
 	}
 	synctest.Test(t, func(t *testing.T) {
-		j := newJournal(t)
+		j := newTestLog(t)
 		j.record("a")
-		full := make(blocked)
+		full := make(blockedWriter)
 		_, stop := start(t, j.options(sink.NewWriter(full, form(t, "jsonl", 0))))
 		time.Sleep(time.Hour)
 		if err := stop(); err == nil {
@@ -221,7 +221,7 @@ func TestWriterHasOneHeaderAndBlocksNobody(t *testing.T) {
 	})
 }
 
-// blocked is a writer that takes nothing until it is closed.
-type blocked chan struct{}
+// blockedWriter blocks in Write until it is closed.
+type blockedWriter chan struct{}
 
-func (b blocked) Write([]byte) (int, error) { <-b; return 0, fs.ErrClosed }
+func (b blockedWriter) Write([]byte) (int, error) { <-b; return 0, fs.ErrClosed }

@@ -30,12 +30,12 @@ import (
 	"gatekit/audit/sink"
 )
 
-// fakeCollector takes log records over gRPC and HTTP, or answers what it is told to.
+// fakeCollector accepts log records over gRPC and HTTP, or responds as configured.
 type fakeCollector struct {
 	collector.UnimplementedLogsServiceServer
 
 	mu     sync.Mutex
-	answer func(try int) (*collector.ExportLogsServiceResponse, error) // nil takes all
+	answer func(try int) (*collector.ExportLogsServiceResponse, error) // nil accepts everything
 	tries  []time.Time
 	tokens []string // of the Authorization headers
 	got    []*collector.ExportLogsServiceRequest
@@ -85,7 +85,7 @@ func (c *fakeCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(answer)
 }
 
-// records are those that were taken.
+// records returns the accepted log records.
 func (c *fakeCollector) records() (all []*logs.LogRecord) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func partialSuccess(message string) *collector.ExportLogsServiceResponse {
 			RejectedLogRecords: 1, ErrorMessage: message}}
 }
 
-// serveOTLP serves the collector and answers the options to reach it, for each protocol.
+// serveOTLP serves the collector, and returns the options to reach it.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
 	o := sink.OTLPOptions{Protocol: protocol, Encoder: form(t, "jsonl", 1<<20), Version: "1.0",
@@ -175,12 +175,13 @@ func TestCollectorGetsRecordsWithAttributes(t *testing.T) {
 					attributes[a.Key] = fmt.Sprint(a.Value.GetIntValue())
 				}
 			}
-			if want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s",
+			want := map[string]string{"mcp.method.name": "tools/call", "mcp.session.id": "s",
 				"enduser.id": "ann", "gatekit.action": "deny", "gatekit.reason": "outside",
 				"gatekit.server":   "files",
 				"gen_ai.tool.name": "read", "gatekit.exchange": "e",
 				"gatekit.direction": "to_server", "gatekit.kind": "request", "gatekit.seq": "2",
-				"error.type": "-32000", "rpc.response.status_code": "-32000"}; !maps.Equal(attributes, want) {
+				"error.type": "-32000", "rpc.response.status_code": "-32000"}
+			if !maps.Equal(attributes, want) {
 				t.Errorf("the attributes are %v, want %v", attributes, want)
 			}
 			if resource := fmt.Sprint(
@@ -219,7 +220,7 @@ func TestFailingCollectorGetsEverythingLater(t *testing.T) {
 				}
 				return nil, c.err
 			}}
-			j := newJournal(t)
+			j := newTestLog(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, c.protocol))))
 			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 3 &&
@@ -252,7 +253,7 @@ func TestPartiallyAcceptedBatchIsNotSentAgain(t *testing.T) {
 				}
 				return partialSuccess("no"), nil
 			}}
-			j := newJournal(t)
+			j := newTestLog(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, protocol))))
 			for end := time.Now().Add(2 * time.Minute); len(in.records()) < 1 &&
@@ -265,7 +266,7 @@ func TestPartiallyAcceptedBatchIsNotSentAgain(t *testing.T) {
 				"sink gap") {
 				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
 			}
-			want(t, "it said", j.ofSinks(),
+			want(t, "it said", j.sinkRecords(),
 				[]string{`sink gap: sink "siem": records 1 to 3 were rejected in part; the rejected ones were skipped: the collector rejected 1 of 3 records: "no"`})
 		})
 	}
@@ -278,7 +279,7 @@ func TestCollectorWithSmallLimitGetsSmallBatches(t *testing.T) {
 		}
 		return nil, nil
 	}}
-	j := newJournal(t)
+	j := newTestLog(t)
 	j.many(80)
 	_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, "grpc"))))
 	for end := time.Now().Add(2 * time.Minute); len(in.records()) < 80 &&

@@ -20,23 +20,23 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// journal is a real log, and what of it is there for good.
-type journal struct {
+// testLog is a real audit log.
+type testLog struct {
 	t    testing.TB
 	file string
 	log  *audit.Log
-	how  audit.Options // beside the file
-	said bytes.Buffer  // what sinks reported; read once they have ended
+	how  audit.Options // options besides the file
+	said bytes.Buffer  // what the sinks have logged; read after they have ended
 }
 
-func newJournal(t testing.TB) *journal {
+func newTestLog(t testing.TB) *testLog {
 	t.Helper()
-	j := &journal{t: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl")}
+	j := &testLog{t: t, file: filepath.Join(t.TempDir(), "gatekit.jsonl")}
 	j.open()
 	return j
 }
 
-func (j *journal) open() {
+func (j *testLog) open() {
 	j.t.Helper()
 	o := j.how
 	o.File = j.file
@@ -49,14 +49,14 @@ func (j *journal) open() {
 }
 
 // record adds records with these reasons.
-func (j *journal) record(reasons ...string) {
+func (j *testLog) record(reasons ...string) {
 	j.t.Helper()
 	for _, reason := range reasons {
 		j.event("test", reason, nil)
 	}
 }
 
-func (j *journal) event(action, reason string, err error) {
+func (j *testLog) event(action, reason string, err error) {
 	j.t.Helper()
 	if _, failed := j.log.Record(context.Background(), pipeline.Outcome{Time: time.Now(),
 		Action: action, Reason: reason, Err: err}); failed != nil {
@@ -65,15 +65,15 @@ func (j *journal) event(action, reason string, err error) {
 }
 
 // many adds n records.
-func (j *journal) many(n int) {
+func (j *testLog) many(n int) {
 	j.t.Helper()
 	for i := range n {
 		j.record(fmt.Sprint("of many ", i))
 	}
 }
 
-// lines are the numbers and actions of the records of the log.
-func (j *journal) lines() (all []string) {
+// lines returns the seqs and actions of the log's records.
+func (j *testLog) lines() (all []string) {
 	j.t.Helper()
 	for r, err := range (&audit.Reader{File: j.file}).All(j.t.Context()) {
 		if err != nil {
@@ -84,8 +84,8 @@ func (j *journal) lines() (all []string) {
 	return all
 }
 
-// said are the records with actions of sinks.
-func (j *journal) ofSinks() (all []string) {
+// sinkRecords returns the records that sinks have written.
+func (j *testLog) sinkRecords() (all []string) {
 	j.t.Helper()
 	for r, err := range (&audit.Reader{File: j.file}).All(j.t.Context()) {
 		if err != nil {
@@ -100,8 +100,8 @@ func (j *journal) ofSinks() (all []string) {
 
 func line(r *audit.Record) string { return fmt.Sprint(r.Seq, " ", r.Reason) }
 
-// options are those of a sink of the log.
-func (j *journal) options(to sink.Receiver) sink.Options {
+// options returns the options of a sink of the log.
+func (j *testLog) options(to sink.Receiver) sink.Options {
 	return sink.Options{
 		Name: "siem", Receiver: to, LogFile: j.file, Committed: func() uint64 {
 			return j.log.Committed()
@@ -110,7 +110,7 @@ func (j *journal) options(to sink.Receiver) sink.Options {
 	}
 }
 
-// start runs a sink; the function it answers ends it and answers what Run does.
+// start runs a sink, and returns it with a function that stops it and returns the error of Run.
 func start(t testing.TB, o sink.Options) (*sink.Sink, func() error) {
 	t.Helper()
 	s := sink.New(o)
@@ -122,21 +122,21 @@ func start(t testing.TB, o sink.Options) (*sink.Sink, func() error) {
 	return s, stop
 }
 
-// inbox is a receiver that behaves as it is told to.
-type inbox struct {
+// fakeReceiver is a receiver with configurable behaviour.
+type fakeReceiver struct {
 	mu      sync.Mutex
-	got     []string // the numbers and reasons of records, and checkpoints
+	got     []string // seqs and reasons of records, and checkpoints
 	numbers []uint64 // of records
-	largest int      // batch
+	largest int      // size of the largest batch
 	tries   int
 	closed  int
-	refuse  func(try int) error // nil takes all
+	refuse  func(try int) error // nil accepts everything
 	refuses func(b sink.Batch) error
-	stuck   bool // waits for the end of time
-	taken   bool // what it refuses or hangs on
+	stuck   bool // blocks until ctx ends
+	taken   bool // keeps what it refuses or blocks on
 }
 
-func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
+func (in *fakeReceiver) Send(ctx context.Context, b sink.Batch) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.tries++
@@ -164,38 +164,38 @@ func (in *inbox) Send(ctx context.Context, b sink.Batch) error {
 	return err
 }
 
-func (in *inbox) Close() error {
+func (in *fakeReceiver) Close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.closed++
 	return nil
 }
 
-func (in *inbox) set(stuck bool, refuse func(int) error) {
+func (in *fakeReceiver) set(stuck bool, refuse func(int) error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.stuck, in.refuse = stuck, refuse
 }
 
-func (in *inbox) all() []string {
+func (in *fakeReceiver) all() []string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.got)
 }
 
-func (in *inbox) seqs() []uint64 {
+func (in *fakeReceiver) seqs() []uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.numbers)
 }
 
-func (in *inbox) tried() int {
+func (in *fakeReceiver) tried() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.tries
 }
 
-// want compares, and says where the first difference is: there may be thousands.
+// want compares lists, and reports the first difference: there may be thousands of entries.
 func want(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if slices.Equal(got, want) {
@@ -211,7 +211,7 @@ func want(t testing.TB, what string, got, want []string) {
 
 func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		j.many(1200)
 		s, stop := start(t, j.options(in))
 		time.Sleep(time.Second)
@@ -239,7 +239,7 @@ func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 
 func TestRestartContinuesAtCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		for _, reason := range []string{"a", "b", "c"} {
 			j.record(reason)
 			_, stop := start(t, j.options(in))
@@ -268,14 +268,14 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{stuck: c.stuck, taken: c.taken,
+				j, in := newTestLog(t), &fakeReceiver{stuck: c.stuck, taken: c.taken,
 					refuse: func(int) error { return errors.New("it is down") }}
 				s, stop := start(t, j.options(in))
 				for range 24 {
 					j.many(40)
 					time.Sleep(time.Hour)
 				}
-				if got := s.Backlog(); got != 24*40+1 { // one is that it was lost
+				if got := s.Backlog(); got != 24*40+1 { // one more: the "sink lost"
 					t.Errorf("%d records behind", got)
 				}
 				if n := in.tried(); n < 24*20 || n > 24*130 {
@@ -288,11 +288,11 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 					t.Error(err)
 				}
 				got := in.all()
-				if c.taken { // each at least once; what was taken in vain came before
+				if c.taken { // each at least once; the first tries failed
 					got = got[len(got)-len(j.lines()):]
 				}
 				want(t, "all", got, j.lines())
-				said := j.ofSinks()
+				said := j.sinkRecords()
 				if len(said) != 2 || !strings.HasPrefix(said[0], `sink lost: sink "siem": `) ||
 					said[1] != `sink back: sink "siem"` {
 					t.Errorf("it said %q", said)
@@ -308,7 +308,7 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 
 func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{refuse: func(try int) error {
+		j, in := newTestLog(t), &fakeReceiver{refuse: func(try int) error {
 			if try%3 != 0 {
 				return errors.New("busy")
 			}
@@ -333,7 +333,7 @@ func TestStopWaitsForDeadReceiverUntilDrainEnds(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		t.Run(fmt.Sprint("it hangs ", stuck), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{stuck: stuck, refuse: func(int) error {
+				j, in := newTestLog(t), &fakeReceiver{stuck: stuck, refuse: func(int) error {
 					return errors.New("it is down")
 				}}
 				j.many(3)
@@ -362,18 +362,18 @@ func TestStopWaitsForDeadReceiverUntilDrainEnds(t *testing.T) {
 func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		down time.Duration // before the stop
-		most time.Duration // that the stop takes
+		down time.Duration // time that the receiver is down before the stop
+		most time.Duration // longest duration of the stop
 	}{{"it is lost", time.Minute, 0}, {"it has just gone", 0, 5 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{refuse: func(int) error {
+				j, in := newTestLog(t), &fakeReceiver{refuse: func(int) error {
 					return errors.New("it is down")
 				}}
 				_, stop := start(t, j.options(in))
 				j.record("a")
 				time.Sleep(c.down)
-				// as a stop does; an event would be an error of the test
+				// before the sink ends; writing an event would then fail
 				if err := j.log.Close(); err != nil {
 					t.Error(err)
 				}
@@ -397,7 +397,7 @@ func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 
 func TestRecordsAfterSavedCursorAreSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		j.record("a", "b")
 		_, stop := start(t, j.options(in))
 		if err := stop(); err != nil {
@@ -411,7 +411,7 @@ func TestRecordsAfterSavedCursorAreSentAgain(t *testing.T) {
 		j.record("c")
 		_, stop = start(t, j.options(in))
 		stop()
-		if err := os.WriteFile(cursor, kept, 0o600); err != nil { // as a kill would have left it
+		if err := os.WriteFile(cursor, kept, 0o600); err != nil { // as a crash would have left it
 			t.Fatal(err)
 		}
 		_, stop = start(t, j.options(in))
@@ -422,13 +422,13 @@ func TestRecordsAfterSavedCursorAreSentAgain(t *testing.T) {
 
 func TestCursorIsNotSavedBeforeLogIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		o := j.options(in)
 		j.record("a", "b")
 		_, stop := start(t, o)
-		synctest.Wait() // they were sent, and the cursor is due in a second
+		synctest.Wait() // the records were sent, the cursor will be saved in a second
 		aside := j.file + ".aside"
-		// it cannot be synced
+		// the log cannot be synced
 		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +450,7 @@ func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 	for _, text := range []string{"", "{", `{"seq":"x"}`, `{"seq":-1}`, "null x"} {
 		t.Run(text, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{}
+				j, in := newTestLog(t), &fakeReceiver{}
 				j.record("a", "b")
 				o := j.options(in)
 				if err := errors.Join(os.MkdirAll(filepath.Dir(o.CursorFile), 0o700),
@@ -470,8 +470,8 @@ func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 	}
 }
 
-// refusing is a receiver that refuses batches with any of the records, or only when they are not
-// short.
+// refusing returns a function that refuses batches with any of the records; with whole, only in
+// full.
 func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
 	return func(b sink.Batch) error {
 		if slices.ContainsFunc(b.Records, func(r audit.Record) bool {
@@ -501,7 +501,7 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{refuses: c.refuses}
+				j, in := newTestLog(t), &fakeReceiver{refuses: c.refuses}
 				j.many(20)
 				s, stop := start(t, j.options(in))
 				time.Sleep(5 * time.Minute)
@@ -520,7 +520,7 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 				if got := in.seqs(); !slices.Equal(got, all) {
 					t.Errorf("it got %v, want each of %v once", got, all)
 				}
-				want(t, "it said", j.ofSinks(), c.said)
+				want(t, "it said", j.sinkRecords(), c.said)
 			})
 		})
 	}
@@ -529,12 +529,12 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before int // records that it took
-		lost   int // records that it never gets
+		before int // records accepted before
+		lost   int // records that are never sent
 	}{{"it never took any", 0, 0}, {"it took some", 10, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{}
+				j, in := newTestLog(t), &fakeReceiver{}
 				_, stop := start(t, j.options(in))
 				j.many(c.before)
 				time.Sleep(time.Minute)
@@ -552,14 +552,14 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 					t.Errorf("it got %d records of %d, want %d", got, len(j.lines()), want)
 				}
 				gaps := 0
-				for _, said := range j.ofSinks() {
+				for _, said := range j.sinkRecords() {
 					if strings.HasPrefix(said, "sink gap") {
 						gaps++
 					}
 				}
-				if gaps != c.lost || !slices.Contains(j.ofSinks(),
+				if gaps != c.lost || !slices.Contains(j.sinkRecords(),
 					`sink lost: sink "siem": 400 Bad Request`) {
-					t.Errorf("it said %q", j.ofSinks())
+					t.Errorf("it said %q", j.sinkRecords())
 				}
 			})
 		})
@@ -568,7 +568,7 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 
 func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{refuses: refusing(false, 6)}
+		j, in := newTestLog(t), &fakeReceiver{refuses: refusing(false, 6)}
 		j.many(20)
 		_, stop := start(t, j.options(in))
 		time.Sleep(2 * time.Second)
@@ -589,11 +589,11 @@ func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		runs bool // and cannot send, while records are removed
+		runs bool // the sink runs, but cannot send, while records are removed
 	}{{"while Gatekit did not run the sink", false}, {"while the receiver was down", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{}
+				j, in := newTestLog(t), &fakeReceiver{}
 				j.log.Close()
 				j.how = audit.Options{SegmentBytes: 40_000, Keep: audit.Retention{Files: 1}}
 				j.open()
@@ -630,8 +630,8 @@ func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 					}
 					gaps++
 					if want := fmt.Sprintf(
-						`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.ofSinks(), want) {
-						t.Errorf("it said %q, want %q", j.ofSinks(), want)
+						`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.sinkRecords(), want) {
+						t.Errorf("it said %q, want %q", j.sinkRecords(), want)
 					}
 				}
 				if last := got[len(got)-1]; gaps != 1 || last != j.log.Committed() {
@@ -647,7 +647,7 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 	for _, durability := range []audit.Durability{audit.DurabilityWrite, audit.DurabilityFsync,
 		audit.DurabilityAsync} {
 		t.Run(string(durability), func(t *testing.T) {
-			j, in := newJournal(t), &inbox{}
+			j, in := newTestLog(t), &fakeReceiver{}
 			j.log.Close()
 			j.how = audit.Options{SegmentBytes: 20_000, Durability: durability}
 			j.open()
@@ -657,7 +657,7 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 				writers.Go(func() { j.many(250) })
 			}
 			writers.Wait()
-			if err := j.log.Close(); err != nil { // what is to be sent is what is written then
+			if err := j.log.Close(); err != nil { // the rest is sent from the closed log
 				t.Error(err)
 			}
 			if err := stop(); err != nil {
@@ -665,7 +665,7 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 			}
 			want(t, "all", in.all(), j.lines())
 			segments, err := audit.Segments(j.file)
-			// which may write all at once, and one write is in one file
+			// DurabilityAsync may write all records at once, to one file
 			one := len(segments) < 2 && durability != audit.DurabilityAsync
 			if err != nil || one || len(j.lines()) != 2000 {
 				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
@@ -686,12 +686,12 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newJournal(t), &inbox{}
+				j, in := newTestLog(t), &fakeReceiver{}
 				j.record("a", "b")
 				_, stop := start(t, j.options(in))
 				stop()
 				j.log.Close()
-				// whatever belongs to it
+				// all files of the log
 				for _, path := range []string{"", ".tree", ".key", ".pub"} {
 					if err := os.RemoveAll(j.file + path); err != nil {
 						t.Fatal(err)
@@ -705,7 +705,7 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 					t.Error(err)
 				}
 				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
-				want(t, "it said", j.ofSinks(),
+				want(t, "it said", j.sinkRecords(),
 					[]string{`sink reset: sink "siem": the log was replaced by another one: ` +
 						c.why +
 						"; all of its records are sent"})
@@ -716,7 +716,7 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 
 func TestSinkWithoutCursorBeginsWithNextRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		j.record("a", "b")
 		o := j.options(in)
 		o.CursorFile = ""
@@ -731,7 +731,8 @@ func TestSinkWithoutCursorBeginsWithNextRecord(t *testing.T) {
 
 func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{refuse: func(int) error { return errors.New("it is down") }}
+		j := newTestLog(t)
+		in := &fakeReceiver{refuse: func(int) error { return errors.New("it is down") }}
 		o := j.options(in)
 		o.Records, o.Checkpoints = false, true
 		j.record("a")
@@ -748,7 +749,7 @@ func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, "all", in.all(), []string{"checkpoint 999", "that of the stop"})
-		if said := j.ofSinks(); len(said) != 2 || !strings.Contains(said[0],
+		if said := j.sinkRecords(); len(said) != 2 || !strings.Contains(said[0],
 			`checkpoints to sink "siem"`) {
 			t.Errorf("it said %q", said)
 		}
@@ -757,7 +758,7 @@ func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 
 func TestSinkWithoutCheckpointsSendsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		s, stop := start(t, j.options(in))
 		s.QueueCheckpoint([]byte("none"))
 		if err := stop(); err != nil {
@@ -769,7 +770,7 @@ func TestSinkWithoutCheckpointsSendsNone(t *testing.T) {
 
 func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newJournal(t), &inbox{}
+		j, in := newTestLog(t), &fakeReceiver{}
 		j.record("a", "b", "c")
 		whole, err := os.ReadFile(j.file)
 		if err != nil {
@@ -780,7 +781,7 @@ func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := j.options(in)
-		o.RecordEvent = nil // it would go into a damaged file
+		o.RecordEvent = nil // it would write to a damaged file
 		_, stop := start(t, o)
 		time.Sleep(time.Minute)
 		if err := os.WriteFile(j.file, whole, 0o600); err != nil {

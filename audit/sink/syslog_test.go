@@ -25,7 +25,7 @@ import (
 	"gatekit/audit/sink"
 )
 
-// server is a syslog receiver that reads what comes with a parser of RFC 5424.
+// server is a syslog receiver with a parser of RFC 5424.
 type server struct {
 	t   testing.TB
 	url string
@@ -33,7 +33,7 @@ type server struct {
 	mu    sync.Mutex
 	got   []*rfc5424.SyslogMessage
 	conns []net.Conn
-	come  chan struct{} // has a token for each message
+	come  chan struct{} // one token per message
 	quit  func()
 }
 
@@ -147,7 +147,7 @@ func (s *server) wait(n int) {
 	}
 }
 
-// bodies are the messages.
+// bodies returns the bodies of the messages.
 func (s *server) bodies() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func syslogTo(t testing.TB, o sink.SyslogOptions) sink.Receiver {
 
 func TestSyslogOverEachTransport(t *testing.T) {
 	secure, client := certificate(t)
-	folder, err := os.MkdirTemp("", "gk") // the path of a socket is short
+	folder, err := os.MkdirTemp("", "gk") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestSyslogOverEachTransport(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.network, " tls ", c.tls != nil), func(t *testing.T) {
 			s := listenSyslog(t, c.network, c.address, c.tls, 0)
-			j := newJournal(t)
+			j := newTestLog(t)
 			j.event("pass", "a", nil)
 			j.event("deny", "b\n\x1b[31m\u202e", nil)
 			j.event("server lost", "c", errors.New("exit status 1"))
@@ -251,11 +251,12 @@ func TestSyslogDisconnectLosesNothing(t *testing.T) {
 	}{{"tcp", nil}, {"tls", secure}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := listenSyslog(t, "tcp", "127.0.0.1:0", c.tls, 100)
-			j := newJournal(t)
+			j := newTestLog(t)
 			j.many(600)
 			_, stop := start(t, j.options(syslogTo(t, sink.SyslogOptions{URL: s.url,
 				TLS: client})))
-			s.wait(100) // and it is gone, with what its system had taken and it had not read
+			// the receiver ends, with data that its system had acknowledged and it had not read
+			s.wait(100)
 			address := strings.SplitAfter(s.url, "://")[1]
 			s.quit()
 			next := listenSyslog(t, "tcp", address, c.tls, 0)
@@ -280,10 +281,10 @@ func TestSyslogDisconnectLosesNothing(t *testing.T) {
 	}
 }
 
-// last is the largest number.
+// last returns the largest sequenceId.
 func (s *server) last() int { return slices.Max(append(s.numbers(), 0)) }
 
-// numbers are the sequenceIds of the messages, in the order in which they came.
+// numbers returns the sequenceIds of the messages, in the order of their arrival.
 func (s *server) numbers() (all []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

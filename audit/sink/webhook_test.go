@@ -19,15 +19,15 @@ import (
 	"gatekit/audit/sink"
 )
 
-// hook is an HTTP server that answers each request as it is told to, and keeps the lines of those
-// that it took.
-type hook struct {
+// fakeWebhook is an HTTP server with configurable responses. It keeps the lines of accepted
+// requests.
+type fakeWebhook struct {
 	*httptest.Server
 	t testing.TB
 
 	mu       sync.Mutex
 	requests []request
-	answer   func(n int, w http.ResponseWriter, r *http.Request) (took bool) // n from 1
+	answer   func(n int, w http.ResponseWriter, r *http.Request) (took bool) // n starts at 1
 	lines    []string
 }
 
@@ -37,10 +37,10 @@ type request struct {
 	body   string
 }
 
-func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter,
-	r *http.Request) bool) *hook {
+func newWebhookServer(t testing.TB, answer func(n int, w http.ResponseWriter,
+	r *http.Request) bool) *fakeWebhook {
 	t.Helper()
-	h := &hook{t: t, answer: answer}
+	h := &fakeWebhook{t: t, answer: answer}
 	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -61,14 +61,14 @@ func listenHTTP(t testing.TB, answer func(n int, w http.ResponseWriter,
 	return h
 }
 
-func (h *hook) seen() ([]request, []string) {
+func (h *fakeWebhook) seen() ([]request, []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.requests, h.lines
 }
 
-// until waits until that many lines were taken.
-func (h *hook) until(lines int) {
+// until waits until so many lines were accepted.
+func (h *fakeWebhook) until(lines int) {
 	h.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(
 		10 * time.Millisecond) {
@@ -94,7 +94,7 @@ func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
 }
 
 func TestWebhookSignsRequests(t *testing.T) {
-	h := listenHTTP(t, nil)
+	h := newWebhookServer(t, nil)
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
@@ -130,7 +130,7 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(n int, w http.ResponseWriter, r *http.Request) bool
-		pause  time.Duration // before the second try, at the least
+		pause  time.Duration // shortest delay before the second try
 	}{
 		{"it answers 500", func(n int, w http.ResponseWriter, r *http.Request) bool {
 			w.WriteHeader(map[bool]int{true: 500, false: 204}[n == 1])
@@ -176,8 +176,8 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := listenHTTP(t, c.answer)
-			j := newJournal(t)
+			h := newWebhookServer(t, c.answer)
+			j := newTestLog(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
 			h.until(3)
@@ -201,14 +201,14 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 }
 
 func TestWebhookWithSmallLimitGetsSmallBatches(t *testing.T) {
-	h := listenHTTP(t, func(n int, w http.ResponseWriter, r *http.Request) bool {
+	h := newWebhookServer(t, func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if r.ContentLength > 20_000 {
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
 			return false
 		}
 		return true
 	})
-	j := newJournal(t)
+	j := newTestLog(t)
 	j.many(300)
 	_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
 	h.until(300)
@@ -223,7 +223,7 @@ func TestWebhookWithSmallLimitGetsSmallBatches(t *testing.T) {
 
 func TestHangingWebhookTimesOut(t *testing.T) {
 	release := make(chan struct{})
-	h := listenHTTP(t, func(int, http.ResponseWriter,
+	h := newWebhookServer(t, func(int, http.ResponseWriter,
 		*http.Request) bool {
 		<-release
 		return false
@@ -237,7 +237,7 @@ func TestHangingWebhookTimesOut(t *testing.T) {
 }
 
 func TestWebhookErrorsHaveNoSecrets(t *testing.T) {
-	h := listenHTTP(t, func(_ int, w http.ResponseWriter, r *http.Request) bool {
+	h := newWebhookServer(t, func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		w.WriteHeader(401)
 		fmt.Fprint(w, "\x1b[31mno\u202e S3CRET, "+r.Header.Get("Authorization")+"\n"+
 			strings.Repeat("x", 1<<20))
@@ -274,7 +274,7 @@ func TestWebhookGetsRejectedRecordShort(t *testing.T) {
 	for _, status := range []int{413, 400, 422} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
-			h := listenHTTP(t, nil)
+			h := newWebhookServer(t, nil)
 			h.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
 				h.mu.Lock()
 				defer h.mu.Unlock()
@@ -285,7 +285,7 @@ func TestWebhookGetsRejectedRecordShort(t *testing.T) {
 				}
 				return true
 			}
-			j := newJournal(t)
+			j := newTestLog(t)
 			j.record("a", "b", "c", "d", "e", "poison", "g", "h")
 			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
 			h.until(8)

@@ -17,8 +17,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Some collectors take a token as a part of the URL's path, and some say in an answer what they
-// were sent.
+// Some collectors take a token in the URL's path, and some repeat in an error what they were sent.
 func TestExportErrorsHaveNoSecrets(t *testing.T) {
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)

@@ -15,7 +15,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// log is a Recorder.
+// log is a pipeline.Recorder that fails with err.
 type log struct{ err error }
 
 func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, l.err }
@@ -102,7 +102,7 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
 }
 
-// A client that makes up names takes no room from those that there are.
+// Names that a client invents take no room from the known names.
 func TestInventedNamesAreNotLabels(t *testing.T) {
 	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})

@@ -11,9 +11,9 @@ import (
 // Pipe is a connection that carries whole messages both ways: stdin and stdout, a child process, or
 // the SSE transport of MCP 2024-11-05.
 type Pipe interface {
-	// Read returns the next message, owned by the caller. The error is io.EOF, or wraps it, when the
-	// peer is gone. It is a *TooLargeError when one message was skipped, and the next Read goes on
-	// after that. Every other error ends the connection.
+	// Read returns the next message, owned by the caller. The error is io.EOF, or wraps it, when
+	// the peer is gone. It is a *TooLargeError when one message was skipped, and the next Read goes
+	// on after that. Every other error ends the connection.
 	Read(ctx context.Context) ([]byte, error)
 	// Write writes one message, which comes in parts. Line breaks between its tokens are removed
 	// where the transport needs that. Write may be called by many goroutines; messages leave whole
@@ -24,13 +24,13 @@ type Pipe interface {
 // PipeCloser is a Pipe that its user closes.
 type PipeCloser interface {
 	Pipe
-	// Close ends the connection and what is at its other end, if that is a child process. It returns
-	// when both are gone.
+	// Close ends the connection and what is at its other end, if that is a child process. It
+	// returns when both are gone.
 	io.Closer
 }
 
-// TooLargeError reports a message, an event or a body over the limit of bytes. A message or an event
-// was skipped, and its connection goes on.
+// TooLargeError reports a message, an event or a body over the limit of bytes. A message or an
+// event was skipped, and its connection goes on.
 type TooLargeError struct {
 	Size  int // bytes, as far as they were counted
 	Limit int

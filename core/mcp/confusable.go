@@ -34,15 +34,13 @@ func newNameSet(list ...string) nameSet {
 var (
 	envelopeNameSet = newNameSet(envelopeNames[:]...)
 	paramsNameSet   = newNameSet("name", "uri", "arguments", "_meta", "cursor", "ref",
-		"requestState",
-		"inputResponses", "inputRequests", "taskId", "task",
+		"requestState", "inputResponses", "inputRequests", "taskId", "task",
 		"argument", "context", "notifications", "level", "protocolVersion", "capabilities",
 		"clientInfo", "requestId", "progressToken",
 		"messages", "systemPrompt", "tools", "message", "mode", "url", "requestedSchema",
 		"elicitationId")
 	resultNameSet = newNameSet("_meta", "tools", "resources", "resourceTemplates", "prompts",
-		"content",
-		"structuredContent", "contents", "messages",
+		"content", "structuredContent", "contents", "messages",
 		"completion", "nextCursor", "resultType", "inputRequests", "requestState", "task", "tasks",
 		"taskId", "capabilities", "serverInfo", "protocolVersion",
 		"supportedVersions", "instructions", "action", "roots")

@@ -25,8 +25,7 @@ var messages = []string{
 	`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 	`{"jsonrpc":"2.0","method":"a","params":null}`,
 	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"name":1,"Name":2}}`,
-	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`,
-	`[]`, `{`, ``,
+	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`, `[]`, `{`, ``,
 }
 
 // An accepted message keeps its bytes, and all readers find in it what encoding/json finds.

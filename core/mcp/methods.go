@@ -177,8 +177,7 @@ var methods = func() map[string]Method {
 		{"resources/list", Request, ToServer, Rev20241105, "", "resources", RouteBroadcast,
 			"", "/resources", "/uri"},
 		{"resources/templates/list", Request, ToServer, Rev20241105, "", "resources",
-			RouteBroadcast,
-			"", "/resourceTemplates", "/uriTemplate"},
+			RouteBroadcast, "", "/resourceTemplates", "/uriTemplate"},
 		{"resources/read", Request, ToServer, Rev20241105, "", "resources", RouteByURI,
 			"/uri", "", ""},
 		{"resources/subscribe", Request, ToServer, Rev20241105, legacy, "resources", RouteByURI,
@@ -211,8 +210,7 @@ var methods = func() map[string]Method {
 
 		// notifications
 		{"notifications/initialized", Notification, ToServer, Rev20241105, legacy, none,
-			RouteBroadcast,
-			"", "", ""},
+			RouteBroadcast, "", "", ""},
 		{"notifications/cancelled", Notification, 0, Rev20241105, "", none, RouteByExchange,
 			"", "", ""},
 		{"notifications/progress", Notification, 0, Rev20241105, "", none, RouteByExchange,

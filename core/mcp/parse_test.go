@@ -252,8 +252,7 @@ func TestParseRefuses(t *testing.T) {
 				e.Pointer != tt.pointer || !strings.Contains(e.Reason, tt.reason) {
 				t.Errorf("got %d id %q answers %q at %q: %s\nwant %d id %q answers %q at %q: %s",
 					e.Code, e.RequestID, e.ResponseID, e.Pointer, e.Reason, tt.code, tt.id,
-					tt.answers,
-					tt.pointer, tt.reason)
+					tt.answers, tt.pointer, tt.reason)
 			}
 			if e.Offset < 0 || e.Offset > int64(len(tt.raw)) {
 				t.Errorf("offset %d of %d bytes", e.Offset, len(tt.raw))

@@ -179,8 +179,7 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 var reservedTokens = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{MetaProtocolVersion, MetaClientInfo, MetaCapabilities,
-		MetaLogLevel,
-		MetaServerInfo, MetaSubscriptionID, MetaRelatedTask} {
+		MetaLogLevel, MetaServerInfo, MetaSubscriptionID, MetaRelatedTask} {
 		names[EscapePointer(name)] = name
 	}
 	return names

@@ -32,8 +32,7 @@ func checkNames(what string, names map[string]string) error {
 		switch {
 		case own == "" || known == "":
 			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name must not be empty", what,
-				own,
-				known))
+				own, known))
 		case own == known:
 			faults = append(faults, fmt.Errorf("rename %s %q: the new name is the same", what, own))
 		case renamed:

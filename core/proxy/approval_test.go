@@ -11,24 +11,24 @@ import (
 	"gatekit/core/proxy"
 )
 
-// waiting is proxy.Approvals that remember.
-type waiting struct {
+// fakeApprovals are proxy.Approvals in memory.
+type fakeApprovals struct {
 	approved bool
 	asked    []string
 }
 
-func (w *waiting) Consume(*mcp.Message) bool {
+func (w *fakeApprovals) Consume(*mcp.Message) bool {
 	took := w.approved
 	w.approved = false
 	return took
 }
 
-func (w *waiting) Submit(m *mcp.Message, reason string) (string, error) {
+func (w *fakeApprovals) Submit(m *mcp.Message, reason string) (string, error) {
 	w.asked = append(w.asked, m.Server+" "+m.Name+" "+reason)
 	return "ask the boss", nil
 }
 
-func TestAHumanApproves(t *testing.T) {
+func TestApprovedRequestIsForwarded(t *testing.T) {
 	asks := pipeline.StageConfig{Name: "policy",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Method == "tools/call" && m.Kind == mcp.Request {
@@ -60,14 +60,14 @@ func TestAHumanApproves(t *testing.T) {
 			[]string{"approve to_server request tools/call a x"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			outside := &waiting{approved: c.approved}
+			outside := &fakeApprovals{approved: c.approved}
 			answer := func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 				if m.Method == "initialize" {
 					return `{"capabilities":{"tools":{}}}`
 				}
 				return `{"structuredContent":` + string(m.Body()) + `}`
 			}
-			w := open(t, map[string]*server{"a": {answer: answer}},
+			w := open(t, map[string]*fakeServer{"a": {answer: answer}},
 				func(o *proxy.Options) { o.Approvals = outside }, asks)
 			w.call(t, "initialize", c.hello)
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
@@ -77,7 +77,7 @@ func TestAHumanApproves(t *testing.T) {
 				`{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
-			w.record.has(t, c.recorded...)
+			w.record.expect(t, c.recorded...)
 			if len(outside.asked) != c.asked {
 				t.Errorf("%d requests wait outside, want %d: %q", len(outside.asked), c.asked,
 					outside.asked)
@@ -92,9 +92,9 @@ func TestAHumanApproves(t *testing.T) {
 	}
 }
 
-// What a client calls itself is content: it is recorded as it passed, and not at all when it did
-// not.
-func TestAClientIsIntroducedAsItPassed(t *testing.T) {
+// A client's name is content: it is recorded as the stages left it, and not at all when they denied
+// it.
+func TestClientIsRecordedAsItPassed(t *testing.T) {
 	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
 	for what, v := range map[string]pipeline.Verdict{
 		"cleared": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
@@ -102,7 +102,7 @@ func TestAClientIsIntroducedAsItPassed(t *testing.T) {
 		"refused": {Action: pipeline.Deny, Reason: "no"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message,
+			w := open(t, map[string]*fakeServer{"a": {answer: func(context.Context, *mcp.Message,
 				proxy.Handler) string {
 				return `{"capabilities":{}}`
 			}}}, nil, pipeline.StageConfig{Name: "s",
@@ -118,14 +118,15 @@ func TestAClientIsIntroducedAsItPassed(t *testing.T) {
 			who := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool {
 				return !strings.HasPrefix(r, "connect ")
 			})
-			if want := map[string][]string{"cleared": {"connect c cleared 1, "}}[what]; !slices.Equal(who, want) {
-				t.Errorf("introduced as %q, want %q", who, want)
+			want := map[string][]string{"cleared": {"connect c cleared 1, "}}[what]
+			if !slices.Equal(who, want) {
+				t.Errorf("recorded as %q, want %q", who, want)
 			}
 		})
 	}
 }
 
-func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
+func TestClientIsRecordedByItsClientInfo(t *testing.T) {
 	for info, want := range map[string]string{
 		`{"name":"c","version":"1"}`: "connect c 1, ",
 		`{"name":"c"}`:               "connect c, ",
@@ -135,7 +136,7 @@ func TestAClientIsIntroducedByWhatItSaysOfItself(t *testing.T) {
 		`{"name":7,"version":[]}`:    "connect a client without a name, ",
 	} {
 		t.Run(info, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: func(context.Context, *mcp.Message,
+			w := open(t, map[string]*fakeServer{"a": {answer: func(context.Context, *mcp.Message,
 				proxy.Handler) string {
 				return `{"capabilities":{}}`
 			}}}, nil)

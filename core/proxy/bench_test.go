@@ -11,25 +11,29 @@ import (
 	"gatekit/core/proxy"
 )
 
-// deaf records nothing, so that the numbers are the proxy's.
-type deaf struct{}
+// discardingRecorder records nothing, so that the benchmarks measure the proxy alone.
+type discardingRecorder struct{}
 
-func (deaf) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, nil }
+func (discardingRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) {
+	return 1, nil
+}
 
-// canned answers every request with one message that was made before.
-type canned struct{ answer *mcp.Message }
+// fixedServer is a server with one prepared answer for every request.
+type fixedServer struct{ answer *mcp.Message }
 
-func (c *canned) Open(context.Context, proxy.OpenOptions, proxy.Handler) (proxy.Server, error) {
+func (c *fixedServer) Open(context.Context, proxy.OpenOptions,
+	proxy.Handler) (proxy.Server, error) {
 	return c, nil
 }
-func (c *canned) Call(_ context.Context, p pipeline.Passed, _ proxy.Handler) (*mcp.Message, error) {
+func (c *fixedServer) Call(_ context.Context, p pipeline.Passed,
+	_ proxy.Handler) (*mcp.Message, error) {
 	return c.answer.WithID(p.Message().ID()), nil
 }
-func (c *canned) Notify(context.Context, pipeline.Passed) error { return nil }
-func (c *canned) Close() error                                  { return nil }
+func (c *fixedServer) Notify(context.Context, pipeline.Passed) error { return nil }
+func (c *fixedServer) Close() error                                  { return nil }
 
 func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, result string) {
-	o := proxy.Options{Pipeline: pipeline.New(deaf{}, pipeline.Options{}),
+	o := proxy.Options{Pipeline: pipeline.New(discardingRecorder{}, pipeline.Options{}),
 		Naming: proxy.Naming{Prefix: prefix}}
 	for i := range servers {
 		answer, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + result + `}`))
@@ -37,14 +41,14 @@ func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, re
 			b.Fatal(err)
 		}
 		o.Servers = append(o.Servers, proxy.ServerConfig{Name: fmt.Sprintf("s%d", i),
-			Upstream: &canned{answer}})
+			Upstream: &fixedServer{answer}})
 	}
 	p, err := proxy.New(o)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer p.Close()
-	c := &client{}
+	c := &fakeClient{}
 	s := p.Open(proxy.OpenOptions{Session: "s"}, c)
 	m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":7,"method":"` + method + `","params":` +
 		params + `}`))

@@ -10,8 +10,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Call is one request of the client and all that happens because of it. Session.Begin enters it
-// among the calls in flight. Exactly one of Run and Discard must be called after that, once.
+// Call is one request of the client and all that happens because of it. Session.Begin adds it to
+// the calls in flight. After that, exactly one of Run and Discard must be called, once.
 type Call struct {
 	session  *Session
 	settings *settings
@@ -32,17 +32,18 @@ type Call struct {
 // Run serves the request and returns what is to be written back to the client under the request's
 // id: a result, an error or a denial. The result is the zero Passed when the call was cancelled, by
 // ctx or by a notifications/cancelled, and the request must not be answered. When either came
-// before Run, no server hears of the request.
+// before Run, no server gets the request.
 func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
-	// The call outlives the client's context. When that ends, abandon cancels the call with a
-	// notice for the server.
-	gone := ctx
+	// The call outlives the client's context. When that ends, abandon cancels the call and notifies
+	// the server.
+	clientContext := ctx
 	ctx, end := context.WithCancelCause(context.Background())
 	defer end(nil)
 	call.start(end)
 	if call.settings.Observer != nil {
 		var ended func(pipeline.Passed)
-		if ctx, ended = call.settings.Observer.StartCall(WithValues(ctx, gone), call.request,
+		if ctx, ended = call.settings.Observer.StartCall(WithValues(ctx, clientContext),
+			call.request,
 			call.session.options); ended != nil {
 			defer func() { ended(answer) }()
 		}
@@ -51,10 +52,10 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 		return call.errorAnswer(ctx, call.refused)
 	}
 	defer call.session.leave(call)
-	if gone.Err() != nil || ctx.Err() != nil {
+	if clientContext.Err() != nil || ctx.Err() != nil {
 		return pipeline.Passed{}
 	}
-	defer call.cancelWith(gone)()
+	defer call.cancelWith(clientContext)()
 	answer, err := call.run(ctx)
 	switch {
 	case err == nil:
@@ -65,35 +66,35 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	return call.errorAnswer(ctx, err)
 }
 
-// Discard takes the request out of the calls in flight. No server hears of it.
+// Discard removes the request from the calls in flight. No server gets it.
 func (call *Call) Discard() {
 	ended, end := context.WithCancel(context.Background())
 	end()
 	call.Run(ended)
 }
 
-// start makes end the function that cancels the call, and calls it when the call was cancelled
-// before.
+// start makes end the function that cancels the call. It calls end at once if the call was
+// cancelled before.
 func (call *Call) start(end context.CancelCauseFunc) {
 	call.mu.Lock()
 	call.endRun = end
-	reason := call.cancelCause
+	cause := call.cancelCause
 	call.mu.Unlock()
-	if reason != nil {
-		end(reason)
+	if cause != nil {
+		end(cause)
 	}
 }
 
-// cancel ends the call, or keeps it from starting. Of several reasons the first one counts.
-func (call *Call) cancel(reason error) {
+// cancel ends the call, or keeps it from starting. Of several causes the first one counts.
+func (call *Call) cancel(cause error) {
 	call.mu.Lock()
 	if call.cancelCause == nil {
-		call.cancelCause = reason
+		call.cancelCause = cause
 	}
 	end := call.endRun
 	call.mu.Unlock()
 	if end != nil {
-		end(reason)
+		end(cause)
 	}
 }
 
@@ -121,8 +122,7 @@ func (call *Call) run(ctx context.Context) (pipeline.Passed, error) {
 	}
 	if !call.settings.names.disabled && srv.lacksCapability(meth.Capability) {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "server %q has no %s",
-			srv.name,
-			meth.Capability)
+			srv.name, meth.Capability)
 	}
 	return call.forward(ctx, srv, name, nil)
 }
@@ -210,9 +210,8 @@ func (call *Call) callOne(ctx context.Context, srv *sessionServer, m *mcp.Messag
 	}
 	if carriesInputRequests(raw) {
 		return pipeline.Passed{},
-			srv.unavailable("it asked for input where the protocol has no place for it (" +
-				m.Method +
-				")")
+			srv.unavailable("it asked for input where the protocol does not allow it (" +
+				m.Method + ")")
 	}
 	return call.settings.Pipeline.Pass(ctx, raw)
 }
@@ -236,8 +235,7 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	}
 	call.noteAsked(srv)
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
-		exchange: m.Exchange, request: call.request, deadline: d,
-		intercept: intercept}
+		exchange: m.Exchange, request: call.request, deadline: d, intercept: intercept}
 	raw, err := server.Call(ctx, passed, h)
 	if err != nil {
 		return nil, err
@@ -282,20 +280,21 @@ func (call *Call) timeouts(srv *sessionServer) (idle, total time.Duration) {
 func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
 	cancel context.CancelCauseFunc) *deadline {
 	return startDeadline(idle, total, func(after string) {
-		cancel(&timeoutError{CancelledError: &CancelledError{call.cancelNotification("timed out")},
-			server: srv.name,
-			after:  after})
+		cancel(&timeoutError{
+			CancelledError: &CancelledError{call.cancelNotification("timed out")},
+			server:         srv.name, after: after,
+		})
 	})
 }
 
 // cancelWith cancels the call when the client's context ends. The returned stop ends that, and
 // waits for a cancellation that has begun.
-func (call *Call) cancelWith(gone context.Context) (stop func()) {
-	if gone.Done() == nil {
+func (call *Call) cancelWith(client context.Context) (stop func()) {
+	if client.Done() == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
-	after := context.AfterFunc(gone, func() {
+	after := context.AfterFunc(client, func() {
 		defer close(done)
 		call.abandon()
 	})
@@ -320,9 +319,8 @@ func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	if !asked {
 		return pipeline.Passed{}
 	}
-	n := mcp.NewNotification("notifications/cancelled",
-		object(field("requestId", []byte(call.request.ID())),
-			textField("reason", reason)))
+	n := mcp.NewNotification("notifications/cancelled", object(
+		field("requestId", []byte(call.request.ID())), textField("reason", reason)))
 	n = call.session.stamp(n, mcp.ToServer, call.request.Exchange)
 	n.Server = call.askedServer()
 	return call.settings.Pipeline.PassOwn(context.Background(), n)
@@ -340,8 +338,8 @@ func (call *Call) askedServer() string {
 
 // ownResult records and returns a result of Gatekit's own; nil is {}.
 func (call *Call) ownResult(ctx context.Context, result []byte) pipeline.Passed {
-	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(mcp.NewResponse(call.request.ID(),
-		result)))
+	answer := mcp.NewResponse(call.request.ID(), result)
+	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(answer))
 }
 
 // stampAnswer gives m the fields of an answer to the request.

@@ -158,7 +158,7 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(c.kind, " ", c.method), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &server{}
+				a := &fakeServer{}
 				a.answer = func(ctx context.Context, m *mcp.Message, caller proxy.Handler) string {
 					if m.Method == c.method {
 						switch c.kind {
@@ -187,8 +187,8 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 					}
 					return `{}`
 				}
-				w := open(t, map[string]*server{"a": a, "b": saying("!-32601 no")}, nil,
-					noPrefixedNames(t, "a__x", "a+f:///x"))
+				w := open(t, map[string]*fakeServer{"a": a, "b": serverAnswering("!-32601 no")},
+					nil, noPrefixedNames(t, "a__x", "a+f:///x"))
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
 					return mcp.NewResponse(m.ID(), []byte(c.atClient))
 				}
@@ -216,7 +216,7 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 					equal(t, "the client got", string(data), c.atClient)
 				case "notification":
 					w.call(t, "tools/call", `{"name":"a__y"}`)
-					equal(t, "the client got", w.client.heard(),
+					equal(t, "the client got", w.client.received(),
 						[]string{c.method + " " + c.atClient})
 				case "question":
 					w.call(t, "tools/call", `{"name":"a__y"}`)

@@ -11,18 +11,17 @@ import (
 	"gatekit/core/proxy"
 )
 
-// TestWhatADenialLooksLike is the table of design.md 5, row by row, for what is asked live and for
-// what is asked inside a result.
-func TestWhatADenialLooksLike(t *testing.T) {
-	question := func(method, params string) answers {
+// What peers get for denied messages, sent as messages of their own and inside a result.
+func TestAnswersToDeniedMessages(t *testing.T) {
+	question := func(method, params string) answerFunc {
 		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			a := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", method,
 				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
 	}
-	folded := func(method, params string) answers {
-		return inRounds(`{"k":{"method":"` + method + `","params":` + params + `}}`)
+	folded := func(method, params string) answerFunc {
+		return untilState(`{"k":{"method":"` + method + `","params":` + params + `}}`)
 	}
 	const denied = `{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"no","record":%d}}}`
 	call := [2]string{"tools/call", `{"name":"a__x"}`}
@@ -30,7 +29,7 @@ func TestWhatADenialLooksLike(t *testing.T) {
 		name    string
 		kind    mcp.Kind
 		method  string // that is denied
-		answer  answers
+		answer  answerFunc
 		request [2]string
 		want    string // the client's answer; %d is the number of the record
 		asked   int    // questions that reach the client
@@ -63,8 +62,7 @@ func TestWhatADenialLooksLike(t *testing.T) {
 		{"roots asked for, live", mcp.Request, "roots/list", question("roots/list", `{}`), call,
 			`{"structuredContent":{"roots":[]}}`, 0, `tools/call {"name":"x"}`},
 		{"roots asked for, in a result", mcp.Request, "roots/list", folded("roots/list", `{}`),
-			call,
-			`{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0,
+			call, `{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0,
 			`tools/call {"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`},
 		{"a client's answer to elicitation, live", mcp.Response, "elicitation/create",
 			question("elicitation/create", `{"message":"m"}`), call,
@@ -91,9 +89,9 @@ func TestWhatADenialLooksLike(t *testing.T) {
 					}
 					return pipeline.Verdict{Action: pipeline.Allow}
 				})}
-			a := &server{answer: c.answer}
+			a := &fakeServer{answer: c.answer}
 			w := open(t, twoServers(a), nil, no)
-			w.client.rounds = true
+			w.client.takesInputRequests = true
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
 				return mcp.NewResponse(m.ID(),
 					[]byte(`{"action":"accept","roots":[{"uri":"file:///secret"}]}`))
@@ -102,10 +100,10 @@ func TestWhatADenialLooksLike(t *testing.T) {
 				w.client).Message()
 			want := c.want
 			if strings.Contains(want, "%d") {
-				want = fmt.Sprintf(want, w.record.denial())
+				want = fmt.Sprintf(want, w.record.denialNumber())
 			}
 			equal(t, "the client got", string(m.Body()), want)
-			equal(t, "the client was told", w.client.heard(), []string{})
+			equal(t, "the client was told", w.client.received(), []string{})
 			equal(t, "questions that reached the client", len(w.client.asked), c.asked)
 			last := ""
 			if seen := a.seen(); len(seen) > 0 {
@@ -116,8 +114,8 @@ func TestWhatADenialLooksLike(t *testing.T) {
 	}
 }
 
-// denial is the number of the record that says deny.
-func (j *journal) denial() int {
+// denialNumber returns the number of the record with the action deny.
+func (j *memoryRecorder) denialNumber() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for i, row := range j.rows {
@@ -128,7 +126,7 @@ func (j *journal) denial() int {
 	return 0
 }
 
-func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
+func TestHiddenItemIsNeitherListedNorUsed(t *testing.T) {
 	hide := pipeline.StageConfig{Name: "hide", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Server == "a" {
 			return pipeline.Verdict{Action: pipeline.Allow, Hide: []string{"x",
@@ -142,9 +140,9 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 		"resources/list":           `{"resources":[{"uri":"f:///x"},{"uri":"f:///y"}]}`,
 		"resources/templates/list": `{"resourceTemplates":[{"uriTemplate":"t://{x}"}]}`,
 	})
-	a := &server{answer: lists}
+	a := &fakeServer{answer: lists}
 	for _, mode := range []string{"scheme", "prefix", "transparent"} {
-		w := open(t, map[string]*server{"a": a},
+		w := open(t, map[string]*fakeServer{"a": a},
 			func(o *proxy.Options) { o.Naming.Resources = mode }, hide)
 		for method, at := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
 			"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
@@ -170,9 +168,8 @@ func TestAHiddenThingIsNeitherListedNorUsed(t *testing.T) {
 	}
 }
 
-// A stage that answers in a server's place speaks as the server would: in its names, and as one of
-// several.
-func TestWhatAStageAnswersIsNamedAndMergedAsIfTheServerHad(t *testing.T) {
+// A stage's answer is treated like the server's: it has the server's names, and is one of several.
+func TestStageAnswerIsPrefixedAndMerged(t *testing.T) {
 	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
 	answering := func(method, result string) pipeline.StageConfig {
 		return pipeline.StageConfig{Name: "stage",
@@ -193,10 +190,11 @@ func TestWhatAStageAnswersIsNamedAndMergedAsIfTheServerHad(t *testing.T) {
 			1), "tools/call a x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": saying("dead"),
-				"b": saying(`{"tools":[{"name":"y"}]}`)}, nil, answering(c.method, c.answer))
+			w := open(t, map[string]*fakeServer{"a": serverAnswering("dead"),
+				"b": serverAnswering(`{"tools":[{"name":"y"}]}`)}, nil, answering(c.method,
+				c.answer))
 			equal(t, "answer", w.call(t, c.method, c.params), c.want)
-			w.record.has(t, "answer to_server request "+c.record,
+			w.record.expect(t, "answer to_server request "+c.record,
 				"pass to_client response "+c.record)
 		})
 	}

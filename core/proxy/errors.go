@@ -95,8 +95,7 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 		own = lack.toClient()
 	case errors.As(err, &unavailable):
 		call.settings.Log.Warn("no answer from the server", "server", unavailable.Server,
-			"method", call.request.Method,
-			"reason", unavailable.Reason, "error", unavailable.Err)
+			"method", call.request.Method, "reason", unavailable.Reason, "error", unavailable.Err)
 		own = requestErrorf(mcp.CodeInternalError, "%s", unavailable.Error())
 	default:
 		own = requestErrorf(mcp.CodeInternalError, "%s", err.Error())

@@ -14,25 +14,24 @@ import (
 	"gatekit/core/proxy"
 )
 
-// journal is a Recorder in memory.
-type journal struct {
+// memoryRecorder is a Recorder in memory.
+type memoryRecorder struct {
 	mu      sync.Mutex
 	rows    []string
 	reasons []string // of each
 }
 
-func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+func (j *memoryRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := o.Before
 	j.reasons = append(j.reasons, o.Action+" "+o.Reason)
 	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s", o.Action,
-		m.Direction,
-		m.Kind, m.Method, m.Server, m.Name)))
+		m.Direction, m.Kind, m.Method, m.Server, m.Name)))
 	return uint64(len(j.rows)), nil
 }
 
-func (j *journal) has(t *testing.T, rows ...string) {
+func (j *memoryRecorder) expect(t *testing.T, rows ...string) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -43,30 +42,30 @@ func (j *journal) has(t *testing.T, rows ...string) {
 	}
 }
 
-// stage judges with a function.
+// stage is a pipeline.Stage in one function.
 type stage func(m *mcp.Message) pipeline.Verdict
 
 func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	return s(m), nil
 }
 
-// answers plays a server: see there.
-type answers = func(context.Context, *mcp.Message, proxy.Handler) string
+// answerFunc is how a fakeServer responds to a request.
+type answerFunc = func(context.Context, *mcp.Message, proxy.Handler) string
 
-// server plays one upstream server: answer answers each request, by its raw result, or an error
-// message as "!CODE text" or "!!CODE data". "" waits for the end of the call.
-type server struct {
+// fakeServer is one upstream server. answer returns a raw result, an error message as "!CODE text"
+// or "!!CODE data", "dead" for a server that ended, or "" to wait for the end of the call.
+type fakeServer struct {
 	openErr error
 	answer  func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 
 	mu     sync.Mutex
 	feed   proxy.Handler
-	got    []string // bodies of what came, with their methods
-	ended  []error  // causes of calls that were ended
+	got    []string // methods and bodies of the received messages
+	ended  []error  // causes of the calls that ended first
 	closed int
 }
 
-func (s *server) Open(_ context.Context, o proxy.OpenOptions,
+func (s *fakeServer) Open(_ context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,19 +76,19 @@ func (s *server) Open(_ context.Context, o proxy.OpenOptions,
 	return s, nil
 }
 
-func (s *server) note(m *mcp.Message) {
+func (s *fakeServer) note(m *mcp.Message) {
 	s.mu.Lock()
 	s.got = append(s.got, m.Method+" "+string(m.Body()))
 	s.mu.Unlock()
 }
 
-func (s *server) seen() []string {
+func (s *fakeServer) seen() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.got)
 }
 
-func (s *server) Call(ctx context.Context, p pipeline.Passed,
+func (s *fakeServer) Call(ctx context.Context, p pipeline.Passed,
 	c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.note(m)
@@ -121,8 +120,8 @@ func (s *server) Call(ctx context.Context, p pipeline.Passed,
 	return r, nil
 }
 
-// cancelledWith is what the server was told when its first call was ended.
-func cancelledWith(s *server) string {
+// cancelledWith returns the notification with which the first call at the server was cancelled.
+func cancelledWith(s *fakeServer) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var c *proxy.CancelledError
@@ -132,45 +131,45 @@ func cancelledWith(s *server) string {
 	return string(c.Notification.Message().Body())
 }
 
-func (s *server) Notify(_ context.Context, p pipeline.Passed) error {
+func (s *fakeServer) Notify(_ context.Context, p pipeline.Passed) error {
 	s.note(p.Message())
 	return nil
 }
 
-func (s *server) Close() error {
+func (s *fakeServer) Close() error {
 	s.mu.Lock()
 	s.closed++
 	s.mu.Unlock()
 	return nil
 }
 
-// client plays a client: it keeps what it is told and answers what it is asked.
-type client struct {
-	rounds bool
-	answer func(m *mcp.Message) *mcp.Message
-	fails  error // of each Ask
+// fakeClient is a client that keeps what it receives and answers requests by answer.
+type fakeClient struct {
+	takesInputRequests bool
+	answer             func(m *mcp.Message) *mcp.Message
+	fails              error // returned by each SendRequests
 
-	mu    sync.Mutex
-	told  []string
-	asked []string
+	mu            sync.Mutex
+	notifications []string
+	asked         []string
 }
 
-func (c *client) TakesInputRequests() bool { return c.rounds }
+func (c *fakeClient) TakesInputRequests() bool { return c.takesInputRequests }
 
-func (c *client) Notify(_ context.Context, p pipeline.Passed) error {
+func (c *fakeClient) Notify(_ context.Context, p pipeline.Passed) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = append(c.told, p.Message().Method+" "+string(p.Message().Body()))
+	c.notifications = append(c.notifications, p.Message().Method+" "+string(p.Message().Body()))
 	return nil
 }
 
-func (c *client) heard() []string {
+func (c *fakeClient) received() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.told)
+	return slices.Clone(c.notifications)
 }
 
-func (c *client) SendRequests(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
+func (c *fakeClient) SendRequests(_ context.Context, ps []pipeline.Passed) ([]*mcp.Message, error) {
 	if c.fails != nil {
 		return nil, c.fails
 	}
@@ -187,8 +186,9 @@ func (c *client) SendRequests(_ context.Context, ps []pipeline.Passed) ([]*mcp.M
 	return answers, nil
 }
 
-// fixed answers every request with one raw result, whatever it is.
-func fixed(results map[string]string) func(context.Context, *mcp.Message, proxy.Handler) string {
+// fixedResults returns an answerFunc with one raw result for each method.
+func fixedResults(results map[string]string) func(context.Context, *mcp.Message,
+	proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if r, ok := results[m.Method]; ok {
 			return r
@@ -197,20 +197,21 @@ func fixed(results map[string]string) func(context.Context, *mcp.Message, proxy.
 	}
 }
 
-type world struct {
+// fixture is a proxy with one session and the fakes around it.
+type fixture struct {
 	proxy   *proxy.Proxy
 	session *proxy.Session
-	client  *client
-	feed    *client
-	record  *journal
+	client  *fakeClient
+	feed    *fakeClient
+	record  *memoryRecorder
 	options proxy.Options
 }
 
-// open makes a proxy of the servers, in the order of their names, and one session.
-func open(t *testing.T, servers map[string]*server, change func(*proxy.Options),
-	stages ...pipeline.StageConfig) *world {
+// open makes a proxy of the servers, in the order of their names, and opens one session.
+func open(t *testing.T, servers map[string]*fakeServer, change func(*proxy.Options),
+	stages ...pipeline.StageConfig) *fixture {
 	t.Helper()
-	w := &world{client: &client{}, feed: &client{}, record: &journal{}}
+	w := &fixture{client: &fakeClient{}, feed: &fakeClient{}, record: &memoryRecorder{}}
 	o := proxy.Options{Pipeline: pipeline.New(w.record, pipeline.Options{}, stages...),
 		Version: "1.0", StateKey: []byte("0123456789abcdef0123456789abcdef")}
 	for name, s := range servers {
@@ -236,19 +237,19 @@ func open(t *testing.T, servers map[string]*server, change func(*proxy.Options),
 	return w
 }
 
-// call sends a request and answers its result, or "!CODE text".
-func (w *world) call(t *testing.T, method, params string) string {
+// call sends a request and returns its result, or "!CODE text".
+func (w *fixture) call(t *testing.T, method, params string) string {
 	t.Helper()
 	return w.callAs(t, w.session, w.client, `7`, method, params)
 }
 
-func (w *world) callAs(t *testing.T, s *proxy.Session, c *client, id, method,
+func (w *fixture) callAs(t *testing.T, s *proxy.Session, c *fakeClient, id, method,
 	params string) string {
 	t.Helper()
-	return show(t, id, s.Call(t.Context(), request(t, id, method, params), c))
+	return answerText(t, id, s.Call(t.Context(), request(t, id, method, params), c))
 }
 
-func show(t *testing.T, id string, p pipeline.Passed) string {
+func answerText(t *testing.T, id string, p pipeline.Passed) string {
 	t.Helper()
 	m := p.Message()
 	if m == nil {

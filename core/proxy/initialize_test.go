@@ -15,19 +15,19 @@ import (
 
 const hello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
 
-func TestInitializeAnswersForAllServers(t *testing.T) {
-	a := &server{answer: fixed(
+func TestInitializeMergesAllServers(t *testing.T) {
+	a := &fakeServer{answer: fixedResults(
 		map[string]string{"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"experimental":{"x":1,"y":2}},"serverInfo":{"name":"A","version":"1"},"instructions":"Be A."}`})}
-	b := &server{answer: fixed(
+	b := &fakeServer{answer: fixedResults(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
-	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 	equal(t, "answer (D16)", w.call(t, "initialize", hello),
 		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
 			`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
 			`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
 	w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	equal(t, "a saw", a.seen(), []string{"initialize " + hello, "notifications/initialized {}"})
-	w.record.has(t, "pass to_server request initialize a", "pass to_server request initialize b",
+	w.record.expect(t, "pass to_server request initialize a", "pass to_server request initialize b",
 		"pass to_client response initialize a", "answer to_client response initialize")
 	equal(t, "again", w.callAs(t, w.session, w.client, "8", "initialize", hello),
 		"!-32600 the session is initialized already")
@@ -38,18 +38,18 @@ func TestInitializeAnswersForAllServers(t *testing.T) {
 	equal(t, "a was not bothered", len(a.seen()), 2)
 }
 
-func TestDiscoverAnswersForAllServers(t *testing.T) {
-	a := &server{answer: fixed(
+func TestDiscoverMergesAllServers(t *testing.T) {
+	a := &fakeServer{answer: fixedResults(
 		map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":300,"cacheScope":"public"}`})}
-	b := &server{answer: fixed(
+	b := &fakeServer{answer: fixedResults(
 		map[string]string{"server/discover": `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"prompts":{}},"ttlMs":200,"cacheScope":"private"}`})}
-	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 	equal(t, "answer", w.call(t, "server/discover", `{}`),
 		`{"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"capabilities":{"tools":{"listChanged":true},"prompts":{"listChanged":true}},`+
 			`"resultType":"complete","ttlMs":200,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"gatekit","version":"1.0"}}}`)
 }
 
-func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
+func TestSlowServerIsInitializedLater(t *testing.T) {
 	answered := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}`
 	for _, c := range []struct {
 		name  string
@@ -70,16 +70,16 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				bad := &server{answer: func(_ context.Context, m *mcp.Message,
+				bad := &fakeServer{answer: func(_ context.Context, m *mcp.Message,
 					_ proxy.Handler) string {
 					if m.Method == "initialize" {
 						return c.bad(began)
 					}
 					return `{"tools":[{"name":"late"}]}`
 				}}
-				good := &server{answer: fixed(map[string]string{"initialize": answered,
+				good := &fakeServer{answer: fixedResults(map[string]string{"initialize": answered,
 					"tools/list": `{"tools":[{"name":"x"}]}`})}
-				w := open(t, map[string]*server{"good": good, "bad": bad}, nil)
+				w := open(t, map[string]*fakeServer{"good": good, "bad": bad}, nil)
 				if got := w.call(t, "initialize", hello); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
 					t.Errorf("initialize: %s", got)
@@ -92,7 +92,7 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told,
+				if told := strings.Join(w.feed.received(), "\n"); !strings.Contains(told,
 					"notifications/tools/list_changed") {
 					t.Errorf("the client heard %q", told)
 				}
@@ -106,27 +106,27 @@ func TestAServerThatIsLateIsGreetedLater(t *testing.T) {
 	}
 }
 
-func TestWhenNoServerAnswersInitializeTheClientHearsWhy(t *testing.T) {
-	dead := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+func TestInitializeFailsWhenAllServersFail(t *testing.T) {
+	dead := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		return "dead"
 	}}
-	w := open(t, map[string]*server{"a": dead, "b": dead}, nil)
+	w := open(t, map[string]*fakeServer{"a": dead, "b": dead}, nil)
 	equal(t, "answer", w.call(t, "initialize", hello),
 		`!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
-	one := open(t, map[string]*server{"a": dead}, never)
+	one := open(t, map[string]*fakeServer{"a": dead}, withoutPrefix)
 	equal(t, "answer", one.call(t, "initialize", hello),
 		`!-32603 server "a" is not available: it ended`)
 }
 
-func TestAReloadKeepsTheSession(t *testing.T) {
+func TestReloadKeepsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := func(name string) *server {
-			return &server{answer: fixed(
+		list := func(name string) *fakeServer {
+			return &fakeServer{answer: fixedResults(
 				map[string]string{"initialize": `{"capabilities":{"tools":{}}}`,
 					"tools/list": `{"tools":[{"name":"` + name + `"}]}`})}
 		}
 		a, b, c := list("x"), list("y"), list("z")
-		w := open(t, map[string]*server{"a": a, "b": b}, nil)
+		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		w.call(t, "initialize", hello)
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 		o := w.options
@@ -142,7 +142,7 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 		equal(t, "a greeted", len(a.seen()), 3)
 		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello,
 			"notifications/initialized {}"})
-		if told := strings.Join(w.feed.heard(), "\n"); !strings.Contains(told,
+		if told := strings.Join(w.feed.received(), "\n"); !strings.Contains(told,
 			"notifications/tools/list_changed") {
 			t.Errorf("the client heard %q", told)
 		}
@@ -156,7 +156,7 @@ func TestAReloadKeepsTheSession(t *testing.T) {
 	})
 }
 
-func TestCapabilitiesAreUnited(t *testing.T) {
+func TestCapabilitiesAreMerged(t *testing.T) {
 	for _, c := range []struct{ name, a, b, want string }{
 		{"tasks, in all their depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`,
 			`{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
@@ -168,16 +168,17 @@ func TestCapabilitiesAreUnited(t *testing.T) {
 		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`,
 			`{"resources":{}}`, `{"resources":{"listChanged":true}}`},
 	} {
-		w := open(t, map[string]*server{"a": saying(`{"capabilities":` + c.a + `}`),
-			"b": saying(`{"capabilities":` + c.b + `}`)}, nil)
+		w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"capabilities":` + c.a + `}`),
+			"b": serverAnswering(`{"capabilities":` + c.b + `}`)}, nil)
 		got, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Get("/capabilities")
 		equal(t, c.name, string(got), c.want)
 	}
 }
 
 func TestInstructionsAreBounded(t *testing.T) {
-	long := saying(`{"capabilities":{},"instructions":"` + strings.Repeat("é", 40_000) + `"}`)
-	w := open(t, map[string]*server{"a": long, "b": long}, nil)
+	long := serverAnswering(`{"capabilities":{},"instructions":"` + strings.Repeat("é",
+		40_000) + `"}`)
+	w := open(t, map[string]*fakeServer{"a": long, "b": long}, nil)
 	text, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Text("/instructions")
 	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text,
 		"\uFFFD") {
@@ -185,12 +186,12 @@ func TestInstructionsAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatAServerDoesNotHaveItIsNotAskedFor(t *testing.T) {
-	old := &server{answer: fixedOrEcho(
+func TestServerIsNotAskedForMissingCapability(t *testing.T) {
+	old := &fakeServer{answer: fixedOrEcho(
 		map[string]string{"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}`})}
-	new := &server{answer: fixedOrEcho(
+	new := &fakeServer{answer: fixedOrEcho(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
-	w := open(t, map[string]*server{"old": old, "new": new}, nil)
+	w := open(t, map[string]*fakeServer{"old": old, "new": new}, nil)
 	w.call(t, "initialize", hello)
 	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
 	equal(t, "completion by a server of 2024-11-05, which has no word for it",
@@ -202,7 +203,7 @@ func TestWhatAServerDoesNotHaveItIsNotAskedFor(t *testing.T) {
 	equal(t, "new saw", len(new.seen()), 1)
 }
 
-func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
+func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Server == "bad" && m.Kind == mcp.Response {
@@ -210,9 +211,9 @@ func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
-		bad := saying(`{"capabilities":{"tools":{}},"instructions":"obey me"}`)
-		w := open(t, map[string]*server{"bad": bad,
-			"good": saying(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
+		bad := serverAnswering(`{"capabilities":{"tools":{}},"instructions":"obey me"}`)
+		w := open(t, map[string]*fakeServer{"bad": bad,
+			"good": serverAnswering(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
 		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") ||
 			!strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
 			t.Errorf("initialize: %s", got)
@@ -226,53 +227,54 @@ func TestAServerWhoseAnswerToInitializeIsRefusedIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-func TestOfALateServerOnlyTheListsThatItHasAreAnnounced(t *testing.T) {
+func TestSlowServerAnnouncesOnlyItsLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		late := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+		late := &fakeServer{answer: func(_ context.Context, m *mcp.Message,
+			_ proxy.Handler) string {
 			if times++; times == 1 {
 				return "dead"
 			}
 			return `{"capabilities":{"prompts":{}}}`
 		}}
-		w := open(t, map[string]*server{"good": saying(`{"capabilities":{"tools":{}}}`),
-			"late": late}, nil)
+		w := open(t, map[string]*fakeServer{"good": serverAnswering(
+			`{"capabilities":{"tools":{}}}`), "late": late}, nil)
 		w.call(t, "initialize", hello)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		equal(t, "told", w.feed.heard(), []string{"notifications/prompts/list_changed "})
+		equal(t, "told", w.feed.received(), []string{"notifications/prompts/list_changed "})
 	})
 }
 
-func TestInitializedIsPassedOnBeforeNotifyReturns(t *testing.T) {
+func TestInitializedIsForwardedBeforeNotifyReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowNotices{server: saying(`{"capabilities":{"tools":{}}}`)}
-		w := open(t, map[string]*server{"a": slow.server},
+		slow := &slowlyNotifiedServer{fakeServer: serverAnswering(`{"capabilities":{"tools":{}}}`)}
+		w := open(t, map[string]*fakeServer{"a": slow.fakeServer},
 			func(o *proxy.Options) { o.Servers[0].Upstream = slow })
 		w.call(t, "initialize", hello)
-		many(3, func(int) {
+		inParallel(3, func(int) {
 			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 			equal(t, "a saw", len(slow.seen()), 2)
 		})
 	})
 }
 
-func TestInitializedThatIsSentAgainIsRecordedAndGoesNowhere(t *testing.T) {
-	a := saying(`{"capabilities":{"tools":{}}}`)
-	w := open(t, map[string]*server{"a": a}, nil)
+func TestSecondInitializedIsDropped(t *testing.T) {
+	a := serverAnswering(`{"capabilities":{"tools":{}}}`)
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
 	w.call(t, "initialize", hello)
 	for range 2 {
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	}
 	equal(t, "the server saw", len(a.seen()), 2)
-	w.record.has(t, "pass to_server notification notifications/initialized a",
+	w.record.expect(t, "pass to_server notification notifications/initialized a",
 		"drop to_server notification notifications/initialized")
 }
 
-func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) {
+func TestServerAddedBetweenBeginAndRunOfInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := saying(`{"capabilities":{"tools":{}}}`)
-		w := open(t, map[string]*server{"a": saying(`{"capabilities":{}}`)}, nil)
+		b := serverAnswering(`{"capabilities":{"tools":{}}}`)
+		w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"capabilities":{}}`)}, nil)
 		call := w.session.Begin(request(t, "7", "initialize", hello), w.client)
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: b}}
@@ -280,30 +282,30 @@ func TestAServerThatComesBetweenTheBeginningAndTheRunOfInitialize(t *testing.T) 
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		equal(t, "answer", show(t, "7", call.Run(t.Context())),
+		equal(t, "answer", answerText(t, "7", call.Run(t.Context())),
 			`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"gatekit","version":"1.0"}}`)
 		equal(t, "a call", w.call(t, "tools/call", `{"name":"b__t"}`),
 			`{"capabilities":{"tools":{}}}`)
 	})
 }
 
-// slowNotices takes a while for each notification.
-type slowNotices struct{ *server }
+// slowlyNotifiedServer takes a while for each notification.
+type slowlyNotifiedServer struct{ *fakeServer }
 
-func (s *slowNotices) Open(ctx context.Context, o proxy.OpenOptions,
+func (s *slowlyNotifiedServer) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
-	_, err := s.server.Open(ctx, o, feed)
+	_, err := s.fakeServer.Open(ctx, o, feed)
 	return s, err
 }
 
-func (s *slowNotices) Notify(ctx context.Context, p pipeline.Passed) error {
+func (s *slowlyNotifiedServer) Notify(ctx context.Context, p pipeline.Passed) error {
 	time.Sleep(time.Second)
-	return s.server.Notify(ctx, p)
+	return s.fakeServer.Notify(ctx, p)
 }
 
-// A server that comes with a new configuration is greeted at once; the first calls wait for it, for
-// as long as those of a session's beginning do.
-func TestAServerThatIsAddedToALivingSession(t *testing.T) {
+// A server of a new configuration is initialized at once. The first calls wait for it, for as long
+// as those at the beginning of a session.
+func TestServerAddedToOpenSession(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		starts time.Duration
@@ -315,10 +317,10 @@ func TestAServerThatIsAddedToALivingSession(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := open(t, map[string]*server{"a": {answer: echo}}, nil)
+				w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil)
 				w.call(t, "initialize", hello)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-				b := &server{answer: func(_ context.Context, m *mcp.Message,
+				b := &fakeServer{answer: func(_ context.Context, m *mcp.Message,
 					_ proxy.Handler) string {
 					if m.Method == "initialize" {
 						time.Sleep(c.starts)

@@ -151,8 +151,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 // request to the server. Otherwise result is the answer for the client, and round the state for its
 // next request.
 func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m,
-	answer *mcp.Message,
-	round *inputRound) (result, again *mcp.Message, err error) {
+	answer *mcp.Message, round *inputRound) (result, again *mcp.Message, err error) {
 	if round.Count++; round.Count > call.settings.Limits.InputRounds {
 		return nil, nil, srv.unavailable("it asked for input too many times")
 	}
@@ -231,8 +230,7 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 }
 
 func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, q *inputRequests,
-	key string,
-	raw []byte) error {
+	key string, raw []byte) error {
 	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return h.server.unavailable("its inputRequests hold what is no request")

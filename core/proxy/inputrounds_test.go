@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// inRounds asks for input until it gets its own state back, then answers what it got.
-func inRounds(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
+// untilState asks for input until it gets its own state back, then returns what it got.
+func untilState(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
 			return string(m.Body())
@@ -23,13 +23,13 @@ func inRounds(questions string) func(context.Context, *mcp.Message, proxy.Handle
 	}
 }
 
-func twoServers(a *server) map[string]*server {
-	return map[string]*server{"a": a, "b": {answer: echo}}
+func twoServers(a *fakeServer) map[string]*fakeServer {
+	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
 
-// first makes the first round of a call and answers what the client got, and the state that it is
-// to bring back.
-func first(t *testing.T, w *world) (result *mcp.Message, state string) {
+// firstRound makes the first round of a call. It returns the client's answer and the state for the
+// next round.
+func firstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	t.Helper()
 	result = mcp.NewResponse("7",
 		[]byte(w.call(t, "tools/call", `{"name":"a__x","arguments":{"b":1,"a":[1.0,{}]}}`)))
@@ -44,11 +44,11 @@ func retry(state, name, arguments, responses string) string {
 
 const elicit = `{"k":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{}}}}`
 
-func TestARoundPassesThroughAndIsSealed(t *testing.T) {
-	a := &server{answer: inRounds(elicit)}
+func TestInputRoundIsForwardedAndSealed(t *testing.T) {
+	a := &fakeServer{answer: untilState(elicit)}
 	w := open(t, twoServers(a), nil)
-	w.client.rounds = true
-	result, state := first(t, w)
+	w.client.takesInputRequests = true
+	result, state := firstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}` {
 		t.Errorf("the client was asked %s", raw)
@@ -56,7 +56,7 @@ func TestARoundPassesThroughAndIsSealed(t *testing.T) {
 	if !strings.HasPrefix(state, "gk1.") || strings.Contains(state, "mine") {
 		t.Fatalf("the state is not sealed: %q", state)
 	}
-	w.record.has(t, "pass to_client request elicitation/create a",
+	w.record.expect(t, "pass to_client request elicitation/create a",
 		"pass to_client response tools/call a x")
 
 	// The client re-encodes its arguments: other order, other blanks, the same meaning.
@@ -64,14 +64,14 @@ func TestARoundPassesThroughAndIsSealed(t *testing.T) {
 		`{"k":{"action":"accept"},"extra":{"action":"accept"}}`))
 	equal(t, "the server got", got,
 		`{"name":"x","arguments":{"a": [1.0, { }], "b":1},"inputResponses":{"k":{"action":"accept"}},"requestState":"mine\u0021"}`)
-	w.record.has(t, "pass to_server response elicitation/create a")
+	w.record.expect(t, "pass to_server response elicitation/create a")
 }
 
-func TestAStateIsGoodForOneRequestOfOnePrincipalOnly(t *testing.T) {
+func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil)
-		w.client.rounds = true
-		_, state := first(t, w)
+		w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil)
+		w.client.takesInputRequests = true
+		_, state := firstRound(t, w)
 		const arguments, yes = `{"b":1,"a":[1.0,{}]}`, `{"k":{"action":"accept"}}`
 		flipped := state[:20] + string(state[20]^1) + state[21:]
 		for name, params := range map[string]string{
@@ -100,11 +100,11 @@ func TestAStateIsGoodForOneRequestOfOnePrincipalOnly(t *testing.T) {
 	})
 }
 
-func TestAnotherInstanceWithTheSameKeyTakesTheNextRound(t *testing.T) {
-	a := &server{answer: inRounds(elicit)}
+func TestAnotherInstanceWithSameKeyTakesNextRound(t *testing.T) {
+	a := &fakeServer{answer: untilState(elicit)}
 	one, two := open(t, twoServers(a), nil), open(t, twoServers(a), nil)
-	one.client.rounds, two.client.rounds = true, true
-	_, state := first(t, one)
+	one.client.takesInputRequests, two.client.takesInputRequests = true, true
+	_, state := firstRound(t, one)
 	got := two.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 		`{"k":{"action":"accept"}}`))
 	if strings.HasPrefix(got, "!") {
@@ -112,7 +112,7 @@ func TestAnotherInstanceWithTheSameKeyTakesTheNextRound(t *testing.T) {
 	}
 }
 
-func refusing(methods ...string) pipeline.StageConfig {
+func denying(methods ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		for _, method := range methods {
 			if m.Method == method {
@@ -123,18 +123,19 @@ func refusing(methods ...string) pipeline.StageConfig {
 	})}
 }
 
-func TestARefusedQuestionIsDeclinedInTheClientsPlace(t *testing.T) {
-	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil, refusing("elicitation/create"))
-	w.client.rounds = true
+func TestDeniedInputRequestIsDeclined(t *testing.T) {
+	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil,
+		denying("elicitation/create"))
+	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`)
 }
 
-func TestOfSeveralQuestionsOnlyTheRefusedOnesAreDeclined(t *testing.T) {
+func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 	questions := `{"k":{"method":"elicitation/create","params":{"message":"m"}},"r":{"method":"roots/list"}}`
-	w := open(t, twoServers(&server{answer: inRounds(questions)}), nil, refusing("roots/list"))
-	w.client.rounds = true
-	result, state := first(t, w)
+	w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil, denying("roots/list"))
+	w.client.takesInputRequests = true
+	result, state := firstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 		t.Errorf("the client was asked %s", raw)
@@ -150,37 +151,37 @@ func TestOfSeveralQuestionsOnlyTheRefusedOnesAreDeclined(t *testing.T) {
 	}
 }
 
-func TestRefusedSamplingEndsTheCall(t *testing.T) {
-	w := open(t, twoServers(&server{answer: inRounds(
+func TestDeniedSamplingEndsTheCall(t *testing.T) {
+	w := open(t, twoServers(&fakeServer{answer: untilState(
 		`{"s":{"method":"sampling/createMessage","params":{}}}`)}), nil,
-		refusing("sampling/createMessage"))
-	w.client.rounds = true
+		denying("sampling/createMessage"))
+	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 }
 
-func TestAQuestionThatTheClientDidNotDeclareIsAnError(t *testing.T) {
-	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil)
-	w.client.rounds = true
+func TestUndeclaredInputRequestIsAnError(t *testing.T) {
+	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil)
+	w.client.takesInputRequests = true
 	got := w.call(t, "tools/call",
 		`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}}}`)
 	equal(t, "answer", got, "!-32021 the client did not declare the capability elicitation")
 }
 
-func TestAServerThatNeverStopsAskingIsStopped(t *testing.T) {
-	endless := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+func TestInputRoundsAreBounded(t *testing.T) {
+	endless := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		return `{"resultType":"input_required","inputRequests":` + elicit + `}`
 	}}
-	w := open(t, twoServers(endless), nil, refusing("elicitation/create"))
-	w.client.rounds = true
+	w := open(t, twoServers(endless), nil, denying("elicitation/create"))
+	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`!-32603 server "a" is not available: it asked for input too many times`)
 	equal(t, "times it was called", len(endless.seen()), 17)
 }
 
-func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {
-	w := open(t, twoServers(&server{answer: echo}), nil)
+func TestInputResponsesWithoutStateAreInspectedByShape(t *testing.T) {
+	w := open(t, twoServers(&fakeServer{answer: echo}), nil)
 	w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept"},"r":{"roots":[]},"s":{"role":"assistant"}}}`)
-	w.record.has(t, "pass to_server response elicitation/create a",
+	w.record.expect(t, "pass to_server response elicitation/create a",
 		"pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
 	got := w.call(t, "tools/call",
 		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
@@ -188,14 +189,14 @@ func TestAnswersWithoutAStateAreJudgedByTheirShape(t *testing.T) {
 		`!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
 }
 
-// saying answers every call with one result.
-func saying(result string) *server {
-	return &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+// serverAnswering returns a server with one result for every call.
+func serverAnswering(result string) *fakeServer {
+	return &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		return result
 	}}
 }
 
-func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
+func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 	entry := func(e string) string {
 		return `{"resultType":"input_required","inputRequests":{"ok":{"method":"roots/list"},"k":` +
 			e + `}}`
@@ -243,23 +244,24 @@ func TestQuestionsThatCannotBeJudgedReachNobody(t *testing.T) {
 			"it asked for input in a result that does not say so"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, twoServers(saying(c.result)), nil)
-			w.client.rounds = true
+			w := open(t, twoServers(serverAnswering(c.result)), nil)
+			w.client.takesInputRequests = true
 			equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 				`!-32603 server "a" is not available: `+c.want)
 		})
 	}
 	t.Run("in a list", func(t *testing.T) {
-		w := open(t, twoServers(saying(`{"resultType":"input_required","tools":[],"inputRequests":`+
-			elicit+`}`)), nil)
-		w.client.rounds = true
+		w := open(t, twoServers(serverAnswering(
+			`{"resultType":"input_required","tools":[],"inputRequests":`+
+				elicit+`}`)), nil)
+		w.client.takesInputRequests = true
 		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
 			t.Errorf("answer %s", got)
 		}
 	})
 }
 
-func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
+func TestInvalidInputResponsesAreNotForwarded(t *testing.T) {
 	many := `"k":{"action":"accept"}`
 	for i := range 64 {
 		many += `,"k` + strings.Repeat("x", i+1) + `":{"action":"accept"}`
@@ -275,10 +277,10 @@ func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
 		{"too many", `{` + many + `}`, "inputResponses has more than 64 members"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &server{answer: inRounds(elicit)}
+			a := &fakeServer{answer: untilState(elicit)}
 			w := open(t, twoServers(a), nil)
-			w.client.rounds = true
-			_, state := first(t, w)
+			w.client.takesInputRequests = true
+			_, state := firstRound(t, w)
 			equal(t, "with a state", w.call(t, "tools/call", retry(state,
 				"a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
 			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+
@@ -292,13 +294,14 @@ func TestAnswersThatCannotBeJudgedReachNobody(t *testing.T) {
 	}
 }
 
-func TestKeysOfQuestionsMayHoldAnything(t *testing.T) {
+func TestInputRequestKeysMayContainAnything(t *testing.T) {
 	for _, key := range []string{"a/b", "~", "~1", "", "0", `\"`, `\u0000`, "é", `\ud83d\ude00`} {
 		questions := `{"` + key +
 			`":{"method":"elicitation/create","params":{"message":"m"}},"r/~":{"method":"roots/list"}}`
-		w := open(t, twoServers(&server{answer: inRounds(questions)}), nil, refusing("roots/list"))
-		w.client.rounds = true
-		result, state := first(t, w)
+		w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil,
+			denying("roots/list"))
+		w.client.takesInputRequests = true
+		result, state := firstRound(t, w)
 		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+
 			`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 			t.Errorf("%q: the client was asked %s", key, raw)
@@ -313,11 +316,11 @@ func TestKeysOfQuestionsMayHoldAnything(t *testing.T) {
 	}
 }
 
-func TestLinksInQuestionsAndAnswersAreNamed(t *testing.T) {
+func TestLinksInInputRequestsAndResponsesArePrefixed(t *testing.T) {
 	questions := `{"s":{"method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}}}`
-	w := open(t, twoServers(&server{answer: inRounds(questions)}), nil)
-	w.client.rounds = true
-	result, state := first(t, w)
+	w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil)
+	w.client.takesInputRequests = true
+	result, state := firstRound(t, w)
 	if uri, _ := result.Text("/inputRequests/s/params/messages/0/content/uri"); uri != "a+f:///x" {
 		t.Errorf("the client was asked %s", result.Body())
 	}
@@ -329,9 +332,9 @@ func TestLinksInQuestionsAndAnswersAreNamed(t *testing.T) {
 	}
 }
 
-// The result is judged after its questions and as the client will see it, so that what is taken out
-// of it stays out.
-func TestWhatAStageTakesOutOfARoundStaysOut(t *testing.T) {
+// A result is inspected after its requests, and as the client will see it, so that a removed part
+// stays out.
+func TestEditsOfInputRoundAreKept(t *testing.T) {
 	redact := pipeline.StageConfig{Name: "redact",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Kind == mcp.Response && m.CarriesInput {
@@ -340,20 +343,21 @@ func TestWhatAStageTakesOutOfARoundStaysOut(t *testing.T) {
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
-	w := open(t, twoServers(&server{answer: inRounds(elicit)}), nil, redact)
-	w.client.rounds = true
-	if result, _ := first(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
+	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil, redact)
+	w.client.takesInputRequests = true
+	if result, _ := firstRound(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
 		strings.Contains(string(result.Body()), "Name?") {
 		t.Errorf("the client was asked %s", result.Body())
 	}
 }
 
-func TestWhatATaskAsksForIsJudged(t *testing.T) {
+func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 	task := func(questions string) string {
 		return `{"taskId":"t","status":"input_required","inputRequests":` + questions + `}`
 	}
-	tell := func(questions string) *server {
-		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	tell := func(questions string) *fakeServer {
+		return &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
 			if m.Method == "tools/call" {
 				c.HandleNotification(ctx, mcp.NewNotification("notifications/tasks",
 					[]byte(task(questions))))
@@ -367,25 +371,25 @@ func TestWhatATaskAsksForIsJudged(t *testing.T) {
 	w := open(t, twoServers(tell(elicit)), nil)
 	equal(t, "tasks/get", w.call(t, "tasks/get", `{"taskId":"a+t"}`), shown)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.heard(), []string{"notifications/tasks " + shown})
-	w.record.has(t, "pass to_client request elicitation/create a",
+	equal(t, "told", w.client.received(), []string{"notifications/tasks " + shown})
+	w.record.expect(t, "pass to_client request elicitation/create a",
 		"pass to_client response tasks/get a t",
 		"pass to_client notification notifications/tasks a t")
 
 	for name, questions := range map[string]string{"refused": elicit,
 		"no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
-		w = open(t, twoServers(tell(questions)), nil, refusing("elicitation/create"))
+		w = open(t, twoServers(tell(questions)), nil, denying("elicitation/create"))
 		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
 			t.Errorf("%s: tasks/get: %s", name, got)
 		}
 		w.call(t, "tools/call", `{"name":"a__x"}`)
-		equal(t, name+": told", w.client.heard(), []string{})
+		equal(t, name+": told", w.client.received(), []string{})
 	}
 
-	a := &server{answer: echo}
-	w = open(t, twoServers(a), nil, refusing("elicitation/create"))
+	a := &fakeServer{answer: echo}
+	w = open(t, twoServers(a), nil, denying("elicitation/create"))
 	equal(t, "tasks/update", w.call(t,
 		"tasks/update", `{"taskId":"a+t","inputResponses":{"k":{"action":"accept","content":{}},"r":{"roots":[]}}}`), `{"taskId":"t","inputResponses":{"k":{"action":"decline"},"r":{"roots":[]}}}`)
-	w.record.has(t, "deny to_server response elicitation/create a",
+	w.record.expect(t, "deny to_server response elicitation/create a",
 		"pass to_server response roots/list a", "pass to_server request tasks/update a t")
 }

@@ -15,38 +15,38 @@ import (
 	"gatekit/core/proxy"
 )
 
-func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
-	cancel := func(w *world, id string) {
+func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
+	cancel := func(w *fixture, id string) {
 		w.session.Notify(context.Background(), notification(t, "notifications/cancelled",
 			`{"requestId":`+id+`}`))
 	}
 	t.Run("before it runs", func(t *testing.T) {
-		s := &server{answer: echo}
-		w := open(t, map[string]*server{"a": s}, nil)
+		s := &fakeServer{answer: echo}
+		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		call := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		cancel(w, "7")
-		equal(t, "answer", show(t, "7", call.Run(t.Context())), "nothing")
+		equal(t, "answer", answerText(t, "7", call.Run(t.Context())), "nothing")
 		equal(t, "the server saw", s.seen(), []string{})
-		w.record.has(t, "pass to_server notification notifications/cancelled")
+		w.record.expect(t, "pass to_server notification notifications/cancelled")
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
 	t.Run("a discarded call reaches no server and frees its id", func(t *testing.T) {
-		s := &server{answer: echo}
-		w := open(t, map[string]*server{"a": s}, nil)
+		s := &fakeServer{answer: echo}
+		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client).Discard()
 		equal(t, "the server saw", s.seen(), []string{})
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
 	t.Run("after it was answered", func(t *testing.T) {
-		w := open(t, map[string]*server{"a": {answer: echo}}, nil)
+		w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil)
 		w.call(t, "tools/call", `{"name":"a__x"}`)
 		cancel(w, "7")
-		w.record.has(t, "drop to_server notification notifications/cancelled")
+		w.record.expect(t, "drop to_server notification notifications/cancelled")
 	})
 	t.Run("twice, and by the end of the client", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := saying("")
-			w := open(t, map[string]*server{"a": s}, nil)
+			s := serverAnswering("")
+			w := open(t, map[string]*fakeServer{"a": s}, nil)
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan pipeline.Passed, 1)
 			go func() {
@@ -58,18 +58,18 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 				cancel(w, "7")
 			}
 			leave()
-			equal(t, "answer", show(t, "7", <-done), "nothing")
+			equal(t, "answer", answerText(t, "7", <-done), "nothing")
 			synctest.Wait()
 			equal(t, "times that the server heard", len(s.ended), 1)
 		})
 	})
 	t.Run("initialize cannot be", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+			s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 				time.Sleep(time.Second)
 				return `{"capabilities":{}}`
 			}}
-			w := open(t, map[string]*server{"a": s}, nil)
+			w := open(t, map[string]*fakeServer{"a": s}, nil)
 			go cancel(w, "7")
 			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") ||
 				got == "nothing" {
@@ -79,8 +79,8 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 	})
 	t.Run("a list, at every server that was asked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			a, b := saying(""), saying("")
-			w := open(t, map[string]*server{"a": a, "b": b}, nil)
+			a, b := serverAnswering(""), serverAnswering("")
+			w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 			done := make(chan pipeline.Passed, 1)
 			go func() {
 				done <- w.session.Call(t.Context(), request(t, "7", "tools/list", `{}`),
@@ -88,27 +88,27 @@ func TestACallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			}()
 			synctest.Wait()
 			cancel(w, "7")
-			equal(t, "answer", show(t, "7", <-done), "nothing")
+			equal(t, "answer", answerText(t, "7", <-done), "nothing")
 			equal(t, "times that the servers heard", len(a.ended)+len(b.ended), 2)
 			// of neither alone
-			w.record.has(t, "pass to_server notification notifications/cancelled")
+			w.record.expect(t, "pass to_server notification notifications/cancelled")
 		})
 	})
 }
 
-func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
+func TestReloadBetweenBeginAndRun(t *testing.T) {
 	for _, method := range []string{"tools/call", "tools/list", "subscriptions/listen",
 		"server/discover", "acme/x"} {
 		for _, prefix := range []string{"always", "never"} {
 			t.Run(method+", "+prefix, func(t *testing.T) {
-				w := open(t, map[string]*server{"a": {answer: echo}},
+				w := open(t, map[string]*fakeServer{"a": {answer: echo}},
 					func(o *proxy.Options) {
 						o.Naming.Prefix, o.Servers[0].Methods = prefix, []string{"acme/*"}
 					})
 				call := w.session.Begin(request(t, "7", method,
 					`{"name":"a__x","notifications":{}}`), w.client)
 				o := w.options
-				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &server{answer: echo}}}
+				o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: &fakeServer{answer: echo}}}
 				if err := w.proxy.Apply(o); err != nil {
 					t.Fatal(err)
 				}
@@ -116,7 +116,7 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 				// a subscription without servers stays open
 				leave2 := time.AfterFunc(50*time.Millisecond, leave)
 				defer leave2.Stop()
-				if got := show(t, "7", call.Run(ctx)); method != "subscriptions/listen" &&
+				if got := answerText(t, "7", call.Run(ctx)); method != "subscriptions/listen" &&
 					!strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
 					t.Errorf("answer %s", got)
 				}
@@ -125,8 +125,8 @@ func TestAConfigurationThatChangesBetweenACallsBeginAndItsRun(t *testing.T) {
 	}
 }
 
-// many does f in n goroutines and waits.
-func many(n int, f func(i int)) {
+// inParallel runs f in n goroutines and waits.
+func inParallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() { f(i) })
@@ -134,9 +134,10 @@ func many(n int, f func(i int)) {
 	wg.Wait()
 }
 
-func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
-	busy := func() *server {
-		return &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+func TestReloadsDuringCalls(t *testing.T) {
+	busy := func() *fakeServer {
+		return &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
 			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","logger":"l","data":1}`)))
 			switch m.Method {
@@ -151,7 +152,7 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 			return `{}`
 		}}
 	}
-	w := open(t, map[string]*server{"a": busy(), "b": busy()}, nil)
+	w := open(t, map[string]*fakeServer{"a": busy(), "b": busy()}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`))
 	}
@@ -179,7 +180,7 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 			}
 		})
 	}
-	many(2, func(i int) {
+	inParallel(2, func(i int) {
 		for n := range 20 {
 			o := w.options
 			o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: w.options.Servers[0].Upstream,
@@ -200,11 +201,11 @@ func TestConfigurationsThatChangeUnderCalls(t *testing.T) {
 	wg.Wait()
 }
 
-func TestASessionThatIsOpenedWhileTheConfigurationChangesHasTheNewOne(t *testing.T) {
-	a, b := &server{answer: echo}, &server{answer: echo}
-	w := open(t, map[string]*server{"a": a}, nil)
+func TestSessionOpenedDuringReloadHasNewSettings(t *testing.T) {
+	a, b := &fakeServer{answer: echo}, &fakeServer{answer: echo}
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
 	var sessions []*proxy.Session
-	many(2, func(i int) {
+	inParallel(2, func(i int) {
 		if i == 0 {
 			for range 100 {
 				sessions = append(sessions, w.proxy.Open(proxy.OpenOptions{}, w.feed))
@@ -223,9 +224,9 @@ func TestASessionThatIsOpenedWhileTheConfigurationChangesHasTheNewOne(t *testing
 	}
 }
 
-func TestASessionOfAClosedProxyStartsNothing(t *testing.T) {
-	s := &server{answer: echo}
-	w := open(t, map[string]*server{"a": s}, nil)
+func TestSessionOfClosedProxyStartsNothing(t *testing.T) {
+	s := &fakeServer{answer: echo}
+	w := open(t, map[string]*fakeServer{"a": s}, nil)
 	if err := w.proxy.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -238,10 +239,10 @@ func TestASessionOfAClosedProxyStartsNothing(t *testing.T) {
 	}
 }
 
-func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
+func TestCloseWaitsForBackgroundWork(t *testing.T) {
 	for _, c := range []struct {
 		name           string
-		answer         answers
+		answer         answerFunc
 		method, params string
 		want           string
 	}{
@@ -258,7 +259,7 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 			proxy.Handler) string {
 			return "dead"
 		}, "initialize", hello, `!-32603 server "a" is not available: it ended`},
-		{"a subscription", listening(), "subscriptions/listen",
+		{"a subscription", acknowledgeAndNotify(), "subscriptions/listen",
 			`{"notifications":{"toolsListChanged":true}}`,
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
 		{"a subscription that is not acknowledged", func(context.Context, *mcp.Message,
@@ -273,21 +274,21 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{answer: c.answer}
-				w := open(t, map[string]*server{"a": s}, nil)
-				feed := &deafClient{}
+				s := &fakeServer{answer: c.answer}
+				w := open(t, map[string]*fakeServer{"a": s}, nil)
+				feed := &unresponsiveClient{}
 				done := make(chan pipeline.Passed, 1)
 				go func() {
 					done <- w.session.Call(t.Context(), request(t, "7", c.method, c.params),
 						feed)
 				}()
 				synctest.Wait()
-				many(3, func(int) {
+				inParallel(3, func(int) {
 					if err := w.session.Close(); err != nil {
 						t.Error(err)
 					}
 				})
-				equal(t, "answer", show(t, "7", <-done), c.want)
+				equal(t, "answer", answerText(t, "7", <-done), c.want)
 				equal(t, "closed", s.closed, 1)
 				synctest.Wait() // and synctest finds what still runs
 			})
@@ -295,22 +296,23 @@ func TestCloseWaitsForWhatTheSessionStarted(t *testing.T) {
 	}
 }
 
-// deafClient reads nothing and answers nothing.
-type deafClient struct{}
+// unresponsiveClient reads nothing and answers nothing.
+type unresponsiveClient struct{}
 
-func (*deafClient) Notify(ctx context.Context, _ pipeline.Passed) error {
+func (*unresponsiveClient) Notify(ctx context.Context, _ pipeline.Passed) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (*deafClient) SendRequests(ctx context.Context, _ []pipeline.Passed) ([]*mcp.Message, error) {
+func (*unresponsiveClient) SendRequests(ctx context.Context,
+	_ []pipeline.Passed) ([]*mcp.Message, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
+func TestClientThatNeverReadsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "loud" {
 				c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 					[]byte(`{"level":"info","data":1}`)))
@@ -322,12 +324,12 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 			}
 			return `{}`
 		}}
-		w := open(t, map[string]*server{"a": s}, nil)
-		deaf := w.proxy.Open(proxy.OpenOptions{Session: "deaf"}, &deafClient{})
+		w := open(t, map[string]*fakeServer{"a": s}, nil)
+		deaf := w.proxy.Open(proxy.OpenOptions{Session: "deaf"}, &unresponsiveClient{})
 		began := time.Now()
 		for i, name := range []string{"loud", "curious"} {
 			go deaf.Call(t.Context(), request(t, fmt.Sprint(i),
-				"tools/call", `{"name":"a__`+name+`"}`), &deafClient{})
+				"tools/call", `{"name":"a__`+name+`"}`), &unresponsiveClient{})
 		}
 		synctest.Wait()
 		o := w.options
@@ -346,16 +348,16 @@ func TestAClientThatNeverReadsHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
+func TestDeadlineIsPausedWhileClientIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			if m.Name == "late" {
 				<-ctx.Done()
 			}
 			return `{}`
 		}}
-		w := open(t, map[string]*server{"a": s}, nil)
+		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		w.client.answer = func(m *mcp.Message) *mcp.Message {
 			time.Sleep(4 * time.Minute)
 			return mcp.NewResponse(m.ID(), []byte(`{"roots":[]}`))
@@ -368,17 +370,17 @@ func TestWhileTheClientIsAskedTheServersSilenceDoesNotCount(t *testing.T) {
 	})
 }
 
-func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
+func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 	broken := errors.New("disk full")
 	for _, c := range []struct {
 		name, method, params string
-		answer               answers
+		answer               answerFunc
 	}{
 		{"a request", "tools/call", `{"name":"a__x"}`, echo},
 		{"a list", "tools/list", `{}`,
-			fixed(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
+			fixedResults(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
 		{"initialize", "initialize", hello,
-			fixed(map[string]string{"initialize": `{"instructions":"secret"}`})},
+			fixedResults(map[string]string{"initialize": `{"instructions":"secret"}`})},
 		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context,
 			_ *mcp.Message, c proxy.Handler) string {
 			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
@@ -388,22 +390,22 @@ func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
 					[]byte(`{"message":"secret"}`))})[0].Message().Body())
 		}},
 		{"a round", "tools/call", `{"name":"a__x"}`,
-			inRounds(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
+			untilState(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
 		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
-			listening("notifications/tools/list_changed")},
+			acknowledgeAndNotify("notifications/tools/list_changed")},
 	} {
 		for good := range 4 { // records that succeed before the disk is full
 			synctest.Test(t, func(t *testing.T) {
-				rec := &failing{good: good, err: broken}
-				s := &server{answer: c.answer}
-				w := open(t, map[string]*server{"a": s, "b": {answer: echo}},
+				rec := &failingRecorder{good: good, err: broken}
+				s := &fakeServer{answer: c.answer}
+				w := open(t, map[string]*fakeServer{"a": s, "b": {answer: echo}},
 					func(o *proxy.Options) { o.Pipeline = pipeline.New(rec, pipeline.Options{}) })
-				w.client.rounds = true
+				w.client.takesInputRequests = true
 				ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
 				defer leave()
 				answer := w.session.Call(ctx, request(t, "7", c.method, c.params), w.client)
-				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*server).seen()) +
-					len(w.client.heard()) + len(w.client.asked) + len(w.feed.heard())
+				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*fakeServer).seen()) +
+					len(w.client.received()) + len(w.client.asked) + len(w.feed.received())
 				if moved > good {
 					t.Errorf("%s: %d messages moved on %d records", c.name, moved, good)
 				}
@@ -416,14 +418,14 @@ func TestWhenARecordCannotBeMadeNothingMoves(t *testing.T) {
 	}
 }
 
-// failing records a few outcomes and then no more.
-type failing struct {
+// failingRecorder records a few outcomes and then fails.
+type failingRecorder struct {
 	mu   sync.Mutex
 	good int
 	err  error
 }
 
-func (f *failing) Record(context.Context, pipeline.Outcome) (uint64, error) {
+func (f *failingRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.good--; f.good < 0 {

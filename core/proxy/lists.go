@@ -224,8 +224,7 @@ func (call *Call) page(meth mcp.Method, items [][]byte,
 		return items[at.From:], "", nil
 	}
 	if next, err = call.session.proxy.seal.seal(cursor{end, digest},
-		"cursor", call.request.Principal,
-		meth.Name); err != nil {
+		"cursor", call.request.Principal, meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}
 	return items[at.From:end], next, nil

@@ -13,66 +13,68 @@ import (
 	"gatekit/core/proxy"
 )
 
-// pages plays a server whose tools come page by page: page makes one of the cursor that was asked
-// for.
-func pages(page func(cursor string, paged bool) string) *server {
-	return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+// pagingServer returns a server with pages of tools: page returns the one for a cursor.
+func pagingServer(page func(cursor string, paged bool) string) *fakeServer {
+	return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		cursor, paged := m.Text("/cursor")
 		return page(cursor, paged)
 	}}
 }
 
-func TestListsOfServersThatAreStrange(t *testing.T) {
+func TestInvalidListsOfServers(t *testing.T) {
 	const one = `{"tools":[{"name":"x"}]}`
-	good := &server{answer: fixed(map[string]string{"tools/list": one})}
+	good := &fakeServer{answer: fixedResults(map[string]string{"tools/list": one})}
 	huge := `{"tools":[` + strings.Repeat(`{"name":"y"},`, 10_000) + `{"name":"y"}]}`
 	for _, c := range []struct {
 		name   string
-		odd    *server
+		odd    *fakeServer
 		items  string // of the odd server, which is first
 		reason string // "" none
 		asked  int
 	}{
-		{"an empty list", saying(`{"tools":[]}`), "", "", 1},
-		{"null, which some take for an empty list", saying(`{"tools":null}`), "", "", 1},
-		{"no list", saying(`{}`), "", "its result has no list of tools", 1},
-		{"a list that is none", saying(`{"tools":{"name":"y"}}`),
+		{"an empty list", serverAnswering(`{"tools":[]}`), "", "", 1},
+		{"null, which some take for an empty list", serverAnswering(`{"tools":null}`), "", "", 1},
+		{"no list", serverAnswering(`{}`), "", "its result has no list of tools", 1},
+		{"a list that is none", serverAnswering(`{"tools":{"name":"y"}}`),
 			"", "its result has no list of tools", 1},
-		{"a result that is no object", saying(`[{"name":"y"}]`), "", "its result is no object", 1},
-		{"a result that is null", saying(`null`), "", "its result is no object", 1},
-		{"a method that it does not have", saying("!-32601 no"), "", "", 1},
+		{"a result that is no object", serverAnswering(`[{"name":"y"}]`),
+			"", "its result is no object", 1},
+		{"a result that is null", serverAnswering(`null`), "", "its result is no object", 1},
+		{"a method that it does not have", serverAnswering("!-32601 no"), "", "", 1},
 		{"items without names, which are for the client to judge",
-			saying(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
-		{"nextCursor null", saying(`{"tools":[{"name":"y"}],"nextCursor":null}`),
+			serverAnswering(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
+		{"nextCursor null", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":null}`),
 			`{"name":"odd__y"},`, "", 1},
-		{"nextCursor that is no string", saying(`{"tools":[{"name":"y"}],"nextCursor":7}`),
+		{"nextCursor that is no string", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":7}`),
 			`{"name":"odd__y"},`, "its nextCursor is no string", 1},
-		{"an empty cursor, which is one", pages(func(_ string, paged bool) string {
+		{"an empty cursor, which is one", pagingServer(func(_ string, paged bool) string {
 			if !paged {
 				return `{"tools":[{"name":"1"}],"nextCursor":""}`
 			}
 			return `{"tools":[{"name":"2"}]}`
 		}), `{"name":"odd__1"},{"name":"odd__2"},`, "", 2},
-		{"the same cursor for ever", saying(`{"tools":[{"name":"y"}],"nextCursor":"c"}`),
+		{"the same cursor for ever", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":"c"}`),
 			`{"name":"odd__y"},{"name":"odd__y"},`,
 			"its nextCursor is the one that it was asked with", 2},
-		{"a new cursor for ever", pages(func(cursor string, _ bool) string {
+		{"a new cursor for ever", pagingServer(func(cursor string, _ bool) string {
 			return `{"tools":[],"nextCursor":"` + cursor + `x"}`
 		}), "", "its list has more than 100 pages ([limits] list_pages)", 100},
-		{"a failure on the second page", pages(func(_ string, paged bool) string {
+		{"a failure on the second page", pagingServer(func(_ string, paged bool) string {
 			if paged {
 				return "!-32603 oops"
 			}
 			return `{"tools":[{"name":"y"}],"nextCursor":"2"}`
 		}), `{"name":"odd__y"},`, `it answered error -32603, \"oops\"`, 2},
-		{"more items than all together may have", saying(huge),
+		{"more items than all together may have", serverAnswering(huge),
 			"", "its list has more than 10000 items, or 67108864 bytes ([limits] list_items)", 1},
-		{"a long error, with what terminals obey", saying("!-32603 \x1b[2J" + strings.Repeat("x",
-			10_000)), "", `it answered error -32603, \"\\x1b[2J` + strings.Repeat("x", 196) + `…\"`,
+		{"a long error, with what terminals obey",
+			serverAnswering("!-32603 \x1b[2J" + strings.Repeat("x",
+				10_000)), "", `it answered error -32603, \"\\x1b[2J` + strings.Repeat("x",
+				196) + `…\"`,
 			1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"odd": c.odd, "zgood": good}, nil)
+			w := open(t, map[string]*fakeServer{"odd": c.odd, "zgood": good}, nil)
 			want := `{"tools":[` + c.items + `{"name":"zgood__x"}]`
 			if c.reason != "" {
 				want += `,"_meta":{"gatekit/partial":[{"server":"odd","reason":"server \"odd\" is not available: ` + c.reason + `"}]}`
@@ -83,23 +85,23 @@ func TestListsOfServersThatAreStrange(t *testing.T) {
 	}
 }
 
-func TestAListThatOnlyFitsWithoutTheLastServerIsStillAnswered(t *testing.T) {
-	three := saying(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
-	w := open(t, map[string]*server{"a": three, "b": three, "c": saying(`{"tools":[]}`)},
-		func(o *proxy.Options) { o.Limits.ListItems = 5 })
+func TestListTooLongWithLastServerIsPartial(t *testing.T) {
+	three := serverAnswering(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
+	w := open(t, map[string]*fakeServer{"a": three, "b": three,
+		"c": serverAnswering(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
 			`{"server":"b","reason":"server \"b\" is not available: its items and those of the others are too many ([limits] list_items)"}]}}`)
 }
 
-func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {
+func TestServerWithSlowPagesDoesNotDelayList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		drip := pages(func(cursor string, _ bool) string {
+		drip := pagingServer(func(cursor string, _ bool) string {
 			time.Sleep(9 * time.Second)
 			return `{"tools":[{"name":"` + cursor + `"}],"nextCursor":"` + cursor + `x"}`
 		})
-		w := open(t, map[string]*server{"drip": drip, "good": saying(`{"tools":[{"name":"x"}]}`)},
-			nil)
+		w := open(t, map[string]*fakeServer{"drip": drip,
+			"good": serverAnswering(`{"tools":[{"name":"x"}]}`)}, nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
 		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" did not answer within 20s"}]}}`)
@@ -110,12 +112,13 @@ func TestAServerThatDripsDoesNotHoldUpAList(t *testing.T) {
 	})
 }
 
-func TestEveryBroadcastIsAnsweredWithoutASilentServer(t *testing.T) {
-	silent := func() *server { return saying("") }
+func TestBroadcastsAreAnsweredWithoutSilentServer(t *testing.T) {
+	silent := func() *fakeServer { return serverAnswering("") }
 	for method, good := range map[string]string{"server/discover": `{"capabilities":{}}`,
 		"logging/setLevel": `{}`, "tasks/list": `{"tasks":[]}`} {
 		synctest.Test(t, func(t *testing.T) {
-			w := open(t, map[string]*server{"good": saying(good), "silent": silent()}, nil)
+			w := open(t, map[string]*fakeServer{"good": serverAnswering(good), "silent": silent()},
+				nil)
 			began := time.Now()
 			if got := w.call(t, method, `{}`); !strings.Contains(got,
 				`"gatekit/partial":[{"server":"silent"`) {
@@ -126,15 +129,15 @@ func TestEveryBroadcastIsAnsweredWithoutASilentServer(t *testing.T) {
 	}
 }
 
-func TestOnlyWeSayWhatIsMissing(t *testing.T) {
-	w := open(t, map[string]*server{"a": saying(
+func TestOnlyGatekitSetsPartial(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": serverAnswering(
 		`{"tools":[],"_meta":{"gatekit/partial":[{"server":"b","reason":"it is evil"}],"k":1}}`),
-		"b": saying("dead")}, nil)
+		"b": serverAnswering("dead")}, nil)
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[],"_meta":{"k":1,"gatekit/partial":[{"server":"b","reason":"server \"b\" is not available: it ended"}]}}`)
 }
 
-func TestAListThatIsRefused(t *testing.T) {
+func TestDeniedList(t *testing.T) {
 	of := func(servers ...string) pipeline.StageConfig {
 		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			for _, s := range servers {
@@ -145,9 +148,9 @@ func TestAListThatIsRefused(t *testing.T) {
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
 	}
-	servers := func() map[string]*server {
-		return map[string]*server{"a": saying(`{"tools":[{"name":"x"}]}`),
-			"b": saying(`{"tools":[{"name":"x"}]}`)}
+	servers := func() map[string]*fakeServer {
+		return map[string]*fakeServer{"a": serverAnswering(`{"tools":[{"name":"x"}]}`),
+			"b": serverAnswering(`{"tools":[{"name":"x"}]}`)}
 	}
 	w := open(t, servers(), nil, of("a"))
 	equal(t, "of one server", w.call(t, "tools/list", `{}`),
@@ -156,24 +159,27 @@ func TestAListThatIsRefused(t *testing.T) {
 	equal(t, "of all", w.call(t, "tools/list", `{}`), "!-31000 refused by policy")
 }
 
-func TestACursorOfAListThatHasBecomeShort(t *testing.T) {
+func TestCursorBeyondShortenedList(t *testing.T) {
 	tools := `{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return tools }}
-	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
+	s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return tools
+	}}
+	w := open(t, map[string]*fakeServer{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
 	cursor, _ := mcp.NewResponse("", []byte(w.call(t, "tools/list", `{}`))).Text("/nextCursor")
 	tools = `{"tools":[{"name":"1"}]}`
 	equal(t, "next page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`),
 		"!-32602 invalid cursor: the list has changed, ask again without one")
 }
 
-// A result of very many members must not be merged in quadratic time.
-func TestAResultOfVeryManyMembersIsMergedSoon(t *testing.T) {
+// Merging a result of very many members was quadratic once.
+func TestManyMembersAreMergedInLinearTime(t *testing.T) {
 	var many strings.Builder
 	for i := range 100_000 {
 		fmt.Fprintf(&many, `,"m%d":1`, i)
 	}
-	w := open(t, map[string]*server{"a": saying(`{"tools":[],"_meta":{"k":1` + many.String() + `}` +
-		many.String() + `}`), "b": saying(`{"tools":[]` + many.String() + `}`)}, nil)
+	w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"tools":[],"_meta":{"k":1` +
+		many.String() + `}` +
+		many.String() + `}`), "b": serverAnswering(`{"tools":[]` + many.String() + `}`)}, nil)
 	began := time.Now()
 	if got := w.call(t, "tools/list", `{}`); strings.HasPrefix(got, "!") {
 		t.Errorf("list: %.200s", got)
@@ -184,32 +190,34 @@ func TestAResultOfVeryManyMembersIsMergedSoon(t *testing.T) {
 	}
 }
 
-func TestSetLevelReachesAllServersAndItsErrorTheClient(t *testing.T) {
-	level := func(ok string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+func TestSetLevelReachesAllServers(t *testing.T) {
+	level := func(ok string) *fakeServer {
+		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			if v, _ := m.Text("/level"); v == ok || ok == "" {
 				return `{}`
 			}
 			return `!-32602 invalid level`
 		}}
 	}
-	a, b, c := level("info"), level(""), saying("!-32601 no")
-	w := open(t, map[string]*server{"a": a, "b": b, "c": c}, nil)
+	a, b, c := level("info"), level(""), serverAnswering("!-32601 no")
+	w := open(t, map[string]*fakeServer{"a": a, "b": b, "c": c}, nil)
 	equal(t, "a good level", w.call(t, "logging/setLevel", `{"level":"info"}`), `{}`)
 	equal(t, "a bad level", w.call(t, "logging/setLevel", `{"level":"loud"}`),
 		"!-32602 invalid level")
-	for name, s := range map[string]*server{"a": a, "b": b, "c": c} {
+	for name, s := range map[string]*fakeServer{"a": a, "b": b, "c": c} {
 		equal(t, name+" saw", s.seen(), []string{`logging/setLevel {"level":"info"}`,
 			`logging/setLevel {"level":"loud"}`})
 	}
-	w = open(t, map[string]*server{"a": saying("!-32603 broken"), "b": saying("dead")}, nil)
+	w = open(t, map[string]*fakeServer{"a": serverAnswering("!-32603 broken"),
+		"b": serverAnswering("dead")}, nil)
 	equal(t, "when none could", w.call(t, "logging/setLevel", `{"level":"info"}`), "!-32603 broken")
 }
 
-func TestAMergedListIsOurs(t *testing.T) {
+func TestMergedListHasGatekitsServerInfo(t *testing.T) {
 	const info = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"NAME","version":"1"},"k":1}`
-	w := open(t, map[string]*server{"a": saying(`{"tools":[],` + strings.ReplaceAll(info,
-		"NAME", "a") + `}`), "b": saying(`{"tools":[],` + strings.ReplaceAll(info,
+	w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"tools":[],` +
+		strings.ReplaceAll(info,
+			"NAME", "a") + `}`), "b": serverAnswering(`{"tools":[],` + strings.ReplaceAll(info,
 		"NAME", "b") + `}`)}, nil)
 	if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
 		`"io.modelcontextprotocol/serverInfo":{"name":"gatekit",`) || strings.Contains(got,

@@ -129,8 +129,7 @@ func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 		return pipeline.Passed{}, bad[0].err
 	}
 	return pipeline.Passed{}, requestErrorf(mcp.CodeInternalError, "no server answered %s: %s",
-		call.request.Method,
-		strings.Join(reasons, "; "))
+		call.request.Method, strings.Join(reasons, "; "))
 }
 
 // reason returns why the part is missing, as far as the client may know.
@@ -271,8 +270,7 @@ func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 		members = append(members, textField("instructions", text))
 	}
 	members = append(members, call.mergeOtherMembers(results, "protocolVersion", "capabilities",
-		"serverInfo",
-		"instructions", "supportedVersions", "_meta")...)
+		"serverInfo", "instructions", "supportedVersions", "_meta")...)
 	if !legacy {
 		members = append(members, field("_meta", object(field(mcp.MetaServerInfo, info))))
 	}

@@ -12,8 +12,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// FuzzNamesThereAndBack holds what the whole naming stands on: what a client was shown brings it
-// back to the server that showed it, under that server's own name.
+// A name that a client was shown leads back to its server, under that server's own name.
 func FuzzNamesThereAndBack(f *testing.F) {
 	for _, seed := range []string{"x", "", "__", "_x", "a__x", "a-b__x", "file:///x", "A+file:///x",
 		"ui://w", "UI://a+w", "ui://", "ui+x", "a+b+c", "+", "://x", "{scheme}://x", "naïve 名",
@@ -33,7 +32,7 @@ func FuzzNamesThereAndBack(f *testing.F) {
 			"tasks/list":               `{"tasks":[{"taskId":` + quoted + `}]}`,
 		})
 		for _, mode := range []string{"scheme", "prefix", "transparent"} {
-			servers := map[string]*server{"a": {answer: lists}, "a-b": {answer: lists},
+			servers := map[string]*fakeServer{"a": {answer: lists}, "a-b": {answer: lists},
 				"ui": {answer: lists}}
 			w := open(t, servers, func(o *proxy.Options) { o.Naming.Resources = mode })
 			for _, c := range []struct{ list, at, member, use, before, after string }{
@@ -63,8 +62,9 @@ func FuzzNamesThereAndBack(f *testing.F) {
 	})
 }
 
-// fixedOrEcho answers some methods with fixed results, and others with an empty one.
-func fixedOrEcho(results map[string]string) answers {
+// fixedOrEcho returns an answerFunc with fixed results for some methods and an empty one for the
+// rest.
+func fixedOrEcho(results map[string]string) answerFunc {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if r, ok := results[m.Method]; ok {
 			return r
@@ -73,9 +73,9 @@ func fixedOrEcho(results map[string]string) answers {
 	}
 }
 
-func TestABareResourceGoesToItsOneOwner(t *testing.T) {
-	lists := func(uris, templates string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+func TestUnprefixedURIGoesToItsOnlyOwner(t *testing.T) {
+	lists := func(uris, templates string) *fakeServer {
+		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			switch m.Method {
 			case "resources/list":
 				return `{"resources":[` + uris + `]}`
@@ -94,7 +94,7 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 	a := lists(`{"uri":"f:///a"},{"uri":"f:///both"},{"uri":"long:///`+strings.Repeat("x",
 		3000)+`"}`, `{"uriTemplate":"t://{x}"},{"uriTemplate":"{any}"},{"uriTemplate":"g{any}"}`)
 	b := lists(`{"uri":"f:///both"}`, `{"uriTemplate":"u://{x}"},{"uriTemplate":"both://{x}"}`)
-	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 	for _, m := range []string{"resources/list", "resources/templates/list"} {
 		w.call(t, m, `{}`)
 	}
@@ -121,7 +121,7 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 			continue
 		}
 		equal(t, c.name, got, `{"uri":"`+c.uri+`"}`)
-		w.record.has(t, "pass to_server request resources/read "+c.want+" "+c.uri)
+		w.record.expect(t, "pass to_server request resources/read "+c.want+" "+c.uri)
 	}
 	w.call(t, "resources/read", `{"uri":"a+missing:///x"}`)
 	if got := w.call(t, "resources/read", `{"uri":"missing:///x"}`); !strings.HasPrefix(got,
@@ -130,11 +130,11 @@ func TestABareResourceGoesToItsOneOwner(t *testing.T) {
 	}
 }
 
-func TestAURIThatLooksLikeAnothersIsNotTakenForTheirs(t *testing.T) {
-	a := &server{answer: fixedOrEcho(
+func TestURIWithPrefixOfAnotherServer(t *testing.T) {
+	a := &fakeServer{answer: fixedOrEcho(
 		map[string]string{"resources/list": `{"resources":[{"uri":"b+f:///x"},{"uri":"ui://b+w"},{"uri":"b__f"}]}`})}
-	b := &server{answer: fixedOrEcho(nil)}
-	w := open(t, map[string]*server{"a": a, "b": b},
+	b := &fakeServer{answer: fixedOrEcho(nil)}
+	w := open(t, map[string]*fakeServer{"a": a, "b": b},
 		func(o *proxy.Options) { o.Naming.Resources = "transparent" })
 	if got := w.call(t, "resources/list", `{}`); !strings.HasPrefix(got,
 		`{"resources":[{"uri":"a+b+f:///x"},{"uri":"ui://a+b+w"},{"uri":"a+b__f"}]`) {
@@ -142,14 +142,14 @@ func TestAURIThatLooksLikeAnothersIsNotTakenForTheirs(t *testing.T) {
 	}
 }
 
-func TestLongNamesArePassedOnAndLoggedOnce(t *testing.T) {
+func TestLongNamesAreForwardedAndLoggedOnce(t *testing.T) {
 	long, short := strings.Repeat("é", 62), strings.Repeat("é", 61)
-	s := &server{answer: fixed(map[string]string{
+	s := &fakeServer{answer: fixedResults(map[string]string{
 		"tools/list":   `{"tools":[{"name":"` + long + `"},{"name":"` + short + `"}]}`,
 		"prompts/list": `{"prompts":[{"name":"` + strings.Repeat("p", 10_000) + `"}]}`,
 	})}
 	var log bytes.Buffer
-	w := open(t, map[string]*server{"a": s},
+	w := open(t, map[string]*fakeServer{"a": s},
 		func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 3 {
 		equal(t, "list", w.call(t, "tools/list", `{}`),
@@ -164,8 +164,8 @@ func TestLongNamesArePassedOnAndLoggedOnce(t *testing.T) {
 	}
 }
 
-func TestNamesInOurErrorsAreQuotedAndBounded(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, nil)
+func TestNamesInErrorsAreQuotedAndClipped(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": {answer: echo}, "b": {answer: echo}}, nil)
 	name := `x\u0000\u001b[2J` + strings.Repeat("y", 100_000)
 	for method, params := range map[string]string{
 		"tools/call": `{"name":"` + name + `"}`, "prompts/get": `{"name":"` + name + `"}`,

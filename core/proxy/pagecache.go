@@ -46,9 +46,9 @@ type mergedList struct {
 }
 
 // page returns an inspected page as clients see it, and adds its URIs to the session's.
-func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed,
+func (cache *pageCache) page(call *Call, meth mcp.Method, inspected pipeline.Passed,
 	page int) (*clientPage, error) {
-	m := judged.Message()
+	m := inspected.Message()
 	key, body := pageKey{m.Server, meth.Name, page}, m.Body()
 	cache.mu.Lock()
 	had := cache.pages[key]
@@ -60,7 +60,7 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, judged pipeline.Passed
 		return had, nil
 	}
 	v := &clientPage{body: body}
-	named, err := call.session.addPrefixesAndReport(call.settings, judged,
+	named, err := call.session.addPrefixesAndReport(call.settings, inspected,
 		func(o ownedURI) { v.uris = append(v.uris, o) })
 	if err != nil {
 		return nil, fmt.Errorf("add prefixes to the list of server %q: %w", m.Server, err)

@@ -11,12 +11,11 @@ import (
 	"gatekit/core/proxy"
 )
 
-// What is kept of a list for speed must never show: not the server's last answer but this one, for
-// this session.
-func TestAListIsWhatTheServersAnswerNow(t *testing.T) {
+// The cache must not be visible: a client gets the servers' current answers, for its own session.
+func TestCachedListFollowsTheServers(t *testing.T) {
 	now := map[string]string{"a": `{"tools":[{"name":"x"}]}`, "b": `{"tools":[{"name":"y"}]}`}
-	plays := func(name string) *server {
-		return &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+	plays := func(name string) *fakeServer {
+		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			return now[name]
 		}}
 	}
@@ -28,7 +27,7 @@ func TestAListIsWhatTheServersAnswerNow(t *testing.T) {
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
-	w := open(t, map[string]*server{"a": plays("a"), "b": plays("b")}, nil, hides)
+	w := open(t, map[string]*fakeServer{"a": plays("a"), "b": plays("b")}, nil, hides)
 	const both = `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`
 	for _, step := range []struct{ name, a, b, hide, want string }{
 		{"at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
@@ -55,14 +54,14 @@ func TestAListIsWhatTheServersAnswerNow(t *testing.T) {
 	}
 }
 
-func TestASessionLearnsFromAListThatAnotherHasSeen(t *testing.T) {
-	a := &server{answer: fixed(
+func TestSessionLearnsURIsFromCachedList(t *testing.T) {
+	a := &fakeServer{answer: fixedResults(
 		map[string]string{"resources/list": `{"resources":[{"uri":"file:///x","name":"x"}]}`,
 			"resources/read": `{"contents":[]}`})}
-	w := open(t, map[string]*server{"a": a}, nil)
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
 	for _, name := range []string{"s1", "s2"} {
-		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{}),
-			&client{}
+		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &fakeClient{}),
+			&fakeClient{}
 		read := func() string {
 			return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`)
 		}
@@ -73,20 +72,20 @@ func TestASessionLearnsFromAListThatAnotherHasSeen(t *testing.T) {
 	}
 }
 
-func TestThePagesOfALongListAreMadeForOnePrincipal(t *testing.T) {
-	a := &server{answer: fixed(
+func TestPagesOfLongListAreBoundToPrincipal(t *testing.T) {
+	a := &fakeServer{answer: fixedResults(
 		map[string]string{"tools/list": `{"tools":[{"name":"x"},{"name":"y"}]}`})}
-	w := open(t, map[string]*server{"a": a}, func(o *proxy.Options) { o.Limits.PageItems = 1 })
+	w := open(t, map[string]*fakeServer{"a": a}, func(o *proxy.Options) { o.Limits.PageItems = 1 })
 	cursors := map[string]string{}
 	for _, name := range []string{"p1", "p2"} {
-		s := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &client{})
-		p := s.Call(t.Context(), request(t, `1`, "tools/list", `{}`), &client{})
+		s := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &fakeClient{})
+		p := s.Call(t.Context(), request(t, `1`, "tools/list", `{}`), &fakeClient{})
 		cursors[name], _ = p.Message().Text("/nextCursor")
-		got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors[name]+`"}`)
+		got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors[name]+`"}`)
 		equal(t, name+" goes on", got, `{"tools":[{"name":"a__y"}]}`)
 	}
-	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &client{})
-	if got := w.callAs(t, s, &client{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+
+	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &fakeClient{})
+	if got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+
 		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
 		t.Errorf("another's cursor: %s", got)
 	}

@@ -15,9 +15,9 @@ import (
 
 func echo(_ context.Context, m *mcp.Message, _ proxy.Handler) string { return string(m.Body()) }
 
-func never(o *proxy.Options) { o.Naming.Prefix = "never" }
+func withoutPrefix(o *proxy.Options) { o.Naming.Prefix = "never" }
 
-func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
+func TestCallsAreRoutedByName(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want, seen string }{
 		{"a tool of the first server", "tools/call", `{"name":"a__x","arguments":{"n":1.0}}`,
 			`{"name":"x","arguments":{"n":1.0}}`, "a x"},
@@ -56,28 +56,28 @@ func TestCallsGoToTheServerThatTheNameSays(t *testing.T) {
 			"!-32601 clients do not send sampling/createMessage", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}}, nil)
+			w := open(t, map[string]*fakeServer{"a": {answer: echo}, "b": {answer: echo}}, nil)
 			equal(t, "answer", w.call(t, c.method, c.params), c.want)
 			if c.seen != "" {
-				w.record.has(t, "pass to_server request "+c.method+" "+c.seen,
+				w.record.expect(t, "pass to_server request "+c.method+" "+c.seen,
 					"pass to_client response "+c.method+" "+c.seen)
 			}
 		})
 	}
 }
 
-func TestWithoutPrefixEveryByteIsLeftAsItIs(t *testing.T) {
+func TestMessagesAreUnchangedWithoutPrefix(t *testing.T) {
 	params := `{ "name" : "a__x\u0041", "arguments":{"big":12345678901234567890,"e":[],"o":{},"n":null}, "other":1e0 }`
-	w := open(t, map[string]*server{"a": {answer: echo}}, never)
+	w := open(t, map[string]*fakeServer{"a": {answer: echo}}, withoutPrefix)
 	equal(t, "tools/call", w.call(t, "tools/call", params), params)
 	equal(t, "tools/list", w.call(t, "tools/list", `{"cursor":"theirs"}`), `{"cursor":"theirs"}`)
 	equal(t, "server/discover", w.call(t, "server/discover", params), params)
 }
 
-// A server in JavaScript may take ["x"] for x, where a policy sees no name.
-func TestWithoutPrefixANameThatIsNoTextIsRefused(t *testing.T) {
-	a := &server{answer: echo}
-	w := open(t, map[string]*server{"a": a}, never)
+// A server in JavaScript may take ["x"] for x, where policies would see no name.
+func TestNameThatIsNoStringIsRefusedWithoutPrefix(t *testing.T) {
+	a := &fakeServer{answer: echo}
+	w := open(t, map[string]*fakeServer{"a": a}, withoutPrefix)
 	for _, c := range []struct{ method, params, want string }{
 		{"tools/call", `{"name":["x"]}`, "!-32602 tools/call needs a string at /name"},
 		{"prompts/get", `{"name":{"toString":"x"}}`, "!-32602 prompts/get needs a string at /name"},
@@ -95,16 +95,16 @@ func TestWithoutPrefixANameThatIsNoTextIsRefused(t *testing.T) {
 	equal(t, "no name, of which the server speaks", w.call(t, "tools/call", `{"x":1}`), `{"x":1}`)
 }
 
-func TestVendorMethodsPassOnlyWhenConfigured(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: echo}, "b": {answer: echo}},
+func TestVendorMethodsAreForwardedOnlyWhenConfigured(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": {answer: echo}, "b": {answer: echo}},
 		func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/*"} })
 	equal(t, "configured", w.call(t, "acme/do", `{"x":1}`), `{"x":1}`)
 	equal(t, "not configured", w.call(t, "other/do", `{}`), `!-32601 method not found: "other/do"`)
-	w.record.has(t, "pass to_server request acme/do b")
+	w.record.expect(t, "pass to_server request acme/do b")
 }
 
-func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
-	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+func TestListsAreMergedInConfiguredOrder(t *testing.T) {
+	a := &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if m.Method != "tools/list" {
 			return "!-32601 no"
 		}
@@ -113,9 +113,9 @@ func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
 		}
 		return `{"tools":[{"name":"x","_meta":{"ui":{"resourceUri":"ui://w"}}}],"nextCursor":"2"}`
 	}}
-	b := &server{answer: fixed(
+	b := &fakeServer{answer: fixedResults(
 		map[string]string{"tools/list": `{"tools":[{ "name":"x" }],"_meta":{"k":1}}`})}
-	w := open(t, map[string]*server{"b": b, "a": a}, nil)
+	w := open(t, map[string]*fakeServer{"b": b, "a": a}, nil)
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"}}},{"name":"a__y","x":1.0},{ "name":"b__x" }],"_meta":{"k":1}}`)
 	equal(t, "pages asked of a (D17)", a.seen(), []string{"tools/list {}",
@@ -124,38 +124,39 @@ func TestListsAreMergedInTheOrderOfTheConfiguration(t *testing.T) {
 		"!-32601 no server supports prompts/list")
 }
 
-func TestAServerThatFailsLeavesTheOthersItems(t *testing.T) {
-	good := &server{answer: fixed(
+func TestFailedServerLeavesItemsOfOthers(t *testing.T) {
+	good := &fakeServer{answer: fixedResults(
 		map[string]string{"tools/list": `{"tools":[{"name":"x"}],"_meta":{"k":1}}`})}
 	for _, c := range []struct {
 		name   string
-		bad    *server
+		bad    *fakeServer
 		reason string
 	}{
-		{"one that is down", &server{answer: func(context.Context, *mcp.Message,
+		{"one that is down", &fakeServer{answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return "dead"
 		}}, `server \"bad\" is not available: it ended`},
-		{"one that answers an error", &server{answer: func(context.Context, *mcp.Message,
+		{"one that answers an error", &fakeServer{answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return "!-32603 oops"
 		}}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"good": good, "bad": c.bad}, nil)
+			w := open(t, map[string]*fakeServer{"good": good, "bad": c.bad}, nil)
 			equal(t, "list", w.call(t, "tools/list", `{}`),
 				`{"tools":[{"name":"good__x"}],"_meta":{"k":1,"gatekit/partial":[{"server":"bad","reason":"`+c.reason+`"}]}}`)
 		})
 	}
 }
 
-func TestASilentServerDoesNotHoldUpAList(t *testing.T) {
+func TestSilentServerDoesNotDelayList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		silent := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 			return ""
 		}}
-		good := &server{answer: fixed(map[string]string{"tools/list": `{"tools":[{"name":"x"}]}`})}
-		w := open(t, map[string]*server{"good": good, "silent": silent}, nil)
+		good := &fakeServer{answer: fixedResults(
+			map[string]string{"tools/list": `{"tools":[{"name":"x"}]}`})}
+		w := open(t, map[string]*fakeServer{"good": good, "silent": silent}, nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
 		if !strings.HasPrefix(got,
@@ -166,10 +167,12 @@ func TestASilentServerDoesNotHoldUpAList(t *testing.T) {
 	})
 }
 
-func TestLongListsArePagedWithOurOwnCursors(t *testing.T) {
+func TestLongListsArePaged(t *testing.T) {
 	tools := `{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`
-	s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string { return tools }}
-	w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
+	s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return tools
+	}}
+	w := open(t, map[string]*fakeServer{"a": s}, func(o *proxy.Options) { o.Limits.PageItems = 2 })
 	page := request(t, "0", "x", w.call(t, "tools/list", `{}`))
 	cursor, ok := page.Text("/nextCursor")
 	if !ok || page.Len("/tools") != 2 {
@@ -204,24 +207,24 @@ func TestLongListsArePagedWithOurOwnCursors(t *testing.T) {
 func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		end    func(w *world, leave func())
+		end    func(w *fixture, leave func())
 		notice string
 	}{
-		{"by a notification", func(w *world, _ func()) {
+		{"by a notification", func(w *fixture, _ func()) {
 			w.session.Notify(context.Background(), notification(t, "notifications/cancelled",
 				`{"requestId":7,"reason":"enough"}`))
 		}, `{"requestId":7,"reason":"enough"}`},
-		{"by the end of the connection", func(_ *world, leave func()) { leave() },
+		{"by the end of the connection", func(_ *fixture, leave func()) { leave() },
 			`{"requestId":7,"reason":"the client is gone"}`},
-		{"by the end of the session", func(w *world, _ func()) { w.session.Close() },
+		{"by the end of the session", func(w *fixture, _ func()) { w.session.Close() },
 			`{"requestId":7,"reason":"the client is gone"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+				s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 					return ""
 				}}
-				w := open(t, map[string]*server{"a": s}, nil)
+				w := open(t, map[string]*fakeServer{"a": s}, nil)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan pipeline.Passed)
 				go func() {
@@ -230,7 +233,7 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 				}()
 				synctest.Wait()
 				go c.end(w, leave)
-				equal(t, "answer", show(t, "7", <-done), "nothing")
+				equal(t, "answer", answerText(t, "7", <-done), "nothing")
 				synctest.Wait()
 				var cancelled *proxy.CancelledError
 				if len(s.ended) != 1 || !errors.As(s.ended[0], &cancelled) ||
@@ -244,17 +247,17 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 	}
 }
 
-func TestACancelledThatNobodyCanPlaceGoesNowhere(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: echo}}, nil)
+func TestUnknownCancellationIsDropped(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil)
 	w.session.Notify(t.Context(), notification(t, "notifications/cancelled", `{"requestId":"7"}`))
-	w.record.has(t, "drop to_server notification notifications/cancelled")
+	w.record.expect(t, "drop to_server notification notifications/cancelled")
 }
 
-func TestAServerThatTakesTooLong(t *testing.T) {
+func TestServerTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		progress := time.NewTicker(40 * time.Second)
 		defer progress.Stop()
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "busy" {
 				for range 20 {
 					select {
@@ -268,7 +271,7 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 			}
 			return ""
 		}}
-		w := open(t, map[string]*server{"a": s}, nil)
+		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		began := time.Now()
 		equal(t, "silent", w.call(t, "tools/call", `{"name":"a__x"}`),
 			`!-32603 server "a" did not answer within 1m0s without progress`)
@@ -276,17 +279,18 @@ func TestAServerThatTakesTooLong(t *testing.T) {
 		began = time.Now()
 		w.call(t, "tools/call", `{"name":"a__busy"}`)
 		equal(t, "busy for", time.Since(began), 10*time.Minute)
-		w.record.has(t, "answer to_server notification notifications/cancelled a",
+		w.record.expect(t, "answer to_server notification notifications/cancelled a",
 			"answer to_client error tools/call a x")
 	})
 }
 
 func TestCallsOfOneSessionAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 			return ""
 		}}
-		w := open(t, map[string]*server{"a": s}, func(o *proxy.Options) { o.Limits.InFlight = 1 })
+		w := open(t, map[string]*fakeServer{"a": s},
+			func(o *proxy.Options) { o.Limits.InFlight = 1 })
 		go w.session.Call(t.Context(), request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
 		synctest.Wait()
 		equal(t, "the same id", w.call(t, "tools/call", `{"name":"a__x"}`),
@@ -300,7 +304,7 @@ func TestCallsOfOneSessionAreBounded(t *testing.T) {
 	})
 }
 
-func TestARefusedMessageMovesNothing(t *testing.T) {
+func TestDeniedMessageIsNotForwarded(t *testing.T) {
 	refuse := func(to mcp.Direction, method string) pipeline.StageConfig {
 		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Direction == to && m.Method == method {
@@ -310,27 +314,28 @@ func TestARefusedMessageMovesNothing(t *testing.T) {
 		})}
 	}
 	t.Run("a request", func(t *testing.T) {
-		s := &server{answer: echo}
-		w := open(t, map[string]*server{"a": s}, nil, refuse(mcp.ToServer, "tools/call"))
+		s := &fakeServer{answer: echo}
+		w := open(t, map[string]*fakeServer{"a": s}, nil, refuse(mcp.ToServer, "tools/call"))
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 		equal(t, "what the server saw", len(s.seen()), 0)
 	})
 	t.Run("an answer", func(t *testing.T) {
-		w := open(t, map[string]*server{"a": {answer: echo}}, nil, refuse(mcp.ToClient,
+		w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil, refuse(mcp.ToClient,
 			"tools/call"))
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 	})
 	t.Run("a notification", func(t *testing.T) {
-		s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","logger":"l","data":1}`)))
 			c.HandleNotification(ctx, mcp.NewNotification("notifications/progress",
 				[]byte(`{"progressToken":1,"progress":1}`)))
 			return "{}"
 		}}
-		w := open(t, map[string]*server{"a": s}, nil, refuse(mcp.ToClient, "notifications/message"))
+		w := open(t, map[string]*fakeServer{"a": s}, nil, refuse(mcp.ToClient,
+			"notifications/message"))
 		w.call(t, "tools/call", `{"name":"a__x"}`)
-		equal(t, "told", w.client.heard(),
+		equal(t, "told", w.client.received(),
 			[]string{`notifications/progress {"progressToken":1,"progress":1}`})
 	})
 }

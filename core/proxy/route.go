@@ -33,8 +33,7 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
-			call.request.Method,
-			pointer)
+			call.request.Method, pointer)
 	}
 	if call.settings.names.disabled {
 		srv, err := call.onlyServer()

@@ -63,11 +63,11 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		return
 	}
 	if carriesInputRequests(m) {
-		judged, err := h.inspectInputRequests(ctx, set, m)
-		if err == nil && judged.denied == nil {
-			m, err = m.Edit(judged.edits...)
+		requests, err := h.inspectInputRequests(ctx, set, m)
+		if err == nil && requests.denied == nil {
+			m, err = m.Edit(requests.edits...)
 		}
-		if err != nil || judged.denied != nil {
+		if err != nil || requests.denied != nil {
 			h.session.recordDropped(ctx, set, m,
 				"the task's request for input was denied: the task goes on waiting")
 			return
@@ -75,7 +75,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	}
 	passed, err := set.Pipeline.Pass(ctx, m)
 	if err != nil {
-		return // refused and recorded
+		return // denied and recorded
 	}
 	if passed, err = h.session.addPrefixes(set, passed); err != nil {
 		set.Log.Warn("prefixes not added to a notification", "server", m.Server, "method", m.Method,
@@ -98,9 +98,9 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	set := h.session.proxy.settings.Load()
 	answers := make([]pipeline.Passed, len(ms))
 	var (
-		ask    []pipeline.Passed
-		judged []*mcp.Message // the requests in ask, with the server's own names
-		where  []int
+		requests  []pipeline.Passed // for the client
+		inspected []*mcp.Message    // the same, with the server's own names
+		indices   []int             // of the same in ms
 	)
 	for i, m := range ms {
 		m = h.stamp(m)
@@ -109,31 +109,35 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 			answers[i] = h.declineRequest(ctx, set, m, err)
 			continue
 		}
-		shown, err := h.requestForClient(set, p)
+		request, err := h.requestForClient(set, p)
 		if err != nil {
 			answers[i] = h.declineRequest(ctx, set, m, err)
 			continue
 		}
-		ask, judged, where = append(ask, shown), append(judged, p.Message()), append(where, i)
+		requests, inspected = append(requests, request), append(inspected, p.Message())
+		indices = append(indices, i)
 	}
-	if len(ask) == 0 {
+	if len(requests) == 0 {
 		return answers
 	}
-	got, err := h.client.SendRequests(ctx, ask)
-	for j, i := range where {
+	got, err := h.client.SendRequests(ctx, requests)
+	for j, i := range indices {
 		switch {
-		case errors.Is(err, ErrOutsideCall) && judged[j].Method != "roots/list":
-			// the server may ask again, except for roots
-			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeMethodNotFound,
-				"%s", err))
+		case errors.Is(err, ErrOutsideCall) && inspected[j].Method != "roots/list":
+			// roots/list gets an internal error below: the server may send it again during a call
+			answers[i] = h.declineRequest(ctx, set, inspected[j],
+				requestErrorf(mcp.CodeMethodNotFound,
+					"%s", err))
 		case err != nil:
-			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeInternalError,
-				"the client could not be asked: %s", err))
+			answers[i] = h.declineRequest(ctx, set, inspected[j],
+				requestErrorf(mcp.CodeInternalError,
+					"the client could not be asked: %s", err))
 		case j >= len(got) || got[j] == nil:
-			answers[i] = h.declineRequest(ctx, set, judged[j], requestErrorf(mcp.CodeInternalError,
-				"the client did not answer"))
+			answers[i] = h.declineRequest(ctx, set, inspected[j],
+				requestErrorf(mcp.CodeInternalError,
+					"the client did not answer"))
 		default:
-			answers[i] = h.inspectAnswer(ctx, set, judged[j], got[j])
+			answers[i] = h.inspectAnswer(ctx, set, inspected[j], got[j])
 		}
 	}
 	return answers
@@ -155,8 +159,7 @@ func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
 	m *mcp.Message) (pipeline.Passed, error) {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known && !set.allowsVendorMethod(h.server.name, m.Method) ||
-		known && (meth.Kind != mcp.Request ||
-			meth.Direction == mcp.ToServer) {
+		known && (meth.Kind != mcp.Request || meth.Direction == mcp.ToServer) {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
 			quoteName(m.Method))
 	}

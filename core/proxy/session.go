@@ -23,7 +23,6 @@ type Session struct {
 
 	// for the session's background work, which outlives every call; Close ends it. It is kept here
 	// because no caller's context lasts that long.
-	// of what runs in the background for the session; ended by Close
 	backgroundContext context.Context
 	endBackground     context.CancelCauseFunc
 	wg                sync.WaitGroup // all goroutines of the session
@@ -49,17 +48,17 @@ func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipel
 	return s.Begin(m, client).Run(ctx)
 }
 
-// Begin enters a request, as the client sent it, among the calls in flight and returns at once. A
-// client whose messages come in one order needs this: a notifications/cancelled that comes next
-// finds the call. A request that the session does not take becomes a Call, too, whose Run returns
-// the refusal.
+// Begin adds a request, as the client sent it, to the calls in flight and returns at once. A client
+// whose messages come in one order needs this: a notifications/cancelled that comes next finds the
+// call. A request that the session does not accept becomes a Call, too, whose Run returns the
+// error.
 func (s *Session) Begin(m *mcp.Message, client Client) *Call {
 	call := &Call{session: s, settings: s.proxy.settings.Load(), client: client}
 	call.refused = s.enter(call, m)
 	return call
 }
 
-// enter puts the call among those in flight. The error says why the session does not take it.
+// enter adds the call to those in flight. The error is the reason why it is not accepted.
 func (s *Session) enter(call *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

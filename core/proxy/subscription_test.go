@@ -12,8 +12,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// listening acknowledges its filter, sends news and stays open.
-func listening(news ...string) func(context.Context, *mcp.Message, proxy.Handler) string {
+// acknowledgeAndNotify acknowledges its filter, sends notifications and stays open.
+func acknowledgeAndNotify(news ...string) func(context.Context, *mcp.Message,
+	proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
@@ -26,51 +27,52 @@ func listening(news ...string) func(context.Context, *mcp.Message, proxy.Handler
 	}
 }
 
-func TestASubscriptionIsFedByEveryServerThatItConcerns(t *testing.T) {
+func TestSubscriptionIsFedByAllItsServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: listening("notifications/resources/updated")}
-		slow := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		a := &fakeServer{answer: acknowledgeAndNotify("notifications/resources/updated")}
+		slow := &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
 			time.Sleep(3 * time.Second)
-			return listening()(ctx, m, c)
+			return acknowledgeAndNotify()(ctx, m, c)
 		}}
-		none := &server{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		none := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 			return "!-32601 no"
 		}}
-		w := open(t, map[string]*server{"a": a, "b": slow, "c": none}, nil)
+		w := open(t, map[string]*fakeServer{"a": a, "b": slow, "c": none}, nil)
 		done := make(chan pipeline.Passed)
 		go func() {
 			done <- w.session.Call(t.Context(), request(t, `"L"`, "subscriptions/listen",
 				`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y","nobody:///z"]}}`), w.client)
 		}()
 		synctest.Wait()
-		equal(t, "before the acknowledgement", len(w.client.heard()), 0)
+		equal(t, "before the acknowledgement", len(w.client.received()), 0)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.heard(), "\n"),
+		equal(t, "told", strings.Join(w.client.received(), "\n"),
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
 				`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
 				`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
 		equal(t, "a was asked", a.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
 		go w.session.Close()
-		equal(t, "the end", show(t, `"L"`, <-done),
+		equal(t, "the end", answerText(t, `"L"`, <-done),
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`)
 	})
 }
 
-func TestASubscriptionOutlivesAServer(t *testing.T) {
+func TestSubscriptionOutlivesServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if times++; times == 1 {
 				ctx, cancel := context.WithCancel(ctx)
 				cancel()
-				listening()(ctx, m, c)
+				acknowledgeAndNotify()(ctx, m, c)
 				return "dead"
 			}
-			return listening()(ctx, m, c)
+			return acknowledgeAndNotify()(ctx, m, c)
 		}}
-		w := open(t, map[string]*server{"a": a}, nil)
+		w := open(t, map[string]*fakeServer{"a": a}, nil)
 		ctx, leave := context.WithCancel(t.Context())
 		done := make(chan pipeline.Passed)
 		go func() {
@@ -79,17 +81,17 @@ func TestASubscriptionOutlivesAServer(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.heard(), "\n"), strings.Join([]string{
+		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":1},"notifications":{"toolsListChanged":true}}`,
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":1}}`}, "\n"))
 		leave()
-		equal(t, "the end", show(t, "1", <-done), "nothing")
+		equal(t, "the end", answerText(t, "1", <-done), "nothing")
 	})
 }
 
 func TestSubscriptionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t, map[string]*server{"a": {answer: listening()}},
+		w := open(t, map[string]*fakeServer{"a": {answer: acknowledgeAndNotify()}},
 			func(o *proxy.Options) { o.Limits.Subscriptions = 1 })
 		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen",
 			`{"notifications":{"toolsListChanged":true}}`), w.client)
@@ -100,9 +102,9 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 	})
 }
 
-// subscribe opens a subscription and answers when the client has its acknowledgement, or when
-// servers had the time for theirs.
-func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Passed) {
+// subscribe opens a subscription. It returns once the client has its acknowledgement, or the
+// servers had time for theirs.
+func subscribe(t *testing.T, w *fixture, filter string) (answer <-chan pipeline.Passed) {
 	t.Helper()
 	done := make(chan pipeline.Passed, 1)
 	go func() {
@@ -114,9 +116,9 @@ func subscribe(t *testing.T, w *world, filter string) (answer <-chan pipeline.Pa
 	return done
 }
 
-func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
+func TestSubscriptionForwardsOnlyWantedNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.HandleNotification(ctx,
 				mcp.NewNotification("notifications/subscriptions/acknowledged",
 					[]byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true,`+
@@ -128,10 +130,10 @@ func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
 			}
 			return ""
 		}}
-		b := &server{answer: listening("notifications/resources/updated")}
-		w := open(t, map[string]*server{"a": a, "b": b}, nil)
+		b := &fakeServer{answer: acknowledgeAndNotify("notifications/resources/updated")}
+		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["A+f:///x","a__f:///y"]}`)
-		equal(t, "told", strings.Join(w.client.heard(), "\n"), strings.Join([]string{
+		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["A+f:///x"]}}`,
 			`notifications/tools/list_changed {"uri":"f:///x/below","taskId":"t"}`,
 			`notifications/resources/updated {"uri":"a+f:///x/below","taskId":"t"}`,
@@ -140,12 +142,12 @@ func TestASubscriptionTellsOnlyWhatWasAskedFor(t *testing.T) {
 	})
 }
 
-func TestASubscriptionToNothingIsAcknowledgedAndStaysOpen(t *testing.T) {
+func TestEmptySubscriptionIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: listening()}
-		w := open(t, map[string]*server{"a": a}, nil)
+		a := &fakeServer{answer: acknowledgeAndNotify()}
+		w := open(t, map[string]*fakeServer{"a": a}, nil)
 		done := subscribe(t, w, `{"resourceSubscriptions":["nobody:///x",7],"taskIds":"x"}`)
-		equal(t, "told", w.client.heard(),
+		equal(t, "told", w.client.received(),
 			[]string{`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}`})
 		equal(t, "asked", a.seen(), []string{})
 		equal(t, "answered", len(done), 0)
@@ -153,21 +155,21 @@ func TestASubscriptionToNothingIsAcknowledgedAndStaysOpen(t *testing.T) {
 	})
 }
 
-func TestASubscriptionToTooMuchIsRefused(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: listening()}}, nil)
+func TestSubscriptionToTooManyItemsIsRefused(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": {answer: acknowledgeAndNotify()}}, nil)
 	uris := strings.Repeat(`"a+f:///x",`, 1000) + `"a+f:///y"`
 	equal(t, "answer", w.call(t, "subscriptions/listen",
 		`{"notifications":{"resourceSubscriptions":[`+uris+`]}}`),
 		"!-32602 a subscription to more than 1000 resources and tasks: open several")
 }
 
-func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
+func TestSubscriptionDuringReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &server{answer: listening()}, &server{answer: listening()},
-			&server{answer: listening()}
-		w := open(t, map[string]*server{"a": a, "b": b}, nil)
+		a, b, c := &fakeServer{answer: acknowledgeAndNotify()},
+			&fakeServer{answer: acknowledgeAndNotify()}, &fakeServer{answer: acknowledgeAndNotify()}
+		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
-		told := len(w.client.heard())
+		told := len(w.client.received())
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
 		if err := w.proxy.Apply(o); err != nil {
@@ -179,24 +181,24 @@ func TestASubscriptionAndAConfigurationThatChanges(t *testing.T) {
 		equal(t, "b, which is gone, was asked", len(b.seen()), 1)
 		equal(t, "c, which is new, was asked", c.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true}}`})
-		equal(t, "told", w.client.heard()[told:],
+		equal(t, "told", w.client.received()[told:],
 			[]string{`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`})
 		w.session.Close()
 	})
 }
 
-func TestASubscriptionThatIsOpenedAgainIsJudgedByThePoliciesInForce(t *testing.T) {
+func TestReopenedSubscriptionUsesCurrentPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			listening()(ctx, m, c)
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+			acknowledgeAndNotify()(ctx, m, c)
 			<-end
 			return "dead"
 		}}
-		w := open(t, map[string]*server{"a": a}, nil)
+		w := open(t, map[string]*fakeServer{"a": a}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		o := w.options
-		o.Pipeline = pipeline.New(w.record, pipeline.Options{}, refusing("subscriptions/listen"))
+		o.Pipeline = pipeline.New(w.record, pipeline.Options{}, denying("subscriptions/listen"))
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
@@ -204,31 +206,31 @@ func TestASubscriptionThatIsOpenedAgainIsJudgedByThePoliciesInForce(t *testing.T
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		equal(t, "times that the server was asked", len(a.seen()), 1)
-		w.record.has(t, "deny to_server request subscriptions/listen a")
+		w.record.expect(t, "deny to_server request subscriptions/listen a")
 		w.session.Close()
 	})
 }
 
-func TestWhatASubscriptionMissedIsTold(t *testing.T) {
+func TestMissedChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			times++
 			first := times == 1
-			listening()(ctx, m, c)
+			acknowledgeAndNotify()(ctx, m, c)
 			if first {
 				time.Sleep(10 * time.Second)
 				return "dead"
 			}
 			return ""
 		}}
-		b := &server{answer: listening()}
-		w := open(t, map[string]*server{"a": a, "b": b}, nil)
+		b := &fakeServer{answer: acknowledgeAndNotify()}
+		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}`)
-		told := len(w.client.heard())
+		told := len(w.client.received())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.heard()[told:], "\n"), strings.Join([]string{
+		equal(t, "told", strings.Join(w.client.received()[told:], "\n"), strings.Join([]string{
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,
 			`notifications/resources/updated {"uri":"a+f:///x","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,
 		}, "\n"))
@@ -236,9 +238,9 @@ func TestWhatASubscriptionMissedIsTold(t *testing.T) {
 	})
 }
 
-func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T) {
+func TestSubscriptionWithoutPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			c.HandleNotification(ctx,
 				mcp.NewNotification("notifications/subscriptions/acknowledged",
 					[]byte(`{ "notifications":{"toolsListChanged":true,"new":1.0}}`)))
@@ -246,7 +248,7 @@ func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T)
 				[]byte(`{ }`)))
 			return ""
 		}}
-		w := open(t, map[string]*server{"a": a}, never)
+		w := open(t, map[string]*fakeServer{"a": a}, withoutPrefix)
 		subscribe(t, w, `{"toolsListChanged":true, "promptsListChanged":true}`)
 		if err := w.proxy.Apply(w.options); err != nil {
 			t.Fatal(err)
@@ -254,7 +256,7 @@ func TestWithoutPrefixASubscriptionIsTheServersButForOurOwnChanges(t *testing.T)
 		synctest.Wait()
 		equal(t, "the server got", a.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true, "promptsListChanged":true}}`})
-		equal(t, "told", strings.Join(w.client.heard(), "\n"), strings.Join([]string{
+		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged { "notifications":{"toolsListChanged":true,"new":1.0}}`,
 			`notifications/tools/list_changed { }`,
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,

@@ -31,7 +31,12 @@ func plugin() sdk.Plugin {
 			"additionalProperties": false,
 			"required": ["words"],
 			"properties": {
-				"words": {"description": "code names to protect; upper and lower case are the same", "type": "array", "minItems": 1, "items": {"type": "string", "minLength": 3}}
+				"words": {
+					"description": "code names to protect; upper and lower case are the same",
+					"type": "array",
+					"minItems": 1,
+					"items": {"type": "string", "minLength": 3}
+				}
 			}
 		}`),
 		New: func(config []byte) (sdk.Stage, error) {

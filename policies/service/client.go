@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"gatekit/core/atomicfile"
 	"gatekit/policies"
 )
 
@@ -210,22 +210,7 @@ func (p *poll) keep(raw []byte) {
 	if p.of.CacheFile == "" {
 		return
 	}
-	err := func() error {
-		f, err := os.CreateTemp(filepath.Dir(p.of.CacheFile), ".bundle-") // 0600
-		if err != nil {
-			return err
-		}
-		defer os.Remove(f.Name()) // gone when it was renamed
-		_, err = f.Write(raw)
-		if err == nil {
-			err = f.Sync()
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-		return os.Rename(f.Name(), p.of.CacheFile)
-	}()
-	if err != nil {
+	if err := atomicfile.Write(p.of.CacheFile, raw); err != nil {
 		p.log.Error("keep the bundle: a start without its service has none, or an older one",
 			"file", p.of.CacheFile, "error", err)
 	}

@@ -1,6 +1,5 @@
-// Package process is a child process and all that belongs to it: how its program is found, what it
-// gets of our environment, its process group, its stderr, and that nothing of it is left when it
-// ends or we do.
+// Package process runs child processes: it finds the program, makes the environment, logs stderr,
+// and leaves no process of the child's process group behind when the child or Gatekit ends.
 package process
 
 import (
@@ -16,15 +15,15 @@ import (
 	"time"
 )
 
-// AfterExit is how long the pipes of a process that is gone may be held open by one that left its
-// group.
-const AfterExit = time.Second
+// DrainTimeout is how long the pipes of a process that has ended are still read: a process that
+// left its group may hold them open.
+const DrainTimeout = time.Second
 
-// Command says how a process is started.
+// Command describes a process.
 type Command struct {
-	What string // it is, for errors: `server "files"`
-	// of the program: looked up in the PATH of Env when it holds no slash, relative to Dir
-	// otherwise. There is no shell.
+	Description string // for errors: `server "files"`
+	// Path of the program. Without a slash it is looked up in the PATH of Env, else it is relative
+	// to Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
 	Name string   // that the program is told it has; "" is Path
@@ -34,34 +33,35 @@ type Command struct {
 	Stdin  *os.File     // nil is empty
 	Stdout *os.File     // must not be nil
 	Log    *slog.Logger // gets what the process writes to stderr, line by line
-	// called when the process is reaped and its group dead, before its stderr is read to the end;
-	// may be nil
-	Exited func()
+	// OnExit is called when the process has been reaped and its group is dead, before the rest of
+	// its stderr is read. It may be nil.
+	OnExit func()
 }
 
 // Process is a running process.
 type Process struct {
-	log    *slog.Logger
-	done   chan struct{} // closed when the process is reaped, its group dead and its stderr drained
-	how    string        // it ended; valid once done is closed
-	last   tail          // of stderr
-	exited func()
+	log *slog.Logger
+	// closed when the process is reaped, its group dead and its stderr drained
+	done       chan struct{}
+	exitReason string // it ended; valid once done is closed
+	stderrTail tail   // of stderr
+	onExit     func()
 
-	mu   sync.Mutex // held to signal the group, or to give its number back
-	pid  int        // and number of its process group
-	gone bool       // the group's number is not ours any more
+	mu            sync.Mutex // held to signal the group, or to give its number back
+	pid           int        // and number of its process group
+	groupReleased bool       // the group's number is not ours any more
 }
 
-// Start starts the process. It leads a process group of its own; when it exits, for whatever
-// reason, what is left of the group is killed, and on Linux it is killed when we die.
+// Start starts the process. The process leads a process group of its own. When it exits, for
+// whatever reason, the rest of the group is killed. On Linux it is killed when Gatekit dies.
 func Start(c Command) (*Process, error) {
-	path, err := lookup(c.Path, c.Dir, c.Env)
+	path, err := findProgram(c.Path, c.Dir, c.Env)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.What, err)
+		return nil, fmt.Errorf("start %s: %w", c.Description, err)
 	}
 	ours, its, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.What, err)
+		return nil, fmt.Errorf("start %s: %w", c.Description, err)
 	}
 	cmd := &exec.Cmd{
 		Path:        path,
@@ -70,12 +70,12 @@ func Start(c Command) (*Process, error) {
 		Dir:         c.Dir,
 		Stdout:      c.Stdout,
 		Stderr:      its,
-		SysProcAttr: attributes(),
+		SysProcAttr: sysProcAttr(),
 	}
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin
 	}
-	p := &Process{log: c.Log, done: make(chan struct{}), exited: c.Exited}
+	p := &Process{log: c.Log, done: make(chan struct{}), onExit: c.OnExit}
 	started := make(chan error, 1)
 	go p.supervise(cmd, ours, started)
 	err = <-started
@@ -83,16 +83,16 @@ func Start(c Command) (*Process, error) {
 	if err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("start %s: %w\nhint: is %s a program for this machine, and may "+
-			"you run it?", c.What, err, path)
+			"you run it?", c.Description, err, path)
 	}
 	return p, nil
 }
 
-// supervise starts the process, waits for its end and leaves nothing of it.
+// supervise starts the process, waits for its end, and removes what is left of it.
 //
 // It keeps its thread for as long as the process lives: Linux sends the parent-death signal when
-// the thread that forked ends, not the process (golang.org/issue/27505). It costs nothing, since
-// the wait holds a thread anyway.
+// the thread that forked ends, not when the process does (golang.org/issue/27505). The thread costs
+// nothing more, since waiting for the process holds one anyway.
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -120,51 +120,52 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 		defer close(drained)
 		p.Drain(stderr)
 	}()
-	err = wait(cmd, p.endGroup)
+	err = wait(cmd, p.killGroup)
 	reapOrphans(p.pid)
-	p.how = howItEnded(cmd.ProcessState, err)
+	p.exitReason = describeExit(cmd.ProcessState, err)
 	// The group is dead, so its pipes are at their end, unless a process that left the group holds
 	// them.
-	if p.exited != nil {
-		p.exited()
+	if p.onExit != nil {
+		p.onExit()
 	}
-	stderr.SetReadDeadline(time.Now().Add(AfterExit))
+	stderr.SetReadDeadline(time.Now().Add(DrainTimeout))
 	<-drained
 	stderr.Close()
 	close(p.done)
 }
 
-// endGroup kills what is left of the group and gives its number back.
-func (p *Process) endGroup() {
+// killGroup kills what is left of the group. The id of the group may be used by others after it.
+func (p *Process) killGroup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	syscall.Kill(-p.pid, syscall.SIGKILL)
-	p.gone = true
+	p.groupReleased = true
 }
 
-// Signal signals the process group, if it is still there.
+// Signal sends a signal to the process group, unless the process has ended.
 func (p *Process) Signal(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.gone {
+	if !p.groupReleased {
 		syscall.Kill(-p.pid, s)
 	}
 }
 
-// Pid is the number of the process and of its group.
+// Pid returns the id of the process, which is that of its group, too.
 func (p *Process) Pid() int { return p.pid }
 
-// Done is closed when the process is reaped, its group dead and its stderr drained.
+// Done returns a channel that is closed when the process has been reaped, its group is dead and its
+// stderr has been read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// How says how the process ended ("exited with status 1", "was ended by signal: killed"), once it
-// is Done.
-func (p *Process) How() string { return p.how }
+// ExitReason returns how the process ended ("exited with status 1", "was ended by signal: killed").
+// It is valid after Done.
+func (p *Process) ExitReason() string { return p.exitReason }
 
-// LastWords are the last n lines that it wrote to stderr, indented, control characters escaped.
-func (p *Process) LastWords(n int) string { return p.last.lines(n) }
+// StderrTail returns the last n lines of its stderr, indented, control characters escaped.
+func (p *Process) StderrTail(n int) string { return p.stderrTail.lines(n) }
 
-func howItEnded(state *os.ProcessState, err error) string {
+func describeExit(state *os.ProcessState, err error) string {
 	if state == nil {
 		return fmt.Sprintf("is lost: %v", err)
 	}

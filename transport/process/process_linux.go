@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func attributes() *syscall.SysProcAttr {
+func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// wait waits for the process and reaps it. It calls beforeReap when the process has ended, but
-// still holds its number, and thereby that of its group.
+// wait waits for the process and reaps it. It calls beforeReap when the process has ended but still
+// holds its id, and thereby the id of its group.
 func wait(cmd *exec.Cmd, beforeReap func()) error {
 	for {
 		err := unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-func attributes() *syscall.SysProcAttr {
+func sysProcAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// wait waits for the process and reaps it. afterReap is called too late to be sure that the group's
-// number is still its own; there is no better way everywhere.
+// wait waits for the process and reaps it. It calls afterReap when the id of the group may be used
+// by others already: only Linux has a way to call it before.
 func wait(cmd *exec.Cmd, afterReap func()) error {
 	err := cmd.Wait()
 	afterReap()

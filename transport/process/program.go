@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Environment is what a server's process gets: a few words of ours, and what was given.
+// Environment returns the environment of a server: PATH, HOME, LANG and TMPDIR of ours, and what is
+// given.
 func Environment(given map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -28,11 +29,11 @@ func Environment(given map[string]string) []string {
 	return env
 }
 
-// lookup finds the program that the child's own PATH means, not ours.
-func lookup(path, dir string, env []string) (string, error) {
+// findProgram returns the file of a program. It uses the child's PATH, not ours.
+func findProgram(path, dir string, env []string) (string, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return "", fmt.Errorf("its working folder %s is no folder\nhint: correct its cwd", dir)
+			return "", fmt.Errorf("working folder %s is not a folder\nhint: correct cwd", dir)
 		}
 	}
 	if path == "" {
@@ -46,9 +47,9 @@ func lookup(path, dir string, env []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := executable(abs); err != nil {
-			return "", fmt.Errorf("cannot run %s: %w\nhint: correct its command; a relative "+
-				"path is taken from its cwd", path, err)
+		if err := checkExecutable(abs); err != nil {
+			return "", fmt.Errorf("cannot run %s: %w\nhint: correct command; a relative "+
+				"path starts at cwd", path, err)
 		}
 		return abs, nil
 	}
@@ -60,9 +61,9 @@ func lookup(path, dir string, env []string) (string, error) {
 	}
 	for _, folder := range filepath.SplitList(where) {
 		if !filepath.IsAbs(folder) {
-			continue // "" or "." in PATH would run whatever lies in the working folder
+			continue // "" or "." in PATH would run any program in the working folder
 		}
-		if file := filepath.Join(folder, path); executable(file) == nil {
+		if file := filepath.Join(folder, path); checkExecutable(file) == nil {
 			return file, nil
 		}
 	}
@@ -70,13 +71,14 @@ func lookup(path, dir string, env []string) (string, error) {
 		"PATH is %s", path, where)
 }
 
-func executable(file string) error {
+// checkExecutable returns the reason why a file cannot be run, or nil.
+func checkExecutable(file string) error {
 	info, err := os.Stat(file)
 	switch {
 	case err != nil:
 		return errors.Unwrap(err)
 	case info.IsDir():
-		return errors.New("it is a folder")
+		return errors.New("is a folder")
 	case info.Mode()&0o111 == 0:
 		return fs.ErrPermission
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	maxLogLine  = 4 << 10  // bytes of one line that are logged
-	maxLogRate  = 50       // lines a second that are logged
-	keptStderr  = 64 << 10 // for error messages
-	maxLastWord = 2 << 10  // bytes of it in one error message
+	maxLogLine   = 4 << 10  // bytes of one line that are logged
+	maxLogRate   = 50       // lines a second that are logged
+	maxTailBytes = 64 << 10 // for error messages
+	maxTailText  = 2 << 10  // bytes of it in one error message
 )
 
-// Drain reads what a child writes to its end, as it does its stderr, so that the child never waits
-// for us. It logs lines, within bounds, and keeps the last.
+// Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs
+// the lines, within bounds, and keeps the last ones for StderrTail. Start uses it for stderr.
 func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
@@ -32,7 +32,7 @@ func (p *Process) Drain(stderr io.Reader) {
 	)
 	report := func() {
 		if skipped > 0 {
-			p.log.Warn("stderr: too many lines, some were left out", "lines", skipped)
+			p.log.Warn("stderr lines skipped: too many per second", "lines", skipped)
 			skipped = 0
 		}
 	}
@@ -57,7 +57,7 @@ func (p *Process) Drain(stderr io.Reader) {
 	}
 	for {
 		n, err := stderr.Read(chunk[:])
-		p.last.add(chunk[:n])
+		p.stderrTail.add(chunk[:n])
 		for rest := chunk[:n]; len(rest) > 0; {
 			part, after, whole := bytes.Cut(rest, []byte{'\n'})
 			room := maxLogLine - len(line)
@@ -78,7 +78,7 @@ func (p *Process) Drain(stderr io.Reader) {
 	}
 }
 
-// tail keeps the end of what is added. It is safe for many goroutines.
+// tail keeps the last bytes that were added. It is safe for many goroutines.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -88,16 +88,16 @@ func (t *tail) add(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)
-	if len(t.b) > 2*keptStderr {
-		t.b = append(t.b[:0], t.b[len(t.b)-keptStderr:]...)
+	if len(t.b) > 2*maxTailBytes {
+		t.b = append(t.b[:0], t.b[len(t.b)-maxTailBytes:]...)
 	}
 }
 
-// lines answers the last n lines, indented and printable.
+// lines returns the last n lines, indented and printable.
 func (t *tail) lines(n int) string {
 	t.mu.Lock()
 	b := bytes.TrimRight(t.b, "\r\n\t ")
-	b = bytes.Clone(b[max(0, len(b)-maxLastWord):])
+	b = bytes.Clone(b[max(0, len(b)-maxTailText):])
 	t.mu.Unlock()
 	all := bytes.Split(b, []byte{'\n'})
 	all = all[max(0, len(all)-n):]
@@ -110,8 +110,8 @@ func (t *tail) lines(n int) string {
 	return strings.Join(s, "\n")
 }
 
-// Printable is b with everything escaped that a terminal might obey or that is no text, cut to what
-// a log line may hold.
+// Printable returns b with control characters and invalid UTF-8 escaped, cut to the length of a
+// line in the log.
 func Printable(b []byte) string {
 	b = b[:min(len(b), maxLogLine)]
 	var s strings.Builder
@@ -132,8 +132,8 @@ func Printable(b []byte) string {
 	return strings.TrimRight(s.String(), "\t ")
 }
 
-// reapOrphans waits for those of the killed group that became our children when their parent died.
-// That is so only where we are process 1 (in a container) or a subreaper; elsewhere there are none.
+// reapOrphans reaps processes of the killed group that became children of ours when their parent
+// died. There are some only where Gatekit is process 1 (in a container) or a subreaper.
 func reapOrphans(pgid int) {
 	for {
 		if _, err := syscall.Wait4(-pgid, nil, 0, nil); err != nil && err != syscall.EINTR {

@@ -49,7 +49,8 @@ func TestDeniedCallIsNotCounted(t *testing.T) {
 		}
 		requireAllowed(t, s, call("walk", `{}`))
 		requireDenied(t, s, call("read", `{}`),
-			"calls[0]: limit of 6 messages per minute per principal reached (burst 2); retry in 10s",
+			"calls[0]: limit of 6 messages per minute per principal reached (burst 2); "+
+				"retry in 10s",
 			"rate")
 	})
 }

@@ -10,10 +10,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// TestARenamedToolIsOneToolAllTheWay: the client knows one name, the server another, and stages and
-// record the server's.
-func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
-	a := &server{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+// The client knows one name and the server another. Stages and records have the server's.
+func TestRenamedToolHasOneNameForClients(t *testing.T) {
+	a := &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		switch m.Method {
 		case "tools/list":
 			return `{"tools":[{"name":"create_issue"},{"name":"read"}]}`
@@ -28,14 +27,14 @@ func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
 		}
 		return `{"resultType":"complete","content":[]}`
 	}}
-	w := open(t, map[string]*server{"a": a}, nil, pipeline.StageConfig{
+	w := open(t, map[string]*fakeServer{"a": a}, nil, pipeline.StageConfig{
 		Name: "names", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			return pipeline.Verdict{Action: pipeline.Allow}
 		}),
 		Renames: pipeline.Renames{Tools: map[string]string{"create_issue": "open_issue"},
 			Prompts: map[string]string{"ask": "question"}},
 	})
-	w.client.rounds = true
+	w.client.takesInputRequests = true
 	equal(t, "the list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__open_issue"},{"name":"a__read"}]}`)
 	equal(t, "by the old name", w.call(t, "tools/call", `{"name":"a__create_issue"}`),
@@ -60,7 +59,7 @@ func TestARenamedToolIsOneToolAllTheWay(t *testing.T) {
 		`tools/call {"name":"create_issue"}`,
 		`tools/call {"name":"create_issue","inputResponses":{"k":{"action":"accept"}},"requestState":"mine"}`,
 	}, "\n"))
-	w.record.has(t,
+	w.record.expect(t,
 		"modify to_server request tools/call a create_issue",
 		"deny to_server request tools/call a create_issue",
 		"modify to_server request completion/complete a ask",

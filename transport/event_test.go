@@ -11,9 +11,10 @@ import (
 	"gatekit/core/conn"
 )
 
-// readAll answers the events of a stream, and how it ended.
+// readAll returns the events of a stream, the number of events that were too large, and the last
+// error.
 func readAll(r io.Reader, maxEvent int) (all []conn.Event, large int, end error) {
-	s := newEvents(io.NopCloser(r), maxEvent)
+	s := newEventReader(io.NopCloser(r), maxEvent)
 	for {
 		e, err := s.Next()
 		if _, ok := errors.AsType[*conn.TooLargeError](err); ok {
@@ -40,7 +41,7 @@ func equalEvents(a, b []conn.Event) bool {
 	return true
 }
 
-func TestEventsAreReadAsHTMLDefinesThem(t *testing.T) {
+func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 	data := func(s ...string) (all []conn.Event) {
 		for _, d := range s {
 			all = append(all, conn.Event{Data: []byte(d)})
@@ -115,7 +116,7 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 		})
 	}
 	t.Run("its id is told all the same", func(t *testing.T) {
-		s := newEvents(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x",
+		s := newEventReader(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x",
 			200)+"\n\n")), 100)
 		if e, err := s.Next(); e.ID != "9" || err == nil {
 			t.Errorf("got %+v, %v", e, err)
@@ -134,7 +135,7 @@ func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
 
 // What is written is read back, whatever it is, in however small pieces it comes, and nothing of
 // the data becomes another event.
-func FuzzEventsThereAndBack(f *testing.F) {
+func FuzzEventsRoundTrip(f *testing.F) {
 	f.Add("1", "message", []byte(`{"jsonrpc":"2.0"}`), 0, 1)
 	f.Add("", "", []byte("a\r\n\r\ndata: b\n\nid: 3\r"), 10, 3)
 	f.Add("", "", []byte("\xef\xbb\xbf \r"), 0, 2)
@@ -153,7 +154,7 @@ func FuzzEventsThereAndBack(f *testing.F) {
 		if retry > 1<<31-1 {
 			want[0].Retry = 0
 		}
-		got, _, end := readAll(pieces{bytes.NewReader(wire), max(1, piece%16)}, 1<<20)
+		got, _, end := readAll(shortReader{bytes.NewReader(wire), max(1, piece%16)}, 1<<20)
 		if !equalEvents(got, want) || end != io.EOF {
 			t.Errorf("%q was read as %+v, %v; want %+v", wire, got, end, want)
 		}
@@ -177,9 +178,10 @@ func FuzzEventsOfAnyBytes(f *testing.F) {
 	})
 }
 
-type pieces struct {
+// shortReader reads at most n bytes at a time.
+type shortReader struct {
 	r io.Reader
 	n int
 }
 
-func (p pieces) Read(b []byte) (int, error) { return p.r.Read(b[:min(len(b), p.n)]) }
+func (p shortReader) Read(b []byte) (int, error) { return p.r.Read(b[:min(len(b), p.n)]) }

@@ -12,9 +12,10 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asking answers a call with what the client (or the policy) answered to reverse requests:
+// relayClientAnswers responds to a call with the answers to its own requests to the client:
 // {"method": answer or error text}.
-func asking(method, params string) func(context.Context, *mcp.Message, proxy.Handler) string {
+func relayClientAnswers(method,
+	params string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method == "initialize" {
 			return `{"capabilities":{"tools":{}}}`
@@ -31,7 +32,7 @@ func asking(method, params string) func(context.Context, *mcp.Message, proxy.Han
 	}
 }
 
-func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
+func TestServerRequestsAreInspectedAndAttributed(t *testing.T) {
 	for _, c := range []struct{ name, method, params, answer, asked, want string }{
 		{"elicitation names its server", "elicitation/create",
 			`{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
@@ -46,22 +47,22 @@ func TestReverseRequestsReachTheClientJudgedAndAttributed(t *testing.T) {
 			`{"roots":[{"uri":"file:///r"}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)},
-				"b": {answer: echo}}, nil)
+			w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(c.method,
+				c.params)}, "b": {answer: echo}}, nil)
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
 				return mcp.NewResponse(m.ID(), []byte(c.answer))
 			}
 			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+c.want+`}`)
 			equal(t, "asked", w.client.asked, []string{c.method + " " + c.asked})
-			w.record.has(t, "pass to_client request "+c.method+" a",
+			w.record.expect(t, "pass to_client request "+c.method+" a",
 				"pass to_server response "+c.method+" a")
 		})
 	}
 }
 
-func TestWithOneServerReverseRequestsPassAsTheyAre(t *testing.T) {
-	w := open(t, map[string]*server{"a": {answer: asking("elicitation/create",
+func TestServerRequestsAreUnchangedWithOneServer(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers("elicitation/create",
 		`{"message":"Name?"}`)}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"cancel"}`))
@@ -71,7 +72,7 @@ func TestWithOneServerReverseRequestsPassAsTheyAre(t *testing.T) {
 	equal(t, "asked", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
 }
 
-func TestARefusedReverseRequestIsDeclined(t *testing.T) {
+func TestDeniedServerRequestIsDeclined(t *testing.T) {
 	for method, want := range map[string]string{
 		"elicitation/create":     `{"action":"decline"}`,
 		"roots/list":             `{"roots":[]}`,
@@ -86,7 +87,8 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 						}
 						return pipeline.Verdict{Action: pipeline.Allow}
 					})}
-				w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil, refuse)
+				w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(method,
+					`{}`)}}, nil, refuse)
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
 					return mcp.NewResponse(m.ID(), []byte(`{}`))
 				}
@@ -97,7 +99,7 @@ func TestARefusedReverseRequestIsDeclined(t *testing.T) {
 	}
 }
 
-func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
+func TestUndeclaredServerRequestIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
 		{"a capability", "sampling/createMessage", `{}`,
 			`{"code":-32601,"message":"the client did not declare the capability sampling"}`},
@@ -110,7 +112,8 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 			`{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
+			w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(c.method,
+				c.params)}}, nil)
 			w.callAs(t, w.session, w.client, "1", "initialize",
 				`{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}}}`)
 			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
@@ -119,7 +122,7 @@ func TestAServerCannotAskForWhatTheClientDidNotDeclare(t *testing.T) {
 	}
 }
 
-func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
+func TestClientTaskBelongsToItsServer(t *testing.T) {
 	get := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Name == "make" {
 			return string(c.HandleRequests(ctx,
@@ -129,7 +132,7 @@ func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 		return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("2", "tasks/get", []byte(
 			`{"taskId":"T"}`))})[0].Message().Body())
 	}
-	w := open(t, map[string]*server{"a": {answer: get}, "b": {answer: get}}, nil)
+	w := open(t, map[string]*fakeServer{"a": {answer: get}, "b": {answer: get}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"T"}}`))
 	}
@@ -140,8 +143,8 @@ func TestATaskThatTheClientMadeBelongsToTheServerItWasMadeFor(t *testing.T) {
 		`{"code":-32602,"message":"Unknown task"}`)
 }
 
-func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+func TestServerNotificationsArePrefixedAndInOrder(t *testing.T) {
+	s := &fakeServer{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		for _, n := range [][2]string{
 			{"notifications/message", `{"level":"info","logger":"l","data":"1"}`},
 			{"notifications/resources/updated", `{"uri":"f:///x"}`},
@@ -154,22 +157,21 @@ func TestNotificationsOfServersAreNamedAndKeptInOrder(t *testing.T) {
 		}
 		return "{}"
 	}}
-	w := open(t, map[string]*server{"a": s},
+	w := open(t, map[string]*fakeServer{"a": s},
 		func(o *proxy.Options) { o.Servers[0].Methods = []string{"acme/news"} })
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.heard(), []string{
+	equal(t, "told", w.client.received(), []string{
 		`notifications/message {"level":"info","logger":"a/l","data":"1"}`,
 		`notifications/resources/updated {"uri":"a+f:///x"}`,
-		`acme/news {"k":1}`,
-		`notifications/message {"level":"info","data":"2"}`,
+		`acme/news {"k":1}`, `notifications/message {"level":"info","data":"2"}`,
 	})
-	w.record.has(t, "drop to_client notification notifications/unknown a",
+	w.record.expect(t, "drop to_client notification notifications/unknown a",
 		"drop to_client notification notifications/initialized a")
 }
 
-func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
-	a, b := &server{answer: echo}, &server{answer: echo}
-	w := open(t, map[string]*server{"a": a, "b": b},
+func TestClientNotificationsAreRouted(t *testing.T) {
+	a, b := &fakeServer{answer: echo}, &fakeServer{answer: echo}
+	w := open(t, map[string]*fakeServer{"a": a, "b": b},
 		func(o *proxy.Options) { o.Servers[1].Methods = []string{"acme/n"} })
 	for _, n := range []string{"notifications/roots/list_changed", "acme/n", "acme/other",
 		"notifications/message"} {
@@ -181,20 +183,20 @@ func TestNotificationsOfTheClientGoToTheServersThatTakeThem(t *testing.T) {
 	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}",
 		`notifications/progress {"progressToken":1,"progress":1}`})
 	equal(t, "b", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
-	w.record.has(t, "drop to_server notification acme/other",
+	w.record.expect(t, "drop to_server notification acme/other",
 		"drop to_server notification notifications/message")
 }
 
-func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
-	ask := func(method, params string) answers {
+func TestClientTasksAreListedForTheirServerOnly(t *testing.T) {
+	ask := func(method, params string) answerFunc {
 		return func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 			a := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", method,
 				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
 	}
-	a, b := &server{}, &server{}
-	w := open(t, map[string]*server{"a": a, "b": b}, nil)
+	a, b := &fakeServer{}, &fakeServer{}
+	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 	made := 0
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		if m.Method == "tasks/list" {
@@ -206,7 +208,7 @@ func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 	}
 	for _, s := range []struct {
 		name   string
-		server *server
+		server *fakeServer
 	}{{"a", a}, {"b", b}} {
 		s.server.answer = ask("elicitation/create", `{"message":"m","task":{}}`)
 		w.call(t, "tools/call", `{"name":"`+s.name+`__x"}`)
@@ -226,14 +228,14 @@ func TestAClientsTasksAreShownOnlyToTheServerTheyWereMadeFor(t *testing.T) {
 		`{"progressToken":1,"progress":1}`))
 	equal(t, "a hears of", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
 	equal(t, "b hears of", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
-	w.record.has(t, "pass to_server notification notifications/tasks/status a T1",
+	w.record.expect(t, "pass to_server notification notifications/tasks/status a T1",
 		"drop to_server notification notifications/tasks/status  T3",
 		"drop to_server notification notifications/progress")
 }
 
-func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
+func TestOldestClientTasksAreForgotten(t *testing.T) {
 	var id string
-	s := &server{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		ask := mcp.NewRequest("1", "sampling/createMessage", []byte(`{"task":{}}`))
 		if m.Name == "get" {
 			ask = mcp.NewRequest("1", "tasks/get", []byte(`{"taskId":"`+id+`"}`))
@@ -241,7 +243,7 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 		return `{"structuredContent":` + string(c.HandleRequests(ctx,
 			[]*mcp.Message{ask})[0].Message().Body()) + `}`
 	}}
-	w := open(t, map[string]*server{"a": s, "b": {answer: echo}}, nil)
+	w := open(t, map[string]*fakeServer{"a": s, "b": {answer: echo}}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"`+id+`"}}`))
 	}
@@ -259,7 +261,7 @@ func TestOldTasksOfTheClientAreForgottenFirst(t *testing.T) {
 	}
 }
 
-func TestModesOfAskingAreDeclaredToo(t *testing.T) {
+func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 	for _, c := range []struct{ name, capabilities, method, params, lacks string }{
 		{"a form, with an empty object", `{"elicitation":{}}`, "elicitation/create",
 			`{"message":"m"}`, ""},
@@ -280,7 +282,8 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 		{"sampling, undeclared", `{}`, "sampling/createMessage", `{"tools":[]}`, "sampling"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			live := open(t, map[string]*server{"a": {answer: asking(c.method, c.params)}}, nil)
+			live := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(c.method,
+				c.params)}}, nil)
 			live.client.answer = func(m *mcp.Message) *mcp.Message {
 				return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`))
 			}
@@ -298,9 +301,9 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+want+`}`)
 
-			folded := open(t, map[string]*server{"a": {answer: inRounds(`{"k":{"method":"` +
+			folded := open(t, map[string]*fakeServer{"a": {answer: untilState(`{"k":{"method":"` +
 				c.method + `","params":` + c.params + `}}`)}}, nil)
-			folded.client.rounds = true
+			folded.client.takesInputRequests = true
 			m := folded.session.Call(t.Context(),
 				request(t, "7", "tools/call",
 					`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+
@@ -320,20 +323,20 @@ func TestModesOfAskingAreDeclaredToo(t *testing.T) {
 	}
 }
 
-func TestACancelledOfAServerIsNotTheClientsToHear(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+func TestCancellationOfServerIsNotForwarded(t *testing.T) {
+	s := &fakeServer{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		c.HandleNotification(ctx, mcp.NewNotification("notifications/cancelled",
 			[]byte(`{"requestId":1}`)))
 		return `{}`
 	}}
-	w := open(t, map[string]*server{"a": s}, nil)
+	w := open(t, map[string]*fakeServer{"a": s}, nil)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.heard(), []string{})
-	w.record.has(t, "drop to_client notification notifications/cancelled a")
+	equal(t, "told", w.client.received(), []string{})
+	w.record.expect(t, "drop to_client notification notifications/cancelled a")
 }
 
-func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
-	s := &server{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+func TestMissingClientAnswersBecomeErrors(t *testing.T) {
+	s := &fakeServer{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		got := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil),
 			mcp.NewRequest("2",
 				"x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
@@ -343,7 +346,7 @@ func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 		}
 		return `{"structuredContent":"` + strings.Join(ids, ",") + `"}`
 	}}
-	w := open(t, map[string]*server{"a": s}, nil)
+	w := open(t, map[string]*fakeServer{"a": s}, nil)
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		if m.ID() == "3" {
 			return nil
@@ -354,16 +357,16 @@ func TestAnAnswerThatIsMissingIsStillAnAnswer(t *testing.T) {
 		`{"structuredContent":"1 response,2 error,3 error"}`)
 }
 
-func TestAClientThatCannotBeAskedOutsideOfACall(t *testing.T) {
+func TestClientThatCanBeAskedInsideCallsOnly(t *testing.T) {
 	for method, code := range map[string]string{"elicitation/create": "-32601",
 		"sampling/createMessage": "-32601", "roots/list": "-32603"} {
-		w := open(t, map[string]*server{"a": {answer: asking(method, `{}`)}}, nil)
+		w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(method, `{}`)}}, nil)
 		w.client.fails = proxy.ErrOutsideCall
 		if got := w.call(t, "tools/call", `{"name":"a__x"}`); !strings.Contains(got,
 			`"code":`+code) {
 			t.Errorf("%s: the server got %s, want code %s", method, got, code)
 		}
-		w.record.has(t, "pass to_client request "+method+" a",
+		w.record.expect(t, "pass to_client request "+method+" a",
 			"answer to_server error "+method+" a")
 	}
 }

@@ -1,0 +1,188 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"gatekit/core/conn"
+	"gatekit/core/upstream"
+)
+
+// appendEvent appends e in its encoded form. Data that holds line breaks becomes several data
+// fields, which a reader joins by line feeds.
+func appendEvent(dst []byte, e conn.Event) ([]byte, error) {
+	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
+		return dst, errors.New("an event's id and name must not hold line breaks")
+	}
+	if e.ID != "" {
+		dst = append(append(append(dst, "id: "...), e.ID...), '\n')
+	}
+	if e.Name != "" {
+		dst = append(append(append(dst, "event: "...), e.Name...), '\n')
+	}
+	if e.Retry > 0 {
+		dst = append(strconv.AppendInt(append(dst, "retry: "...), int64(e.Retry), 10), '\n')
+	}
+	for rest := e.Data; ; {
+		i := lineEnd(rest)
+		dst = append(append(append(dst, "data: "...), rest[:i]...), '\n')
+		if i == len(rest) {
+			break
+		}
+		if rest[i] == '\r' && i+1 < len(rest) && rest[i+1] == '\n' {
+			i++
+		}
+		rest = rest[i+1:]
+	}
+	return append(dst, '\n'), nil
+}
+
+// lineEnd returns the index of the first carriage return or line feed in b, or the length of b.
+func lineEnd(b []byte) int {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
+		b = b[:i]
+	}
+	if i := bytes.IndexByte(b, '\r'); i >= 0 {
+		b = b[:i]
+	}
+	return len(b)
+}
+
+// eventReader reads text/event-stream as the section "Server-sent events" of the HTML standard
+// defines it. It is for one goroutine; Close may be called by another.
+type eventReader struct {
+	buffer
+	body      io.Closer
+	atStart   bool // nothing has been read yet: a byte order mark may come
+	afterCR   bool // the last line ended with a carriage return; a line feed may belong to it
+	discarded int  // bytes of the current line that were thrown away because it is too long
+
+	// the event under way
+	event    conn.Event
+	hasData  bool // it has a data field
+	hasField bool // it has a field that Next returns
+	tooLarge bool
+	size     int // bytes
+}
+
+var _ upstream.EventStream = (*eventReader)(nil)
+
+// newEventReader reads events of at most maxEvent bytes each.
+func newEventReader(body io.ReadCloser, maxEvent int) *eventReader {
+	return &eventReader{buffer: buffer{src: readerSource{body}, max: maxEvent}, body: body,
+		atStart: true}
+}
+
+// readerSource is a source whose Read cannot be interrupted, except by closing r.
+type readerSource struct{ r io.Reader }
+
+func (s readerSource) Read(_ context.Context, p []byte) (int, error) { return s.r.Read(p) }
+
+func (s *eventReader) Close() error { return s.body.Close() }
+
+// Next returns the next event: one with data, or one without data that sets the last event id or
+// the retry time. Its ID is the one in this event. The error is io.EOF at an end between two events
+// and io.ErrUnexpectedEOF at one within an event. With a *conn.TooLargeError the event has been
+// skipped, but its ID is returned; reading can go on.
+func (s *eventReader) Next() (conn.Event, error) {
+	for {
+		line, err := s.line()
+		if err != nil {
+			if err == io.EOF && (s.hasField || s.tooLarge || s.discarded > 0 || s.pos < s.end) {
+				err = io.ErrUnexpectedEOF
+			}
+			return conn.Event{}, err
+		}
+		if len(line) > 0 {
+			s.field(line)
+			continue
+		}
+		e, some, over, total := s.event, s.hasField, s.tooLarge, s.size
+		s.event, s.hasData, s.hasField, s.tooLarge, s.size = conn.Event{}, false, false, false, 0
+		switch {
+		case over:
+			e.Data = nil
+			return e, &conn.TooLargeError{Size: total, Limit: s.max}
+		case some:
+			return e, nil
+		}
+	}
+}
+
+// field adds one line to the event under way.
+func (s *eventReader) field(line []byte) {
+	// without a colon it is a field with an empty value
+	name, value, _ := bytes.Cut(line, []byte{':'})
+	value = bytes.TrimPrefix(value, []byte{' '})
+	s.size += len(line)
+	if s.size > s.max+len("data: ") {
+		s.tooLarge, s.event.Data = true, nil
+	}
+	switch string(name) {
+	case "data":
+		if s.tooLarge {
+			return
+		}
+		if s.hasData {
+			s.event.Data = append(append(s.event.Data, '\n'), value...)
+		} else {
+			s.event.Data = append(make([]byte, 0, len(value)), value...)
+		}
+		s.hasData, s.hasField = true, true
+	case "event":
+		s.event.Name = string(value)
+	case "id":
+		if bytes.IndexByte(value, 0) < 0 {
+			s.event.ID = string(value)
+			s.hasField = true
+		}
+	case "retry":
+		if n, err := strconv.ParseUint(string(value), 10, 31); err == nil {
+			s.event.Retry = int(n)
+			s.hasField = true
+		}
+	}
+}
+
+// line returns the next line without its end. The line is valid until the next call. A line that is
+// too long is returned as a comment, and makes its event too large.
+func (s *eventReader) line() ([]byte, error) {
+	seen := 0
+	for {
+		if s.afterCR && s.pos < s.end {
+			if s.buf[s.pos] == '\n' {
+				s.pos++
+			}
+			s.afterCR = false
+		}
+		held := s.buf[s.pos:s.end]
+		if i := seen + lineEnd(held[min(seen, len(held)):]); i < len(held) {
+			s.afterCR = held[i] == '\r'
+			s.pos += i + 1
+			line := held[:i]
+			if s.atStart {
+				line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+				s.atStart = false
+			}
+			if s.discarded+len(line) > s.max+len("data: ") {
+				s.tooLarge = true
+				s.size += s.discarded + len(line)
+				line = []byte{':'}
+			}
+			s.discarded = 0
+			return line, nil
+		}
+		seen = len(held)
+		if s.discarded > 0 || seen > s.max+len("data: ") {
+			s.discarded += seen
+			s.pos, s.end, seen = 0, 0, 0
+		}
+		if err := s.fill(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+}

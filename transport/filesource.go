@@ -1,0 +1,84 @@
+package transport
+
+import (
+	"context"
+	"os"
+	"time"
+)
+
+// longAgo is a deadline that ends reads and writes that wait.
+var longAgo = time.Unix(1, 0)
+
+// pollableFile is a source that reads a file with deadlines: a read waits in the runtime's poller
+// and can be interrupted.
+type pollableFile struct{ f *os.File }
+
+func (s pollableFile) Read(ctx context.Context, p []byte) (int, error) {
+	if ctx.Done() == nil {
+		return s.f.Read(p)
+	}
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		s.f.SetReadDeadline(longAgo)
+		close(fired)
+	})
+	n, err := s.f.Read(p)
+	if !stop() {
+		<-fired // else the deadline could be set late, and end the next read
+		s.f.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// blockingFile is a source that reads a file without deadlines (a terminal, a regular file). It
+// reads in a goroutine, which ends with its read or with the process, and for which no caller has
+// to wait.
+type blockingFile struct {
+	f       *os.File
+	buf     []byte          // of the goroutine
+	results chan readResult // nil while no read is under way
+	unread  []byte          // the part of buf that was read and not returned yet
+}
+
+// readResult is the result of one read of a blockingFile.
+type readResult struct {
+	n   int
+	err error
+}
+
+func (s *blockingFile) Read(ctx context.Context, p []byte) (int, error) {
+	if len(s.unread) == 0 {
+		if s.results == nil {
+			if s.buf == nil {
+				s.buf = make([]byte, initialBufferSize)
+			}
+			results := make(chan readResult, 1)
+			s.results = results
+			go func() {
+				n, err := s.f.Read(s.buf)
+				results <- readResult{n, err}
+			}()
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case r := <-s.results:
+			s.results = nil
+			if r.n == 0 {
+				return 0, r.err
+			}
+			s.unread = s.buf[:r.n]
+		}
+	}
+	n := copy(p, s.unread)
+	s.unread = s.unread[n:]
+	return n, nil
+}
+
+// newSource returns a source that reads f, with deadlines if f allows them.
+func newSource(f *os.File) source {
+	if f.SetReadDeadline(time.Time{}) == nil {
+		return pollableFile{f}
+	}
+	return &blockingFile{f: f}
+}

@@ -1,0 +1,166 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+
+	"gatekit/core/conn"
+)
+
+// defaultMaxMessage bounds one message when the caller gives no bound.
+const defaultMaxMessage = 16 << 20
+
+const (
+	initialBufferSize = 8 << 10   // of an idle connection
+	maxKeptBuffer     = 128 << 10 // a larger buffer leaves with its message, or is dropped
+)
+
+// source is a reader that a context can interrupt. A Read that ctx ends loses no bytes: the next
+// Read continues.
+type source interface {
+	Read(ctx context.Context, p []byte) (int, error)
+}
+
+// buffer holds the bytes that have been read and not been taken yet: buf[pos:end].
+type buffer struct {
+	src          source
+	max          int // the buffer never holds much more than this many bytes
+	buf          []byte
+	pos, end     int
+	expectedSize int   // estimated size of long messages, from the latest ones
+	err          error // of the source; nothing can be read after it
+}
+
+// fill reads more bytes behind buf[end]. The error is the cause of ctx, or the error of the source,
+// which all later calls return, too.
+func (b *buffer) fill(ctx context.Context) error {
+	if b.err != nil {
+		return b.err
+	}
+	if b.pos == b.end {
+		b.pos, b.end = 0, 0
+		if len(b.buf) > maxKeptBuffer {
+			b.buf = nil
+		}
+	}
+	if b.end == len(b.buf) {
+		b.grow()
+	}
+	n, err := b.src.Read(ctx, b.buf[b.end:])
+	b.end += n
+	if n > 0 || err == nil {
+		return nil // the next read returns the error again
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	b.err = err
+	return err
+}
+
+// grow makes room behind buf[end].
+func (b *buffer) grow() {
+	held := b.buf[b.pos:b.end]
+	if len(held) <= len(b.buf)/2 && len(b.buf) > 0 {
+		b.end = copy(b.buf, held)
+		b.pos = 0
+		return
+	}
+	size := max(initialBufferSize, 4*len(b.buf)) // few copies of long messages
+	if len(b.buf) > 0 {
+		size = max(size, b.expectedSize+b.expectedSize/8) // and one where they come again and again
+	}
+	// One byte over the bound is enough to see that it is exceeded.
+	grown := make([]byte, max(min(size, b.max+2), len(held)+initialBufferSize))
+	b.end = copy(grown, held)
+	b.pos, b.buf = 0, grown
+}
+
+// take removes n bytes and returns them. The caller owns them.
+func (b *buffer) take(n int) []byte {
+	taken := b.buf[b.pos : b.pos+n : b.pos+n]
+	b.pos += n
+	b.expectedSize = max(n, b.expectedSize*3/4)
+	if len(b.buf) <= maxKeptBuffer || n < len(b.buf)/4 {
+		return bytes.Clone(taken)
+	}
+	rest := b.buf[b.pos:b.end]
+	b.buf = make([]byte, max(initialBufferSize, len(rest)))
+	b.pos, b.end = 0, copy(b.buf, rest)
+	return taken
+}
+
+// lineReader reads messages that each end with a line feed. It is for one goroutine.
+type lineReader struct {
+	buffer
+	scanned int // bytes from pos on that hold no line feed
+	skipped int // bytes of the current line, which is too long
+}
+
+func newLineReader(src source, maxMessage int) *lineReader {
+	return &lineReader{buffer: buffer{src: src, max: maxMessage}}
+}
+
+// next returns the next line that is not blank, without its end; the caller owns it. With a
+// *conn.TooLargeError the line has been skipped. Bytes between the last line feed and the end of
+// the input are a line, too.
+func (l *lineReader) next(ctx context.Context) ([]byte, error) {
+	for {
+		if i := bytes.IndexByte(l.buf[l.pos+l.scanned:l.end], '\n'); i >= 0 {
+			n := l.scanned + i
+			l.scanned = 0
+			line, err := l.takeLine(n)
+			l.pos++ // the line feed itself
+			if line != nil || err != nil {
+				return line, err
+			}
+			continue
+		}
+		l.scanned = l.end - l.pos
+		if l.skipped > 0 || l.scanned > l.max+1 { // one for a carriage return
+			l.skipped += l.scanned
+			l.pos, l.end, l.scanned = 0, 0, 0
+		}
+		if err := l.fill(ctx); err != nil {
+			if l.err == nil { // ctx ended
+				return nil, err
+			}
+			n := l.scanned
+			l.scanned = 0
+			if line, err := l.takeLine(n); line != nil || err != nil {
+				return line, err
+			}
+			return nil, l.err
+		}
+	}
+}
+
+// takeLine takes n bytes, the current line or the end of it, and returns them. The result is nil
+// for a blank line and for one that is too long.
+func (l *lineReader) takeLine(n int) ([]byte, error) {
+	raw := l.buf[l.pos : l.pos+n]
+	if size := l.skipped + n; l.skipped > 0 || len(bytes.TrimSuffix(raw, []byte{'\r'})) > l.max {
+		l.pos += n
+		l.skipped = 0
+		return nil, &conn.TooLargeError{Size: size, Limit: l.max}
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		l.pos += n
+		return nil, nil
+	}
+	return bytes.TrimSuffix(l.take(n), []byte{'\r'}), nil
+}
+
+// appendWithoutLineBreaks appends b to dst without its carriage returns and line feeds. See "Why
+// there is no compaction of JSON" in doc.go.
+func appendWithoutLineBreaks(dst, b []byte) []byte {
+	if bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0 {
+		return append(dst, b...)
+	}
+	for _, c := range b {
+		if c != '\n' && c != '\r' {
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}

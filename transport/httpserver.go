@@ -120,7 +120,7 @@ type HTTPServer struct {
 // every server behind it.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
-		return nil, errors.New("transport: FrontOptions without Endpoint or Refused")
+		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")
 	}
 	if o.Path == "" {
 		o.Path = "/mcp"

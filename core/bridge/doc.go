@@ -93,7 +93,7 @@
 //     client_input.go, modern_client.go: legacy clients at modern servers.
 //   - modern_to_legacy.go, in_flight_call.go, listen.go, legacy_task.go, session_pool.go,
 //     pooled_session.go, subscriber.go, task_tools.go: modern clients at legacy servers.
-//   - parked.go, parkedcall.go, parkedquestion.go: parked calls.
+//   - parked.go, parked_call.go, parked_question.go: parked calls.
 //   - for_legacy.go, for_modern.go: messages for the client, translated.
 //   - outgoing.go, task_polling.go, options.go, errors.go: what all of them use.
 package bridge

@@ -31,8 +31,8 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 	case "tools/list":
 		m.Items("/tools", func(i int, raw []byte) bool {
 			tool := mcp.NewResponse("", raw)
-			if _, ok := tool.Get("/outputSchema"); ok && !tool.TextEquals("/outputSchema/type",
-				"object") {
+			_, hasSchema := tool.Get("/outputSchema")
+			if hasSchema && !tool.TextEquals("/outputSchema/type", "object") {
 				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/outputSchema"))
 			}
 			return true

@@ -17,7 +17,7 @@ import (
 // the pool.
 type modernToLegacy struct {
 	native    upstream.NativeSessions
-	open      proxy.OpenOptions
+	client    proxy.OpenOptions // of the client's session
 	pool      *sessionPool
 	tasks     *taskgroup.Group
 	closeOnce sync.Once
@@ -29,7 +29,7 @@ type modernToLegacy struct {
 
 func newModernToLegacy(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *modernToLegacy {
-	return &modernToLegacy{native: native, open: o, pool: newSessionPool(opts, native, o, feed),
+	return &modernToLegacy{native: native, client: o, pool: newSessionPool(opts, native, o, feed),
 		tasks: taskgroup.New()}
 }
 
@@ -86,7 +86,7 @@ func (s *modernToLegacy) modernSession() upstream.ModernSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.modern == nil && speaksModern && !s.closed {
-		s.modern = s.native.OpenModern(s.open)
+		s.modern = s.native.OpenModern(s.client)
 	}
 	return s.modern
 }

@@ -40,9 +40,9 @@ func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway 
 	return downstreamtest.New(t, s, downstream.Limits{}, parkCalls(bridge.ParkedCallLimits{}))
 }
 
-// asking is a server that asks while it works: by elicitation of each of the words, all at once,
-// and answers with what it was told.
-func asking(ran *atomic.Int32, words ...string) *downstreamtest.Server {
+// askingServer is a server that asks during a tools/call: by one elicitation for each of the words,
+// all at the same time. Its result holds the answers.
+func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		if m.Method != "tools/call" {
@@ -69,8 +69,8 @@ func asking(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 	}}
 }
 
-// asks is a result that asks.
-type asks struct {
+// inputRequired is a result that asks for input, or an error.
+type inputRequired struct {
 	Result struct {
 		ResultType    string
 		InputRequests map[string]struct {
@@ -82,9 +82,9 @@ type asks struct {
 	Error *struct{ Code int }
 }
 
-// tool is a call of a tool by a client that can be asked, with answers, key by key, and a state
-// where there are any.
-func tool(id any, arguments, state string, answers ...string) string {
+// toolCall returns a tools/call of a client that can be asked. With a state, the call carries
+// answers.
+func toolCall(id any, arguments, state string, answers ...string) string {
 	more := ""
 	if state != "" {
 		more = `"requestState":` + string(mcp.Quote(state)) + `,"inputResponses":{` +
@@ -94,21 +94,23 @@ func tool(id any, arguments, state string, answers ...string) string {
 		askableMeta+`}`)
 }
 
-func accepts(key string, n int) string {
+// acceptAnswer returns the answer to the elicitation with a key.
+func acceptAnswer(key string, n int) string {
 	return fmt.Sprintf(`"%s":{"action":"accept","content":{"n":%d}}`, key, n)
 }
 
-// calls sends a call over HTTP and answers what came back.
-func call(t *testing.T, c *downstreamtest.HTTPClient,
-	message string) (status string, a asks, text string) {
+// post sends a call over HTTP and returns the parts of its reply.
+func post(t *testing.T, c *downstreamtest.HTTPClient,
+	message string) (status string, a inputRequired, text string) {
 	t.Helper()
 	x := c.Begin(t, c.Endpoint.Post, message, "Mcp-Protocol-Version: 2026-07-28",
 		"Mcp-Method: tools/call", "Mcp-Name: x")
 	<-x.Done
-	return read(t, x.Text())
+	return parseAnswer(t, x.Text())
 }
 
-func read(t *testing.T, answer string) (status string, a asks, text string) {
+// parseAnswer parses a reply as HTTPExchange.Text returns it.
+func parseAnswer(t *testing.T, answer string) (status string, a inputRequired, text string) {
 	t.Helper()
 	status, text, _ = strings.Cut(answer, " ")
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
@@ -117,29 +119,29 @@ func read(t *testing.T, answer string) (status string, a asks, text string) {
 	return status, a, text
 }
 
-func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
+func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 	var ran atomic.Int32
 	for _, over := range []string{"http", "a pipe"} {
 		t.Run(over, func(t *testing.T) {
 			ran.Store(0)
-			run(t, asking(&ran, "who", "why"), bridge.ParkedCallLimits{}, func(t *testing.T,
+			run(t, askingServer(&ran, "who", "why"), bridge.ParkedCallLimits{}, func(t *testing.T,
 				w *downstreamtest.Gateway) {
-				var calls func(message string) (asks, string)
+				var calls func(message string) (inputRequired, string)
 				if over == "http" {
 					c := w.HTTPClient("ann")
-					calls = func(message string) (asks, string) {
-						_, a, text := call(t, c, message)
+					calls = func(message string) (inputRequired, string) {
+						_, a, text := post(t, c, message)
 						return a, text
 					}
 				} else {
 					l := w.Connect(t)
 					defer l.Close(t)
-					calls = func(message string) (asks, string) {
-						_, a, text := read(t, "200 "+l.Ask(message))
+					calls = func(message string) (inputRequired, string) {
+						_, a, text := parseAnswer(t, "200 "+l.Ask(message))
 						return a, text
 					}
 				}
-				a, text := calls(tool(1, `{"n":1.0,"a":{}}`, ""))
+				a, text := calls(toolCall(1, `{"n":1.0,"a":{}}`, ""))
 				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" ||
 					!strings.HasPrefix(
 						text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
@@ -152,14 +154,15 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 
 				// Only one is answered, the other in a wrong shape; arguments are written in
 				// another way.
-				b, text := calls(tool(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
-					accepts(who, 1), `"`+why+`":{"roots":[]}`, accepts("g7", 7)))
+				b, text := calls(toolCall(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
+					acceptAnswer(who, 1), `"`+why+`":{"roots":[]}`, acceptAnswer("g7", 7)))
 				if len(b.Result.InputRequests) != 1 ||
 					b.Result.InputRequests[why].Params.Message != "why" ||
 					b.Result.RequestState == a.Result.RequestState {
 					t.Fatalf("answered %s", text)
 				}
-				_, text = calls(tool(3, `{"n":1.0,"a":{}}`, b.Result.RequestState, accepts(why, 2)))
+				_, text = calls(toolCall(3, `{"n":1.0,"a":{}}`, b.Result.RequestState,
+					acceptAnswer(why, 2)))
 				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
 				if n := ran.Load(); n != 1 {
@@ -176,7 +179,7 @@ func TestACallIsParkedWhileItsClientIsAsked(t *testing.T) {
 	}
 }
 
-func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
+func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 	flip := func(state string) string {
 		b := []byte(state)
 		b[len(b)/2] ^= 1
@@ -189,34 +192,34 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 		call  func(state string) string
 	}{
 		{"of another principal", 0, "bob", func(state string) string {
-			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+			return toolCall(2, `{"n":1}`, state, acceptAnswer("g0", 1))
 		}},
 		{"of other arguments", 0, "ann", func(state string) string {
-			return tool(2, `{"n":2}`, state, accepts("g0", 1))
+			return toolCall(2, `{"n":2}`, state, acceptAnswer("g0", 1))
 		}},
 		{"of arguments that are another number", 0, "ann", func(state string) string {
-			return tool(2, `{"n":1.0}`, state, accepts("g0", 1))
+			return toolCall(2, `{"n":1.0}`, state, acceptAnswer("g0", 1))
 		}},
 		{"with a flipped bit", 0, "ann", func(state string) string {
-			return tool(2, `{"n":1}`, flip(state), accepts("g0", 1))
+			return toolCall(2, `{"n":1}`, flip(state), acceptAnswer("g0", 1))
 		}},
 		{"cut short", 0, "ann", func(state string) string {
-			return tool(2, `{"n":1}`, state[:len(state)-4], accepts("g0", 1))
+			return toolCall(2, `{"n":1}`, state[:len(state)-4], acceptAnswer("g0", 1))
 		}},
 		{"of nobody", 0, "ann", func(string) string {
-			return tool(2, `{"n":1}`, "gk1.AAAA", accepts("g0", 1))
+			return toolCall(2, `{"n":1}`, "gk1.AAAA", acceptAnswer("g0", 1))
 		}},
 		{"expired", 11 * time.Minute, "ann", func(state string) string {
-			return tool(2, `{"n":1}`, state, accepts("g0", 1))
+			return toolCall(2, `{"n":1}`, state, acceptAnswer("g0", 1))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var ran atomic.Int32
-			run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+			run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
 				w *downstreamtest.Gateway) {
-				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{"n":1}`, ""))
+				_, a, _ := post(t, w.HTTPClient("ann"), toolCall(1, `{"n":1}`, ""))
 				time.Sleep(c.after)
-				_, b, text := call(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
+				_, b, text := post(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 					t.Errorf("answered %s, run %d times", text, ran.Load())
 				}
@@ -224,12 +227,14 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 					return
 				}
 				// The one whose it is still can.
-				_, _, text = call(t, w.HTTPClient("ann"), tool(3, `{"n":1}`, a.Result.RequestState,
-					accepts("g0", 5)))
+				_, _, text = post(t, w.HTTPClient("ann"), toolCall(3, `{"n":1}`,
+					a.Result.RequestState,
+					acceptAnswer("g0", 5)))
 				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
-				_, b, text = call(t, w.HTTPClient("ann"), tool(4, `{"n":1}`, a.Result.RequestState,
-					accepts("g0", 6)))
+				_, b, text = post(t, w.HTTPClient("ann"), toolCall(4, `{"n":1}`,
+					a.Result.RequestState,
+					acceptAnswer("g0", 6)))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
 				}
@@ -239,11 +244,11 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 	t.Run("of another instance", func(t *testing.T) {
 		var ran atomic.Int32
 		synctest.Test(t, func(t *testing.T) {
-			here, there := newGateway(t, asking(&ran, "who")),
-				newGateway(t, asking(&ran, "who"))
-			_, a, _ := call(t, here.HTTPClient("ann"), tool(1, `{}`, ""))
-			_, b, text := call(t, there.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
-				accepts("g0", 1)))
+			here, there := newGateway(t, askingServer(&ran, "who")),
+				newGateway(t, askingServer(&ran, "who"))
+			_, a, _ := post(t, here.HTTPClient("ann"), toolCall(1, `{}`, ""))
+			_, b, text := post(t, there.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
+				acceptAnswer("g0", 1)))
 			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
 				t.Errorf("answered %s, run %d times", text, ran.Load())
 			}
@@ -253,7 +258,7 @@ func TestARequestStateIsGoodForOneCallOfOneClientOnce(t *testing.T) {
 	})
 }
 
-func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
+func TestParkedCallIsAbandonedWhenItsClientDoesNotComeBack(t *testing.T) {
 	told := make(chan string, 1)
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -264,7 +269,7 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	}}
 	run(t, s, bridge.ParkedCallLimits{Wait: time.Minute}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
-		call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+		post(t, w.HTTPClient("ann"), toolCall(1, `{}`, ""))
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
 		downstreamtest.Equal(t, "the server was told", <-told, `{"action":"cancel"}`)
@@ -276,21 +281,23 @@ func TestAParkedCallWhoseClientDoesNotComeBack(t *testing.T) {
 	})
 }
 
-func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
+func TestSessionWithParkedCallsIsNotIdle(t *testing.T) {
 	var ran atomic.Int32
-	downstreamtest.Run(t, asking(&ran, "who"), downstream.Limits{SessionIdle: time.Minute,
+	downstreamtest.Run(t, askingServer(&ran, "who"), downstream.Limits{SessionIdle: time.Minute,
 		Sessions: 1},
 		func(t *testing.T, w *downstreamtest.Gateway) {
-			_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+			_, a, _ := post(t, w.HTTPClient("ann"), toolCall(1, `{}`, ""))
 			time.Sleep(5 * time.Minute)
-			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "503" {
+			if status, _, text := post(t, w.HTTPClient("bob"),
+				toolCall(1, `{}`, "")); status != "503" {
 				t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
 			}
-			_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
-				accepts("g0", 1)))
+			_, _, text := post(t, w.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
+				acceptAnswer("g0", 1)))
 			downstreamtest.Equal(t, "the answer", text,
 				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
-			if status, _, text := call(t, w.HTTPClient("bob"), tool(1, `{}`, "")); status != "200" {
+			if status, _, text := post(t, w.HTTPClient("bob"),
+				toolCall(1, `{}`, "")); status != "200" {
 				t.Errorf("another, when there is room, was answered %s %s", status, text)
 			}
 		}, parkCalls(bridge.ParkedCallLimits{}))
@@ -298,14 +305,14 @@ func TestAPrincipalWithParkedCallsIsNotIdle(t *testing.T) {
 
 func TestParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: 3, Calls: 4},
+	run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: 3, Calls: 4},
 		func(t *testing.T, w *downstreamtest.Gateway) {
 			for n, c := range []struct {
 				principal string
 				full      bool
 			}{{"ann", false}, {"ann", false}, {"ann", false}, {"ann", true}, {"bob", false},
 				{"bob", true}} {
-				_, a, text := call(t, w.HTTPClient(c.principal), tool(n, `{}`, ""))
+				_, a, text := post(t, w.HTTPClient(c.principal), toolCall(n, `{}`, ""))
 				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
 					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
 				}
@@ -313,16 +320,16 @@ func TestParkedCallsAreBounded(t *testing.T) {
 		})
 }
 
-func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
+func TestBytesOfParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
-	run(t, asking(&ran, strings.Repeat("w", 3<<20)),
+	run(t, askingServer(&ran, strings.Repeat("w", 3<<20)),
 		bridge.ParkedCallLimits{CallsPerPrincipal: 100},
 		func(t *testing.T, w *downstreamtest.Gateway) {
 			kept := map[string]int{}
 			for n := range 8 {
 				for _, principal := range []string{"ann", "bob", "cid", "dan", "eve"} {
-					if _, a, _ := call(t, w.HTTPClient(principal),
-						tool(n, `{}`, "")); a.Error == nil {
+					if _, a, _ := post(t, w.HTTPClient(principal),
+						toolCall(n, `{}`, "")); a.Error == nil {
 						kept[principal]++
 					}
 				}
@@ -334,7 +341,7 @@ func TestTheBytesOfParkedCallsAreBounded(t *testing.T) {
 		})
 }
 
-func TestARoundTooMany(t *testing.T) {
+func TestRoundsOfOneCallAreBounded(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		for ctx.Err() == nil {
@@ -344,12 +351,12 @@ func TestARoundTooMany(t *testing.T) {
 	}}
 	run(t, s, bridge.ParkedCallLimits{Rounds: 3}, func(t *testing.T, w *downstreamtest.Gateway) {
 		c := w.HTTPClient("ann")
-		_, a, _ := call(t, c, tool(0, `{}`, ""))
+		_, a, _ := post(t, c, toolCall(0, `{}`, ""))
 		for n := range 3 {
 			if a.Result.ResultType != "input_required" {
 				t.Fatalf("round %d: %+v", n, a)
 			}
-			_, a, _ = call(t, c, tool(n+1, `{}`, a.Result.RequestState,
+			_, a, _ = post(t, c, toolCall(n+1, `{}`, a.Result.RequestState,
 				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
 		}
 		if a.Error == nil || a.Error.Code != mcp.CodeInternalError {
@@ -358,7 +365,7 @@ func TestARoundTooMany(t *testing.T) {
 	})
 }
 
-func TestACarrierIsCancelled(t *testing.T) {
+func TestCancellingTheWaitingRequestCancelsTheCall(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		parked bool
@@ -376,10 +383,10 @@ func TestACarrierIsCancelled(t *testing.T) {
 				l := w.Connect(t)
 				state := ""
 				if c.parked {
-					_, a, _ := read(t, "200 "+l.Ask(tool(1, `{}`, "")))
+					_, a, _ := parseAnswer(t, "200 "+l.Ask(toolCall(1, `{}`, "")))
 					state = a.Result.RequestState
 				}
-				l.Send(tool(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
+				l.Send(toolCall(`"again"`, `{}`, state, `"g0":{"roots":[]}`))
 				synctest.Wait()
 				l.Send(downstreamtest.Cancelled(`"again"`))
 				synctest.Wait()
@@ -398,7 +405,7 @@ func TestACarrierIsCancelled(t *testing.T) {
 	}
 }
 
-func TestWhatHappensWhileACallIsParked(t *testing.T) {
+func TestParkedCallIsAnsweredWithoutItsClient(t *testing.T) {
 	withdraw := make(chan struct{})
 	for _, c := range []struct {
 		name   string
@@ -424,10 +431,10 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				withdraw = make(chan struct{})
 				w := newGateway(t, &downstreamtest.Server{Answer: c.answer})
-				_, a, _ := call(t, w.HTTPClient("ann"), tool(1, `{}`, ""))
+				_, a, _ := post(t, w.HTTPClient("ann"), toolCall(1, `{}`, ""))
 				close(withdraw)
 				synctest.Wait()
-				_, _, text := call(t, w.HTTPClient("ann"), tool(2, `{}`, a.Result.RequestState,
+				_, _, text := post(t, w.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
 					`"g0":{"roots":[]}`))
 				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
@@ -437,7 +444,7 @@ func TestWhatHappensWhileACallIsParked(t *testing.T) {
 	}
 }
 
-func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
+func TestProgressIsSentToTheWaitingRequest(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		report := func(n int) {
@@ -454,10 +461,10 @@ func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 		with := func(call, token string) string {
 			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
 		}
-		downstreamtest.ContainsText(t, "before", l.Ask(with(tool(1, `{}`, ""), "first")),
+		downstreamtest.ContainsText(t, "before", l.Ask(with(toolCall(1, `{}`, ""), "first")),
 			`{"progressToken":"first","progress":1}`)
-		_, a, _ := read(t, "200 "+<-l.Out)
-		downstreamtest.ContainsText(t, "after", l.Ask(with(tool(2, `{}`, a.Result.RequestState,
+		_, a, _ := parseAnswer(t, "200 "+<-l.Out)
+		downstreamtest.ContainsText(t, "after", l.Ask(with(toolCall(2, `{}`, a.Result.RequestState,
 			`"g0":{"roots":[]}`),
 			"second")), `{"progressToken":"second","progress":2}`)
 		downstreamtest.ContainsText(t, "the answer", <-l.Out, `"id":2,"result":{"n":1}`)
@@ -465,34 +472,34 @@ func TestProgressGoesToTheRequestThatWaits(t *testing.T) {
 	})
 }
 
-func TestARequestStateIsOfNoUseOnAnotherConnection(t *testing.T) {
+func TestRequestStateIsRefusedOnAnotherConnection(t *testing.T) {
 	var ran atomic.Int32
-	run(t, asking(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+	run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		mine, other := w.Connect(t), w.Connect(t)
-		_, a, _ := read(t, "200 "+mine.Ask(tool(1, `{}`, "")))
-		_, b, text := read(t, "200 "+other.Ask(tool(2, `{}`, a.Result.RequestState,
-			accepts("g0", 1))))
+		_, a, _ := parseAnswer(t, "200 "+mine.Ask(toolCall(1, `{}`, "")))
+		_, b, text := parseAnswer(t, "200 "+other.Ask(toolCall(2, `{}`, a.Result.RequestState,
+			acceptAnswer("g0", 1))))
 		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
 			t.Errorf("answered %s", text)
 		}
-		_, _, text = read(t, "200 "+mine.Ask(tool(3, `{}`, a.Result.RequestState,
-			accepts("g0", 1))))
+		_, _, text = parseAnswer(t, "200 "+mine.Ask(toolCall(3, `{}`, a.Result.RequestState,
+			acceptAnswer("g0", 1))))
 		downstreamtest.ContainsText(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
 		mine.Close(t)
 		other.Close(t)
 	})
 }
 
-func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
+func TestCallWithAnIDInFlightIsRefused(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		return ""
 	}}
 	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		l := w.Connect(t)
-		l.Send(tool(1, `{}`, ""))
+		l.Send(toolCall(1, `{}`, ""))
 		synctest.Wait()
-		downstreamtest.ContainsText(t, "the second", l.Ask(tool(1, `{}`, "")),
+		downstreamtest.ContainsText(t, "the second", l.Ask(toolCall(1, `{}`, "")),
 			`"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
 		l.Send(downstreamtest.Cancelled(1))
 		synctest.Wait()
@@ -503,7 +510,7 @@ func TestACallUnderAnIDInFlightIsRefused(t *testing.T) {
 	})
 }
 
-func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
+func TestCancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		go c.HandleRequests(context.WithoutCancel(ctx),
@@ -512,7 +519,7 @@ func TestACancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 	}}
 	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		l := w.Connect(t)
-		l.Send(tool(1, `{}`, ""), downstreamtest.Cancelled(1))
+		l.Send(toolCall(1, `{}`, ""), downstreamtest.Cancelled(1))
 		time.Sleep(time.Second)
 		select {
 		case answer := <-l.Out:

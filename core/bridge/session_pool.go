@@ -27,22 +27,11 @@ const (
 //
 // A legacy server learns once, when a session begins, who its client is and what the client can be
 // asked. A modern client declares that with each request. So there is one session for each set of
-// capabilities that the client declares.
-//
-// # Why calls share a session
-//
-// What a server asks live often names no call: never on stdio, and over HTTP as the server likes.
-// Calls with sessions of their own could not be mistaken for each other, but would not see each
-// other's effects: a session is a process with its own memory. So they share a session, and a
-// question that names no call is put to the client in the youngest call that the client waits for.
-// The answer finds the server's question whichever call brought it. Where several clients may be
-// behind the client's session (those of one principal over HTTP) and several such calls are in
-// flight, the question is put to none: it could be shown to another client than the one whose call
-// it is about.
+// capabilities that the client declares. The package documentation says why calls share a session.
 type sessionPool struct {
 	opts   Options
 	native upstream.NativeSessions
-	open   proxy.OpenOptions // of the client's session
+	client proxy.OpenOptions // of the client's session
 	feed   proxy.Handler     // of the client's session
 	tasks  *taskgroup.Group
 
@@ -58,7 +47,7 @@ type sessionPool struct {
 
 func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *sessionPool {
-	return &sessionPool{opts: opts, native: native, open: o, feed: feed, tasks: taskgroup.New(),
+	return &sessionPool{opts: opts, native: native, client: o, feed: feed, tasks: taskgroup.New(),
 		changed: make(chan struct{})}
 }
 
@@ -155,11 +144,12 @@ func (p *sessionPool) begin(key string, m *mcp.Message,
 	if err != nil {
 		return nil, unavailable(name, "initialize could not be made of the client's request", err)
 	}
-	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed, shared: p.open.Shared,
-		tasks: p.tasks, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed,
+		shared: p.client.Shared,
+		tasks:  p.tasks, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		called: make(chan struct{}), uris: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
-	s.server = p.native.OpenLegacy(p.open, s)
+	s.server = p.native.OpenLegacy(p.client, s)
 	p.sessions = append(p.sessions, s)
 	started := p.tasks.Go(func(ctx context.Context) {
 		startCtx, cancel := p.native.StartContext(ctx)

@@ -15,7 +15,7 @@ import (
 
 // What a list says was looked for from its start once, for each tool and each property, and nobody
 // could call meanwhile.
-func TestAListWithAnnotationsIsWalkedOnce(t *testing.T) {
+func TestParamHeadersReadAListOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
 		fmt.Fprintf(&properties, `"p%d":{"x-mcp-header":7},`, i)
@@ -54,7 +54,7 @@ func TestAListWithAnnotationsIsWalkedOnce(t *testing.T) {
 	}
 }
 
-func TestWhatToolsWantIsLearntAnew(t *testing.T) {
+func TestParamHeadersFollowTheLatestList(t *testing.T) {
 	tool := func(name, header string) string {
 		return `{"name":"` + name + `","inputSchema":{"properties":{"a":{"x-mcp-header":"` +
 			header + `"}}}}`

@@ -15,7 +15,8 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-func waits(context.Context, *mcp.Message, proxy.Handler) string { return "" }
+// waitForCancel is a Server.Answer that waits until the call is cancelled.
+func waitForCancel(context.Context, *mcp.Message, proxy.Handler) string { return "" }
 
 func TestASessionOverHTTP(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
@@ -89,7 +90,7 @@ func TestGetAndDeleteWithoutASessionAreNotAllowed(t *testing.T) {
 	})
 }
 
-func TestAnAnswerIsAStreamWhenSomethingComesBeforeIt(t *testing.T) {
+func TestAnswerIsAStreamWhenAMessageComesBeforeIt(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		for i := range 3 {
@@ -134,7 +135,7 @@ func TestAnAnswerIsAStreamWhenSomethingComesBeforeIt(t *testing.T) {
 	})
 }
 
-func TestAClientThatNamesStreamsFirstGetsThem(t *testing.T) {
+func TestClientThatPrefersStreamsGetsThem(t *testing.T) {
 	const first = "Accept: text/event-stream, application/json"
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
@@ -156,7 +157,7 @@ func TestAClientThatNamesStreamsFirstGetsThem(t *testing.T) {
 	})
 }
 
-func TestACallThatIsSilentForLongBecomesAStream(t *testing.T) {
+func TestAnswerBecomesAStreamAfterADelay(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 		proxy.Handler) string {
 		time.Sleep(time.Minute)
@@ -176,7 +177,7 @@ func TestACallThatIsSilentForLongBecomesAStream(t *testing.T) {
 	})
 }
 
-func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
+func TestLostStreamIsResumedAfterItsLastEvent(t *testing.T) {
 	next := map[string]chan string{"a": make(chan string), "b": make(chan string)}
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -256,7 +257,7 @@ func TestALostStreamIsResumedWhereItWasAndNoOtherIs(t *testing.T) {
 	})
 }
 
-func TestACallGoesOnWithoutItsConnection(t *testing.T) {
+func TestCallContinuesWithoutItsConnection(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 		time.Sleep(10 * time.Minute)
 		return `{"late":1}`
@@ -276,7 +277,7 @@ func TestACallGoesOnWithoutItsConnection(t *testing.T) {
 	})
 }
 
-func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
+func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{ResumeEvents: 4},
 		func(t *testing.T, w *downstreamtest.Gateway) {
 			c := w.HTTPClient("")
@@ -324,7 +325,7 @@ func TestWhatBelongsToNoCallWaitsForTheStream(t *testing.T) {
 		})
 }
 
-func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
+func TestReverseRequestIsSentOnTheStreamOfItsCall(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
@@ -353,7 +354,7 @@ func TestReverseRequestsGoOnTheStreamOfTheirCall(t *testing.T) {
 	})
 }
 
-func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *testing.T) {
+func TestReverseRequestOfAnAnsweredCallIsSentOnTheSessionStream(t *testing.T) {
 	late := make(chan proxy.Handler, 1)
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -384,7 +385,7 @@ func TestAReverseRequestWhoseCallHasBeenAnsweredGoesOnTheStreamWithoutACall(t *t
 	})
 }
 
-func TestAReverseRequestThatIsWithdrawnAfterItsCallIsWithdrawnWhereItWasPut(t *testing.T) {
+func TestReverseRequestIsCancelledAfterItsCallWasAnswered(t *testing.T) {
 	late := make(chan proxy.Handler, 1)
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -432,7 +433,7 @@ func TestABatchOverHTTP(t *testing.T) {
 
 func TestSessionsEnd(t *testing.T) {
 	t.Run("when nobody has used them for long enough", func(t *testing.T) {
-		downstreamtest.Run(t, &downstreamtest.Server{Answer: waits},
+		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel},
 			downstream.Limits{SessionIdle: 10 * time.Minute},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				c := w.HTTPClient("")
@@ -455,7 +456,8 @@ func TestSessionsEnd(t *testing.T) {
 			})
 	})
 	t.Run("the one that was idle for longest, when there are too many", func(t *testing.T) {
-		downstreamtest.Run(t, &downstreamtest.Server{Answer: waits}, downstream.Limits{Sessions: 2},
+		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel},
+			downstream.Limits{Sessions: 2},
 			func(t *testing.T,
 				w *downstreamtest.Gateway) {
 				busy, idle, third := w.HTTPClient("a"), w.HTTPClient("b"), w.HTTPClient("c")
@@ -488,7 +490,7 @@ func TestSessionsEnd(t *testing.T) {
 			})
 	})
 	t.Run("and with them their calls", func(t *testing.T) {
-		s := &downstreamtest.Server{Answer: waits}
+		s := &downstreamtest.Server{Answer: waitForCancel}
 		downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
 			c := w.HTTPClient("")
@@ -505,7 +507,7 @@ func TestSessionsEnd(t *testing.T) {
 		})
 	})
 	t.Run("and their calls of which nothing was said", func(t *testing.T) {
-		downstreamtest.Run(t, &downstreamtest.Server{Answer: waits}, downstream.Limits{},
+		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel}, downstream.Limits{},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				c := w.HTTPClient("")
 				c.Initialize(t, mcp.Rev20250618)
@@ -644,7 +646,7 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 	}
 }
 
-func TestArgumentsAreHeldAgainstTheirHeaders(t *testing.T) {
+func TestArgumentsMustEqualTheirHeaders(t *testing.T) {
 	const tools = `{"tools":[{"name":"x","inputSchema":{"properties":{
 		"region":{"type":"string","x-mcp-header":"Region"},
 		"n":{"type":"integer","x-mcp-header":"N"},
@@ -713,7 +715,7 @@ func TestArgumentsAreHeldAgainstTheirHeaders(t *testing.T) {
 	}
 }
 
-func TestModernClientsThatAllCountFromOne(t *testing.T) {
+func TestModernClientsMayUseTheSameIDs(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		var all sync.WaitGroup
@@ -735,8 +737,8 @@ func TestModernClientsThatAllCountFromOne(t *testing.T) {
 	})
 }
 
-func TestADroppedModernRequestIsCancelled(t *testing.T) {
-	s := &downstreamtest.Server{Answer: waits}
+func TestModernRequestIsCancelledWhenItsConnectionCloses(t *testing.T) {
+	s := &downstreamtest.Server{Answer: waitForCancel}
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		x := w.HTTPClient("").BeginModern(t, "tools/call", "x", downstreamtest.ModernRequest(1,
 			"tools/call", `"name":"x"`))
@@ -749,7 +751,7 @@ func TestADroppedModernRequestIsCancelled(t *testing.T) {
 	})
 }
 
-func TestASubscriptionHasTheClientsId(t *testing.T) {
+func TestSubscriptionKeepsTheClientsID(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		const with = `"_meta":{"io.modelcontextprotocol/subscriptionId":`
@@ -793,8 +795,8 @@ func TestPrincipalsShareNothing(t *testing.T) {
 	})
 }
 
-func TestClosingTheFrontEndsWhatIsOpen(t *testing.T) {
-	s := &downstreamtest.Server{Answer: waits}
+func TestCloseEndsSessionsAndCalls(t *testing.T) {
+	s := &downstreamtest.Server{Answer: waitForCancel}
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		c := w.HTTPClient("")
 		c.Initialize(t, mcp.Rev20251125)
@@ -822,7 +824,7 @@ func TestClosingTheFrontEndsWhatIsOpen(t *testing.T) {
 	})
 }
 
-func TestAReaderThatIsSlowLosesNothing(t *testing.T) {
+func TestSlowReaderGetsEveryMessage(t *testing.T) {
 	const n = 2000
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {

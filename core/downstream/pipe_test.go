@@ -17,7 +17,7 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-func TestWhatIsAnsweredWithoutAServer(t *testing.T) {
+func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 	const before, after = false, true
 	for _, c := range []struct {
 		name    string
@@ -92,7 +92,7 @@ func TestWhatIsAnsweredWithoutAServer(t *testing.T) {
 	}
 }
 
-func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
+func TestMessageOverTheLimitIsRefusedAndTheNextIsServed(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		l := w.Connect(t)
@@ -106,7 +106,7 @@ func TestALineThatIsTooLongIsAnsweredAndTheNextOneIsServed(t *testing.T) {
 	})
 }
 
-func TestTheRevisionIsTheServersAnswerToWhatTheClientAskedFor(t *testing.T) {
+func TestRevisionIsTheOneThatTheServerAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name, ask, offer, answer string
 	}{
@@ -135,7 +135,7 @@ func TestTheRevisionIsTheServersAnswerToWhatTheClientAskedFor(t *testing.T) {
 	}
 }
 
-func TestAClientMayTryAgainWhenInitializeFailed(t *testing.T) {
+func TestClientMayInitializeAgainAfterAFailure(t *testing.T) {
 	s := &downstreamtest.Server{}
 	s.RefusesInitialize.Store(true)
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
@@ -153,7 +153,7 @@ func TestAClientMayTryAgainWhenInitializeFailed(t *testing.T) {
 	})
 }
 
-func TestRequestsThatDoNotWaitForAnInitializeThatFailsAreRefused(t *testing.T) {
+func TestRequestsSentWithAFailingInitializeAreRefused(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		w.Server.RefusesInitialize.Store(true)
@@ -190,7 +190,7 @@ func TestRequestsWaitForInitializeAndForInitialized(t *testing.T) {
 	})
 }
 
-func TestBothErasShareAPipe(t *testing.T) {
+func TestPipeCarriesBothEras(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		l := w.Connect(t)
@@ -213,7 +213,7 @@ func TestBothErasShareAPipe(t *testing.T) {
 	})
 }
 
-func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
+func TestCancellationFindsTheRequestSentBeforeIt(t *testing.T) {
 	for _, c := range []struct{ name, request string }{
 		{"legacy", downstreamtest.Request(5, "tools/call", `{"name":"x"}`)},
 		{"modern", downstreamtest.ModernRequest(5, "tools/call", `"name":"x"`)},
@@ -247,7 +247,7 @@ func TestACancellationFindsTheRequestBeforeIt(t *testing.T) {
 	}
 }
 
-func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
+func TestReverseRequestsGetIDsAndTokensOfOurs(t *testing.T) {
 	s := &downstreamtest.Server{}
 	s.Answer = func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		ask, err := mcp.Parse([]byte(
@@ -294,7 +294,7 @@ func TestReverseRequestsGetIdsAndTokensOfOurs(t *testing.T) {
 	})
 }
 
-func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
+func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
 	asks := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		a := c.HandleRequests(ctx,
 			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
@@ -339,7 +339,7 @@ func TestAReverseRequestThatNobodyWaitsForIsWithdrawn(t *testing.T) {
 	})
 }
 
-func TestModernClientsAreNotAskedLive(t *testing.T) {
+func TestModernClientsCannotBeAskedDuringACall(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		a := c.HandleRequests(ctx,
@@ -394,7 +394,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
+func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 	t.Run("is answered when that does not take long", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
@@ -451,7 +451,7 @@ func TestWhatIsInFlightWhenTheClientLeaves(t *testing.T) {
 	})
 }
 
-func TestAClientThatDoesNotReadIsBounded(t *testing.T) {
+func TestCallsOfAClientThatDoesNotReadAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := downstreamtest.New(t, &downstreamtest.Server{}, downstream.Limits{InFlight: 4})
 		l := &downstreamtest.Pipe{In: make(chan []byte, 100), Out: make(chan string, 100_000),
@@ -480,7 +480,7 @@ func TestAClientThatDoesNotReadIsBounded(t *testing.T) {
 	})
 }
 
-func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
+func TestRefuseAllAnswersEachRequestWithTheReason(t *testing.T) {
 	l := &downstreamtest.Pipe{In: make(chan []byte, 10), Out: make(chan string, 10)}
 	l.Send(downstreamtest.Initialize(mcp.Rev20251125), downstreamtest.Initialized, `{`,
 		downstreamtest.Request(`"a"`, "server/discover", "{}"))
@@ -499,8 +499,8 @@ func TestRefuseTellsTheReasonToWhoeverAsks(t *testing.T) {
 	}
 }
 
-func TestAnIDThatIsTakenDoesNotKeepTheFirstCallFromBeingCancelled(t *testing.T) {
-	s := &downstreamtest.Server{Answer: waits}
+func TestCallCanBeCancelledAfterItsIDWasUsedAgain(t *testing.T) {
+	s := &downstreamtest.Server{Answer: waitForCancel}
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		l := w.Connect(t)
 		l.Send(downstreamtest.ModernRequest(1, "tools/call", `"name":"x"`))

@@ -41,8 +41,8 @@ type LegacySession interface {
 	SendNotification(ctx context.Context, notification Outgoing) error
 	// Close ends the session and waits for it.
 	Close() error
-	// CloseLater ends the session without waiting for it. Until it is closed it counts among the
-	// few that may be closing before new ones have to wait.
+	// CloseLater ends the session without waiting for it. While it is closing it counts against the
+	// limit of connections that close without having served.
 	CloseLater()
 }
 

@@ -42,8 +42,7 @@ func (p *legacyPipe) route(m *mcp.Message) {
 			p.log.Debug("dropped progress that nobody asked for", "server", p.name)
 		case c == nil:
 			p.enqueue(restored, func(ctx context.Context) {
-				p.feed.HandleNotification(ctx,
-					restored)
+				p.feed.HandleNotification(ctx, restored)
 			})
 		default:
 			p.enqueue(restored, func(context.Context) { c.notify(restored) })

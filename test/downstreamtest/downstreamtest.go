@@ -1,3 +1,6 @@
+// Package downstreamtest connects clients in memory to an Endpoint of core/downstream, which stands
+// before one server that the test plays. Nothing leaves the process, so that tests can run in a
+// bubble of synctest.
 package downstreamtest
 
 import (
@@ -21,7 +24,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Recorder is a Recorder in memory.
+// Recorder is a pipeline.Recorder in memory.
 type Recorder struct {
 	mu   sync.Mutex
 	rows []string
@@ -44,7 +47,7 @@ func (j *Recorder) Rows() []string {
 	return slices.Clone(j.rows)
 }
 
-// Contains checks that there is such a record.
+// Contains fails the test when there is no such record.
 func (j *Recorder) Contains(t *testing.T, row string) {
 	t.Helper()
 	j.mu.Lock()
@@ -54,21 +57,23 @@ func (j *Recorder) Contains(t *testing.T, row string) {
 	}
 }
 
-// Server plays the upstream server of all sessions. answer answers each request by its raw result,
-// or an error as "!CODE text"; "" waits for the call to be cancelled. The default is to answer with
-// the params, and initialize as servers do.
+// Server plays the upstream server of all sessions. Without Answer it answers a request with its
+// params, and initialize as servers do.
 type Server struct {
+	// Answer returns the raw result of a request, or an error as "!CODE text". With "" the request
+	// waits until it is cancelled.
 	Answer            func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
-	RefusesInitialize atomic.Bool   // it refuses initialize
-	HoldClose         chan struct{} // Close waits until it is closed; nil: for nothing
+	RefusesInitialize atomic.Bool
+	HoldClose         chan struct{} // Close waits until it is closed, unless it is nil
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
-	got    []string // "METHOD BODY" of what came
+	got    []string // "METHOD BODY" of each message
 	Opened []proxy.OpenOptions
-	Closed int
+	Closed int // sessions
 }
 
+// Open implements proxy.Upstream.
 func (s *Server) Open(_ context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	s.mu.Lock()
@@ -77,6 +82,7 @@ func (s *Server) Open(_ context.Context, o proxy.OpenOptions,
 	return s, nil
 }
 
+// Feed returns the handler of messages outside of any call, of the session that was opened last.
 func (s *Server) Feed() proxy.Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,12 +95,14 @@ func (s *Server) note(text string) {
 	s.mu.Unlock()
 }
 
+// Received returns the messages that the server has got, each as "METHOD BODY".
 func (s *Server) Received() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.got)
 }
 
+// Call implements proxy.Server.
 func (s *Server) Call(ctx context.Context, p pipeline.Passed,
 	c proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
@@ -126,11 +134,13 @@ func (s *Server) Call(ctx context.Context, p pipeline.Passed,
 	return mcp.NewResponse(m.ID(), []byte(answer)), nil
 }
 
+// Notify implements proxy.Server.
 func (s *Server) Notify(_ context.Context, p pipeline.Passed) error {
 	s.note(p.Message().Method + " " + string(p.Message().Body()))
 	return nil
 }
 
+// Close implements proxy.Server.
 func (s *Server) Close() error {
 	if s.HoldClose != nil {
 		<-s.HoldClose
@@ -141,7 +151,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Gateway is a Front before one server whose names are left as they are.
+// Gateway is an Endpoint and a proxy before one Server, whose names are not changed.
 type Gateway struct {
 	Endpoint *downstream.Endpoint
 	Proxy    *proxy.Proxy
@@ -171,7 +181,7 @@ func New(t *testing.T, s *Server, limits downstream.Limits,
 	return w
 }
 
-// Close ends everything, and checks that what was opened was closed.
+// Close closes everything, and checks that every session with the server has been closed.
 func (w *Gateway) Close(t *testing.T) {
 	t.Helper()
 	if err := w.Endpoint.Close(context.Background()); err != nil {
@@ -187,14 +197,15 @@ func (w *Gateway) Close(t *testing.T) {
 	}
 }
 
-// Pipe is a pipe in memory, seen from the client.
+// Pipe is the client's end of a pipe in memory.
 type Pipe struct {
-	In     chan []byte // nil is a message that is too long
-	Out    chan string
-	Unread chan struct{} // while it is open nothing is read by the client; nil: it reads all
-	Served chan error
+	In     chan []byte   // to the Endpoint; nil stands for a message over the limit
+	Out    chan string   // from the Endpoint
+	Unread chan struct{} // until it is closed, the client reads nothing; nil: it reads everything
+	Served chan error    // the result of ServePipe
 }
 
+// Read implements conn.Pipe, for the Endpoint.
 func (l *Pipe) Read(ctx context.Context) ([]byte, error) {
 	select {
 	case b, ok := <-l.In:
@@ -210,6 +221,7 @@ func (l *Pipe) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// Write implements conn.Pipe, for the Endpoint.
 func (l *Pipe) Write(ctx context.Context, parts ...[]byte) error {
 	if l.Unread != nil {
 		select {
@@ -222,7 +234,7 @@ func (l *Pipe) Write(ctx context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// Connect connects a client by a pipe.
+// Connect connects a client by a pipe that the Endpoint serves.
 func (w *Gateway) Connect(t *testing.T) *Pipe {
 	l := &Pipe{In: make(chan []byte, 1000), Out: make(chan string, 100_000),
 		Served: make(chan error,
@@ -231,28 +243,31 @@ func (w *Gateway) Connect(t *testing.T) *Pipe {
 	return l
 }
 
+// Serve lets the Endpoint serve a pipe.
 func (w *Gateway) Serve(t *testing.T, l *Pipe) {
 	go func() { l.Served <- w.Endpoint.ServePipe(t.Context(), l, "") }()
 }
 
+// Send sends messages.
 func (l *Pipe) Send(messages ...string) {
 	for _, m := range messages {
 		l.In <- []byte(m)
 	}
 }
 
-// Ask sends a message and answers what comes next.
+// Ask sends a message and returns the next message that the client gets.
 func (l *Pipe) Ask(message string) string {
 	l.Send(message)
 	return <-l.Out
 }
 
+// Initialize opens a session.
 func (l *Pipe) Initialize(revision string) {
 	l.Ask(Initialize(revision))
 	l.Send(Initialized)
 }
 
-// Close closes the pipe and waits until the Front is done with it.
+// Close closes the pipe and waits until the Endpoint has stopped serving it.
 func (l *Pipe) Close(t *testing.T) {
 	t.Helper()
 	close(l.In)
@@ -261,20 +276,24 @@ func (l *Pipe) Close(t *testing.T) {
 	}
 }
 
+// Parts of messages.
 const (
 	Initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 	ModernMeta  = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 )
 
+// Initialize returns an initialize request of a client that can be asked anything.
 func Initialize(revision string) string {
 	return fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`, revision)
 }
 
+// Request returns a request.
 func Request(id any, method, params string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%v,"method":%q,"params":%s}`, id, method, params)
 }
 
+// ModernRequest returns a modern request with the members of its params.
 func ModernRequest(id any, method, members string) string {
 	if members != "" {
 		members += ","
@@ -282,12 +301,14 @@ func ModernRequest(id any, method, members string) string {
 	return Request(id, method, "{"+members+ModernMeta+"}")
 }
 
+// Cancelled returns the notification that cancels a request.
 func Cancelled(id any) string {
 	return fmt.Sprintf(
 		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%v}}`, id)
 }
 
-// HTTPExchange is one HTTP request in memory, and what became of it.
+// HTTPExchange is one HTTP request in memory, and its reply. It implements downstream.Reply and
+// downstream.Stream.
 type HTTPExchange struct {
 	mu         sync.Mutex
 	StatusCode int
@@ -299,10 +320,11 @@ type HTTPExchange struct {
 	Broken     bool // writes fail
 	Replies    int  // of Write and Stream
 
-	Done chan struct{} // closed when the Front has returned
+	Done chan struct{} // closed when the Endpoint has returned
 	Drop context.CancelFunc
 }
 
+// Write implements downstream.Reply.
 func (x *HTTPExchange) Write(status int, header http.Header, parts ...[]byte) error {
 	body := slices.Concat(parts...)
 	x.mu.Lock()
@@ -315,6 +337,7 @@ func (x *HTTPExchange) Write(status int, header http.Header, parts ...[]byte) er
 	return nil
 }
 
+// Stream implements downstream.Reply.
 func (x *HTTPExchange) Stream(header http.Header) (downstream.Stream, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -323,6 +346,7 @@ func (x *HTTPExchange) Stream(header http.Header) (downstream.Stream, error) {
 	return x, nil
 }
 
+// Send implements downstream.Stream.
 func (x *HTTPExchange) Send(e conn.Event) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -334,6 +358,7 @@ func (x *HTTPExchange) Send(e conn.Event) error {
 	return nil
 }
 
+// Close implements downstream.Stream.
 func (x *HTTPExchange) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -341,8 +366,8 @@ func (x *HTTPExchange) Close() error {
 	return nil
 }
 
-// Text is what was written: "STATUS BODY", or "ID: DATA" of each event, with "EOF" when the stream
-// was closed.
+// Text returns the reply: "STATUS BODY", or "ID: DATA" of each event and "EOF" when the stream was
+// closed.
 func (x *HTTPExchange) Text() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -359,17 +384,19 @@ func (x *HTTPExchange) Text() string {
 	return strings.Join(lines, "\n")
 }
 
-// HTTPClient is a client over HTTP.
+// HTTPClient is a client over HTTP. Header is sent with each of its requests.
 type HTTPClient struct {
 	*Gateway
 	Principal string
 	Header    http.Header
 }
 
+// HTTPClient returns a client of a principal.
 func (w *Gateway) HTTPClient(principal string) *HTTPClient {
 	return &HTTPClient{w, principal, http.Header{}}
 }
 
+// Begin sends a request, which serve serves. The request runs until its Done is closed.
 func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
 	downstream.Reply),
 	body string, headers ...string) *HTTPExchange {
@@ -388,7 +415,7 @@ func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.
 	return x
 }
 
-// Post sends a message and waits for the end of its answer.
+// Post sends a message, waits for its reply and returns it as Text.
 func (c *HTTPClient) Post(t *testing.T, body string, headers ...string) string {
 	t.Helper()
 	x := c.Begin(t, c.Endpoint.Post, body, headers...)
@@ -399,6 +426,7 @@ func (c *HTTPClient) Post(t *testing.T, body string, headers ...string) string {
 	return x.Text()
 }
 
+// Initialize opens a session, which the further requests of the client use.
 func (c *HTTPClient) Initialize(t *testing.T, revision string) {
 	t.Helper()
 	x := c.Begin(t, c.Endpoint.Post, Initialize(revision))
@@ -411,7 +439,7 @@ func (c *HTTPClient) Initialize(t *testing.T, revision string) {
 	Equal(t, "initialized", c.Post(t, Initialized), "202")
 }
 
-// BeginModern sends a modern message with the headers that belong to it.
+// BeginModern sends a modern message with its standard headers.
 func (c *HTTPClient) BeginModern(t *testing.T, method, name, body string,
 	headers ...string) *HTTPExchange {
 	all := append([]string{"Mcp-Protocol-Version: 2026-07-28", "Mcp-Method: " + method}, headers...)
@@ -421,6 +449,7 @@ func (c *HTTPClient) BeginModern(t *testing.T, method, name, body string,
 	return c.Begin(t, c.Endpoint.Post, body, all...)
 }
 
+// Equal fails the test when got is not want. what names the text.
 func Equal(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
@@ -428,6 +457,7 @@ func Equal(t *testing.T, what, got, want string) {
 	}
 }
 
+// ContainsText fails the test when got does not contain want. what names the text.
 func ContainsText(t *testing.T, what, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {

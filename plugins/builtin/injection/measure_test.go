@@ -56,10 +56,12 @@ func (l labelled) message() *mcp.Message {
 			`,"inputSchema":{"type":"object"}}]}`)
 	case "parameter":
 		return response("tools/list",
-			`{"tools":[{"name":"tool","inputSchema":{"type":"object","properties":{"note":{"type":"string","description":`+text+`}}}}]}`)
+			`{"tools":[{"name":"tool","inputSchema":{"type":"object","properties":`+
+				`{"note":{"type":"string","description":`+text+`}}}}]}`)
 	case "instructions":
 		return response("initialize",
-			`{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"},"instructions":`+text+`}`)
+			`{"protocolVersion":"2025-11-25","capabilities":{},`+
+				`"serverInfo":{"name":"s","version":"1"},"instructions":`+text+`}`)
 	}
 	return response("tools/call", `{"content":[{"type":"text","text":`+text+`}]}`)
 }

@@ -50,10 +50,8 @@ var issuers = []issuer{
 	{9792, 9792, "16", ""},    // Troy
 }
 
-// issuersByPrefix are the issuers by the first two digits of their numbers, since most numbers
-// belong to none.
-
-// issuersByPrefix are the issuers by their first two digits: most numbers are nobody's.
+// issuersByPrefix are the issuers by the first two digits of their numbers. Most numbers belong to
+// none, and are rejected fast.
 var issuersByPrefix = func() (b [100][]issuer) {
 	for _, is := range issuers {
 		from, to := is.from, is.to

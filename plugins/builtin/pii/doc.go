@@ -15,10 +15,10 @@
 //
 // # Threats
 //
-// The plugin is against sensitive data in results and arguments: the exfiltration techniques of
-// SAFE-MCP, as far as they carry such data in clear or in one of the encodings above, MCP01 and
-// MCP10 of the OWASP MCP Top 10, and recommendations 1 and 4 (outgoing DLP, output filtering) of
-// the NSA's guidance of May 2026. docs/threats.md lists the threats and the tests.
+// The plugin is against sensitive data in results and arguments: MCP01 and MCP10 of the OWASP MCP
+// Top 10, and the exfiltration techniques of SAFE-MCP, as far as they carry such data in clear or
+// in one of the encodings above. It follows recommendations 1 and 4 (outgoing DLP, output
+// filtering) of the NSA's guidance of May 2026. docs/threats.md lists the threats and the tests.
 //
 // # Limits
 //

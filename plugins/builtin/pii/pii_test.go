@@ -272,9 +272,8 @@ func sorted(s string) string {
 
 func TestProtocolValuesAreNotRedacted(t *testing.T) {
 	s := newStage(t, `{}`)
-	list := mcp.NewRequest("1",
-		"tools/list", []byte(
-			`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
+	list := mcp.NewRequest("1", "tools/list", []byte(
+		`{"cursor":"4111111111111111","_meta":{"progressToken":4111111111111111}}`))
 	list.Direction = mcp.ToServer
 	page := rawResult(`{"tools":[],"nextCursor":"bob@corp.io"}`)
 	progress := mcp.NewNotification("notifications/progress",
@@ -284,8 +283,8 @@ func TestProtocolValuesAreNotRedacted(t *testing.T) {
 			t.Errorf("%s: %d %s", m.Body(), v.Action, v.Reason)
 		}
 	}
-	call := mcp.NewRequest("1",
-		"tools/call", []byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
+	call := mcp.NewRequest("1", "tools/call",
+		[]byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
 	if v := inspect(t, s, call); v.Action != pipeline.Modify {
 		t.Error("the argument \"cursor\" of a tool is not redacted")
 	}
@@ -306,8 +305,8 @@ func TestValuesInRoutesAreDenied(t *testing.T) {
 
 func TestDirectionsLimitTheMessages(t *testing.T) {
 	s := newStage(t, `{"directions":["to_client"]}`)
-	call := mcp.NewRequest("1",
-		"tools/call", []byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
+	call := mcp.NewRequest("1", "tools/call",
+		[]byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
 	call.Direction = mcp.ToServer
 	if v := inspect(t, s, call); v.Action != pipeline.Allow {
 		t.Errorf("to the server: action %d", v.Action)

@@ -18,9 +18,9 @@ func TestAllFindingsInALongTextAreRedacted(t *testing.T) {
 		fmt.Fprintf(&b, "user%d@corp%d.io ", i, i)
 	}
 	v := inspect(t, newStage(t, `{}`), textResult(b.String()))
-	if left := redacted(t, `{}`, b.String()); strings.Contains(left, "@") || strings.Count(left,
-		"[email]") != 2000 {
-		t.Errorf("%d of 2000 addresses are redacted", strings.Count(left, "[email]"))
+	got := redacted(t, `{}`, b.String())
+	if n := strings.Count(got, "[email]"); n != 2000 || strings.Contains(got, "@") {
+		t.Errorf("%d of 2000 addresses are redacted", n)
 	}
 	if v.Reason != "personal data: 2000 email" || len(v.Findings) != 100 {
 		t.Errorf("reason %q with %d findings, want the whole number and the first hundred",
@@ -31,16 +31,18 @@ func TestAllFindingsInALongTextAreRedacted(t *testing.T) {
 func TestErrorsAreSearched(t *testing.T) {
 	m := mcp.NewError("1", -32603, "no such user bob@corp.io", []byte(`{"card":4111111111111111}`))
 	m.Method, m.Direction = "tools/call", mcp.ToClient
-	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
-		m); got != `{"code":-32603,"message":"no such user b***@corp.io","data":{"card":"************1111"}}` {
-		t.Errorf("got %s", got)
+	const want = `{"code":-32603,"message":"no such user b***@corp.io",` +
+		`"data":{"card":"************1111"}}`
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`), m); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 func TestMemberNamesAreSearched(t *testing.T) {
-	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
-		rawResult(`{"structuredContent":{"bob@corp.io":{"n":1}}}`)); got != `{"structuredContent":{"b***@corp.io":{"n":1}}}` {
-		t.Errorf("got %s", got)
+	m := rawResult(`{"structuredContent":{"bob@corp.io":{"n":1}}}`)
+	const want = `{"structuredContent":{"b***@corp.io":{"n":1}}}`
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`), m); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -48,9 +50,9 @@ func TestNotificationsAreRedacted(t *testing.T) {
 	m := mcp.NewNotification("notifications/message",
 		[]byte(`{"level":"info","data":"login of bob@corp.io"}`))
 	m.Direction = mcp.ToClient
-	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`),
-		m); got != `{"level":"info","data":"login of b***@corp.io"}` {
-		t.Errorf("got %s", got)
+	const want = `{"level":"info","data":"login of b***@corp.io"}`
+	if got := bodyAfter(t, newStage(t, `{"replace":"mask"}`), m); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -71,13 +73,13 @@ func TestOverlappingMatchesDoNotCorruptTheText(t *testing.T) {
 }
 
 func TestServerRequestsAndTheirAnswersAreSearched(t *testing.T) {
-	ask := mcp.NewRequest("1", "sampling/createMessage",
-		[]byte(`{"messages":[{"role":"user","content":{"type":"text","text":"mail bob@corp.io"}}],"maxTokens":9}`))
-	ask.Direction = mcp.ToClient
+	request := mcp.NewRequest("1", "sampling/createMessage", []byte(`{"messages":[`+
+		`{"role":"user","content":{"type":"text","text":"mail bob@corp.io"}}],"maxTokens":9}`))
+	request.Direction = mcp.ToClient
 	answer := mcp.NewResponse("1",
 		[]byte(`{"action":"accept","content":{"card":"4111 1111 1111 1111"}}`))
-	answer.Method, answer.Direction, answer.Request = "elicitation/create", mcp.ToServer, ask
-	for _, m := range []*mcp.Message{ask, answer} {
+	answer.Method, answer.Direction, answer.Request = "elicitation/create", mcp.ToServer, request
+	for _, m := range []*mcp.Message{request, answer} {
 		if v := inspect(t, newStage(t, `{}`), m); v.Action != pipeline.Modify ||
 			len(v.Findings) != 1 {
 			t.Errorf("%s: action %d, %v", m.Body(), v.Action, v.Findings)
@@ -96,15 +98,16 @@ func TestLargeMessagesAreSearched(t *testing.T) {
 }
 
 func TestDataURLsAreSearched(t *testing.T) {
-	if got := redacted(t, `{}`,
-		"data:text/plain,bob@corp.io and 4111 1111 1111 1111"); strings.Contains(got, "bob@") ||
-		strings.Contains(got, "4111") {
-		t.Errorf("got %q", got)
-	}
-	if got := redacted(t, `{}`,
-		"data:text/plain;base64,bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ=="); strings.Contains(got,
-		"Ym9i") || strings.Contains(got, "bWFpb") {
-		t.Errorf("got %q", got)
+	for text, forbidden := range map[string][]string{
+		"data:text/plain,bob@corp.io and 4111 1111 1111 1111":             {"bob@", "4111"},
+		"data:text/plain;base64,bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ==": {"Ym9i", "bWFpb"},
+	} {
+		got := redacted(t, `{}`, text)
+		for _, part := range forbidden {
+			if strings.Contains(got, part) {
+				t.Errorf("got %q, which holds %q", got, part)
+			}
+		}
 	}
 }
 
@@ -112,9 +115,11 @@ func TestDataURLsAreSearched(t *testing.T) {
 func TestReasonsAndFindingsHoldNoContent(t *testing.T) {
 	v := inspect(t, newStage(t, `{"action":"block"}`),
 		textResult("bob@corp.io bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ== 4111 1111 1111 1111"))
-	if s := fmt.Sprint(v.Reason, v.Findings); strings.Contains(s, "bob") || strings.Contains(s,
-		"bWF") || strings.Contains(s, "4111") {
-		t.Errorf("recorded: %s", s)
+	recorded := fmt.Sprint(v.Reason, v.Findings)
+	for _, part := range []string{"bob", "bWF", "4111"} {
+		if strings.Contains(recorded, part) {
+			t.Errorf("%q is recorded in %s", part, recorded)
+		}
 	}
 	if len(v.Edits) > 0 {
 		t.Error("a denied message has edits")

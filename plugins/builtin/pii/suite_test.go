@@ -9,11 +9,11 @@ import (
 )
 
 func TestPluginContract(t *testing.T) {
-	call := mcp.NewRequest("7",
-		"tools/call", []byte(
-			`{"name":"echo","arguments":{"message":"bob@corp.io","card":4111111111111111,"tel:+44 20 7946 0958":[{"iban":"GB82 WEST 1234 5698 7654 32"}]}}`))
-	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
-		"s", "7", "everything", "echo"
+	call := mcp.NewRequest("7", "tools/call", []byte(`{"name":"echo","arguments":{`+
+		`"message":"bob@corp.io","card":4111111111111111,`+
+		`"tel:+44 20 7946 0958":[{"iban":"GB82 WEST 1234 5698 7654 32"}]}}`))
+	call.Direction, call.Session, call.Exchange = mcp.ToServer, "s", "7"
+	call.Server, call.Name = "everything", "echo"
 	for name, config := range map[string]string{
 		"default": `{}`,
 		"block":   `{"action":"block","decode":false}`,

@@ -21,10 +21,10 @@
 //   - A message is denied if it is not searched completely before its context ends. Time is linear
 //     in the size of the message, whatever it holds.
 //
-// The plugin answers token mismanagement and exposure (MCP01) and over-sharing (MCP10) of the OWASP
-// MCP Top 10, and recommendation 4 of the NSA's guidance: secrets in results, errors and logs must
-// not reach the model. It also keeps secrets out of arguments to servers that should not have them.
-// docs/threats.md lists the threats and the tests.
+// The plugin is against token exposure (MCP01) and context over-sharing (MCP10) of the OWASP MCP
+// Top 10. It follows recommendation 4 of the NSA's guidance of May 2026: secrets in results, errors
+// and logs must not reach the model. It also keeps secrets out of arguments to servers that should
+// not have them. docs/threats.md lists the threats and the tests.
 //
 // # Limits
 //

@@ -33,7 +33,7 @@ var allowed = map[string][]string{
 	"core/workers":    {},
 	"core/pipeline":   {"core/mcp", "core/workers"},
 	"core/tasks":      {},
-	"core/proxy":      {"core/display", "core/mcp", "core/pipeline", "core/tasks"},
+	"core/proxy":      {"core/backoff", "core/display", "core/mcp", "core/pipeline", "core/tasks"},
 	"core/taskgroup":  {},
 	"core/backoff":    {},
 	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},

@@ -18,21 +18,21 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Approvals are requests that wait for a human, and what humans approved: files in a folder that
-// only its owner can enter, so that `gatekit approve` reaches the Gatekit that runs. A file holds
-// what the request is about, by whom, and why it waits: all that a human has to see, whatever the
-// audit log makes of it, until ten minutes have passed and somebody waits or looks again. Its
-// arguments are in the name of the file, as a part of a digest, and nowhere else. It implements
-// proxy.Approvals.
+// Approvals are the requests that wait for a human's approval, and those that were approved. They
+// are files in a folder that only its owner can enter, which is how `gatekit approve` reaches a
+// running Gatekit. A file contains what a human has to see: the principal, the request and the
+// reason, whatever the audit log redacts. It expires after ten minutes, and is removed when
+// somebody next submits or lists requests. The arguments of a request are only in the file's name,
+// as a part of a digest. Approvals implements proxy.Approvals.
 type Approvals struct {
-	Dir string // made when it is first needed
-	// what the servers are, by their names: those of two Gatekits that share the folder can have
-	// one name, and an approval is good for one of them
+	Dir string // created when it is first needed
+	// the identity (URL or command) of each server by its name: two Gatekits that share the folder
+	// can use one name for different servers, and an approval is for one of these
 	Servers map[string]string
-	Now     func() time.Time // nil is the clock
+	Now     func() time.Time // nil means time.Now
 }
 
-// PendingApproval is a request that waits for a human, or was approved by one.
+// PendingApproval is a request that waits for approval, or was approved.
 type PendingApproval struct {
 	ID        string    `json:"-"`
 	Principal string    `json:"principal,omitempty"`
@@ -46,17 +46,17 @@ type PendingApproval struct {
 
 // Bounds of approvals.
 const (
-	// for a human to approve, and then for the request to be made again
+	// the time for a human to approve, and then for the client to retry
 	pendingFor  = 10 * time.Minute
 	maxPending  = 1000
-	maxOfOne    = 100 // of one principal, so that nobody keeps all others from being approved
+	maxOfOne    = 100 // of one principal, so that no principal can use up all of them
 	approvalEnd = ".json"
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// id names a request: by whom, to whom, what, and what all that it says means, beside what is about
-// the message itself.
+// id returns the name of a request: a digest of the principal, the server, the method, the name and
+// the params without _meta.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
 	said := m
 	if _, ok := m.Get("/_meta"); ok {
@@ -87,7 +87,8 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
 
-// Consume implements proxy.Approvals. The file is removed first: of two that take it, one has it.
+// Consume implements proxy.Approvals. It removes the file first, so that of two concurrent calls
+// one succeeds.
 func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil {
@@ -109,13 +110,13 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
 		return "", err
 	}
-	all, err := a.List() // which takes out those whose time is over
+	all, err := a.List() // removes the expired ones
 	if err != nil {
 		return "", err
 	}
 	known, own := false, 0
 	for _, p := range all {
-		if p.ID == id && p.Approved { // since it was last asked whether it is
+		if p.ID == id && p.Approved { // after Take was called
 			return "approved in the meantime: retry", nil
 		}
 		known = known || p.ID == id
@@ -137,7 +138,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 		pendingFor/time.Minute), nil
 }
 
-// List answers the requests that wait or are approved, the oldest first.
+// List returns the requests that wait or are approved, the oldest first.
 func (a *Approvals) List() (all []PendingApproval, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -161,7 +162,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 	return all, err
 }
 
-// Approve approves a request that waits, once. It answers what was approved.
+// Approve approves a request that waits, once, and returns it.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
 		return PendingApproval{},

@@ -18,22 +18,22 @@ import (
 
 // Bounds of one bundle.
 const (
-	MaxBundle   = 16 << 20 // bytes, packed
-	maxUnpacked = 64 << 20 // bytes of all its files
+	MaxBundle   = 16 << 20 // compressed bytes
+	maxUnpacked = 64 << 20 // bytes of all files together
 	maxFiles    = 10_000
 	maxRevision = 256 // bytes
 )
 
-// Key is what bundles are verified with. See
+// Key verifies the signatures of bundles. See
 // https://www.openpolicyagent.org/docs/management-bundles#signing.
 type Key struct {
 	Algorithm string // RS256, ES256, PS256, HS256, or with 384 or 512
-	Key       string // the public key as PEM; the secret of HS…
-	Scope     string // that a signature has to name
+	Key       string // the public key as PEM; for HS…, the secret
+	Scope     string // the scope that a signature must have
 }
 
-// VerificationConfig is keys for OPA's own readers; nil when there are none. A single key is the one,
-// whatever a signature calls it.
+// VerificationConfig returns keys in the form of OPA's readers; nil without keys. A single key is
+// used for every signature, whatever key name it has.
 func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
@@ -48,10 +48,10 @@ func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	return bundle.NewVerificationConfig(configs, only, "", nil)
 }
 
-// Bundle is a bundle of OPA's, read and verified. It is immutable.
+// Bundle is a bundle that was read and verified. It is immutable.
 type Bundle struct {
-	Name     string // how errors and the record call it
-	Revision string // of its manifest; "" when it says none
+	Name     string // its name in errors and audit records
+	Revision string // from its manifest; "" without one
 
 	data    map[string]any
 	modules []moduleFile
@@ -63,28 +63,32 @@ type moduleFile struct {
 	raw  []byte
 }
 
-// ReadBundle reads a .tar.gz. It is bounded, and holds Rego and data alone (no delta, no
-// WebAssembly). With keys it has to be signed with one of them, as all its files are; without, it
-// must not be signed: nobody could say whether it is as it was. The error names it.
+// ReadBundle reads a .tar.gz within bounds. It may contain only Rego and data (no delta, no
+// WebAssembly). With keys, it must be signed with one of them, as must be all of its files. Without
+// keys it must not be signed, because nothing could verify the signature. The error starts with
+// name.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	signed, err := bounded(raw)
+	signed, err := checkSize(raw)
 	switch {
 	case err != nil:
 		return fail(err)
 	case signed && len(keys) == 0:
-		return fail(errors.New("the bundle is signed, and no key is configured to verify it\nhint: " +
-			"add one as [policy.key.NAME]"))
+		return fail(errors.New(
+			"the bundle is signed, and no key is configured to verify it\nhint: " +
+				"add one as [policy.key.NAME]"))
 	case !signed && len(keys) > 0:
-		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: opa build " +
+		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: " +
+			"opa build " +
 			"--bundle FOLDER --signing-key private.pem"))
 	}
 	b, err := bundle.NewReader(bytes.NewReader(raw)).WithRegoVersion(
 		ast.RegoV1).WithCapabilities(Capabilities()).WithProcessAnnotations(true).
-		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(keys)).Read()
+		WithSizeLimitBytes(maxUnpacked).WithBundleVerificationConfig(VerificationConfig(
+		keys)).Read()
 	switch {
 	case err != nil:
-		return fail(located(err))
+		return fail(withLocations(err))
 	case b.Type() == bundle.DeltaBundleType:
 		return fail(errors.New("delta bundles are not supported"))
 	case len(b.WasmModules)+len(b.PlanModules) > 0:
@@ -101,9 +105,9 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	return out, nil
 }
 
-// bounded says whether a bundle has a signature, and why it is too large. OPA's reader bounds each
-// file; of ten thousand that are all as large as they may be it would make as many.
-func bounded(raw []byte) (signed bool, err error) {
+// checkSize reports whether a bundle is signed; the error tells why it is too large. OPA's reader
+// bounds each file, but not all files together.
+func checkSize(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("the bundle is larger than %d bytes", MaxBundle)
 	}
@@ -124,14 +128,15 @@ func bounded(raw []byte) (signed bool, err error) {
 			return false, fmt.Errorf("the bundle contains more than %d files", maxFiles)
 		}
 		if size += h.Size; h.Size < 0 || size > maxUnpacked {
-			return false, fmt.Errorf("the bundle is larger than %d bytes when unpacked", maxUnpacked)
+			return false, fmt.Errorf("the bundle is larger than %d bytes when unpacked",
+				maxUnpacked)
 		}
 		signed = signed || bundle.IsSignaturesFile(h.Name)
 	}
 }
 
-// bundle takes in the bundle in a file.
-func (s *sources) bundle(name string) error {
+// addBundle adds a bundle that was read.
+func (s *sources) addBundleFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
@@ -145,16 +150,16 @@ func (s *sources) bundle(name string) error {
 	if err != nil {
 		return err
 	}
-	return s.take(b)
+	return s.addBundle(b)
 }
 
-// take takes in a bundle that was read.
-func (s *sources) take(b *Bundle) error {
+// addBundle takes in a bundle that was read.
+func (s *sources) addBundle(b *Bundle) error {
 	s.bundles = append(s.bundles, b)
-	faults := []error{s.merge(b.Name, b.data)}
+	faults := []error{s.addData(b.Name, b.data)}
 	for _, m := range b.modules {
-		if s.tests || !isTest(m.path) { // parsed again, so that its places name the bundle
-			faults = append(faults, s.module(b.Name+":"+m.path, m.raw))
+		if s.tests || !isTest(m.path) { // parsed again, so that locations name the bundle
+			faults = append(faults, s.addModule(b.Name+":"+m.path, m.raw))
 		}
 	}
 	return errors.Join(faults...)

@@ -24,7 +24,8 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}
 	one := map[string]policies.Key{"acme": key(acme, "write")}
 	two := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
-	good := bundles.Build(t, "42", packed, &bundles.Signature{Key: acme, ID: "acme", Scope: "write"})
+	good := bundles.Build(t, "42", packed, &bundles.Signature{Key: acme, ID: "acme",
+		Scope: "write"})
 	changed := func(name, from, to string) []byte {
 		return bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if strings.TrimPrefix(n, "/") != name {
@@ -172,7 +173,8 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 func TestASignedFolderIsRefused(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
-		!strings.Contains(err.Error(), "the folder is signed, and Gatekit verifies only the signatures of bundles") {
+		!strings.Contains(err.Error(),
+			"the folder is signed, and Gatekit verifies only the signatures of bundles") {
 		t.Errorf("got %v", err)
 	}
 }

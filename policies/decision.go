@@ -12,34 +12,36 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// decision is what policies said of one message, before it is weighed: deny over ask over hide over
-// redact and set.
+// decision collects the effects of all rules on one message. Deny takes precedence over ask, ask
+// over hide, and hide over redact and set.
 type decision struct {
-	shadow bool // nothing is enforced
+	shadow bool // effects are noted and not enforced
 
 	denies, asks []string // reasons
 	hidden       []hiddenItem
 	redactions   []redaction
-	sets         []setting
+	sets         []setEdit
 	labels       []string
-	notes        []string // what is for the record only
+	notes        []string // for the audit record only
 }
 
 // hiddenItem is a name that a rule hides.
 type hiddenItem struct{ by, name string }
 
-type setting struct {
+// setEdit is an edit by a set rule.
+type setEdit struct {
 	by   string
 	edit mcp.Edit
 }
 
+// redaction replaces the value at a pointer, or what matches a pattern. One of both is empty.
 type redaction struct {
 	by, pointer, pattern, with string
 }
 
-// take takes in one element of a rule's set. One of another shape than the rule's is an error, and
-// so denies.
-func (d *decision) take(r rule, t *ast.Term) error {
+// add adds one element of a rule's set. An element of the wrong type is an error, which denies the
+// message.
+func (d *decision) add(r effectRule, t *ast.Term) error {
 	text, isText := t.Value.(ast.String)
 	fields, isObject := t.Value.(ast.Object)
 	wrong := func(want string) error {
@@ -97,11 +99,11 @@ func (d *decision) take(r rule, t *ast.Term) error {
 		if value == nil {
 			return wrong(`objects with a "path" and a "value"`)
 		}
-		raw, err := jsonOf(value)
+		raw, err := toJSON(value)
 		if err != nil {
 			return fmt.Errorf("%s: set: %w", r.name, err)
 		}
-		d.sets = append(d.sets, setting{r.name, mcp.Set(path, raw)})
+		d.sets = append(d.sets, setEdit{r.name, mcp.Set(path, raw)})
 	case "label":
 		if !isText {
 			return wrong("words")
@@ -113,6 +115,7 @@ func (d *decision) take(r rule, t *ast.Term) error {
 	return nil
 }
 
+// member returns the text in a member of an object.
 func member(o ast.Object, name string) (string, bool) {
 	t := o.Get(ast.StringTerm(name))
 	if t == nil {
@@ -122,7 +125,8 @@ func member(o ast.Object, name string) (string, bool) {
 	return string(s), ok
 }
 
-func jsonOf(v ast.Value) ([]byte, error) {
+// toJSON returns a Rego value as JSON.
+func toJSON(v ast.Value) ([]byte, error) {
 	native, err := ast.JSON(v)
 	if err != nil {
 		return nil, err
@@ -130,14 +134,14 @@ func jsonOf(v ast.Value) ([]byte, error) {
 	return marshal(native)
 }
 
-// maxNote is how much of a note is kept: policies put into it what they like.
-const maxNote = 300 // bytes
+// maxNoteBytes is the length to which notes are cut, because policies can put anything into them.
+const maxNoteBytes = 300 // bytes
 
-// verdict weighs the decision.
+// verdict combines the effects into a verdict.
 func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict, error) {
 	v := pipeline.Verdict{Action: pipeline.Allow, Labels: d.labels}
 	for _, n := range d.notes {
-		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
 	}
 	switch {
 	case len(d.denies) > 0:
@@ -168,7 +172,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 	return v, nil
 }
 
-// edits are those of set and redact. Where both name a place, what is redacted is redacted.
+// edits returns the edits of set and redact, and the names of the rules that make them. Where both
+// name the same value, it is redacted.
 func (d *decision) edits(m *mcp.Message,
 	patterns *patterns) (edits []mcp.Edit, by []string, err error) {
 	covered := map[string]bool{}
@@ -180,7 +185,7 @@ func (d *decision) edits(m *mcp.Message,
 		}
 		return false
 	}
-	// what holds another place is redacted, and that with it
+	// outer values first: redacting one also redacts the values inside it
 	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions),
 		func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) {
 		if !slices.Contains(by, r.by) {
@@ -231,7 +236,7 @@ func (d *decision) edits(m *mcp.Message,
 		return edits, by, err
 	}
 	more, err := scan.Redact(m, cuts)
-	// a name was changed, and with it the whole body: the edits go into that
+	// a member's name was redacted, which replaces the whole body: apply the edits to that body
 	if err == nil && len(more) == 1 && more[0].Pointer == "" {
 		var next *mcp.Message
 		if next, err = m.Edit(more...); err == nil {

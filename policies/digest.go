@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// digest is Stage.Digest of what was read.
+// digest returns [Stage.Digest] of the sources.
 func (s *sources) digest(shadow bool) (string, error) {
 	var texts [][]byte
 	for _, text := range s.texts {

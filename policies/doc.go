@@ -1,55 +1,55 @@
-// Package policies is where a security team says in Rego what may happen (Open Policy Agent, Rego
-// v1): a stage of the pipeline, after the plugins.
+// Package policies evaluates the security team's policies, written in Rego v1 for Open Policy Agent
+// (OPA). It is a stage of the pipeline, after the plugins.
 //
 // # What it promises
 //
-//   - All packages below data.gatekit are asked about each message, with one input, whose fields
-//     are the same for every revision of the protocol (input.schema.json). What their sets deny,
-//     ask, hide, redact, set, label and note hold is united: deny beats ask beats the others; where
-//     redact and set name one place, it is redacted.
-//   - A runtime error, a time-out, an element of another type than the rule's: denied. A field of
-//     the input that does not exist, a rule that is no set, a rule of the library that is set
-//     wrongly: an error when it is loaded, with its file and line.
-//   - List and use share one decision: what a rule hides from a list cannot be called, read, got,
-//     completed, subscribed to, told of, or reached by a task of it. The rules that hide are asked
-//     about the use, too, with the list that would hold it: the definition as it was listed in the
-//     session, or only its name where it was not. Where they read more of it than its name, what
-//     was not listed is refused. A hidden resource is so however its URI is spelled, but as another
-//     that was listed. A hidden template hides itself alone: what is made of it is judged as the
-//     resource that it is.
-//   - Policies cannot reach out: no network, no environment, no files. The one exception is
-//     gatekit.path.fault, which follows the symbolic links of a path within the roots, and says
-//     only whether they lead out of them.
-//   - What no rule reads of a message is not even parsed: a cost that does not grow with it.
-//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded, and read as
-//     files are. Where keys are configured, it is refused unless it is signed with one of them.
-//     Package service gets bundles from a bundle server.
+//   - All packages below data.gatekit are evaluated for each message, with one input. Its members
+//     are the same for every revision of the protocol (input.schema.json). The results of all
+//     packages are combined: deny beats ask, and ask beats the other effects. Where redact and set
+//     name the same value, it is redacted.
+//   - A runtime error, a time-out, or an element of the wrong type denies the message. A member of
+//     the input that does not exist, a rule that is not a set, or invalid settings of a library
+//     rule are errors when the policies are loaded, with file and line.
+//   - A rule that hides an item from a list also denies its use: the item cannot be called, read,
+//     fetched, completed or subscribed to, and the client gets no notification about it and no
+//     access to its tasks. For that, hide rules are also evaluated for the use of an item, with a
+//     list that contains only this item: its definition as it was listed in the session, or only
+//     its name when it was not listed. When a hide rule reads more of an item than its name, the
+//     use of an item that was not listed is denied. A hidden resource is hidden in every spelling
+//     of its URI, except for spellings that are listed resources of their own. Hiding a template
+//     hides only the template: URIs made from it are judged as resources.
+//   - Policies have no access to the network, the environment or files. There is one exception:
+//     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only
+//     whether they lead out of the roots.
+//   - Parts of a message that no rule reads are not parsed.
+//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded in size, and
+//     read as files are. When keys are configured, a bundle must be signed with one of them.
+//     Package service downloads bundles.
 //
-// # Beside the traffic
+// # Tests, replay and explanations
 //
-// RunTests runs the tests of policies, compiled as policies are. A Case is a message that was
-// recorded or written down; Judge says what would become of it, and Explain which rule at which
-// line says so, and what it read. Both go through the same evaluation and the same pipeline as a
-// message that is on its way; only who gave what is found by asking once more, traced.
+// [RunTests] runs the tests of policies, compiled as the policies are. A [Case] is a recorded or
+// written message: [Stage.Evaluate] returns its verdict, and [Stage.Explain] also tells which rule
+// on which line caused it and what the rule read. Both use the same evaluation and pipeline as live
+// messages; Explain evaluates once more with a trace.
 //
-// # Why the input is built from what is read
+// # Why the input contains only what is read
 //
-// Rego's values are trees of pointers, and to build one of 64 KiB takes longer than to evaluate
-// fifty rules. Which fields the rules read can be seen in them when they are compiled; a rule that
-// takes the input as a whole, or a member by a name that it computes, gets all of it there.
+// Rego values are trees of pointers. Building one from 64 KiB of JSON takes longer than evaluating
+// fifty rules. The compiled rules show which members they read. A rule that uses the whole input,
+// or a member with a computed name, gets all of the input at that place.
 //
-// Nor is every rule asked about every message: which methods, kinds, servers and names the bodies
-// of a rule speak of can be seen in them, too. Rules that cannot say anything of a message are left
-// out, with what they would read. Where rules tell more kinds of messages apart than are kept, all
-// are asked.
+// Nor is every rule evaluated for every message: a rule's body shows for which methods, kinds,
+// servers and names it can hold. See ruleSelector.
 //
-// # Why a memory beside the messages
+// # Why sessions are remembered
 //
-// A rule about a call needs the definition of the tool, the roots of the client, and what happened
-// before. The stage sees all of that pass, and remembers what it let pass, by session and within
-// bounds. It is not the servers' word at the time of the call: what a plugin took out of a list is
-// so here, too. What a client says of itself beyond 4 KiB, and roots beyond 64 KiB, are as if it
-// had not said them: input.session.client and input.roots are undefined, and a rule that needs them
-// has to refuse then, as roots/traversal does. No stage is told that a session has ended: sessions
-// are forgotten for newer ones, the quietest first, and the largest first when all take too much.
+// A rule about a call needs the definition of the tool, the client's roots, and what happened
+// before. The stage sees all of these pass. It remembers those that it allowed, per session and
+// within bounds. This is not what the server says at the time of the call: a tool that a plugin
+// removed from a list is missing here, too. Client information above 4 KiB and roots above 64 KiB
+// are not kept: input.session.client and input.roots are then undefined, and a rule that needs them
+// has to deny, as roots/traversal does. No stage learns when a session ends. When there are too
+// many sessions, the one that was unused for the longest is forgotten; when they need too much
+// memory, the largest.
 package policies

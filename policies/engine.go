@@ -17,20 +17,19 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Stage is policies in force. It implements pipeline.Stage, and is immutable but for its memory: a
-// change makes another.
+// Stage evaluates a fixed set of policies. It implements pipeline.Stage. Apart from its sessions it
+// is immutable: changed policies are a new Stage.
 type Stage struct {
-	all question
-	// of the rules that hide: what they say of a list is asked of the use of its items, too
-	hides  question
-	mine   question   // those of them that are not of the library
-	reads  reads      // of all of them
-	graph  *ast.Graph // which rules read which
-	of     *interest
-	files  []string
-	shadow bool
-	memory *SessionStore
-	now    func() time.Time
+	all      ruleQuery  // all rules
+	hides    ruleQuery  // the hide rules, which are also evaluated for the use of an item
+	ownHides ruleQuery  // the hide rules that are not from the library
+	reads    readSet    // the members of the input that any rule reads
+	graph    *ast.Graph // the dependencies between rules
+	selector *ruleSelector
+	files    []string
+	shadow   bool
+	sessions *SessionStore
+	now      func() time.Time
 
 	digest  string
 	bundles []*Bundle
@@ -38,40 +37,40 @@ type Stage struct {
 	patterns patterns
 }
 
-// question is rules that are asked together.
-type question struct {
-	set   set
-	rules []rule
-	query rego.PreparedEvalQuery
-	reads reads // of the input; nil is all
+// ruleQuery is a set of rules that are evaluated together.
+type ruleQuery struct {
+	ruleSet ruleSet
+	rules   []effectRule
+	query   rego.PreparedEvalQuery
+	reads   readSet // the members of the input that the rules read; nil means all
 
-	hiders []hider // of the rules that hide and are enforced, where the question is of such
+	hideReads []hideReads // for each enforced hide rule, what it reads of an item
 }
 
-// set is which rules a question is of, or some of.
-type set int
+// ruleSet tells of which rules a query is, or a selection from these.
+type ruleSet int
 
 const (
-	ofAll set = iota
-	ofHides
-	ofMine
+	allRules ruleSet = iota
+	hideRules
+	ownHideRules
 )
 
-// rule is one effect of one package.
-type rule struct {
-	ref     string // in Rego
-	name    string // of its package, without gatekit: "roots/traversal"
+// effectRule is one effect (deny, hide, ...) of one package.
+type effectRule struct {
+	ref     string // its reference in Rego: data.gatekit.roots.traversal.deny
+	name    string // its package as in the configuration: roots/traversal
 	effect  string
 	shadow  bool
 	library bool
 }
 
-// effects are the rules of a package that decide; see design.md 9.
-var effects = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
+// effectNames are the names of the rules that decide.
+var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
-// effectsOf are the rules in the packages below data.gatekit that have an effect. One that is no
-// set is an error: it could never decide anything.
-func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
+// findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with
+// such a name that is not a set is an error: it could never decide anything.
+func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
 	for _, file := range slices.Sorted(maps.Keys(modules)) {
@@ -82,7 +81,7 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 		}
 		for _, r := range m.Rules {
 			effect := r.Head.Ref()[0].String()
-			if !slices.Contains(effects, effect) {
+			if !slices.Contains(effectNames, effect) {
 				continue
 			}
 			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
@@ -100,8 +99,9 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 				s, _ := t.Value.(ast.String)
 				words = append(words, string(s))
 			}
-			rules = append(rules, rule{ref: ref, name: strings.Join(words, "/"), effect: effect,
-				shadow: shadowed(m), library: strings.HasPrefix(file, "library/")})
+			rules = append(rules, effectRule{ref: ref, name: strings.Join(words, "/"),
+				effect: effect,
+				shadow: isShadow(m), library: strings.HasPrefix(file, "library/")})
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -114,8 +114,9 @@ func effectsOf(modules map[string]*ast.Module) (rules []rule, err error) {
 	return rules, nil
 }
 
-// shadowed says that a package's metadata want it judged and not enforced: custom: {mode: shadow}.
-func shadowed(m *ast.Module) bool {
+// isShadow reports whether a package's metadata contain custom: {mode: shadow}: its effects are
+// recorded and not enforced.
+func isShadow(m *ast.Module) bool {
 	for _, a := range m.Annotations {
 		if a.Scope == "package" && a.Custom["mode"] == "shadow" {
 			return true
@@ -124,78 +125,87 @@ func shadowed(m *ast.Module) bool {
 	return false
 }
 
-// Files are the policies that are not of the library: .rego files, and those in bundles.
+// Files returns the names of the policies that are not from the library: .rego files, also in
+// bundles.
 func (s *Stage) Files() []string { return s.files }
 
-// Bundles are those among the policies.
+// Bundles returns the bundles among the policies.
 func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
 
-// Digest tells policies apart: the hexadecimal SHA-256 over their modules, their data with the
-// settings of the library's rules, and whether they are enforced. It does not depend on where the
-// files lie, nor on their tests.
+// Digest returns a hexadecimal SHA-256 that identifies the policies. It covers the modules, the
+// data with the settings of library rules, and shadow mode. It does not depend on file names, nor
+// on tests.
 func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
 func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	found := pipeline.PriorFindingsFrom(ctx)
-	return s.judge(ctx, m, beside{findings: found.Findings, labels: found.Labels, at: s.now()})
+	return s.inspect(ctx, m, messageContext{findings: found.Findings, labels: found.Labels,
+		now: s.now()})
 }
 
-// beside is what is known of a message when it is judged, beside itself and its session.
-type beside struct {
-	findings []pipeline.Finding
-	labels   []string
-	at       time.Time
-	bodyless bool // the message's body was not kept
-	// the items of the message, which is a list, in the place of what its body says
-	listed *ast.Array
+// messageContext is the information about a message beside the message itself and its session.
+type messageContext struct {
+	findings    []pipeline.Finding
+	labels      []string
+	now         time.Time
+	bodyMissing bool       // the message comes from a log without bodies
+	items       *ast.Array // replaces the items in the body of a list
 }
 
-func (s *Stage) judge(ctx context.Context, m *mcp.Message, b beside) (pipeline.Verdict, error) {
-	session := s.memory.of(m)
-	if !session.label(b.labels) {
+// inspect returns the verdict for a message, and records in its session what passes. The call is
+// counted first, so that concurrent calls cannot exceed a limit; the count is undone unless the
+// message passes.
+func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
+	b messageContext) (pipeline.Verdict, error) {
+	session := s.sessions.session(m)
+	if !session.addLabels(b.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
 			nil
 	}
 	_, lately := s.reads.below("session").wants("minute")
-	takeBack, ok := session.count(m, b.at, lately)
+	undo, ok := session.countCall(m, b.now, lately)
 	if !ok {
-		return pipeline.Verdict{Reason: "the session has called too many different tools to count its calls"}, nil
+		return pipeline.Verdict{Reason: "the session has called too many different tools to " +
+			"count its calls"}, nil
 	}
 	v, err := s.decide(ctx, m, session, b)
-	if err == nil && v.Action != pipeline.Deny && !waits(ctx, v) && !session.label(v.Labels) {
+	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
+		!session.addLabels(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or one that is too long"}
 	}
-	if err != nil || v.Action == pipeline.Deny || waits(ctx, v) {
-		takeBack()
+	if err != nil || v.Action == pipeline.Deny || awaitsApproval(ctx, v) {
+		undo()
 		return v, err
 	}
-	session.learn(m)
-	s.memory.makeRoom(session)
+	session.record(m)
+	s.sessions.evict(session)
 	return v, nil
 }
 
-// waits says that a message does not pass before a human has approved it.
-func waits(ctx context.Context, v pipeline.Verdict) bool {
+// awaitsApproval reports whether a message must wait for a human's approval.
+func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
+// decide returns the verdict of the rules that can hold for a message, without any effect on its
+// session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
-	b beside) (pipeline.Verdict, error) {
-	q, err := s.of.question(s.all, s.of.classIn(m, b.bodyless))
+	b messageContext) (pipeline.Verdict, error) {
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, b.bodyMissing))
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
 	made, err := s.evaluate(ctx, q, func() ast.Value {
 		return s.input(m, session, b, q.reads)
-	}, b.at)
+	}, b.now)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
 	v, err := made.verdict(m, &s.patterns)
 	if err == nil {
-		err = s.hide(ctx, m, session, b, made, &v)
+		err = s.applyHides(ctx, m, session, b, made, &v)
 	}
 	if err != nil {
 		return pipeline.Verdict{}, err
@@ -203,30 +213,30 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	return v, nil
 }
 
-// evaluate asks the policies, and answers what they decided. Where no rule can say anything, there
-// is no input either.
-func (s *Stage) evaluate(ctx context.Context, q *question, input func() ast.Value,
+// evaluate evaluates a query and returns its effects. The input is built only when the query has
+// rules.
+func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
 	at time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
 	if len(q.rules) == 0 {
 		return d, nil
 	}
-	sets, err := q.ask(ctx, input(), at)
+	sets, err := q.eval(ctx, input(), at)
 	if err != nil {
 		return nil, err
 	}
 	for i, r := range q.rules {
-		if err := sets[i].Iter(func(t *ast.Term) error { return d.take(r, t) }); err != nil {
+		if err := sets[i].Iter(func(t *ast.Term) error { return d.add(r, t) }); err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
 }
 
-// ask answers what each of the rules holds.
-func (q *question) ask(ctx context.Context, input ast.Value, at time.Time,
+// eval returns the set of each rule of the query. The error is that of ctx when ctx ends first.
+func (q *ruleQuery) eval(ctx context.Context, input ast.Value, at time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
-	// by a function, where OPA would start a goroutine for each evaluation
+	// OPA would start a goroutine for each evaluation to cancel it with ctx
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel),

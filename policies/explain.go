@@ -17,59 +17,61 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Explanation is why a message is judged as it is.
+// Explanation tells why a message gets its verdict.
 type Explanation struct {
-	Input   []byte // JSON: all that policies can see of it; ParseCase reads it
+	Input   []byte // the whole input, as JSON that ParseCase reads
 	Effects []Effect
-	// the rules that had none; Line is where the rule begins, Value what of it did not hold
+	// the rules without effect; Line is where the rule begins, Value the expression that failed
 	NotMatched []Effect
 	Outcome    pipeline.Outcome
 }
 
-// Effect is what one rule said of a message.
+// Effect is one effect of one rule on a message.
 type Effect struct {
-	Rule   string // its package, without gatekit: "roots/traversal"
+	Rule   string // its name as in the configuration: roots/traversal
 	Effect string // deny, hide, …
-	// as JSON; of an idle one, the source of the expression that did not hold, with its line
+	// as JSON; in Explanation.NotMatched, the source of the expression that failed, with its line
 	Value  string
-	Shadow bool // judged, and not enforced
+	Shadow bool // recorded, and not enforced
 	File   string
 	Line   int
-	Reads  []Read // what it read of the input, and what the rules that it uses did
+	Reads  []Read // what the rule and the rules that it uses read of the input
 }
 
-// Read is a member of the input, and what it held; "" when there was none.
+// Read is a member of the input and its value; "" when it is absent.
 type Read struct{ Ref, Value string }
 
-// Explain is Judge that also says why. The policies are asked once more for that, without the
-// shortcuts that skip rules which cannot matter.
+// Explain is Evaluate that also tells why. It evaluates the policies once more, without the
+// optimizations that skip rules which cannot change the result.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
-	session := s.memory.of(c.Message)
-	session.told(c.Message, c.known, s.beside(c).at)
-	takeBack, ok := session.count(c.Message, s.beside(c).at, true) // as it is when it is judged
+	session := s.sessions.session(c.Message)
+	session.setState(c.Message, c.state, s.contextOf(c).now)
+	// the input shows the counts as they are during the evaluation
+	undo, ok := session.countCall(c.Message, s.contextOf(c).now, true)
 	if !ok {
 		return nil, errors.New("the session has called too many different tools to count its calls")
 	}
-	all := s.input(c.Message, session, s.beside(c), nil)
-	takeBack()
-	shown, err := jsonOf(all)
+	all := s.input(c.Message, session, s.contextOf(c), nil)
+	undo()
+	shown, err := toJSON(all)
 	if err != nil {
 		return nil, err
 	}
 	e := &Explanation{Input: shown, Outcome: s.Evaluate(ctx, c)}
-	if err := s.explain(ctx, e, s.all, all, s.beside(c).at); err != nil {
-		return e, ctx.Err() // it is the outcome's, too
+	if err := s.explain(ctx, e, s.all, all, s.contextOf(c).now); err != nil {
+		return e, ctx.Err() // the error is also in the outcome
 	}
-	// what they say of the list that has what the message is about
-	if hides := s.hiders(c.Message); len(hides.rules) > 0 {
-		for _, u := range session.usesOf(c.Message) {
-			list, err := session.listed(c.Message, u, nil)
+	// what the hide rules do to the list with the items that the message uses
+	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
+		for _, u := range session.itemUses(c.Message) {
+			list, err := session.listUsed(c.Message, u, nil)
 			if err != nil {
-				return e, ctx.Err() // it is the outcome's, too
+				return e, ctx.Err() // the error is also in the outcome
 			}
 			listed := &Explanation{}
-			if err := s.explain(ctx, listed, hides, s.input(list.m, session,
-				beside{at: s.beside(c).at, listed: list.items}, nil), s.beside(c).at); err != nil {
+			if err := s.explain(ctx, listed, hides, s.input(list.message, session,
+				messageContext{now: s.contextOf(c).now, items: list.items}, nil),
+				s.contextOf(c).now); err != nil {
 				return e, ctx.Err()
 			}
 			e.Effects = append(e.Effects, listed.Effects...)
@@ -78,11 +80,11 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	return e, nil
 }
 
-// explain adds to e what the rules of q say of an input.
-func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast.Value,
+// explain adds to e the effects of the rules of q on an input.
+func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, all ast.Value,
 	at time.Time) error {
 	sets, t, err := q.trace(ctx, all, at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
-	if err != nil { // maybe of a function that is not come to otherwise
+	if err != nil { // perhaps from a function that rule indexing skips
 		sets, t, err = q.trace(ctx, all, at)
 	}
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 		given := map[*ast.Rule]bool{}
 		sets[i].Foreach(func(v *ast.Term) {
 			for _, x := range t.order {
-				if !x.gave(r, v) {
+				if !x.produced(r, v) {
 					continue
 				}
 				if !slices.ContainsFunc(e.Effects, func(f Effect) bool {
@@ -107,9 +109,10 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 			}
 		})
 		for _, x := range t.order {
-			if x.of(r) && !given[x.rule] {
+			if x.isRule(r) && !given[x.rule] {
 				given[x.rule] = true
-				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect, Value: x.stopped(),
+				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect,
+					Value:  x.failedExpression(),
 					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
 					Line: x.rule.Location.Row})
 			}
@@ -118,41 +121,46 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q question, all ast
 	return nil
 }
 
-// traceTimeout is how long a traced evaluation may take: many times what the policies may.
+// traceTimeout bounds a traced evaluation. It is many times the policies' own time limit.
 const traceTimeout = 20 * time.Second
 
-func (q *question) trace(ctx context.Context, input ast.Value, at time.Time,
+// trace evaluates a query with a tracer.
+func (q *ruleQuery) trace(ctx context.Context, input ast.Value, at time.Time,
 	how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
-	t := &tracer{rules: map[uint64]*traced{}}
-	sets, err := q.ask(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	t := &tracer{rules: map[uint64]*tracedRule{}}
+	sets, err := q.eval(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
 	return sets, t, err
 }
 
+// is reports whether the effect is of a rule.
 func (f Effect) is(r *ast.Rule) bool {
 	return f.File == r.Location.File && f.Line == r.Location.Row
 }
 
-// traced is one evaluation of a rule.
-type traced struct {
+// tracedRule is one evaluation of a rule.
+type tracedRule struct {
 	rule   *ast.Rule
 	values []ast.Value
-	last   *ast.Expr // the last expression of its own that did not hold
+	last   *ast.Expr // the last expression of its body that failed
 }
 
-func (x *traced) of(r rule) bool {
+// isRule reports whether the evaluation is of an effect rule.
+func (x *tracedRule) isRule(r effectRule) bool {
 	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
 		x.rule.Head.Ref()[0].String() == r.effect
 }
 
-func (x *traced) gave(r rule, v *ast.Term) bool {
-	return x.of(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
+// produced reports whether the evaluation added a value to a rule's set.
+func (x *tracedRule) produced(r effectRule, v *ast.Term) bool {
+	return x.isRule(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
 		return a.Compare(v.Value) == 0
 	})
 }
 
-func (x *traced) stopped() string {
+// failedExpression returns the expression that failed, with file and line.
+func (x *tracedRule) failedExpression() string {
 	if x.last == nil || x.last.Location == nil {
 		return ""
 	}
@@ -160,10 +168,10 @@ func (x *traced) stopped() string {
 	return fmt.Sprintf("%s:%d: %s", x.last.Location.File, x.last.Location.Row, line)
 }
 
-// tracer notes which rules gave what, and where the others stopped.
+// tracer records which rules produced which values, and which expressions failed in the others.
 type tracer struct {
-	rules map[uint64]*traced // by query
-	order []*traced
+	rules map[uint64]*tracedRule // by query
+	order []*tracedRule
 }
 
 // Enabled implements topdown.QueryTracer.
@@ -178,7 +186,7 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	case *ast.Rule:
 		x := t.rules[e.QueryID]
 		if x == nil || x.rule != n {
-			x = &traced{rule: n}
+			x = &tracedRule{rule: n}
 			t.rules[e.QueryID] = x
 			t.order = append(t.order, x)
 		}
@@ -201,10 +209,10 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	}
 }
 
-// maxRead is how much is shown of what a rule read.
-const maxRead = 120 // bytes
+// maxReadBytes bounds the values that are shown of what a rule read.
+const maxReadBytes = 120 // bytes
 
-// readBy is what a rule, and those that it uses, read of the input.
+// readBy returns the members of the input that a rule, and the rules that it uses, read.
 func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
 	rules, seen := []*ast.Rule{r}, map[*ast.Rule]bool{r: true}
 	for i := 0; i < len(rules); i++ {
@@ -221,8 +229,8 @@ func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
 			}
 			one := Read{Ref: ground.String()}
 			if v, err := input.Find(ground[1:]); err == nil {
-				if one.Value = compact(v); len(one.Value) > maxRead {
-					one.Value = strings.ToValidUTF8(one.Value[:maxRead], "") + "…"
+				if one.Value = compact(v); len(one.Value) > maxReadBytes {
+					one.Value = strings.ToValidUTF8(one.Value[:maxReadBytes], "") + "…"
 				}
 			}
 			if !slices.Contains(all, one) {
@@ -235,7 +243,7 @@ func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
 	return all
 }
 
-// compact is a value as JSON in a line.
+// compact returns a value as JSON on one line.
 func compact(v ast.Value) string {
 	native, err := ast.JSON(v)
 	if err != nil {

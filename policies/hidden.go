@@ -14,27 +14,26 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// use is what a message is about, as items of a list: what the policies hide there is refused here,
-// so that a hide that speaks of lists alone needs no deny beside it.
-type use struct {
-	list  string   // the method that lists such things
-	names []string // names, URIs, templates
-	// where the message names tasks: each is one of the tool of the same index; else nil
-	tasks []string
+// itemUse is the use of items of a list by a message. What the policies hide in the list is denied
+// here, so that a hide rule about lists needs no deny rule beside it.
+type itemUse struct {
+	list  string   // the method that lists such items
+	names []string // names, URIs or templates
+	tasks []string // when the message names tasks: the task of the tool with the same index
 }
 
-// usesOf are the uses that a message makes of what lists show.
-func (s *session) usesOf(m *mcp.Message) []use {
+// itemUses returns the items of lists that a message uses.
+func (s *session) itemUses(m *mcp.Message) []itemUse {
 	name := m.Name
 	meth, _ := mcp.LookupMethod(m.Method)
 	if name == "" && meth.NamePointer != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
 		name, _ = m.Text(meth.NamePointer)
 	}
-	one := func(list string) []use {
+	one := func(list string) []itemUse {
 		if name == "" {
 			return nil
 		}
-		return []use{{list: list, names: []string{name}}}
+		return []itemUse{{list: list, names: []string{name}}}
 	}
 	switch {
 	case m.Method == "tasks/list" && m.Kind == mcp.Response:
@@ -45,7 +44,7 @@ func (s *session) usesOf(m *mcp.Message) []use {
 			}
 			return true
 		})
-		return s.usesOfTasks(m, ids)
+		return s.taskUses(m, ids)
 	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
 		return nil
 	}
@@ -62,7 +61,7 @@ func (s *session) usesOf(m *mcp.Message) []use {
 			return one("prompts/list")
 		}
 		uses := one("resources/templates/list")
-		// the reference can be that of a resource, too, where nothing is left to fill in
+		// without a variable, the reference can also be a resource
 		if !strings.Contains(name, "{") {
 			uses = append(uses, one("resources/list")...)
 		}
@@ -76,49 +75,48 @@ func (s *session) usesOf(m *mcp.Message) []use {
 			return true
 		})
 		if len(uris) > 0 {
-			return []use{{list: "resources/list", names: uris}}
+			return []itemUse{{list: "resources/list", names: uris}}
 		}
 	}
 	if strings.HasPrefix(m.Method, "tasks/") || strings.HasPrefix(m.Method, "notifications/tasks") {
-		return s.usesOfTasks(m, []string{name})
+		return s.taskUses(m, []string{name})
 	}
 	return nil
 }
 
-// usesOfTasks are the uses of tools that a message makes by naming their tasks, as far as it is
-// known.
-func (s *session) usesOfTasks(m *mcp.Message, ids []string) []use {
-	u := use{list: "tools/list"}
+// taskUses returns the tools whose tasks a message names, as far as they are known.
+func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
+	u := itemUse{list: "tools/list"}
 	for _, id := range ids {
-		if tool, known := s.all.tasks.Name(m.Server, id, m.Principal); known {
+		if tool, known := s.store.tasks.Name(m.Server, id, m.Principal); known {
 			u.names, u.tasks = append(u.names, tool), append(u.tasks, id)
 		}
 	}
 	if u.names == nil {
 		return nil
 	}
-	return []use{u}
+	return []itemUse{u}
 }
 
 // itemKinds are the names for people of what the lists contain, by the list's method.
 var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
 	"resources/list": "resource", "resources/templates/list": "resource template"}
 
-// Bounds of what the rules that hide are asked about for one message. What is above is refused.
+// Bounds of the items that are checked for one message. A message above them is denied.
 const (
-	maxUsed    = 10_000  // names, each counted once
-	maxDecoded = 2 << 20 // bytes of definitions that are not kept as values
+	maxUsedNames    = 10_000  // distinct names
+	maxDecodedBytes = 2 << 20 // of definitions that are not kept as Rego values
 )
 
-// listing is a list, of one server, that holds what is used.
-type listing struct {
-	m        *mcp.Message // without a body
-	items    *ast.Array   // each once, as it was listed, or only the name of what was not
+// itemList is the list of one server that contains the items which a message uses.
+type itemList struct {
+	message  *mcp.Message // without a body
+	items    *ast.Array   // each once, as it was listed; only its name when it was not
 	unlisted map[string]bool
 }
 
-// listed is the list of what is used, with its items where r reads them.
-func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
+// listUsed returns the list of the used items, with the items when r contains them.
+func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
 	list.Direction, list.Session, list.Principal, list.Exchange = mcp.ToClient, m.Session,
@@ -127,13 +125,13 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	list.Method, list.Server = u.list, m.Server
 	_, each := r.wants("items")
 	if _, whole := r.wants("result"); !each && !whole {
-		return listing{m: list, items: ast.NewArray()}, nil
+		return itemList{message: list, items: ast.NewArray()}, nil
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
-	// of definitions: of what is used, and of resources that a server may take it for
+	// the keys of definitions: of the used items, and of resources with equivalent URIs
 	var keys, alike []string
-	var folded map[string][]string // once it is needed
+	var folded map[string][]string // set when it is first needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +139,8 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 		if seen[name] {
 			continue
 		}
-		if seen[name] = true; len(seen) > maxUsed {
-			return listing{}, errors.New("the message contains too many names to check which of " +
+		if seen[name] = true; len(seen) > maxUsedNames {
+			return itemList{}, errors.New("the message contains too many names to check which of " +
 				"them are hidden")
 		}
 		key := meth.ItemsPointer + " " + m.Server + " " + name
@@ -152,15 +150,15 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// as it is usually written, too: a rule may hide it by the beginning of that
-			if u.list == "resources/list" && readOtherwise(name) {
-				usual := usualURI(name)
+			// the normal form, too: a rule may hide resources by its prefix
+			if u.list == "resources/list" && hasSpecialCharacters(name) {
+				usual := normalURI(name)
 				if usual != name {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 						meth.ItemNamePointer[1:]), ast.StringTerm(usual)}))
 				}
 				if folded == nil {
-					folded = s.folded(meth.ItemsPointer + " " + m.Server + " ")
+					folded = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
 				}
 				alike = append(alike, folded[strings.ToLower(usual)]...)
 			}
@@ -173,23 +171,23 @@ func (s *session) listed(m *mcp.Message, u use, r reads) (listing, error) {
 	for _, key := range keys {
 		d := s.definitions[key]
 		if d.value == nil {
-			if decoded += len(d.raw); decoded > maxDecoded {
-				return listing{}, errors.New("the definitions of the items in the message are " +
+			if decoded += len(d.raw); decoded > maxDecodedBytes {
+				return itemList{}, errors.New("the definitions of the items in the message are " +
 					"too large to check which of them are hidden")
 			}
 		}
-		if v := s.valueOf(key); d.several {
+		if v := s.parsedDefinition(key); d.ambiguous {
 			v.(*ast.Array).Foreach(func(t *ast.Term) { items = append(items, t) })
 		} else {
 			items = append(items, ast.NewTerm(v))
 		}
 	}
-	return listing{list, ast.NewArray(items...), unlisted}, nil
+	return itemList{list, ast.NewArray(items...), unlisted}, nil
 }
 
-// folded are the keys of definitions that begin like that, by what comes then, in small letters.
-// s.mu is held.
-func (s *session) folded(prefix string) map[string][]string {
+// keysByLowerURI returns the keys of definitions with a prefix, by the rest of the key in lower
+// case. s.mu must be held.
+func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	keys := map[string][]string{}
 	for key := range s.definitions {
 		if uri, ok := strings.CutPrefix(key, prefix); ok {
@@ -199,18 +197,19 @@ func (s *session) folded(prefix string) map[string][]string {
 	return keys
 }
 
-// hide adds to v what the policies hide, of what m is about: v refuses a message about it, and
-// takes it out of a list or a filter. made is what they said of m itself.
-func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b beside,
+// applyHides adds to v what the policies hide: v denies a message that uses a hidden item, and
+// removes hidden items from a list or a filter. made are the effects of the rules on the message
+// itself.
+func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, b messageContext,
 	made *decision, v *pipeline.Verdict) error {
-	hides := s.hiders(m)
+	hides := s.hideQuery(m)
 	if len(hides.rules) == 0 && len(made.hidden) == 0 || v.Action == pipeline.Deny {
 		return nil
 	}
 	refuse := func(reason string) {
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
-	for _, u := range session.usesOf(m) {
+	for _, u := range session.itemUses(m) {
 		hiddenBy := map[string]string{} // the rule that hides a name
 		hide := func(items []hiddenItem) {
 			for _, h := range items {
@@ -220,38 +219,39 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 			}
 		}
 		hide(made.hidden)
-		// what may be hidden, or not: it depends on a definition that is not known
+		// the names that may be hidden, depending on a definition that is not known
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
-			q, err := s.of.question(hides, s.of.classOf(mcp.ToClient, mcp.Response, u.list,
+			q, err := s.selector.query(hides, s.selector.classOf(mcp.ToClient, mcp.Response, u.list,
 				m.Server, ""))
 			if err != nil {
 				return err
 			}
 			if len(q.rules) > 0 {
-				list, err := session.listed(m, u, q.reads)
+				list, err := session.listUsed(m, u, q.reads)
 				if err != nil {
 					return err
 				}
 				inList, err := s.evaluate(ctx, q, func() ast.Value {
-					return s.input(list.m, session, beside{at: b.at, listed: list.items}, q.reads)
-				}, b.at)
+					return s.input(list.message, session, messageContext{now: b.now,
+						items: list.items}, q.reads)
+				}, b.now)
 				if err != nil {
 					return err
 				}
 				hide(inList.hidden)
-				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && undecided(q.hiders,
+				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && needsDefinition(q.hideReads,
 					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
 				}
 				for _, n := range inList.notes {
 					v.Findings = append(v.Findings,
-						pipeline.Finding{Type: n[:min(len(n), maxNote)]})
+						pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
 				}
 			}
 		}
 		if u.list == "resources/list" {
-			if err := spelledOtherwise(session.unlisted(m.Server, u), hiddenBy); err != nil {
+			if err := addOtherSpellings(session.unlisted(m.Server, u), hiddenBy); err != nil {
 				return err
 			}
 		}
@@ -282,9 +282,9 @@ func (s *Stage) hide(ctx context.Context, m *mcp.Message, session *session, b be
 	return nil
 }
 
-// unlisted are those of the names that were not listed. What was listed is another than what is
-// hidden: it was judged by itself, and is in the list.
-func (s *session) unlisted(server string, u use) []string {
+// unlisted returns those of the names that were not listed. A listed item is not another spelling
+// of a hidden one: the rules judged it by itself.
+func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,14 +293,14 @@ func (s *session) unlisted(server string, u use) []string {
 	})
 }
 
-// spelledOtherwise adds those of the URIs that a server may take for one that is hidden.
-func spelledOtherwise(uris []string, hiddenBy map[string]string) error {
+// addOtherSpellings adds to hiddenBy those of the URIs that a server may read as a hidden one.
+func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
 	}
 	meant := map[string]string{} // the rule that hides a reading
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
-		all, err := readings(uri)
+		all, err := uriSpellings(uri)
 		if err != nil {
 			return fmt.Errorf("compare URIs with a hidden URI: %w", err)
 		}
@@ -312,7 +312,7 @@ func spelledOtherwise(uris []string, hiddenBy map[string]string) error {
 		if _, hidden := hiddenBy[uri]; hidden {
 			continue
 		}
-		all, err := readings(uri)
+		all, err := uriSpellings(uri)
 		if err != nil {
 			return fmt.Errorf("compare a URI with the hidden URIs: %w", err)
 		}
@@ -326,18 +326,20 @@ func spelledOtherwise(uris []string, hiddenBy map[string]string) error {
 	return nil
 }
 
-// hiding are the rules that hide.
-func hiding(rules []rule) []rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r rule) bool { return r.effect != "hide" })
+// onlyHides returns the hide rules among rules.
+func onlyHides(rules []effectRule) []effectRule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r effectRule) bool {
+		return r.effect != "hide"
+	})
 }
 
-// hiders are the rules that are asked about the use of what they hide. Those of the library refuse
-// by themselves what is used most, and are not asked twice.
-func (s *Stage) hiders(m *mcp.Message) question {
+// hideQuery returns the hide rules to evaluate for the use of items. The library's own rules deny
+// the most frequent uses themselves, and are left out for these.
+func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	switch m.Method {
 	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",
 		"subscriptions/listen":
-		return s.mine
+		return s.ownHides
 	}
 	return s.hides
 }

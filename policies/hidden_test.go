@@ -336,7 +336,8 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 	}
 	m := sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"t"}`)), mcp.ToServer, "t")
 	m.Principal = "alice"
-	if got := judged(t, s, m); got != "denied: t: the task belongs to the tool write, which is hidden from this client" {
+	if got := judged(t, s, m); got != "denied: t: the task belongs to the tool write, which is "+
+		"hidden from this client" {
 		t.Error(got)
 	}
 }

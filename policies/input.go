@@ -15,31 +15,31 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// reads is what policies read of the input: members by name, below each the same. A nil reads is
-// all that there is.
-type reads map[string]reads
+// readSet is the set of input members that policies read: names, and for each name the members
+// below it. A nil readSet means all members.
+type readSet map[string]readSet
 
-// readsOf is what the rules of modules read of the input.
-func readsOf(modules map[string]*ast.Module) reads {
-	all := reads{}
+// allReads returns the members of the input that the rules of modules read.
+func allReads(modules map[string]*ast.Module) readSet {
+	all := readSet{}
 	for _, m := range modules {
 		for _, r := range m.Rules {
-			all = all.of(r)
+			all = all.addPart(r)
 		}
 	}
 	return all
 }
 
-// of is r with what a part of a policy reads, too.
-func (r reads) of(part any) reads {
+// addPart returns r together with the members that a part of a policy reads.
+func (r readSet) addPart(part any) readSet {
 	ast.WalkRefs(part, func(ref ast.Ref) bool {
 		if ref.HasPrefix(ast.InputRootRef) {
-			r = r.with(ref[1:])
+			r = r.addRef(ref[1:])
 		}
 		return false
 	})
 	ast.WalkTerms(part, func(t *ast.Term) bool {
-		// not the head of a reference, which is no term of its own
+		// the variable itself, not a reference that starts with it
 		if v, ok := t.Value.(ast.Var); ok && (v.Equal(ast.InputRootDocument.Value) ||
 			v.Equal(ast.DefaultRootDocument.Value)) {
 			r = nil
@@ -50,8 +50,8 @@ func (r reads) of(part any) reads {
 	return r
 }
 
-// with is r with what a reference reads, too.
-func (r reads) with(path ast.Ref) reads {
+// addRef returns r together with the member that a reference below input reads.
+func (r readSet) addRef(path ast.Ref) readSet {
 	if r == nil || len(path) == 0 {
 		return nil
 	}
@@ -61,14 +61,14 @@ func (r reads) with(path ast.Ref) reads {
 	}
 	below, known := r[string(name)]
 	if !known {
-		below = reads{}
+		below = readSet{}
 	}
-	r[string(name)] = below.with(path[1:])
+	r[string(name)] = below.addRef(path[1:])
 	return r
 }
 
-// wants says whether a member is read, and what below it.
-func (r reads) wants(name string) (below reads, ok bool) {
+// wants reports whether a member is read, and returns what is read below it.
+func (r readSet) wants(name string) (below readSet, ok bool) {
 	if r == nil {
 		return nil, true
 	}
@@ -76,41 +76,41 @@ func (r reads) wants(name string) (below reads, ok bool) {
 	return below, ok
 }
 
-// below is what is read below a member that may not be read at all.
-func (r reads) below(name string) reads {
+// below returns what is read below a member; nothing when the member is not read.
+func (r readSet) below(name string) readSet {
 	below, ok := r.wants(name)
 	if !ok {
-		return reads{}
+		return readSet{}
 	}
 	return below
 }
 
-// inputs are the members of the input: those of design.md 9.
-var inputs = [...]string{"direction", "kind", "method", "server", "name", "params", "result",
+// inputMembers are the members of the input, as in input.schema.json.
+var inputMembers = [...]string{"direction", "kind", "method", "server", "name", "params", "result",
 	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
-// input is what policies are asked about, of which only what r reads is built.
-func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Value {
-	return object(r, inputs[:], func(name string, r reads) ast.Value {
+// input returns the input for a message, with only the members in r.
+func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet) ast.Value {
+	return object(r, inputMembers[:], func(name string, r readSet) ast.Value {
 		switch name {
 		case "direction":
-			return text(m.Direction.String())
+			return optionalString(m.Direction.String())
 		case "kind":
-			return text(m.Kind.String())
+			return optionalString(m.Kind.String())
 		case "method":
-			return text(m.Method)
+			return optionalString(m.Method)
 		case "server":
-			return text(m.Server)
+			return optionalString(m.Server)
 		case "name":
-			return text(m.Name)
+			return optionalString(m.Name)
 		case "params", "result", "error":
-			if b.bodyless || name != bodyOf[m.Kind] {
+			if b.bodyMissing || name != bodyOf[m.Kind] {
 				return nil
 			}
-			if b.listed != nil {
+			if b.items != nil {
 				meth, _ := mcp.LookupMethod(m.Method)
 				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsPointer[1:]),
-					ast.NewTerm(b.listed)})
+					ast.NewTerm(b.items)})
 			}
 			return valueOf(m.Body(), r)
 		case "request":
@@ -121,44 +121,45 @@ func (s *Stage) input(m *mcp.Message, sess *session, b beside, r reads) ast.Valu
 		case "item":
 			return sess.item(m)
 		case "items":
-			if b.listed != nil {
-				return b.listed
+			if b.items != nil {
+				return b.items
 			}
 			return valueOf(items(m), r)
 		case "session":
-			return sess.value(m, s.now(), r)
+			return sess.inputValue(m, s.now(), r)
 		case "principal":
-			return object(r, []string{"subject", "claims"}, func(name string, _ reads) ast.Value {
+			return object(r, []string{"subject", "claims"}, func(name string, _ readSet) ast.Value {
 				if name == "subject" {
 					return ast.String(m.Principal)
 				}
 				return ast.NewObject()
 			})
 		case "roots":
-			return valueOf(sess.rootsOf(), r)
+			return valueOf(sess.declaredRoots(), r)
 		case "findings":
 			return findings(b.findings)
 		case "time":
-			return ast.String(b.at.UTC().Format(time.RFC3339Nano))
+			return ast.String(b.now.UTC().Format(time.RFC3339Nano))
 		}
 		return nil
 	})
 }
 
-// bodyOf is what the body of a message is called.
+// bodyOf is the name of a message's body in the input.
 var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
-// text is a member, or none.
-func text(v string) ast.Value {
+// optionalString returns a member's value, or nil for an empty one.
+func optionalString(v string) ast.Value {
 	if v == "" {
 		return nil
 	}
 	return ast.String(v)
 }
 
-// object has those of its members that are read. value may answer nil: there is none.
-func object(r reads, names []string, value func(name string, below reads) ast.Value) ast.Value {
+// object returns an object of those of the named members that r contains. A member is absent when
+// value returns nil for it.
+func object(r readSet, names []string, value func(name string, below readSet) ast.Value) ast.Value {
 	var members [][2]*ast.Term
 	for _, name := range names {
 		below, ok := r.wants(name)
@@ -172,6 +173,7 @@ func object(r reads, names []string, value func(name string, below reads) ast.Va
 	return ast.NewObject(members...)
 }
 
+// findings returns the findings of earlier stages as an array.
 func findings(found []pipeline.Finding) ast.Value {
 	terms := make([]*ast.Term, len(found))
 	for i, f := range found {
@@ -181,7 +183,7 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// items are the definitions that a list holds.
+// items returns the definitions in a list, as JSON.
 func items(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
@@ -191,13 +193,13 @@ func items(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf is JSON as a value, with only what is read of it; none of none. It was read strictly
-// before: what fails here is a fault of ours.
-func valueOf(raw []byte, r reads) ast.Value {
+// valueOf returns JSON as a Rego value, with only the members in r; nil for nil. The JSON was
+// parsed strictly before, so an error here is a bug.
+func valueOf(raw []byte, r readSet) ast.Value {
 	if raw == nil {
 		return nil
 	}
-	// of a Buffer it copies nothing
+	// the decoder does not copy the contents of a bytes.Buffer
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowInvalidUTF8(true))
 	v, err := decode(d, r)
 	if err != nil {
@@ -206,7 +208,8 @@ func valueOf(raw []byte, r reads) ast.Value {
 	return v
 }
 
-func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
+// decode reads the next JSON value, with only the members in r.
+func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 	t, err := d.ReadToken()
 	if err != nil {
 		return nil, err
@@ -219,7 +222,7 @@ func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
 	case '"':
 		return ast.String(t.String()), nil
 	case '0':
-		return shownNumber(t.String()), nil
+		return inputNumber(t.String()), nil
 	case '[':
 		var items []*ast.Term
 		for d.PeekKind() != ']' {
@@ -256,18 +259,17 @@ func decode(d *jsontext.Decoder, r reads) (ast.Value, error) {
 	return ast.NewObject(members...), err
 }
 
-// maxNumber is how long a number is at most that policies are shown as it is written. It has room
-// for all that a double can be.
-const maxNumber = 400 // bytes
+// maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
+const maxNumberBytes = 400 // bytes
 
-// shownNumber is a number as policies are shown it: as it is written, unless that is beyond every
-// double. Servers take that for infinity, or for 0, and OPA computes with all its digits: it would
-// be busy with 1e99999999 for as long as it is let, and panics of larger ones.
-func shownNumber(text string) ast.Number {
+// inputNumber returns a number for the input: its text, unless that is beyond the range of float64.
+// Servers read such numbers as infinity or 0, while OPA computes with all digits: it would compute
+// with 1e99999999 until the deadline, and panics for larger exponents.
+func inputNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)
 	}
-	x, _ := strconv.ParseFloat(text, 64) // the error is that it is too large, and x then infinite
+	x, _ := strconv.ParseFloat(text, 64) // out of range is the only error; x is then infinite
 	switch {
 	case math.IsInf(x, 1):
 		return "1e400"
@@ -275,7 +277,7 @@ func shownNumber(text string) ast.Number {
 		return "-1e400"
 	case x == 0:
 		return "0"
-	case len(text) > maxNumber:
+	case len(text) > maxNumberBytes:
 		return ast.Number(strconv.FormatFloat(x, 'g', -1, 64))
 	}
 	return ast.Number(text)

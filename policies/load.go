@@ -24,32 +24,33 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
-// Options say which policies there are.
+// Options select policies and how to evaluate them.
 type Options struct {
-	Rules  []string                  // of the library, by category/name
+	Rules  []string                  // library rules by their names, such as roots/traversal
 	Files  []string                  // .rego files, folders of such, bundles (.tar.gz)
 	Data   []string                  // JSON documents, merged into data
-	Config map[string]map[string]any // a library rule's settings: data.config[rule]
-	Shadow bool                      // judge, say what would have been, and let pass
+	Config map[string]map[string]any // the settings of library rules: data.config[rule]
+	Shadow bool                      // record the effects, and enforce none
 
-	// what bundles are verified with, by the names that their signatures may call them by; see
-	// ReadBundle
+	// the keys that verify bundles, by the names that signatures may use for them; see ReadBundle
 	Keys    map[string]Key
-	Bundles []*Bundle // more of them than Files names, that were read before
+	Bundles []*Bundle // bundles beside those in Files, already read
 
-	Sessions *SessionStore    // nil is a new one
-	Now      func() time.Time // nil is the clock
+	Sessions *SessionStore    // nil means a new one
+	Now      func() time.Time // nil means time.Now
 }
 
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are functions of Rego that reach out of a policy, or tell it what it must not know; and
-// those that a message's number can make take all memory or time, and that no deadline stops.
+// forbidden are the built-in functions that policies must not use: those that reach out of a policy
+// or reveal the environment, and those that a number in a message can make use all memory or time,
+// which no deadline stops.
 var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module",
 	"trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
-// Capabilities are what policies may use: OPA's own, less what reaches out, and Functions.
+// Capabilities returns the built-in functions that policies may use: OPA's own without the
+// forbidden ones, and [Builtins].
 func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
@@ -62,38 +63,39 @@ func Capabilities() *ast.Capabilities {
 	return c
 }
 
-// sources are the modules and the data of Options, read.
+// sources are the modules and data that Options select.
 type sources struct {
-	modules map[string]*ast.Module // by the name of their file
+	modules map[string]*ast.Module // by file name
 	data    map[string]any
-	texts   [][]byte // of the modules that are no tests
+	texts   [][]byte // of the modules that are not tests
 	bundles []*Bundle
 	keys    map[string]Key
-	tests   bool // theirs, too
+	tests   bool // whether to read the tests beside the policies
 }
 
-// read reads all that o names, and with tests those of its files; the error joins all faults, each
-// with its file, and its line where there is one.
-func read(o Options, tests bool) (*sources, error) {
+// readSources reads everything that o selects; with tests, also the tests of its files. The error
+// joins all errors, each with its file, and with its line if there is one.
+func readSources(o Options, tests bool) (*sources, error) {
 	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
 		tests: tests}
 	var faults []error
 	for _, rule := range o.Rules {
-		faults = append(faults, s.rule(rule, o.Config[rule]))
+		faults = append(faults, s.addLibraryRule(rule, o.Config[rule]))
 	}
 	for rule := range o.Config {
 		if !slices.Contains(o.Rules, rule) {
-			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in policy.rules", rule))
+			faults = append(faults, fmt.Errorf("policy.config: the rule %q is not in policy.rules",
+				rule))
 		}
 	}
 	for _, f := range o.Files {
-		faults = append(faults, s.file(f))
+		faults = append(faults, s.addFile(f))
 	}
 	for _, b := range o.Bundles {
-		faults = append(faults, s.take(b))
+		faults = append(faults, s.addBundle(b))
 	}
 	for _, f := range o.Data {
-		faults = append(faults, s.document(f))
+		faults = append(faults, s.addDataFile(f))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
@@ -113,30 +115,30 @@ func read(o Options, tests bool) (*sources, error) {
 	return s, nil
 }
 
-// rule takes in one of the library.
-func (s *sources) rule(name string, settings map[string]any) error {
+// addLibraryRule adds a library rule, after checking its settings.
+func (s *sources) addLibraryRule(name string, settings map[string]any) error {
 	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
 	if err != nil {
 		return fmt.Errorf("the library has no rule %q; `gatekit policy list` shows "+
 			"its rules", name)
 	}
 	if err := library.CheckSettings(name, settings); err != nil {
-		return wrong(name, err)
+		return settingsErrors(name, err)
 	}
-	return s.module("library/"+name+"/rule.rego", b)
+	return s.addModule("library/"+name+"/rule.rego", b)
 }
 
-// SettingsError is one fault of the settings of a rule of the library.
+// SettingsError is one error in the settings of a library rule.
 type SettingsError struct {
 	Rule string
-	Err  error // begins with the option
+	Err  error // starts with the option's name
 }
 
 func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
 func (e *SettingsError) Unwrap() error { return e.Err }
 
-// wrong are the faults of a rule's settings, of which err is one, or joins several.
-func wrong(rule string, err error) error {
+// settingsErrors wraps each of the errors that err joins in a SettingsError.
+func settingsErrors(rule string, err error) error {
 	all, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return &SettingsError{rule, err}
@@ -148,11 +150,12 @@ func wrong(rule string, err error) error {
 	return errors.Join(faults...)
 }
 
-func (s *sources) module(file string, b []byte) error {
+// addModule parses a .rego file and adds it.
+func (s *sources) addModule(file string, b []byte) error {
 	m, err := ast.ParseModuleWithOpts(file, string(b), ast.ParserOptions{ProcessAnnotation: true,
 		RegoVersion: ast.RegoV1, Capabilities: Capabilities()})
 	if err != nil {
-		return located(err)
+		return withLocations(err)
 	}
 	if m == nil {
 		return fmt.Errorf("%s: the file is empty", file)
@@ -164,29 +167,29 @@ func (s *sources) module(file string, b []byte) error {
 	return nil
 }
 
-// file takes in a .rego file, a folder, or a bundle.
-func (s *sources) file(name string) error {
+// addFile adds a .rego file, a folder, or a bundle.
+func (s *sources) addFile(name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
 		return err
 	case info.IsDir():
-		return s.folder(name)
+		return s.addFolder(name)
 	case strings.HasSuffix(name, ".tar.gz"):
-		return s.bundle(name)
+		return s.addBundleFile(name)
 	}
-	faults := []error{s.read(name)}
-	if other := counterpart(name); s.tests && other != "" {
-		faults = append(faults, s.read(other))
+	faults := []error{s.addPolicyFile(name)}
+	if other := testCounterpart(name); s.tests && other != "" {
+		faults = append(faults, s.addPolicyFile(other))
 	}
 	return errors.Join(faults...)
 }
 
-// folder takes in what lies in a folder and those below it. Hidden ones are left out: where a
-// folder is mounted by Kubernetes, they hold each file once more. One without any policy is an
-// error: it is not the one that was meant. So is one with a signature: only that of a bundle is
-// verified, and nobody should believe otherwise.
-func (s *sources) folder(name string) error {
+// addFolder adds the .rego files in a folder and its subfolders. Hidden folders are left out: a
+// folder that Kubernetes mounts has a second copy of each file in one. A folder without policies is
+// an error, because it is probably the wrong one. So is a signed folder, because only signatures of
+// bundles are verified.
+func (s *sources) addFolder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
 		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
 			"signatures of bundles\nhint: opa build --bundle %[1]s --signing-key private.pem "+
@@ -194,7 +197,7 @@ func (s *sources) folder(name string) error {
 	}
 	var faults []error
 	found := false
-	// the separator: the folder may be a link
+	// with a separator, because WalkDir does not follow a folder that is a link
 	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry,
 		err error) error {
 		switch {
@@ -207,7 +210,7 @@ func (s *sources) folder(name string) error {
 			return nil
 		}
 		found = true
-		faults = append(faults, s.read(path))
+		faults = append(faults, s.addPolicyFile(path))
 		return nil
 	})
 	if err == nil && !found {
@@ -216,15 +219,17 @@ func (s *sources) folder(name string) error {
 	return errors.Join(append(faults, err)...)
 }
 
-func (s *sources) read(file string) error {
+// addPolicyFile adds one .rego file.
+func (s *sources) addPolicyFile(file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	return s.module(filepath.Clean(file), b)
+	return s.addModule(filepath.Clean(file), b)
 }
 
-func (s *sources) document(name string) error {
+// addData adds the members of a document to the data. No two documents may have the same member.
+func (s *sources) addDataFile(name string) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -235,11 +240,11 @@ func (s *sources) document(name string) error {
 	if err := d.Decode(&doc); err != nil {
 		return fmt.Errorf("%s: not a JSON object: %w", name, err)
 	}
-	return s.merge(name, doc)
+	return s.addData(name, doc)
 }
 
-// merge takes members of a document into the data. Two documents may not say the same thing.
-func (s *sources) merge(name string, doc map[string]any) error {
+// addData takes members of a document into the data. Two documents may not say the same thing.
+func (s *sources) addData(name string, doc map[string]any) error {
 	for _, k := range slices.Sorted(maps.Keys(doc)) {
 		if _, twice := s.data[k]; twice {
 			return fmt.Errorf("%s: the member %q is also in another document", name, k)
@@ -249,8 +254,8 @@ func (s *sources) merge(name string, doc map[string]any) error {
 	return nil
 }
 
-// located is an error of OPA's with each of its places on a line of its own.
-func located(err error) error {
+// withLocations returns OPA's errors one on each line, each with its location.
+func withLocations(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
 		return err
@@ -267,8 +272,8 @@ func located(err error) error {
 	return errors.Join(lines...)
 }
 
-// compiler is one that checks strictly, and against the schema of the input, so that a field that
-// is misspelt is an error.
+// compiler returns a compiler in strict mode that checks references against the schema of the
+// input: a misspelt member is an error.
 func compiler() (*ast.Compiler, error) {
 	var schema any
 	if err := json.Unmarshal(inputSchema, &schema); err != nil {
@@ -280,32 +285,33 @@ func compiler() (*ast.Compiler, error) {
 		true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true), nil
 }
 
+// compile compiles modules.
 func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	c, err := compiler()
 	if err != nil {
 		return nil, err
 	}
 	if c.Compile(modules); c.Failed() {
-		return nil, located(c.Errors)
+		return nil, withLocations(c.Errors)
 	}
 	return c, nil
 }
 
-// Check says what is wrong with single files and settings, where they cannot be compiled: bundles
-// that they need are not here.
+// Check reports errors in the files and settings of o. It does not compile them, for use when
+// bundles that they need are not available.
 func Check(o Options) error {
-	_, err := read(o, false)
+	_, err := readSources(o, false)
 	return err
 }
 
-// Load reads and compiles policies into a stage. The error has all that is wrong, a line each, with
-// its file and line.
+// Load reads and compiles policies into a stage. The error joins all errors, one on each line, with
+// file and line.
 func Load(o Options) (*Stage, error) {
-	s, err := read(o, false)
+	s, err := readSources(o, false)
 	if err != nil {
 		return nil, err
 	}
-	rules, err := effectsOf(s.modules)
+	rules, err := findEffectRules(s.modules)
 	if err != nil {
 		return nil, err
 	}
@@ -317,43 +323,46 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage := &Stage{reads: readsOf(c.Modules), graph: c.Graph, shadow: o.Shadow, memory: o.Sessions,
-		now: o.Now, digest: digest, bundles: s.bundles}
+	stage := &Stage{reads: allReads(c.Modules), graph: c.Graph, shadow: o.Shadow,
+		sessions: o.Sessions,
+		now:      o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)
 		}
 	}
-	if stage.memory == nil {
-		stage.memory = &SessionStore{}
+	if stage.sessions == nil {
+		stage.sessions = &SessionStore{}
 	}
 	if stage.now == nil {
 		stage.now = time.Now
 	}
 	data := inmem.NewFromObject(s.data)
-	if stage.all, err = prepare(ofAll, rules, c, data); err == nil {
-		stage.hides, err = prepare(ofHides, hiding(rules), c, data)
+	if stage.all, err = prepare(allRules, rules, c, data); err == nil {
+		stage.hides, err = prepare(hideRules, onlyHides(rules), c, data)
 	}
 	if err == nil {
-		stage.mine, err = prepare(ofMine, slices.DeleteFunc(hiding(rules), func(r rule) bool {
-			return r.library
-		}), c, data)
+		stage.ownHides, err = prepare(ownHideRules, slices.DeleteFunc(onlyHides(rules),
+			func(r effectRule) bool {
+				return r.library
+			}), c, data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("prepare the policies: %w", located(err))
+		return nil, fmt.Errorf("prepare the policies: %w", withLocations(err))
 	}
 	settings, err := ast.InterfaceToValue(s.data["config"])
 	if err != nil {
 		return nil, fmt.Errorf("read the settings of the rules: %w", err)
 	}
-	stage.of = newInterest(c, data, settings)
+	stage.selector = newRuleSelector(c, data, settings)
 	return stage, nil
 }
 
-// prepare makes the question of rules; of none it is none.
-func prepare(of set, rules []rule, c *ast.Compiler, data storage.Store) (question, error) {
+// prepare returns the query of rules. Without rules, the query is never evaluated.
+func prepare(of ruleSet, rules []effectRule, c *ast.Compiler,
+	data storage.Store) (ruleQuery, error) {
 	if len(rules) == 0 {
-		return question{set: of}, nil
+		return ruleQuery{ruleSet: of}, nil
 	}
 	refs := make([]string, len(rules))
 	for i, r := range rules {
@@ -365,5 +374,5 @@ func prepare(of set, rules []rule, c *ast.Compiler, data storage.Store) (questio
 		options = append(options, f.Func)
 	}
 	query, err := rego.New(options...).PrepareForEval(context.Background())
-	return question{set: of, rules: rules, query: query}, err
+	return ruleQuery{ruleSet: of, rules: rules, query: query}, err
 }

@@ -17,34 +17,35 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// bounds are what a path has to lie within.
-type bounds struct {
-	Roots    []string `json:"roots"`    // paths, or file: URIs
-	Base     string   `json:"base"`     // where relative paths start; "" is not known
-	Home     string   `json:"home"`     // what ~ stands for; "" is not known
-	Relative bool     `json:"relative"` // where it is not known, one that does not climb is within
-	Links    bool     `json:"links"`    // symbolic links are those of this machine
+// pathBounds are the folders to which a path must be confined.
+type pathBounds struct {
+	Roots []string `json:"roots"` // the allowed folders, as paths or file: URIs
+	Base  string   `json:"base"`  // where relative paths start; "" when it is not known
+	Home  string   `json:"home"`  // what ~ stands for; "" when it is not known
+	// allow relative paths without a base, if they stay below it
+	Relative bool `json:"relative"`
+	Links    bool `json:"links"` // follow the symbolic links of this machine
 }
 
 const (
-	maxPath     = 8 << 10  // bytes
-	maxJudged   = 64 << 10 // bytes of what may be no path
-	maxReadings = 64
+	maxPathBytes = 8 << 10
+	maxTextBytes = 64 << 10 // of a text that may not be a path
+	maxDecodings = 64
 )
 
-// fault says why a path, or a URI, is not within the roots; "" when it is. How a server will read
-// it is not known: whether it decodes percent signs, and how often, takes a backslash for a slash,
-// expands "~". So it is held against every reading: it is within when none of them leads out.
-func (b bounds) fault(text string) string {
+// problem returns why a path, or a URI, leaves the allowed folders; "" when it does not. It is not
+// known how a server decodes the path: percent escapes once or twice, backslashes as slashes, "~"
+// as the home folder. So every decoding of the path must stay within the folders.
+func (b pathBounds) problem(text string) string {
 	switch {
-	case len(text) > maxPath:
+	case len(text) > maxPathBytes:
 		return "the path is too long"
 	case !utf8.ValidString(text):
 		return "the path is not valid UTF-8"
 	}
 	first := true
-	return eachReading(text, func(reading string) string {
-		why := b.reading(reading)
+	return forEachDecoding(text, func(reading string) string {
+		why := b.decodedProblem(reading)
 		if why != "" && !first {
 			why += " once decoded"
 		}
@@ -53,85 +54,89 @@ func (b bounds) fault(text string) string {
 	})
 }
 
-// eachReading shows every reading of a text, the text itself first, until one has a fault.
-func eachReading(text string, fault func(reading string) string) string {
+// forEachDecoding calls problem for every decoding of a text, the text itself first, until one
+// returns a problem.
+func forEachDecoding(text string, fault func(reading string) string) string {
 	readings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(readings); i++ {
 		if why := fault(readings[i]); why != "" {
 			return why
 		}
-		for _, next := range others(readings[i]) {
+		for _, next := range decodeOnce(readings[i]) {
 			if !seen[next] {
 				seen[next] = true
 				readings = append(readings, next)
 			}
 		}
-		if len(readings) > maxReadings {
+		if len(readings) > maxDecodings {
 			return "there are too many ways to decode the text"
 		}
 	}
 	return ""
 }
 
-// uriScheme is how a URI begins, "file:"; it has two characters at least, since one is a drive.
+// uriScheme returns how a URI starts, such as "file:". A scheme has at least two characters,
+// because one letter is a drive.
 func uriScheme(text string) string {
-	if name := schemeOf(text); len(name) > 1 {
+	if name := schemeName(text); len(name) > 1 {
 		return name + ":"
 	}
 	return ""
 }
 
 var (
-	// the last two are the backslash of a Japanese and a Korean Windows
-	alike = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
+	// characters that some systems treat as dots, slashes, tildes or colons; the last two are the
+	// backslash in Japanese and Korean code pages
+	lookAlikes = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
 		"∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/",
 		"₩", "/")
-	// by those who think that this is enough, which makes "../" of "..././"
-	filtered = strings.NewReplacer("../", "", `..\`, "")
-	webURL   = regexp.MustCompile(`^(?i:https?)://[^/]`)
-	twofold  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
-	escape   = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
-	params   = regexp.MustCompile(`;[^/]*`)
-	inner    = regexp.MustCompile(`(?i)file:`)
-	drive    = regexp.MustCompile(`^/*[A-Za-z]:`)
-	variable = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
-	// "..", what some systems take for it, and what is it when a filter took out "../"
-	parent = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
+	// a common insufficient filter, which turns "..././" into "../"
+	withoutParents = strings.NewReplacer("../", "", `..\`, "")
+	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
+	ambiguousPath  = regexp.MustCompile(
+		`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
+	percentEscape  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
+	pathParameters = regexp.MustCompile(`;[^/]*`)
+	innerFileURI   = regexp.MustCompile(`(?i)file:`)
+	drivePrefix    = regexp.MustCompile(`^/*[A-Za-z]:`)
+	variablePrefix = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
+	// "..", spellings that some systems accept for it, and what a filter of "../" turns into it
+	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
-// others are what a reader could make of a text in one step.
-func others(text string) (all []string) {
+// decodeOnce returns what readers could make of a text in one step.
+func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
-		all = append(all, escape.ReplaceAllStringFunc(text, unescape))
+		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
 	}
 	if strings.Contains(text, `\`) {
 		all = append(all, strings.ReplaceAll(text, `\`, "/"))
 	}
 	if strings.Contains(text, ";") {
-		all = append(all, params.ReplaceAllString(text, ""))
+		all = append(all, pathParameters.ReplaceAllString(text, ""))
 	}
 	if len(text) > 1 {
-		if at := inner.FindStringIndex(text[1:]); at != nil { // jar:file:///x
+		if at := innerFileURI.FindStringIndex(text[1:]); at != nil { // jar:file:///x
 			all = append(all, text[1+at[0]:])
 		}
 	}
 	if !utf8.ValidString(text) {
-		all = append(all, lenient(text), strings.ToValidUTF8(text, ""))
+		all = append(all, decodeOverlong(text), strings.ToValidUTF8(text, ""))
 	}
-	return append(all, alike.Replace(norm.NFKC.String(text)), filtered.Replace(text),
-		strings.TrimFunc(text, blank), unquoted(text))
+	return append(all, lookAlikes.Replace(norm.NFKC.String(text)), withoutParents.Replace(text),
+		strings.TrimFunc(text, isBlank), trimQuotes(text))
 }
 
-// blank is what is cut from the ends of a path, by some with the mark of byte order, as JavaScript
-// does.
-func blank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
+// isBlank reports whether readers trim a character from the ends of a path. JavaScript also trims
+// the byte order mark.
+func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
-// unquoted is a path without the quotes that server-filesystem takes off.
-func unquoted(text string) string { return strings.Trim(text, `"'`) }
+// trimQuotes returns a path without the quotes that server-filesystem trims.
+func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// lenient is a text as decoders have it that take a letter of ASCII written in more bytes than it
-// needs (C0 AE for a dot), which is no UTF-8, for that letter.
-func lenient(text string) string {
+// decodeOverlong decodes a text as lenient UTF-8 decoders do, which accept an ASCII character in
+// more bytes than it needs (C0 AE for a dot).
+func decodeOverlong(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
@@ -153,7 +158,7 @@ func lenient(text string) string {
 	return b.String()
 }
 
-// unescape is the byte, or the character, that an escape stands for.
+// unescape returns the byte, or the character, that a percent escape stands for.
 func unescape(e string) string {
 	var n rune
 	if _, err := fmt.Sscanf(strings.TrimLeft(e, "%u"), "%x", &n); err != nil {
@@ -165,8 +170,8 @@ func unescape(e string) string {
 	return string([]byte{byte(n)})
 }
 
-// reading says why one reading is not within the roots.
-func (b bounds) reading(text string) string {
+// decodedProblem returns the problem of one decoding of a path or URI.
+func (b pathBounds) decodedProblem(text string) string {
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
 			return "the path contains a control character"
@@ -175,19 +180,19 @@ func (b bounds) reading(text string) string {
 	name := uriScheme(text)
 	switch {
 	case strings.EqualFold(name, "file:"):
-		return b.fileURI(text[len(name):])
+		return b.fileURIProblem(text[len(name):])
 	case name != "" && strings.HasPrefix(text[len(name):], "//"):
-		// of another scheme: no path, unless it climbs
-		if climbs(text[len(name):]) || climbs(text) {
+		// a URI of another scheme is not a path, unless it contains ".."
+		if leavesStart(text[len(name):]) || leavesStart(text) {
 			return "the path leads above its base folder"
 		}
 		return ""
 	}
-	return b.path(text)
+	return b.pathProblem(text)
 }
 
-// fileURI is reading for what follows "file:".
-func (b bounds) fileURI(rest string) string {
+// fileURIProblem returns the problem of a file: URI without its scheme.
+func (b pathBounds) fileURIProblem(rest string) string {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		at := strings.IndexByte(after, '/')
 		if at < 0 {
@@ -202,50 +207,51 @@ func (b bounds) fileURI(rest string) string {
 		return "the file URI is relative"
 	}
 	readings := []string{rest}
-	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some take the query for a part of the path
+	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some readers keep the query in the path
 		readings = append(readings, rest[:at])
 	}
 	for _, r := range readings {
-		r = escape.ReplaceAllStringFunc(r, unescape)
+		r = percentEscape.ReplaceAllStringFunc(r, unescape)
 		if strings.Contains(r, "\x00") {
 			return "the path contains a control character"
 		}
-		if drive.MatchString(r) && !strings.HasPrefix(r, "//") {
+		if drivePrefix.MatchString(r) && !strings.HasPrefix(r, "//") {
 			r = r[1:]
 		}
-		if why := b.path(r); why != "" {
+		if why := b.pathProblem(r); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// path is reading for a path.
-func (b bounds) path(text string) string {
+// pathProblem returns the problem of a path.
+func (b pathBounds) pathProblem(text string) string {
 	switch {
 	case strings.HasPrefix(text, "//"), strings.HasPrefix(text, `\\`):
 		return "the path is on another machine"
 	case b.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")):
-		return b.absolute(strings.TrimSuffix(b.Home, "/") + text[1:])
+		return b.absoluteProblem(strings.TrimSuffix(b.Home, "/") + text[1:])
 	case strings.HasPrefix(text, "~"):
 		return "the path starts in a home folder"
-	case variable.MatchString(text):
+	case variablePrefix.MatchString(text):
 		return "the path starts with an environment variable"
-	case drive.MatchString(text):
-		return b.onDrive(text)
+	case drivePrefix.MatchString(text):
+		return b.windowsProblem(text)
 	case strings.HasPrefix(text, "/"):
-		return b.absolute(text)
-	case climbs(text):
+		return b.absoluteProblem(text)
+	case leavesStart(text):
 		return "the path leads above its base folder"
 	case b.Base != "":
-		return b.absolute(strings.TrimSuffix(b.Base, "/") + "/" + text)
+		return b.absoluteProblem(strings.TrimSuffix(b.Base, "/") + "/" + text)
 	case !b.Relative:
 		return "the path is relative, and its base folder is not known"
 	case b.Links:
-		// where it starts is not known: in no root may it lead out of that
+		// the start is not known: the path must stay within every root that it could start in
 		for _, root := range b.Roots {
-			if r, ok := local(root); ok && strings.HasPrefix(r, "/") && !lies(resolved(r+"/"+text),
-				resolved(r)) {
+			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") &&
+				!isWithin(resolveLinks(r+"/"+text),
+					resolveLinks(r)) {
 				return "the path leaves the allowed folders through a symbolic link"
 			}
 		}
@@ -253,12 +259,13 @@ func (b bounds) path(text string) string {
 	return ""
 }
 
-// climbs says that a relative path leaves where it starts, if only on the way.
-func climbs(text string) bool {
+// leavesStart reports whether a relative path leaves the folder in which it starts, if only on the
+// way.
+func leavesStart(text string) bool {
 	depth := 0
 	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
 		switch {
-		case parent.MatchString(s):
+		case parentSegment.MatchString(s):
 			if depth--; depth < 0 {
 				return true
 			}
@@ -269,41 +276,44 @@ func climbs(text string) bool {
 	return false
 }
 
-// absolute wants the path within a root: as it is written, and as this machine's links have it.
-func (b bounds) absolute(text string) string {
+// absoluteProblem returns the problem of an absolute path: it must be within a root both as it is
+// written and after this machine's symbolic links.
+func (b pathBounds) absoluteProblem(text string) string {
 	if len(b.Roots) == 0 {
 		return "no allowed folders are known"
 	}
-	clean := lexical(text)
+	clean := cleanPath(text)
 	within := func(path string, of func(string) string) bool {
 		for _, root := range b.Roots {
-			if r, ok := local(root); ok && lies(path, of(r)) {
+			if r, ok := localRoot(root); ok && isWithin(path, of(r)) {
 				return true
 			}
 		}
 		return false
 	}
-	if !within(clean, lexical) {
+	if !within(clean, cleanPath) {
 		return "the path leaves the allowed folders"
 	}
-	if b.Links && (!within(resolved(clean), resolved) || !within(resolved(text), resolved)) {
+	if b.Links && (!within(resolveLinks(clean), resolveLinks) || !within(resolveLinks(text),
+		resolveLinks)) {
 		return "the path leaves the allowed folders through a symbolic link"
 	}
 	return ""
 }
 
-// onDrive is absolute on Windows: case does not count, and links are not looked at.
-func (b bounds) onDrive(text string) string {
+// windowsProblem is absoluteProblem for a path with a drive. Case does not matter, and links are
+// not followed.
+func (b pathBounds) windowsProblem(text string) string {
 	fold := func(p string) string {
 		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
 		var kept []string
 		for s := range strings.SplitSeq(p, "/") {
-			if !parent.MatchString(s) {
-				s = strings.TrimRight(s, ". ") // as Windows does; "." and "" go
+			if !parentSegment.MatchString(s) {
+				s = strings.TrimRight(s, ". ") // as Windows does; removes "." and "", too
 			}
 			kept = append(kept, s)
 		}
-		return lexical("/" + strings.Join(kept, "/"))
+		return cleanPath("/" + strings.Join(kept, "/"))
 	}
 	p := strings.TrimLeft(strings.ReplaceAll(text, `\`, "/"), "/")
 	if len(p) < 3 || p[2] != '/' {
@@ -313,32 +323,33 @@ func (b bounds) onDrive(text string) string {
 		return "the path names an alternate data stream"
 	}
 	for _, root := range b.Roots {
-		r, ok := local(root)
-		if ok && drive.MatchString(r) && lies(fold(p), fold(r)) {
+		r, ok := localRoot(root)
+		if ok && drivePrefix.MatchString(r) && isWithin(fold(p), fold(r)) {
 			return ""
 		}
 	}
 	return "the path leaves the allowed folders"
 }
 
-// lexical is an absolute path without "." and "..", and what some take for that.
-func lexical(text string) string {
+// cleanPath returns an absolute path without ".", ".." and what some systems accept for "..".
+func cleanPath(text string) string {
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
-		if parent.MatchString(s) {
+		if parentSegment.MatchString(s) {
 			segments[i] = ".."
 		}
 	}
 	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
-// lies says that a clean path is the root or below it.
-func lies(path, root string) bool {
+// isWithin reports whether a clean path is the root or below it.
+func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }
 
-// local is a root as a path; one of another scheme or machine, or that is not clean, is none.
-func local(root string) (string, bool) {
+// localRoot returns a root as a path. ok is false for another scheme or machine, or a path that
+// contains "..".
+func localRoot(root string) (string, bool) {
 	name := uriScheme(root)
 	switch {
 	case name == "":
@@ -347,46 +358,46 @@ func local(root string) (string, bool) {
 		if len(root) > len("localhost") && strings.EqualFold(root[:len("localhost")], "localhost") {
 			root = root[len("localhost"):]
 		}
-		root = escape.ReplaceAllStringFunc(root, unescape)
+		root = percentEscape.ReplaceAllStringFunc(root, unescape)
 		if !strings.HasPrefix(root, "/") || strings.HasPrefix(root, "//") {
 			return "", false
 		}
-		if drive.MatchString(root) {
+		if drivePrefix.MatchString(root) {
 			root = root[1:]
 		}
 	default:
 		return "", false
 	}
-	if !strings.HasPrefix(root, "/") && !drive.MatchString(root) || strings.Contains(root,
+	if !strings.HasPrefix(root, "/") && !drivePrefix.MatchString(root) || strings.Contains(root,
 		"\x00") || !utf8.ValidString(root) {
 		return "", false
 	}
 	for s := range strings.SplitSeq(root, "/") {
-		if parent.MatchString(s) {
+		if parentSegment.MatchString(s) {
 			return "", false
 		}
 	}
 	return root, true
 }
 
-// resolved is a path with its links followed, before ".." is taken, as the system does it; of what
-// does not exist yet, the folder that does. "" is what cannot be seen. Between this look and the
-// server's use a link can change; only what the system itself holds the server to (a sandbox) is
-// beyond that.
-func resolved(text string) string { return follow(text, 0) }
+// resolveLinks returns a path with its symbolic links followed, in the order of the system: links
+// before "..". For a path that does not exist yet, it follows the links of the part that exists. It
+// returns "" when the path cannot be resolved. A link can change between this check and the
+// server's use; only a sandbox prevents that.
+func resolveLinks(text string) string { return followLinks(text, 0) }
 
-const maxLinks = 40 // to nowhere, one after another
+const maxLinks = 40 // links in a row whose targets do not exist
 
-func follow(text string, links int) string {
+func followLinks(text string, links int) string {
 	at, rest := strings.TrimRight(text, "/"), ""
 	for {
 		if at == "" {
-			return lexical(rest)
+			return cleanPath(rest)
 		}
 		real, err := filepath.EvalSymlinks(at)
 		switch {
 		case err == nil:
-			return lexical(real + rest)
+			return cleanPath(real + rest)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) ||
 			links > maxLinks:
 			return ""
@@ -395,12 +406,12 @@ func follow(text string, links int) string {
 		if cut < 0 {
 			return ""
 		}
-		// a link to nowhere: what is written goes there
+		// a link whose target does not exist: writing creates the target
 		if target, err := os.Readlink(at); err == nil {
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target
 			}
-			return follow(target+rest, links+1)
+			return followLinks(target+rest, links+1)
 		}
 		at, rest = strings.TrimRight(at[:cut], "/"), at[cut:]+rest
 	}

@@ -7,16 +7,18 @@ import (
 	"sync"
 )
 
-// maxPatterns is how many are kept compiled: a policy can make them of anything.
+// maxPatterns bounds the compiled patterns that are kept: a policy can build patterns from
+// anything.
 const maxPatterns = 1000
 
-// patterns are the regular expressions that policies name, compiled: they name the same few for
-// each message. The zero patterns is ready.
+// patterns caches compiled regular expressions, because policies use the same few for each message.
+// The zero value is ready to use.
 type patterns struct {
 	mu    sync.Mutex
 	known map[string]*regexp.Regexp
 }
 
+// compiled returns a regular expression from the cache, or compiles it.
 func (p *patterns) compiled(text string) (*regexp.Regexp, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,8 @@ func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
 			`rules[0].pattern: is not a valid RE2 pattern: invalid character class range`},
 		{"resources/redact", `{"rules":[{"uris":["a\\"],"pattern":"a","with":""}]}`,
 			`rules[0].uris[0]: is not a valid pattern: `},
-		{"tools/allowlist", `{"servers":{"box":["a","["]}}`, `servers.box[1]: is not a valid pattern: `},
+		{"tools/allowlist", `{"servers":{"box":["a","["]}}`,
+			`servers.box[1]: is not a valid pattern: `},
 		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`,
 			`arguments[0].argument: is not a valid pattern: `},
 	} {

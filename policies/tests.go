@@ -23,31 +23,30 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Test is one test of the policies, and what became of it.
+// Test is the result of one test of the policies.
 type Test struct {
 	Name    string // with its package, without data: "gatekit.mine_test.test_writes"
 	File    string
 	Line    int
-	Skipped bool // its name begins with todo_
-	// "" when it passed; where it is known, with the file and line of what did not hold
-	Failure string
-	Output  string // what print() said
+	Skipped bool   // its name starts with todo_
+	Failure string // "" when it passed; else with the file and line of what failed, if known
+	Output  string // of print()
 }
 
-// Coverage is how much of one file the tests went through.
+// Coverage tells how much of one file the tests evaluated.
 type Coverage struct {
 	File      string
 	Percent   float64
 	Uncovered []int // lines, ascending
 }
 
-// RunTests runs the tests of what o names: the *_test.rego in its folders and bundles and beside
-// its files, and those of its rules of the library. Tests are compiled as policies are: what
-// reaches out is not there, and an error of a function is one of the test. The library's rules are
-// tested with settings of their own, not with o's. The error has what keeps the tests from running,
-// a line each.
+// RunTests runs the tests that o selects: the *_test.rego files in its folders and bundles and
+// beside its files, and the tests of its library rules. Tests are compiled as policies are:
+// forbidden functions do not exist, and an error of a function fails the test. Library rules are
+// tested with the settings of their tests, not with o's. The error has everything that prevents the
+// tests from running, one on each line.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
-	s, err := read(o, true)
+	s, err := readSources(o, true)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -55,21 +54,21 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	if err != nil || len(o.Rules) == 0 {
 		return tests, covered, err
 	}
-	rules, err := read(Options{Rules: o.Rules}, true)
+	rules, err := readSources(Options{Rules: o.Rules}, true)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, rule := range o.Rules {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "rule_test.rego"))
 		if err == nil {
-			err = rules.module("library/"+rule+"/rule_test.rego", b)
+			err = rules.addModule("library/"+rule+"/rule_test.rego", b)
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 	}
 	of, in, err := run(ctx, rules)
-	// that is what the other tests touched
+	// the coverage of library rules comes from their own tests
 	covered = slices.DeleteFunc(covered, func(c Coverage) bool {
 		return strings.HasPrefix(c.File, "library/")
 	})
@@ -93,7 +92,7 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 		}
 	}
 	places := map[string]string{}
-	if len(failed) > 0 { // once more, to see where: what traces cannot measure coverage
+	if len(failed) > 0 { // run them again with a trace, which excludes measuring coverage
 		again, err := resultsOf(ctx, s, "^("+strings.Join(failed, "|")+")$")
 		if err != nil {
 			return nil, nil, err
@@ -139,7 +138,7 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	set(r)
 	ch, err := r.RunTests(ctx, nil)
 	if err != nil {
-		return nil, located(err)
+		return nil, withLocations(err)
 	}
 	var all []*tester.Result
 	for result := range ch {
@@ -148,7 +147,7 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	return all, ctx.Err()
 }
 
-// failedAt is the last line of the test's own that did not hold.
+// failedAt returns the last line of the test itself that failed.
 func failedAt(r *tester.Result) string {
 	var query uint64
 	var last *ast.Expr
@@ -168,6 +167,7 @@ func failedAt(r *tester.Result) string {
 	return fmt.Sprintf("%s:%d: failed: %s", last.Location.File, last.Location.Row, line)
 }
 
+// coverage returns the coverage of the policies among modules.
 func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 	policies := maps.Clone(modules)
 	maps.DeleteFunc(policies, func(file string, _ *ast.Module) bool { return isTest(file) })
@@ -191,12 +191,12 @@ func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 	return all
 }
 
-// isTest says whether a file holds tests, and no policies.
+// isTest reports whether a file contains tests.
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
-// counterpart is the file beside one that is of the same policies: its tests, or what it tests. ""
-// when it is not there.
-func counterpart(file string) string {
+// testCounterpart returns the tests beside a policy file, or the policy file beside tests; "" when
+// there is none.
+func testCounterpart(file string) string {
 	other := strings.TrimSuffix(file, ".rego") + "_test.rego"
 	if isTest(file) {
 		other = strings.TrimSuffix(file, "_test.rego") + ".rego"

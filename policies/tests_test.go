@@ -87,7 +87,8 @@ todo_test_later if false
 			}
 		}
 		if len(covered) != 1 || covered[0].File != filepath.Join(dir, "mine.rego") ||
-			len(covered[0].Uncovered) != 1 || covered[0].Uncovered[0] != 8 || covered[0].Percent != 75 {
+			len(covered[0].Uncovered) != 1 || covered[0].Uncovered[0] != 8 ||
+			covered[0].Percent != 75 {
 			t.Errorf("covered: %+v", covered)
 		}
 	}

@@ -10,40 +10,42 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// uri is what policies are told of a URI. Where readers of URIs differ, it has a fault.
-type uri struct {
-	Scheme string `json:"scheme"` // in small letters
-	// as it is looked up: in small letters and ASCII; an address in its usual form
-	Host     string `json:"host"`
+// parsedURI is the result of gatekit.uri.parse. A URI that parsers read in different ways has a
+// fault.
+type parsedURI struct {
+	Scheme   string `json:"scheme"` // in lower case
+	Host     string `json:"host"`   // in lower case and ASCII; an address in its normal form
 	Port     string `json:"port"`
-	User     bool   `json:"user"` // it has a user, or a password
+	User     bool   `json:"user"` // whether the URI contains a user or a password
 	Path     string `json:"path"`
-	Punycode bool   `json:"punycode"` // the host has letters that are not ASCII
-	// what kind of address the host is that is not of the public internet; "" is none
-	Special string `json:"special"`
-	Fault   string `json:"fault"`
+	Punycode bool   `json:"punycode"` // whether the host has letters that are not ASCII
+	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public one
+	// why parsers may read the URI differently; "" when they agree
+	Fault string `json:"fault"`
 }
 
-// hosted are the schemes whose URIs have a host, whatever comes after the colon.
-var hosted = map[string]bool{"http": true, "https": true, "ws": true, "wss": true, "ftp": true,
+// schemesWithHost are the schemes whose URIs have a host, whatever follows the colon.
+var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true,
+	"ftp": true,
 	"sse": true}
 
-func parseURI(text string) uri {
-	fault := func(why string) uri { return uri{Fault: why} }
+func parseURI(text string) parsedURI {
+	fault := func(why string) parsedURI { return parsedURI{Fault: why} }
 	for _, r := range text {
 		if r <= ' ' || r == 0x7f || r == '\\' || r == 0xfffd || r >= 0x80 && r < 0xa1 ||
 			r >= 0x2000 && r < 0x2070 || r == 0x3000 || r == 0xfeff {
 			return fault("the URI contains a character that parsers disagree about")
 		}
 	}
-	name := schemeOf(text)
+	name := schemeName(text)
 	if name == "" {
 		return fault("the URI has no scheme")
 	}
-	u := uri{Scheme: strings.ToLower(name)}
+	u := parsedURI{Scheme: strings.ToLower(name)}
 	rest := text[len(name)+1:]
 	after, authority := strings.CutPrefix(rest, "//")
-	if hosted[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1], "/?#")) {
+	if schemesWithHost[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1],
+		"/?#")) {
 		u.Fault = "the URI has no host"
 		return u
 	}
@@ -78,7 +80,7 @@ func parseURI(text string) uri {
 			return u
 		}
 		host, u.Port = "", strings.TrimPrefix(port, ":")
-		u.Host, u.Special = addr.String(), special(addr)
+		u.Host, u.Special = addr.String(), addressKind(addr)
 	} else {
 		if host, u.Port, _ = strings.Cut(host, ":"); strings.Contains(u.Port, ":") {
 			u.Fault = "the URI has more than one port"
@@ -90,16 +92,16 @@ func parseURI(text string) uri {
 		return u
 	}
 	if host == "" {
-		if hosted[u.Scheme] && u.Host == "" {
+		if schemesWithHost[u.Scheme] && u.Host == "" {
 			u.Fault = "the URI has no host"
 		}
 		return u
 	}
-	host = escape.ReplaceAllStringFunc(host, unescape) // browsers do
+	host = percentEscape.ReplaceAllStringFunc(host, unescape) // browsers do
 	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(),
 		idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
-		if u.Host = strings.ToLower(host); hosted[u.Scheme] {
+		if u.Host = strings.ToLower(host); schemesWithHost[u.Scheme] {
 			u.Fault = "the host is not a valid name"
 		}
 		return u
@@ -110,28 +112,29 @@ func parseURI(text string) uri {
 	}
 	own := u.Host
 	u.Special, u.Fault = hostKind(own, &u.Host)
-	// notes://inbox, issue://42: a server's own words
-	if !hosted[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 && (u.Fault != "" ||
-		u.Host != own || !strings.Contains(own, ".")) {
+	// notes://inbox, issue://42: not a host, but a word of the server's own scheme
+	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 &&
+		(u.Fault != "" ||
+			u.Host != own || !strings.Contains(own, ".")) {
 		u.Host, u.Special, u.Fault = own, "", ""
 	}
 	return u
 }
 
-// readings are what servers may take a URI for, in small letters: as it is written, as eachReading
-// has it, and each of those without "." and "..". The error is that there are too many.
-func readings(text string) (all []string, err error) {
-	if len(text) > maxPath {
+// uriSpellings returns the strings that servers may read a URI as, in lower case: every decoding
+// (see forEachDecoding), as it is and without "." and "..". The error is that there are too many.
+func uriSpellings(text string) (all []string, err error) {
+	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
 	}
-	why := eachReading(text, func(reading string) string {
+	why := forEachDecoding(text, func(reading string) string {
 		name := ""
-		if s := schemeOf(reading); s != "" {
+		if s := schemeName(reading); s != "" {
 			name = reading[:len(s)+1]
 		}
 		rest := reading[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(lexical(rest),
+		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(cleanPath(rest),
 			"/")} {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)
@@ -145,14 +148,14 @@ func readings(text string) (all []string, err error) {
 	return all, nil
 }
 
-// usualURI is a URI as it is usually written: its scheme in small letters, without escapes that
-// stand for letters, "." and "..".
-func usualURI(text string) string {
-	name := schemeOf(text)
+// normalURI returns the normal form of a URI: the scheme in lower case, without percent escapes of
+// unreserved characters, without "." and "..".
+func normalURI(text string) string {
+	name := schemeName(text)
 	if name == "" {
 		return text
 	}
-	rest := escape.ReplaceAllStringFunc(text[len(name)+1:], func(e string) string {
+	rest := percentEscape.ReplaceAllStringFunc(text[len(name)+1:], func(e string) string {
 		if c := unescape(e); len(c) == 1 && (c >= "a" && c <= "z" || c >= "A" && c <= "Z" ||
 			c >= "0" && c <= "9" || strings.Contains("-._~", c)) {
 			return c
@@ -165,12 +168,13 @@ func usualURI(text string) string {
 		if strings.HasSuffix(rest, "/") && strings.Trim(rest, "/") != "" {
 			dir = "/"
 		}
-		rest = slashes + strings.TrimPrefix(lexical(rest), "/") + dir
+		rest = slashes + strings.TrimPrefix(cleanPath(rest), "/") + dir
 	}
 	return strings.ToLower(name) + ":" + rest
 }
 
-func schemeOf(text string) string {
+// schemeName returns the scheme of a URI, or "".
+func schemeName(text string) string {
 	name, _, ok := strings.Cut(text, ":")
 	if !ok || name == "" {
 		return ""
@@ -184,25 +188,25 @@ func schemeOf(text string) string {
 	return name
 }
 
-// inside are the ends of names that lead to this machine, or into this network; the last ones are
-// public names made for it.
-var inside = []string{
+// localNames are the suffixes of host names of this machine or network. The last ones are public
+// domains that resolve to local addresses.
+var localNames = []string{
 	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private",
 	"home.arpa", "ip6-localhost", "ip6-loopback",
 	"localtest.me", "lvh.me", "nip.io", "sslip.io", "xip.io", "vcap.me", "lacolhost.com",
 	"yoogle.com", "traefik.me",
 }
 
-// hostKind says what kind of host it is. One that ends in a number is an address, in one of the
-// ways that addresses are written; canonical gets the usual one.
+// hostKind returns the kind of a host that is not public, and its fault. A host that ends in a
+// number is an IPv4 address in one of its notations; canonical is set to the usual one.
 func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
 	if last == "" {
 		return "", "the host is not a valid name"
 	}
-	if _, ok := number(last, false); !ok && (last[0] < '0' || last[0] > '9') {
-		for _, end := range inside {
+	if _, ok := parseNumber(last, false); !ok && (last[0] < '0' || last[0] > '9') {
+		for _, end := range localNames {
 			if host == end || strings.HasSuffix(host, "."+end) {
 				return "local name", ""
 			}
@@ -213,15 +217,15 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 		return "", ""
 	}
 	var readings int
-	for _, octal := range []bool{true, false} { // 010 is 8 to some, and 10 to others
-		addr, ok := quad(labels, octal)
+	for _, octal := range []bool{true, false} { // parsers read 010 as 8 or as 10
+		addr, ok := parseIPv4(labels, octal)
 		if !ok {
 			continue
 		}
 		if readings++; readings == 1 {
 			*canonical = addr.String()
 		}
-		if k := special(addr); k != "" {
+		if k := addressKind(addr); k != "" {
 			kind = k
 		}
 	}
@@ -231,14 +235,15 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 	return kind, ""
 }
 
-// quad is inet_aton: one to four numbers, of which the last fills what is left.
-func quad(labels []string, octal bool) (netip.Addr, bool) {
+// parseIPv4 parses an IPv4 address as inet_aton does: one to four numbers, of which the last fills
+// the remaining bytes.
+func parseIPv4(labels []string, octal bool) (netip.Addr, bool) {
 	if len(labels) > 4 {
 		return netip.Addr{}, false
 	}
 	var all uint64
 	for i, l := range labels {
-		n, ok := number(l, octal)
+		n, ok := parseNumber(l, octal)
 		if !ok {
 			return netip.Addr{}, false
 		}
@@ -258,7 +263,7 @@ func quad(labels []string, octal bool) (netip.Addr, bool) {
 		true
 }
 
-func number(s string, octal bool) (uint64, bool) {
+func parseNumber(s string, octal bool) (uint64, bool) {
 	base := 10
 	switch {
 	case strings.HasPrefix(s, "0x"):
@@ -272,8 +277,8 @@ func number(s string, octal bool) (uint64, bool) {
 	return n, err == nil && !strings.HasPrefix(s, "+")
 }
 
-// metadata are the addresses at which clouds hand out credentials.
-var metadata = []netip.Addr{
+// metadataAddresses are the addresses at which cloud providers hand out credentials.
+var metadataAddresses = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("169.254.170.2"),
 	netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("169.254.0.23"),
 	netip.MustParseAddr("100.100.100.200"), netip.MustParseAddr("192.0.0.192"),
@@ -281,8 +286,8 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),
 }
 
-// reserved are the ranges of the registries of special addresses (IANA) that netip does not know.
-var reserved = []struct {
+// reservedRanges are ranges of IANA's special-purpose address registries that netip does not know.
+var reservedRanges = []struct {
 	prefix netip.Prefix
 	kind   string
 }{
@@ -303,10 +308,10 @@ var reserved = []struct {
 
 var public6 = netip.MustParsePrefix("2000::/3")
 
-// special says what kind of address it is when it is not one of the public internet.
-func special(a netip.Addr) string {
+// addressKind returns the kind of an address that is not public, or "".
+func addressKind(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
-	for _, m := range metadata {
+	for _, m := range metadataAddresses {
 		if a == m {
 			return "metadata"
 		}
@@ -323,7 +328,7 @@ func special(a netip.Addr) string {
 	case a.IsMulticast():
 		return "multicast"
 	}
-	for _, r := range reserved {
+	for _, r := range reservedRanges {
 		if r.prefix.Contains(a) {
 			return r.kind
 		}

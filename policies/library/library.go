@@ -1,6 +1,6 @@
-// Package library is the rules that come with Gatekit: each a folder with the rule in Rego, its
-// tests, and the schema of its settings. They are used by name, `[policy] rules`, and set by
-// `[policy.config."category/name"]`.
+// Package library contains the rules that come with Gatekit. Each is a folder with the rule in
+// Rego, its tests, and the schema of its settings. `[policy] rules` enables them by name, and
+// `[policy.config."category/name"]` has their settings.
 package library
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/gobwas/glob"
 )
 
-// FS holds category/name/rule.rego, rule_test.rego and schema.json.
+// FS contains category/name/rule.rego, rule_test.rego and schema.json.
 //
 //go:embed */*/rule.rego */*/rule_test.rego */*/schema.json
 var FS embed.FS
 
-// Names answers the rules, sorted.
+// Names returns the names of the rules, sorted.
 func Names() (names []string) {
-	files, _ := fs.Glob(FS, "*/*/rule.rego") // the pattern is good
+	files, _ := fs.Glob(FS, "*/*/rule.rego") // the pattern is valid
 	for _, f := range files {
 		names = append(names, path.Dir(f))
 	}
@@ -34,7 +34,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Title is what a rule says of itself in a line: the title in its metadata.
+// Title returns the title in a rule's metadata.
 func Title(rule string) string {
 	b, err := fs.ReadFile(FS, path.Join(rule, "rule.rego"))
 	if err != nil {
@@ -45,9 +45,9 @@ func Title(rule string) string {
 	return title
 }
 
-// CheckSettings holds settings against a rule's schema, as a plugin's are: an option that is not known, of
-// another type, or no pattern where it has to be one, is named. The error joins all faults, each of
-// which begins with the option: `rules[0].pattern: is not a valid RE2 pattern: missing closing )`.
+// CheckSettings checks settings against a rule's schema. It reports unknown options, wrong types
+// and invalid patterns. The error joins all errors, each of which starts with the option:
+// `rules[0].pattern: is no RE2 pattern: missing closing )`.
 func CheckSettings(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
@@ -60,12 +60,13 @@ func CheckSettings(rule string, settings map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return sdk.Plugin{Name: rule, Schema: schema}.CheckWithFormats(b, sdk.Format{Name: "RE2 pattern",
-		Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
+	return sdk.Plugin{Name: rule, Schema: schema}.CheckWithFormats(b,
+		sdk.Format{Name: "RE2 pattern",
+			Check: checkRE2}, sdk.Format{Name: "pattern", Check: checkGlob},
 		sdk.Format{Name: "argument", Check: checkArgument})
 }
 
-// checkArgument wants a name, or a pointer, in which * stands for any characters.
+// checkArgument checks an argument's name, or a JSON pointer in which * stands for any characters.
 func checkArgument(argument string) error {
 	if strings.HasPrefix(argument, "/") {
 		return checkGlob(argument)
@@ -73,8 +74,8 @@ func checkArgument(argument string) error {
 	return nil
 }
 
-// checkRE2 wants a pattern that compiles, alone and within the group that the rules put it in:
-// `\Qa` would swallow its end.
+// checkRE2 checks that a pattern compiles, alone and inside the group into which the rules put it:
+// `\Qa` would quote the end of the group.
 func checkRE2(pattern string) error {
 	for _, p := range []string{pattern, `\A(?:` + pattern + `)\z`} {
 		if _, err := syntax.Parse(p, syntax.Perl); err != nil {
@@ -90,7 +91,8 @@ func checkRE2(pattern string) error {
 	return nil
 }
 
-// checkGlob wants a pattern that glob.match takes; the rules match some in small letters.
+// checkGlob checks that glob.match accepts a pattern, also in lower case, because rules match some
+// patterns so.
 func checkGlob(pattern string) error {
 	for _, p := range []string{pattern, strings.ToLower(pattern)} {
 		if _, err := glob.Compile(p); err != nil {

@@ -17,54 +17,55 @@ import (
 	"gatekit/policies"
 )
 
-// firstTimeout is how long Open waits for bundles that nothing was kept of.
-const firstTimeout = 10 * time.Second
+// openTimeout is how long Open waits for bundles that are not cached.
+const openTimeout = 10 * time.Second
 
-// BundleSource is one that a service is asked for, again and again.
+// BundleSource is a bundle that is polled from a service.
 type BundleSource struct {
-	Name     string // how errors, the log and the record call it
+	Name     string // its name in errors, the log and audit records
 	Endpoint Endpoint
-	Resource string                  // its path below the URL
+	Resource string                  // the path below the URL
 	Keys     map[string]policies.Key // as policies.ReadBundle wants them
-	// the file that the latest that was in force is kept in; "" is none
+	// the file that caches the bundle that was last active; "" for none
 	CacheFile string
 
-	MinDelay, MaxDelay time.Duration // between requests; whole seconds
+	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
 }
 
-// Options are a Client's.
+// Options configure a Client.
 type Options struct {
 	Bundles      []BundleSource
-	DecisionLogs *DecisionLogs // nil: none are sent
-	Status       *Endpoint     // nil: none is sent
+	DecisionLogs *DecisionLogs // nil sends none
+	Status       *Endpoint     // nil sends none
 
 	Version string // of Gatekit
 	Log     *slog.Logger
-	// is told of a bundle that came and could not be used, once; not of a service that has none.
-	// nil: only the log is
+	// called once for a downloaded bundle that is rejected, but not when a service has none; nil is
+	// allowed
 	BundleRejected func(name string, err error)
 }
 
-// Client fetches bundles. Its methods may be called at once.
+// Client downloads bundles, and sends decision logs and status. Its methods may be called
+// concurrently.
 type Client struct {
 	log     *slog.Logger
 	refused func(string, error)
-	polls   []*poll
-	reports *reports      // nil when nothing is sent
+	polls   []*bundlePoll
+	reports *reporter     // nil when neither decision logs nor status are sent
 	started chan struct{} // closed by Start
 	closed  chan struct{} // closed by Close
 	close   func()
 
-	mu       sync.Mutex // held while bundles are put in force
+	mu       sync.Mutex // held while bundles are activated
 	activate func([]*policies.Bundle) error
-	held     map[string]*policies.Bundle // from Open on one for each name
+	active   map[string]*policies.Bundle // from Open on one for each name
 }
 
-// Open begins to ask for the bundles. It answers when each of them is here: those that were kept in
-// a file are at once. The error says which is not, and why.
+// Open starts polling the bundles, and returns when it has each of them. Cached bundles are
+// available at once. The error tells which bundle is missing, and why.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{log: o.Log, refused: o.BundleRejected, started: make(chan struct{}),
-		closed: make(chan struct{}), held: map[string]*policies.Bundle{}}
+		closed: make(chan struct{}), active: map[string]*policies.Bundle{}}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
 		for _, p := range c.polls {
@@ -75,7 +76,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		}
 	})
 	for _, b := range o.Bundles {
-		p, err := newPoll(c, b, o.Version)
+		p, err := newBundlePoll(c, b, o.Version)
 		if err != nil {
 			return nil, fmt.Errorf("bundle %q: %w", b.Name, err)
 		}
@@ -83,43 +84,45 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	}
 	if o.DecisionLogs != nil || o.Status != nil {
 		var err error
-		if c.reports, err = newReports(ctx, o); err != nil {
+		if c.reports, err = newReporter(ctx, o); err != nil {
 			return nil, fmt.Errorf("send decision logs and status: %w", err)
 		}
 	}
 	for _, p := range c.polls {
-		if b := p.kept(); b != nil {
-			c.held[p.of.Name] = b
-			close(p.first)
+		if b := p.readCache(); b != nil {
+			c.active[p.source.Name] = b
+			close(p.available)
 		}
 	}
 	for _, p := range c.polls {
 		p.downloader.Start(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for _, p := range c.polls {
 		select {
-		case <-p.first:
+		case <-p.available:
 		case <-ctx.Done():
 			c.Close()
-			return nil, fmt.Errorf("bundle %q: none came from service %s, and none is kept: "+
-				"%w\nhint: persist = \"FILE\" in [policy.bundle.%[1]s] keeps the latest for a "+
-				"start without the service",
-				p.of.Name, p.transport.origin.Host, cmp.Or(p.why(), errors.New("no answer")))
+			return nil, fmt.Errorf("bundle %q: service %s did not provide the bundle, and no "+
+				"copy is cached: %w\nhint: persist = \"FILE\" in [policy.bundle.%[1]s] caches "+
+				"the latest bundle for a start without the service",
+				p.source.Name, p.transport.origin.Host, cmp.Or(p.lastError(),
+					errors.New("no answer")))
 		}
 	}
 	return c, nil
 }
 
-// Bundles are those in force, or, before Start, to be put in force, by name.
+// Bundles returns the active bundles, sorted by name; before Start, those to be activated.
 func (c *Client) Bundles() []*policies.Bundle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return ordered(c.held)
+	return sortedByName(c.active)
 }
 
-func ordered(held map[string]*policies.Bundle) []*policies.Bundle {
+// sortedByName returns bundles sorted by name.
+func sortedByName(held map[string]*policies.Bundle) []*policies.Bundle {
 	all := make([]*policies.Bundle, 0, len(held))
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		all = append(all, held[name])
@@ -127,30 +130,30 @@ func ordered(held map[string]*policies.Bundle) []*policies.Bundle {
 	return all
 }
 
-// Start says that Bundles are in force, and how others are to be put there: all of them at once,
-// whenever one has changed. When activate fails, those before are kept. It is called by one
-// goroutine at a time, and not after Close has returned.
+// Start tells that the caller has activated Bundles, and how to activate others: activate gets all
+// bundles whenever one has changed. When it fails, the previous bundles stay active. It is called
+// by one goroutine at a time, and not after Close has returned.
 func (c *Client) Start(activate func([]*policies.Bundle) error) {
 	c.mu.Lock()
 	c.activate = activate
 	for _, p := range c.polls {
-		if p.latest != nil {
-			p.keep(p.latest)
-			p.latest = nil
+		if p.firstRaw != nil {
+			p.writeCache(p.firstRaw)
+			p.firstRaw = nil
 		}
-		c.reports.settled(p.of.Name, c.held[p.of.Name], nil)
+		c.reports.updateBundleStatus(p.source.Name, c.active[p.source.Name], nil)
 	}
 	c.mu.Unlock()
 	close(c.started)
 }
 
-// Close ends all requests, and waits for activate where it runs.
+// Close stops all requests, and waits for activate when it is running.
 func (c *Client) Close() { c.close() }
 
-// offer takes a bundle that came.
-func (c *Client) offer(p *poll, b *policies.Bundle, raw []byte) error {
+// activateBundle activates a downloaded bundle. Before Start, it only stores the first one.
+func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) error {
 	select {
-	case <-p.first: // one is in use: the next has to wait until that can be changed
+	case <-p.available: // a bundle is in use, which cannot be replaced before Start
 		select {
 		case <-c.started:
 		case <-c.closed:
@@ -159,28 +162,28 @@ func (c *Client) offer(p *poll, b *policies.Bundle, raw []byte) error {
 	default:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.held[p.of.Name], p.latest = b, raw
-		close(p.first)
+		c.active[p.source.Name], p.firstRaw = b, raw
+		close(p.available)
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := maps.Clone(c.held)
-	next[p.of.Name] = b
-	if err := c.activate(ordered(next)); err != nil {
+	next := maps.Clone(c.active)
+	next[p.source.Name] = b
+	if err := c.activate(sortedByName(next)); err != nil {
 		return err
 	}
-	c.held = next
-	p.keep(raw)
+	c.active = next
+	p.writeCache(raw)
 	return nil
 }
 
-// kept reads the bundle that was kept; nil when there is none that can be used.
-func (p *poll) kept() *policies.Bundle {
-	if p.of.CacheFile == "" {
+// readCache returns the cached bundle; nil when there is none that is valid.
+func (p *bundlePoll) readCache() *policies.Bundle {
+	if p.source.CacheFile == "" {
 		return nil
 	}
-	f, err := os.Open(p.of.CacheFile)
+	f, err := os.Open(p.source.CacheFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -189,29 +192,28 @@ func (p *poll) kept() *policies.Bundle {
 		defer f.Close()
 		var raw []byte
 		if raw, err = io.ReadAll(io.LimitReader(f, policies.MaxBundle+1)); err == nil {
-			b, err = policies.ReadBundle(p.of.Name, raw, p.of.Keys)
+			b, err = policies.ReadBundle(p.source.Name, raw, p.source.Keys)
 		}
 	}
 	if err != nil {
-		p.log.Error("the bundle that was kept cannot be used", "file", p.of.CacheFile, "error", err)
+		p.log.Error("cached bundle rejected", "file", p.source.CacheFile, "error", err)
 		if p.client.refused != nil {
-			p.client.refused(p.of.Name, fmt.Errorf("kept in %s: %w", p.of.CacheFile, err))
+			p.client.refused(p.source.Name, fmt.Errorf("cached in %s: %w", p.source.CacheFile, err))
 		}
 		return nil
 	}
-	p.log.Info("the bundle that was kept is used until a newer comes", "file", p.of.CacheFile,
+	p.log.Info("cached bundle loaded, until a newer one is downloaded", "file", p.source.CacheFile,
 		"revision", b.Revision)
 	return b
 }
 
-// keep writes a bundle that is in force where kept finds it. What fails is only said: the bundle is
-// in force.
-func (p *poll) keep(raw []byte) {
-	if p.of.CacheFile == "" {
+// writeCache caches a bundle that is active. An error is only logged.
+func (p *bundlePoll) writeCache(raw []byte) {
+	if p.source.CacheFile == "" {
 		return
 	}
-	if err := atomicfile.Write(p.of.CacheFile, raw); err != nil {
-		p.log.Error("keep the bundle: a start without its service has none, or an older one",
-			"file", p.of.CacheFile, "error", err)
+	if err := atomicfile.Write(p.source.CacheFile, raw); err != nil {
+		p.log.Error("bundle not cached: a start without its service fails, or uses an older one",
+			"file", p.source.CacheFile, "error", err)
 	}
 }

@@ -1,38 +1,39 @@
-// Package service speaks with the services that policies come from and that are told of them, as
-// Open Policy Agent does (https://www.openpolicyagent.org/docs/management-introduction): bundles
-// are polled, decision logs and status are sent.
+// Package service connects Gatekit to the services of a policy control plane, with OPA's protocols
+// (https://www.openpolicyagent.org/docs/management-introduction): it downloads bundles, and sends
+// decision logs and status.
 //
 // # What it promises
 //
-//   - A bundle is in force when whoever asked for it says so, and not before: what Start's function
-//     refuses leaves the bundles before it where they are.
-//   - What is downloaded is bounded, verified, and read as a bundle in a file is
-//     (policies.ReadBundle). What was kept in a file is verified again when it is read.
-//   - A server that is down, slow, or sends what it likes costs memory and time that are bounded,
-//     and no message ever waits for it.
-//   - What it does not have at first it is without: Open fails unless each bundle came, or was
-//     kept.
-//   - Decisions are taken from the policies through a bounded queue; what does not fit there, or in
-//     the buffer that waits for the service, is dropped, counted, and said. What is told of one is
-//     what the message is about and which rule decided: no body, no argument, no reason.
-//   - Credentials go to the address in the configuration, and are in no log and no error: a
-//     redirect to another one is refused.
+//   - A bundle becomes active only through the function given to Start. When that function fails,
+//     the previous bundles stay active.
+//   - A download is bounded, verified, and read as a bundle in a file is (policies.ReadBundle). A
+//     cached bundle is verified again when it is read.
+//   - A server that is down, slow, or sends garbage costs bounded memory and time, and no message
+//     waits for it.
+//   - Open fails unless it has every bundle, from its service or from its cache.
+//   - Decisions pass through a bounded queue. A decision that does not fit there, or in the buffer
+//     of the upload, is dropped and counted, and a warning is logged. An event contains what the
+//     message is about and which rule decided, but no body, no argument and no reason.
+//   - Credentials are sent only to the configured address, and are in no log and no error.
+//     Redirects to another address are refused.
 //
-// # How a bundle comes
+// # How a bundle is downloaded
 //
-// OPA's downloader asks (ETag, delays, back-off). Transport reads the answer whole, within bounds,
-// and as a bundle, before OPA sees it: OPA bounds each file of a bundle and not all together. The
-// bundle is put beside the others, and offered to Start's function; then it is kept.
+// OPA's downloader sends the requests (ETag, delays, back-off). transport reads the whole response
+// within bounds, and parses it as a bundle, before OPA sees it: OPA bounds each file of a bundle,
+// but not all files together. The bundle is activated together with the others through Start's
+// function, and then cached.
 //
 // # Why OPA's downloader and not its bundle plugin
 //
-// The plugin compiles each bundle by itself, with the functions that the whole process knows, and
-// puts it into a store before anybody can refuse it. Here bundles are compiled with the library's
-// rules and the files in one go, with the functions that policies may use and against the schema of
-// their input, and one that fails changes nothing.
+// The plugin compiles each bundle by itself, with the built-in functions of the whole process, and
+// stores it before anything can reject it. Here bundles are compiled together with the library's
+// rules and the policy files, with the functions that policies may use and against the schema of
+// their input. A bundle that fails changes nothing.
 //
-// # Why decision logs and status are OPA's plugins
+// # Why decision logs and status are sent by OPA's plugins
 //
-// What they send is what control planes take. Their price is that OPA's server is in the binary; it
-// is never started. Where a service takes nothing, they take up to a few seconds to end.
+// Control planes accept what these plugins send. Their price is that OPA's server is part of the
+// binary; it is never started. When a service does not accept data, stopping them takes up to a few
+// seconds.
 package service

@@ -7,8 +7,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/logging"
 )
 
-// logger is our log, for OPA's parts. What they tell for debugging is left out: headers are in
-// there. What else they tell is for debugging here: what matters is told by Client.
+// logger is Gatekit's log for OPA's components. Their debug messages are dropped, because they
+// contain headers. Their other messages are logged as debug messages: Client logs what operators
+// need.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Debug(string, ...any)          {}

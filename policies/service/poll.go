@@ -18,24 +18,28 @@ import (
 	"github.com/open-policy-agent/opa/v1/plugins/rest"
 )
 
-// poll asks for one bundle.
-type poll struct {
-	of         BundleSource
+// bundlePoll polls one bundle.
+type bundlePoll struct {
+	source     BundleSource
 	client     *Client
 	log        *slog.Logger
 	transport  *transport
 	downloader *download.Downloader
-	first      chan struct{} // closed when there is a bundle
-	latest     []byte        // the first, as it came; nil when that was kept. Client.mu is held
+	available  chan struct{} // closed when the first bundle is there
+	// the first bundle as downloaded, until it is cached; guarded by Client.mu
+	firstRaw []byte
 
-	mu  sync.Mutex
-	err error // of the latest request; nil is none
+	mu          sync.Mutex
+	latestError error // of the latest request; nil is none
 }
 
-func newPoll(c *Client, b BundleSource, version string) (*poll, error) {
-	p := &poll{of: b, client: c, log: c.log.With("bundle", b.Name), first: make(chan struct{})}
+// newBundlePoll returns the poll of a bundle. Starting its downloader starts it.
+func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, error) {
+	p := &bundlePoll{source: b, client: c, log: c.log.With("bundle", b.Name),
+		available: make(chan struct{})}
 	var err error
-	p.transport, err = newTransport(b.Endpoint, version, func(raw []byte) (*policies.Bundle, error) {
+	p.transport, err = newTransport(b.Endpoint, version, func(raw []byte) (*policies.Bundle,
+		error) {
 		return policies.ReadBundle(b.Name, raw, b.Keys)
 	})
 	if err != nil {
@@ -60,20 +64,20 @@ func newPoll(c *Client, b BundleSource, version string) (*poll, error) {
 	p.downloader = download.New(config, asks,
 		b.Resource).WithBundleVerificationConfig(policies.VerificationConfig(b.Keys)).
 		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1,
-			ProcessAnnotation: true}).WithCallback(p.came)
+			ProcessAnnotation: true}).WithCallback(p.downloaded)
 	return p, nil
 }
 
-// stop ends the requests.
-func (p *poll) stop() {
+// stop cancels the requests.
+func (p *bundlePoll) stop() {
 	p.downloader.Stop(context.Background())
-	p.transport.end()
+	p.transport.close()
 	p.transport.inner.CloseIdleConnections()
 }
 
-// came takes what became of a request. After an error the downloader asks again, at longer and
-// longer intervals.
-func (p *poll) came(_ context.Context, u download.Update) error {
+// downloaded handles the result of a request. After an error the downloader retries, at growing
+// intervals.
+func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 	select {
 	case <-p.client.closed:
 		return nil
@@ -82,59 +86,60 @@ func (p *poll) came(_ context.Context, u download.Update) error {
 	err, active := u.Error, (*policies.Bundle)(nil)
 	if u.Bundle != nil {
 		active = p.transport.bundle
-		if err = p.client.offer(p, p.transport.bundle, p.transport.raw); err != nil {
-			err = refused{err}
-			p.downloader.SetCache("") // so that it comes again: what it does not fit may change
+		if err = p.client.activateBundle(p, p.transport.bundle, p.transport.raw); err != nil {
+			err = rejectedBundle{err}
+			// forget the ETag, to download the bundle again: what it conflicts with may change
+			p.downloader.SetCache("")
 		}
 	}
-	err = p.settle(err)
+	err = p.reportResult(err)
 	select {
-	case <-p.client.started: // before, nothing is in force
-		p.client.reports.settled(p.of.Name, active, err)
+	case <-p.client.started: // before Start, no bundle is active
+		p.client.reports.updateBundleStatus(p.source.Name, active, err)
 	default:
 	}
 	if u.Error != nil {
-		return nil // it knows
+		return nil // the downloader has this error already
 	}
 	return err
 }
 
-// settle says what became of a request, where it is not what became of the one before, and answers
-// what is to be said of it.
-func (p *poll) settle(err error) error {
-	wrong, isRefused := errors.AsType[refused](err)
+// reportResult logs the result of a request when it differs from the previous one. It returns the
+// error to report, without addresses.
+func (p *bundlePoll) reportResult(err error) error {
+	wrong, isRefused := errors.AsType[rejectedBundle](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {
 	case isRefused:
 		err = wrong.error
 	case ok:
-		err = fmt.Errorf("it answers with status %d %s", status.StatusCode,
+		err = fmt.Errorf("the service answered with status %d %s", status.StatusCode,
 			http.StatusText(status.StatusCode))
 	case err != nil:
 		_, unreached := errors.AsType[*url.Error](err)
-		err, isRefused = reason(err), !unreached
+		err, isRefused = publicError(err), !unreached
 	}
 	p.mu.Lock()
-	before := p.err
-	p.err = err
+	before := p.latestError
+	p.latestError = err
 	p.mu.Unlock()
 	switch {
 	case err == nil && before != nil:
-		p.log.Info("the service of a bundle answers as it should again")
+		p.log.Info("bundle download recovered")
 	case err == nil || before != nil && before.Error() == err.Error():
 	case isRefused:
-		p.log.Error("a bundle came that cannot be used", "error", err)
+		p.log.Error("bundle rejected; keeping the previous one", "error", err)
 		if p.client.refused != nil {
-			p.client.refused(p.of.Name, err)
+			p.client.refused(p.source.Name, err)
 		}
 	default:
-		p.log.Warn("the service of a bundle does not give it", "error", err)
+		p.log.Warn("bundle download failed", "error", err)
 	}
 	return err
 }
 
-// why is what became of the latest request.
-func (p *poll) why() error {
+// lastError returns the error of the latest request.
+func (p *bundlePoll) lastError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.err
+	return p.latestError
 }

@@ -26,51 +26,50 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
-// Bounds of what is sent.
+// Bounds of decision logs.
 const (
-	maxQueued   = 1024            // decisions that wait to be made events
-	maxText     = 256             // bytes of a name in an event
-	maxUpload   = 1 << 20         // bytes of one request, packed
-	flushFor    = 3 * time.Second // at the end
-	reportDrops = 10 * time.Second
+	maxQueued    = 1024             // decisions that wait to become events
+	maxText      = 256              // bytes of a name in an event
+	maxUpload    = 1 << 20          // compressed bytes of one request
+	flushTimeout = 3 * time.Second  // for sending the buffer at the end
+	reportDrops  = 10 * time.Second // between warnings about dropped decisions
 )
 
-// DecisionLogs say where decisions are told.
+// DecisionLogs configures where decision logs are sent.
 type DecisionLogs struct {
 	Endpoint Endpoint
-	Resource string // its path below the URL
-	// decisions that wait for the service; of more the oldest are dropped, and counted
-	Buffer int
+	Resource string // the path below the URL
+	Buffer   int    // how many decisions wait for the service before the oldest is dropped
 
-	MinDelay, MaxDelay time.Duration // between requests; whole seconds
+	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
 }
 
-// reports are OPA's plugins that send decision logs and status. The nil one sends nothing.
-type reports struct {
-	log     *slog.Logger
-	manager *plugins.Manager
-	sends   []*transport
-	status  *status.Plugin
-	logs    *logs.Plugin
-	count   metrics.Metrics
-	queue   chan *server.Info
-	lost    atomic.Uint64 // decisions that found the queue full
-	ended   chan struct{} // closed to end what makes events
-	done    sync.WaitGroup
+// reporter runs OPA's plugins that send decision logs and status. A nil reporter sends nothing.
+type reporter struct {
+	log        *slog.Logger
+	manager    *plugins.Manager
+	transports []*transport
+	status     *status.Plugin
+	logs       *logs.Plugin
+	metrics    metrics.Metrics
+	queue      chan *server.Info
+	dropped    atomic.Uint64 // decisions for which the queue was full
+	stopping   chan struct{} // closed to stop logDecisions
+	done       sync.WaitGroup
 
 	mu       sync.Mutex
-	statuses map[string]*bundle.Status // none is changed: a new one takes its place
+	statuses map[string]*bundle.Status // a status is replaced, never modified
 }
 
-// The services, as OPA's plugins call them.
+// The names of the services in the configuration of OPA's plugins.
 const (
 	logService    = "decision_logs"
 	statusService = "status"
 )
 
-func newReports(ctx context.Context, o Options) (*reports, error) {
-	r := &reports{log: o.Log, count: metrics.New(), queue: make(chan *server.Info, maxQueued),
-		ended: make(chan struct{}), statuses: map[string]*bundle.Status{}}
+func newReporter(ctx context.Context, o Options) (*reporter, error) {
+	r := &reporter{log: o.Log, metrics: metrics.New(), queue: make(chan *server.Info, maxQueued),
+		stopping: make(chan struct{}), statuses: map[string]*bundle.Status{}}
 	senders, services := map[string]*transport{}, map[string]any{}
 	for name, remote := range r.remotes(o) {
 		t, err := newTransport(remote, o.Version, nil)
@@ -78,7 +77,7 @@ func newReports(ctx context.Context, o Options) (*reports, error) {
 			return nil, err
 		}
 		senders[name] = t
-		r.sends = append(r.sends, t)
+		r.transports = append(r.transports, t)
 		services[name] = map[string]any{"url": remote.URL,
 			"credentials": map[string]string{"plugin": "to/" + name}}
 	}
@@ -93,20 +92,21 @@ func newReports(ctx context.Context, o Options) (*reports, error) {
 		return nil, err
 	}
 	for name, t := range senders {
-		r.manager.Register("to/"+name, sender{t, "to/" + name, r.manager})
+		r.manager.Register("to/"+name, authPlugin{t, "to/" + name, r.manager})
 	}
 	if err = r.plugins(o); err == nil {
-		err = r.manager.Start(context.WithoutCancel(ctx)) // the caller's may end with the start
+		err = r.manager.Start(context.WithoutCancel(ctx)) // ctx may end when the start is done
 	}
 	if err != nil {
 		r.manager.Stop(ctx)
 		return nil, err
 	}
-	r.done.Go(r.events)
+	r.done.Go(r.logDecisions)
 	return r, nil
 }
 
-func (r *reports) remotes(o Options) map[string]Endpoint {
+// remotes returns the endpoints by service.
+func (r *reporter) remotes(o Options) map[string]Endpoint {
 	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
 		all[logService] = o.DecisionLogs.Endpoint
@@ -117,9 +117,9 @@ func (r *reports) remotes(o Options) map[string]Endpoint {
 	return all
 }
 
-// plugins makes OPA's, and registers them. They are stopped in that order: decision logs tell how
-// they fare to the status, and wait until it has heard.
-func (r *reports) plugins(o Options) error {
+// plugins creates OPA's plugins and registers them. They stop in that order: the decision log
+// plugin reports to the status plugin, and waits for it.
+func (r *reporter) plugins(o Options) error {
 	if d := o.DecisionLogs; d != nil {
 		raw, err := json.Marshal(map[string]any{"service": logService, "resource": d.Resource,
 			"reporting": map[string]any{
@@ -135,7 +135,7 @@ func (r *reports) plugins(o Options) error {
 		if err != nil {
 			return err
 		}
-		r.logs = logs.New(config, r.manager).WithMetrics(r.count)
+		r.logs = logs.New(config, r.manager).WithMetrics(r.metrics)
 		r.manager.Register(logs.Name, r.logs)
 	}
 	if o.Status != nil {
@@ -147,35 +147,36 @@ func (r *reports) plugins(o Options) error {
 		if err != nil {
 			return err
 		}
-		r.status = status.New(config, r.manager).WithMetrics(r.count)
+		r.status = status.New(config, r.manager).WithMetrics(r.metrics)
 		r.manager.Register(status.Name, r.status)
 	}
 	return nil
 }
 
-// sender is a transport as OPA's manager knows it: a plugin.
-type sender struct {
+// authPlugin is a transport in the form of a plugin of OPA's manager.
+type authPlugin struct {
 	*transport
 	name    string
 	manager *plugins.Manager
 }
 
-var _ rest.HTTPAuthPlugin = sender{}
+var _ rest.HTTPAuthPlugin = authPlugin{}
 
 // Start implements plugins.Plugin.
-func (s sender) Start(context.Context) error {
+func (s authPlugin) Start(context.Context) error {
 	s.manager.UpdatePluginStatus(s.name, &plugins.Status{State: plugins.StateOK})
 	return nil
 }
 
 // Stop implements plugins.Plugin.
-func (sender) Stop(context.Context) {}
+func (authPlugin) Stop(context.Context) {}
 
 // Reconfigure implements plugins.Plugin.
-func (sender) Reconfigure(context.Context, any) {}
+func (authPlugin) Reconfigure(context.Context, any) {}
 
-// events makes events of decisions, beside the messages, and says how many were dropped.
-func (r *reports) events() {
+// logDecisions turns decisions into events, outside of the messages' goroutines, and logs how many
+// were dropped.
+func (r *reporter) logDecisions() {
 	tick := time.NewTicker(reportDrops)
 	defer tick.Stop()
 	var said uint64
@@ -183,59 +184,59 @@ func (r *reports) events() {
 		select {
 		case d := <-r.queue:
 			if err := r.logs.Log(context.Background(), d); err != nil {
-				r.log.Debug("make an event of a decision", "error", err)
-				r.lost.Add(1)
+				r.log.Debug("decision event failed", "error", err)
+				r.dropped.Add(1)
 			}
 			continue
 		case <-tick.C:
-			said = r.sayLost(said)
+			said = r.warnDropped(said)
 			continue
-		case <-r.ended:
+		case <-r.stopping:
 		}
 		for len(r.queue) > 0 {
 			if err := r.logs.Log(context.Background(), <-r.queue); err != nil {
-				r.lost.Add(1)
+				r.dropped.Add(1)
 			}
 		}
-		r.sayLost(said)
+		r.warnDropped(said)
 		return
 	}
 }
 
-// sayLost says how many decisions were dropped, where these are more than were said, and answers
-// how many.
-func (r *reports) sayLost(said uint64) uint64 {
-	lost := r.lost.Load()
-	if n, ok := r.count.Counter(
+// warnDropped logs how many decisions were dropped, if there are more than reported before, and
+// returns their number.
+func (r *reporter) warnDropped(said uint64) uint64 {
+	lost := r.dropped.Load()
+	if n, ok := r.metrics.Counter(
 		"decision_logs_dropped_buffer_size_limit_exceeded").Value().(uint64); ok {
 		lost += n
 	}
 	if lost > said {
-		r.log.Warn("decisions were not sent: more were made than their service takes, or it is "+
-			"down; the audit log has them", "dropped", lost)
+		r.log.Warn("decisions dropped: the decision log service is too slow or down; the audit log "+
+			"has them", "dropped", lost)
 	}
 	return lost
 }
 
-// stop sends what waits, as far as the service takes it in time.
-func (r *reports) stop() {
-	close(r.ended)
+// stop sends what is buffered, as far as the service accepts it in time.
+func (r *reporter) stop() {
+	close(r.stopping)
 	r.done.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	for _, t := range r.sends {
-		defer context.AfterFunc(ctx, t.end)() // OPA's plugins wait for their requests
+	for _, t := range r.transports {
+		defer context.AfterFunc(ctx, t.close)() // OPA's plugins wait for their requests
 	}
 	r.manager.Stop(ctx)
-	for _, t := range r.sends {
-		t.end()
+	for _, t := range r.transports {
+		t.close()
 		t.inner.CloseIdleConnections()
 	}
 }
 
-// settled tells what became of a request for a bundle; active is what it put in force, nil for
-// nothing.
-func (r *reports) settled(name string, active *policies.Bundle, err error) {
+// updateBundleStatus reports the result of a request for a bundle. active is the bundle that it
+// activated; nil for none.
+func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err error) {
 	if r == nil || r.status == nil {
 		return
 	}
@@ -258,9 +259,9 @@ func (r *reports) settled(name string, active *policies.Bundle, err error) {
 	r.status.BulkUpdateBundleStatus(maps.Clone(r.statuses))
 }
 
-// WithDecisionLog is a stage that judges as the policies do, and tells their decisions where
-// Options.DecisionLogs say: what a message is about, and what was decided by which rule; no content
-// and no reason, which may quote some. No message waits for that.
+// WithDecisionLog returns a stage that evaluates the policies and sends their decisions to the
+// decision log service: what a message is about, and which rule decided; no content and no reason,
+// which may quote content. No message waits for that.
 func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -269,43 +270,44 @@ func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	for _, b := range stage.Bundles() {
 		revisions[b.Name] = server.BundleInfo{Revision: b.Revision}
 	}
-	return logged{stage, c.reports, revisions}
+	return loggingStage{stage, c.reports, revisions}
 }
 
-type logged struct {
+// loggingStage is the stage that WithDecisionLog returns.
+type loggingStage struct {
 	stage     *policies.Stage
-	reports   *reports
+	reports   *reporter
 	revisions map[string]server.BundleInfo
 }
 
 // Inspect implements pipeline.Stage.
-func (l logged) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	at, took := time.Now(), metrics.New()
 	took.Timer(metrics.RegoQueryEval).Start()
 	v, err := l.stage.Inspect(ctx, m)
 	took.Timer(metrics.RegoQueryEval).Stop()
 	result := map[string]any{"action": action(ctx, v, err)}
-	if rule := ruleOf(v.Reason); rule != "" {
+	if rule := ruleOfReason(v.Reason); rule != "" {
 		result["rule"] = rule
 	}
 	if err != nil {
 		result["fault"] = true
 	}
-	var input, results any = about(m), result
+	var input, results any = messageSummary(m), result
 	select {
 	case l.reports.queue <- &server.Info{
 		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions,
 		Input: &input, Results: &results, Metrics: took,
-		Custom: map[string]any{"policies": l.stage.Digest(), "session": cut(m.Session),
-			"exchange": cut(m.Exchange)},
+		Custom: map[string]any{"policies": l.stage.Digest(), "session": truncate(m.Session),
+			"exchange": truncate(m.Exchange)},
 	}:
 	default:
-		l.reports.lost.Add(1)
+		l.reports.dropped.Add(1)
 	}
 	return v, err
 }
 
-// action is what the policies decided, in the record's words.
+// action returns the policies' decision in the words of audit records.
 func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	switch {
 	case err != nil:
@@ -320,23 +322,23 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	return "deny"
 }
 
-// about says what a message is about.
-func about(m *mcp.Message) map[string]any {
+// messageSummary returns what a message is about.
+func messageSummary(m *mcp.Message) map[string]any {
 	name, _, _ := strings.Cut(m.Name, "?")
 	if strings.Contains(m.Method, "resources/") || m.Method == "completion/complete" {
-		name = place(m.Name)
+		name = publicURI(m.Name)
 	}
 	all := map[string]any{
-		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": cut(m.Method),
-		"server": cut(m.Server), "name": cut(name), "principal": cut(m.Principal),
+		"direction": m.Direction.String(), "kind": m.Kind.String(), "method": truncate(m.Method),
+		"server": truncate(m.Server), "name": truncate(name), "principal": truncate(m.Principal),
 	}
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == "" })
 	return all
 }
 
-// place is the scheme, the host and the path of a URI: what comes beside them can be secret, and
-// what has neither host nor path can be all content.
-func place(uri string) string {
+// publicURI returns the scheme, host and path of a URI. Other parts can be secret, and a URI with
+// neither host nor path can be all content.
+func publicURI(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]
 	}
@@ -348,8 +350,8 @@ func place(uri string) string {
 		return scheme + ":"
 	}
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
-		// a password can hold a slash
-		if at := strings.LastIndexByte(after, '@'); at >= 0 && !port.MatchString(after) {
+		// a password can contain a slash
+		if at := strings.LastIndexByte(after, '@'); at >= 0 && !hostWithoutUser.MatchString(after) {
 			after = after[at+1:]
 		}
 		rest = "//" + after
@@ -357,20 +359,20 @@ func place(uri string) string {
 	return scheme + ":" + rest
 }
 
-// port is how what follows the slashes of a URI begins where it has no user: what comes before a
-// path is a host, and perhaps the number of a port.
-var port = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
+// hostWithoutUser matches what follows the slashes of a URI that has no user: a host, a port if
+// any, and a path.
+var hostWithoutUser = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
-// rules are the names of packages: before the reason that they give, or alone.
-var rules = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
+// reasonRule matches the rule's name at the start of a reason.
+var reasonRule = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
 
-// ruleOf is the first rule that a verdict was given for.
-func ruleOf(reason string) string {
-	if m := rules.FindStringSubmatch(reason); m != nil {
-		return cut(m[1])
+// ruleOfReason returns the first rule in a verdict's reason, or "".
+func ruleOfReason(reason string) string {
+	if m := reasonRule.FindStringSubmatch(reason); m != nil {
+		return truncate(m[1])
 	}
 	return ""
 }
 
-// cut bounds a text.
-func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }
+// truncate bounds a text.
+func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }

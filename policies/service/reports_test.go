@@ -284,7 +284,7 @@ func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 			if d := time.Since(began); d > time.Minute {
 				t.Errorf("the end took %s", d)
 			}
-			if name != "it is endless" && !strings.Contains(b.said(), "decisions were not sent") {
+			if name != "it is endless" && !strings.Contains(b.said(), "decisions dropped") {
 				t.Errorf("nothing says that decisions were dropped:\n%s", b.said())
 			}
 		})

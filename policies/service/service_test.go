@@ -117,7 +117,8 @@ func newBench(t *testing.T, all ...service.BundleSource) *bench {
 	b := &bench{t: t}
 	b.o = service.Options{Bundles: all, Version: "test",
 		Log: slog.New(slog.NewTextHandler(writer{b},
-			&slog.HandlerOptions{Level: slog.LevelDebug})), BundleRejected: func(name string, err error) {
+			&slog.HandlerOptions{Level: slog.LevelDebug})), BundleRejected: func(name string,
+			err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.refused = append(b.refused, name+": "+err.Error())
@@ -252,34 +253,34 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 		said    string
 	}{
 		"garbage": {write([]byte("garbage")), "not a bundle (.tar.gz)",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"nothing": {write(nil), "not a bundle (.tar.gz)",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"signed by another": {write(pack(t, "two", other)), "failed to verify JWT signature",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"not signed": {write(bundles.Build(t,
 			"two", map[string]string{"acme.rego": rule}, nil)), "the bundle is not signed",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"tampered with": {write(tampered(t, good)), "digest mismatch",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"no Rego": {write(bundles.Build(t,
 			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{Key: key,
-				ID: "acme"})), "acme.rego:1", "a bundle came that cannot be used"},
+				ID: "acme"})), "acme.rego:1", "bundle rejected; keeping the previous one"},
 		"endless": {endless, "the bundle is larger than 16777216 bytes",
-			"a bundle came that cannot be used"},
+			"bundle rejected; keeping the previous one"},
 		"an error without end": {func(w http.ResponseWriter,
 			r *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
 			endless(w, r)
-		}, "", "it answers with status 502 Bad Gateway"},
+		}, "", "the service answered with status 502 Bad Gateway"},
 		"an answer that is torn": {torn(good), "", "unexpected EOF"},
 		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/bundles/acme", http.StatusFound)
-		}, "", "credentials and trust are for"},
+		}, "", "but its credentials are only for"},
 		"redirects without end": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r,
 				"/bundles/acme", http.StatusFound)
-		}, "", "it redirects more than 5 times"},
+		}, "", "the service redirects more than 5 times"},
 		"a panic": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 			"", "EOF"},
 	} {
@@ -306,7 +307,7 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 				return b.inForce() == "acme one, acme three"
 			})
 			until(t, "the good news", func() bool {
-				return strings.Contains(b.said(), "answers as it should again")
+				return strings.Contains(b.said(), "bundle download recovered")
 			})
 		})
 	}

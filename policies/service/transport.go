@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"gatekit/core/tlsconfig"
@@ -16,52 +17,53 @@ import (
 	"github.com/open-policy-agent/opa/v1/plugins/rest"
 )
 
-// Bounds of one answer of a service.
+// Bounds of one response of a service.
 const (
-	headerTimeout = 10 * time.Second // for it to begin
-	answerTimeout = time.Minute      // for all of a bundle
-	sendTimeout   = 10 * time.Second // for a decision log or status to be taken
+	headerTimeout = 10 * time.Second // until its header
+	answerTimeout = time.Minute      // until the end of a bundle
+	sendTimeout   = 10 * time.Second // until a decision log or status is accepted
 	maxRedirects  = 5
 )
 
-// Endpoint is a service.
+// Endpoint is the address of a service, with its credentials.
 type Endpoint struct {
 	URL     string
-	Headers map[string]string // sent with every request, credentials among them
-	// PEM: whom to trust instead of those the system does; nil is the system's
-	CA []byte
+	Headers map[string]string // sent with every request; they may contain credentials
+	CA      []byte            // PEM certificates to trust; nil means those of the system
 }
 
-// transport is the way to a service. It implements rest.HTTPAuthPlugin, which is where OPA's client
-// takes an http.Client from. With read it is for one bundle, and used by one goroutine.
+// transport sends the requests to one service. It implements rest.HTTPAuthPlugin, from which OPA's
+// client takes its http.Client. A transport with parse is for one bundle, and used by one
+// goroutine.
 type transport struct {
 	origin  *url.URL
 	headers map[string]string
 	agent   string
 	client  *http.Client
 	inner   *http.Transport
-	life    context.Context // of all requests; end ends it
-	end     func()
-	read    func(raw []byte) (*policies.Bundle, error) // nil: what is answered does not matter
+	parse   func(raw []byte) (*policies.Bundle, error) // nil ignores the body of responses
 
-	raw    []byte // of the latest answer that is a bundle
-	bundle *policies.Bundle
+	raw    []byte           // the latest response that is a bundle
+	bundle *policies.Bundle // parsed from raw
+
+	mu       sync.Mutex
+	inFlight map[*http.Request]context.CancelFunc // nil after close
 }
 
 func newTransport(r Endpoint, version string, read func([]byte) (*policies.Bundle,
 	error)) (*transport, error) {
 	origin, err := url.Parse(r.URL)
 	if err != nil {
-		return nil, errors.New("its service's url cannot be read")
+		return nil, errors.New("the service's url is invalid")
 	}
-	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, read: read,
-		inner: http.DefaultTransport.(*http.Transport).Clone()}
-	t.life, t.end = context.WithCancel(context.Background())
+	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, parse: read,
+		inner:    http.DefaultTransport.(*http.Transport).Clone(),
+		inFlight: map[*http.Request]context.CancelFunc{}}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
 	if t.inner.TLSClientConfig, err = tlsconfig.Client(r.CA); err != nil {
-		return nil, fmt.Errorf("the ca of its service: %w", err)
+		return nil, fmt.Errorf("the service's ca: %w", err)
 	}
-	t.client = &http.Client{Transport: t, CheckRedirect: t.redirected, Timeout: answerTimeout}
+	t.client = &http.Client{Transport: t, CheckRedirect: t.checkRedirect, Timeout: answerTimeout}
 	if read == nil {
 		t.client.Timeout = sendTimeout
 	}
@@ -80,37 +82,40 @@ func (t *transport) Prepare(r *http.Request) error {
 	return nil
 }
 
-// redirected follows within the service alone: the headers go with it, and what it answers are
-// policies.
-func (t *transport) redirected(r *http.Request, via []*http.Request) error {
+// checkRedirect follows redirects only within the service, because the headers are sent along, and
+// the response is a policy.
+func (t *transport) checkRedirect(r *http.Request, via []*http.Request) error {
 	switch {
 	case r.URL.Scheme != t.origin.Scheme || r.URL.Host != t.origin.Host:
 		return fmt.Errorf(
-			"it redirects to %s://%s, and credentials and trust are for %s://%s alone",
+			"the service redirects to %s://%s, but its credentials are only for %s://%s",
 			r.URL.Scheme, r.URL.Host, t.origin.Scheme, t.origin.Host)
 	case len(via) > maxRedirects:
-		return fmt.Errorf("it redirects more than %d times", maxRedirects)
+		return fmt.Errorf("the service redirects more than %d times", maxRedirects)
 	}
 	return nil
 }
 
-// refused is a bundle that came, and is not what it has to be.
-type refused struct{ error }
+// rejectedBundle is the error for a downloaded bundle that is invalid or cannot be activated.
+type rejectedBundle struct{ error }
 
-func (r refused) Unwrap() error { return r.error }
+func (r rejectedBundle) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper: where a bundle was asked for, it answers when the whole
-// answer is here and is one, or says why not.
+// RoundTrip implements http.RoundTripper. For a bundle, it returns when the whole response was read
+// and parsed as a bundle, or with the reason why not.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel() // nothing of the answer is read later
-	defer context.AfterFunc(t.life, cancel)()
+	defer cancel() // the body was read when RoundTrip returns
+	if !t.begin(r, cancel) {
+		return nil, context.Canceled
+	}
+	defer t.end(r)
 	answer, err := t.inner.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
-	if t.read == nil || answer.StatusCode != http.StatusOK {
-		answer.Body.Close() // what else it says nobody reads
+	if t.parse == nil || answer.StatusCode != http.StatusOK {
+		answer.Body.Close() // only the status is used
 		answer.Body = http.NoBody
 		return answer, nil
 	}
@@ -119,20 +124,48 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := t.read(raw)
+	b, err := t.parse(raw)
 	if err != nil {
-		return nil, refused{err}
+		return nil, rejectedBundle{err}
 	}
 	t.raw, t.bundle = raw, b
 	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return answer, nil
 }
 
-// reason is what is to be said of a failed request: not its address, which may hold what is secret.
-func reason(err error) error {
+// begin registers a request, and reports whether the transport is open.
+func (t *transport) begin(r *http.Request, cancel context.CancelFunc) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.inFlight == nil {
+		return false
+	}
+	t.inFlight[r] = cancel
+	return true
+}
+
+// end removes a request that begin registered.
+func (t *transport) end(r *http.Request) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.inFlight, r)
+}
+
+// close cancels all requests; further ones fail.
+func (t *transport) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, cancel := range t.inFlight {
+		cancel()
+	}
+	t.inFlight = nil
+}
+
+// publicError returns the error of a request without its address, which may contain a secret.
+func publicError(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		if u.Timeout() && errors.Is(u.Err, context.DeadlineExceeded) {
-			return fmt.Errorf("no whole answer within %s", answerTimeout)
+			return fmt.Errorf("no complete response within %s", answerTimeout)
 		}
 		return u.Err
 	}

@@ -1,5 +1,5 @@
-// Package bundles makes bundles as `opa build` does, with OPA's own writer and signer, and what an
-// attacker would make of them.
+// Package bundles builds bundles as `opa build` does, with OPA's own writer and signer, and
+// modifies them as an attacker would.
 package bundles
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/bundle"
 )
 
-// Algorithm is the one of the keys that NewKey makes.
+// Algorithm is the algorithm of the keys that NewKey generates.
 const Algorithm = "ES256"
 
-// Key is a pair of keys, as PEM.
+// Key is a key pair, as PEM.
 type Key struct{ Private, Public string }
 
-// NewKey makes a pair of keys.
+// NewKey generates a key pair.
 func NewKey(t testing.TB) *Key {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -49,14 +49,15 @@ func NewKey(t testing.TB) *Key {
 	return &Key{text("PRIVATE KEY", private), text("PUBLIC KEY", public)}
 }
 
-// Signature is how a bundle is signed.
+// Signature tells how to sign a bundle.
 type Signature struct {
 	Key   *Key
-	ID    string // what the signature calls the key
+	ID    string // the key's name in the signature
 	Scope string
 }
 
-// Build is a bundle of files, by their paths: .rego and data.json. It is signed unless by is nil.
+// Build returns a bundle of files by their paths: .rego files and data.json. Without a signature it
+// is unsigned.
 func Build(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
 	t.Helper()
 	b := bundle.Bundle{Data: map[string]any{}}
@@ -94,8 +95,8 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 	return out.Bytes()
 }
 
-// Rewrite is a bundle with its files as change makes them: each gets its name and contents, and
-// answers new ones, or "" for none. At last it gets "", and may add one.
+// Rewrite returns a bundle with modified files. change gets the name and contents of each file, and
+// returns the new ones, or "" to remove it. It is called last with "", and may add a file.
 func Rewrite(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))

@@ -711,8 +711,7 @@ func FuzzInspect(f *testing.F) {
 		f.Add(l.Text)
 	}
 	f.Add("a\u202e\U000e0041\x1b[8m\u009b\ufe0f\u200d")
-	s := newTestStage(
-		f, `{"actions":{"override":"strip","role":"strip","delimiter":"strip","concealment":"strip","exfiltration":"strip","coercion":"strip"}}`)
+	s := newTestStage(f, stripAll)
 	f.Fuzz(func(t *testing.T, text string) {
 		m := result(text)
 		v, err := s.Inspect(context.Background(), m)

@@ -280,7 +280,7 @@ func TestAStartWithoutTheBundleServer(t *testing.T) {
 	g.Stop()
 	c.Close()
 	if out := checked(); !strings.Contains(out,
-		`FAIL  policy  bundle "acme": none came from service 127.0.0.1`) {
+		`FAIL  policy  bundle "acme": service 127.0.0.1`) {
 		t.Errorf("without the server, gatekit check says\n%s", out)
 	}
 	harness.EachTransport(t, config, mcptest.Modern, func(t *testing.T, g *harness.Gatekit,

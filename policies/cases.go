@@ -17,37 +17,40 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Case is a message that was recorded or made up, and what policies are to be told beside it.
+// Case is a recorded or written message, with the information that policies get beside it.
 type Case struct {
 	Message     *mcp.Message
-	Time        time.Time // zero is now
+	Time        time.Time // zero means now
 	Findings    []pipeline.Finding
-	BodyMissing bool // its body was not kept: what policies read of it is missing
+	BodyMissing bool // the log does not have the body, so members that policies read are missing
 
-	Seq     uint64 // of the record in the audit log; 0 is none
-	IsEvent bool   // it is a record of what is no message: a start, a reload
-	Action  string // what became of it: pass, deny, modify, …; "" when that is not known
-	Stage   string // who decided so, of the stages: "policy", or a plugin's name
-	// what the policies made of it then; "" when they were not asked, or that is not known
+	Seq     uint64 // the number of the audit record; 0 for a case from elsewhere
+	IsEvent bool   // the record is not of a message, but of a start or a reload
+	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
+	Stage   string // the stage that caused the action: "policy", or a plugin's name
+
+	// the recorded action of the policies; "" when they were not evaluated, or it is not known
 	RecordedAction string
 
 	exchange string
-	known    known
+	state    caseState
 }
 
-// WasEvaluated says whether the policies were asked about it, or would be: not about a record of an
-// event, of what a plugin refused or answered, or of an answer that Gatekit made itself.
+// WasEvaluated reports whether policies were, or would be, evaluated for the case. They are not for
+// records of events, for messages that a plugin denied or answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// known is what a case says of its session. What it does not say is what the memory has.
-type known struct {
+// caseState is the state of the session that a case contains. The session's own state is used for
+// what is absent.
+type caseState struct {
 	client, roots, item []byte
 	labels              []string
 	calls, minute       map[string]int
 }
 
-// members are those of a case: of JSON-RPC, of the input, of a record.
-var members = []string{
+// caseMembers are the members that a case may have: those of JSON-RPC, of the input, and of an
+// audit record.
+var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal",
 	"roots", "findings", "time", "action",
@@ -55,9 +58,9 @@ var members = []string{
 	"micros", "through",
 }
 
-// ParseCase reads a case: one JSON object that is a JSON-RPC message with members of the input
-// (input.schema.json) beside its own, as Explain prints the input; or a record of the audit log.
-// Kind and direction are those that the message has by itself when nothing else is said.
+// ParseCase parses a case. It is one JSON object: a JSON-RPC message that may also have members of
+// the input (input.schema.json), as Explain prints the input, or a record of the audit log. Kind
+// and direction default to those of the method.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -80,9 +83,9 @@ func ParseCase(b []byte) (*Case, error) {
 			break
 		}
 		key := name.String()
-		if !slices.Contains(members, key) {
+		if !slices.Contains(caseMembers, key) {
 			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
-				strings.Join(members[:18], ", "))
+				strings.Join(caseMembers[:18], ", "))
 		}
 		var v jsontext.Value
 		if v, err = inside.ReadValue(); err == nil {
@@ -92,33 +95,33 @@ func ParseCase(b []byte) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reader{in: in}
+	r := caseReader{in: in}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
 	c.RecordedAction = c.Action
 	if in["seq"] != nil && in["prev"] != nil {
 		r.record(c)
 	}
-	r.into(c)
+	r.fill(c)
 	if r.err != nil {
 		return nil, r.err
 	}
 	return c, nil
 }
 
-// reader reads members; err is the first fault.
-type reader struct {
+// caseReader reads members; err is the first error.
+type caseReader struct {
 	in  map[string]jsontext.Value
 	err error
 }
 
-func (r *reader) fail(format string, a ...any) {
+func (r *caseReader) fail(format string, a ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf(format, a...)
 	}
 }
 
-// to decodes a member, where it is there.
-func (r *reader) to(name string, v any) {
+// decode decodes a member if it is present.
+func (r *caseReader) decode(name string, v any) {
 	raw, ok := r.in[name]
 	if !ok {
 		return
@@ -130,25 +133,25 @@ func (r *reader) to(name string, v any) {
 	}
 }
 
-func (r *reader) text(name string) (s string) {
-	r.to(name, &s)
+func (r *caseReader) text(name string) (s string) {
+	r.decode(name, &s)
 	return s
 }
 
-// record makes of a record's members those of a message.
-func (r *reader) record(c *Case) {
-	delete(r.in, "error") // of the stages, not the message's
-	r.to("seq", &c.Seq)
+// record turns the members of an audit record into those of a message.
+func (r *caseReader) record(c *Case) {
+	delete(r.in, "error") // an error of a stage, not of the message
+	r.decode("seq", &c.Seq)
 	c.IsEvent, c.BodyMissing, c.RecordedAction = r.in["kind"] == nil, true, ""
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
 		Findings              []struct{ Type, Pointer string }
 	}
-	r.to("steps", &steps)
-	// else Gatekit's own, or what became of a message that was judged elsewhere
+	r.decode("steps", &steps)
+	// other actions are on Gatekit's own messages, or on messages that were evaluated elsewhere
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
-		c.RecordedAction = "pass" // unless they say otherwise
+		c.RecordedAction = "pass" // unless a step of the policies follows
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
@@ -167,8 +170,8 @@ func (r *reader) record(c *Case) {
 		Sha256 string
 		Body   json.RawMessage
 	}
-	r.to("after", &after)
-	if r.in["before"] == nil { // it had none
+	r.decode("after", &after)
+	if r.in["before"] == nil { // the message had no body
 		c.BodyMissing = false
 	}
 	if after.Body != nil {
@@ -182,8 +185,8 @@ func (r *reader) record(c *Case) {
 	}
 }
 
-// into fills in the case.
-func (r *reader) into(c *Case) {
+// fill sets the message of the case.
+func (r *caseReader) fill(c *Case) {
 	if c.IsEvent {
 		return
 	}
@@ -255,20 +258,20 @@ func (r *reader) into(c *Case) {
 	}
 	r.session(c, m)
 	var findings []struct{ Type, Pointer string }
-	if r.to("findings", &findings); findings != nil {
+	if r.decode("findings", &findings); findings != nil {
 		c.Findings = nil
 		for _, f := range findings {
 			c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
 		}
 	}
 	if r.in["time"] != nil {
-		r.to("time", &c.Time)
+		r.decode("time", &c.Time)
 	}
 	c.Message = m
 }
 
-// session reads who and what is known of the session.
-func (r *reader) session(c *Case, m *mcp.Message) {
+// session reads the principal and the state of the session.
+func (r *caseReader) session(c *Case, m *mcp.Message) {
 	if r.in["session"].Kind() == '"' {
 		m.Session = r.text("session")
 	} else {
@@ -279,8 +282,8 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Calls  map[string]int
 			Minute map[string]int
 		}
-		r.to("session", &s)
-		m.Session, c.known.client, c.known.labels, c.known.calls, c.known.minute = s.ID, s.Client,
+		r.decode("session", &s)
+		m.Session, c.state.client, c.state.labels, c.state.calls, c.state.minute = s.ID, s.Client,
 			s.Labels, s.Calls, s.Minute
 	}
 	if r.in["principal"].Kind() == '"' {
@@ -290,10 +293,10 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 			Subject string
 			Claims  map[string]any
 		}
-		r.to("principal", &p)
+		r.decode("principal", &p)
 		m.Principal = p.Subject
 	}
-	c.known.roots, c.known.item = r.in["roots"], r.in["item"]
+	c.state.roots, c.state.item = r.in["roots"], r.in["item"]
 	if v, ok := r.in["roots"]; ok && v.Kind() != '[' {
 		r.fail("roots is not a JSON array")
 	}
@@ -302,7 +305,8 @@ func (r *reader) session(c *Case, m *mcp.Message) {
 	}
 }
 
-// message is one of parts that came from a file: read as strictly as one from a peer.
+// message builds a message from members that come from a file, and parses it as strictly as one
+// from a peer.
 func message(kind string, id jsontext.Value, method, body string,
 	raw jsontext.Value) (*mcp.Message, error) {
 	b := []byte(`{"jsonrpc":"2.0"`)
@@ -327,11 +331,11 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher puts cases that follow one another into what they belong to: an answer knows the
-// request that it answers. The zero Cases is ready.
+// RequestMatcher sets the request of each response among consecutive cases. The zero
+// value is ready to use.
 type RequestMatcher struct{ asked map[string]*mcp.Message }
 
-// Add takes in the next case.
+// Add adds the next case.
 func (cs *RequestMatcher) Add(c *Case) {
 	if c.IsEvent || c.exchange == "" {
 		return
@@ -352,8 +356,8 @@ func (cs *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// told takes what a case says of its session into it.
-func (s *session) told(m *mcp.Message, k known, at time.Time) {
+// setState sets the state that a case contains.
+func (s *session) setState(m *mcp.Message, k caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k.client != nil {
@@ -366,59 +370,59 @@ func (s *session) told(m *mcp.Message, k known, at time.Time) {
 		s.labels = slices.Clone(k.labels)
 	}
 	if k.calls != nil {
-		s.calls, s.names = maps.Clone(k.calls), 0
+		s.calls, s.callNameBytes = maps.Clone(k.calls), 0
 		for name := range k.calls {
-			s.names += nameBytes(name)
+			s.callNameBytes += callNameSize(name)
 		}
 	}
 	if k.minute != nil {
-		s.minute.told(k.minute, at)
+		s.lastMinute.reset(k.minute, at)
 	}
-	if key, ok := definitionOf(m); ok && k.item != nil {
-		s.unparse(s.definitions[key])
+	if key, ok := definitionKey(m); ok && k.item != nil {
+		s.dropParsed(s.definitions[key])
 		s.definitions[key] = definition{raw: k.item}
 	}
 }
 
-// witness keeps the outcome of one message.
-type witness struct{ pipeline.Outcome }
+// outcomeRecorder keeps the outcome of one message.
+type outcomeRecorder struct{ pipeline.Outcome }
 
-func (w *witness) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+func (w *outcomeRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	w.Outcome = o
 	return 1, nil
 }
 
-// asked is the policies, asked about one case.
-type asked struct {
+// caseStage evaluates the policies for one case.
+type caseStage struct {
 	*Stage
 	c *Case
 }
 
-func (a asked) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	return a.judge(ctx, m, a.beside(a.c))
+func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
+	return a.inspect(ctx, m, a.contextOf(a.c))
 }
 
-func (s *Stage) beside(c *Case) beside {
-	b := beside{findings: c.Findings, at: c.Time, bodyless: c.BodyMissing}
-	if b.at.IsZero() {
-		b.at = s.now()
+func (s *Stage) contextOf(c *Case) messageContext {
+	b := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing}
+	if b.now.IsZero() {
+		b.now = s.now()
 	}
 	return b
 }
 
-// Evaluate is what becomes of a case, as it would be recorded. What it says of its session is
-// remembered, as what passes is.
+// Evaluate returns the outcome of a case, as it would be recorded. As with live messages, its
+// session remembers what passes.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
-	s.memory.of(c.Message).told(c.Message, c.known, s.beside(c).at)
-	w := &witness{}
-	// the error is in the record
+	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
+	w := &outcomeRecorder{}
+	// an error is part of the outcome
 	pipeline.New(w, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
-		Stage: asked{s, c}}).Pass(ctx, c.Message)
+		Stage: caseStage{s, c}}).Pass(ctx, c.Message)
 	return w.Outcome
 }
 
-// BodyMembersRead are the members of the input that the policies read and that a message without
-// its body does not have.
+// BodyMembersRead returns the members of the input that the policies read, and that a message
+// without its body does not have.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

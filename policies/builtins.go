@@ -9,21 +9,26 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// Builtin is a function that policies have beside those of Rego. It converts to a tester.Builtin
-// of OPA's.
+// Builtin is a built-in function that policies have in addition to Rego's. It converts to OPA's
+// tester.Builtin.
 type Builtin struct {
 	Decl *ast.Builtin
 	Func func(*rego.Rego)
 }
 
-// Builtins are those that policies have beside those of Rego: readings of text that Go does more
-// surely than Rego can.
+// Builtins returns the built-in functions that policies have in addition to Rego's. They parse text
+// more reliably than Rego can.
 //
-//	gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"})  why the path is not within the roots; "" when it is
-//	gatekit.path.disguise(path)  why the path is not what it looks like, wherever it leads; "" when it is
-//	gatekit.path.disguised(value)  whether that may be so of any text in a value, or of any name; where it is not, disguise has nothing to say either
-//	gatekit.uri.parse(uri)  {"scheme", "host", "port", "user", "path", "punycode", "special", "fault"}
-//	gatekit.uri.readings(uri)  what a server may take it for, in small letters: as it is, without escapes, without dots
+//   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}): why the path leaves
+//     the roots; "" when it does not.
+//   - gatekit.path.disguise(path): why the path is not what it looks like, wherever it leads; ""
+//     when it is.
+//   - gatekit.path.disguised(value): whether any string or member name in a value may have such a
+//     problem. When it is false, gatekit.path.disguise returns "" for all of them.
+//   - gatekit.uri.parse(uri): an object with scheme, host, port, user, path, punycode, special and
+//     fault.
+//   - gatekit.uri.readings(uri): the strings, in lower case, that a server may read the URI as: as
+//     written, without percent escapes, without dots.
 func Builtins() []Builtin {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
@@ -33,31 +38,31 @@ func Builtins() []Builtin {
 		types.NewStaticProperty("links", types.B),
 	}, nil)
 	return []Builtin{
-		function("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
+		builtin("gatekit.path.fault", types.NewFunction(types.Args(types.S, settings), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
 					return nil, errors.New("gatekit.path.fault: the path is not a string")
 				}
-				var b bounds
+				var b pathBounds
 				if err := ast.As(args[1].Value, &b); err != nil {
 					return nil, fmt.Errorf("gatekit.path.fault: %w", err)
 				}
-				return ast.String(b.fault(string(text))), nil
+				return ast.String(b.problem(string(text))), nil
 			}),
-		quick("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S),
+		uncachedBuiltin("gatekit.path.disguise", types.NewFunction(types.Args(types.S), types.S),
 			func(args []*ast.Term) (ast.Value, error) {
 				text, ok := args[0].Value.(ast.String)
 				if !ok {
 					return nil, errors.New("gatekit.path.disguise: the path is not a string")
 				}
-				return ast.String(disguised(string(text))), nil
+				return ast.String(hiddenTraversal(string(text))), nil
 			}),
-		quick("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B),
+		uncachedBuiltin("gatekit.path.disguised", types.NewFunction(types.Args(types.A), types.B),
 			func(args []*ast.Term) (ast.Value, error) {
-				return ast.Boolean(anyDisguised(args[0])), nil
+				return ast.Boolean(anyTextMayHideTraversal(args[0])), nil
 			}),
-		function("gatekit.uri.parse", types.NewFunction(types.Args(types.S),
+		builtin("gatekit.uri.parse", types.NewFunction(types.Args(types.S),
 			types.NewObject([]*types.StaticProperty{
 				types.NewStaticProperty("scheme", types.S), types.NewStaticProperty("host",
 					types.S), types.NewStaticProperty("port", types.S),
@@ -72,13 +77,13 @@ func Builtins() []Builtin {
 			}
 			return ast.InterfaceToValue(parseURI(string(text)))
 		}),
-		function("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil,
+		builtin("gatekit.uri.readings", types.NewFunction(types.Args(types.S), types.NewArray(nil,
 			types.S)), func(args []*ast.Term) (ast.Value, error) {
 			text, ok := args[0].Value.(ast.String)
 			if !ok {
 				return nil, errors.New("gatekit.uri.readings: the URI is not a string")
 			}
-			all, err := readings(string(text))
+			all, err := uriSpellings(string(text))
 			if err != nil {
 				return nil, fmt.Errorf("gatekit.uri.readings: %w", err)
 			}
@@ -87,19 +92,20 @@ func Builtins() []Builtin {
 	}
 }
 
-// function is one that always answers the same within one evaluation, though the files that it
-// looks at may change.
-func function(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
-	return remembering(true, name, decl, f)
+// builtin returns a function whose results OPA caches within one evaluation, so that they do not
+// change even when files do.
+func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
+	return newBuiltin(true, name, decl, f)
 }
 
-// quick is a function that depends on nothing but its arguments, and costs less than it does to
-// remember what it answered.
-func quick(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
-	return remembering(false, name, decl, f)
+// uncachedBuiltin returns a function that depends only on its arguments, and costs less than
+// caching its results.
+func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
+	error)) Builtin {
+	return newBuiltin(false, name, decl, f)
 }
 
-func remembering(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
+func newBuiltin(memoize bool, name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
 	error)) Builtin {
 	return Builtin{
 		Decl: &ast.Builtin{Name: name, Decl: decl},

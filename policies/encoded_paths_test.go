@@ -16,20 +16,20 @@ func TestTheQuickLookMissesNothing(t *testing.T) {
 		";", "．", "file:"}
 	var try func(text string, n int)
 	try = func(text string, n int) {
-		if !readOtherwise(text) {
-			if mayBeDisguised(text) {
+		if !hasSpecialCharacters(text) {
+			if mayHideTraversal(text) {
 				t.Errorf("%q may be disguised", text)
 			}
-			if all := slices.DeleteFunc(others(text), func(o string) bool {
+			if all := slices.DeleteFunc(decodeOnce(text), func(o string) bool {
 				return strings.TrimSpace(o) == strings.TrimSpace(text)
 			}); len(all) > 0 {
 				t.Errorf("%q can be read as %q", text, all)
 			}
 		}
-		if why := disguised(text); why != "" && !mayBeDisguised(text) {
+		if why := hiddenTraversal(text); why != "" && !mayHideTraversal(text) {
 			t.Errorf("%q: %s", text, why)
 		}
-		if mayBeDisguised(text) && plain(mcp.Quote(text)) {
+		if mayHideTraversal(text) && isPlainJSON(mcp.Quote(text)) {
 			t.Errorf("%q is plain", text)
 		}
 		if n > 0 {
@@ -59,7 +59,7 @@ func TestPlainJSONHasNothingDisguised(t *testing.T) {
 	} {
 		for pad := range 9 { // eight bytes are looked at at a time
 			padded := strings.Repeat(" ", pad) + raw
-			if got := plain([]byte(padded)); got != want {
+			if got := isPlainJSON([]byte(padded)); got != want {
 				t.Errorf("plain(%s) = %v", padded, got)
 			}
 		}
@@ -77,7 +77,7 @@ func FuzzDisguisedIn(f *testing.F) {
 			`}}`)); err != nil {
 			return
 		}
-		if got, want := disguisedIn(raw), anyDisguised(ast.NewTerm(valueOf(raw,
+		if got, want := jsonMayHideTraversal(raw), anyTextMayHideTraversal(ast.NewTerm(valueOf(raw,
 			nil))); got != want {
 			t.Errorf("%s: %v, the function says %v", raw, got, want)
 		}

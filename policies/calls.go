@@ -1,0 +1,84 @@
+package policies
+
+import (
+	"strconv"
+	"time"
+
+	"gatekit/core/mcp"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// callNameSize returns about how many bytes it takes to count the calls of a name, which is in two
+// maps.
+func callNameSize(name string) int { return 2*len(name) + 64 }
+
+// callKey returns the key under which a message is counted: "server name" for a tool, "method
+// server" for a request from a server, "" for a message that is not counted.
+func callKey(m *mcp.Message) (key string, tool bool) {
+	switch {
+	case m.Kind != mcp.Request:
+	case m.Method == "tools/call":
+		return m.Server + " " + m.Name, true
+	case m.Method == "sampling/createMessage", m.Method == "elicitation/create":
+		return m.Method + " " + m.Server, false
+	}
+	return "", false
+}
+
+// countCall counts a message before it is evaluated, so that concurrent messages cannot each be the
+// last one that is allowed. The returned function undoes the count of a message that is denied. ok
+// is false when there is no room: a session whose calls cannot be counted could exceed any limit.
+// lately tells that the calls of the last minute are needed, too.
+func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo func(), ok bool) {
+	key, tool := callKey(m)
+	if key == "" {
+		return func() {}, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.calls[key]
+	if !known && s.callNameBytes+callNameSize(key) > maxCallNameBytes ||
+		lately && !s.lastMinute.count(key, now) {
+		return nil, false
+	}
+	if s.calls[key]++; !known {
+		s.callNameBytes += callNameSize(key)
+	}
+	if tool {
+		s.calls[""]++
+	}
+	s.updateSize()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		defer s.updateSize()
+		if s.calls[key]--; s.calls[key] == 0 {
+			delete(s.calls, key)
+			s.callNameBytes -= callNameSize(key)
+		}
+		if tool {
+			s.calls[""]--
+		}
+		if lately {
+			s.lastMinute.undo(key, now)
+		}
+	}, true
+}
+
+// callCounts returns counts as an object, without the message that is being evaluated, which has
+// been counted already.
+func callCounts(calls map[string]int, m *mcp.Message) ast.Value {
+	own, tool := callKey(m)
+	var members [][2]*ast.Term
+	for name, n := range calls {
+		if own != "" && (name == own || name == "" && tool) {
+			n--
+		}
+		if n > 0 {
+			members = append(members, [2]*ast.Term{ast.StringTerm(name),
+				ast.NewTerm(ast.Number(strconv.Itoa(n)))})
+		}
+	}
+	return ast.NewObject(members...)
+}

@@ -1,0 +1,115 @@
+package policies
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// hiddenTraversal returns the problem of a path that looks harmless but is not: once decoded in
+// some way, it contains more `../` than before, or a NUL character. An http(s) URL is not a path.
+func hiddenTraversal(text string) string {
+	if !hasSpecialCharacters(text) {
+		return ""
+	}
+	text = strings.TrimSpace(text)
+	switch {
+	case webURL.MatchString(text):
+		return ""
+	case len(text) > maxTextBytes && (ambiguousPath.MatchString(text) ||
+		lookAlikes.Replace(text) != text):
+		return "the path is too long"
+	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
+		return ""
+	}
+	said := -1
+	return forEachDecoding(text, func(reading string) string {
+		n := countParents(reading)
+		if said < 0 {
+			said = max(n, countParents(trimQuotes(reading)))
+		}
+		switch {
+		case strings.Contains(reading, "\x00"):
+			return "the path contains a NUL character"
+		case n > said:
+			return "the path hides `../` in an encoded form"
+		}
+		return ""
+	})
+}
+
+// countParents returns how many segments of a path lead to the parent folder.
+func countParents(path string) (n int) {
+	for s := range strings.SplitSeq(path, "/") {
+		if parentSegment.MatchString(s) {
+			n++
+		}
+	}
+	return n
+}
+
+// mayHideTraversal is a quick check of a text that may not be a path at all. It can report true for
+// a harmless text with line breaks or of great length. It never reports false when hiddenTraversal
+// finds a problem.
+func mayHideTraversal(text string) bool {
+	switch {
+	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
+		"%\x00") && strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) < 0:
+		return false
+	case len(text) > maxPathBytes, strings.ContainsAny(text, "\n\r"):
+		return true
+	}
+	return hiddenTraversal(text) != ""
+}
+
+// anyTextMayHideTraversal reports whether mayHideTraversal holds for any string or member name in a
+// value.
+func anyTextMayHideTraversal(t *ast.Term) bool {
+	switch v := t.Value.(type) {
+	case ast.String:
+		return mayHideTraversal(string(v))
+	case *ast.Array:
+		return v.Until(anyTextMayHideTraversal)
+	case ast.Object:
+		return v.Until(func(name, value *ast.Term) bool {
+			return anyTextMayHideTraversal(name) || anyTextMayHideTraversal(value)
+		})
+	case ast.Set:
+		return v.Until(anyTextMayHideTraversal)
+	}
+	return false
+}
+
+// hasSpecialCharacters reports whether a text contains anything that can be decoded in more than
+// one way. It is quick, because it is called for every string.
+func hasSpecialCharacters(text string) bool {
+	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") ||
+		strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
+}
+
+// jsonMayHideTraversal is anyTextMayHideTraversal for JSON. It decodes the JSON only when its bytes
+// contain something suspicious.
+func jsonMayHideTraversal(raw []byte) bool {
+	return !isPlainJSON(raw) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw, nil)))
+}
+
+// isPlainJSON reports whether no string in JSON can hide a traversal: the JSON is ASCII, without
+// percent signs, "..", and escapes that could stand for these, a backslash or NUL.
+func isPlainJSON(raw []byte) bool {
+	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
+		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
+		return false
+	}
+	const high = 0x8080808080808080 // of eight bytes
+	var seen uint64
+	for ; len(raw) >= 8; raw = raw[8:] {
+		seen |= binary.NativeEndian.Uint64(raw)
+	}
+	for _, c := range raw {
+		seen |= uint64(c)
+	}
+	return seen&high == 0
+}

@@ -1,0 +1,374 @@
+package policies
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/tasks"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+)
+
+// SessionStore keeps what policies are told about a session beside the message: the client's
+// information, labels, call counts, roots, and the definitions of listed items. It outlives a
+// Stage, so that a reload keeps it. It is safe for concurrent use, and its zero value is ready to
+// use.
+type SessionStore struct {
+	MaxDefinitionBytes int64 // bounds the definitions of all sessions; 0 means 256 MiB
+	MaxStateBytes      int64 // bounds everything else of all sessions; 0 means 256 MiB
+
+	mu              sync.Mutex
+	sessions        map[string]*session
+	definitionBytes atomic.Int64 // size of the definitions of all sessions
+	stateBytes      atomic.Int64 // size of everything else, about
+	parsedBytes     atomic.Int64 // size of the definitions that are also kept as Rego values
+	// the tool of each task, for all sessions: a principal can use its tasks in any session
+	tasks tasks.Registry
+}
+
+// Bounds of the store. Nobody tells it that a session has ended. Above maxSessions, the least
+// recently used session is forgotten: policies then see it as a new one, without labels.
+// maxSessions is far above what one Gatekit serves at a time. Above MaxDefinitionBytes, the least
+// recently used session loses its definitions until it lists again: its tools are then treated as
+// not listed. Above MaxStateBytes, the largest session is forgotten, so that nobody can make others
+// lose their state by filling its own. A value of one session that is too long is ignored, or the
+// message is denied.
+const (
+	maxSessions               = 10_000
+	defaultMaxDefinitionBytes = 256 << 20
+	defaultMaxStateBytes      = 256 << 20
+
+	maxClientInfoBytes        = 4 << 10
+	maxRootsBytes             = 64 << 10
+	maxLabels                 = 100
+	maxLabelBytes             = 1_000     // of one label
+	maxCallNameBytes          = 256 << 10 // of the counted names of one session; see callNameSize
+	maxSessionDefinitionBytes = 4 << 20   // of the definitions of one session
+	maxDefinitionBytes        = 1_000_000 // of one definition
+
+	// of the definitions of all sessions that are also kept as Rego values, which take about
+	// twenty times as much memory
+	maxParsedBytes = 8 << 20
+)
+
+// session is the state of one session.
+type session struct {
+	mu       sync.Mutex
+	lastUsed time.Time // guarded by SessionStore.mu
+	client   []byte    // clientInfo, as JSON
+	labels   []string
+
+	calls           map[string]int        // by callKey; "" counts the calls of all tools
+	callNameBytes   int                   // size of the keys of calls
+	lastMinute      rateWindow            // the calls of the last minute, by callKey
+	roots           []byte                // the roots that the client declared last, as JSON
+	definitions     map[string]definition // of listed items; see definitionKey
+	definitionBytes int                   // size of definitions
+	parsedBytes     int                   // size of the definitions that are also Rego values
+	stateBytes      int                   // size of everything else, as counted in the store
+	store           *SessionStore
+	ended           bool // the store forgot the session; only messages in flight refer to it
+}
+
+// session returns the session of a message. Messages without a session share one for each
+// principal.
+func (m *SessionStore) session(msg *mcp.Message) *session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := msg.Principal + "\x00" + msg.Session
+	s := m.sessions[key]
+	if s == nil {
+		if m.sessions == nil {
+			m.sessions = map[string]*session{}
+		}
+		if len(m.sessions) >= maxSessions {
+			m.forget(m.leastRecentlyUsed(func(*session) bool { return true }))
+		}
+		s = &session{store: m, calls: map[string]int{}, definitions: map[string]definition{}}
+		m.sessions[key] = s
+	}
+	s.lastUsed = time.Now()
+	return s
+}
+
+// firstSession returns the key of the eligible session that comes before all others, or "". m.mu
+// must be held.
+func (m *SessionStore) firstSession(eligible func(*session) bool,
+	before func(a, b *session) bool) (first string) {
+	for key, s := range m.sessions {
+		if eligible(s) && (first == "" || before(s, m.sessions[first])) {
+			first = key
+		}
+	}
+	return first
+}
+
+// leastRecentlyUsed returns the key of the eligible session that was unused for the longest, or "".
+// m.mu must be held.
+func (m *SessionStore) leastRecentlyUsed(eligible func(*session) bool) string {
+	return m.firstSession(eligible, func(a, b *session) bool {
+		return a.lastUsed.Before(b.lastUsed)
+	})
+}
+
+// forget removes a session. m.mu must be held.
+func (m *SessionStore) forget(key string) {
+	m.sessions[key].dropDefinitions(true)
+	delete(m.sessions, key)
+}
+
+// evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
+// of the least recently used ones except keep.
+func (m *SessionStore) evict(keep *session) {
+	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
+		cmp.Or(m.MaxStateBytes,
+			defaultMaxStateBytes)
+	if m.definitionBytes.Load() <= most && m.stateBytes.Load() <= mostKept {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.stateBytes.Load() > mostKept {
+		key := m.firstSession(func(s *session) bool {
+			return s.stateSize() > 0
+		}, func(a, b *session) bool { return a.stateSize() > b.stateSize() })
+		if key == "" {
+			break
+		}
+		m.forget(key)
+	}
+	for m.definitionBytes.Load() > most {
+		key := m.leastRecentlyUsed(func(s *session) bool { return s != keep && s.hasDefinitions() })
+		if key == "" {
+			return
+		}
+		m.sessions[key].dropDefinitions(false)
+	}
+}
+
+func (s *session) stateSize() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stateBytes
+}
+
+// updateSize tells the store the current size of the session without definitions. s.mu must be
+// held.
+func (s *session) updateSize() {
+	was := s.stateBytes
+	s.stateBytes = 0
+	if !s.ended {
+		s.stateBytes = len(s.client) + len(s.roots) + s.callNameBytes + s.lastMinute.bytes()
+		for _, l := range s.labels {
+			s.stateBytes += len(l)
+		}
+	}
+	if s.stateBytes != was {
+		s.store.stateBytes.Add(int64(s.stateBytes - was))
+	}
+}
+
+// record keeps what later messages need of a message that the policies allowed.
+func (s *session) record(m *mcp.Message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.updateSize()
+	switch {
+	case m.Method == "initialize" && m.Kind == mcp.Request:
+		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
+	case m.Method == "roots/list" && m.Kind == mcp.Response:
+		s.roots = copyMember(m, "/roots", maxRootsBytes)
+	case m.Kind == mcp.Response && items(m) != nil:
+		s.recordDefinitions(m)
+	case m.Method == "tools/call" && m.Kind == mcp.Response:
+		if id, ok := mcp.CreatedTaskID(m); ok {
+			s.store.tasks.Add(m.Server, id, m.Principal, m.Name)
+		}
+	}
+	if s.client == nil && m.Kind == mcp.Request {
+		s.client = copyMember(m, mcp.PointerClientInfo, maxClientInfoBytes)
+	}
+}
+
+// copyMember returns a copy of a member of a message; nil when it is absent or longer than most.
+func copyMember(m *mcp.Message, at string, most int) []byte {
+	raw, _ := m.Get(at)
+	if len(raw) > most {
+		return nil
+	}
+	return slices.Clone(raw)
+}
+
+// definition is the definition of one name in a list.
+type definition struct {
+	raw       []byte    // as JSON; several definitions are separated by commas
+	ambiguous bool      // the list has several items of the name: it is unknown which one is used
+	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
+}
+
+// recordDefinitions keeps the definitions of a list. An item without room also loses its previous
+// definition: it is treated as not listed. s.mu must be held.
+func (s *session) recordDefinitions(m *mcp.Message) {
+	meth, _ := mcp.LookupMethod(m.Method)
+	here := map[string]bool{} // the keys of this list so far
+	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
+		if !ok || s.ended {
+			return true
+		}
+		key := meth.ItemsPointer + " " + m.Server + " " + name
+		old := s.definitions[key]
+		next := definition{raw: slices.Clone(raw)}
+		switch again := here[key]; {
+		case again && (old.raw == nil || bytes.Equal(old.raw, raw)):
+			// there was no room for the first one, or both are equal
+			return true
+		case again:
+			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), ambiguous: true}
+		}
+		here[key] = true
+		if len(next.raw) > maxDefinitionBytes ||
+			s.definitionBytes-len(old.raw)+len(next.raw) > maxSessionDefinitionBytes {
+			next = definition{}
+		}
+		s.definitionBytes += len(next.raw) - len(old.raw)
+		s.store.definitionBytes.Add(int64(len(next.raw) - len(old.raw)))
+		s.dropParsed(old)
+		if s.definitions[key] = next; next.raw == nil {
+			delete(s.definitions, key)
+		}
+		return true
+	})
+}
+
+func (s *session) hasDefinitions() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.definitionBytes > 0
+}
+
+// dropDefinitions removes all definitions. An ended session records no more.
+func (s *session) dropDefinitions(ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = s.ended || ended
+	s.store.definitionBytes.Add(-int64(s.definitionBytes))
+	s.store.parsedBytes.Add(-int64(s.parsedBytes))
+	s.definitions, s.definitionBytes, s.parsedBytes = map[string]definition{}, 0, 0
+	s.updateSize()
+}
+
+// dropParsed counts the value of a definition as removed. s.mu must be held.
+func (s *session) dropParsed(d definition) {
+	if d.value != nil {
+		s.parsedBytes -= len(d.raw)
+		s.store.parsedBytes.Add(-int64(len(d.raw)))
+	}
+}
+
+// item returns the definition of the tool, prompt or resource that a request uses; nil when it was
+// not listed, or is ambiguous. The value is kept, because a tool is called more often than listed.
+func (s *session) item(m *mcp.Message) ast.Value {
+	key, ok := definitionKey(m)
+	if !ok {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.definitions[key]; d.raw == nil || d.ambiguous {
+		return nil
+	}
+	return s.parsedDefinition(key)
+}
+
+// parsedDefinition returns the Rego value of an existing definition; an ambiguous one is an array
+// of definitions. s.mu must be held.
+func (s *session) parsedDefinition(key string) ast.Value {
+	d := s.definitions[key]
+	if d.value != nil {
+		return d.value
+	}
+	raw := d.raw
+	if d.ambiguous {
+		raw = slices.Concat([]byte("["), raw, []byte("]"))
+	}
+	v := valueOf(raw, nil)
+	if s.ended || s.store.parsedBytes.Add(int64(len(d.raw))) > maxParsedBytes {
+		s.store.parsedBytes.Add(-int64(len(d.raw)))
+		return v
+	}
+	d.value = v
+	s.definitions[key] = d
+	s.parsedBytes += len(d.raw)
+	return v
+}
+
+// definitionKey returns the key of the definition of the item that a message uses.
+func definitionKey(m *mcp.Message) (key string, ok bool) {
+	switch m.Method {
+	case "tools/call":
+		key = "/tools"
+	case "prompts/get":
+		key = "/prompts"
+	case "resources/read", "resources/subscribe":
+		key = "/resources"
+	default:
+		return "", false
+	}
+	return key + " " + m.Server + " " + m.Name, true
+}
+
+func (s *session) declaredRoots() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roots
+}
+
+// addLabels adds labels, and reports whether there was room for all of them.
+func (s *session) addLabels(labels []string) bool {
+	if len(labels) == 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.updateSize()
+	for _, l := range labels {
+		if slices.Contains(s.labels, l) {
+			continue
+		}
+		if len(s.labels) >= maxLabels || len(l) > maxLabelBytes {
+			return false
+		}
+		s.labels = append(s.labels, l)
+	}
+	return true
+}
+
+// inputValue returns input.session for a message that was counted.
+func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return object(r, []string{"id", "client", "labels", "calls", "minute"},
+		func(name string, r readSet) ast.Value {
+			switch name {
+			case "id":
+				return ast.String(m.Session)
+			case "client":
+				return valueOf(s.client, r)
+			case "labels":
+				terms := make([]*ast.Term, len(s.labels))
+				for i, l := range s.labels {
+					terms[i] = ast.StringTerm(l)
+				}
+				return ast.NewArray(terms...)
+			case "calls":
+				return callCounts(s.calls, m)
+			}
+			return callCounts(s.lastMinute.calls(now), m)
+		})
+}

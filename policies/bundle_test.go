@@ -17,7 +17,7 @@ var packed = map[string]string{
 	"data.json":          `{"names":["x"]}`,
 }
 
-func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
+func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 	acme, other := bundles.NewKey(t), bundles.NewKey(t)
 	key := func(k *bundles.Key, scope string) policies.Key {
 		return policies.Key{Key: k.Public, Algorithm: bundles.Algorithm, Scope: scope}
@@ -117,7 +117,7 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}
 }
 
-func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
+func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	plain := bundles.Build(t, "1", packed, nil)
 	with := func(name, text string) []byte {
 		return bundles.Rewrite(t, plain, func(n, was string) (string, string) {
@@ -170,7 +170,7 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 }
 
 // A folder's signature is not verified, and not passed over either.
-func TestASignedFolderIsRefused(t *testing.T) {
+func TestSignedFolderIsRejected(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
 		!strings.Contains(err.Error(),
@@ -179,7 +179,7 @@ func TestASignedFolderIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheDigestTellsPoliciesApart(t *testing.T) {
+func TestDigestDistinguishesPolicies(t *testing.T) {
 	digest := func(o policies.Options) string {
 		t.Helper()
 		s, err := policies.Load(o)

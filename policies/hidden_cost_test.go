@@ -23,7 +23,7 @@ const hidesDestructive = `hide contains item.name if { input.method == "tools/li
 
 // A rule that hides is asked about the use of a tool with its definition, which is not read again
 // for each call.
-func TestAHideDoesNotReadTheDefinitionOfEachCall(t *testing.T) {
+func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	judged(t, s, large(1500))
 	m := called("x", `{}`)
@@ -37,7 +37,7 @@ func TestAHideDoesNotReadTheDefinitionOfEachCall(t *testing.T) {
 }
 
 // An answer that names one tool many times, by its tasks, costs no more than its own size.
-func TestManyTasksOfOneTool(t *testing.T) {
+func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	judged(t, s, large(1500))
 	judged(t, s, answered(called("x", `{}`), `{"task":{"taskId":"t"}}`))
@@ -56,7 +56,7 @@ func TestManyTasksOfOneTool(t *testing.T) {
 }
 
 // What names more than the rules can be asked about is refused.
-func TestWhatNamesTooMuchIsRefused(t *testing.T) {
+func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "note://7" }`)
 	for n, refused := range map[int]bool{100: false, 10_001: true} {
 		var uris []string

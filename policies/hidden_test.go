@@ -18,7 +18,7 @@ func isHidden(verdict string) bool {
 		strings.HasSuffix(verdict, "hidden from this client")
 }
 
-func TestWhatIsHiddenFromListsCannotBeUsed(t *testing.T) {
+func TestHiddenItemsCannotBeUsed(t *testing.T) {
 	const rego = `
 hide contains item.name if {
 	input.principal.subject == "bob"
@@ -163,7 +163,7 @@ hide contains item.uriTemplate if {
 
 // A hide that goes by the definition is asked with the one that was listed; in shadow it only says
 // what it would do.
-func TestHidingByTheDefinition(t *testing.T) {
+func TestHideRuleReadsDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
 		return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
@@ -195,7 +195,7 @@ func TestHidingByTheDefinition(t *testing.T) {
 }
 
 // A hide that fails for what is used denies, as it would fail the list.
-func TestAHideThatFailsDenies(t *testing.T) {
+func TestFailingHideRuleDenies(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
 	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got,
 		`error: stage "policy": evaluate the policies`) {
@@ -204,7 +204,7 @@ func TestAHideThatFailsDenies(t *testing.T) {
 }
 
 // A call that is refused because its tool is hidden takes nothing of a limit.
-func TestAHiddenCallDoesNotCount(t *testing.T) {
+func TestHiddenCallIsNotCounted(t *testing.T) {
 	for name, rego := range map[string]string{
 		"by its name":  `hide contains "x"`,
 		"in the lists": `hide contains item.name if { some item in input.items; item.name == "x" }`,
@@ -234,7 +234,7 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 
 // What the library's rules hide is out of reach in the ways, too, that they say nothing of
 // themselves.
-func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
+func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 	memory := &policies.SessionStore{}
 	load := func(o policies.Options) *policies.Stage {
 		o.Sessions = memory
@@ -285,7 +285,7 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 
 // A server cannot have a tool judged by the better of two definitions, or by one that it has
 // replaced.
-func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
+func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`,
 		`{"name":"x","annotations":{"destructiveHint":true}}`
 	large := `{"name":"x","description":"` + strings.Repeat("d", 1_000_001) + `"}`
@@ -323,7 +323,7 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 }
 
 // Whoever begins tasks without end does not make the tools of another's unknown.
-func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
+func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
 	begins := func(principal, tool, id string) {
 		m := answered(called(tool, `{}`), `{"task":{"taskId":"`+id+`"}}`)
@@ -344,7 +344,7 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 
 // What is hidden by more than its name cannot be used before its definition is known. What its name
 // alone decides can.
-func TestWhatWasNotListed(t *testing.T) {
+func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 	for rule, refused := range map[string]bool{
 		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
 		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`: true,
@@ -390,7 +390,7 @@ func TestWhatWasNotListed(t *testing.T) {
 }
 
 // A resource that is hidden is hidden however it is spelled.
-func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
+func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	for _, rule := range []string{
 		`hide contains "file:///secret/a" if input.method in {"resources/list", "resources/read"}`,
 		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "file:///secret/a" }`,
@@ -427,7 +427,7 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 }
 
 // Beside another spelling of it, a resource is asked about with the definition that was listed.
-func TestASpellingDoesNotStandForADefinition(t *testing.T) {
+func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
 	judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
 		`{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))

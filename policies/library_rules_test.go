@@ -15,7 +15,7 @@ import (
 )
 
 // The methods that vendor/methods knows are those of the table in core/mcp.
-func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
+func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	rule, err := fs.ReadFile(library.FS, "vendor/methods/rule.rego")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
 }
 
 // Calls that come at once are no way round a limit.
-func TestLimitsHoldForCallsAtOnce(t *testing.T) {
+func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 	s := fromLibrary(t, "limits/rate", map[string]any{"per_session": 3})
 	passed := make(chan bool)
 	for range 20 {

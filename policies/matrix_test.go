@@ -132,7 +132,7 @@ func matrix(top string, starts []string) (payloads []string) {
 // Each payload of the matrix is refused or harmless: no server that does to it what servers do
 // comes to a file outside of the root. As arguments, as URIs, and as roots that the client
 // declares.
-func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
+func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ var (
 		"FILE://localhost/data/a", "file:/data/a", "file:///data/a%20b", "", "a", "./", "notes://a"}
 )
 
-func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
+func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"a root": {"roots": []any{"/data"}, "relative": true},
 		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"},
@@ -137,7 +137,7 @@ func TestBoundaries(t *testing.T) {
 
 // Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody,
 // what honest servers are given passes.
-func TestWhatIsNoDisguise(t *testing.T) {
+func TestOrdinaryPathsHideNothing(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	for _, path := range []string{
 		"../x/a%20b", `"../a b"`, "caf%E9.txt", "100%ad", "SELECT 1 WHERE a LIKE '%add%'",
@@ -159,7 +159,7 @@ func TestWhatIsNoDisguise(t *testing.T) {
 	}
 }
 
-func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
+func TestSymbolicLinksCannotLeaveRoots(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 	}
 }
 
-func TestTheRootsThatTheClientDeclared(t *testing.T) {
+func TestDeclaredRootsApply(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", nil)
 	judge := func(path string) string {
 		return judged(t, s, called("x", `{"path":`+quoted(path)+`}`))

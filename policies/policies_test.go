@@ -124,7 +124,7 @@ func TestEffects(t *testing.T) {
 	}
 }
 
-func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
+func TestEditIsRecordedWithItsRule(t *testing.T) {
 	for name, rego := range map[string]string{
 		"set":    `set contains {"path": "/arguments/a", "value": 1}`,
 		"redact": `redact contains {"path": "/arguments/a", "with": "R"}`,
@@ -144,7 +144,7 @@ func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
+func TestErrorsHaveFileAndLine(t *testing.T) {
 	for rego, want := range map[string]string{
 		`deny contains "no" if input.params.nmae == "x"` + "\n" +
 			`deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
@@ -163,7 +163,7 @@ func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
 	}
 }
 
-func TestAPolicySeesTheSession(t *testing.T) {
+func TestPolicySeesSession(t *testing.T) {
 	s := loaded(t, `
 deny contains "no" if { input.method == "tools/call"; not input.item.annotations.readOnlyHint }
 deny contains "too many" if { input.name == "x"; input.kind == "request"; input.session.calls["a x"] >= 2 }
@@ -220,7 +220,7 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	}
 }
 
-func TestASlowPolicyDenies(t *testing.T) {
+func TestSlowPolicyDenies(t *testing.T) {
 	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
 	j := &journal{}
 	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s,

@@ -440,7 +440,7 @@ func (g *policyGenerator) expression(level, depth int) string {
 			"gatekit.path.disguised(input.params.arguments) == false")
 	case 34:
 		return g.oneOf("not ", "") + "data.config[\"tools/readonly\"]." + g.oneOf("except", "none",
-			"except[0]", "except[5]", "except.none", "none.below")
+			"except[0]", "except[\"0\"]", "except[\"9\"]", "except[5]", "except.none", "none.below")
 	case 35:
 		return fmt.Sprintf("message.%s == %s", f, v)
 	case 36:
@@ -509,15 +509,20 @@ func (g *policyGenerator) rule(c int, f, v, l string) string {
 	case 9:
 		return fmt.Sprintf("grade(input.%s) == %s", f, g.oneOf("1", "2"))
 	case 10:
-		return g.oneOf(v+" in names", "names["+v+"]", "input."+f+" in names", "count(names) > 0")
+		return g.oneOf("names", "table", v+" in names", "names["+v+"]", "input."+f+" in names",
+			"count(names) > 0")
 	case 11:
 		return g.oneOf("table[input."+f+"]", "table["+v+"] == input."+f,
 			fmt.Sprintf("some %s; table[%s] == %s", l, l, v))
 	case 12:
 		return fmt.Sprintf("some %s in [\"plain\", \"off\"]; data.gatekit.generated[%s]", l, l)
 	case 13:
-		if g.chance(3) { // disables the selection, so not often
+		switch g.pick(5) { // each disables the selection
+		case 0, 1:
 			return fmt.Sprintf("%s with input.%s as %s", helper, f, v)
+		case 2:
+			return fmt.Sprintf("%s with input as {%q: %s, %q: input.params}", helper, f, v,
+				"params")
 		}
 		return "nested.one"
 	case 14:

@@ -69,7 +69,7 @@ spoken contains input.method if input.kind == "response"
 
 // Only the rules that can say something of a message are asked, and only what they read of it is
 // shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
-func TestWhatIsLeftOutCannotMatter(t *testing.T) {
+func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	dir := t.TempDir()
 	for i, line := range strings.Split(strings.TrimSpace(guarded), "\n") {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)),
@@ -136,7 +136,7 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 }
 
 // A setting is what a rule reads of it, which is not always what looks as if it were written there.
-func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
+func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
 	settings := map[string]map[string]any{"tools/arguments": {"rules": []any{map[string]any{"argument": "path"}}}}
 	for name, tt := range map[string]struct{ condition, beside string }{
 		"a list's element by text": {`data.config["tools/arguments"].rules["0"]`,
@@ -169,7 +169,7 @@ func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
 
 // Rules that name servers, and rules that name tools, make as many kinds of calls as both
 // multiplied. Few are asked different rules, and none has them prepared again.
-func TestManyKindsOfMessages(t *testing.T) {
+func TestQueriesAreCachedForManyClasses(t *testing.T) {
 	var servers, tools []string
 	for i := range 70 {
 		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))),

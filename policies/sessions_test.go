@@ -12,7 +12,7 @@ import (
 	"gatekit/policies"
 )
 
-func TestDefinitionsOfAllSessionsAreBoundedAndTheQuietestLoseThem(t *testing.T) {
+func TestDefinitionsAreBoundedByDroppingLeastRecentlyUsed(t *testing.T) {
 	memory := &policies.SessionStore{MaxDefinitionBytes: 10_000}
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
@@ -54,7 +54,7 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 }
 
 // The definition of a tool is read once, and again when it is another.
-func TestAToolThatIsDefinedAnewIsJudgedAnew(t *testing.T) {
+func TestNewDefinitionReplacesOldOne(t *testing.T) {
 	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
 	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
 	for i, reads := range []bool{true, true, false, false, true} {
@@ -96,7 +96,7 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 
 // What a client says of itself, and its roots, is kept while it is short: beyond that it is not
 // known, and rules that need it refuse.
-func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
+func TestLongClientInformationIsIgnored(t *testing.T) {
 	long := strings.Repeat("c", 100<<10)
 	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
 	introduced := func(name string) *mcp.Message {
@@ -146,7 +146,7 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 
 // Names of tools can be of any length: a session cannot have more of them counted than there is
 // room for, and nothing is called uncounted.
-func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
+func TestTooManyCalledNamesAreDenied(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
 	judged(t, s, called("x", `{}`))
 	passed := 0
@@ -163,7 +163,7 @@ func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
 	}
 }
 
-func TestALabelOfAnyLengthIsRefused(t *testing.T) {
+func TestLongLabelIsDenied(t *testing.T) {
 	s := loaded(t, `label contains input.params.arguments.text if input.kind == "request"`)
 	if refused(t, s, called("x", `{"text":"short"}`)) ||
 		!refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
@@ -172,7 +172,7 @@ func TestALabelOfAnyLengthIsRefused(t *testing.T) {
 }
 
 // Sessions are bounded in bytes: the largest are forgotten, and nobody's small one for them.
-func TestTheLargestSessionsAreForgotten(t *testing.T) {
+func TestLargestSessionsAreForgotten(t *testing.T) {
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
 label contains "seen" if input.kind == "response"

@@ -89,7 +89,7 @@ func call(name string) *mcp.Message {
 }
 
 // Of a URI nobody is told more than where it leads.
-func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
+func TestPublicURIRemovesSecrets(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
@@ -138,7 +138,7 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 	}
 }
 
-func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
+func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
@@ -231,7 +231,7 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 }
 
 // A service that takes nothing holds up no decision and no end, and what it is not told is counted.
-func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
+func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"it fails": func(w http.ResponseWriter,
 			_ *http.Request) {

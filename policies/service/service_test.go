@@ -216,7 +216,7 @@ func acme(r service.Endpoint, k *bundles.Key) service.BundleSource {
 	}
 }
 
-func TestABundleIsPolledAndPutInForceWhenItChanges(t *testing.T) {
+func TestChangedBundleIsActivated(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
@@ -244,7 +244,7 @@ func TestABundleIsPolledAndPutInForceWhenItChanges(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
+func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
@@ -338,7 +338,7 @@ func tampered(t *testing.T, b []byte) []byte {
 	})
 }
 
-func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
+func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
@@ -382,7 +382,7 @@ func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAStartWithoutTheService(t *testing.T) {
+func TestStartWithoutService(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	down := httptest.NewServer(nil)
 	down.Close()
@@ -446,7 +446,7 @@ func TestAStartWithoutTheService(t *testing.T) {
 	}
 }
 
-func TestAServiceIsTrustedByItsCertificate(t *testing.T) {
+func TestServiceCertificateIsVerified(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, func(s *httptest.Server) { s.StartTLS() })
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))

@@ -88,7 +88,7 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 		"4": `{"name":"x","arguments":{"n":4}}`, "1e308": "denied: t: large",
 		"12345678901234567890123456789012345": "denied: t: large",
 	} {
-		if got := judged(t, s, called("x", `{"n":`+n+`}`)); got != want {
+		if got := verdictOf(t, s, called("x", `{"n":`+n+`}`)); got != want {
 			t.Errorf("%.40s: %s", n, got)
 		}
 	}
@@ -98,11 +98,12 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 func TestFailureDeniesTogetherWithOtherRules(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"},
 		Files: []string{folder(t,
-			map[string]string{"t.rego": "package gatekit.t\n\nnote contains to_number(input.name)\n"})}})
+			map[string]string{"t.rego": "package gatekit.t\n\n" +
+				"note contains to_number(input.name)\n"})}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got, "error: ") {
+	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got, "error: ") {
 		t.Errorf("it is %s", got)
 	}
 }

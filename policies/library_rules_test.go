@@ -108,7 +108,7 @@ func TestResourcesAreRedacted(t *testing.T) {
 	s := fromLibrary(t, "resources/redact",
 		map[string]any{"rules": []any{map[string]any{"uris": []any{"file:///*.env"},
 			"pattern": "KEY=.*", "with": "KEY=[gone]"}}})
-	if got, want := judged(t, s, answered(reading("file:///a.env"),
+	if got, want := verdictOf(t, s, answered(reading("file:///a.env"),
 		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=2\nB=3"}]}`)),
 		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=[gone]\nB=3"}]}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

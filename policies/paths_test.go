@@ -73,7 +73,7 @@ func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 				}
 			}
 		}
-		arguments, uris, _ := passing(t, s, paths)
+		arguments, uris, _ := allowedPayloads(t, s, paths)
 		for path := range arguments {
 			t.Errorf("%s: the argument %q passes", name, path)
 		}
@@ -145,14 +145,14 @@ func TestOrdinaryPathsHideNothing(t *testing.T) {
 		"a/…/b", "./.../x", "src/..../x", "日本語／資料．txt", "data:text/html,%c3%a9 ..",
 		"https://x.com/?u=..%2f..%2f", "~/a", `C:\Users\me\x`,
 	} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
+		if got := verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
 			"denied") {
 			t.Errorf("%q: %s", path, got)
 		}
 	}
 	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x",
 		"a/%252e%252e/x", `a\..\..\x`, "x\x00"} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got,
+		if got := verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got,
 			"denied") {
 			t.Errorf("%q passes", path)
 		}
@@ -221,12 +221,12 @@ func TestSymbolicLinksCannotLeaveRoots(t *testing.T) {
 func TestDeclaredRootsApply(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", nil)
 	judge := func(path string) string {
-		return judged(t, s, called("x", `{"path":`+quoted(path)+`}`))
+		return verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`))
 	}
 	declare := func(roots string) string {
 		m := sent(mcp.NewResponse("1", []byte(roots)), mcp.ToServer, "")
 		m.Method = "roots/list"
-		return judged(t, s, m)
+		return verdictOf(t, s, m)
 	}
 	if got := judge("/work/x"); !strings.Contains(got, "no allowed folders are known") {
 		t.Errorf("before the client said its roots: %s", got)

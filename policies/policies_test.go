@@ -57,8 +57,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	return 1, nil
 }
 
-// judged is what becomes of a message: its body, or why it is refused.
-func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
+// verdictOf returns the verdict on a message as text: its body, or the reason of its denial.
+func verdictOf(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 	t.Helper()
 	j := &journal{}
 	p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
@@ -117,7 +117,7 @@ func TestEffects(t *testing.T) {
 			called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := judged(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
+			if got := verdictOf(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
@@ -174,7 +174,7 @@ deny contains sprintf("%v of %v", [input.session.id, input.principal.subject]) i
 deny contains "wrong answer" if { input.kind == "response"; input.request.arguments.n == 7 }
 `)
 	const definition = `{"name":"x","annotations":{"readOnlyHint":true}}`
-	if got := judged(t, s, called("x", `{}`)); got != "denied: t: no" {
+	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: t: no" {
 		t.Errorf("before the list was seen: %s", got)
 	}
 	names := []string{"x", "send", "rooted", "who"}
@@ -182,40 +182,40 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	for _, n := range names {
 		tools = append(tools, strings.Replace(definition, `"x"`, `"`+n+`"`, 1))
 	}
-	judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 		`{"tools":[`+strings.Join(tools, ",")+`]}`))
 	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`,
 		"denied: t: too many"} {
-		if got := judged(t, s, called("x", `{}`)); got != want {
+		if got := verdictOf(t, s, called("x", `{}`)); got != want {
 			t.Errorf("call %d: %s, want %s", i+1, got, want)
 		}
 	}
-	if got := judged(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
+	if got := verdictOf(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
 		t.Errorf("before anything was labelled: %s", got)
 	}
-	if got := judged(t, s, answered(called("x", `{"n":7}`),
+	if got := verdictOf(t, s, answered(called("x", `{"n":7}`),
 		`{}`)); got != "denied: t: wrong answer" {
 		t.Errorf("an answer to what was asked: %s", got)
 	}
-	judged(t, s, answered(called("x", `{}`), `{"content":[]}`))
-	if got := judged(t, s, called("send", `{}`)); got != "denied: t: tainted" {
+	verdictOf(t, s, answered(called("x", `{}`), `{"content":[]}`))
+	if got := verdictOf(t, s, called("send", `{}`)); got != "denied: t: tainted" {
 		t.Errorf("after an answer: %s", got)
 	}
 	other := called("send", `{}`)
 	other.Principal = "bob" // of the same session id
-	if got := judged(t, s, other); got != "denied: t: no" {
+	if got := verdictOf(t, s, other); got != "denied: t: no" {
 		t.Errorf("another principal: %s", got)
 	}
-	if got := judged(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
+	if got := verdictOf(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
 		t.Errorf("without roots: %s", got)
 	}
 	roots := sent(mcp.NewResponse("1", []byte(`{"roots":[{"uri":"file:///w"}]}`)), mcp.ToServer, "")
 	roots.Method = "roots/list"
-	judged(t, s, roots)
-	if got := judged(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
+	verdictOf(t, s, roots)
+	if got := verdictOf(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
 		t.Errorf("with the root: %s", got)
 	}
-	if got := judged(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
+	if got := verdictOf(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
 		t.Errorf("who: %s", got)
 	}
 }

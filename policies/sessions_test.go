@@ -29,11 +29,12 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 		return m
 	}
 	list := func(session int) {
-		judged(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer,
+		verdictOf(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil),
+			mcp.ToServer,
 			""), `{"tools":[{"name":"x","description":"`+strings.Repeat("d", 1000)+`"}]}`)))
 	}
 	known := func(session int) bool {
-		return !strings.HasPrefix(judged(t, s, of(session, called("x", `{}`))), "denied")
+		return !strings.HasPrefix(verdictOf(t, s, of(session, called("x", `{}`))), "denied")
 	}
 	for session := range 9 { // of a little over 1000 bytes each
 		list(session)
@@ -76,7 +77,8 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
 	const most = 21_000
 	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
-		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}}, Now: func() time.Time { return now }})
+		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}},
+		Now:    func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 	} {
 		for _, text := range []string{"c", long} {
 			s := loaded(t, c.rego)
-			judged(t, s, c.said(text))
+			verdictOf(t, s, c.said(text))
 			if got, want := refused(t, s, called("x", `{}`)), c.refused &&
 				text == long; got != want {
 				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
@@ -137,7 +139,7 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"c", long, "c"} {
-		judged(t, s, rooted(text))
+		verdictOf(t, s, rooted(text))
 		if got := refused(t, s, called("x", `{"path":"/data/x"}`)); got != (text == long) {
 			t.Errorf("a path within roots of %d bytes: refused %v", len(text), got)
 		}
@@ -148,7 +150,7 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 // room for, and nothing is called uncounted.
 func TestTooManyCalledNamesAreDenied(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
-	judged(t, s, called("x", `{}`))
+	verdictOf(t, s, called("x", `{}`))
 	passed := 0
 	for i := range 100 {
 		if !refused(t, s, called(strings.Repeat("n", 10_000)+fmt.Sprint(i), `{}`)) {
@@ -189,9 +191,9 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 		m.Session = session
 		return m
 	}
-	judged(t, s, of("small", answered(called("x", `{}`), `{}`)))
+	verdictOf(t, s, of("small", answered(called("x", `{}`), `{}`)))
 	for i := range 20 {
-		judged(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil),
+		verdictOf(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil),
 			mcp.ToClient, ""), `{"roots":[{"uri":"file:///`+strings.Repeat("r", 50_000)+`"}]}`)))
 	}
 	if !refused(t, s, of("small", called("x", `{}`))) {

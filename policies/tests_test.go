@@ -147,7 +147,7 @@ func TestFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no; other: no" {
+		if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no; other: no" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -187,7 +187,7 @@ func TestBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no" {
+	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
 		t.Error(got)
 	}
 	tests, covered, err := policies.RunTests(t.Context(), o)

@@ -22,13 +22,13 @@ import (
 // secret is planted in what passes, and must not leave.
 const secret = "sk-planted-0123456789"
 
-// told is what a service was told: the texts, and the JSON of each.
-type told struct {
+// received are the requests that a service received: the texts, and the JSON of each.
+type received struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-func (d *told) take(r *http.Request) {
+func (d *received) take(r *http.Request) {
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(r.Body)
@@ -45,20 +45,20 @@ func (d *told) take(r *http.Request) {
 	d.add(string(b))
 }
 
-func (d *told) add(text string) {
+func (d *received) add(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.texts = append(d.texts, text)
 }
 
-func (d *told) all() []string {
+func (d *received) all() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.texts)
 }
 
 // decisions are the events of all decision logs.
-func (d *told) decisions(t *testing.T) (events []map[string]any) {
+func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	t.Helper()
 	for _, text := range d.all() {
 		var some []map[string]any
@@ -94,9 +94,9 @@ func TestPublicURIRemovesSecrets(t *testing.T) {
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
 		&bundles.Signature{Key: key, ID: "acme"}))
-	var decisions told
+	var decisions received
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
 		Buffer:   100,
 		MinDelay: time.Second, MaxDelay: time.Second}
@@ -143,10 +143,10 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
 		&bundles.Signature{Key: key, ID: "acme"}))
-	var decisions, statuses told
+	var decisions, statuses received
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	remote := s.remote()
 	b.o.Status = &remote
 	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs/here", Buffer: 100,
@@ -257,7 +257,7 @@ func TestDroppedDecisionsAreCounted(t *testing.T) {
 					ID: "acme"}))
 			s.serve("/logs", answer)
 			s.serve("/status", answer)
-			b := newBench(t, acme(s.remote(), key))
+			b := newTestClient(t, acme(s.remote(), key))
 			remote := s.remote()
 			b.o.Status = &remote
 			b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs", Buffer: 10,

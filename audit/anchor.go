@@ -78,8 +78,7 @@ func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64)
 	if uint64(c.Size) > last {
 		return fmt.Errorf("the log ends at record %d, but its anchor %s has a checkpoint of %d: "+
 			"the log was set back, or records were removed\nhint: restore the missing files; if "+
-			"they are lost, %s", last, m.anchors.file,
-			c.Size, newLogHint(m.path))
+			"they are lost, %s", last, m.anchors.file, c.Size, newLogHint(m.path))
 	}
 	return nil
 }
@@ -149,20 +148,21 @@ func (m *maintenance) writeAnchorFile() error {
 	m.mu.Lock()
 	m.anchors.err = err
 	m.mu.Unlock()
-	var said error
+	var recordErr error
 	switch {
 	case err != nil && before == nil:
-		m.logger.Error("audit anchor write failed", "file", m.anchors.file,
-			"error", err)
-		said = m.log.recordEvent("anchor lost", fmt.Sprintf("checkpoints cannot be written to %s",
-			m.anchors.file))
+		m.logger.Error("audit anchor write failed", "file", m.anchors.file, "error", err)
+		recordErr = m.log.recordEvent("anchor lost",
+			fmt.Sprintf("checkpoints cannot be written to %s",
+				m.anchors.file))
 	case err == nil && before != nil:
 		m.logger.Info("audit anchor written again", "file", m.anchors.file)
-		said = m.log.recordEvent("anchor back", fmt.Sprintf("checkpoints are written to %s again",
-			m.anchors.file))
+		recordErr = m.log.recordEvent("anchor back",
+			fmt.Sprintf("checkpoints are written to %s again",
+				m.anchors.file))
 	}
-	if said != nil && !errors.Is(said, errClosed) {
-		m.logger.Error("record of the anchor's state failed", "error", said)
+	if recordErr != nil && !errors.Is(recordErr, errClosed) {
+		m.logger.Error("record of the anchor's state failed", "error", recordErr)
 	}
 	return err
 }
@@ -175,9 +175,8 @@ func (a *anchors) write(last bool) error {
 		wait := anchorTimeout
 		if a.writing == nil {
 			a.writing, a.result = a.pending, make(chan error, 1)
-			go func(signed []byte, written chan<- error) {
-				written <- appendNote(a.file,
-					signed)
+			go func(signed []byte, result chan<- error) {
+				result <- appendNote(a.file, signed)
 			}(a.writing, a.result)
 		} else if !last {
 			wait = time.Millisecond

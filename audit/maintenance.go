@@ -73,16 +73,17 @@ type maintenance struct {
 // newMaintenance restores the tree of an existing log, or starts a new one. It also returns the
 // checkpoint that the log continues from.
 func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkpoint, err error) {
-	m = &maintenance{log: l, logger: l.logger, path: o.File, dir: o.File + ".tree",
-		retention:  o.Keep,
-		leafHasher: sha256.New(), rotatedSincePrune: true, lastClock: time.Now().Round(0),
-		scheduled: true, expedited: true,
-		anchors: anchors{file: o.AnchorFile, publish: o.OnCheckpoint}}
+	m = &maintenance{
+		log: l, logger: l.logger, path: o.File, dir: o.File + ".tree", retention: o.Keep,
+		leafHasher: sha256.New(), lastClock: time.Now().Round(0),
+		rotatedSincePrune: true, scheduled: true, expedited: true,
+		anchors: anchors{file: o.AnchorFile, publish: o.OnCheckpoint},
+	}
 	path := o.Key
 	if path == "" {
 		path = o.File + ".key"
 	}
-	before := exists(path) && o.Key == "" || exists(PublicKeyFile(o.File))
+	keyExists := exists(path) && o.Key == "" || exists(PublicKeyFile(o.File))
 	private, key, public, err := readOrCreateKey(path)
 	if err != nil {
 		return nil, nil, err
@@ -106,10 +107,10 @@ func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkp
 	if m.tree, from, err = restoreTree(o.File, verifier, end); err != nil {
 		return nil, nil, err
 	}
-	begins := from == nil
-	if begins {
+	isNew := from == nil
+	if isNew {
 		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: m.tree.root()}
-		if before {
+		if keyExists {
 			m.logger.Warn("starting a new audit log, although the key of an older one exists; "+
 				"check whether that log was removed", "file", o.File)
 		}
@@ -117,7 +118,7 @@ func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkp
 	if err := m.checkAnchor(from.Origin, verifier, end.head.seq); err != nil {
 		return nil, nil, err
 	}
-	if begins || from.Closed {
+	if isNew || from.Closed {
 		from.Closed = false
 		if err := m.writeCheckpoint(from); err != nil {
 			return nil, nil, fmt.Errorf("write the checkpoint: %w", err)
@@ -250,13 +251,16 @@ func (m *maintenance) health() error {
 	defer m.mu.Unlock()
 	var errs []error
 	for _, f := range []struct {
-		what string
-		err  error
-	}{{"", m.fileErr}, {"write a checkpoint: ", m.checkpointErr}, {"anchor a checkpoint: ",
-		m.anchors.err},
-		{"remove expired segments: ", m.pruneErr}} {
+		prefix string
+		err    error
+	}{
+		{"", m.fileErr},
+		{"write a checkpoint: ", m.checkpointErr},
+		{"anchor a checkpoint: ", m.anchors.err},
+		{"remove expired segments: ", m.pruneErr},
+	} {
 		if f.err != nil {
-			errs = append(errs, fmt.Errorf("%s%w", f.what, f.err))
+			errs = append(errs, fmt.Errorf("%s%w", f.prefix, f.err))
 		}
 	}
 	return errors.Join(errs...)

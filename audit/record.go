@@ -98,17 +98,17 @@ func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
 	g := summaryParser{rest: line}
 	var seq, at string
-	ok := g.skip(`{"seq":`) && g.readUntil(&seq, ',') && g.skip(`"time":"`) && g.readUntil(&at,
-		'"') &&
+	ok := g.skip(`{"seq":`) && g.readUntil(&seq, ',') &&
+		g.skip(`"time":"`) && g.readUntil(&at, '"') &&
 		g.skip(`,"prev":"`) && g.readUntil(nil, '"')
 	for _, m := range []struct {
 		name  string
 		value *string
 	}{
-		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange}, {`,"principal":"`,
-			&r.Principal}, {`,"direction":"`, &r.Direction}, {`,"kind":"`, &r.Kind},
-		{`,"method":"`, &r.Method}, {`,"server":"`, &r.Server}, {`,"name":"`, &r.Name},
-		{`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
+		{`,"session":"`, &r.Session}, {`,"exchange":"`, &r.Exchange},
+		{`,"principal":"`, &r.Principal}, {`,"direction":"`, &r.Direction},
+		{`,"kind":"`, &r.Kind}, {`,"method":"`, &r.Method}, {`,"server":"`, &r.Server},
+		{`,"name":"`, &r.Name}, {`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {
 		if ok && g.skip(m.name) {
 			ok = g.readString(m.value)

@@ -78,7 +78,6 @@ func newLogHint(file string) string {
 // files were removed, from the tiles.
 func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 	var t *tree
-	errEnough := errors.New("enough")
 	err := forEachLine(file, 0, func(at Position, line []byte) error {
 		seq, _, err := parseLineHead(line)
 		if err != nil {
@@ -98,11 +97,11 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 				return err == nil && slices.Equal(there, at.hashes)
 			})...)
 		if t.size == c.Size {
-			return errEnough
+			return errStopped
 		}
 		return nil
 	})
-	if err != nil && err != errEnough && !errors.Is(err, errTorn) {
+	if err != nil && err != errStopped && !errors.Is(err, errTorn) {
 		return nil, fmt.Errorf("rebuild the Merkle tree: %w", err)
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {

@@ -19,20 +19,20 @@ func (m *maintenance) prune() {
 		return
 	}
 	m.mu.Lock()
-	turned, signed := m.rotatedSincePrune, m.signed
+	rotated, signed := m.rotatedSincePrune, m.signed
 	m.rotatedSincePrune = false
 	m.mu.Unlock()
-	if !turned && time.Since(m.lastPrune) < pruneInterval {
+	if !rotated && time.Since(m.lastPrune) < pruneInterval {
 		return
 	}
 	m.lastPrune = time.Now()
 	err := m.rotateAged()
-	var over []segment
+	var expired []segment
 	if err == nil {
-		over, err = m.expiredSegments(signed)
+		expired, err = m.expiredSegments(signed)
 	}
-	if err == nil && len(over) > 0 {
-		err = m.removeSegments(over)
+	if err == nil && len(expired) > 0 {
+		err = m.removeSegments(expired)
 	}
 	m.mu.Lock()
 	m.pruneErr = err
@@ -127,8 +127,8 @@ func (m *maintenance) listSegments() (names []string, next uint64, err error) {
 }
 
 // removeSegments writes a record of the removal, and then removes the segments.
-func (m *maintenance) removeSegments(over []segment) error {
-	first, last := over[0].first, over[len(over)-1].last
+func (m *maintenance) removeSegments(expired []segment) error {
+	first, last := expired[0].first, expired[len(expired)-1].last
 	if err := syncTiles(m.dir, first, last); err != nil {
 		return err
 	}
@@ -141,12 +141,12 @@ func (m *maintenance) removeSegments(over []segment) error {
 	if err := m.waitForCheckpoint(seq); err != nil {
 		return err
 	}
-	for _, s := range over {
+	for _, s := range expired {
 		if err := os.Remove(s.name); err != nil {
 			return err
 		}
 	}
-	m.logger.Info("expired audit log segments removed", "files", len(over),
+	m.logger.Info("expired audit log segments removed", "files", len(expired),
 		"through", last)
 	return nil
 }

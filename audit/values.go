@@ -81,7 +81,7 @@ func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
 // appendValues appends the hashes of the withheld strings, and then of the strings in the arguments
 // of a request, in their order. It does not write where in the arguments they are: the names of
 // members are the client's words, too.
-func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []byte {
+func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, withheld []string) []byte {
 	n := 0
 	add := func(text []byte) {
 		if len(text) == 0 || len(text) > maxValue || n == maxValues {
@@ -95,7 +95,7 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, veiled []string) []
 		sum := v.mac(text)
 		b = append(hex.AppendEncode(b, sum[:valueSize]), '"')
 	}
-	for _, text := range veiled {
+	for _, text := range withheld {
 		add([]byte(text))
 	}
 	if m != nil && m.Kind == mcp.Request {

@@ -76,8 +76,7 @@ func (v *Verification) Run(ctx context.Context) (*VerificationResult, error) {
 
 func (v *Verification) verifyOnce(ctx context.Context) (*verifier, error) {
 	w := &verifier{Verification: v, result: &VerificationResult{InUse: isLocked(v.File)},
-		dir:  v.File + ".tree",
-		tile: tlog.Tile{N: -1}}
+		dir: v.File + ".tree", tile: tlog.Tile{N: -1}}
 	if err := w.loadCheckpoints(); err != nil {
 		return w, err
 	}

@@ -117,7 +117,7 @@ func (l *Log) truncateTorn() error {
 	return nil
 }
 
-// isWhole reports whether the file ends with a committed line.
+// isWhole reports whether the output holds nothing but committed lines.
 func (l *Log) isWhole() bool {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins/proto"
@@ -63,7 +64,7 @@ func (s *Set) SelfTest(i int) (*SelfTest, error) {
 		return nil, fmt.Errorf("the self-test's message: %w", err)
 	}
 	action, err := proto.ToAction(t.Action)
-	return &SelfTest{Description: truncate(t.What, maxReason), Message: m, Action: action}, err
+	return &SelfTest{Description: display.Clip(t.What, maxReason), Message: m, Action: action}, err
 }
 
 // Close marks the set as replaced: no new call will use it. Stages that are in no other set are

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/plugins/proto"
@@ -93,25 +93,15 @@ func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 			"at most %d and %d are allowed", len(v.Findings), len(v.Labels), maxFindings,
 			maxLabels)}
 	}
-	v.Reason = truncate(v.Reason, maxReason)
+	v.Reason = display.Clip(v.Reason, maxReason)
 	for i, f := range v.Findings {
-		v.Findings[i] = pipeline.Finding{Type: truncate(f.Type, maxFindingText),
-			Pointer: truncate(f.Pointer, maxFindingText)}
+		v.Findings[i] = pipeline.Finding{Type: display.Clip(f.Type, maxFindingText),
+			Pointer: display.Clip(f.Pointer, maxFindingText)}
 	}
 	for i, l := range v.Labels {
-		v.Labels[i] = truncate(l, maxFindingText)
+		v.Labels[i] = display.Clip(l, maxFindingText)
 	}
 	return v
-}
-
-// truncate returns text of a plugin as it may be logged and recorded: valid UTF-8 of about limit
-// bytes at most.
-func truncate(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 // limitServers returns w for the messages of servers only.

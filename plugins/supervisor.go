@@ -102,7 +102,7 @@ func (p *supervisor) run(ctx context.Context, process *pluginProcess) {
 }
 
 // restart starts a process and makes the stages in it. A stage that cannot be made, for example
-// because its configuration names a file that is gone, is left out and denies. It is an error if no
+// because its configuration names a file that is gone, is left out and denies. restart fails if no
 // stage can be made.
 func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 	process, err := p.host.startProcess(ctx, p.spec)

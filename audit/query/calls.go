@@ -165,11 +165,11 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 			}
 		}
 	case "notification":
-		let := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
+		passedOn := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
 		switch {
-		case at != nil && (let || r.Method == "notifications/cancelled"):
+		case at != nil && (passedOn || r.Method == "notifications/cancelled"):
 			return at
-		case let:
+		case passedOn:
 			return nil
 		}
 		at = nil
@@ -231,8 +231,9 @@ func (j *callJoiner) update(at *list.Element, r *audit.Record) {
 		})
 	}
 	// further records could not be assigned to it
-	alone := o.FirstSeq == r.Seq && (r.Kind != "request" || o.Exchange == "" && !o.FromServer)
-	if alone || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
+	isOnlyRecord := o.FirstSeq == r.Seq && (r.Kind != "request" || o.Exchange == "" &&
+		!o.FromServer)
+	if isOnlyRecord || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
 		answer && r.Server == "" || !isBroadcast(o.Method)) {
 		j.end(at)
 		return

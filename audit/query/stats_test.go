@@ -71,7 +71,7 @@ func TestStats(t *testing.T) {
 	}
 	want := []query.DenialCount{{query.DenialSource{Stage: "policy", Rule: "tools/readonly"}, 2},
 		{query.DenialSource{Stage: "injection"}, 1}, {query.DenialSource{Stage: "policy",
-			Rule: "tools.pay"}, 1},
+			Rule: "tools/pay"}, 1},
 		{query.DenialSource{Stage: "tools"}, 1}}
 	if got := s.Denials(); !slices.Equal(got, want) {
 		t.Errorf("denials: %v, want %v", got, want)

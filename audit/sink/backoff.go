@@ -17,14 +17,16 @@ const (
 
 // backoff is the delay between tries. It doubles from minBackoff to maxBackoff, and up to half of
 // it is taken off at random, so that several Gatekits do not retry at the same moments.
+// (github.com/cenkalti/backoff/v5 would replace one line of it, and need more to configure and
+// reset.)
 type backoff struct{ last time.Duration }
 
 // wait waits for the next delay, or for the one that the receiver asked for if that is longer. When
-// ctx ends, wait returns at once, for one more try before the end. It reports whether hard is still
-// valid.
-func (p *backoff) wait(ctx, hard context.Context, asked time.Duration) bool {
-	p.last = min(max(2*p.last, minBackoff), maxBackoff)
-	t := time.NewTimer(max(p.last/2+rand.N(p.last/2), min(asked, maxRetryAfter)))
+// ctx ends, wait returns at once, for one more try before the end. It reports whether drainCtx is
+// still valid.
+func (b *backoff) wait(ctx, drainCtx context.Context, asked time.Duration) bool {
+	b.last = min(max(2*b.last, minBackoff), maxBackoff)
+	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(asked, maxRetryAfter)))
 	defer t.Stop()
 	ended := ctx.Done()
 	if ctx.Err() != nil {
@@ -33,10 +35,10 @@ func (p *backoff) wait(ctx, hard context.Context, asked time.Duration) bool {
 	select {
 	case <-t.C:
 	case <-ended:
-		p.last = 0
-	case <-hard.Done():
+		b.last = 0
+	case <-drainCtx.Done():
 	}
-	return hard.Err() == nil
+	return drainCtx.Err() == nil
 }
 
 // retryLaterError is the error of a receiver that asks for a delay.

@@ -10,9 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"gatekit/core/display"
 )
 
 // httpPoster posts bodies to one URL.
@@ -111,7 +112,7 @@ func (p *httpPoster) post(ctx context.Context, body []byte, header http.Header) 
 
 // quoteBeginning quotes the first 200 bytes of a peer's message, for a log.
 func quoteBeginning(text string) string {
-	return strconv.QuoteToGraphic(text[:min(len(text), 200)])
+	return display.Quote(text, 200)
 }
 
 // withoutURL removes the URL from an error: with some receivers its path is a token.

@@ -148,7 +148,7 @@ func (s *Sink) QueueCheckpoint(note []byte) {
 // most the time drain; it gives up at once on a receiver that is already failing. The log may be
 // closed by then. The error names what was not sent. Run closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
-	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
+	drainCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
 		s.stopping.Store(true)
@@ -156,10 +156,10 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	})()
 	var parts sync.WaitGroup
 	if s.Checkpoints {
-		parts.Go(func() { s.sendCheckpoints(ctx, hard) })
+		parts.Go(func() { s.sendCheckpoints(ctx, drainCtx) })
 	}
 	if s.Records {
-		s.sendRecords(ctx, hard)
+		s.sendRecords(ctx, drainCtx)
 	}
 	parts.Wait()
 	err := errors.Join(s.cursor.close(), s.Receiver.Close())
@@ -174,16 +174,16 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 
 // sendRecords sends the log to the receiver. It starts again after an error of reading, and when
 // the log has been replaced by another.
-func (s *Sink) sendRecords(ctx, hard context.Context) {
+func (s *Sink) sendRecords(ctx, drainCtx context.Context) {
 	for wait := (backoff{}); ctx.Err() == nil; {
-		err := s.sendFromLog(ctx, hard, true)
+		err := s.sendFromLog(ctx, drainCtx, true)
 		if err != nil && ctx.Err() == nil {
 			s.reportFailure(&s.recordState, err)
-			wait.wait(ctx, hard, 0)
+			wait.wait(ctx, drainCtx, 0)
 		}
 	}
-	if hard.Err() == nil {
-		if err := s.sendFromLog(ctx, hard, false); err != nil {
+	if drainCtx.Err() == nil {
+		if err := s.sendFromLog(ctx, drainCtx, false); err != nil {
 			s.Logger.Error("reading the rest of the audit log for a sink failed", "sink", s.Name,
 				"error", err)
 		}
@@ -191,21 +191,21 @@ func (s *Sink) sendRecords(ctx, hard context.Context) {
 }
 
 // sendFromLog sends the records after the cursor; with follow, until ctx ends.
-func (s *Sink) sendFromLog(ctx, hard context.Context, follow bool) error {
+func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 	at := s.cursor.position()
 	if s.Committed() < at.Seq {
 		s.restart(fmt.Sprintf("record %d was sent, but the log ends with %d", at.Seq,
 			s.Committed()))
 		return nil
 	}
-	reading := audit.Reader{File: s.LogFile, From: s.sentSeq.Load() + 1, Limit: s.Committed}
-	known := at.SHA256 != ""
-	if known {
-		reading.From = at.Seq // read it again, to detect another log
+	reader := audit.Reader{File: s.LogFile, From: s.sentSeq.Load() + 1, Limit: s.Committed}
+	checkPosition := at.SHA256 != ""
+	if checkPosition {
+		reader.From = at.Seq // read it again, to detect another log
 	}
-	records := reading.All(hard)
+	records := reader.All(drainCtx)
 	if follow {
-		records = reading.Follow(ctx)
+		records = reader.Follow(ctx)
 	}
 	var batch []audit.Record
 	bytes := 0
@@ -216,8 +216,8 @@ func (s *Sink) sendFromLog(ctx, hard context.Context, follow bool) error {
 		if r.Seq > s.Committed() { // only Follow stops at the committed records itself
 			return nil
 		}
-		if known {
-			known = false
+		if checkPosition {
+			checkPosition = false
 			if !at.sameLog(&r) {
 				s.restart(fmt.Sprintf("record %d differs from the one that was sent", at.Seq))
 				return nil
@@ -227,12 +227,11 @@ func (s *Sink) sendFromLog(ctx, hard context.Context, follow bool) error {
 			}
 		}
 		if last := s.sentSeq.Load() + uint64(len(batch)); r.Seq > last+1 && last > 0 {
-			if !s.deliver(ctx, hard, &batch, &bytes) {
+			if !s.deliver(ctx, drainCtx, &batch, &bytes) {
 				return nil
 			}
-			s.recordEvent("sink gap",
-				fmt.Sprintf("%s: records %d to %d were removed before they were "+
-					"sent", s.recordState.name, last+1, r.Seq-1), nil)
+			s.recordEvent("sink gap", fmt.Sprintf("%s: records %d to %d were removed before "+
+				"they were sent", s.recordState.name, last+1, r.Seq-1), nil)
 			s.sentSeq.Store(r.Seq - 1)
 		} else if last == 0 { // a new sink begins with the first record that exists
 			s.sentSeq.Store(r.Seq - 1)
@@ -242,7 +241,7 @@ func (s *Sink) sendFromLog(ctx, hard context.Context, follow bool) error {
 		if len(batch) < batchRecords && bytes < batchBytes && r.Seq < s.Committed() {
 			continue // more records are available at once
 		}
-		if !s.deliver(ctx, hard, &batch, &bytes) {
+		if !s.deliver(ctx, drainCtx, &batch, &bytes) {
 			return nil
 		}
 	}
@@ -260,50 +259,51 @@ func (s *Sink) restart(why string) {
 
 // deliver sends the records, and empties the batch. It returns false when time ran out before all
 // were accepted or skipped.
-func (s *Sink) deliver(ctx, hard context.Context, batch *[]audit.Record, bytes *int) bool {
+func (s *Sink) deliver(ctx, drainCtx context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
 	defer clear(records) // release the lines
-	return len(records) == 0 || s.send(ctx, hard, records)
+	return len(records) == 0 || s.send(ctx, drainCtx, records)
 }
 
-// send sends records until they were accepted or skipped, or returns false when hard ends. It
+// send sends records until they were accepted or skipped, or returns false when drainCtx ends. It
 // splits a rejected batch in halves, until the rejected records are found.
-func (s *Sink) send(ctx, hard context.Context, records []audit.Record) bool {
-	refusals := 0 // of a single record
+func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool {
+	rejections := 0 // of a single record
 	for wait := (backoff{}); ; {
-		err := s.attempt(hard, Batch{Records: records, Short: refusals/maxTries%2 == 1})
+		err := s.attempt(drainCtx, Batch{Records: records, Short: rejections/maxTries%2 == 1})
 		if err == nil {
 			s.reportSuccess(&s.recordState)
 			s.advance(records)
 			s.hasAccepted, s.skipped = true, 0
 			return true
 		}
-		refusal, refused := errors.AsType[*RejectedError](err)
+		rejection, rejected := errors.AsType[*RejectedError](err)
 		switch {
-		case refused && refusal.Partial:
+		case rejected && rejection.Partial:
 			s.reportSuccess(&s.recordState)
-			s.skip(records, "were rejected in part", err)
+			s.skip(records, "the receiver rejected it", err)
 			s.hasAccepted, s.skipped = true, 0
 			return true
-		case refused && len(records) > 1:
+		case rejected && len(records) > 1:
 			half := len(records) / 2
-			return s.send(ctx, hard, records[:half]) && s.send(ctx, hard, records[half:])
-		case refused:
+			return s.send(ctx, drainCtx, records[:half]) && s.send(ctx, drainCtx, records[half:])
+		case rejected:
 			// during the drain there is no time to be sure
-			if refusals++; refusals%(2*maxTries) == 0 && s.maySkip() && ctx.Err() == nil {
+			if rejections++; rejections%(2*maxTries) == 0 && s.maySkip() && ctx.Err() == nil {
 				s.skip(records, "the receiver rejected it in full and short", err)
 				s.skipped++
 				return true
 			}
 		}
-		if hard.Err() != nil {
+		if drainCtx.Err() != nil {
 			return false
 		}
-		if !refused || !s.maySkip() {
+		if !rejected || !s.maySkip() {
 			s.reportFailure(&s.recordState, err)
 		}
-		if s.recordState.reported && ctx.Err() != nil || !wait.wait(ctx, hard, retryDelay(err)) {
+		if s.recordState.reported && ctx.Err() != nil || !wait.wait(ctx, drainCtx,
+			retryDelay(err)) {
 			return false
 		}
 	}
@@ -320,18 +320,17 @@ func (s *Sink) maySkip() bool { return s.hasAccepted && s.skipped < maxSkipped }
 // skip continues after records that the receiver did not accept, or not all, and records that as a
 // "sink gap". A "sink gap" that is skipped itself is only logged, or there would be one for each,
 // forever.
-func (s *Sink) skip(records []audit.Record, what string, why error) {
+func (s *Sink) skip(records []audit.Record, why string, err error) {
 	first, last := &records[0], &records[len(records)-1]
-	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, what)
+	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, why)
 	if first != last {
-		reason = fmt.Sprintf("%s: records %d to %d %s; the rejected ones were skipped",
-			s.recordState.name,
-			first.Seq, last.Seq, what)
+		reason = fmt.Sprintf("%s: records %d to %d were rejected in part; the rejected ones "+
+			"were skipped", s.recordState.name, first.Seq, last.Seq)
 	}
 	if first == last && first.Action == "sink gap" {
-		s.Logger.Error("sink gap", "reason", reason, "error", why)
+		s.Logger.Error("sink gap", "reason", reason, "error", err)
 	} else {
-		s.recordEvent("sink gap", reason, why)
+		s.recordEvent("sink gap", reason, err)
 	}
 	s.advance(records)
 }
@@ -344,17 +343,17 @@ func (s *Sink) advance(records []audit.Record) {
 	s.cursor.move(cursorPosition{last.Seq, hex.EncodeToString(sum[:])})
 }
 
-func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
+func (s *Sink) sendCheckpoints(ctx, drainCtx context.Context) {
 	for {
 		select {
 		case note := <-s.checkpoints:
-			s.sendCheckpoint(ctx, hard, note)
+			s.sendCheckpoint(ctx, drainCtx, note)
 			continue
 		case <-ctx.Done():
 		}
 		select {
 		case note := <-s.checkpoints: // the last one, from the end of the log
-			s.sendCheckpoint(ctx, hard, note)
+			s.sendCheckpoint(ctx, drainCtx, note)
 		default:
 		}
 		return
@@ -362,19 +361,19 @@ func (s *Sink) sendCheckpoints(ctx, hard context.Context) {
 }
 
 // sendCheckpoint retries until the receiver has accepted the checkpoint, or a newer one that
-// replaces it, or hard ends.
-func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
+// replaces it, or drainCtx ends.
+func (s *Sink) sendCheckpoint(ctx, drainCtx context.Context, note []byte) {
 	for wait := (backoff{}); ; {
-		err := s.attempt(hard, Batch{Checkpoint: note})
+		err := s.attempt(drainCtx, Batch{Checkpoint: note})
 		if err == nil {
 			s.reportSuccess(&s.checkpointState)
 			return
 		}
-		if hard.Err() != nil {
+		if drainCtx.Err() != nil {
 			return
 		}
 		s.reportFailure(&s.checkpointState, err)
-		if s.checkpointState.reported && ctx.Err() != nil || !wait.wait(ctx, hard,
+		if s.checkpointState.reported && ctx.Err() != nil || !wait.wait(ctx, drainCtx,
 			retryDelay(err)) {
 			return
 		}
@@ -385,15 +384,15 @@ func (s *Sink) sendCheckpoint(ctx, hard context.Context, note []byte) {
 	}
 }
 
-func (s *Sink) attempt(hard context.Context, b Batch) error {
+func (s *Sink) attempt(drainCtx context.Context, b Batch) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(hard, attemptTimeout,
+	ctx, cancel := context.WithTimeoutCause(drainCtx, attemptTimeout,
 		fmt.Errorf("no response within %s",
 			attemptTimeout))
 	defer cancel()
 	err := s.Receiver.Send(ctx, b)
-	if err != nil && ctx.Err() != nil && hard.Err() == nil {
+	if err != nil && ctx.Err() != nil && drainCtx.Err() == nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	return err

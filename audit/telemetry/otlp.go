@@ -25,6 +25,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"gatekit/core/display"
 )
 
 // exportTimeout bounds one try to export, retryFor all of them. What is not exported by then is
@@ -205,8 +207,6 @@ func (t *connection) redactor() *strings.Replacer {
 // maxErrorBytes bounds a logged error: a collector may respond with a whole page.
 const maxErrorBytes = 300
 
-func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorBytes)], "") }
-
 // errorInterval is the time between two logged errors.
 const errorInterval = time.Minute
 
@@ -221,7 +221,7 @@ func (c *exportErrors) report(signal string, err error) {
 		return
 	}
 	c.logger.Warn("telemetry export failed", "signal", signal, "times", c.suppressed,
-		"error", truncate(c.redactor.Replace(err.Error())))
+		"error", display.Clip(c.redactor.Replace(err.Error()), maxErrorBytes))
 	c.last, c.suppressed = time.Now(), 0
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/backoff"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -183,15 +184,15 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 // initializeLate sends the client's initialize to a server that is new, failed or was slow, until
 // it succeeds. Then it tells the client that lists changed.
 func (srv *sessionServer) initializeLate(ctx context.Context) {
-	late, delay := false, retryDelay(0)
+	late, failures := false, 0
 	srv.mu.Lock()
 	if srv.state.phase != phaseUninitialized {
-		delay.increase()
+		failures = 1
 	}
 	srv.mu.Unlock()
-	for ; srv.pendingInitialize() != nil; delay.increase() {
+	for ; srv.pendingInitialize() != nil; failures++ {
 		late = true
-		if !delay.wait(ctx) {
+		if !backoff.Sleep(ctx, retryDelay(failures)) {
 			return
 		}
 		initialize := srv.pendingInitialize()
@@ -301,19 +302,8 @@ func (srv *sessionServer) close() error {
 	return server.Close()
 }
 
-// retryDelay is the time before the next attempt: none at first, then 1 s, doubled up to 30 s.
-type retryDelay time.Duration
-
-func (d *retryDelay) increase() {
-	*d = min(max(2**d, retryDelay(time.Second)), retryDelay(30*time.Second))
-}
-
-// wait waits for the delay. It reports false when ctx ended first.
-func (d *retryDelay) wait(ctx context.Context) bool {
-	select {
-	case <-time.After(time.Duration(*d)):
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// retryDelay returns the time before the next attempt at a server: none at first, then 1 s, doubled up
+// to 30 s.
+func retryDelay(failures int) time.Duration {
+	return backoff.Delay(time.Second, 30*time.Second, failures)
 }

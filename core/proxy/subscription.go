@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"gatekit/core/backoff"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -241,7 +242,7 @@ func (sub *subscription) stopWaitingFor(server string) {
 
 // followServer keeps the subscription open at one server for as long as the client's is.
 func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
-	delay := retryDelay(time.Second)
+	failures := 1
 	for late := false; ; late = true {
 		started := time.Now()
 		again := sub.followOnce(ctx, srv, late)
@@ -250,12 +251,12 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 			return
 		}
 		if time.Since(started) > stableAfter {
-			delay = retryDelay(time.Second)
+			failures = 1
 		}
-		if !delay.wait(ctx) {
+		if !backoff.Sleep(ctx, retryDelay(failures)) {
 			return
 		}
-		delay.increase()
+		failures++
 	}
 }
 

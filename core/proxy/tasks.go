@@ -37,6 +37,3 @@ func (p *Proxy) filterTasks(m *mcp.Message) (*mcp.Message, error) {
 	}
 	return m.Edit(edits...)
 }
-
-// maxClientTasks bounds the tasks of one session that the client made for servers. The oldest are
-// forgotten first: nobody can reach them any more.

@@ -1,12 +1,12 @@
 # METADATA
-# title: Rules of the house
+# title: Policies of the team
 package gatekit.house
 
-# Servers that ask the client's model are not told what other servers said.
+# Servers that ask the client's model do not get the context of other servers.
 set contains {"path": "/includeContext", "value": "none"} if {
 	input.method == "sampling/createMessage"
 	input.kind == "request"
 }
 
-# The session takes the comment sign away.
+# session.sh uncomments the next line.
 # deny contains "no more files today" if { input.server == "files"; input.kind == "request" }

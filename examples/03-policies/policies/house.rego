@@ -1,10 +1,11 @@
 # METADATA
-# title: The rules of this house
+# title: Policies of the team
 # description: |
-#   Nothing is deleted. Code names stay inside. What a plan says does not go into notes, and a note about a customer needs a human.
+#   Nothing is deleted. Code names are redacted. Text of a plan does not go into notes. A note about
+#   a customer needs approval.
 package gatekit.house
 
-# The tools for it are not in the list, and cannot be called.
+# Tools that delete are not in the list, and cannot be called.
 hide contains item.name if {
 	input.method == "tools/list"
 	input.kind == "response"
@@ -12,14 +13,15 @@ hide contains item.name if {
 	startswith(item.name, "delete_")
 }
 
-# What a tool answers is gone through, whatever the tool.
+# Redacts code names in the results of all tools.
 redact contains {"pattern": `(?i)blue heron`, "with": "[codename]"} if {
 	input.method == "tools/call"
 	input.kind == "response"
 }
 
-# A label stays with the session to its end. It is the answer that tells a plan: input.request is what was asked for. A path has many spellings (./plan.txt, /srv/files/plan.txt): any part
-# of it that begins so will do.
+# Labels the session when it reads a plan; the label stays until the session ends. The response is
+# labelled, since only a response shows that the plan was read; input.request is its request. A path
+# has many spellings (./plan.txt, /srv/files/plan.txt), so any part that begins with "plan" counts.
 label contains "plans" if {
 	input.method == "tools/call"
 	input.kind == "response"
@@ -28,16 +30,16 @@ label contains "plans" if {
 }
 
 deny contains "the session has read a plan, and notes are not for plans" if {
-	noting
+	adds_note
 	"plans" in input.session.labels
 }
 
 ask contains "the note is about a customer" if {
-	noting
+	adds_note
 	contains(lower(input.params.arguments.note), "customer")
 }
 
-noting if {
+adds_note if {
 	input.method == "tools/call"
 	input.kind == "request"
 	input.server == "notes"

@@ -225,8 +225,8 @@ func (c *config) wants() pipeline.Wants {
 			if r.Concurrent > 0 {
 				want(mcp.ToClient, responses, name)
 				want(mcp.ToClient, notifications, "notifications/progress")
-				want(mcp.ToClient, requests, questions...)
-				want(mcp.ToServer, responses, questions...)
+				want(mcp.ToClient, requests, serverRequests...)
+				want(mcp.ToServer, responses, serverRequests...)
 				want(mcp.ToServer, notifications, "notifications/cancelled")
 			}
 		}
@@ -242,8 +242,8 @@ func (c *config) wants() pipeline.Wants {
 	return w
 }
 
-// questions are the requests that a server may send to a client while a call is open.
-var questions = []string{"sampling/createMessage", "elicitation/create", "roots/list"}
+// serverRequests are the requests that a server may send to a client while a call is open.
+var serverRequests = []string{"sampling/createMessage", "elicitation/create", "roots/list"}
 
 // addMissing appends the values that a list does not have.
 func addMissing[T comparable](list *[]T, values ...T) {

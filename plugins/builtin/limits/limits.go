@@ -67,7 +67,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 			return v, err
 		}
 	default:
-		if m.Direction == mcp.ToServer { // the client answers a question of the server
+		if m.Direction == mcp.ToServer { // the client answers a request of the server
 			s.limiter.extend(m, time.Now().Add(s.config.timeout))
 			return sdk.Allow(), nil
 		}
@@ -79,9 +79,9 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	return s.config.Result.limitSize(ctx, m)
 }
 
-// questionTimeout is how long a client may take to answer a server's question. The call that the
-// question belongs to stays open meanwhile.
-const questionTimeout = 10 * time.Minute
+// serverRequestTimeout is how long a client may take to answer a request of the server. The call
+// that the request belongs to stays open meanwhile.
+const serverRequestTimeout = 10 * time.Minute
 
 // admit counts a request or notification, or denies it.
 func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
@@ -101,7 +101,7 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 		a.loop, a.call = l, call
 	}
 	if m.Kind == mcp.Request && m.Direction == mcp.ToClient {
-		s.limiter.extend(m, now.Add(max(s.config.timeout, questionTimeout)))
+		s.limiter.extend(m, now.Add(max(s.config.timeout, serverRequestTimeout)))
 	}
 	if err := ctx.Err(); err != nil {
 		return sdk.Verdict{}, fmt.Errorf("count the message: %w", context.Cause(ctx))

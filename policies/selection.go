@@ -52,8 +52,8 @@ const anyMessage = "*"
 // the same analysis would have to find those that matter.
 //
 // FuzzSelection compares this selection with evaluating all rules. TestSelectionOverManyModules did
-// so once for a million pairs (10,000 generated modules with 100 messages each, seeds from 1000000):
-// no difference.
+// so once for a million pairs (10,000 generated modules with 100 messages each, seeds from
+// 1000000): no difference.
 type ruleSelector struct {
 	compiler *ast.Compiler
 	data     storage.Store

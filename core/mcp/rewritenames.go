@@ -86,7 +86,8 @@ func (r *nameRewriter) walk(in span, node *placeNode) (err error) {
 	raw, from := r.m.raw, int(in.from)
 	member := func(m member) bool {
 		for _, child := range node.children {
-			if (child.token == "*" || m.hasName(raw, child.token)) && r.conditionHolds(in, child.place) {
+			if (child.token == "*" || m.hasName(raw, child.token)) &&
+				r.conditionHolds(in, child.place) {
 				err = r.walk(m.value, child)
 			}
 		}

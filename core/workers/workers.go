@@ -8,7 +8,7 @@
 //
 //	go test ./core/workers -bench DeepCalls -benchtime 200000x   user CPU time, 3 turns
 //	    kept 6.1 to 6.8 s      new 8.6 to 10.1 s
-//	go test ./test/bench -bench Core//1KiB -benchtime 5000x      median cpu-µs/op, 12 turns
+//	go test ./test/bench -bench Core///1KiB -benchtime 5000x      median cpu-µs/op, 12 turns
 //	    HTTP, legacy   kept 60.5   new 69.1
 //	    HTTP, modern   kept 57.6   new 57.9
 //	    stdio, legacy  kept 61.5   new 64.8

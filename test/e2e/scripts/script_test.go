@@ -21,37 +21,43 @@ import (
 	"gatekit/test/peers"
 )
 
-var update = flag.Bool("update", false, "write what the scripts see into them")
+var update = flag.Bool("update", false, "write the actual output into the scripts")
 
-// Scripts are testscripts with three more commands:
+// TestScripts runs the scripts in testdata. They are testscripts with gatekit in their PATH and
+// two more commands:
 //
-//	gatekit ARGS…           the binary, as any command
-//	talk [http] FILE [ARGS…]  starts gatekit with ARGS ("run" if there are none) in the working folder and holds the conversation in FILE with it, over stdio or HTTP
-//	                        with !, gatekit must end with an error when the client leaves
-//	audit [sorted]          prints the audit log, a line for each record: direction kind method server name action
+//	talk [http] FILE [ARGS…]  starts gatekit with ARGS (default "run") in the working folder
+//	                          and sends it the conversation in FILE, over stdio or HTTP; with
+//	                          !, gatekit must end with an error after the client has closed
+//	audit [sorted]            prints one line for each record of the audit log:
+//	                          direction kind method server name action
 //
-// A conversation holds lines to send ("> "), each answered before the next is sent, lines to send
-// without waiting (">> "), and notifications or questions to wait for ("~ METHOD"). All else in it
-// is ignored: talk prints the conversation as it went, for cmp to hold against FILE, and `go test
-// -update` writes it there.
+// These lines of a conversation file have a meaning; all other lines are ignored:
+//
+//	> MESSAGE   send the message and wait for the answer
+//	>> MESSAGE  send the message without waiting
+//	~ METHOD    wait for a notification or a request with this method
+//
+// talk prints these lines and the received messages, so that a script can compare its output with
+// FILE. With `go test -update` the test writes the actual output to FILE.
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
 
-// Each example's script runs in a copy of its folder, examples/NAME, in a folder that has links to
-// all of ours which an example may refer to.
+// TestExamples runs the script of each example in a copy of the folder examples/NAME. Beside
+// examples, the working folder has links to the parts of the repository that an example may use.
 func TestExamples(t *testing.T) {
 	harness.Long(t, "builds plugins and starts real servers")
 	files, err := filepath.Glob("../../../examples/*/script.txtar")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no examples with a script (%v)", err)
+		t.Fatalf("found no examples with a script (%v)", err)
 	}
-	for _, f := range files {
-		name := filepath.Base(filepath.Dir(f))
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
 		t.Run(name, func(t *testing.T) {
 			vars := map[string]string{}
 			switch name {
-			case "03-policies": // its servers are those of the demo
+			case "03-policies": // it uses the servers of gatekit demo
 			case "plugin-go":
 				vars = peers.GoEnv(t)
 			case "plugin-python":
@@ -61,24 +67,27 @@ func TestExamples(t *testing.T) {
 			default:
 				vars["NODE_PATH"] = peers.Node(t).Path()
 			}
-			runScripts(t, testscript.Params{Files: []string{f},
+			runScripts(t, testscript.Params{
+				Files: []string{file},
 				Setup: func(e *testscript.Env) error {
 					for name, value := range vars {
 						e.Setenv(name, value)
 					}
-					for _, ours := range []string{"core", "plugins", "go.mod", "go.sum"} {
-						if err := os.Symlink(filepath.Join(peers.Top(), ours),
-							filepath.Join(e.WorkDir, ours)); err != nil {
+					for _, part := range []string{"core", "plugins", "go.mod", "go.sum"} {
+						if err := os.Symlink(filepath.Join(peers.Top(), part),
+							filepath.Join(e.WorkDir, part)); err != nil {
 							return err
 						}
 					}
 					return os.CopyFS(filepath.Join(e.WorkDir, "examples", name),
-						os.DirFS(filepath.Dir(f)))
-				}})
+						os.DirFS(filepath.Dir(file)))
+				},
+			})
 		})
 	}
 }
 
+// runScripts runs the scripts of p with gatekit in their PATH and a free address in ADDRESS.
 func runScripts(t *testing.T, p testscript.Params) {
 	bin, address, setup := peers.Gatekit(t), peers.FreeAddress(t), p.Setup
 	p.UpdateScripts = *update
@@ -90,27 +99,28 @@ func runScripts(t *testing.T, p testscript.Params) {
 		}
 		return nil
 	}
-	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){"talk": talk,
-		"audit": printAudit}
+	p.Cmds = map[string]func(*testscript.TestScript, bool, []string){
+		"talk":  talk,
+		"audit": printAudit,
+	}
 	testscript.Run(t, p)
 }
 
-// version is what changes in a conversation from build to build.
-var version = regexp.MustCompile(`("name":"gatekit","version":)"[^"]*"`)
-
+// talk is the script command of that name; see TestScripts.
 func talk(ts *testscript.TestScript, neg bool, args []string) {
-	over := "stdio"
-	if len(args) > 1 && args[0] == "http" {
-		over, args = args[0], args[1:]
+	overHTTP := len(args) > 1 && args[0] == "http"
+	if overHTTP {
+		args = args[1:]
 	}
 	if len(args) == 0 {
 		ts.Fatalf("usage: [!] talk [http] FILE [ARGS…]")
 	}
-	ours := []string{"run"}
+	gatekitArgs := []string{"run"}
 	if len(args) > 1 {
-		ours = args[1:]
+		gatekitArgs = args[1:]
 	}
-	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "gatekit"), ours...)
+	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "gatekit"),
+		gatekitArgs...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "ADDRESS", "WORK"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
@@ -120,7 +130,7 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 	defer func() { ts.Logf("gatekit's stderr:\n%s", stderr) }()
 
 	var conn mcptest.Conn
-	if over == "http" {
+	if overHTTP {
 		ts.Check(cmd.Start())
 		defer func() {
 			cmd.Process.Signal(os.Interrupt)
@@ -132,9 +142,9 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		conn = mcptest.NewHTTP("http://" + address + "/mcp")
 	} else {
-		p, err := mcptest.Command(cmd)
+		process, err := mcptest.Command(cmd)
 		ts.Check(err)
-		conn = p
+		conn = process
 	}
 	c := mcptest.NewClient(conn, "2025-11-25")
 	defer func() {
@@ -142,34 +152,37 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("gatekit ended with %v", err)
 		}
 	}()
-	f := strings.NewReader(ts.ReadFile(args[0]))
+	sendConversation(ts, c, ts.ReadFile(args[0]))
+}
+
+// sendConversation sends the lines of a conversation file and prints the conversation as it
+// happened.
+func sendConversation(ts *testscript.TestScript, c *mcptest.Client, file string) {
 	printed := 0
-	show := func() {
+	printReceived := func() {
 		for _, f := range c.Frames()[printed:] {
 			printed++
 			if !f.Sent {
-				fmt.Fprintf(ts.Stdout(), "< %s\n",
-					version.ReplaceAllString(strings.ReplaceAll(string(f.Raw), ts.Getenv("WORK"),
-						"$WORK"), `$1"VERSION"`))
+				fmt.Fprintf(ts.Stdout(), "< %s\n", withPlaceholders(ts, string(f.Raw)))
 			}
 		}
 	}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for lines := bufio.NewScanner(strings.NewReader(file)); lines.Scan(); {
 		ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 		line := lines.Text()
-		word, rest, _ := strings.Cut(line, " ")
+		marker, rest, _ := strings.Cut(line, " ")
 		var err error
-		switch word {
+		switch marker {
 		case ">", ">>", "~", "#":
 			fmt.Fprintln(ts.Stdout(), line)
 		}
-		switch word {
+		switch marker {
 		case ">":
 			mark := c.Mark()
 			ts.Check(c.Send(rest))
-			if m, perr := mcptest.Parse([]byte(rest)); perr != nil || m.ID != nil {
+			if m, parseErr := mcptest.Parse([]byte(rest)); parseErr != nil || m.ID != nil {
 				_, err = c.Await(ctx, mark, func(a mcptest.Message) bool {
-					return a.Method == "" && (perr != nil || string(a.ID) == string(m.ID) ||
+					return a.Method == "" && (parseErr != nil || string(a.ID) == string(m.ID) ||
 						string(a.ID) == "null" || a.ID == nil)
 				})
 			}
@@ -179,27 +192,38 @@ func talk(ts *testscript.TestScript, neg bool, args []string) {
 			_, err = c.AwaitMethod(ctx, printed, rest)
 		}
 		cancel()
-		show()
+		printReceived()
 		if err != nil {
 			ts.Fatalf("after %q: %v", line, err)
 		}
 	}
 }
 
+// version matches the version of gatekit in a message.
+var version = regexp.MustCompile(`("name":"gatekit","version":)"[^"]*"`)
+
+// withPlaceholders returns a message with placeholders for what differs from run to run and from
+// build to build: the working folder and the version.
+func withPlaceholders(ts *testscript.TestScript, message string) string {
+	message = strings.ReplaceAll(message, ts.Getenv("WORK"), "$WORK")
+	return version.ReplaceAllString(message, `$1"VERSION"`)
+}
+
+// printAudit is the script command audit; see TestScripts.
 func printAudit(ts *testscript.TestScript, neg bool, args []string) {
-	// servers that are asked at once answer in any order
+	// Servers that receive a request at the same time answer in any order.
 	sorted := slices.Equal(args, []string{"sorted"})
 	if neg || len(args) > 0 && !sorted {
 		ts.Fatalf("usage: audit [sorted]")
 	}
-	var all []string
+	var records []string
 	for line := range strings.Lines(ts.ReadFile("audit.jsonl")) {
 		var r harness.Record
 		ts.Check(json.Unmarshal([]byte(line), &r))
-		all = append(all, r.String())
+		records = append(records, r.String())
 	}
 	if sorted {
-		slices.Sort(all)
+		slices.Sort(records)
 	}
-	fmt.Fprintln(ts.Stdout(), strings.Join(all, "\n"))
+	fmt.Fprintln(ts.Stdout(), strings.Join(records, "\n"))
 }

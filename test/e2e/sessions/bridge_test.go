@@ -10,8 +10,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// bridged are the pairs of unlike eras.
-var bridged = []struct{ name, client, server, back string }{
+// bridgedPairs are clients and servers of different eras.
+var bridgedPairs = []struct{ name, client, server, back string }{
 	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
 	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},
 	{"legacy before modern stdio", "2025-11-25", mcptest.Modern, "stdio"},
@@ -19,26 +19,27 @@ var bridged = []struct{ name, client, server, back string }{
 	{"2025-06-18 before modern stdio", "2025-06-18", mcptest.Modern, "stdio"},
 }
 
-func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
-	for _, pair := range bridged {
+// TestClientUsesServerOfTheOtherEra uses every feature of a server across the bridge.
+func TestClientUsesServerOfTheOtherEra(t *testing.T) {
+	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
 				pair.client, func(t *testing.T,
 					g *harness.Gatekit, c *mcptest.Client) {
-					hello := harness.Handshake(t, c)
+					handshake := harness.Handshake(t, c)
 					for _, capability := range []string{"tools", "prompts", "resources",
-						"completions",
-						"logging"} {
-						if mcptest.At(hello.Result, "capabilities", capability) == nil {
-							t.Errorf("the server has no %s: %s", capability, hello.Raw)
+						"completions", "logging"} {
+						if mcptest.At(handshake.Result, "capabilities", capability) == nil {
+							t.Errorf("the capability %s is missing: %s", capability, handshake.Raw)
 						}
 					}
-					if text := mcptest.Text(hello.Result, "instructions"); !strings.Contains(text,
+					if text := mcptest.Text(handshake.Result,
+						"instructions"); !strings.Contains(text,
 						"Use box gently.") {
-						t.Errorf("its instructions are %q", text)
+						t.Errorf("got the instructions %q, want those of box", text)
 					}
-					listsAndUses(t, c)
-					asksAround(t, c)
+					listAndUseAll(t, c)
+					answerAllServerRequests(t, c)
 					g.CheckChain()
 					g.WantRecords("to_server request tools/call box ask pass",
 						"to_client request elicitation/create box - pass",
@@ -53,12 +54,12 @@ func TestAClientOfOneEraUsesAServerOfTheOther(t *testing.T) {
 	}
 }
 
-// listsAndUses asks for everything that is answered at once.
-func listsAndUses(t *testing.T, c *mcptest.Client) {
+// listAndUseAll makes every kind of request that needs no further input from the client.
+func listAndUseAll(t *testing.T, c *mcptest.Client) {
 	for method, what := range map[string]string{"tools/list": "tools", "prompts/list": "prompts",
 		"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
 		if n := len(harness.ListAll(t, c, method, what)); n < 2 {
-			t.Errorf("%s has %d items", method, n)
+			t.Errorf("%s: got %d items, want 2 or more", method, n)
 		}
 	}
 	for _, step := range []struct{ method, params, want string }{
@@ -70,28 +71,29 @@ func listsAndUses(t *testing.T, c *mcptest.Client) {
 	} {
 		m := harness.Request(t, c, step.method, step.params)
 		if m.Error != nil || !strings.Contains(string(m.Raw), step.want) {
-			t.Errorf("%s answered %s, want %s in it", step.method, m.Raw, step.want)
+			t.Errorf("%s: got %s, want %s in it", step.method, m.Raw, step.want)
 		}
-		if kind := mcptest.Text(m.Result,
-			"resultType"); (kind == "complete") != (c.Revision == mcptest.Modern) {
-			t.Errorf("%s answered a result of type %q to a client of %s", step.method, kind,
-				c.Revision)
+		resultType := mcptest.Text(m.Result, "resultType")
+		if (resultType == "complete") != (c.Revision == mcptest.Modern) {
+			t.Errorf("%s: a client of revision %s got the resultType %q", step.method, c.Revision,
+				resultType)
 		}
 	}
 	m := harness.Request(t, c, "tools/call", `{"name":"box__nothing"}`)
 	if string(mcptest.At(m.Error, "code")) != "-32602" {
-		t.Errorf("an unknown tool answered %s", m.Raw)
+		t.Errorf("an unknown tool: got %s, want -32602", m.Raw)
 	}
 	code := map[bool]string{true: "-32602", false: "-32002"}[c.Revision == mcptest.Modern]
 	if m = harness.Request(t, c, "resources/read",
 		`{"uri":"box+test://other/a"}`); string(mcptest.At(m.Error,
 		"code")) != code && c.Revision == mcptest.Modern {
-		t.Errorf("an unknown resource answered %s, want code %s", m.Raw, code)
+		t.Errorf("an unknown resource: got %s, want %s", m.Raw, code)
 	}
 }
 
-// asksAround has the server ask for all that there is.
-func asksAround(t *testing.T, c *mcptest.Client) {
+// answerAllServerRequests lets the server send every kind of request to the client, and compares
+// the answers that the server gets.
+func answerAllServerRequests(t *testing.T, c *mcptest.Client) {
 	for _, q := range []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"accept","content":{"name":"a","n":1.0}}`},
 		{"sampling/createMessage",
@@ -102,12 +104,12 @@ func asksAround(t *testing.T, c *mcptest.Client) {
 		m := harness.CallTool(t, c, "box__ask", fmt.Sprintf(`{"method":%q,"params":%s}`, q.method,
 			q.params))
 		if got := string(mcptest.At(m.Result, "structuredContent", "result")); got != q.want {
-			t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw, q.want)
+			t.Errorf("%s: the server got %s, want %s", q.method, m.Raw, q.want)
 		}
 	}
 }
 
-func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
+func TestOneEndpointServesServersOfBothEras(t *testing.T) {
 	config := harness.ScriptedServer("old") + harness.ScriptedServer("new",
 		"-revisions", mcptest.Modern)
 	for _, revision := range []string{"2024-11-05", "2025-11-25", mcptest.Modern} {
@@ -119,14 +121,14 @@ func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
 				if partial := mcptest.At(m.Result, "_meta", "gatekit/partial"); partial != nil ||
 					strings.Count(string(m.Raw), `"name":"old__`) != 14 ||
 					strings.Count(string(m.Raw), `"name":"new__`) != 14 {
-					t.Errorf("the list is %s", harness.Clip(m.Raw))
+					t.Errorf("got the list %s, want 14 tools of each server", harness.Clip(m.Raw))
 				}
 				for _, server := range []string{"old", "new"} {
 					harness.CallTool(t, c, server+"__echo", ``)
 					m := harness.CallTool(t, c, server+"__ask",
 						`{"method":"roots/list","params":{}}`)
 					if !strings.Contains(string(m.Raw), "file:///work") {
-						t.Errorf("%s: the server was told %s", server, m.Raw)
+						t.Errorf("the server %q got %s, want the client's roots", server, m.Raw)
 					}
 					g.WantRecords(fmt.Sprintf("to_client response tools/call %s echo pass", server),
 						fmt.Sprintf("to_server response roots/list %s - pass", server))
@@ -136,8 +138,8 @@ func TestServersOfBothErasBehindOneEndpoint(t *testing.T) {
 	}
 }
 
-func TestSubscriptionsCrossTheEras(t *testing.T) {
-	for _, pair := range bridged {
+func TestSubscriptionsCrossTheBridge(t *testing.T) {
+	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
 				pair.client, func(t *testing.T,
@@ -151,18 +153,19 @@ func TestSubscriptionsCrossTheEras(t *testing.T) {
 							"notifications/subscriptions/acknowledged")
 						if err != nil || string(mcptest.At(ack.Params, "notifications",
 							"resourceSubscriptions")) != `["box+test://box/a"]` {
-							t.Fatalf("acknowledged %s, %v", ack.Raw, err)
+							t.Fatalf("got the acknowledgement %s, %v", ack.Raw, err)
 						}
 					} else if m := harness.Request(t, c, "resources/subscribe",
 						`{"uri":"box+test://box/a"}`); m.Error != nil {
-						t.Fatalf("subscribe: %s", m.Raw)
+						t.Fatalf("resources/subscribe: got %s", m.Raw)
 					}
 					mark = c.Mark()
 					harness.CallTool(t, c, "box__update", `{"uri":"test://box/a"}`)
 					updated, err := c.AwaitMethod(harness.Context(t), mark,
 						"notifications/resources/updated")
 					if err != nil || mcptest.Text(updated.Params, "uri") != "box+test://box/a" {
-						t.Fatalf("updated %s, %v", updated.Raw, err)
+						t.Fatalf("got the update %s, %v; want the URI box+test://box/a",
+							updated.Raw, err)
 					}
 					harness.CallTool(t, c, "box__change", ``)
 					changed, err := c.AwaitMethod(harness.Context(t), mark,
@@ -173,21 +176,24 @@ func TestSubscriptionsCrossTheEras(t *testing.T) {
 					id := mcptest.At(changed.Params,
 						"_meta", "io.modelcontextprotocol/subscriptionId")
 					if want := map[bool]string{true: `"l"`}[pair.client == mcptest.Modern]; string(id) != want {
-						t.Errorf("changed under %s, want %s: %s", id, want, changed.Raw)
+						t.Errorf("list_changed has the subscription id %s, want %s: %s", id, want,
+							changed.Raw)
 					}
 					var names []string
 					for _, tool := range harness.ListAll(t, c, "tools/list", "tools") {
 						names = append(names, mcptest.Text(json.RawMessage(tool), "name"))
 					}
 					if !strings.Contains(strings.Join(names, " "), "box__added-14") {
-						t.Errorf("the list is %s", names)
+						t.Errorf("got the tools %s, want box__added-14 among them", names)
 					}
 				})
 		})
 	}
 }
 
-func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
+// TestServerExitFailsParkedCall ends a legacy server while a call of a modern client waits for the
+// client's input.
+func TestServerExitFailsParkedCall(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServerOver(t, "box", "2025-11-25", "stdio"),
 		mcptest.Modern, func(t *testing.T,
 			g *harness.Gatekit, c *mcptest.Client) {
@@ -195,24 +201,25 @@ func TestAServerThatDiesWhileACallIsParked(t *testing.T) {
 			const params = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}`
 			asked, err := c.Do(harness.Context(t), `"a"`, "tools/call", params+`}`)
 			if err != nil || mcptest.Text(asked.Result, "resultType") != "input_required" {
-				t.Fatalf("answered %s, %v", asked.Raw, err)
+				t.Fatalf("the call got %s, %v; want input_required", asked.Raw, err)
 			}
 			if m := harness.Request(t, c, "tools/call", `{"name":"box__die"}`); m.Error == nil {
-				t.Errorf("the call that kills it was answered %s", m.Raw)
+				t.Errorf("the call that ends the server got %s, want an error", m.Raw)
 			}
-			back := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`,
+			retry := fmt.Sprintf(`%s,"inputResponses":{"g0":{"roots":[]}},"requestState":%s}`,
 				params,
 				mcptest.At(asked.Result, "requestState"))
-			m, err := c.Do(harness.Context(t), `"b"`, "tools/call", back)
+			m, err := c.Do(harness.Context(t), `"b"`, "tools/call", retry)
 			if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" ||
 				!strings.Contains(mcptest.Text(m.Error, "message"), `server "box"`) {
-				t.Errorf("the parked call was answered %s, %v", m.Raw, err)
+				t.Errorf("the parked call got %s, %v; want -32603 and the server's name", m.Raw,
+					err)
 			}
-			if m, err = c.Do(harness.Context(t), `"c"`, "tools/call", back); err != nil ||
+			if m, err = c.Do(harness.Context(t), `"c"`, "tools/call", retry); err != nil ||
 				string(mcptest.At(m.Error, "code")) != "-32602" {
-				t.Errorf("a replay was answered %s, %v", m.Raw, err)
+				t.Errorf("the repeated retry got %s, %v; want -32602", m.Raw, err)
 			}
-			harness.CallTool(t, c, "box__echo", ``) // it is back
+			harness.CallTool(t, c, "box__echo", ``) // the server has been restarted
 			g.WantRecords("- - - box - lost", "- - - box - restarted",
 				"to_server request tools/call box - resume",
 				"to_server request tools/call box echo pass")

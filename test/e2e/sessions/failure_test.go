@@ -16,7 +16,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
+// TestServerExitFailsOnlyItsCallsAndItRestarts ends one of two servers while both have calls in
+// flight.
+func TestServerExitFailsOnlyItsCallsAndItRestarts(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServer("one", "-revisions", revision)+
@@ -27,41 +29,43 @@ func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
 					harness.StartWaitingCall(t, c, "one", `"b"`, "b")
 					harness.StartWaitingCall(t, c, "two", `"c"`, "c")
 					mark := c.Mark()
-					dead := harness.Request(t, c, "tools/call", `{"name":"one__die"}`)
+					fatal := harness.Request(t, c, "tools/call", `{"name":"one__die"}`)
 					for _, id := range []string{`"a"`, `"b"`} {
 						m, err := c.Reply(harness.Context(t), mark, id)
 						if err != nil || string(mcptest.At(m.Error, "code")) != "-32603" ||
 							!strings.Contains(mcptest.Text(m.Error, "message"), "one") {
-							t.Errorf("a call that died with its server got %s, %v; want -32603 "+
-								"that names the server", m.Raw, err)
+							t.Errorf("call %s of the dead server got %s, %v; want -32603 and the "+
+								"server's name", id, m.Raw, err)
 						}
 					}
-					if dead.Error == nil {
-						t.Errorf("the deadly call got %s, want an error", dead.Raw)
+					if fatal.Error == nil {
+						t.Errorf("the call that ends the server got %s, want an error", fatal.Raw)
 					}
 					for _, f := range c.Frames()[mark:] {
 						if string(f.ID) == `"c"` {
-							t.Errorf("the other server's call was answered: %s", f.Raw)
+							t.Errorf("the other server's call got an answer: %s", f.Raw)
 						}
 					}
 					if m := harness.CallTool(t, c, "two__echo", `{"tag":1}`); mcptest.Text(m.Result,
 						"structuredContent", "server") != "two" {
-						t.Errorf("the other server answered %s", m.Raw)
+						t.Errorf("the other server's call got %s, want a result of \"two\"", m.Raw)
 					}
 					if revision != mcptest.Modern {
 						if _, err := c.AwaitMethod(harness.Context(t), mark,
 							"notifications/tools/list_changed"); err != nil {
-							t.Errorf("nothing told the client that the server is back: %v", err)
+							t.Errorf("the client got no list_changed after the restart: %v", err)
 						}
 					}
 					if m := harness.CallTool(t, c, "one__echo", `{"tag":2}`); mcptest.Text(m.Result,
 						"structuredContent", "server") != "one" {
-						t.Errorf("the server did not come back: %s", m.Raw)
+						t.Errorf("a call after the restart got %s, want a result of \"one\"", m.Raw)
 					}
 					g.WantRecords("to_server request tools/call one wait pass", "- - - one - lost",
 						"- - - one - restarted")
-					if wasHTTP := g.URL != ""; !wasHTTP || revision != mcptest.Modern {
-						// else gatekit waits a while for it
+					// The waiting call is cancelled, so that gatekit does not wait for it when it
+					// stops. Over HTTP a modern client cancels by closing the connection, which
+					// the end of the test does.
+					if isHTTP := g.URL != ""; !isHTTP || revision != mcptest.Modern {
 						c.Notify("notifications/cancelled", `{"requestId":"c"}`)
 						harness.CallTool(t, c, "two__cancelled", `{"tag":"c"}`)
 					}
@@ -70,8 +74,9 @@ func TestAServerThatDiesInMidCallFailsOnlyItsCallsAndComesBack(t *testing.T) {
 	}
 }
 
-// A legacy client that drops the connection of a call has not cancelled it.
-func TestALegacyCallOutlivesItsConnection(t *testing.T) {
+// TestLegacyCallSurvivesItsConnection closes the connection of a legacy call. This does not cancel
+// the call.
+func TestLegacyCallSurvivesItsConnection(t *testing.T) {
 	g := harness.StartHTTP(t, harness.ScriptedServer("box"))
 	h := mcptest.NewHTTP(g.URL)
 	c := mcptest.NewClient(h, "2025-11-25")
@@ -81,11 +86,13 @@ func TestALegacyCallOutlivesItsConnection(t *testing.T) {
 	h.Drop(`"x"`)
 	harness.CallTool(t, c, "box__echo", `{"tag":1}`)
 	c.Notify("notifications/cancelled", `{"requestId":"x"}`)
-	harness.CallTool(t, c, "box__cancelled", `{"tag":"x"}`) // it was there to be cancelled
+	harness.CallTool(t, c, "box__cancelled", `{"tag":"x"}`) // waits for the cancellation
 	g.WantRecords("to_server notification notifications/cancelled box - pass")
 }
 
-func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
+// TestExpiredSessionIsReplacedAndNoCallIsRepeated ends Gatekit's session at an HTTP server. The
+// next call fails and is not sent again; the one after it uses a new session.
+func TestExpiredSessionIsReplacedAndNoCallIsRepeated(t *testing.T) {
 	box := mcptest.Toolbox("box", "2025-11-25")
 	var calls atomic.Int32
 	handle := box.Handle["tools/call"]
@@ -98,73 +105,75 @@ func TestAnExpiredSessionIsMadeAnewAndNothingIsSentTwice(t *testing.T) {
 	box.EndSessions("")
 	m := harness.Request(t, c, "tools/call", `{"name":"box__echo","arguments":{"tag":2}}`)
 	if !strings.Contains(mcptest.Text(m.Error, "message"), "session") {
-		t.Errorf("the call that found the session gone got %s, want an error that says so", m.Raw)
+		t.Errorf("the call in the ended session got %s, want an error with \"session\"", m.Raw)
 	}
 	if m := harness.CallTool(t, c, "box__echo", `{"tag":3}`); mcptest.Text(m.Result,
-		"structuredContent",
-		"server") != "box" {
-		t.Errorf("it answered %s", m.Raw)
+		"structuredContent", "server") != "box" {
+		t.Errorf("the call in the new session got %s, want a result of \"box\"", m.Raw)
 	}
 	if n := calls.Load(); n != 2 {
-		t.Errorf("the server saw %d calls, want 2: the first and the last", n)
+		t.Errorf("the server got %d calls, want 2: the first and the last", n)
 	}
 	if n := box.OpenSessions(); n != 1 {
 		t.Errorf("the server has %d sessions, want 1", n)
 	}
 }
 
-// After the clients have gone there are no children, no sessions at HTTP servers, no descriptors
-// and no goroutines more than one client left.
-func TestNothingIsLeftAfterTheClientsHaveGone(t *testing.T) {
-	legacy, modern := mcptest.Toolbox("far", "2025-11-25"), mcptest.Toolbox("new", mcptest.Modern)
+// TestClientsLeaveNoResourcesBehind lets 20 clients disconnect during calls. Afterwards Gatekit has
+// no more child processes, sessions at HTTP servers, descriptors or goroutines than after one
+// client.
+func TestClientsLeaveNoResourcesBehind(t *testing.T) {
+	legacy, modern := mcptest.Toolbox("old", "2025-11-25"), mcptest.Toolbox("new", mcptest.Modern)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			far := legacy
+			remote := legacy
 			if revision == mcptest.Modern {
-				far = modern
+				remote = modern
 			}
-			s := httptest.NewServer(far)
+			s := httptest.NewServer(remote)
 			t.Cleanup(s.Close)
-			g := harness.StartHTTP(t, harness.ScriptedServer("near", "-revisions", revision)+
-				harness.HTTPServer(far.Name, s.URL))
-			visit := func() {
+			g := harness.StartHTTP(t, harness.ScriptedServer("local", "-revisions", revision)+
+				harness.HTTPServer(remote.Name, s.URL))
+			connectAndLeave := func() {
 				t.Helper()
 				h := mcptest.NewHTTP(g.URL)
 				c := mcptest.NewClient(h, revision)
 				harness.Handshake(t, c)
-				harness.CallTool(t, c, "near__echo", ``)
-				harness.CallTool(t, c, far.Name+"__ask", `{"method":"roots/list","params":{}}`)
-				harness.StartWaitingCall(t, c, "near", `"n"`, "n")
-				harness.StartWaitingCall(t, c, far.Name, `"f"`, "f")
-				c.Close() // in the middle of two calls
+				harness.CallTool(t, c, "local__echo", ``)
+				harness.CallTool(t, c, remote.Name+"__ask", `{"method":"roots/list","params":{}}`)
+				harness.StartWaitingCall(t, c, "local", `"l"`, "l")
+				harness.StartWaitingCall(t, c, remote.Name, `"r"`, "r")
+				c.Close() // while two calls are in flight
 			}
-			visit()
-			children := len(harness.ProcessesWith(g.Mark)) // modern servers are shared and stay
+			connectAndLeave()
+			// Clients share modern servers, which keep running.
+			children := len(harness.ProcessesWith(g.Mark))
 			if revision != mcptest.Modern {
 				children = 0
 			}
-			harness.WaitUntilAtMost(t, "children", children, func() int {
+			harness.WaitUntilAtMost(t, "child processes", children, func() int {
 				return len(harness.ProcessesWith(g.Mark))
 			})
 			fds := descriptors(t, g)
 			for range 20 {
-				visit()
+				connectAndLeave()
 			}
-			harness.WaitUntilAtMost(t, "children", children, func() int {
+			harness.WaitUntilAtMost(t, "child processes", children, func() int {
 				return len(harness.ProcessesWith(g.Mark))
 			})
-			harness.WaitUntilAtMost(t, "legacy sessions at the server", 0, far.OpenSessions)
+			harness.WaitUntilAtMost(t, "legacy sessions at the server", 0, remote.OpenSessions)
 			s.CloseClientConnections()
 			harness.WaitUntilAtMost(t, "descriptors", fds, func() int { return descriptors(t, g) })
 			n := goroutines(g)
 			t.Logf("%d goroutines", n)
 			if n > 30 {
-				t.Errorf("%d goroutines are left", n)
+				t.Errorf("%d goroutines are left, want at most 30", n)
 			}
 		})
 	}
 }
 
+// descriptors returns the number of open file descriptors of a gatekit.
 func descriptors(t *testing.T, g *harness.Gatekit) int {
 	t.Helper()
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", g.Cmd.Process.Pid))
@@ -174,8 +183,8 @@ func descriptors(t *testing.T, g *harness.Gatekit) int {
 	return len(files)
 }
 
-// goroutines ends gatekit by SIGQUIT, which makes it say what all its goroutines do, and counts
-// them.
+// goroutines returns the number of goroutines of a gatekit. It ends the process with SIGQUIT, on
+// which the Go runtime prints all goroutines.
 func goroutines(g *harness.Gatekit) (n int) {
 	g.Killed = true
 	g.Cmd.Process.Signal(syscall.SIGQUIT)
@@ -189,7 +198,7 @@ func goroutines(g *harness.Gatekit) (n int) {
 	return n
 }
 
-func TestServersGetAMinimalEnvironment(t *testing.T) {
+func TestServerEnvironmentIsMinimal(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
 		harness.Handshake(t, c)
@@ -197,7 +206,8 @@ func TestServersGetAMinimalEnvironment(t *testing.T) {
 		env := string(mcptest.At(m.Result, "structuredContent", "env"))
 		if strings.Contains(env, "SECRET_OF_THE_USER") || !strings.Contains(env,
 			"MCPTEST_SERVE=1") || !strings.Contains(env, "PATH=") {
-			t.Errorf("the server's environment is %s", env)
+			t.Errorf("the server has the environment %s, want PATH and MCPTEST_SERVE, not "+
+				"SECRET_OF_THE_USER", env)
 		}
 		dir, _ := filepath.EvalSymlinks(g.Dir)
 		if got := mcptest.Text(m.Result, "structuredContent", "dir"); got != dir {
@@ -206,14 +216,15 @@ func TestServersGetAMinimalEnvironment(t *testing.T) {
 	})
 }
 
-// A client that never reads its answers must not hold up another.
-func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
+// TestClientThatDoesNotReadDelaysNoOther floods a client that does not read its response. Another
+// client's calls work meanwhile.
+func TestClientThatDoesNotReadDelaysNoOther(t *testing.T) {
 	harness.Long(t, "waits for write deadlines")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", revision, "http"))
-			deaf := mcptest.NewHTTP(g.URL) // nobody reads from it after the handshake
-			c := mcptest.NewClient(deaf, revision)
+			conn := mcptest.NewHTTP(g.URL)
+			c := mcptest.NewClient(conn, revision)
 			harness.Handshake(t, c)
 			body := c.Request(`"flood"`,
 				"tools/call", `{"name":"box__progress","arguments":{"n":20000},"_meta":{"progressToken":"`+strings.Repeat("x", 1000)+`"}}`)
@@ -223,7 +234,7 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			for k, v := range map[string]string{"Content-Type": "application/json",
-				"Accept": "application/json, text/event-stream", "Mcp-Session-Id": deaf.Session()} {
+				"Accept": "application/json, text/event-stream", "Mcp-Session-Id": conn.Session()} {
 				r.Header.Set(k, v)
 			}
 			r.Header.Set("Mcp-Protocol-Version", revision)
@@ -232,7 +243,7 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 				r.Header.Set("Mcp-Method", "tools/call")
 				r.Header.Set("Mcp-Name", "box__progress")
 			}
-			// 20 MB are on their way, and its body is not read
+			// The response has 20 MB, and its body is never read.
 			resp, err := http.DefaultClient.Do(r)
 			if err != nil {
 				t.Fatal(err)
@@ -247,4 +258,58 @@ func TestAClientThatNeverReadsHoldsUpNobody(t *testing.T) {
 				"to_client response tools/call box echo pass")
 		})
 	}
+}
+
+func TestUnavailableServerIsNamedAndOthersServe(t *testing.T) {
+	for name, dead := range map[string]string{
+		"exits at once":       harness.ScriptedServer("dead", "-exit", "3"),
+		"does not exist":      harness.StdioServer("dead", []string{"/no/such/program"}),
+		"refuses connections": harness.HTTPServer("dead", "http://127.0.0.1:9/mcp"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			harness.EachTransport(t, dead+harness.ScriptedServer("live"),
+				"2025-11-25", func(t *testing.T, g *harness.Gatekit,
+					c *mcptest.Client) {
+					harness.Handshake(t, c)
+					m := harness.Request(t, c, "tools/list", `{}`)
+					if n := strings.Count(string(m.Raw), `"live__`); n != 14 {
+						t.Errorf("the list has %d tools of the live server, want 14", n)
+					}
+					if partial := string(mcptest.At(m.Result,
+						"_meta", "gatekit/partial")); !strings.Contains(partial, "dead") {
+						t.Errorf("the list has the _meta %s, want gatekit/partial with the server "+
+							"\"dead\"", mcptest.At(m.Result, "_meta"))
+					}
+					m = harness.Request(t, c, "tools/call", `{"name":"dead__echo"}`)
+					if string(mcptest.At(m.Error, "code")) != "-32603" ||
+						!strings.Contains(mcptest.Text(m.Error, "message"), "dead") {
+						t.Errorf("a call of the dead server got %s, want -32603 and the "+
+							"server's name", m.Raw)
+					}
+					harness.CallTool(t, c, "live__echo", ``)
+					g.WantRecords("to_client response tools/call live echo pass")
+				})
+		})
+	}
+}
+
+// withTimeout returns a server's configuration with a timeout.
+func withTimeout(server, timeout string) string {
+	return strings.Replace(server, "\n", fmt.Sprintf("\ntimeout = %q\n", timeout), 1)
+}
+
+func TestCallOfSilentServerTimesOut(t *testing.T) {
+	harness.Long(t, "waits for timeouts")
+	harness.EachTransport(t, withTimeout(harness.ScriptedServer("box"), "4s"),
+		"2025-11-25", func(t *testing.T, g *harness.Gatekit,
+			c *mcptest.Client) {
+			harness.Handshake(t, c)
+			m := harness.Request(t, c, "tools/call", `{"name":"box__wait","arguments":{"tag":"t"}}`)
+			if string(mcptest.At(m.Error, "code")) != "-32603" ||
+				!strings.Contains(mcptest.Text(m.Error, "message"), "4s") {
+				t.Errorf("the call got %s, want -32603 and the timeout", m.Raw)
+			}
+			harness.CallTool(t, c, "box__cancelled", `{"tag":"t"}`)
+			g.WantRecords("to_server notification notifications/cancelled box - answer")
+		})
 }

@@ -10,37 +10,38 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// odd are JSON values that a decoder and an encoder between them would not bring back as they are.
-var odd = []struct{ name, value string }{
+// unusualValues are JSON values that a proxy would change if it decoded and encoded them.
+var unusualValues = []struct{ name, value string }{
 	{"an integer beyond 64 bits", `12345678901234567890123`},
 	{"an integer beyond 2^53", `9007199254740993`},
 	{"fractions", `[1.0,1.50,-0,-0.0,0.1e1]`},
 	{"exponents", `[1e400,1E+2,1e-7]`},
 	{"key order and an empty key", `{"z":1,"a":2,"":3,"m":{"y":1,"x":2}}`},
-	{"names that fold to known ones", `{"NAME":"x","Name":"y","Arguments":{},"Method":"m"}`},
+	{"members that equal known ones in another case",
+		`{"NAME":"x","Name":"y","Arguments":{},"Method":"m"}`},
 	{"empty containers", `{"o":{},"a":[],"n":null,"f":false,"s":"","aa":[[],{}]}`},
 	{"escapes", `"\u00e9\/\b\f\t\u003c\u2028\ud83d\ude00"`},
 	{"a lone surrogate", `"\ud800 and \udc00"`},
-	{"a nul", `"\u0000"`},
+	{"a NUL character", `"\u0000"`},
 	{"unescaped text that some encoders escape",
 		"\"<script>&amp;\u2028\u2029\u00a0\u200b\U0001F600\x7f\""},
-	{"an escaped name", `{"na\u006de":1,"\u0000":2}`},
+	{"an escaped member name", `{"na\u006de":1,"\u0000":2}`},
 	{"deep nesting", strings.Repeat("[", 150) + strings.Repeat("]", 150)},
 	{"unknown fields and content types",
 		`{"content":[{"type":"hologram","beam":1.0},{"type":"text","text":"","x":{}}],"isError":false,"acme/x":[null]}`},
 	{"1 MiB of text", `"` + strings.Repeat(`0123456789\u00e9\n<&>é`, 1<<20/20) + `"`},
 }
 
-func TestOddMessagesAreEqualBeforeAndAfter(t *testing.T) {
+func TestUnusualMessagesAreForwardedUnchanged(t *testing.T) {
 	harness.Long(t, "large messages over every route")
-	for _, wire := range harness.Routes {
-		t.Run(wire.Name, func(t *testing.T) {
-			config := harness.ScriptedServerOver(t, "box", wire.Revision, wire.Back)
-			harness.EachTransport(t, config, wire.Revision, func(t *testing.T, g *harness.Gatekit,
+	for _, route := range harness.Routes {
+		t.Run(route.Name, func(t *testing.T) {
+			config := harness.ScriptedServerOver(t, "box", route.Revision, route.Back)
+			harness.EachTransport(t, config, route.Revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
-				for _, o := range odd {
-					t.Run(o.name, func(t *testing.T) { keeps(t, c, o.value) })
+				for _, v := range unusualValues {
+					t.Run(v.name, func(t *testing.T) { wantUnchanged(t, c, v.value) })
 				}
 				g.WantRecords("to_server request tools/call box echo pass",
 					"to_client response tools/call box raw pass",
@@ -53,29 +54,33 @@ func TestOddMessagesAreEqualBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// keeps sends value through every kind of message and wants it back as it was.
-func keeps(t *testing.T, c *mcptest.Client, value string) {
-	// to the server: what it saw of the params comes back as text
-	small := value
+// wantUnchanged sends a value in every kind of message and fails the test unless it arrives
+// unchanged.
+func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
+	small := value // stands in for value where one large value in a message is enough
 	if len(value) > 64<<10 {
-		small = `"once is enough"`
+		small = `"small"`
 	}
+
+	// A request: the server returns the received params as text.
 	params := fmt.Sprintf(
 		`{"acme":%s,"arguments":{"v":%s,"tag":%s},"name":"box__echo","_meta":{"acme/x":%s}}`, small,
 		small, value, small)
 	mark := c.Mark()
 	m := harness.Request(t, c, "tools/call", params)
-	sent := c.Frames()[mark].Params // with what a modern client adds
+	sent := c.Frames()[mark].Params // includes what a modern client adds
 	want := strings.Replace(string(sent), `"box__echo"`, `"echo"`, 1)
-	if got := mcptest.Text(m.Result, "content", 0, "text"); replaced(got) != replaced(want) {
-		t.Errorf("the server saw the params as\n%s\nwant\n%s", harness.Clip([]byte(got)),
+	if got := mcptest.Text(m.Result, "content", 0,
+		"text"); withoutSurrogates(got) != withoutSurrogates(want) {
+		t.Errorf("the server got the params\n%s\nwant\n%s", harness.Clip([]byte(got)),
 			harness.Clip([]byte(want)))
 	}
 	if got := mcptest.At(m.Result, "structuredContent", "tag"); string(got) != value {
-		t.Errorf("the tag came back as %s, want %s", harness.Clip(got), harness.Clip([]byte(value)))
+		t.Errorf("the result has the tag %s, want %s", harness.Clip(got),
+			harness.Clip([]byte(value)))
 	}
 
-	// to the client: whole lines of the server's
+	// Answers: the server writes whole lines.
 	for _, line := range []string{
 		`{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"","v":%[2]s}],"structuredContent":%[1]s,"_meta":{"v":%[2]s},"resultType":"complete"}}`,
 		`{"result":{"v":%[1]s,"content":[],"resultType":"complete"},"acme":%[2]s,"jsonrpc":"2.0","id":$ID}`,
@@ -85,10 +90,12 @@ func keeps(t *testing.T, c *mcptest.Client, value string) {
 		line = strings.ReplaceAll(strings.ReplaceAll(line, "%[1]s", value), "%[2]s", small)
 		got := harness.SendRaw(t, c, line)
 		if want := strings.Replace(line, "$ID", string(got.ID), 1); string(got.Raw) != want {
-			t.Errorf("the server's answer came as\n%s\nwant\n%s", harness.Clip(got.Raw),
+			t.Errorf("the client got the answer\n%s\nwant\n%s", harness.Clip(got.Raw),
 				harness.Clip([]byte(want)))
 		}
 	}
+
+	// A notification.
 	progress := `{"params":{"acme":` + value +
 		`,"progressToken":$TOKEN,"progress":1.50},"jsonrpc":"2.0","method":"notifications/progress"}`
 	mark = c.Mark()
@@ -97,34 +104,39 @@ func keeps(t *testing.T, c *mcptest.Client, value string) {
 	got, err := c.AwaitMethod(harness.Context(t), mark, "notifications/progress")
 	if want := strings.Replace(progress, "$TOKEN", "9007199254740993", 1); err != nil ||
 		string(got.Raw) != want {
-		t.Errorf("progress came as\n%s\nwant\n%s (%v)", harness.Clip(got.Raw),
+		t.Errorf("the client got the progress\n%s\nwant\n%s (%v)", harness.Clip(got.Raw),
 			harness.Clip([]byte(want)), err)
 	}
 
-	// a question and its answer
-	question := fmt.Sprintf(
+	// A request of the server and its answer.
+	request := fmt.Sprintf(
 		`{"mode":"form","message":"?","requestedSchema":{"type":"object","properties":{}},"acme":%s}`, value)
 	answer := fmt.Sprintf(`{"action":"accept","content":{"v":%s},"acme":%s}`, value, small)
-	var asked json.RawMessage
-	c.Answer["elicitation/create"] = func(m mcptest.Message) string { asked = m.Params; return answer }
+	var received json.RawMessage
+	c.Answer["elicitation/create"] = func(m mcptest.Message) string {
+		received = m.Params
+		return answer
+	}
 	m = harness.Request(t, c, "tools/call",
 		fmt.Sprintf(`{"name":"box__ask","arguments":{"method":"elicitation/create","params":%s}}`,
-			question))
-	if string(asked) != question {
-		t.Errorf("the question came as\n%s\nwant\n%s", harness.Clip(asked),
-			harness.Clip([]byte(question)))
+			request))
+	if string(received) != request {
+		t.Errorf("the client got the elicitation\n%s\nwant\n%s", harness.Clip(received),
+			harness.Clip([]byte(request)))
 	}
 	if got := mcptest.At(m.Result, "structuredContent", "result"); string(got) != answer {
-		t.Errorf("the server got the answer as\n%s\nwant\n%s", harness.Clip(got),
+		t.Errorf("the server got the answer\n%s\nwant\n%s", harness.Clip(got),
 			harness.Clip([]byte(answer)))
 	}
 }
 
-// replaced is s as encoding/json reads it: where the test itself cannot tell lone surrogates apart.
-func replaced(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+// withoutSurrogates returns s with U+FFFD for each lone surrogate, as encoding/json decodes it. The
+// test compares decoded texts, in which lone surrogates cannot be told apart.
+func withoutSurrogates(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
-// Bodies over HTTP may be pretty-printed; a line on stdio may not.
-func TestWhitespaceBetweenTokensDoesNoHarm(t *testing.T) {
+// TestPrettyPrintedBodyIsAccepted posts a body with line breaks between its tokens. Over HTTP this
+// is valid; over stdio each message must be one line.
+func TestPrettyPrintedBodyIsAccepted(t *testing.T) {
 	for _, back := range []string{"stdio", "http"} {
 		t.Run(back, func(t *testing.T) {
 			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", "2025-11-25", back))
@@ -139,7 +151,7 @@ func TestWhitespaceBetweenTokensDoesNoHarm(t *testing.T) {
 			}
 			if got := strings.Join(strings.Fields(string(mcptest.At(m.Result, "structuredContent",
 				"tag"))), ""); got != "[1.0,2]" {
-				t.Errorf("the tag came back as %s", got)
+				t.Errorf("the result has the tag %s, want [1.0,2]", got)
 			}
 			g.WantRecords("to_server request tools/call box echo pass")
 		})

@@ -11,22 +11,22 @@ import (
 	"gatekit/test/mcptest"
 )
 
-func TestEveryRevisionIsSpokenAsTheClientAsksForIt(t *testing.T) {
-	for _, c := range []struct{ asks, gets string }{
+func TestRevisionIsNegotiated(t *testing.T) {
+	for _, tt := range []struct{ requested, want string }{
 		{"2024-11-05", "2024-11-05"}, {"2025-03-26", "2025-03-26"}, {"2025-06-18", "2025-06-18"},
 		{"2025-11-25", "2025-11-25"},
 		{"2099-01-01", "2025-11-25"}, {"1999-01-01", "2025-11-25"}, {mcptest.Modern, "2025-11-25"},
 	} {
-		t.Run(c.asks, func(t *testing.T) {
+		t.Run(tt.requested, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
-				g *harness.Gatekit, cl *mcptest.Client) {
-				m := harness.Request(t, cl, "initialize",
-					fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, c.asks))
-				if got := mcptest.Text(m.Result, "protocolVersion"); got != c.gets {
-					t.Errorf("it answered %s, want %s: %s", got, c.gets, m.Raw)
+				g *harness.Gatekit, c *mcptest.Client) {
+				m := harness.Request(t, c, "initialize",
+					fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":{"name":"x","version":"1"}}`, tt.requested))
+				if got := mcptest.Text(m.Result, "protocolVersion"); got != tt.want {
+					t.Errorf("the result has the revision %s, want %s: %s", got, tt.want, m.Raw)
 				}
-				cl.Notify("notifications/initialized", `{}`)
-				harness.CallTool(t, cl, "box__echo", ``)
+				c.Notify("notifications/initialized", `{}`)
+				harness.CallTool(t, c, "box__echo", ``)
 				g.WantRecords("to_server request initialize box - pass",
 					"to_server request tools/call box echo pass")
 			})
@@ -34,8 +34,9 @@ func TestEveryRevisionIsSpokenAsTheClientAsksForIt(t *testing.T) {
 	}
 }
 
-// D20: requests to one server run at the same time, and a cancellation overtakes what waits.
-func TestCallsToOneServerRunAtTheSameTime(t *testing.T) {
+// TestCallsToOneServerRunConcurrently makes 20 calls that wait. Another call and the cancellations
+// reach the server before they end.
+func TestCallsToOneServerRunConcurrently(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
 		harness.Handshake(t, c)
@@ -53,9 +54,9 @@ func TestCallsToOneServerRunAtTheSameTime(t *testing.T) {
 	})
 }
 
-// D19: a server's question whose id equals that of the call it belongs to is a question, not an
-// answer.
-func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
+// TestServerRequestMayHaveTheIDOfACall lets a server send a request whose id equals that of the
+// call in flight. Gatekit must not take the request for the answer.
+func TestServerRequestMayHaveTheIDOfACall(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
 		harness.Handshake(t, c)
@@ -63,14 +64,14 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 		c.Send(c.Request(`"q"`, "tools/call",
 			`{"name":"box__raw","arguments":{"lines":["{\"jsonrpc\":\"2.0\",\"id\":$ID,\"method\":\"roots/list\"}"]}}`))
 		if _, err := c.AwaitMethod(harness.Context(t), mark, "roots/list"); err != nil {
-			t.Errorf("the question did not come: %v", err)
+			t.Errorf("the client got no roots/list: %v", err)
 		}
 		harness.CallTool(t, c, "box__echo", ``)
 		c.Notify("notifications/cancelled", `{"requestId":"q"}`)
 		harness.WantNoAnswer(t, c, `"q"`)
 		g.WantRecords("to_client request roots/list box - pass")
-		// which the client gives in its own time
-		harness.WaitUntilAtMost(t, "answers not recorded", 0, func() int {
+		// The client answers in the background.
+		harness.WaitUntilAtMost(t, "answers to record", 0, func() int {
 			if slices.ContainsFunc(g.Records(), func(r harness.Record) bool {
 				return r.String() == "to_server response roots/list box - pass"
 			}) {
@@ -81,27 +82,28 @@ func TestAQuestionWithTheIDOfACallIsAQuestion(t *testing.T) {
 	})
 }
 
-// 2025-03-26 alone has batches: requests, notifications and answers together, answered together.
-func TestABatchOfTheOneRevisionThatHasThem(t *testing.T) {
+// TestBatchIsAnswered sends a batch with requests, a notification and an invalid message. Only
+// revision 2025-03-26 has batches.
+func TestBatchIsAnswered(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("box"), "2025-03-26", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
 		harness.Handshake(t, c)
 		mark := c.Mark()
 		c.Send(`[{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"box__echo","arguments":{"tag":"a"}}},{"jsonrpc":"2.0","method":"notifications/roots/list_changed"},{"jsonrpc":"2.0","id":"b","method":"ping"},{"id":"c"}]`)
-		// one array, or one message each
-		seen := harness.AwaitMessages(t, c, mark, func(seen string) bool {
+		// The answers may come as one array or as one message each.
+		answers := harness.AwaitMessages(t, c, mark, func(seen string) bool {
 			return strings.Count(seen, `"id":"`) == 3
 		})
 		for _, want := range []string{`"tag":"a"`, `"id":"b"`, `"id":"c"`, `-32600`} {
-			if !strings.Contains(seen, want) {
-				t.Errorf("%s is missing in the answer to the batch: %s", want, seen)
+			if !strings.Contains(answers, want) {
+				t.Errorf("the batch got the answers %s, want %s in them", answers, want)
 			}
 		}
 		g.WantRecords("to_server request tools/call box echo pass")
 	})
 }
 
-func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
+func TestConfiguredVendorMethodIsForwarded(t *testing.T) {
 	config := strings.Replace(harness.ScriptedServer("one"), "\n", "\nmethods = [\"acme/*\"]\n",
 		1) + harness.ScriptedServer("two")
 	harness.EachTransport(t, config, "2025-11-25", func(t *testing.T, g *harness.Gatekit,
@@ -110,13 +112,16 @@ func TestVendorMethodsPassByConfigurationOnly(t *testing.T) {
 		m := harness.Request(t, c, "acme/vendor", `{"x":1.0}`)
 		if got := string(mcptest.At(m.Result, "params")); got != `{"x":1.0}` ||
 			mcptest.Text(m.Result, "server") != "one" {
-			t.Errorf("it answered %s", m.Raw)
+			t.Errorf("acme/vendor got %s, want the params {\"x\":1.0} from the server \"one\"",
+				m.Raw)
 		}
 		g.WantRecords("to_server request acme/vendor one - pass")
 	})
 }
 
-func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
+// TestConfigurationChangeKeepsTheSession adds a server, writes an invalid configuration and removes
+// the server again, all while a call is in flight.
+func TestConfigurationChangeKeepsTheSession(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServer("one"), "2025-11-25", func(t *testing.T,
 		g *harness.Gatekit, c *mcptest.Client) {
 		harness.Handshake(t, c)
@@ -130,7 +135,7 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 		g.Configure(listen + harness.ScriptedServer("one") + harness.ScriptedServer("two"))
 		if _, err := c.AwaitMethod(harness.Context(t), mark,
 			"notifications/tools/list_changed"); err != nil {
-			t.Fatalf("nothing told the client of the change: %v", err)
+			t.Fatalf("the client got no list_changed for the added server: %v", err)
 		}
 		m := harness.Request(t, c, "tools/list", `{}`)
 		if listed := strings.Count(string(m.Raw), `"name":"two__`); listed != 14 {
@@ -140,7 +145,7 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 		harness.CallTool(t, c, "two__echo", ``)
 
 		mark = c.Mark()
-		// invalid: reported, and all stays
+		// The invalid configuration is reported, and the previous one stays active.
 		g.Configure(listen + harness.ScriptedServer("one") + "[server.two]\ncomand = \"x\"\n")
 		g.WaitForLog("comand", 1)
 		harness.CallTool(t, c, "two__echo", ``)
@@ -148,22 +153,23 @@ func TestAChangedFileIsAppliedAndTheSessionGoesOn(t *testing.T) {
 		g.Configure(listen + harness.ScriptedServer("one"))
 		if _, err := c.AwaitMethod(harness.Context(t), mark,
 			"notifications/tools/list_changed"); err != nil {
-			t.Fatalf("nothing told the client of the server's end: %v", err)
+			t.Fatalf("the client got no list_changed for the removed server: %v", err)
 		}
 		if m := harness.Request(t, c,
 			"tools/call", `{"name":"two__echo"}`); string(mcptest.At(m.Error,
 			"code")) != "-32602" {
-			t.Errorf("the server that is gone answered %s", m.Raw)
+			t.Errorf("a call of the removed server got %s, want -32602", m.Raw)
 		}
-		// the call that was under way all the time
+		// The first call is still in flight.
 		c.Notify("notifications/cancelled", `{"requestId":"w"}`)
 		harness.CallTool(t, c, "one__cancelled", `{"tag":"w"}`)
 		g.WantRecords("- - - - - reload", "to_server request tools/call two echo pass")
 	})
 }
 
-// Bad requests at the level of HTTP; each leaves the session alive.
-func TestBadRequestsOverHTTP(t *testing.T) {
+// TestInvalidHTTPRequestsAreRefused sends requests that are invalid at the level of HTTP. The
+// session survives each of them.
+func TestInvalidHTTPRequestsAreRefused(t *testing.T) {
 	g := harness.StartHTTP(t, harness.ScriptedServer("box"))
 	c := g.Client("2025-11-25")
 	ping := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
@@ -174,23 +180,24 @@ func TestBadRequestsOverHTTP(t *testing.T) {
 		header             [][2]string
 		status             int
 	}{
-		{"a page of another site", "POST", ping, [][2]string{session,
+		{"a foreign origin", "POST", ping, [][2]string{session,
 			{"Origin", "https://evil.example"}}, 403},
-		{"a rebound name", "POST", ping, [][2]string{session, {"Host", "evil.example"}}, 403},
-		{"a session of nobody", "POST", ping, [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
+		{"a foreign host (DNS rebinding)", "POST", ping, [][2]string{session,
+			{"Host", "evil.example"}}, 403},
+		{"an unknown session", "POST", ping, [][2]string{{"Mcp-Session-Id", "made-up"}}, 404},
 		{"no session", "POST", ping, nil, 400},
 		{"another content type", "POST", ping, [][2]string{session, {"Content-Type", "text/plain"}},
 			415},
-		{"a revision that does not exist", "POST", ping, [][2]string{session,
+		{"an unknown revision", "POST", ping, [][2]string{session,
 			{"Mcp-Protocol-Version", "1999-01-01"}}, 400},
-		{"a modern body under another name in the header", "POST", modern,
+		{"a modern request whose header names another tool", "POST", modern,
 			[][2]string{{"Mcp-Protocol-Version", "2026-07-28"}, {"Mcp-Method", "tools/call"},
 				{"Mcp-Name", "box__die"}}, 400},
-		{"a modern body without its headers", "POST", modern, nil, 400},
-		{"a method that HTTP has and MCP has not", "PUT", ping, [][2]string{session}, 405},
-		{"a stream of nobody", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"},
+		{"a modern request without its headers", "POST", modern, nil, 400},
+		{"an HTTP method that MCP does not use", "PUT", ping, [][2]string{session}, 405},
+		{"a GET stream of an unknown session", "GET", "", [][2]string{{"Mcp-Session-Id", "made-up"},
 			{"Accept", "text/event-stream"}}, 404},
-		{"the end of nobody's session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}},
+		{"a DELETE of an unknown session", "DELETE", "", [][2]string{{"Mcp-Session-Id", "made-up"}},
 			404},
 	} {
 		t.Run(b.name, func(t *testing.T) {
@@ -213,14 +220,14 @@ func TestBadRequestsOverHTTP(t *testing.T) {
 			}
 			resp.Body.Close()
 			if resp.StatusCode != b.status {
-				t.Errorf("it got %s, want %d", resp.Status, b.status)
+				t.Errorf("got the status %s, want %d", resp.Status, b.status)
 			}
 			harness.CallTool(t, c, "box__echo", ``)
 		})
 	}
 	for _, r := range g.Records() {
 		if r.Name == "die" {
-			t.Errorf("a refused request went through: %s", r)
+			t.Errorf("a refused request was forwarded: %s", r)
 		}
 	}
 }

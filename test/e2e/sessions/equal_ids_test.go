@@ -9,33 +9,35 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// Four clients count their requests alike and call at the same time; every answer must be its own
-// caller's. The binary has the race detector when the test has.
-func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
+// TestClientsWithEqualIDsGetTheirOwnAnswers lets four clients make concurrent calls with the same
+// request ids. Each client must get the answers to its own calls. With -race the gatekit binary has
+// the race detector, too.
+func TestClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 	harness.Long(t, "16,000 calls")
-	const clients, calls, atOnce = 4, 1000, 32
-	for _, wire := range harness.Routes {
-		t.Run(wire.Name, func(t *testing.T) {
-			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", wire.Revision,
-				wire.Back))
+	const clients, calls, concurrent = 4, 1000, 32
+	for _, route := range harness.Routes {
+		t.Run(route.Name, func(t *testing.T) {
+			g := harness.StartHTTP(t, harness.ScriptedServerOver(t, "box", route.Revision,
+				route.Back))
 			var all sync.WaitGroup
 			for n := range clients {
-				c := g.Connect(wire.Revision)
+				c := g.Connect(route.Revision)
 				c.Answer["roots/list"] = func(mcptest.Message) string {
 					return fmt.Sprintf(`{"roots":[{"uri":"file:///%d"}]}`, n)
 				}
 				harness.Handshake(t, c)
-				slots := make(chan struct{}, atOnce)
+				slots := make(chan struct{}, concurrent)
 				all.Go(func() {
-					var mine sync.WaitGroup
+					var pending sync.WaitGroup
 					for i := range calls {
 						slots <- struct{}{}
-						mine.Go(func() {
+						pending.Go(func() {
 							defer func() { <-slots }()
 							tag, id := fmt.Sprintf("%d-%d", n, i), fmt.Sprint(i+1000)
 							params, want := fmt.Sprintf(
 								`{"name":"box__echo","arguments":{"tag":%q}}`, tag), tag
-							// some ask back: the question must reach its own caller, too
+							// For some calls the server sends a request, which must reach the
+							// caller.
 							if i%50 == 0 {
 								params, want = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}}`, fmt.Sprintf("file:///%d", n)
 							}
@@ -50,12 +52,12 @@ func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 								mcptest.Text(m.Result, "structuredContent", "result", "roots", 0,
 									"uri")
 							if err != nil || got != want {
-								t.Errorf("client %d got %s, want %s: %s %v", n, got, want,
+								t.Errorf("client %d: got %s, want %s: %s, %v", n, got, want,
 									harness.Clip(m.Raw), err)
 							}
 						})
 					}
-					mine.Wait()
+					pending.Wait()
 				})
 			}
 			all.Wait()
@@ -66,7 +68,7 @@ func TestFourClientsWithEqualIDsGetTheirOwnAnswers(t *testing.T) {
 				}
 			}
 			if want := clients * calls * 49 / 50; passed != want {
-				t.Errorf("%d answers are recorded, want %d", passed, want)
+				t.Errorf("the audit log has %d answers, want %d", passed, want)
 			}
 		})
 	}

@@ -45,7 +45,7 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 }
 
 // Write implements conn.Pipe: it writes one message as one line, and returns when the line is in
-// the pipe. After an error that is not the cause of ctx, no line can be written.
+// the pipe. After an error other than context.Cause(ctx), no line can be written.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }

@@ -54,7 +54,7 @@ type sharedSubscription struct {
 	mux    *subscriptionMux
 	opener *subscriber // the request is a copy of its request
 	filter subscriptionFilter
-	call   *call         // nil until the request has been entered
+	call   *pendingCall  // nil until the request has been entered
 	ack    *mcp.Message  // the server's acknowledgement; nil until it came
 	ended  chan struct{} // closed when the subscription has ended
 	end    reply         // how; read it after ended
@@ -208,7 +208,7 @@ func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
 }
 
 // write writes the request, with a filter that asks for all that is needed.
-func (s *sharedSubscription) write(ctx context.Context) (*call, error) {
+func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	conn, m := s.mux.conn, s.opener.request
 	s.mux.mu.Lock()
 	s.mux.current = s

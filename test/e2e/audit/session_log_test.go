@@ -17,19 +17,20 @@ import (
 	"gatekit/test/peers"
 )
 
-// A session of both eras in which a message is changed, a plugin and a policy refuse, a call is
-// parked and another given up, a plugin is killed and the file changed: the log says who did what
-// through which server when, what was refused and by whom, and what changed in the message, but not
-// what was there.
-func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
+// TestLogDescribesASessionWithoutItsContent makes a session of clients and servers of both eras: a
+// message is modified, a plugin and a policy deny, a call is parked, another one is cancelled, a
+// plugin is killed, and the configuration changes. The audit log has the client, the server, the
+// time, the deciding stage and the modified places of each call, but no content.
+func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	const rego = `deny contains "nobody logs" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
 	servers := harness.ScriptedServer("old") + harness.ScriptedServer("new",
 		"-revisions", mcptest.Modern)
-	g := harness.StartHTTP(t, servers+harness.Builtin("tools", `tools = { hide = ["die"] }`)+
-		harness.Builtin("secrets",
-			`action = "redact"`)+harness.PolicyFile(t, rego))
-	listen := fmt.Sprintf("[listen]\nhttp = %q\n", strings.TrimSuffix(strings.TrimPrefix(g.URL,
-		"http://"), "/mcp"))
+	g := harness.StartHTTP(t, servers+
+		harness.Builtin("tools", `tools = { hide = ["die"] }`)+
+		harness.Builtin("secrets", `action = "redact"`)+
+		harness.PolicyFile(t, rego))
+	listen := fmt.Sprintf("[listen]\nhttp = %q\n",
+		strings.TrimSuffix(strings.TrimPrefix(g.URL, "http://"), "/mcp"))
 
 	legacy, modern := g.Client("2025-11-25"), g.Client(mcptest.Modern)
 	harness.Request(t, legacy, "tools/list", `{}`)
@@ -45,137 +46,136 @@ func TestTheLogOfAMixedSessionAnswers(t *testing.T) {
 
 	pids := g.PluginPIDs()
 	syscall.Kill(pids[0], syscall.SIGKILL)
-	harness.WaitUntilAtMost(t, "plugin processes that are not another", 0, func() int {
-		if others := slices.DeleteFunc(g.PluginPIDs(), func(pid int) bool {
-			return pid == pids[0]
-		}); len(others) > 0 {
+	harness.WaitUntilAtMost(t, "plugin processes to restart", 0, func() int {
+		if slices.ContainsFunc(g.PluginPIDs(), func(pid int) bool { return pid != pids[0] }) {
 			return 0
 		}
 		return 1
 	})
 	harness.CallTool(t, modern, "new__echo", ``)
 	g.Configure(listen + servers)
-	g.WaitForLog("configuration reloaded", 1)   // it is recorded before it is
-	harness.CallTool(t, modern, "new__log", ``) // what was refused is not, now
+	g.WaitForLog("configuration reloaded", 1)   // its record is written before
+	harness.CallTool(t, modern, "new__log", ``) // no longer denied
 	g.Stop()
 
 	file := filepath.Join(g.Dir, "audit.jsonl")
-	var all []*query.Call
+	var calls []*query.Call
 	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &query.Filter{},
 		query.Options{KeepRecords: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, c)
+		calls = append(calls, c)
 	}
-	find := func(what string, is func(c *query.Call) bool) *query.Call {
+	find := func(what string, match func(c *query.Call) bool) *query.Call {
 		t.Helper()
-		for _, c := range all {
-			if is(c) {
+		for _, c := range calls {
+			if match(c) {
 				return c
 			}
 		}
-		t.Errorf("the log does not say %s", what)
+		t.Errorf("the log has no %s", what)
 		return &query.Call{}
 	}
-	event := func(action, reason string) *query.Call {
+	findEvent := func(action, reason string) *query.Call {
 		t.Helper()
-		return find(action+" "+reason, func(c *query.Call) bool {
+		return find(fmt.Sprintf("event %s %q", action, reason), func(c *query.Call) bool {
 			return c.Kind == "event" && c.Action == action && strings.Contains(c.Reason, reason)
 		})
 	}
-	who := map[string]string{
-		"legacy": event("connect", "mcptest 1, 2025-11-25").Session,
-		"modern": event("connect", "mcptest 1, 2026-07-28").Session,
+	sessions := map[string]string{
+		"legacy": findEvent("connect", "mcptest 1, 2025-11-25").Session,
+		"modern": findEvent("connect", "mcptest 1, 2026-07-28").Session,
 	}
-	if who["legacy"] == "" || who["legacy"] == who["modern"] {
-		t.Errorf("two clients are one: %q", who)
+	if sessions["legacy"] == "" || sessions["legacy"] == sessions["modern"] {
+		t.Errorf("the sessions are %q, want two", sessions)
 	}
-	last := event("start", "version")
-	called := func(client, server, name, action string, end query.Status) *query.Call {
+	previous := findEvent("start", "version")
+	// findCall finds calls in the order in which they were made.
+	findCall := func(client, server, name, action string, status query.Status) *query.Call {
 		t.Helper()
-		c := find(fmt.Sprintf("that the %s client called %s of %s: %s, %s", client, name, server,
-			action, end), func(c *query.Call) bool {
-			return c.Session == who[client] && !c.FromServer && slices.Equal(c.Servers,
-				[]string{server}) && c.Method == "tools/call" && c.Name == name &&
-				c.Action == action && c.Status == end
+		what := fmt.Sprintf("call of %s of %s by the %s client: %s, %s", name, server, client,
+			action, status)
+		c := find(what, func(c *query.Call) bool {
+			return c.Session == sessions[client] && !c.FromServer &&
+				slices.Equal(c.Servers, []string{server}) && c.Method == "tools/call" &&
+				c.Name == name && c.Action == action && c.Status == status
 		})
-		if c.Start.Before(last.Start) || c.Exchange == "" {
-			t.Errorf("%s of %s in exchange %q was at %s, and what was before it at %s", name,
-				server, c.Exchange, c.Start, last.Start)
+		if c.Start.Before(previous.Start) || c.Exchange == "" {
+			t.Errorf("%s: exchange %q began at %s, want an exchange after the previous one at %s",
+				what, c.Exchange, c.Start, previous.Start)
 		}
-		last = c
+		previous = c
 		return c
 	}
-	decided := func(c *query.Call, stage, reason string) {
+	wantDecision := func(c *query.Call, stage, reason string) {
 		t.Helper()
 		if c.DecidingStage() != stage || c.Reason != reason {
-			t.Errorf("%s of %q was decided by %q: %q, want %q: %q", c.Action, c.Name,
-				c.DecidingStage(),
-				c.Reason, stage, reason)
+			t.Errorf("%s of %q: got stage %q, reason %q, want %q, %q", c.Action, c.Name,
+				c.DecidingStage(), c.Reason, stage, reason)
 		}
 	}
 
-	changed := called("legacy", "new", "echo", "modify", query.StatusAnswered)
-	decided(changed, "secrets", "redacted aws-access-token")
-	if at := changed.ChangedPointers(); !slices.Equal(at, []string{"/arguments/tag"}) {
-		t.Errorf("what was changed is %q", at)
+	modified := findCall("legacy", "new", "echo", "modify", query.StatusAnswered)
+	wantDecision(modified, "secrets", "redacted aws-access-token")
+	if got := modified.ChangedPointers(); !slices.Equal(got, []string{"/arguments/tag"}) {
+		t.Errorf("the modified places are %q, want /arguments/tag", got)
 	}
-	if d := changed.Decision; d == nil || d.Direction != "to_server" || d.Before == nil ||
+	if d := modified.Decision; d == nil || d.Direction != "to_server" || d.Before == nil ||
 		d.After == nil || d.Before.Size == d.After.Size {
-		t.Errorf("the change is recorded as %+v", d)
+		t.Errorf("the modification is recorded as %+v, want to_server and two sizes", d)
 	}
-	parked := called("modern", "old", "ask", "pass", query.StatusAnswered)
+	parked := findCall("modern", "old", "ask", "pass", query.StatusAnswered)
 	var actions []string
 	for _, r := range parked.Records {
 		actions = append(actions, r.Action)
 	}
-	if !parked.Parked || !slices.Equal(actions, []string{"pass", "park", "resume", "pass"}) {
-		t.Errorf("the parked call is %q", actions)
+	if want := []string{"pass", "park", "resume", "pass"}; !parked.Parked ||
+		!slices.Equal(actions, want) {
+		t.Errorf("the parked call has the actions %q, want %q", actions, want)
 	}
-	question := find("what the server asked", func(c *query.Call) bool {
+	elicitation := find("elicitation of the server", func(c *query.Call) bool {
 		return c.FromServer && c.Method == "elicitation/create"
 	})
-	if question.Session != who["modern"] || question.Exchange != parked.Exchange ||
-		!slices.Equal(question.Servers, []string{"old"}) ||
-		question.Status != query.StatusAnswered {
-		t.Errorf("the question is %+v", question)
+	if elicitation.Session != sessions["modern"] || elicitation.Exchange != parked.Exchange ||
+		!slices.Equal(elicitation.Servers, []string{"old"}) ||
+		elicitation.Status != query.StatusAnswered {
+		t.Errorf("the elicitation is %+v, want one of the parked call", elicitation)
 	}
-	decided(called("legacy", "old", "die", "deny", query.StatusRefused),
+	wantDecision(findCall("legacy", "old", "die", "deny", query.StatusRefused),
 		"tools", "the tool is hidden from this client")
-	decided(called("modern", "new", "log", "deny", query.StatusRefused),
+	wantDecision(findCall("modern", "new", "log", "deny", query.StatusRefused),
 		"policy", "mine: nobody logs")
-	called("legacy", "old", "wait", "pass", query.StatusCancelled)
-	called("legacy", "old", "cancelled", "pass", query.StatusAnswered)
-	lost, back := event("plugin_lost", `plugin "tools"`), event("plugin_restarted",
-		`plugin "tools"`)
-	if lost.Error == "" || lost.FirstSeq > back.FirstSeq {
-		t.Errorf("the plugin was lost: %q, record %d, and back: record %d", lost.Error,
-			lost.FirstSeq,
-			back.FirstSeq)
+	findCall("legacy", "old", "wait", "pass", query.StatusCancelled)
+	findCall("legacy", "old", "cancelled", "pass", query.StatusAnswered)
+	lost := findEvent("plugin_lost", `plugin "tools"`)
+	restarted := findEvent("plugin_restarted", `plugin "tools"`)
+	if lost.Error == "" || lost.FirstSeq > restarted.FirstSeq {
+		t.Errorf("the plugin was lost in record %d, %q, and restarted in record %d",
+			lost.FirstSeq, lost.Error, restarted.FirstSeq)
 	}
-	called("modern", "new", "echo", "pass", query.StatusAnswered)
-	last = event("reload", "gatekit.toml")
-	called("modern", "new", "log", "pass", query.StatusAnswered)
-	event("stop", "")
+	findCall("modern", "new", "echo", "pass", query.StatusAnswered)
+	previous = findEvent("reload", "gatekit.toml")
+	findCall("modern", "new", "log", "pass", query.StatusAnswered)
+	findEvent("stop", "")
 
-	for _, c := range all { // none is without an end
+	for _, c := range calls {
 		if c.Status == query.StatusOpen {
-			t.Errorf("%s %s %s is open", c.Servers, c.Method, c.Name)
+			t.Errorf("%s %s %s has no end in the log", c.Servers, c.Method, c.Name)
 		}
 	}
 	b, err := os.ReadFile(file)
 	for _, content := range []string{harness.PlantedKey, harness.PlantedKey[4:],
 		"changed their mind", "who?"} {
 		if err != nil || strings.Contains(string(b), content) {
-			t.Errorf("%q is in the log, %v", content, err)
+			t.Errorf("the log has the content %q, %v", content, err)
 		}
 	}
 }
 
-// Who follows the log sees each call once it has ended, from before there is a log, and through the
-// files that follow each other.
-func TestTheLogIsShownAsItGrowsThroughItsFiles(t *testing.T) {
+// TestAuditShowFollowsTheLogAcrossSegments starts `gatekit audit show --follow` before the log
+// exists. It prints each call once it has ended, and follows the log from segment to segment.
+func TestAuditShowFollowsTheLogAcrossSegments(t *testing.T) {
 	dir := t.TempDir()
 	out := &harness.Output{}
 	show := exec.Command(peers.Gatekit(t), "audit", "show", "--follow", "--tool", "echo",
@@ -196,19 +196,19 @@ func TestTheLogIsShownAsItGrowsThroughItsFiles(t *testing.T) {
 		harness.CallTool(t, c, "box__echo", `{"tag":"`+strings.Repeat("x", 1<<10)+`"}`)
 		harness.Request(t, c, "tools/call", `{"name":"box__nothing"}`)
 	}
-	harness.WaitUntilAtMost(t, "calls not shown", 0, func() int {
+	harness.WaitUntilAtMost(t, "calls that are not shown", 0, func() int {
 		return calls - strings.Count(out.String(), "tools/call echo")
 	})
 	g.Stop()
 	show.Process.Signal(os.Interrupt)
 	if err := <-done; err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("gatekit audit show ended with %v", err)
 	}
-	if n := strings.Count(out.String(), "\n"); n != calls || strings.Contains(out.String(),
-		"nothing") {
-		t.Errorf("it shows %d lines, want %d: %s", n, calls, out)
+	if n := strings.Count(out.String(), "\n"); n != calls ||
+		strings.Contains(out.String(), "nothing") {
+		t.Errorf("gatekit audit show printed %d lines, want %d, of echo only: %s", n, calls, out)
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "audit-*.jsonl")); len(files) == 0 {
-		t.Error("the log is in one file")
+		t.Error("the log has one segment, want more")
 	}
 }

@@ -29,13 +29,13 @@ const (
 )
 
 // stageGroup is the stages of one process that see the same parts of a message. It implements
-// pipeline.Group.
+// pipeline.StageGroup.
 type stageGroup struct {
 	process    *supervisor
 	visibility proto.Visibility
 }
 
-// InspectAll implements pipeline.Group.
+// InspectAll implements pipeline.StageGroup.
 func (g stageGroup) InspectAll(ctx context.Context, m *mcp.Message,
 	group []pipeline.Stage) ([]pipeline.Verdict, []error, error) {
 	stages := make([]*Stage, len(group))

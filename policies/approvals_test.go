@@ -110,7 +110,7 @@ func TestApprovals(t *testing.T) {
 
 // What is approved is one request, whatever its method: with other members it is another, and with
 // another token for its progress the same.
-func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
+func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 	a := &policies.Approvals{Dir: t.TempDir()}
 	request := func(method, params string) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
@@ -138,7 +138,7 @@ func TestAnApprovalIsOfAllThatARequestSays(t *testing.T) {
 	}
 }
 
-func TestManyRequestsOfOneDoNotKeepThoseOfAnotherFromWaiting(t *testing.T) {
+func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
 	a := &policies.Approvals{Dir: t.TempDir()}
 	ask := func(principal string, n int) error {
 		m := called("x", `{"n":`+strconv.Itoa(n)+`}`)

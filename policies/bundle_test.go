@@ -10,21 +10,21 @@ import (
 	"gatekit/test/bundles"
 )
 
-// packed is what a team would sign: a rule, its test, and data that the rule reads.
-var packed = map[string]string{
+// bundleFiles are the files of a team's bundle: a rule, its test, and data that the rule reads.
+var bundleFiles = map[string]string{
 	"sub/mine.rego":      strings.Replace(mine, `input.name == "x"`, "input.name in data.names", 1),
 	"sub/mine_test.rego": mineTest,
 	"data.json":          `{"names":["x"]}`,
 }
 
-func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
+func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 	acme, other := bundles.NewKey(t), bundles.NewKey(t)
 	key := func(k *bundles.Key, scope string) policies.Key {
 		return policies.Key{Key: k.Public, Algorithm: bundles.Algorithm, Scope: scope}
 	}
 	one := map[string]policies.Key{"acme": key(acme, "write")}
 	two := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
-	good := bundles.Build(t, "42", packed, &bundles.Signature{Key: acme, ID: "acme",
+	good := bundles.Build(t, "42", bundleFiles, &bundles.Signature{Key: acme, ID: "acme",
 		Scope: "write"})
 	changed := func(name, from, to string) []byte {
 		return bundles.Rewrite(t, good, func(n, text string) (string, string) {
@@ -44,23 +44,24 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}{
 		"signed with the key":         {good, one, ""},
 		"signed with one of the keys": {good, two, ""},
-		"the only key, whatever it is called": {bundles.Build(t, "42", packed,
+		"the only key, whatever it is called": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), one, ""},
-		"not signed, and nobody wants it": {bundles.Build(t, "42", packed, nil), nil, ""},
-		"not signed": {bundles.Build(t, "42", packed, nil), one,
+		"not signed, and nobody wants it": {bundles.Build(t, "42", bundleFiles, nil), nil, ""},
+		"not signed": {bundles.Build(t, "42", bundleFiles, nil), one,
 			"the bundle is not signed"},
 		"signed, and no key is known": {good, nil,
 			"the bundle is signed, and no key is configured"},
-		"signed with another key": {bundles.Build(t, "42", packed,
+		"signed with another key": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), one,
 			"failed to verify JWT signature"},
-		"signed with another key under a known name": {bundles.Build(t, "42", packed,
+		"signed with another key under a known name": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), two,
 			"failed to verify JWT signature"},
-		"signed under a name that nobody knows": {bundles.Build(t, "42", packed,
+		"signed under a name that nobody knows": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
-		"signed for something else": {bundles.Build(t, "42", packed, &bundles.Signature{Key: acme,
-			ID: "acme", Scope: "read"}), one, "scope mismatch"},
+		"signed for something else": {bundles.Build(t, "42", bundleFiles,
+			&bundles.Signature{Key: acme,
+				ID: "acme", Scope: "read"}), one, "scope mismatch"},
 		"its rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), one,
 			"digest mismatch"},
 		"its data were changed":    {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
@@ -80,7 +81,7 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 		}), one, "not included in bundle signature"},
 		"a file is there twice": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
-				return "/sub/mine.rego", packed["sub/mine.rego"]
+				return "/sub/mine.rego", bundleFiles["sub/mine.rego"]
 			}
 			return n, text
 		}), one, "not included in bundle signature"},
@@ -107,7 +108,7 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no" {
+			if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
 				t.Errorf("its rule does not judge: %s", got)
 			}
 			if b := s.Bundles(); len(b) != 1 || b[0].Name != file || b[0].Revision != "42" {
@@ -117,8 +118,8 @@ func TestABundleIsRefusedUnlessItIsSignedAsItHasToBe(t *testing.T) {
 	}
 }
 
-func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
-	plain := bundles.Build(t, "1", packed, nil)
+func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
+	plain := bundles.Build(t, "1", bundleFiles, nil)
 	with := func(name, text string) []byte {
 		return bundles.Rewrite(t, plain, func(n, was string) (string, string) {
 			if n == "" {
@@ -150,7 +151,7 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 				"http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == " +
 				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
 		"no Rego": {with("/bad.rego", "package"), "bad.rego:1"},
-		"a revision that is long": {bundles.Build(t, strings.Repeat("9", 300), packed, nil),
+		"a revision that is long": {bundles.Build(t, strings.Repeat("9", 300), bundleFiles, nil),
 			"the revision is longer than 256 bytes"},
 		"settings of the library": {bundles.Build(t,
 			"1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n",
@@ -170,7 +171,7 @@ func TestABundleIsBoundedAndHoldsWhatPoliciesMay(t *testing.T) {
 }
 
 // A folder's signature is not verified, and not passed over either.
-func TestASignedFolderIsRefused(t *testing.T) {
+func TestSignedFolderIsRejected(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
 		!strings.Contains(err.Error(),
@@ -179,7 +180,7 @@ func TestASignedFolderIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheDigestTellsPoliciesApart(t *testing.T) {
+func TestDigestDistinguishesPolicies(t *testing.T) {
 	digest := func(o policies.Options) string {
 		t.Helper()
 		s, err := policies.Load(o)

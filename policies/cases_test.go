@@ -8,7 +8,7 @@ import (
 )
 
 // What Explain prints of a message is a message that is judged the same.
-func TestTheInputOfACaseIsACase(t *testing.T) {
+func TestExplainedInputIsACase(t *testing.T) {
 	const rego = `
 deny contains "tainted" if "bad" in input.session.labels
 deny contains "asked for it" if input.request.arguments.n == 7
@@ -49,7 +49,7 @@ deny contains input.params.message
 	}
 }
 
-func TestWhatIsNoCaseIsSaid(t *testing.T) {
+func TestInvalidCaseIsRejected(t *testing.T) {
 	for source, want := range map[string]string{
 		`[1]`:                         "not a JSON object",
 		`{"method":`:                  "not valid JSON",
@@ -75,7 +75,7 @@ func TestWhatIsNoCaseIsSaid(t *testing.T) {
 }
 
 // The place of an effect is that of the very rule that gave it.
-func TestEffectsHaveTheirLine(t *testing.T) {
+func TestExplainReportsLines(t *testing.T) {
 	s := loaded(t, `deny contains "one" if input.name == "x"
 deny contains x if { x := concat("", ["t", "wo"]) }
 hide contains v if {
@@ -119,7 +119,7 @@ deny contains "three" if {
 
 // A rule that is not come to in the pipeline, and fails when it is, does not change what is
 // explained.
-func TestAnErrorThatIsNotComeToIsNone(t *testing.T) {
+func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
 		`{"method":"tools/call","params":{"name":"n"}}`: "",

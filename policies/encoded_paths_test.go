@@ -11,7 +11,7 @@ import (
 )
 
 // What a quick look finds nothing in has one reading, so that the long look finds nothing either.
-func TestTheQuickLookMissesNothing(t *testing.T) {
+func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
 		";", "．", "file:"}
 	var try func(text string, n int)
@@ -43,7 +43,7 @@ func TestTheQuickLookMissesNothing(t *testing.T) {
 
 // What is JSON is looked at as it is written: with escapes, in names and in values, at every
 // length.
-func TestPlainJSONHasNothingDisguised(t *testing.T) {
+func TestPlainJSONHidesNoTraversal(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`{"a":"../b","c":["d"]}`:                    false,
 		`{"path":"/srv/data.txt","n":1.5,"x":null}`: true,

@@ -11,7 +11,7 @@ import (
 
 // A policy that takes too long, or too much, or gives what it must not, denies: in time, and the
 // record says why.
-func TestAPolicyThatFailsDenies(t *testing.T) {
+func TestFailingPolicyDenies(t *testing.T) {
 	for name, c := range map[string]struct{ rego, want string }{
 		"it loops":             {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
 		"it fills the memory":  {`deny contains "no" if { count(numbers.range(1, 1000000000)) == 0 }`, "no verdict within"},
@@ -56,7 +56,7 @@ func TestAPolicyThatFailsDenies(t *testing.T) {
 }
 
 // What a deadline does not stop is no function of policies.
-func TestFunctionsThatNothingStopsAreNone(t *testing.T) {
+func TestUnboundedBuiltinsAreForbidden(t *testing.T) {
 	for name, call := range map[string]string{"bits.lsh": `bits.lsh(1, input.params.arguments.n)`,
 		"units.parse":       `units.parse(input.params.arguments.n)`,
 		"units.parse_bytes": `units.parse_bytes(input.params.arguments.n)`} {
@@ -88,21 +88,22 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 		"4": `{"name":"x","arguments":{"n":4}}`, "1e308": "denied: t: large",
 		"12345678901234567890123456789012345": "denied: t: large",
 	} {
-		if got := judged(t, s, called("x", `{"n":`+n+`}`)); got != want {
+		if got := verdictOf(t, s, called("x", `{"n":`+n+`}`)); got != want {
 			t.Errorf("%.40s: %s", n, got)
 		}
 	}
 }
 
 // A policy that fails while others hold does not let their denials go.
-func TestAFailureIsADenialBesideOthers(t *testing.T) {
+func TestFailureDeniesTogetherWithOtherRules(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"},
 		Files: []string{folder(t,
-			map[string]string{"t.rego": "package gatekit.t\n\nnote contains to_number(input.name)\n"})}})
+			map[string]string{"t.rego": "package gatekit.t\n\n" +
+				"note contains to_number(input.name)\n"})}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got, "error: ") {
+	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got, "error: ") {
 		t.Errorf("it is %s", got)
 	}
 }

@@ -23,9 +23,9 @@ const hidesDestructive = `hide contains item.name if { input.method == "tools/li
 
 // A rule that hides is asked about the use of a tool with its definition, which is not read again
 // for each call.
-func TestAHideDoesNotReadTheDefinitionOfEachCall(t *testing.T) {
+func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
-	judged(t, s, large(1500))
+	verdictOf(t, s, large(1500))
 	m := called("x", `{}`)
 	if n := testing.AllocsPerRun(10, func() {
 		if _, err := s.Inspect(t.Context(), m); err != nil {
@@ -36,16 +36,16 @@ func TestAHideDoesNotReadTheDefinitionOfEachCall(t *testing.T) {
 	}
 }
 
-// An answer that names one tool many times, by its tasks, costs no more than its own size.
-func TestManyTasksOfOneTool(t *testing.T) {
+// A result that names one tool many times, by its tasks, costs no more than its own size.
+func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	s := loaded(t, hidesDestructive)
-	judged(t, s, large(1500))
-	judged(t, s, answered(called("x", `{}`), `{"task":{"taskId":"t"}}`))
+	verdictOf(t, s, large(1500))
+	verdictOf(t, s, answered(called("x", `{}`), `{"task":{"taskId":"t"}}`))
 	list := answered(sent(mcp.NewRequest("1", "tasks/list", nil), mcp.ToServer, ""),
 		`{"tasks":[`+strings.Repeat(`{"taskId":"t"},`, 1999)+`{"taskId":"t"}]}`)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got := judged(t, s, list)
+	got := verdictOf(t, s, list)
 	runtime.ReadMemStats(&after)
 	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 20 {
 		t.Errorf("it took %d MiB", mib)
@@ -56,14 +56,14 @@ func TestManyTasksOfOneTool(t *testing.T) {
 }
 
 // What names more than the rules can be asked about is refused.
-func TestWhatNamesTooMuchIsRefused(t *testing.T) {
+func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "note://7" }`)
 	for n, refused := range map[int]bool{100: false, 10_001: true} {
 		var uris []string
 		for i := range n {
 			uris = append(uris, fmt.Sprintf(`"note://%d"`, i))
 		}
-		got := judged(t, s, sent(mcp.NewRequest("1", "subscriptions/listen",
+		got := verdictOf(t, s, sent(mcp.NewRequest("1", "subscriptions/listen",
 			[]byte(`{"notifications":{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}}`)),
 			mcp.ToServer, ""))
 		if strings.HasPrefix(got, "error: ") != refused || strings.Contains(got, `"note://7"`) {

@@ -18,7 +18,7 @@ func isHidden(verdict string) bool {
 		strings.HasSuffix(verdict, "hidden from this client")
 }
 
-func TestWhatIsHiddenFromListsCannotBeUsed(t *testing.T) {
+func TestHiddenItemsCannotBeUsed(t *testing.T) {
 	const rego = `
 hide contains item.name if {
 	input.principal.subject == "bob"
@@ -113,11 +113,11 @@ hide contains item.uriTemplate if {
 				if err != nil {
 					t.Fatal(err)
 				}
-				judged(t, before, as(who, answered(called("secret_tool", `{}`),
+				verdictOf(t, before, as(who, answered(called("secret_tool", `{}`),
 					`{"task":{"taskId":"t1"}}`)))
-				judged(t, before, as(who, answered(called("secret_tool", `{}`),
+				verdictOf(t, before, as(who, answered(called("secret_tool", `{}`),
 					`{"resultType":"task","taskId":"t2"}`)))
-				judged(t, before, as(who, answered(called("tool", `{}`),
+				verdictOf(t, before, as(who, answered(called("tool", `{}`),
 					`{"task":{"taskId":"t3"}}`)))
 				s, err := policies.Load(policies.Options{Files: []string{folder(t,
 					map[string]string{"mine.rego": "package gatekit.mine\n" + rego})},
@@ -126,33 +126,33 @@ hide contains item.uriTemplate if {
 					t.Fatal(err)
 				}
 				if seen {
-					got := judged(t, s, as(who, answered(request("tools/list", `{}`, ""),
+					got := verdictOf(t, s, as(who, answered(request("tools/list", `{}`, ""),
 						`{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
 					if strings.Contains(got, "secret_tool") != (who == "ann") {
 						t.Errorf("the list is %s", got)
 					}
 				}
 				for what, use := range uses {
-					if got := judged(t, s, as(who, use())); isHidden(got) != (who == "bob") {
+					if got := verdictOf(t, s, as(who, use())); isHidden(got) != (who == "bob") {
 						t.Errorf("%s: %s", what, got)
 					}
 					other := as(who, use())
 					other.Session = "another"
-					if got := judged(t, s, other); isHidden(got) != (who == "bob") {
+					if got := verdictOf(t, s, other); isHidden(got) != (who == "bob") {
 						t.Errorf("%s, in another session: %s", what, got)
 					}
 				}
-				if got := judged(t, s, as(who, listen())); strings.Contains(got,
+				if got := verdictOf(t, s, as(who, listen())); strings.Contains(got,
 					"secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
 					t.Errorf("a subscription: %s", got)
 				}
-				if got := judged(t, s, as(who, tasks())); strings.Contains(got,
+				if got := verdictOf(t, s, as(who, tasks())); strings.Contains(got,
 					"t1") != (who == "ann") || !strings.Contains(got, "t3") {
 					t.Errorf("the tasks: %s", got)
 				}
 				for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"),
 					request("tasks/get", `{"taskId":"t3"}`, "t3")} {
-					if got := judged(t, s, as(who, m)); strings.HasPrefix(got, "denied") {
+					if got := verdictOf(t, s, as(who, m)); strings.HasPrefix(got, "denied") {
 						t.Errorf("what is not hidden: %s", got)
 					}
 				}
@@ -163,18 +163,18 @@ hide contains item.uriTemplate if {
 
 // A hide that goes by the definition is asked with the one that was listed; in shadow it only says
 // what it would do.
-func TestHidingByTheDefinition(t *testing.T) {
+func TestHideRuleReadsDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
 		return answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			`{"tools":[{"name":"x","annotations":{"destructiveHint":true}},{"name":"y"}]}`)
 	}
 	s := loaded(t, rego)
-	judged(t, s, list())
-	if got := judged(t, s, called("x", `{}`)); !isHidden(got) {
+	verdictOf(t, s, list())
+	if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
 		t.Errorf("what is hidden: %s", got)
 	}
-	if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") {
+	if got := verdictOf(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") {
 		t.Errorf("what is not hidden: %s", got)
 	}
 	quiet := loaded(t, rego)
@@ -182,7 +182,7 @@ func TestHidingByTheDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judged(t, shadow, list())
+	verdictOf(t, shadow, list())
 	j := &journal{}
 	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
 		Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
@@ -195,16 +195,16 @@ func TestHidingByTheDefinition(t *testing.T) {
 }
 
 // A hide that fails for what is used denies, as it would fail the list.
-func TestAHideThatFailsDenies(t *testing.T) {
+func TestFailingHideRuleDenies(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
-	if got := judged(t, s, called("x", `{}`)); !strings.HasPrefix(got,
+	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got,
 		`error: stage "policy": evaluate the policies`) {
 		t.Errorf("it is %s", got)
 	}
 }
 
 // A call that is refused because its tool is hidden takes nothing of a limit.
-func TestAHiddenCallDoesNotCount(t *testing.T) {
+func TestHiddenCallIsNotCounted(t *testing.T) {
 	for name, rego := range map[string]string{
 		"by its name":  `hide contains "x"`,
 		"in the lists": `hide contains item.name if { some item in input.items; item.name == "x" }`,
@@ -218,12 +218,12 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 5 {
-				if got := judged(t, s, called("x", `{}`)); !isHidden(got) {
+				if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
 					t.Fatalf("what is hidden: %s", got)
 				}
 			}
 			for i := range 3 {
-				if got := judged(t, s, called("y", `{}`)); strings.HasPrefix(got,
+				if got := verdictOf(t, s, called("y", `{}`)); strings.HasPrefix(got,
 					"denied") != (i == 2) {
 					t.Errorf("call %d: %s", i+1, got)
 				}
@@ -234,7 +234,7 @@ func TestAHiddenCallDoesNotCount(t *testing.T) {
 
 // What the library's rules hide is out of reach in the ways, too, that they say nothing of
 // themselves.
-func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
+func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 	memory := &policies.SessionStore{}
 	load := func(o policies.Options) *policies.Stage {
 		o.Sessions = memory
@@ -245,8 +245,8 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 		return s
 	}
 	before := load(policies.Options{Rules: []string{"limits/rate"}})
-	judged(t, before, answered(called("write", `{}`), `{"task":{"taskId":"t1"}}`))
-	judged(t, before, answered(called("read", `{}`), `{"task":{"taskId":"t2"}}`))
+	verdictOf(t, before, answered(called("write", `{}`), `{"task":{"taskId":"t1"}}`))
+	verdictOf(t, before, answered(called("read", `{}`), `{"task":{"taskId":"t2"}}`))
 	s := load(policies.Options{Rules: []string{"tools/allowlist", "resources/uris",
 		"roots/traversal"}, Config: map[string]map[string]any{
 		"tools/allowlist": {"tools": []any{"read"}},
@@ -270,14 +270,14 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 		"an update outside the roots":  updated("file:///etc/x"),
 		"an update of another scheme":  updated("note://x"),
 		"a template outside the roots": complete("file:///etc/{x}")} {
-		if got := judged(t, s, m); !strings.HasPrefix(got, "denied") {
+		if got := verdictOf(t, s, m); !strings.HasPrefix(got, "denied") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
 	for name, m := range map[string]*mcp.Message{"a task": task("t2"),
 		"an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"),
 		"a template above the roots": complete("file:///{path}")} {
-		if got := judged(t, s, m); strings.HasPrefix(got, "denied") {
+		if got := verdictOf(t, s, m); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -285,7 +285,7 @@ func TestWhatTheLibraryHidesCannotBeUsed(t *testing.T) {
 
 // A server cannot have a tool judged by the better of two definitions, or by one that it has
 // replaced.
-func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
+func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`,
 		`{"name":"x","annotations":{"destructiveHint":true}}`
 	large := `{"name":"x","description":"` + strings.Repeat("d", 1_000_001) + `"}`
@@ -309,11 +309,12 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 				"tools/readonly", nil), "hidden": loaded(t,
 				`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`)} {
 				for _, list := range c.lists {
-					judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer,
+					verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil),
+						mcp.ToServer,
 						""), `{"tools":[`+strings.Join(list, ",")+`]}`))
 				}
 				want := map[string]bool{"readonly": c.readonly, "hidden": !c.hidden}[rule]
-				if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got,
+				if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
 					"denied") == want {
 					t.Errorf("%s: %s", rule, got)
 				}
@@ -323,12 +324,12 @@ func TestTheDefinitionOfSeveralIsNone(t *testing.T) {
 }
 
 // Whoever begins tasks without end does not make the tools of another's unknown.
-func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
+func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
 	begins := func(principal, tool, id string) {
 		m := answered(called(tool, `{}`), `{"task":{"taskId":"`+id+`"}}`)
 		m.Principal = principal
-		judged(t, s, m)
+		verdictOf(t, s, m)
 	}
 	begins("alice", "write", "t")
 	for i := range 10_001 {
@@ -336,7 +337,7 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 	}
 	m := sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"t"}`)), mcp.ToServer, "t")
 	m.Principal = "alice"
-	if got := judged(t, s, m); got != "denied: t: the task belongs to the tool write, which is "+
+	if got := verdictOf(t, s, m); got != "denied: t: the task belongs to the tool write, which is "+
 		"hidden from this client" {
 		t.Error(got)
 	}
@@ -344,7 +345,7 @@ func TestManyTasksOfOneDoNotMakeThoseOfAnotherUnknown(t *testing.T) {
 
 // What is hidden by more than its name cannot be used before its definition is known. What its name
 // alone decides can.
-func TestWhatWasNotListed(t *testing.T) {
+func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 	for rule, refused := range map[string]bool{
 		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
 		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`: true,
@@ -362,7 +363,8 @@ func TestWhatWasNotListed(t *testing.T) {
 		`hide contains item.name if { every i in input.items { i.annotations.destructiveHint }; some item in input.items }`:            true,
 		`hide contains item.name if { some item in input.items; startswith(item.name, "secret") }`:                                     false,
 		"hide contains item.name if { some item in input.items; bad(item.name); " +
-			"input.principal.subject == \"bob\" }\nbad(name) if startswith(name, \"secret\")": false,
+			"input.principal.subject == \"bob\" }\n" +
+			"bad(name) if startswith(name, \"secret\")": false,
 		`hide contains input.items[i].name if { some i; input.items[i].name == "y" }`: false,
 		// of resources
 		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:           false,
@@ -370,27 +372,28 @@ func TestWhatWasNotListed(t *testing.T) {
 		`hide contains "y"`: false,
 	} {
 		s := loaded(t, rule)
-		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got,
-			"denied: the tool x was not listed, and may be hidden: request tools/list first") != refused && !isHidden(got) || strings.HasPrefix(got, "denied") != refused {
+		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
+			"denied: the tool x was not listed, and may be hidden: request tools/list first") !=
+			refused && !isHidden(got) || strings.HasPrefix(got, "denied") != refused {
 			t.Errorf("%s\n%s", rule, got)
 		}
 		quiet, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := judged(t, quiet, called("x", `{}`)); strings.HasPrefix(got, "denied") {
+		if got := verdictOf(t, quiet, called("x", `{}`)); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s\nin shadow: %s", rule, got)
 		}
-		judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+		verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			`{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
-		if got := judged(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
+		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s\nlisted: %s", rule, got)
 		}
 	}
 }
 
 // A resource that is hidden is hidden however it is spelled.
-func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
+func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	for _, rule := range []string{
 		`hide contains "file:///secret/a" if input.method in {"resources/list", "resources/read"}`,
 		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "file:///secret/a" }`,
@@ -399,7 +402,7 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 		s := loaded(t, rule)
 		for _, uri := range []string{"file:///secret/a", "FILE:///secret/a",
 			"file:///x/../secret/a", "file:///%73ecret/a", "file:///./secret/%61"} {
-			if got := judged(t, s, reading(uri)); !isHidden(got) {
+			if got := verdictOf(t, s, reading(uri)); !isHidden(got) {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
@@ -407,19 +410,19 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true,
 			`{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} {
 			s := loaded(t, rule)
-			judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer,
+			verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer,
 				""), `{"resources":[`+list+`]}`))
-			if got := judged(t, s, reading(
+			if got := verdictOf(t, s, reading(
 				"file:///Secret/A")); isHidden(got) != hidden {
 				t.Errorf("%s\n%s: %s", rule, list, got)
 			}
 		}
-		if got := judged(t, s, reading("file:///secret/a")); !isHidden(got) {
+		if got := verdictOf(t, s, reading("file:///secret/a")); !isHidden(got) {
 			t.Errorf("%s\nlisted: %s", rule, got)
 		}
 		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c",
 			"note://secret/a"} {
-			if got := judged(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
+			if got := verdictOf(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
@@ -427,13 +430,14 @@ func TestOtherSpellingsOfWhatIsHidden(t *testing.T) {
 }
 
 // Beside another spelling of it, a resource is asked about with the definition that was listed.
-func TestASpellingDoesNotStandForADefinition(t *testing.T) {
+func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
-	judged(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
+	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
 		`{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))
 	m := sent(mcp.NewRequest("1", "subscriptions/listen",
 		[]byte(`{"notifications":{"resourceSubscriptions":["FILE:///a","file:///A","file:///a","file:///b"]}}`)), mcp.ToServer, "")
-	if got := judged(t, s, m); got != `{"notifications":{"resourceSubscriptions":["file:///b"]}}` {
+	if got := verdictOf(t, s,
+		m); got != `{"notifications":{"resourceSubscriptions":["file:///b"]}}` {
 		t.Error(got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // The methods that vendor/methods knows are those of the table in core/mcp.
-func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
+func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	rule, err := fs.ReadFile(library.FS, "vendor/methods/rule.rego")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestKnownMethodsAreThoseOfTheTable(t *testing.T) {
 }
 
 // Calls that come at once are no way round a limit.
-func TestLimitsHoldForCallsAtOnce(t *testing.T) {
+func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 	s := fromLibrary(t, "limits/rate", map[string]any{"per_session": 3})
 	passed := make(chan bool)
 	for range 20 {
@@ -108,7 +108,7 @@ func TestResourcesAreRedacted(t *testing.T) {
 	s := fromLibrary(t, "resources/redact",
 		map[string]any{"rules": []any{map[string]any{"uris": []any{"file:///*.env"},
 			"pattern": "KEY=.*", "with": "KEY=[gone]"}}})
-	if got, want := judged(t, s, answered(reading("file:///a.env"),
+	if got, want := verdictOf(t, s, answered(reading("file:///a.env"),
 		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=2\nB=3"}]}`)),
 		`{"contents":[{"uri":"file:///a.env","text":"A=1\nKEY=[gone]\nB=3"}]}`; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

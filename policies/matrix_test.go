@@ -59,9 +59,9 @@ var readers = map[string]func(string) string{
 	"takes a URI for a path, a host": replaces(`(?i)^file://[^/]*`, ""),
 }
 
-// opened is what a server can come to open: each reader's doing, upon each other's, three times
-// over; from the root, where it is relative.
-func opened(text, root string) (paths []string) {
+// openedPaths returns the files that a server may open for a text: the results of each reader,
+// applied to each other's up to three times.
+func openedPaths(text, root string) (paths []string) {
 	all := []string{text}
 	for at, step := 0, 0; step < 3; step++ {
 		for end := len(all); at < end; at++ {
@@ -132,7 +132,7 @@ func matrix(top string, starts []string) (payloads []string) {
 // Each payload of the matrix is refused or harmless: no server that does to it what servers do
 // comes to a file outside of the root. As arguments, as URIs, and as roots that the client
 // declares.
-func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
+func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 	}
 	known := map[string]bool{} // what was opened, and whether it was the secret
 	harmful := func(payload string) bool {
-		return slices.ContainsFunc(opened(payload, root), func(name string) bool {
+		return slices.ContainsFunc(openedPaths(payload, root), func(name string) bool {
 			secret, tried := known[name]
 			if !tried {
 				b, err := os.ReadFile(name)
@@ -192,7 +192,7 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := fromLibrary(t, "roots/traversal", c.settings)
 			attacks := 0
-			arguments, uris, roots := passing(t, s, some)
+			arguments, uris, roots := allowedPayloads(t, s, some)
 			for _, p := range some {
 				if !harmful(p) {
 					continue
@@ -202,7 +202,7 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 					"URI": uris, "root": roots} {
 					if passes[p] {
 						t.Errorf("the %s %q passes, and can be read as %q", where, p,
-							opened(p, root))
+							openedPaths(p, root))
 					}
 				}
 			}
@@ -223,9 +223,10 @@ func TestEveryPayloadIsRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-// passing are those of the paths that pass a stage of roots/traversal: as arguments, as URIs, and
+// allowedPayloads returns those of the paths that pass a stage of roots/traversal: as arguments, as
+// URIs, and
 // as roots that a client declares. Many are judged at once.
-func passing(t *testing.T, s *policies.Stage,
+func allowedPayloads(t *testing.T, s *policies.Stage,
 	paths []string) (arguments, uris, roots map[string]bool) {
 	t.Helper()
 	inspected := func(m *mcp.Message) pipeline.Verdict {

@@ -44,7 +44,7 @@ var (
 		"FILE://localhost/data/a", "file:/data/a", "file:///data/a%20b", "", "a", "./", "notes://a"}
 )
 
-func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
+func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"a root": {"roots": []any{"/data"}, "relative": true},
 		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"},
@@ -73,7 +73,7 @@ func TestNoSpellingOfAPathLeadsOutOfTheRoots(t *testing.T) {
 				}
 			}
 		}
-		arguments, uris, _ := passing(t, s, paths)
+		arguments, uris, _ := allowedPayloads(t, s, paths)
 		for path := range arguments {
 			t.Errorf("%s: the argument %q passes", name, path)
 		}
@@ -137,7 +137,7 @@ func TestBoundaries(t *testing.T) {
 
 // Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody,
 // what honest servers are given passes.
-func TestWhatIsNoDisguise(t *testing.T) {
+func TestOrdinaryPathsHideNothing(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	for _, path := range []string{
 		"../x/a%20b", `"../a b"`, "caf%E9.txt", "100%ad", "SELECT 1 WHERE a LIKE '%add%'",
@@ -145,21 +145,21 @@ func TestWhatIsNoDisguise(t *testing.T) {
 		"a/…/b", "./.../x", "src/..../x", "日本語／資料．txt", "data:text/html,%c3%a9 ..",
 		"https://x.com/?u=..%2f..%2f", "~/a", `C:\Users\me\x`,
 	} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
+		if got := verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
 			"denied") {
 			t.Errorf("%q: %s", path, got)
 		}
 	}
 	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x",
 		"a/%252e%252e/x", `a\..\..\x`, "x\x00"} {
-		if got := judged(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got,
+		if got := verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`)); !strings.HasPrefix(got,
 			"denied") {
 			t.Errorf("%q passes", path)
 		}
 	}
 }
 
-func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
+func TestSymbolicLinksCannotLeaveRoots(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -218,15 +218,15 @@ func TestLinksDoNotLeadOutOfTheRoots(t *testing.T) {
 	}
 }
 
-func TestTheRootsThatTheClientDeclared(t *testing.T) {
+func TestDeclaredRootsApply(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", nil)
 	judge := func(path string) string {
-		return judged(t, s, called("x", `{"path":`+quoted(path)+`}`))
+		return verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`))
 	}
 	declare := func(roots string) string {
 		m := sent(mcp.NewResponse("1", []byte(roots)), mcp.ToServer, "")
 		m.Method = "roots/list"
-		return judged(t, s, m)
+		return verdictOf(t, s, m)
 	}
 	if got := judge("/work/x"); !strings.Contains(got, "no allowed folders are known") {
 		t.Errorf("before the client said its roots: %s", got)

@@ -57,8 +57,8 @@ func (j *journal) Record(_ context.Context, o pipeline.Outcome) (uint64, error) 
 	return 1, nil
 }
 
-// judged is what becomes of a message: its body, or why it is refused.
-func judged(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
+// verdictOf returns the verdict on a message as text: its body, or the reason of its denial.
+func verdictOf(t *testing.T, s pipeline.Stage, m *mcp.Message) string {
 	t.Helper()
 	j := &journal{}
 	p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
@@ -117,14 +117,14 @@ func TestEffects(t *testing.T) {
 			called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := judged(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
+			if got := verdictOf(t, loaded(t, c.rego), c.m); !strings.HasPrefix(got, c.want) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
 	}
 }
 
-func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
+func TestEditIsRecordedWithItsRule(t *testing.T) {
 	for name, rego := range map[string]string{
 		"set":    `set contains {"path": "/arguments/a", "value": 1}`,
 		"redact": `redact contains {"path": "/arguments/a", "with": "R"}`,
@@ -144,7 +144,7 @@ func TestAChangeIsRecordedWithTheRuleThatMadeIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
+func TestErrorsHaveFileAndLine(t *testing.T) {
 	for rego, want := range map[string]string{
 		`deny contains "no" if input.params.nmae == "x"` + "\n" +
 			`deny contains "no" if input.methd == "x"`: `t.rego:4:23: undefined ref: input.methd`,
@@ -163,7 +163,7 @@ func TestWhatIsWrongIsSaidWithItsLine(t *testing.T) {
 	}
 }
 
-func TestAPolicySeesTheSession(t *testing.T) {
+func TestPolicySeesSession(t *testing.T) {
 	s := loaded(t, `
 deny contains "no" if { input.method == "tools/call"; not input.item.annotations.readOnlyHint }
 deny contains "too many" if { input.name == "x"; input.kind == "request"; input.session.calls["a x"] >= 2 }
@@ -174,7 +174,7 @@ deny contains sprintf("%v of %v", [input.session.id, input.principal.subject]) i
 deny contains "wrong answer" if { input.kind == "response"; input.request.arguments.n == 7 }
 `)
 	const definition = `{"name":"x","annotations":{"readOnlyHint":true}}`
-	if got := judged(t, s, called("x", `{}`)); got != "denied: t: no" {
+	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: t: no" {
 		t.Errorf("before the list was seen: %s", got)
 	}
 	names := []string{"x", "send", "rooted", "who"}
@@ -182,45 +182,45 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	for _, n := range names {
 		tools = append(tools, strings.Replace(definition, `"x"`, `"`+n+`"`, 1))
 	}
-	judged(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
+	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 		`{"tools":[`+strings.Join(tools, ",")+`]}`))
 	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`,
 		"denied: t: too many"} {
-		if got := judged(t, s, called("x", `{}`)); got != want {
+		if got := verdictOf(t, s, called("x", `{}`)); got != want {
 			t.Errorf("call %d: %s, want %s", i+1, got, want)
 		}
 	}
-	if got := judged(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
+	if got := verdictOf(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
 		t.Errorf("before anything was labelled: %s", got)
 	}
-	if got := judged(t, s, answered(called("x", `{"n":7}`),
+	if got := verdictOf(t, s, answered(called("x", `{"n":7}`),
 		`{}`)); got != "denied: t: wrong answer" {
 		t.Errorf("an answer to what was asked: %s", got)
 	}
-	judged(t, s, answered(called("x", `{}`), `{"content":[]}`))
-	if got := judged(t, s, called("send", `{}`)); got != "denied: t: tainted" {
+	verdictOf(t, s, answered(called("x", `{}`), `{"content":[]}`))
+	if got := verdictOf(t, s, called("send", `{}`)); got != "denied: t: tainted" {
 		t.Errorf("after an answer: %s", got)
 	}
 	other := called("send", `{}`)
 	other.Principal = "bob" // of the same session id
-	if got := judged(t, s, other); got != "denied: t: no" {
+	if got := verdictOf(t, s, other); got != "denied: t: no" {
 		t.Errorf("another principal: %s", got)
 	}
-	if got := judged(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
+	if got := verdictOf(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
 		t.Errorf("without roots: %s", got)
 	}
 	roots := sent(mcp.NewResponse("1", []byte(`{"roots":[{"uri":"file:///w"}]}`)), mcp.ToServer, "")
 	roots.Method = "roots/list"
-	judged(t, s, roots)
-	if got := judged(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
+	verdictOf(t, s, roots)
+	if got := verdictOf(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
 		t.Errorf("with the root: %s", got)
 	}
-	if got := judged(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
+	if got := verdictOf(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
 		t.Errorf("who: %s", got)
 	}
 }
 
-func TestASlowPolicyDenies(t *testing.T) {
+func TestSlowPolicyDenies(t *testing.T) {
 	s := loaded(t, `deny contains "no" if { count([1 | some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b == c]) < 0 }`)
 	j := &journal{}
 	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s,

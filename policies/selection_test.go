@@ -13,8 +13,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// guarded are rules that say in every way of which messages they speak, and rules that do not: a
-// line each, which is a policy of its own with all of what they use.
+// guarded are rules with every kind of expression that excludes messages, and rules without one.
+// Each line is a policy of its own, together with usedByGuarded.
 const guarded = `
 deny contains "equal" if { input.method == "tools/call"; input.kind == "request"; input.name == "x" }
 deny contains "turned" if { "error" == input.kind }
@@ -47,19 +47,22 @@ deny contains "disguised elsewhere" if { input.params.arguments.path; gatekit.pa
 deny contains "arguments that are true" if { x := input.params.arguments; x == "true" }
 deny contains "a setting" if { input.kind == "request"; not data.config.nobody.has }
 deny contains "another setting" if { data.config.nobody.has; input.kind == "request" }
+deny contains "with another input" if { input.kind == "request"; input.method == "tools/list" with input.method as "tools/list" }
+deny contains "a rule with another input" if { input.kind == "request"; listing with input as {"method": "tools/list"} }
 deny contains "a name that is none" if { not input.name; input.method == "tools/call" }
 label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
 note contains input.result if { input.kind == "response"; input.method == "ping" }
 hide contains item.name if { input.method == "tools/list"; some item in input.items; startswith(item.name, "d") }
 `
 
-// used is what guarded uses.
-const used = `
+// usedByGuarded are the helper rules of guarded.
+const usedByGuarded = `
 part := "method"
 held := "x"
 reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
 default quiet := true
 quiet := false if input.method == "ping"
+listing if input.method == "tools/list"
 default usual := false
 usual if { input.method == "initialize"; input.kind == "request" }
 graded := false if { input.method == "tools/call" } else := true if { input.method == "tasks/get" }
@@ -67,13 +70,14 @@ on(method) if input.method == method
 spoken contains input.method if input.kind == "response"
 `
 
-// Only the rules that can say something of a message are asked, and only what they read of it is
-// shown to them: the outcome is what it would be if all were asked and saw all, as Explain does.
-func TestWhatIsLeftOutCannotMatter(t *testing.T) {
+// Only the rules that can hold for a message are evaluated, and only what they read of it is in the
+// input. The outcome must be the same as with all rules and the whole input, as in Explain.
+func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	dir := t.TempDir()
 	for i, line := range strings.Split(strings.TrimSpace(guarded), "\n") {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)),
-			fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, used), 0o600); err != nil {
+			fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, usedByGuarded),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,7 +129,8 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 				"all of them", "whatever it is: 1", "a way round",
 				"disguised", "disguised by way of a variable", "disguised by way of an answer",
 				"not disguised", "disguised and more", "disguised elsewhere",
-				"arguments that are true", "a setting",
+				"arguments that are true", "a setting", "with another input",
+				"a rule with another input",
 				"a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)
@@ -135,9 +140,10 @@ func TestWhatIsLeftOutCannotMatter(t *testing.T) {
 	}
 }
 
-// A setting is what a rule reads of it, which is not always what looks as if it were written there.
-func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
-	settings := map[string]map[string]any{"tools/arguments": {"rules": []any{map[string]any{"argument": "path"}}}}
+// A rule may read a setting in other ways than its literal place in data.config.
+func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
+	settings := map[string]map[string]any{"tools/arguments": {
+		"rules": []any{map[string]any{"argument": "path"}}}}
 	for name, tt := range map[string]struct{ condition, beside string }{
 		"a list's element by text": {`data.config["tools/arguments"].rules["0"]`,
 			"package gatekit.other"},
@@ -160,16 +166,16 @@ func TestASettingThatHoldsIsNotTakenForNone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := judged(t, s, called("x", "{}")); got != "denied: t: it holds" {
+			if got := verdictOf(t, s, called("x", "{}")); got != "denied: t: it holds" {
 				t.Error(got)
 			}
 		})
 	}
 }
 
-// Rules that name servers, and rules that name tools, make as many kinds of calls as both
-// multiplied. Few are asked different rules, and none has them prepared again.
-func TestManyKindsOfMessages(t *testing.T) {
+// Rules that compare servers and rules that compare tools make as many classes as the product of
+// both. Most of these have the same rules, and share a prepared query.
+func TestQueriesAreCachedForManyClasses(t *testing.T) {
 	var servers, tools []string
 	for i := range 70 {
 		servers, tools = append(servers, fmt.Sprintf("%q", fmt.Sprint("s", i))),

@@ -12,7 +12,7 @@ import (
 	"gatekit/policies"
 )
 
-func TestDefinitionsOfAllSessionsAreBoundedAndTheQuietestLoseThem(t *testing.T) {
+func TestDefinitionsAreBoundedByDroppingLeastRecentlyUsed(t *testing.T) {
 	memory := &policies.SessionStore{MaxDefinitionBytes: 10_000}
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
@@ -29,11 +29,12 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 		return m
 	}
 	list := func(session int) {
-		judged(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer,
+		verdictOf(t, s, of(session, answered(sent(mcp.NewRequest("1", "tools/list", nil),
+			mcp.ToServer,
 			""), `{"tools":[{"name":"x","description":"`+strings.Repeat("d", 1000)+`"}]}`)))
 	}
 	known := func(session int) bool {
-		return !strings.HasPrefix(judged(t, s, of(session, called("x", `{}`))), "denied")
+		return !strings.HasPrefix(verdictOf(t, s, of(session, called("x", `{}`))), "denied")
 	}
 	for session := range 9 { // of a little over 1000 bytes each
 		list(session)
@@ -54,7 +55,7 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 }
 
 // The definition of a tool is read once, and again when it is another.
-func TestAToolThatIsDefinedAnewIsJudgedAnew(t *testing.T) {
+func TestNewDefinitionReplacesOldOne(t *testing.T) {
 	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
 	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
 	for i, reads := range []bool{true, true, false, false, true} {
@@ -76,7 +77,8 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
 	const most = 21_000
 	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
-		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}}, Now: func() time.Time { return now }})
+		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}},
+		Now:    func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +98,7 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 
 // What a client says of itself, and its roots, is kept while it is short: beyond that it is not
 // known, and rules that need it refuse.
-func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
+func TestLongClientInformationIsIgnored(t *testing.T) {
 	long := strings.Repeat("c", 100<<10)
 	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
 	introduced := func(name string) *mcp.Message {
@@ -125,7 +127,7 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 	} {
 		for _, text := range []string{"c", long} {
 			s := loaded(t, c.rego)
-			judged(t, s, c.said(text))
+			verdictOf(t, s, c.said(text))
 			if got, want := refused(t, s, called("x", `{}`)), c.refused &&
 				text == long; got != want {
 				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
@@ -137,7 +139,7 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"c", long, "c"} {
-		judged(t, s, rooted(text))
+		verdictOf(t, s, rooted(text))
 		if got := refused(t, s, called("x", `{"path":"/data/x"}`)); got != (text == long) {
 			t.Errorf("a path within roots of %d bytes: refused %v", len(text), got)
 		}
@@ -146,9 +148,9 @@ func TestWhatAClientSaysAtLengthIsNotKnown(t *testing.T) {
 
 // Names of tools can be of any length: a session cannot have more of them counted than there is
 // room for, and nothing is called uncounted.
-func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
+func TestTooManyCalledNamesAreDenied(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
-	judged(t, s, called("x", `{}`))
+	verdictOf(t, s, called("x", `{}`))
 	passed := 0
 	for i := range 100 {
 		if !refused(t, s, called(strings.Repeat("n", 10_000)+fmt.Sprint(i), `{}`)) {
@@ -163,7 +165,7 @@ func TestCallsOfNamesWithoutEndAreRefused(t *testing.T) {
 	}
 }
 
-func TestALabelOfAnyLengthIsRefused(t *testing.T) {
+func TestLongLabelIsDenied(t *testing.T) {
 	s := loaded(t, `label contains input.params.arguments.text if input.kind == "request"`)
 	if refused(t, s, called("x", `{"text":"short"}`)) ||
 		!refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
@@ -172,7 +174,7 @@ func TestALabelOfAnyLengthIsRefused(t *testing.T) {
 }
 
 // Sessions are bounded in bytes: the largest are forgotten, and nobody's small one for them.
-func TestTheLargestSessionsAreForgotten(t *testing.T) {
+func TestLargestSessionsAreForgotten(t *testing.T) {
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
 label contains "seen" if input.kind == "response"
@@ -189,9 +191,9 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 		m.Session = session
 		return m
 	}
-	judged(t, s, of("small", answered(called("x", `{}`), `{}`)))
+	verdictOf(t, s, of("small", answered(called("x", `{}`), `{}`)))
 	for i := range 20 {
-		judged(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil),
+		verdictOf(t, s, of(fmt.Sprint(i), answered(sent(mcp.NewRequest("1", "roots/list", nil),
 			mcp.ToClient, ""), `{"roots":[{"uri":"file:///`+strings.Repeat("r", 50_000)+`"}]}`)))
 	}
 	if !refused(t, s, of("small", called("x", `{}`))) {

@@ -25,7 +25,7 @@ func settled(t *testing.T, rule, settings string) error {
 	return err
 }
 
-func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
+func TestInvalidPatternFailsAtLoad(t *testing.T) {
 	for _, c := range []struct{ rule, settings, want string }{
 		{"tools/arguments", `{"rules":[{"argument":"a"},{"argument":"b","pattern":"("}]}`,
 			`rules[1].pattern: is not a valid RE2 pattern: missing closing )`},
@@ -66,7 +66,7 @@ func TestAWrongPatternFailsWhenItIsLoaded(t *testing.T) {
 }
 
 // All faults of the settings are said, each on its own.
-func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
+func TestAllErrorsInSettingsAreReported(t *testing.T) {
 	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"},
 		Config: map[string]map[string]any{
 			"tools/allowlist": {"tools": []any{"[", 3}, "tool": 1},
@@ -86,7 +86,7 @@ func TestAllThatIsWrongWithSettingsIsSaid(t *testing.T) {
 
 // Each setting that a rule takes for a pattern is held against one when it is loaded: what a schema
 // does not say would fail with the first message.
-func TestEachSettingThatIsAPatternIsChecked(t *testing.T) {
+func TestEveryPatternSettingIsChecked(t *testing.T) {
 	for _, rule := range library.Names() {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "schema.json"))
 		if err != nil {

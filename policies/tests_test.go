@@ -48,7 +48,7 @@ test_denied if {
 `
 )
 
-func TestTestsAreRunAndSayWhereTheyFail(t *testing.T) {
+func TestRunTestsReportsWhereTestsFail(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, "mine_test.rego": mineTest + `
 test_wrong if {
 	true
@@ -94,7 +94,7 @@ todo_test_later if false
 	}
 }
 
-func TestTestsAreCompiledAsPoliciesAre(t *testing.T) {
+func TestRunTestsCompilesLikeLoad(t *testing.T) {
 	for source, want := range map[string]string{
 		`test_x if http.send({})`: "mine_test.rego:3:11: undefined function http.send",
 		`test_x if`:               "mine_test.rego:3",
@@ -110,7 +110,7 @@ func TestTestsAreCompiledAsPoliciesAre(t *testing.T) {
 }
 
 // As `gatekit policy test` and `gatekit check` run them, with whatever settings are in force.
-func TestTheLibrarysTestsPass(t *testing.T) {
+func TestLibraryTestsPass(t *testing.T) {
 	tests, covered, err := policies.RunTests(t.Context(), policies.Options{Rules: library.Names(),
 		Files: []string{folder(t, map[string]string{"mine.rego": mine,
 			"mine_test.rego": mineTest})},
@@ -147,7 +147,7 @@ func TestFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no; other: no" {
+		if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no; other: no" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -187,7 +187,7 @@ func TestBundles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := judged(t, s, called("x", `{}`)); got != "denied: mine: no" {
+	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
 		t.Error(got)
 	}
 	tests, covered, err := policies.RunTests(t.Context(), o)

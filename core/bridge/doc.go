@@ -32,21 +32,21 @@
 //
 // A legacy client's request: legacyToModern.Call adds the client's description (outgoing.go);
 // modernCall sends it. When the result asks for input, the questions are translated
-// (client_input.go, for_legacy.go) and put to the client live, and the request is sent again with
-// the answers. The final result is translated (for_legacy.go) and returned.
+// (client_input.go, for_legacy_client.go) and put to the client live, and the request is sent again
+// with the answers. The final result is translated (for_legacy_client.go) and returned.
 //
 // A modern client's request: modernToLegacy.Call acquires a session from the pool, removes the
 // client's description (outgoing.go), and an inFlightCall sends it. What the server asks meanwhile
-// is translated (for_modern.go) and handed to the call's proxy.Handler. On the client's side a
-// parked call turns it into a result that asks for input, and goes on when the client comes back.
-// The server's answer is translated (for_modern.go) and returned.
+// is translated (for_modern_client.go) and handed to the call's proxy.Handler. On the client's side
+// a parked call turns it into a result that asks for input, and goes on when the client comes back.
+// The server's answer is translated (for_modern_client.go) and returned.
 //
 // Everything that is written to a server passed the pipeline before it was translated, or is made
 // in outgoing.go.
 //
 // # Why calls share a session with a legacy server
 //
-// A server's question often names no call: never on stdio, and over HTTP as the server likes. With
+// On stdio a server's question never names its call, and over HTTP only if the server likes. With
 // a session for each call no question could be mistaken, but the calls would not see each other's
 // effects: a session is a process with its own memory. So calls that declare the same capabilities
 // share one session. A question that names no call is put to the client in the youngest call that
@@ -83,6 +83,11 @@
 //     client: a text takes their place.
 //   - Log messages of a legacy server on stdio while a modern client has several calls in flight.
 //
+// # Locks
+//
+// parkedCall.mu comes before ParkedCalls.mu. It is held while the result that asks is recorded
+// (parkedCall.park), so that no answer can come before the call is parked.
+//
 // # Reading order
 //
 // Each file uses only files that come after it, apart from those about parked calls, which are
@@ -94,6 +99,6 @@
 //   - modern_to_legacy.go, in_flight_call.go, listen.go, legacy_task.go, session_pool.go,
 //     pooled_session.go, subscriber.go, task_tools.go: modern clients at legacy servers.
 //   - parked.go, parked_call.go, parked_question.go: parked calls.
-//   - for_legacy.go, for_modern.go: messages for the client, translated.
+//   - for_legacy_client.go, for_modern_client.go: messages for the client, translated.
 //   - outgoing.go, task_polling.go, options.go, errors.go: what all of them use.
 package bridge

@@ -19,7 +19,7 @@ const maxURLElicitations = 3
 type inFlightCall struct {
 	session *pooledSession
 	request *mcp.Message
-	client  proxy.Handler
+	handler proxy.Handler
 }
 
 // run sends the request, which o holds as the server is to get it, and returns the answer for the
@@ -96,7 +96,7 @@ func (c *inFlightCall) openPages(ctx context.Context,
 		return nil, unavailable(c.session.name,
 			"the server wants pages to be opened first and does not name them", err)
 	}
-	for _, p := range c.client.HandleRequests(ctx, questions) {
+	for _, p := range c.handler.HandleRequests(ctx, questions) {
 		if answer := p.Message(); answer == nil || !answer.TextEquals("/action", "accept") {
 			return toClient(mcp.NewError(id, mcp.CodeInternalError,
 				"the server wants pages to be opened first, and the client did not agree",
@@ -121,7 +121,7 @@ func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 		c.session.HandleNotification(ctx, m)
 		return
 	}
-	c.client.HandleNotification(ctx, m)
+	c.handler.HandleNotification(ctx, m)
 }
 
 // HandleRequests implements proxy.Handler.
@@ -133,7 +133,7 @@ func (c *inFlightCall) HandleRequests(ctx context.Context, ms []*mcp.Message) []
 }
 
 // canAsk implements sessionCall.
-func (c *inFlightCall) canAsk() bool { return mcp.CanRequestInput(c.request) }
+func (c *inFlightCall) canAsk() bool { return mcp.AllowsInputRequests(c.request) }
 
 // askInCall implements sessionCall.
 func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
@@ -151,11 +151,11 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		}
 		questions[i] = toClient(q)
 	}
-	return c.client.HandleRequests(ctx, questions)
+	return c.handler.HandleRequests(ctx, questions)
 }
 
 // IsWaiting implements proxy.Handler.
-func (c *inFlightCall) IsWaiting() bool { return c.client.IsWaiting() }
+func (c *inFlightCall) IsWaiting() bool { return c.handler.IsWaiting() }
 
 // ReportActivity implements proxy.Handler.
-func (c *inFlightCall) ReportActivity() { c.client.ReportActivity() }
+func (c *inFlightCall) ReportActivity() { c.handler.ReportActivity() }

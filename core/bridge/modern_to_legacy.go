@@ -74,7 +74,7 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	if err := session.setLevel(ctx, m); err != nil {
 		return nil, err
 	}
-	call := &inFlightCall{session: session, request: m, client: h}
+	call := &inFlightCall{session: session, request: m, handler: h}
 	return call.run(ctx, o)
 }
 

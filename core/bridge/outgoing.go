@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -167,4 +168,42 @@ func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Out
 		}
 	}
 	return upstream.Own(mcp.NewRequest("0", method, append(params, '}')))
+}
+
+// capabilitiesForLegacy returns what a modern client declared with a request as a legacy server is
+// to get it in initialize. raw may be nil.
+func capabilitiesForLegacy(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return []byte("{}"), nil
+	}
+	m := mcp.NewResponse("", raw)
+	edits := []mcp.Edit{mcp.Remove("/extensions"), mcp.Remove("/tasks")}
+	if _, ok := m.Get("/roots"); ok {
+		// modern clients do not notify of changed roots
+		edits = append(edits, mcp.Set("/roots", []byte("{}")))
+	}
+	m, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Body(), nil
+}
+
+// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is
+// to get it with each request. raw may be nil.
+func capabilitiesForModern(raw []byte) ([]byte, error) {
+	if !bytes.HasPrefix(raw, []byte("{")) {
+		return []byte("{}"), nil
+	}
+	m := mcp.NewResponse("", raw)
+	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design
+	if _, ok := m.Get("/roots"); ok {
+		// modern servers cannot be notified of changed roots
+		edits = append(edits, mcp.Set("/roots", []byte("{}")))
+	}
+	m, err := m.Edit(edits...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Body(), nil
 }

@@ -117,9 +117,9 @@ var errRequestState = errors.New("invalid or expired requestState")
 // Begin begins the request m of session s, or resumes the parked call that m brings answers to. It
 // returns the call and the id by which s.Session knows it. A new call has the id of m. The error
 // is the reason why m must be refused.
-func (p *ParkedCalls) Begin(s downstream.ModernSession, m *mcp.Message,
+func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
-	if !mcp.CanRequestInput(m) {
+	if !mcp.AllowsInputRequests(m) {
 		return s.Session.Begin(m, client), m.ID(), nil
 	}
 	if state, ok := m.Text("/requestState"); ok {
@@ -137,7 +137,7 @@ func (p *ParkedCalls) Begin(s downstream.ModernSession, m *mcp.Message,
 }
 
 // resume takes the call that t names out of the parked ones and gives it client.
-func (p *ParkedCalls) resume(s downstream.ModernSession, t ticket, m *mcp.Message,
+func (p *ParkedCalls) resume(s downstream.ParkerSession, t ticket, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
 	c := p.take(t, s.Name)
 	if c == nil {
@@ -220,13 +220,13 @@ func (p *ParkedCalls) EndSession(name string) {
 }
 
 // refuse returns an error of our own as the recorded answer to request.
-func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ModernSession, request *mcp.Message,
+func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ParkerSession, request *mcp.Message,
 	code int, reason string) pipeline.Passed {
 	return p.passOwn(ctx, s, mcp.NewError(request.ID(), code, reason, nil), request)
 }
 
 // passOwn records a message of our own that answers request, and lets it pass to the client.
-func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ModernSession,
+func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ParkerSession,
 	m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, s.Principal
 	m.Method, m.Request = request.Method, request

@@ -16,7 +16,7 @@ import (
 // client of the call. It forwards to the client of whichever request waits for the call just then.
 type parkedCall struct {
 	calls   *ParkedCalls
-	session downstream.ModernSession
+	session downstream.ParkerSession
 	m       *mcp.Message // the first request, under the id that the proxy knows
 	name    string       // 130 random bits
 	cancel  context.CancelFunc
@@ -101,8 +101,8 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.finished:
-			// A question that is still open does not belong to this call, but has no better place:
-			// servers ask for the roots at any time.
+			// The call has been answered, so an open question is about something else, the roots
+			// for example. It is put to this client because no other request waits for the call.
 			if c.answer.Message() != nil && ctx.Err() == nil {
 				if result, ok := c.park(ctx); ok {
 					return result

@@ -44,7 +44,7 @@ func (c *parkedCall) SendRequests(ctx context.Context,
 }
 
 // await waits for the answer to a question. A question that has been put to the client may be
-// answered after the call: it is not always about the call.
+// answered when the call has already ended, since it is not always about the call.
 func (c *parkedCall) await(ctx context.Context, q *question) (*mcp.Message, error) {
 	select {
 	case <-q.asked:

@@ -13,7 +13,7 @@ import (
 // one, as if each had come alone.
 
 // allowsBatches reports whether the session's revision has batches.
-func (s *legacySession) allowsBatches() bool {
+func (s *legacyClientSession) allowsBatches() bool {
 	revision := s.revision()
 	return revision != "" && revision <= mcp.Rev20250326
 }
@@ -23,7 +23,7 @@ var errBatchNotAllowed = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
 
 // split parses a batch and returns its requests as calls. handleNonRequest gets the other messages,
 // admit enters a request. After an error the calls have been discarded.
-func (s *legacySession) split(b []byte, handleNonRequest func(*mcp.Message) error,
+func (s *legacyClientSession) split(b []byte, handleNonRequest func(*mcp.Message) error,
 	admit func(*mcp.Message) Call) ([]Call, error) {
 	if !s.allowsBatches() {
 		return nil, errBatchNotAllowed
@@ -95,7 +95,7 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 	calls, err := c.legacy.split(b, func(m *mcp.Message) error {
 		return c.handleNonRequest(ctx, m)
 	}, func(m *mcp.Message) Call {
-		call := c.admit(m)
+		call := c.admitRequest(m)
 		if call == nil {
 			return c.legacy.refusedCall(tooManyInFlight, m)
 		}

@@ -9,7 +9,8 @@ import (
 )
 
 // Call is one request of a client that has been read and is not answered yet. Exactly one of its
-// methods must be called, once. The usual implementation is *proxy.Call.
+// methods must be called, once. The implementations run a *proxy.Call, or
+// refuse the request.
 type Call interface {
 	// Run serves the request and returns the answer, the zero Passed when there must be none: the
 	// request was cancelled, by ctx or by the client. A ctx that has ended already keeps the
@@ -27,13 +28,13 @@ type CallParker interface {
 	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
 	// new. The call sends what comes before its answer to client. The error is the reason why m
 	// must be refused.
-	Begin(s ModernSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
+	Begin(s ParkerSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
 	// EndSession ends the calls that are parked for a session, by its name.
 	EndSession(name string)
 }
 
-// ModernSession describes to a CallParker the session that a modern client's requests share.
-type ModernSession struct {
+// ParkerSession describes to a CallParker the session that a modern client's requests share.
+type ParkerSession struct {
 	Session   *proxy.Session
 	Name      string // in the audit log
 	Principal string

@@ -10,7 +10,7 @@ import (
 
 // initialization is one initialize of a client, the proxy's session that it opens, and its result.
 type initialization struct {
-	session  *proxy.Session
+	proxied  *proxy.Session
 	done     chan struct{} // closed when initialize is answered
 	ok       bool          // initialize succeeded; valid when done is closed
 	revision string        // that both sides agreed on; valid when ok is
@@ -39,7 +39,7 @@ func (i *initialization) check(m *mcp.Message) *refusal {
 
 // beginInitialize opens the proxy's session and returns the call that sends initialize to the
 // servers.
-func (s *legacySession) beginInitialize(m *mcp.Message, out output) Call {
+func (s *legacyClientSession) beginInitialize(m *mcp.Message, out output) Call {
 	wanted, ok := m.Text("/protocolVersion")
 	if !ok {
 		return s.refusedCall(refuse(mcp.CodeInvalidParams,
@@ -56,14 +56,14 @@ func (s *legacySession) beginInitialize(m *mcp.Message, out output) Call {
 		offered = latestLegacy
 	}
 	s.init = &initialization{done: make(chan struct{}),
-		session: s.endpoint.proxy.Open(proxy.OpenOptions{Session: s.session,
+		proxied: s.endpoint.proxy.Open(proxy.OpenOptions{Session: s.session,
 			Principal: s.principal, Revision: offered}, &legacyClient{s, s.sessionOut})}
 	return &initializeCall{s, s.init, m, offered, out}
 }
 
 // initializeCall is an initialize request. The proxy's session is open.
 type initializeCall struct {
-	session *legacySession
+	session *legacyClientSession
 	init    *initialization
 	m       *mcp.Message
 	offered string // the revision that is offered to the servers
@@ -91,7 +91,7 @@ func (c *initializeCall) negotiate(ctx context.Context) pipeline.Passed {
 		}
 		m = edited
 	}
-	answer := c.init.session.Call(ctx, m, &legacyClient{s, c.out})
+	answer := c.init.proxied.Call(ctx, m, &legacyClient{s, c.out})
 	if a := answer.Message(); a != nil && a.Kind == mcp.Response {
 		c.init.revision, c.init.ok = c.offered, true
 		if agreed, _ := a.Text("/protocolVersion"); isLegacyRevision(agreed) {

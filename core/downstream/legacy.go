@@ -14,8 +14,8 @@ type output interface {
 	send(ctx context.Context, p pipeline.Passed) error
 }
 
-// legacySession is the session of a client that sends initialize, on a pipe or over HTTP.
-type legacySession struct {
+// legacyClientSession is the session of a client that sends initialize, on a pipe or over HTTP.
+type legacyClientSession struct {
 	peer
 	endpoint   *Endpoint
 	sessionOut output // for messages outside of any call
@@ -29,7 +29,7 @@ type legacySession struct {
 
 // admit enters a request, in the order in which the client sent it, and returns its call. The call
 // sends messages before the answer to out.
-func (s *legacySession) admit(m *mcp.Message, out output) Call {
+func (s *legacyClientSession) admit(m *mcp.Message, out output) Call {
 	s.stamp(m)
 	switch m.Method {
 	case "initialize":
@@ -48,17 +48,17 @@ func (s *legacySession) admit(m *mcp.Message, out output) Call {
 			"the session is not initialized: send initialize first"), m)
 	}
 	// The call begins here, so that a notifications/cancelled that comes next finds it.
-	call := init.session.Begin(m, &legacyClient{s, out})
+	call := init.proxied.Begin(m, &legacyClient{s, out})
 	return &legacyCall{s, init, initialized, m, call}
 }
 
-func (s *legacySession) refusedCall(r *refusal, m *mcp.Message) Call {
+func (s *legacyClientSession) refusedCall(r *refusal, m *mcp.Message) Call {
 	return &refusedCall{s.endpoint, s.peer, r, m}
 }
 
 // legacyCall is a request of a session. It waits until the session is initialized.
 type legacyCall struct {
-	session     *legacySession
+	session     *legacyClientSession
 	init        *initialization
 	initialized chan struct{} // init.initialized, as it was when the request came
 	m           *mcp.Message
@@ -93,7 +93,7 @@ func waitForAll(ctx context.Context, channels ...chan struct{}) {
 }
 
 // admitNotification enters a notification, in the order in which the client sent it.
-func (s *legacySession) admitNotification(m *mcp.Message) notification {
+func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ const reasonNotInitialized = "the session is not initialized"
 
 // legacyNotification is a notification of a session. It waits until initialize is answered.
 type legacyNotification struct {
-	session   *legacySession
+	session   *legacyClientSession
 	init      *initialization
 	m         *mcp.Message
 	delivered chan struct{} // closed by deliver; may be nil
@@ -138,25 +138,25 @@ func (n *legacyNotification) deliver(ctx context.Context) {
 		}
 		m = restored
 	}
-	n.init.session.Notify(ctx, m)
+	n.init.proxied.Notify(ctx, m)
 }
 
 // handleAnswer handles the client's answer to a reverse request.
-func (s *legacySession) handleAnswer(ctx context.Context, m *mcp.Message) {
+func (s *legacyClientSession) handleAnswer(ctx context.Context, m *mcp.Message) {
 	if !s.reverse.deliver(m) {
 		s.endpoint.recordDrop(ctx, s.peer, m, "no reverse request in flight has this id")
 	}
 }
 
 // hasInitialize reports whether the client has sent initialize.
-func (s *legacySession) hasInitialize() bool {
+func (s *legacyClientSession) hasInitialize() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.init != nil
 }
 
 // revision returns the revision that the session has agreed on, "" when it is not initialized.
-func (s *legacySession) revision() string {
+func (s *legacyClientSession) revision() string {
 	s.mu.Lock()
 	init := s.init
 	s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *legacySession) revision() string {
 }
 
 // close cancels the session's calls and closes its servers.
-func (s *legacySession) close() {
+func (s *legacyClientSession) close() {
 	s.mu.Lock()
 	init := s.init
 	s.closed = true
@@ -178,8 +178,8 @@ func (s *legacySession) close() {
 	s.failed.Wait()
 }
 
-func (s *legacySession) closeProxySession(init *initialization) {
-	if err := init.session.Close(); err != nil {
+func (s *legacyClientSession) closeProxySession(init *initialization) {
+	if err := init.proxied.Close(); err != nil {
 		s.endpoint.log.Warn("close a client's session", "session", s.session, "error", err)
 	}
 }

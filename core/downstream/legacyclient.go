@@ -13,7 +13,7 @@ import (
 // legacyClient is the proxy.Client of one call of a session, or of the messages outside of any
 // call.
 type legacyClient struct {
-	*legacySession
+	*legacyClientSession
 	out output
 }
 

@@ -126,7 +126,7 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 // httpSession is a legacy session over HTTP. It outlives the connections of its client: its calls
 // go on without them, and their streams are kept.
 type httpSession struct {
-	legacySession
+	legacyClientSession
 	streams sessionStreams
 
 	// The context of the session's calls. It is in the struct because no request or goroutine lives
@@ -140,7 +140,7 @@ type httpSession struct {
 }
 
 func (e *Endpoint) newHTTPSession(principal string) *httpSession {
-	s := &httpSession{legacySession: legacySession{endpoint: e,
+	s := &httpSession{legacyClientSession: legacyClientSession{endpoint: e,
 		peer: peer{newSessionName("session"), principal}}}
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.streams = sessionStreams{limits: e.limits, session: e.limits.newStream(sessionStreamName),
@@ -155,7 +155,7 @@ func (s *httpSession) close() {
 	s.closing = true
 	s.mu.Unlock()
 	s.end()
-	s.legacySession.close()
+	s.legacyClientSession.close()
 	s.running.Wait()
 	s.streams.close()
 }

@@ -9,9 +9,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// modernSession is the proxy's session that modern requests share: those of one pipe, or those of
-// one principal over HTTP. The clients know nothing of it.
-type modernSession struct {
+// modernClientSession is the proxy's session that modern requests share: those of one pipe, or
+// those of one principal over HTTP. The clients know nothing of it.
+type modernClientSession struct {
 	peer
 	endpoint *Endpoint
 	proxied  *proxy.Session
@@ -19,14 +19,14 @@ type modernSession struct {
 }
 
 // newModernSession opens a session. It is shared when several clients may be behind it.
-func (e *Endpoint) newModernSession(p peer, shared bool) *modernSession {
-	return &modernSession{peer: p, endpoint: e, hold: func() func() { return func() {} },
+func (e *Endpoint) newModernSession(p peer, shared bool) *modernClientSession {
+	return &modernClientSession{peer: p, endpoint: e, hold: func() func() { return func() {} },
 		proxied: e.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
 			Revision: mcp.Rev20260728, Shared: shared}, discardingClient{})}
 }
 
 // close ends the session and waits for its calls.
-func (s *modernSession) close() {
+func (s *modernClientSession) close() {
 	if p := s.endpoint.parker; p != nil {
 		p.EndSession(s.session)
 	}
@@ -38,11 +38,11 @@ func (s *modernSession) close() {
 
 // begin enters a request and returns its call and the id by which the proxy's session knows the
 // call. For a request that resumes a parked call, this is not the id of m.
-func (s *modernSession) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
+func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
 	if s.endpoint.parker == nil {
 		return s.proxied.Begin(m, client), m.ID()
 	}
-	call, id, err := s.endpoint.parker.Begin(ModernSession{Session: s.proxied, Name: s.session,
+	call, id, err := s.endpoint.parker.Begin(ParkerSession{Session: s.proxied, Name: s.session,
 		Principal: s.principal, Hold: s.hold}, m, client)
 	if err != nil {
 		return &refusedCall{s.endpoint, s.peer, refuse(mcp.CodeInvalidParams, "%s", err), m}, m.ID()
@@ -53,7 +53,7 @@ func (s *modernSession) begin(m *mcp.Message, client proxy.Client) (call Call, i
 // admitNotification enters a notification. The revision has no notification of clients but
 // notifications/cancelled, and that only on a pipe: over HTTP a client cancels a request by closing
 // its connection.
-func (s *modernSession) admitNotification(m *mcp.Message) notification {
+func (s *modernClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
 		return &droppedNotification{s.endpoint, s.peer, m,
@@ -64,7 +64,7 @@ func (s *modernSession) admitNotification(m *mcp.Message) notification {
 
 // modernNotification is a notification of a modern client.
 type modernNotification struct {
-	session *modernSession
+	session *modernClientSession
 	m       *mcp.Message
 }
 

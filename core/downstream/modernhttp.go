@@ -67,13 +67,13 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 
 // principalSession is the session that all modern requests of one principal over HTTP share.
 type principalSession struct {
-	*modernSession
+	*modernClientSession
 	paramHeaders paramHeaders
 	lastID       atomic.Uint64 // by which s.proxied knows the latest request
 }
 
 func (e *Endpoint) newPrincipalSession(name string) *principalSession {
-	s := &principalSession{modernSession: e.newModernSession(
+	s := &principalSession{modernClientSession: e.newModernSession(
 		peer{session: newSessionName("principal"), principal: name}, true)}
 	s.hold = func() func() {
 		entry, ok, _ := e.principalSessions.acquire(name, nil)

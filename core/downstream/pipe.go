@@ -19,18 +19,18 @@ type pipeConnection struct {
 	peer
 	endpoint *Endpoint
 	out      pipeOutput
-	legacy   *legacySession
+	legacy   *legacyClientSession
 
 	notifications notificationQueue // of the client, in order, without cancellations
 	cancellations notificationQueue // of the client, which overtake other notifications
 	calls         sync.WaitGroup    // requests, without subscriptions
 	subscriptions sync.WaitGroup    // subscriptions/listen requests
 
-	mu       sync.Mutex     // guards what follows
-	modern   *modernSession // nil until the first modern request
-	inFlight int            // requests whose answer has not been written
-	// number of modern requests in flight by id; of several with one id all but the first are
-	// being refused
+	mu       sync.Mutex           // guards what follows
+	modern   *modernClientSession // nil until the first modern request
+	inFlight int                  // requests whose answer has not been written
+	// number of modern requests in flight by id; of several with the same id only the first is
+	// served
 	modernInFlight map[mcp.ID]int
 	// A call that may be parked outlives the requests that carry it, so the proxy knows it by an id
 	// of ours.
@@ -66,7 +66,7 @@ func (e *Endpoint) ServePipe(ctx context.Context, p conn.Pipe, principal string)
 		modernInFlight: map[mcp.ID]int{},
 		callIDs:        map[mcp.ID]mcp.ID{},
 	}
-	c.legacy = &legacySession{peer: c.peer, endpoint: e, sessionOut: c.out}
+	c.legacy = &legacyClientSession{peer: c.peer, endpoint: e, sessionOut: c.out}
 	var queues sync.WaitGroup
 	queues.Go(func() { c.notifications.run(ctx) })
 	queues.Go(func() { c.cancellations.run(ctx) })
@@ -132,7 +132,7 @@ func (c *pipeConnection) handle(ctx context.Context, b []byte) error {
 	case m.Kind != mcp.Request:
 		return c.handleNonRequest(ctx, m)
 	}
-	call := c.admit(m)
+	call := c.admitRequest(m)
 	if call == nil {
 		return c.out.send(ctx, c.endpoint.passRefusal(ctx, c.peer, tooManyInFlight, m))
 	}
@@ -176,10 +176,10 @@ func (c *pipeConnection) notifySubscriptionEnd(ctx context.Context, m *mcp.Messa
 var tooManyInFlight = refuse(mcp.CodeInternalError,
 	"too many requests in flight: wait for an answer, then try again")
 
-// admit enters a request and returns its call, or nil when too many are in flight. The caller must
-// call release when the answer has been written, and not before: so a client that does not read
-// cannot go on sending requests.
-func (c *pipeConnection) admit(m *mcp.Message) Call {
+// admitRequest enters a request and returns its call, or nil when too many are in flight. The
+// caller must call release when the answer has been written, and not before: so a client that does
+// not read cannot go on sending requests.
+func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
 	if c.inFlight >= c.endpoint.limits.InFlight {
@@ -224,7 +224,7 @@ func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 		c.modern = c.endpoint.newModernSession(c.peer, false)
 	}
 	own := m // m under the id by which the proxy is to know it
-	if c.endpoint.parker != nil && mcp.CanRequestInput(m) {
+	if c.endpoint.parker != nil && mcp.AllowsInputRequests(m) {
 		if c.modernInFlight[m.ID()] > 1 {
 			c.mu.Unlock()
 			return &refusedCall{c.endpoint, c.peer, refuse(mcp.CodeInvalidRequest,
@@ -272,7 +272,7 @@ func (c *renamedCall) forget() {
 }
 
 // modernSession returns the session of modern requests, or nil before the first one.
-func (c *pipeConnection) modernSession() *modernSession {
+func (c *pipeConnection) modernSession() *modernClientSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.modern

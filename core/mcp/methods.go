@@ -85,10 +85,10 @@ const (
 	reservedPrefix = "/_meta/io.modelcontextprotocol~1"
 )
 
-// CanRequestInput reports whether a server may answer the modern request m with input requests: its
+// AllowsInputRequests reports whether a server may answer the modern request m with input requests: its
 // method allows it (MCP 2026-07-28, Multi Round-Trip Requests), and the client has declared a
 // capability that can be requested.
-func CanRequestInput(m *Message) bool {
+func AllowsInputRequests(m *Message) bool {
 	switch m.Method {
 	case "tools/call", "prompts/get", "resources/read":
 	default:

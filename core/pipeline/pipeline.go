@@ -172,7 +172,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 					p.options.RecordableNames.addList(o.After, o.Steps, hidden...)
 				}
 				o.After = next
-			case answer == nil: // the others are still asked: a denial overrides an answer
+			case answer == nil:
+				// the stages after this one are still asked: a denial overrides an answer
 				answer, answeredBy = next, s.name
 			}
 		}

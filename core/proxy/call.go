@@ -34,7 +34,7 @@ type Call struct {
 // ctx or by a notifications/cancelled, and the request must not be answered. When either came
 // before Run, no server gets the request.
 func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
-	// The call outlives the client's context. When that ends, abandon cancels the call and notifies
+	// The call has a context of its own: when the client's context ends, abandon must still notify
 	// the server.
 	clientContext := ctx
 	ctx, end := context.WithCancelCause(context.Background())
@@ -56,7 +56,7 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 		return pipeline.Passed{}
 	}
 	defer call.cancelWith(clientContext)()
-	answer, err := call.run(ctx)
+	answer, err := call.dispatch(ctx)
 	switch {
 	case err == nil:
 		return answer
@@ -98,8 +98,8 @@ func (call *Call) cancel(cause error) {
 	}
 }
 
-// run routes the request and returns the answer.
-func (call *Call) run(ctx context.Context) (pipeline.Passed, error) {
+// dispatch routes the request and returns the answer.
+func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 	meth, known := mcp.LookupMethod(call.request.Method)
 	switch {
 	case !known:
@@ -196,9 +196,9 @@ func (call *Call) callWithDeadline(ctx context.Context, srv *sessionServer, m *m
 	return call.callServer(ctx, srv, m, d, intercept)
 }
 
-// callOne calls one of several servers. The answer is inspected and recorded, and has the server's
-// own names.
-func (call *Call) callOne(ctx context.Context, srv *sessionServer, m *mcp.Message,
+// callOneOfSeveral calls one of several servers. The answer is inspected and recorded, and has the
+// server's own names.
+func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
 	raw, err := call.callServer(ctx, srv, m, d, nil)
 	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) &&

@@ -9,9 +9,9 @@
 // id denotes (route.go), or to all servers, whose answers are merged (lists.go, merge.go,
 // initialize.go), or, for a subscription, to all of them for as long as it lasts (subscription.go).
 // For each server the prefixes are taken off. The message, now that server's own, is inspected and
-// recorded by pipeline.Pass before Server.Call gets it (call.go). The answer comes back as that
-// server's message, is inspected and recorded, and only then gets the prefixes back (names.go,
-// uriowners.go).
+// recorded by pipeline.Pass before Server.Call gets it (call.go, approval.go). The answer comes
+// back as that server's message, is inspected and recorded, and only then gets the prefixes back
+// (route.go, names.go, uriowners.go).
 //
 // Messages that a server sends during a call, or outside of any, come in by a Handler
 // (serverhandler.go) and are inspected in the same way: notifications, requests to the client, and

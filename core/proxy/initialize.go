@@ -101,7 +101,7 @@ func (call *Call) initializeServer(ctx context.Context,
 	srv.noteInitializeSent()
 	m := *call.request
 	m.Server = srv.name
-	answer, err := call.callOne(ctx, srv, &m, d)
+	answer, err := call.callOneOfSeveral(ctx, srv, &m, d)
 	switch {
 	case err != nil:
 		srv.noteInitializeAnswer(nil, err)

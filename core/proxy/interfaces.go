@@ -43,8 +43,9 @@ type Handler interface {
 	// HandleRequests takes requests of the server. It returns one answer for each, under its id,
 	// whatever was denied or failed.
 	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
-	// IsWaiting reports whether the client waits for the answer of the call just now. It does not
-	// while it works on requests of the server that its last request was answered with.
+	// IsWaiting reports whether the client waits for the answer of the call just now. It is false
+	// after the client's last request was answered with questions, until the client comes back with
+	// the answers.
 	IsWaiting() bool
 	// ReportActivity tells that the server is working, when it sends nothing that would show it.
 	ReportActivity()

@@ -120,7 +120,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	}
 	page, at, items, size := first, "", 0, 0
 	for n := 1; ; n++ {
-		answer, err := call.callOne(ctx, srv, page, d)
+		answer, err := call.callOneOfSeveral(ctx, srv, page, d)
 		if err != nil {
 			return err
 		}

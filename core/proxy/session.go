@@ -96,8 +96,8 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 }
 
 // Notify takes a notification as the client sent it, inspects and records it, and forwards it to
-// its server or servers. A notifications/cancelled cancels the call with its requestId. Only
-// downstream can tell the server of some notifications (progress of a server's request), and then
+// its server or servers. A notifications/cancelled cancels the call with its requestId. For
+// some notifications (progress of a server's request) only downstream knows the server; it then
 // sets m.Server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	set := s.proxy.settings.Load()

@@ -18,8 +18,8 @@ type sessionServer struct {
 	name      string
 	upstream  Upstream
 	openToken chan struct{} // of capacity 1: full while the server is being opened
-	// closed when the first initialize came to an end, well or not, took longer than
-	// initializeWait, or will not be sent
+	// closed when the wait for the first initialize is over: the server answered it, it failed,
+	// initializeWait passed, or it will not be sent
 	firstAttemptEnded chan struct{}
 	endFirstAttempt   func() // closes it; may be called more than once
 

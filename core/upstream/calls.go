@@ -17,8 +17,8 @@ const (
 	maxTaskTokens = 256  // progress tokens of tasks that outlive their calls
 )
 
-// call is a request in flight.
-type call struct {
+// pendingCall is a request in flight.
+type pendingCall struct {
 	id      mcp.ID       // on this connection; of a listen, the subscription's id, too
 	request *mcp.Message // with the ids and the token that the client gave it
 	token   mcp.ID       // the client's progress token; "" when it gave none
@@ -42,13 +42,13 @@ type reply struct {
 }
 
 // restored returns the server's answer with the ids that the client gave.
-func (c *call) restored(m *mcp.Message) *mcp.Message {
+func (c *pendingCall) restored(m *mcp.Message) *mcp.Message {
 	return c.withClientSubscription(m).WithID(c.request.ID())
 }
 
 // withClientSubscription returns a message of a subscription with the subscription id that the
 // client knows. Other messages are returned unchanged.
-func (c *call) withClientSubscription(m *mcp.Message) *mcp.Message {
+func (c *pendingCall) withClientSubscription(m *mcp.Message) *mcp.Message {
 	if c.request.Method != "subscriptions/listen" || m.Kind == mcp.Error {
 		return m
 	}
@@ -68,7 +68,7 @@ func withSubscription(m *mcp.Message, id mcp.ID) *mcp.Message {
 
 // subscriptionResult returns the result of a subscription that the server ended with a
 // notifications/cancelled instead of an answer.
-func (c *call) subscriptionResult() *mcp.Message {
+func (c *pendingCall) subscriptionResult() *mcp.Message {
 	id := c.request.ID()
 	m := mcp.NewResponse(id, []byte(
 		`{"resultType":"complete","_meta":{"`+mcp.MetaSubscriptionID+`":`+string(id)+`}}`))
@@ -77,7 +77,7 @@ func (c *call) subscriptionResult() *mcp.Message {
 }
 
 // finish ends the call, unless it has ended.
-func (c *call) finish(r reply) {
+func (c *pendingCall) finish(r reply) {
 	select {
 	case c.done <- r:
 	default:
@@ -88,7 +88,7 @@ func (c *call) finish(r reply) {
 }
 
 // notify hands a notification to the client's handler, if there is one that still waits.
-func (c *call) notify(m *mcp.Message) {
+func (c *pendingCall) notify(m *mcp.Message) {
 	if c.handler != nil && c.ctx.Err() == nil {
 		c.handler.HandleNotification(c.ctx, m)
 	}
@@ -101,9 +101,9 @@ func (c *call) notify(m *mcp.Message) {
 type callTable struct {
 	mu       sync.Mutex
 	lastID   uint64
-	inFlight map[mcp.ID]*call
-	byToken  map[mcp.ID]*call // by sentToken
-	closed   error            // why no call can begin any more; nil while calls can
+	inFlight map[mcp.ID]*pendingCall
+	byToken  map[mcp.ID]*pendingCall // by sentToken
+	closed   error                   // why no call can begin any more; nil while calls can
 
 	taskTokens     map[mcp.ID]taskToken // by the token on this connection
 	taskTokenOrder []mcp.ID             // keys of taskTokens, the oldest first
@@ -115,11 +115,11 @@ type taskToken struct {
 	task  string // the task's id, as JSON
 }
 
-// begin enters a request. ctx is the context of the client's request; cancel, if not nil, ends ctx
-// and is called when the call is finished from elsewhere.
+// begin enters a request. ctx is the context of the client's request; cancel, if not nil, ends ctx;
+// finish calls it.
 func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, request *mcp.Message,
-	h proxy.Handler, q *orderedQueue) (*call, error) {
-	c := &call{request: request, handler: h, queue: q, ctx: ctx, cancel: cancel,
+	h proxy.Handler, q *orderedQueue) (*pendingCall, error) {
+	c := &pendingCall{request: request, handler: h, queue: q, ctx: ctx, cancel: cancel,
 		done: make(chan reply, 1)}
 	if raw, ok := request.Get("/_meta/progressToken"); ok && isToken(raw) {
 		c.token = mcp.ID(raw)
@@ -136,7 +136,7 @@ func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, reques
 	t.lastID++
 	c.id = mcp.ID(strconv.FormatUint(t.lastID, 10))
 	if t.inFlight == nil {
-		t.inFlight = make(map[mcp.ID]*call)
+		t.inFlight = make(map[mcp.ID]*pendingCall)
 	}
 	t.inFlight[c.id] = c
 	if c.token != "" {
@@ -146,7 +146,7 @@ func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, reques
 			c.sentToken = ownTokenPrefix + c.id + `"`
 		}
 		if t.byToken == nil {
-			t.byToken = make(map[mcp.ID]*call)
+			t.byToken = make(map[mcp.ID]*pendingCall)
 		}
 		t.byToken[c.sentToken] = c
 	}
@@ -154,7 +154,7 @@ func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, reques
 }
 
 // address returns a request with the id and the progress token of its call.
-func (c *call) address(o Outgoing) (Outgoing, error) {
+func (c *pendingCall) address(o Outgoing) (Outgoing, error) {
 	if c.sentToken == c.token {
 		return o.withIDs(c.id, nil)
 	}
@@ -162,7 +162,7 @@ func (c *call) address(o Outgoing) (Outgoing, error) {
 }
 
 // take removes a call for the caller to finish. It returns nil when no such call is in flight.
-func (t *callTable) take(id mcp.ID) *call {
+func (t *callTable) take(id mcp.ID) *pendingCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.inFlight[id]
@@ -174,15 +174,15 @@ func (t *callTable) take(id mcp.ID) *call {
 }
 
 // find returns a call in flight, or nil.
-func (t *callTable) find(id mcp.ID) *call {
+func (t *callTable) find(id mcp.ID) *pendingCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.inFlight[id]
 }
 
 // only returns the one call that a client waits for, or nil when there are none or several.
-func (t *callTable) only() *call {
-	var only *call
+func (t *callTable) only() *pendingCall {
+	var only *pendingCall
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.inFlight {
@@ -199,7 +199,7 @@ func (t *callTable) only() *call {
 
 // forErrorWithoutID returns the call that an error without an id is for: the only one that a client
 // waits for or, where no client waits, the only one. It returns nil when the call is not clear.
-func (t *callTable) forErrorWithoutID() *call {
+func (t *callTable) forErrorWithoutID() *pendingCall {
 	if c := t.only(); c != nil {
 		return c
 	}
@@ -215,8 +215,8 @@ func (t *callTable) forErrorWithoutID() *call {
 
 // oldest returns the oldest call that a client waits for and that matches. It returns nil when
 // there is none, or when the matching calls belong to more than one session.
-func (t *callTable) oldest(matches func(c *call) bool) *call {
-	var first *call
+func (t *callTable) oldest(matches func(c *pendingCall) bool) *pendingCall {
+	var first *pendingCall
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range t.inFlight {
@@ -257,7 +257,7 @@ func (t *callTable) close(err error) {
 
 // keepTaskToken keeps the progress token of a call that was answered with a task (2025-11-25):
 // progress may follow for as long as the task lives.
-func (t *callTable) keepTaskToken(c *call, answer *mcp.Message) {
+func (t *callTable) keepTaskToken(c *pendingCall, answer *mcp.Message) {
 	if c.token == "" || answer.Kind != mcp.Response {
 		return
 	}
@@ -281,7 +281,7 @@ func (t *callTable) keepTaskToken(c *call, answer *mcp.Message) {
 // progress returns a notifications/progress with the client's token, and the call that it is for.
 // The call is nil when it has been answered with a task and nobody waits for the task's result. ok
 // is false when no client asked for the progress.
-func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok bool) {
+func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *pendingCall, ok bool) {
 	raw, _ := m.Get("/progressToken")
 	id := mcp.ID(raw)
 	t.mu.Lock()
@@ -311,12 +311,12 @@ func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *call, ok
 
 // forTask returns the tasks/result call that waits for the task that m is about (2025-11-25), or
 // nil. A server asks the client for input of a task on that call.
-func (t *callTable) forTask(m *mcp.Message) *call {
+func (t *callTable) forTask(m *mcp.Message) *pendingCall {
 	id, ok := m.Text(mcp.PointerRelatedTask + "/taskId")
 	if !ok {
 		return nil
 	}
-	return t.oldest(func(c *call) bool {
+	return t.oldest(func(c *pendingCall) bool {
 		task, _ := c.request.Text("/taskId")
 		return c.request.Method == "tasks/result" && task == id
 	})

@@ -168,14 +168,14 @@ func (l *legacyHTTP) reply(o Outgoing, timeout time.Duration) {
 }
 
 // restored returns the answer to a call with the ids that the client gave.
-func (l *legacyHTTP) restored(c *call, m *mcp.Message) *mcp.Message {
+func (l *legacyHTTP) restored(c *pendingCall, m *mcp.Message) *mcp.Message {
 	l.calls.keepTaskToken(c, m)
 	return c.restored(m)
 }
 
 // incoming handles a message on a stream that is not the answer to the stream's own call. c is the
 // call whose stream it is, nil for the stream that belongs to no call.
-func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
+func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 	switch {
 	case isAnswer(m):
 		id := m.ID()
@@ -205,7 +205,7 @@ func (l *legacyHTTP) incoming(c *call, m *mcp.Message) {
 // deliver hands a notification to the call that it is about, or to the session when it is about
 // none. stream is the call on whose stream it came: then it is handed over at once, else by way of
 // the session's queue.
-func (l *legacyHTTP) deliver(stream, about *call, m *mcp.Message) {
+func (l *legacyHTTP) deliver(stream, about *pendingCall, m *mcp.Message) {
 	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
 	if about != nil && about.handler != nil {
 		run = func(context.Context) { about.notify(m) }
@@ -222,7 +222,7 @@ func (l *legacyHTTP) deliver(stream, about *call, m *mcp.Message) {
 
 // serverRequest asks the client what the server asks, on behalf of the call on whose stream the
 // request came.
-func (l *legacyHTTP) serverRequest(c *call, m *mcp.Message) {
+func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	h := l.feed
 	if task := l.calls.forTask(m); task != nil {
 		h = task.handler

@@ -23,7 +23,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 	defer cancel()
 	c, err := l.calls.begin(callCtx, cancel, o.m, h, nil)
 	if err != nil {
-		return nil, notBegun(l.name, err)
+		return nil, notStarted(l.name, err)
 	}
 	if o, err = c.address(o); err != nil {
 		l.calls.take(c.id)
@@ -51,7 +51,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 }
 
 // exchange posts a request and reads until it is answered.
-func (l *legacyHTTP) exchange(c *call, o Outgoing) (*mcp.Message, error) {
+func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) {
 	a, err := l.http.Post(c.ctx, l.header(), o.bytes())
 	if err != nil {
 		return nil, noResponse(l.name, err)
@@ -80,12 +80,12 @@ func (l *legacyHTTP) exchange(c *call, o Outgoing) (*mcp.Message, error) {
 }
 
 // isOwnAnswer reports whether m, which came in the response to the call, is the call's answer.
-func isOwnAnswer(c *call, m *mcp.Message) bool {
+func isOwnAnswer(c *pendingCall, m *mcp.Message) bool {
 	return isAnswer(m) && (m.ID() == c.id || isErrorWithoutID(m))
 }
 
 // readBody reads the messages in a successful response that is not a stream.
-func (l *legacyHTTP) readBody(c *call, a *HTTPResponse) (answer *mcp.Message, err error) {
+func (l *legacyHTTP) readBody(c *pendingCall, a *HTTPResponse) (answer *mcp.Message, err error) {
 	if len(a.Body) > 0 {
 		for m, invalid := range messages(l.limits, a.Body) {
 			if invalid != nil {
@@ -115,7 +115,7 @@ func (l *legacyHTTP) readBody(c *call, a *HTTPResponse) (answer *mcp.Message, er
 }
 
 // readError reads a response with an error status.
-func (l *legacyHTTP) readError(c *call, a *HTTPResponse) (*mcp.Message, error) {
+func (l *legacyHTTP) readError(c *pendingCall, a *HTTPResponse) (*mcp.Message, error) {
 	if a.Events != nil {
 		a.Events.Close()
 	}
@@ -137,7 +137,7 @@ func (l *legacyHTTP) readError(c *call, a *HTTPResponse) (*mcp.Message, error) {
 
 // readStream reads a call's stream until the answer. A stream that breaks is resumed where the
 // server has given its events ids.
-func (l *legacyHTTP) readStream(c *call, stream EventStream) (*mcp.Message, error) {
+func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Message, error) {
 	var position streamPosition
 	for {
 		var answer *mcp.Message
@@ -182,7 +182,7 @@ func (l *legacyHTTP) readStream(c *call, stream EventStream) (*mcp.Message, erro
 
 // resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an
 // event comes on it: otherwise a server could end each stream at once and be asked for ever.
-func (l *legacyHTTP) resume(c *call, p *streamPosition) (EventStream, error) {
+func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, error) {
 	var last error
 	for p.failures < maxResumes {
 		if !backoff.Sleep(c.ctx, p.delay(p.failures)) {

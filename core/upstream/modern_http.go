@@ -85,7 +85,7 @@ func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Han
 	defer func() { ended(answer, err) }()
 	c, err := h.calls.begin(ctx, nil, o.m, handler, nil)
 	if err != nil {
-		return nil, notBegun(h.opts.Name, err)
+		return nil, notStarted(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
 	if o, err = c.address(o); err != nil {
@@ -99,7 +99,8 @@ func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Han
 }
 
 // exchange posts a request and reads until it is answered.
-func (h *modernHTTP) exchange(c *call, o Outgoing, header http.Header) (*mcp.Message, error) {
+func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
+	header http.Header) (*mcp.Message, error) {
 	name, limits := h.opts.Name, h.opts.Limits
 	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.bytes())
 	if err != nil {
@@ -154,7 +155,7 @@ func (h *modernHTTP) exchange(c *call, o Outgoing, header http.Header) (*mcp.Mes
 
 // incoming handles a message on a call's stream that is not the call's answer. It returns an answer
 // when the server ended a subscription by cancelling it, otherwise nil.
-func (h *modernHTTP) incoming(c *call, m *mcp.Message) *mcp.Message {
+func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
 		h.opts.Log.Debug("dropped a message that has no place on a stream",
@@ -217,7 +218,7 @@ func (h *modernHTTP) listToolsPage(ctx context.Context, call *mcp.Message,
 	cursor []byte) (*mcp.Message, error) {
 	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
 	if err != nil {
-		return nil, notBegun(h.opts.Name, err)
+		return nil, notStarted(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
 	o, err := listToolsRequest(c.id, call, cursor)

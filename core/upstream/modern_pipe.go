@@ -59,7 +59,7 @@ func (p *modernPipe) route(m *mcp.Message) {
 
 // findCall returns the call that a notification belongs to, and the notification with the ids that
 // the client gave. The call is nil when there is none to hand the notification to.
-func (p *modernPipe) findCall(m *mcp.Message) (*call, *mcp.Message) {
+func (p *modernPipe) findCall(m *mcp.Message) (*pendingCall, *mcp.Message) {
 	subscription, hasSubscription := m.Get(mcp.PointerSubscriptionID)
 	switch {
 	case m.Method == "notifications/progress":
@@ -85,7 +85,7 @@ func (p *modernPipe) findCall(m *mcp.Message) (*call, *mcp.Message) {
 	default:
 		// A log message on stdio names no call. It can only be for a call that asked for log
 		// messages; when several sessions have such calls, its owner is not clear.
-		c := p.calls.oldest(func(c *call) bool {
+		c := p.calls.oldest(func(c *pendingCall) bool {
 			_, wantsLogs := c.request.Get(mcp.PointerLogLevel)
 			return c.request.Method != "subscriptions/listen" && (wantsLogs ||
 				m.Method != "notifications/message")

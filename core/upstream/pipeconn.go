@@ -173,7 +173,7 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	defer func() { ended(answer, err) }()
 	begun, err := c.calls.begin(ctx, nil, o.m, h, q)
 	if err != nil {
-		return nil, notBegun(c.name, err)
+		return nil, notStarted(c.name, err)
 	}
 	if o, err = begun.address(o); err != nil {
 		c.calls.take(begun.id)
@@ -183,8 +183,9 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 }
 
 // await writes a request and waits for its answer. When ctx ends, the server is told, and the error
-// is the cause of ctx.
-func (c *pipeConn) await(ctx context.Context, begun *call, o Outgoing) (*mcp.Message, error) {
+// is context.Cause(ctx).
+func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
+	o Outgoing) (*mcp.Message, error) {
 	// When ctx ends first, the request is written nevertheless (or was written in part), and is
 	// cancelled below like any other.
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {

@@ -52,10 +52,10 @@ type probe struct {
 // probeResult holds what the answer to server/discover, or its absence, shows.
 type probeResult struct {
 	revisions  []string
-	discovered bool  // the server knows server/discover
-	guessed    bool  // concluded from silence or from the process's end
-	late       *call // the request, when it has not been answered yet
-	err        error // the probe shows nothing
+	discovered bool         // the server knows server/discover
+	guessed    bool         // concluded from silence or from the process's end
+	late       *pendingCall // the request, when it has not been answered yet
+	err        error        // the probe shows nothing
 }
 
 // legacyResult is the result for a server that does not know server/discover.
@@ -149,7 +149,7 @@ func (p *prober) run(ctx context.Context, current *probe, failures int) {
 
 // awaitLateAnswer waits for the answer to a probe that timed out. A server that takes long to start
 // (npx) and then proves to be modern replaces the guess.
-func (p *prober) awaitLateAnswer(ctx context.Context, request *call, conn *pipeConn) {
+func (p *prober) awaitLateAnswer(ctx context.Context, request *pendingCall, conn *pipeConn) {
 	var r reply
 	select {
 	case r = <-request.done:

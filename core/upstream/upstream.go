@@ -44,7 +44,7 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 }
 
 // Open implements proxy.Upstream. Of the fields that the proxy sets in a message, Call of the
-// returned server sets only Kind and To.
+// returned server sets only Kind, Direction and, on a result that asks for input, CarriesInput.
 func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	revisions, err := u.Revisions(ctx)

@@ -69,7 +69,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestTheREADMEHasEach(t *testing.T) {
+func TestREADMEListsEveryRule(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -212,8 +212,8 @@ func (r *reporter) warnDropped(said uint64) uint64 {
 		lost += n
 	}
 	if lost > said {
-		r.log.Warn("decisions dropped: the decision log service is too slow or down; the audit log "+
-			"has them", "dropped", lost)
+		r.log.Warn("decisions dropped: the decision log service is too slow or down; the audit "+
+			"log has them", "dropped", lost)
 	}
 	return lost
 }

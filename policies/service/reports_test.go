@@ -22,13 +22,13 @@ import (
 // secret is planted in what passes, and must not leave.
 const secret = "sk-planted-0123456789"
 
-// told is what a service was told: the texts, and the JSON of each.
-type told struct {
+// received are the requests that a service received: the texts, and the JSON of each.
+type received struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-func (d *told) take(r *http.Request) {
+func (d *received) take(r *http.Request) {
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(r.Body)
@@ -45,20 +45,20 @@ func (d *told) take(r *http.Request) {
 	d.add(string(b))
 }
 
-func (d *told) add(text string) {
+func (d *received) add(text string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.texts = append(d.texts, text)
 }
 
-func (d *told) all() []string {
+func (d *received) all() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.texts)
 }
 
 // decisions are the events of all decision logs.
-func (d *told) decisions(t *testing.T) (events []map[string]any) {
+func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	t.Helper()
 	for _, text := range d.all() {
 		var some []map[string]any
@@ -89,14 +89,14 @@ func call(name string) *mcp.Message {
 }
 
 // Of a URI nobody is told more than where it leads.
-func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
+func TestPublicURIRemovesSecrets(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
 		&bundles.Signature{Key: key, ID: "acme"}))
-	var decisions told
+	var decisions received
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
 		Buffer:   100,
 		MinDelay: time.Second, MaxDelay: time.Second}
@@ -138,15 +138,15 @@ func TestURIsAreToldWithoutWhatIsSecret(t *testing.T) {
 	}
 }
 
-func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
+func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
 		&bundles.Signature{Key: key, ID: "acme"}))
-	var decisions, statuses told
+	var decisions, statuses received
 	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
 	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	remote := s.remote()
 	b.o.Status = &remote
 	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs/here", Buffer: 100,
@@ -231,7 +231,7 @@ func TestDecisionsAndStatusAreToldWithoutContent(t *testing.T) {
 }
 
 // A service that takes nothing holds up no decision and no end, and what it is not told is counted.
-func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
+func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"it fails": func(w http.ResponseWriter,
 			_ *http.Request) {
@@ -257,7 +257,7 @@ func TestDecisionsThatAreNotTakenAreCounted(t *testing.T) {
 					ID: "acme"}))
 			s.serve("/logs", answer)
 			s.serve("/status", answer)
-			b := newBench(t, acme(s.remote(), key))
+			b := newTestClient(t, acme(s.remote(), key))
 			remote := s.remote()
 			b.o.Status = &remote
 			b.o.DecisionLogs = &service.DecisionLogs{Endpoint: remote, Resource: "logs", Buffer: 10,

@@ -101,8 +101,8 @@ func (s *server) remote() service.Endpoint {
 		token}}
 }
 
-// bench is what a Client is tried with.
-type bench struct {
+// testClient is a Client with its log and the bundles that it activated.
+type testClient struct {
 	t   *testing.T
 	o   service.Options
 	log bytes.Buffer
@@ -113,8 +113,8 @@ type bench struct {
 	refuse  error      // what activate says
 }
 
-func newBench(t *testing.T, all ...service.BundleSource) *bench {
-	b := &bench{t: t}
+func newTestClient(t *testing.T, all ...service.BundleSource) *testClient {
+	b := &testClient{t: t}
 	b.o = service.Options{Bundles: all, Version: "test",
 		Log: slog.New(slog.NewTextHandler(writer{b},
 			&slog.HandlerOptions{Level: slog.LevelDebug})), BundleRejected: func(name string,
@@ -131,7 +131,7 @@ func newBench(t *testing.T, all ...service.BundleSource) *bench {
 	return b
 }
 
-type writer struct{ of *bench }
+type writer struct{ of *testClient }
 
 func (w writer) Write(p []byte) (int, error) {
 	w.of.mu.Lock()
@@ -139,14 +139,14 @@ func (w writer) Write(p []byte) (int, error) {
 	return w.of.log.Write(p)
 }
 
-func (b *bench) said() string {
+func (b *testClient) said() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.log.String()
 }
 
 // open opens a client that is closed at the end, and starts it.
-func (b *bench) open() *service.Client {
+func (b *testClient) open() *service.Client {
 	b.t.Helper()
 	c, err := service.Open(b.t.Context(), b.o)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *bench) open() *service.Client {
 	return c
 }
 
-func (b *bench) put(all []*policies.Bundle) error {
+func (b *testClient) put(all []*policies.Bundle) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refuse != nil {
@@ -173,7 +173,7 @@ func (b *bench) put(all []*policies.Bundle) error {
 }
 
 // inForce are the revisions that were put in force, one after the other.
-func (b *bench) inForce() string {
+func (b *testClient) inForce() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []string
@@ -183,7 +183,7 @@ func (b *bench) inForce() string {
 	return strings.Join(all, ", ")
 }
 
-func (b *bench) refusals() string {
+func (b *testClient) refusals() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.refused, "\n")
@@ -216,12 +216,12 @@ func acme(r service.Endpoint, k *bundles.Key) service.BundleSource {
 	}
 }
 
-func TestABundleIsPolledAndPutInForceWhenItChanges(t *testing.T) {
+func TestChangedBundleIsActivated(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
 	s.has("/other", `"o"`, pack(t, "o", key))
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	other := acme(s.remote(), key)
 	other.Name, other.Resource = "other", "/other"
 	b.o.Bundles = append(b.o.Bundles, other)
@@ -244,7 +244,7 @@ func TestABundleIsPolledAndPutInForceWhenItChanges(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
+func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
@@ -288,7 +288,7 @@ func TestWhatCannotBeUsedChangesNothingAndIsToldOnce(t *testing.T) {
 			t.Parallel() // each waits for seconds
 			s := newServer(t, plain)
 			s.has("/bundles/acme", `"1"`, pack(t, "one", key))
-			b := newBench(t, acme(s.remote(), key))
+			b := newTestClient(t, acme(s.remote(), key))
 			b.open()
 			s.serve("/bundles/acme", c.answer)
 			until(t, "a report", func() bool { return strings.Contains(b.said(), c.said) })
@@ -338,13 +338,13 @@ func tampered(t *testing.T, b []byte) []byte {
 	})
 }
 
-func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
+func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
 	one := acme(s.remote(), key)
 	one.CacheFile = filepath.Join(t.TempDir(), "acme.tar.gz")
-	b := newBench(t, one)
+	b := newTestClient(t, one)
 	c := b.open()
 	kept := func() string {
 		raw, err := os.ReadFile(one.CacheFile)
@@ -382,7 +382,7 @@ func TestWhatIsNotActivatedIsNotKeptAndIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAStartWithoutTheService(t *testing.T) {
+func TestStartWithoutService(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	down := httptest.NewServer(nil)
 	down.Close()
@@ -421,7 +421,7 @@ func TestAStartWithoutTheService(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			b := newBench(t, one)
+			b := newTestClient(t, one)
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			client, err := service.Open(ctx, b.o)
@@ -446,18 +446,18 @@ func TestAStartWithoutTheService(t *testing.T) {
 	}
 }
 
-func TestAServiceIsTrustedByItsCertificate(t *testing.T) {
+func TestServiceCertificateIsVerified(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, func(s *httptest.Server) { s.StartTLS() })
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
 	r := s.remote()
 	r.CA = pemOf(s.Certificate().Raw)
-	b := newBench(t, acme(r, key))
+	b := newTestClient(t, acme(r, key))
 	b.open()
 	if b.inForce() != "acme one" {
 		t.Errorf("in force: %s", b.inForce())
 	}
-	b = newBench(t, acme(s.remote(), key)) // the system does not know it
+	b = newTestClient(t, acme(s.remote(), key)) // the system does not know it
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(),
@@ -465,7 +465,7 @@ func TestAServiceIsTrustedByItsCertificate(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	r.CA = []byte("no PEM")
-	if _, err := service.Open(t.Context(), newBench(t, acme(r, key)).o); err == nil ||
+	if _, err := service.Open(t.Context(), newTestClient(t, acme(r, key)).o); err == nil ||
 		!strings.Contains(err.Error(), "no certificate in PEM format") {
 		t.Errorf("got %v", err)
 	}
@@ -476,7 +476,7 @@ func TestCloseWaits(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
-	b := newBench(t, acme(s.remote(), key))
+	b := newTestClient(t, acme(s.remote(), key))
 	c, err := service.Open(t.Context(), b.o)
 	if err != nil {
 		t.Fatal(err)

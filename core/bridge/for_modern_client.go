@@ -86,48 +86,10 @@ func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Messa
 	return m.WithID(request.ID()), nil
 }
 
-// capabilitiesForLegacy returns what a modern client declared with a request as a legacy server is
-// to get it in initialize. raw may be nil.
-func capabilitiesForLegacy(raw []byte) ([]byte, error) {
-	if !bytes.HasPrefix(raw, []byte("{")) {
-		return []byte("{}"), nil
-	}
-	m := mcp.NewResponse("", raw)
-	edits := []mcp.Edit{mcp.Remove("/extensions"), mcp.Remove("/tasks")}
-	if _, ok := m.Get("/roots"); ok {
-		// modern clients do not notify of changed roots
-		edits = append(edits, mcp.Set("/roots", []byte("{}")))
-	}
-	m, err := m.Edit(edits...)
-	if err != nil {
-		return nil, err
-	}
-	return m.Body(), nil
-}
-
 // questionForModern returns a request of a legacy server as a modern client is to get it: without
 // what refers to messages that the client's revision does not have.
 func questionForModern(m *mcp.Message) (*mcp.Message, error) {
 	edits := append(mcp.RemoveReservedMeta(m, "progressToken"), mcp.Remove("/task"),
 		mcp.Remove("/elicitationId"))
 	return m.Edit(edits...)
-}
-
-// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is
-// to get it with each request. raw may be nil.
-func capabilitiesForModern(raw []byte) ([]byte, error) {
-	if !bytes.HasPrefix(raw, []byte("{")) {
-		return []byte("{}"), nil
-	}
-	m := mcp.NewResponse("", raw)
-	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design
-	if _, ok := m.Get("/roots"); ok {
-		// modern servers cannot be notified of changed roots
-		edits = append(edits, mcp.Set("/roots", []byte("{}")))
-	}
-	m, err := m.Edit(edits...)
-	if err != nil {
-		return nil, err
-	}
-	return m.Body(), nil
 }

@@ -20,6 +20,6 @@ func Clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "\uFFFD") + "…"
 }
 
-// Quote returns text clipped to limit bytes, in double quotes, with everything that is not printable
-// escaped as in a Go string literal.
+// Quote returns text clipped to limit bytes, in double quotes, with everything that is not
+// printable escaped as in a Go string literal.
 func Quote(text string, limit int) string { return strconv.Quote(Clip(text, limit)) }

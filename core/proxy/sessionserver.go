@@ -302,8 +302,8 @@ func (srv *sessionServer) close() error {
 	return server.Close()
 }
 
-// retryDelay returns the time before the next attempt at a server: none at first, then 1 s, doubled up
-// to 30 s.
+// retryDelay returns the time before the next attempt at a server: none at first, then 1 s, doubled
+// up to 30 s.
 func retryDelay(failures int) time.Duration {
 	return backoff.Delay(time.Second, 30*time.Second, failures)
 }

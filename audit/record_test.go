@@ -56,7 +56,7 @@ func FuzzParseSummary(f *testing.F) {
 		}
 		want.Prev, want.Steps, want.Before, want.After, want.Values = "", nil, nil, nil, nil
 		if got, err := audit.ParseSummary(line); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%v: a glance says\n%+v, all of the line\n%+v\n%s", err, got, want, line)
+			t.Errorf("%v: ParseSummary has\n%+v, ParseRecord\n%+v\n%s", err, got, want, line)
 		}
 	})
 }
@@ -83,7 +83,7 @@ func BenchmarkParseSummary(b *testing.B) {
 		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",
 			Duration: time.Microsecond}}}))
 	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,
-		"glance": audit.ParseSummary} {
+		"summary": audit.ParseSummary} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := read(line); err != nil {

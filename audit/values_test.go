@@ -137,7 +137,7 @@ func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 			t.Errorf("the record is %s, %v", line, err)
 		}
 		if bytes.Contains(line, []byte("s3cret")) || bytes.Contains(line, []byte(sum)) {
-			t.Errorf("what is veiled can be read or tried: %s", line)
+			t.Errorf("a withheld word is readable or has a plain hash: %s", line)
 		}
 	}
 }

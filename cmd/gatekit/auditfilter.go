@@ -39,8 +39,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	}{
 		{"session", &f.Session, "records of this `session`"},
 		{"exchange", &f.Exchange,
-			"records of this `exchange`: a request and all messages that belong to it; numbered " +
-				"in each session"},
+			"records of this `exchange` (a request and what belongs to it)"},
 		{"principal", &f.Principal, "records for this `principal`"},
 		{"server", &f.Server, "messages to or from this `server`"},
 		{"name", &f.Name, "messages about this `name`: a tool, a prompt or a URI"},

@@ -20,9 +20,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestWhoShowsALogEndsWhenNobodyReads has a reader that has seen enough after one line, as head
-// has.
-func TestWhoShowsALogEndsWhenNobodyReads(t *testing.T) {
+// The reader closes the pipe after one line, as head does.
+func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
 	if err != nil {
@@ -92,9 +91,9 @@ func onTerminal(t *testing.T, args ...string) string {
 	return string(text)
 }
 
-// TestNothingThatALogHoldsActsOnATerminal has controls of a terminal in a record's body and in the
+// TestNoOutputOfALogActsOnATerminal has controls of a terminal in a record's body and in the
 // name of a key, which is whose who can write there.
-func TestNothingThatALogHoldsActsOnATerminal(t *testing.T) {
+func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gatekit.jsonl")
 	private, _, err := note.GenerateKey(rand.Reader, "gatekit\u009b31m\u202e")

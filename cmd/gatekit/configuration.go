@@ -15,7 +15,7 @@ import (
 // configFlag adds --config to a command.
 func configFlag(c *cobra.Command, path *string) {
 	c.Flags().StringVarP(path, "config", "c", "",
-		"configuration `file` (default: gatekit.toml here, or else in your configuration folder)")
+		"configuration `file` (default: see gatekit help)")
 }
 
 // loadConfig reads the configuration at path, or, when path is empty, at the first default path

@@ -108,8 +108,7 @@ bodies = "redacted", and never the body of a denied message; explain says where 
 	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
 	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
 	c.Flags().BoolVar(&all, "all", false,
-		"also show the rules that had no effect, and the first expression of each that was not "+
-			"true")
+		"also show the rules that had no effect, and why")
 	return c
 }
 

@@ -17,8 +17,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// refuser refuses what a server asks of a client, or what the client answers, whichever era carries
-// it and how.
+// refuser denies messages in one direction: the requests of a server to a client, or the client's
+// responses.
 type refuser struct{ to mcp.Direction }
 
 func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
@@ -28,10 +28,9 @@ func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, e
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
 }
 
-// TestOneStageRefusesReverseRequestsOfAllPairs holds the eras and transports to one shape: the same
-// stage sees each question and each answer as the request and the response that it is, and what it
-// refuses looks the same to the server.
-func TestOneStageRefusesReverseRequestsOfAllPairs(t *testing.T) {
+// In all eras and transports, a stage sees the same requests of a server and the same responses of
+// a client, and a denial looks the same to the server.
+func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 	questions := []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"decline"}`},
 		{"roots/list", `{}`, `{"roots":[]}`},

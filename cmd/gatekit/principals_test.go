@@ -105,9 +105,9 @@ func secretive(t *testing.T, revision string) (url string, reached func() []stri
 	}
 }
 
-// What a policy hides from one principal is out of its reach in every way that there is to it; for
-// another it is as if there were no policy. Over HTTP, in either era.
-func TestWhatIsHiddenFromOnePrincipalIsThereForAnother(t *testing.T) {
+// A name that a policy hides from one principal cannot be reached by this principal in any way, and
+// stays available to another. The test runs over HTTP, in either era.
+func TestNamesAreHiddenPerPrincipal(t *testing.T) {
 	const rego = `package gatekit.mine
 
 secret(text) if {
@@ -165,7 +165,7 @@ hide contains item.uriTemplate if {
 					t.Fatal(err)
 				}
 			}
-			url := serveKnown(t, filepath.Join(dir, "gatekit.toml"))
+			url := serveAuthenticated(t, filepath.Join(dir, "gatekit.toml"))
 			client := func(name string) *mcptest.Client {
 				h := mcptest.NewHTTP(url)
 				h.Header.Set(who, name)
@@ -237,19 +237,21 @@ hide contains item.uriTemplate if {
 				"s+t1") || !strings.Contains(list, "s+t2") {
 				t.Errorf("bob's tasks are %s", list)
 			}
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), uses[0].method, "ann pass secret_tool",
+			wantRecords(t, filepath.Join(dir, "audit.jsonl"), uses[0].method,
+				"ann pass secret_tool",
 				"bob deny secret_tool")
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "tasks/get", "ann pass t1",
+			wantRecords(t, filepath.Join(dir, "audit.jsonl"), "tasks/get", "ann pass t1",
 				"bob deny t1", "bob pass t2")
-			judgedFor(t, filepath.Join(dir, "audit.jsonl"), "prompts/get", "ann pass secret_prompt",
+			wantRecords(t, filepath.Join(dir, "audit.jsonl"),
+				"prompts/get", "ann pass secret_prompt",
 				"bob deny secret_prompt")
 		})
 	}
 }
 
-// serveKnown serves a configuration as `gatekit run` does, but for the listener, whose clients are
-// known.
-func serveKnown(t *testing.T, file string) (url string) {
+// serveAuthenticated serves a configuration as `gatekit run` does, but with a listener that
+// authenticates its clients.
+func serveAuthenticated(t *testing.T, file string) (url string) {
 	t.Helper()
 	c, err := loadConfig(file)
 	if err != nil {
@@ -285,8 +287,9 @@ func serveKnown(t *testing.T, file string) (url string) {
 	return "http://" + front.Addr().String() + c.Listen.Path
 }
 
-// judgedFor wants each, "principal action name", among the records of requests of a method.
-func judgedFor(t *testing.T, file, method string, want ...string) {
+// wantRecords checks that each of want, "principal action name", is among the recorded requests of
+// a method.
+func wantRecords(t *testing.T, file, method string, want ...string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {

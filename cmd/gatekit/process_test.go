@@ -21,7 +21,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// process is `gatekit run` in a folder of its own.
+// process is a `gatekit run` in a folder of its own.
 type process struct {
 	t   *testing.T
 	dir string
@@ -29,13 +29,13 @@ type process struct {
 
 	mu     sync.Mutex
 	stderr strings.Builder
-	lines  chan string // of stderr, as they come
+	lines  chan string // lines of stderr, as they come
 }
 
 func newProcess(t *testing.T, config string) *process {
 	t.Helper()
 	p := &process{t: t, dir: t.TempDir(), lines: make(chan string, 1000)}
-	p.configure(config)
+	p.writeConfig(config)
 	p.cmd = exec.Command("gatekit", "run")
 	p.cmd.Dir = p.dir
 	p.cmd.WaitDelay = time.Minute
@@ -67,20 +67,20 @@ func newProcess(t *testing.T, config string) *process {
 	return p
 }
 
-func (p *process) configure(config string) {
+func (p *process) writeConfig(config string) {
 	p.t.Helper()
 	file := filepath.Join(p.dir, "gatekit.toml")
 	if err := os.WriteFile(file+".new", []byte(config+"[audit]\nfile = \"audit.jsonl\"\n"),
 		0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := os.Rename(file+".new", file); err != nil { // whole or not at all: it may be watched
+	if err := os.Rename(file+".new", file); err != nil { // atomically: Gatekit may watch the file
 		p.t.Fatal(err)
 	}
 }
 
-// says waits for a line of stderr that holds text.
-func (p *process) says(text string) string {
+// waitForLog waits for a line of stderr that contains text, and returns it.
+func (p *process) waitForLog(text string) string {
 	p.t.Helper()
 	timeout := time.After(2 * time.Minute)
 	for {
@@ -90,14 +90,14 @@ func (p *process) says(text string) string {
 				return line
 			}
 		case <-timeout:
-			p.t.Fatalf("gatekit did not say %q", text)
+			p.t.Fatalf("gatekit did not log %q", text)
 		}
 	}
 }
 
-// url is where a process that was just started listens.
+// url returns the URL at which a process that was just started listens.
 func (p *process) url() string {
-	_, rest, _ := strings.Cut(p.says("msg=listening"), "url=")
+	_, rest, _ := strings.Cut(p.waitForLog("msg=listening"), "url=")
 	url, _, _ := strings.Cut(rest, " ")
 	return url
 }
@@ -109,8 +109,8 @@ func (p *process) start() {
 	}
 }
 
-// ends waits for the end and answers the exit code.
-func (p *process) ends() int {
+// waitForExit waits for the process to end and returns its exit code.
+func (p *process) waitForExit() int {
 	p.t.Helper()
 	err := p.cmd.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -122,8 +122,8 @@ func (p *process) ends() int {
 	return 0
 }
 
-// actions are those of the audit log, in order; wanted ones only, where any are named.
-func (p *process) actions(wanted ...string) string {
+// recordedActions returns the wanted actions of the audit log, in order.
+func (p *process) recordedActions(wanted ...string) string {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "audit.jsonl"))
 	if err != nil {
@@ -144,8 +144,8 @@ func (p *process) actions(wanted ...string) string {
 	return strings.Join(out, " ")
 }
 
-// client starts the process and connects a client to its stdio.
-func (p *process) client(ctx context.Context) *sdk.ClientSession {
+// connectStdio starts the process and connects a client to its stdio.
+func (p *process) connectStdio(ctx context.Context) *sdk.ClientSession {
 	p.t.Helper()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
 	s, err := c.Connect(ctx, &sdk.CommandTransport{Command: p.cmd}, nil)
@@ -174,14 +174,14 @@ const (
 	notes  = "[server.notes]\ncommand = \"gatekit\"\nargs = [\"demo-server\", \"notes\"]\n"
 )
 
-// withPID is a server that writes its process id to the file pid first.
+// withPID returns a server that first writes its process id to the file pid.
 func withPID(script string) string {
 	return fmt.Sprintf("[server.files]\ncommand = \"sh\"\nargs = [\"-c\", %q]\n",
 		"echo $$ > pid; "+script)
 }
 
-// gone reports whether the process has ended whose id is in the file pid.
-func (p *process) gone() bool {
+// serverEnded reports whether the process has ended whose id is in the file pid.
+func (p *process) serverEnded() bool {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))
 	if err != nil {
@@ -194,7 +194,7 @@ func (p *process) gone() bool {
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-func TestASignalEndsSessionsServersAndTheRecord(t *testing.T) {
+func TestSignalStopsSessionsServersAndLog(t *testing.T) {
 	p := newProcess(t, onHTTP+withPID("exec gatekit demo-server files"))
 	p.start()
 	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
@@ -207,19 +207,19 @@ func TestASignalEndsSessionsServersAndTheRecord(t *testing.T) {
 		t.Errorf("tools: got %q, want %q", got, want)
 	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.ends(); code != 0 {
+	if code := p.waitForExit(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	if !p.gone() {
-		t.Error("the server lives on")
+	if !p.serverEnded() {
+		t.Error("the server is still running")
 	}
-	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+	if got, want := p.recordedActions("start", "stop"), "start stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 
-func TestASecondSignalEndsAtOnce(t *testing.T) {
-	// A server that neither the end of its input nor TERM impresses keeps the shutdown waiting.
+func TestSecondSignalExitsAtOnce(t *testing.T) {
+	// A server that ignores the end of its input and SIGTERM delays the shutdown.
 	p := newProcess(t, onHTTP+
 		withPID("trap '' TERM; gatekit demo-server files; while true; do sleep 1; done"))
 	p.start()
@@ -230,33 +230,33 @@ func TestASecondSignalEndsAtOnce(t *testing.T) {
 	}
 	defer s.Close()
 	p.cmd.Process.Signal(os.Interrupt)
-	p.says("shutting down")
+	p.waitForLog("shutting down")
 	p.cmd.Process.Signal(os.Interrupt)
-	if code := p.ends(); code != exitFailed {
+	if code := p.waitForExit(); code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
 }
 
-func TestTheEndOfTheClientEndsEverything(t *testing.T) {
+func TestGatekitExitsWithItsStdioClient(t *testing.T) {
 	p := newProcess(t, withPID("exec gatekit demo-server files"))
-	s := p.client(t.Context())
+	s := p.connectStdio(t.Context())
 	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file"; got != want {
 		t.Errorf("tools: got %q, want %q", got, want)
 	}
 	if err := s.Close(); err != nil { // closes stdin and waits for the process
 		t.Errorf("close: %v", err)
 	}
-	if !p.gone() {
-		t.Error("the server lives on")
+	if !p.serverEnded() {
+		t.Error("the server is still running")
 	}
-	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+	if got, want := p.recordedActions("start", "stop"), "start stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 
-// A client that crashes closes all three pipes at once: what is logged then must not be the end of
-// us before all is cleaned up.
-func TestAClientThatCrashesEndsEverything(t *testing.T) {
+// A client that crashes closes all three pipes at once. A log line that cannot be written then must
+// not end Gatekit before it has cleaned up.
+func TestGatekitCleansUpAfterClientCrash(t *testing.T) {
 	p := newProcess(t, withPID("exec gatekit demo-server files"))
 	stderr, w, err := os.Pipe()
 	if err != nil {
@@ -280,57 +280,57 @@ func TestAClientThatCrashesEndsEverything(t *testing.T) {
 	stderr.Close()
 	out.Close()
 	in.Close()
-	if code := p.ends(); code != 0 {
+	if code := p.waitForExit(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
-	if !p.gone() {
-		t.Error("the server lives on")
+	if !p.serverEnded() {
+		t.Error("the server is still running")
 	}
-	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+	if got, want := p.recordedActions("start", "stop"), "start stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 
-func TestAChangedFileIsAppliedWithoutDroppingTheSession(t *testing.T) {
+func TestChangedFileIsAppliedWithoutEndingSession(t *testing.T) {
 	p := newProcess(t, files)
-	s := p.client(t.Context())
+	s := p.connectStdio(t.Context())
 	defer s.Close()
 	if got, want := tools(t.Context(), t, s), "files__delete_file files__read_file"; got != want {
 		t.Errorf("at first: got %q, want %q", got, want)
 	}
 
-	p.configure(files + notes)
-	p.says("configuration reloaded")
+	p.writeConfig(files + notes)
+	p.waitForLog("configuration reloaded")
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server more: got %q, want %q", got, want)
 	}
 
-	p.configure(notes + "command = \"x\"\n")
-	p.says("gatekit.toml:4:1: ")
-	p.configure(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
-	p.says(`there is no built-in plugin \"p\"`)
+	p.writeConfig(notes + "command = \"x\"\n")
+	p.waitForLog("gatekit.toml:4:1: ")
+	p.writeConfig(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
+	p.waitForLog(`there is no built-in plugin \"p\"`)
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("after mistakes: got %q, want %q", got, want)
 	}
 
-	p.configure(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
-	p.says(`change needs a restart; keeping the previous settings" table=[listen]`)
-	p.says("configuration reloaded")
+	p.writeConfig(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
+	p.waitForLog(`change needs a restart; keeping the previous settings" table=[listen]`)
+	p.waitForLog("configuration reloaded")
 	if got, want := tools(t.Context(), t, s), "notes__add_note notes__summarize"; got != want {
 		t.Errorf("with a server less: got %q, want %q", got, want)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	if got, want := p.actions("start",
+	if got, want := p.recordedActions("start",
 		"reload", "stop"), "start reload reload reload reload stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 
-func TestARefusedHTTPRequestIsRecorded(t *testing.T) {
+func TestRefusedHTTPRequestIsRecorded(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
 	p.start()
 	r, err := http.NewRequest("POST", p.url(), strings.NewReader("{}"))
@@ -346,12 +346,12 @@ func TestARefusedHTTPRequestIsRecorded(t *testing.T) {
 	if a.StatusCode != http.StatusForbidden {
 		t.Errorf("status %d, want 403", a.StatusCode)
 	}
-	if got, want := p.actions("refuse"), "refuse"; got != want {
+	if got, want := p.recordedActions("refuse"), "refuse"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 
-func TestAnAddressInUseIsSaidAndEndsIt(t *testing.T) {
+func TestAddressInUseIsReported(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -359,11 +359,11 @@ func TestAnAddressInUseIsSaidAndEndsIt(t *testing.T) {
 	defer l.Close()
 	p := newProcess(t, fmt.Sprintf("[listen]\nhttp = %q\n", l.Addr())+files)
 	p.start()
-	p.says("address already in use")
-	if code := p.ends(); code != exitFailed {
+	p.waitForLog("address already in use")
+	if code := p.waitForExit(); code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
-	if got, want := p.actions("start", "stop"), "start stop"; got != want {
+	if got, want := p.recordedActions("start", "stop"), "start stop"; got != want {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"gatekit/policies/library"
 )
 
-// What the README shows is what there is: the demo's output is the one that demo.txtar holds, the
-// Go it asks for is that of go.mod, its configuration loads, its JSON is JSON.
-func TestTheREADMEIsTrue(t *testing.T) {
+// The README shows what the binary does: the output of the demo is that of demo.txtar, the Go
+// version is that of go.mod, the configurations load, and the JSON is valid.
+func TestREADMEMatchesBinary(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func TestTheREADMEIsTrue(t *testing.T) {
 	}
 }
 
-// What is shown of examples/03-policies, there and here, is what its script holds the binary to.
-func TestWhatIsShownOfDenialsIsTrue(t *testing.T) {
+// The denials that the README and examples/03-policies show are those in the script of the example.
+func TestShownDenialsMatchExample(t *testing.T) {
 	script, err := os.ReadFile("../../examples/03-policies/script.txtar")
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +103,8 @@ func TestWhatIsShownOfDenialsIsTrue(t *testing.T) {
 	}
 }
 
-// The policies of gatekit.toml.example are there, and its settings are theirs.
-func TestThePoliciesOfTheExampleLoad(t *testing.T) {
+// The policies of gatekit.toml.example exist, and the settings are theirs.
+func TestPoliciesOfTheExampleLoad(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
 	example, err := os.ReadFile("../../gatekit.toml.example")
@@ -131,8 +131,8 @@ func TestThePoliciesOfTheExampleLoad(t *testing.T) {
 	}
 }
 
-// The default rules are written out where somebody looks for them to change them.
-func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
+// The default rules are documented in the places where users look for them.
+func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
 	_, help, _ := strings.Cut((&program{}).wrap().Long, "In it, the default rules are:\n")
@@ -171,7 +171,7 @@ func TestTheDefaultRulesAreWrittenOut(t *testing.T) {
 	}
 }
 
-// blocks are the README's examples in a language. There must be some.
+// blocks returns the code blocks of a language, of which there must be some.
 func blocks(text, language string) []string {
 	var out []string
 	for _, m := range regexp.MustCompile("(?s)```"+language+

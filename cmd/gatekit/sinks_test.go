@@ -13,7 +13,7 @@ import (
 )
 
 // The configuration and the sink have a list of facilities each, since core knows no sink.
-func TestTheFacilitiesOfAConfigurationAreThoseOfSyslog(t *testing.T) {
+func TestFacilitiesOfConfigAreThoseOfSyslog(t *testing.T) {
 	form, err := format.New(format.JSONL, format.Options{})
 	if err != nil {
 		t.Fatal(err)

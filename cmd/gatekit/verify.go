@@ -102,8 +102,7 @@ The anchor that the configuration names is always compared. It is an error when 
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "public `key` that signed the checkpoints, or the file with it (default: the "+
-			"one beside the log)")
+		"key", "", "public `key`, or the file with it (default: the one beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
 		"`file` of checkpoints that the log must match; may be repeated")
 	return c
@@ -237,8 +236,7 @@ no other record.`,
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "public `key` that signed the checkpoints, or the file with it (default: the "+
-			"one beside the log)")
+		"key", "", "public `key`, or the file with it (default: the one beside the log)")
 	return c
 }
 
@@ -386,8 +384,7 @@ stdin, which keeps the text out of the history of your shell.`,
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "`file` with the private key of the log (default: the one beside FILE, or key "+
-			"in [audit])")
+		"key", "", "`file` with the private key of the log (default: FILE.key, or [audit] key)")
 	return c
 }
 

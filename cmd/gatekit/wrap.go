@@ -92,7 +92,7 @@ To change settings, write a configuration (gatekit help run). In it, the default
 		"audit", "", "audit log `file` (default: a new one in your state folder)")
 	c.Flags().Var(&o.era, "era", "protocol `era` of the server: auto, legacy or modern")
 	c.Flags().StringArrayVar(&o.env, "env", nil,
-		"environment variable for the server: `KEY` to pass it on, or KEY=VALUE; may be repeated")
+		"environment variable for the server: `KEY` or KEY=VALUE; may be repeated")
 	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
 	c.Flags().StringArrayVar(&o.roots, "root", nil,
 		"`folder` that paths must stay in; may be repeated")
@@ -101,7 +101,7 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	c.Flags().BoolVar(&o.noDefaultRules, "no-default-rules", false,
 		"use only the rules and policies that --rule, --root and --policy name")
 	c.Flags().StringArrayVar(&o.policies, "policy", nil,
-		"policy `file` to add (.rego, a folder of them, or a bundle); may be repeated")
+		"policy `file` to add (.rego, folder or bundle); may be repeated")
 	c.Flags().BoolVar(&o.shadow, "shadow", false,
 		"record what rules and policies would do, but do not do it")
 	c.Flags().StringArrayVar(&o.plugins, "plugin", nil,

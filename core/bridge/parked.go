@@ -116,7 +116,7 @@ var errRequestState = errors.New("invalid or expired requestState")
 
 // Begin begins the request m of session s, or resumes the parked call that m brings answers to. It
 // returns the call and the id by which s.Session knows it. A new call has the id of m. The error
-// says why m must be refused.
+// is the reason why m must be refused.
 func (p *ParkedCalls) Begin(s downstream.ModernSession, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
 	if !mcp.CanRequestInput(m) {

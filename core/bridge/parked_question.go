@@ -80,7 +80,7 @@ func abandonedAnswer(m *mcp.Message) *mcp.Message {
 	return mcp.NewError(m.ID(), mcp.CodeInternalError, "the client did not answer in time", nil)
 }
 
-// withdraw removes questions for whose answer nobody waits any more.
+// withdraw removes questions whose answer is not needed any more.
 func (c *parkedCall) withdraw(withdrawn []*question) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,13 +2,14 @@ package config
 
 import (
 	"errors"
-	"gatekit/core/tlsconfig"
 	"io/fs"
 	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
+
+	"gatekit/core/tlsconfig"
 )
 
 // checkAdmin checks the address of the admin endpoint. There is no setting that allows other
@@ -55,8 +56,8 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 	if at := n.lookup("ca"); c.CA != "" && !l.hasErrorAt(at) {
 		if c.CA = l.absPath(c.CA); !fileExists(c.CA) {
 			l.errorf(at, "telemetry.ca: file %q does not exist", at.raw)
-		} else if _, err := (tlsconfig.Files{CA: c.CA}).Load(); err != nil {
-			l.errorf(at, "telemetry.ca: %v", err)
+		} else {
+			l.checkTLSFiles(tlsconfig.Files{CA: c.CA}, at, "telemetry.ca")
 		}
 	}
 	if at := n.lookup("sample"); c.Sample < 0 || c.Sample > 1 || c.Sample != c.Sample {

@@ -2,11 +2,12 @@ package config
 
 import (
 	"encoding/pem"
-	"gatekit/core/tlsconfig"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"gatekit/core/tlsconfig"
 )
 
 // checkBundles checks the services, bundles and keys of the policies.

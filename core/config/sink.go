@@ -3,12 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"gatekit/core/tlsconfig"
 	"io/fs"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+
+	"gatekit/core/tlsconfig"
 )
 
 // Sink is one [[audit.sink]].
@@ -230,14 +231,18 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 		return
 	}
 	if at := n.lookup("ca"); s.CA != "" && !l.hasErrorAt(at) {
-		if _, err := (tlsconfig.Files{CA: s.CA}).Load(); err != nil {
-			l.errorf(at, "%s.ca: %v", name, err)
-		}
+		l.checkTLSFiles(tlsconfig.Files{CA: s.CA}, at, name+".ca")
 	}
 	if at := n.lookup("cert"); s.Cert != "" && !l.hasErrorAt(at) &&
 		!l.hasErrorAt(n.lookup("cert_key")) {
-		if _, err := (tlsconfig.Files{Cert: s.Cert, Key: s.CertKey}).Load(); err != nil {
-			l.errorf(at, "%s.cert: %v", name, err)
-		}
+		l.checkTLSFiles(tlsconfig.Files{Cert: s.Cert, Key: s.CertKey}, at, name+".cert")
+	}
+}
+
+// checkTLSFiles reports files that hold no certificate or key. It ignores files that this user may
+// not read: commands that only read the audit log do not need them, and the others report them.
+func (l *loader) checkTLSFiles(f tlsconfig.Files, at *node, key string) {
+	if _, err := f.Load(); err != nil && !errors.Is(err, fs.ErrPermission) {
+		l.errorf(at, "%s: %v", key, err)
 	}
 }

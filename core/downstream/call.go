@@ -25,8 +25,8 @@ type Call interface {
 type CallParker interface {
 	// Begin begins the request m of a session, or resumes the call that m brings answers to. It
 	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
-	// new. The call sends what comes before its answer to client. The error says why m must be
-	// refused.
+	// new. The call sends what comes before its answer to client. The error is the reason why m
+	// must be refused.
 	Begin(s ModernSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
 	// EndSession ends the calls that are parked for a session, by its name.
 	EndSession(name string)

@@ -96,7 +96,7 @@ type acceptedTypes struct {
 
 // parseAccept parses the Accept headers. A client without any accepts all types. The type that is
 // named first is preferred, whatever its weight: MCP asks clients to name both types, so the order
-// is all that tells them apart.
+// is the only sign of a preference.
 func parseAccept(h http.Header) acceptedTypes {
 	all := strings.ToLower(strings.Join(h.Values("Accept"), ","))
 	json, stream := strings.Index(all, "application/json"), strings.Index(all, "text/event-stream")

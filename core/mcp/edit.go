@@ -41,19 +41,19 @@ func (m *Message) Edit(edits ...Edit) (*Message, error) {
 		if err := p.editObject(0, all, &editNode{children: []*editNode{root}}); err != nil {
 			return nil, err
 		}
-		c := m.withSplices(p.splices)
-		c.idSpan, c.bodySpan = idAndParams(c.raw)
-		c.index = indexBody(c.raw, c.bodySpan)
-		return c, nil
+		edited := m.withSplices(p.splices)
+		edited.idSpan, edited.bodySpan = idAndParams(edited.raw)
+		edited.index = indexBody(edited.raw, edited.bodySpan)
+		return edited, nil
 	}
 	if err := p.editValue(m.bodySpan, root); err != nil {
 		return nil, err
 	}
-	c := m.withSplices(p.splices)
+	edited := m.withSplices(p.splices)
 	if p.indexOutdated || len(m.bodyMembers) == maxIndexed || len(m.metaMembers) == maxIndexed {
-		c.index = indexBody(c.raw, c.bodySpan)
+		edited.index = indexBody(edited.raw, edited.bodySpan)
 	}
-	return c, nil
+	return edited, nil
 }
 
 // idAndParams returns the spans of id and params in a raw request or notification.
@@ -82,48 +82,48 @@ type editNode struct {
 	found    bool                 // the place exists in the message
 }
 
-func (c *editNode) isRemoval() bool { return c.isTarget && c.value == nil }
+func (node *editNode) isRemoval() bool { return node.isTarget && node.value == nil }
 
 // addsValue reports whether the edits would create the place if it did not exist.
-func (c *editNode) addsValue() bool {
-	for _, b := range c.children {
-		if b.addsValue() {
+func (node *editNode) addsValue() bool {
+	for _, child := range node.children {
+		if child.addsValue() {
 			return true
 		}
 	}
-	return c.isTarget && c.value != nil
+	return node.isTarget && node.value != nil
 }
 
 // find returns the child with the token, or nil.
-func (c *editNode) find(token []byte) *editNode {
-	if c.byToken != nil {
-		return c.byToken[string(token)]
+func (node *editNode) find(token []byte) *editNode {
+	if node.byToken != nil {
+		return node.byToken[string(token)]
 	}
-	for _, b := range c.children {
-		if b.token == string(token) {
-			return b
+	for _, child := range node.children {
+		if child.token == string(token) {
+			return child
 		}
 	}
 	return nil
 }
 
 // childFor returns the child with the token. It adds one where there is none.
-func (c *editNode) childFor(token string) *editNode {
-	if b := c.find([]byte(token)); b != nil {
-		return b
+func (node *editNode) childFor(token string) *editNode {
+	if child := node.find([]byte(token)); child != nil {
+		return child
 	}
-	b := &editNode{token: token}
-	c.children = append(c.children, b)
+	child := &editNode{token: token}
+	node.children = append(node.children, child)
 	switch {
-	case c.byToken != nil:
-		c.byToken[token] = b
-	case len(c.children) > maxCompared:
-		c.byToken = make(map[string]*editNode)
-		for _, b := range c.children {
-			c.byToken[b.token] = b
+	case node.byToken != nil:
+		node.byToken[token] = child
+	case len(node.children) > maxCompared:
+		node.byToken = make(map[string]*editNode)
+		for _, child := range node.children {
+			node.byToken[child.token] = child
 		}
 	}
-	return b
+	return child
 }
 
 // addEdit checks an edit and adds it to the tree.
@@ -142,36 +142,36 @@ func (m *Message) addEdit(root *editNode, e Edit) error {
 	if !utf8.ValidString(e.Pointer) {
 		return fmt.Errorf("the pointer is not UTF-8")
 	}
-	c := root
+	node := root
 	for rest := e.Pointer; rest != ""; {
 		token, after, ok := cutToken(rest)
 		if !ok {
 			return fmt.Errorf("not a JSON pointer")
 		}
-		if c.isTarget {
+		if node.isTarget {
 			return fmt.Errorf("lies within the place of another edit")
 		}
-		if c == root {
+		if node == root {
 			if like, ok := confusableWith([]byte(token), names); ok {
 				return fmt.Errorf("the name can be taken for %s", like)
 			}
 		}
-		c = c.childFor(token)
+		node = node.childFor(token)
 		rest = after
 		s.depth++
 	}
-	if c.isTarget || len(c.children) > 0 {
+	if node.isTarget || len(node.children) > 0 {
 		return fmt.Errorf("overlaps another edit")
 	}
-	c.isTarget = true
+	node.isTarget = true
 	if e.Value == nil {
 		return nil
 	}
 	if s.depth > limits.Depth {
 		return fmt.Errorf("nested too deep")
 	}
-	c.value = bytes.Trim(e.Value, " \t\r\n")
-	s.input = c.value
+	node.value = bytes.Trim(e.Value, " \t\r\n")
+	s.input = node.value
 	f := s.scanValue(l)
 	if f == nil && s.pos < len(s.input) {
 		f = s.syntax(s.pos, "more after the value")
@@ -179,7 +179,7 @@ func (m *Message) addEdit(root *editNode, e Edit) error {
 	if f == nil {
 		f = s.firstFault
 	}
-	if f == nil && e.Pointer == "" && m.Kind != Response && c.value[0] != '{' {
+	if f == nil && e.Pointer == "" && m.Kind != Response && node.value[0] != '{' {
 		f = s.syntax(0, "an object expected")
 	}
 	if f != nil {
@@ -200,40 +200,39 @@ func (p *editSplicer) add(from, to int, text []byte) {
 	p.splices = append(p.splices, splice{span{int32(from), int32(to)}, text})
 }
 
-// editValue applies c to the value at in.
-func (p *editSplicer) editValue(in span, c *editNode) error {
+// editValue applies node to the value at in.
+func (p *editSplicer) editValue(in span, node *editNode) error {
 	from := int(in.from)
 	switch first := in.firstByte(p.m.raw); {
-	case c.isTarget:
-		p.add(from, int(in.to), c.value)
-		p.noteAddedMembers(c)
-	case first == '{' && c == p.root:
-		return p.editObject(from+1, p.m.eachBodyMember, c)
+	case node.isTarget:
+		p.add(from, int(in.to), node.value)
+		p.noteAddedMembers(node)
+	case first == '{' && node == p.root:
+		return p.editObject(from+1, p.m.eachBodyMember, node)
 	case first == '{':
-		return p.editObject(from+1, func(yield func(member) bool) {
-			eachMember(p.m.raw, from,
-				yield)
-		}, c)
+		each := func(yield func(member) bool) { eachMember(p.m.raw, from, yield) }
+		return p.editObject(from+1, each, node)
 	case first == '[':
-		return p.editArray(from, c.children)
-	case !c.addsValue():
+		return p.editArray(from, node.children)
+	case !node.addsValue():
 	case first == 'n':
-		p.add(from, int(in.to), c.appendValue(nil))
-		p.noteAddedMembers(c)
+		p.add(from, int(in.to), node.appendValue(nil))
+		p.noteAddedMembers(node)
 	default:
-		return fmt.Errorf("edit below %q: it is neither an object nor an array", c.token)
+		return fmt.Errorf("edit below %q: the value is neither an object nor an array", node.token)
 	}
 	return nil
 }
 
-// noteAddedMembers records that the place of c has members that it did not have before.
-func (p *editSplicer) noteAddedMembers(c *editNode) {
-	p.indexOutdated = p.indexOutdated || c == p.root || c == p.meta
+// noteAddedMembers records that the place of node has members that it did not have before.
+func (p *editSplicer) noteAddedMembers(node *editNode) {
+	p.indexOutdated = p.indexOutdated || node == p.root || node == p.meta
 }
 
-// editObject applies c to an object whose members begin at from. New members come last, in the
+// editObject applies node to an object whose members begin at from. New members come last, in the
 // order of the edits.
-func (p *editSplicer) editObject(from int, each func(func(member) bool), c *editNode) (err error) {
+func (p *editSplicer) editObject(from int, each func(func(member) bool),
+	node *editNode) (err error) {
 	r := siblings{splicer: p, previousEnd: from}
 	each(func(m member) bool {
 		name := m.name.bytes(p.m.raw)
@@ -241,27 +240,27 @@ func (p *editSplicer) editObject(from int, each func(func(member) bool), c *edit
 			plain, _ := decodeUnquoted(name)
 			name = []byte(plain)
 		}
-		err = r.next(int(m.name.from)-1, m.value, c.find(name))
+		err = r.next(int(m.name.from)-1, m.value, node.find(name))
 		return err == nil
 	})
 	if err != nil {
 		return err
 	}
 	var text []byte
-	for _, c := range c.children {
-		if c.found || !c.addsValue() {
+	for _, node := range node.children {
+		if node.found || !node.addsValue() {
 			continue
 		}
 		if r.remaining > 0 {
 			text = append(text, ',')
 		}
-		text = append(append(text, Quote(c.token)...), ':')
-		text = c.appendValue(text)
+		text = append(append(text, Quote(node.token)...), ':')
+		text = node.appendValue(text)
 		r.remaining++
 	}
 	if text != nil {
 		p.add(r.previousEnd, r.previousEnd, text)
-		p.noteAddedMembers(c)
+		p.noteAddedMembers(node)
 	}
 	return nil
 }
@@ -270,11 +269,11 @@ func (p *editSplicer) editObject(from int, each func(func(member) bool), c *edit
 func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 	at := make(map[int]*editNode, len(changes))
 	var added *editNode
-	for _, c := range changes {
-		if n, ok := arrayIndex(c.token); ok {
-			at[n] = c
-		} else if c.token == "-" && c.isTarget && !c.isRemoval() {
-			added = c
+	for _, node := range changes {
+		if n, ok := arrayIndex(node.token); ok {
+			at[n] = node
+		} else if node.token == "-" && node.isTarget && !node.isRemoval() {
+			added = node
 		}
 	}
 	r := siblings{splicer: p, previousEnd: from + 1}
@@ -292,25 +291,25 @@ func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 		}
 		p.add(r.previousEnd, r.previousEnd, text)
 	}
-	for _, c := range changes {
-		if err == nil && !c.found && c.addsValue() {
-			err = fmt.Errorf("edit at %q: the array has %d elements", c.token, n)
+	for _, node := range changes {
+		if err == nil && !node.found && node.addsValue() {
+			err = fmt.Errorf("edit at %q: the array has %d elements", node.token, n)
 		}
 	}
 	return err
 }
 
 // appendValue appends the value of a place that does not exist yet.
-func (c *editNode) appendValue(dst []byte) []byte {
-	if c.isTarget {
-		return append(dst, c.value...)
+func (node *editNode) appendValue(dst []byte) []byte {
+	if node.isTarget {
+		return append(dst, node.value...)
 	}
 	sep := byte('{')
-	for _, b := range c.children {
-		if b.addsValue() {
+	for _, child := range node.children {
+		if child.addsValue() {
 			dst = append(dst, sep)
-			dst = append(append(dst, Quote(b.token)...), ':')
-			dst = b.appendValue(dst)
+			dst = append(append(dst, Quote(child.token)...), ':')
+			dst = child.appendValue(dst)
 			sep = ','
 		}
 	}
@@ -328,22 +327,22 @@ type siblings struct {
 
 // next handles the member or element that begins at from and has the value. A removed one takes the
 // comma before it along, or the one after it if none before it remains.
-func (r *siblings) next(from int, value span, c *editNode) error {
+func (r *siblings) next(from int, value span, node *editNode) error {
 	if r.previousRemoved && r.remaining == 0 {
 		r.splicer.splices[len(r.splicer.splices)-1].to = int32(from)
 	}
 	before := r.previousEnd
 	r.previousEnd = int(value.to)
-	r.previousRemoved = c != nil && c.isRemoval()
+	r.previousRemoved = node != nil && node.isRemoval()
 	if !r.previousRemoved {
 		r.remaining++
 	}
-	if c == nil {
+	if node == nil {
 		return nil
 	}
-	c.found = true
+	node.found = true
 	if !r.previousRemoved {
-		return r.splicer.editValue(value, c)
+		return r.splicer.editValue(value, node)
 	}
 	if r.remaining == 0 {
 		before = from

@@ -31,9 +31,9 @@ type placeNode struct {
 }
 
 type treeKey struct {
-	method string
-	kind   Kind
-	to     Direction
+	method    string
+	kind      Kind
+	direction Direction
 }
 
 // placeTrees holds the catalogue as one tree for each kind of message. A method without a tree has
@@ -53,27 +53,27 @@ var placeTrees = func() map[treeKey]*placeNode {
 	return t
 }()
 
-func (s *placeNode) add(p NamePlace) {
+func (node *placeNode) add(p NamePlace) {
 	for rest := p.Pattern; rest != ""; {
 		var token string
 		token, rest, _ = cutToken(rest)
 		if token == contentBlocks {
 			break
 		}
-		s = s.childFor(token)
+		node = node.childFor(token)
 	}
-	s.place = &p
+	node.place = &p
 }
 
-func (s *placeNode) childFor(token string) *placeNode {
-	for _, b := range s.children {
-		if b.token == token {
-			return b
+func (node *placeNode) childFor(token string) *placeNode {
+	for _, child := range node.children {
+		if child.token == token {
+			return child
 		}
 	}
-	b := &placeNode{token: token}
-	s.children = append(s.children, b)
-	return b
+	child := &placeNode{token: token}
+	node.children = append(node.children, child)
+	return child
 }
 
 type nameRewriter struct {
@@ -82,28 +82,29 @@ type nameRewriter struct {
 	splices []splice
 }
 
-func (r *nameRewriter) walk(in span, s *placeNode) (err error) {
+func (r *nameRewriter) walk(in span, node *placeNode) (err error) {
 	raw, from := r.m.raw, int(in.from)
 	member := func(m member) bool {
-		for _, b := range s.children {
-			if (b.token == "*" || m.hasName(raw, b.token)) && r.conditionHolds(in, b.place) {
-				err = r.walk(m.value, b)
+		for _, child := range node.children {
+			if (child.token == "*" || m.hasName(raw, child.token)) &&
+				r.conditionHolds(in, child.place) {
+				err = r.walk(m.value, child)
 			}
 		}
 		return err == nil
 	}
 	switch first := in.firstByte(raw); {
-	case s.place != nil && s.place.holdsContentBlocks():
-		return r.rewriteContent(in, s.place)
-	case s.place != nil:
-		return r.rewriteName(in, s.place)
+	case node.place != nil && node.place.holdsContentBlocks():
+		return r.rewriteContent(in, node.place)
+	case node.place != nil:
+		return r.rewriteName(in, node.place)
 	case first == '{' && in == r.m.bodySpan:
 		r.m.eachBodyMember(member)
 	case first == '{':
 		eachMember(raw, from, member)
-	case first == '[' && s.children[0].token == "*":
+	case first == '[' && node.children[0].token == "*":
 		eachItem(raw, from, func(item span) bool {
-			err = r.walk(item, s.children[0])
+			err = r.walk(item, node.children[0])
 			return err == nil
 		})
 	}

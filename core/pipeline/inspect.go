@@ -29,15 +29,16 @@ type stage struct {
 	abandoned   atomic.Int32 // running calls whose time is over
 }
 
-func newStage(n StageConfig) *stage {
-	if n.Stage == nil {
-		panic(fmt.Sprintf("pipeline: stage %q has no Stage", n.Name))
+func newStage(config StageConfig) *stage {
+	if config.Stage == nil {
+		panic(fmt.Sprintf("pipeline: stage %q has no Stage", config.Name))
 	}
-	if n.Timeout <= 0 {
-		n.Timeout = 2 * time.Second
+	if config.Timeout <= 0 {
+		config.Timeout = 2 * time.Second
 	}
-	return &stage{name: n.Name, stage: n.Stage, wants: n.Wants, timeout: n.Timeout,
-		skipOnError: n.SkipOnError, group: n.Group}
+	return &stage{name: config.Name, stage: config.Stage, wants: config.Wants,
+		timeout:     config.Timeout,
+		skipOnError: config.SkipOnError, group: config.Group}
 }
 
 // stageResult is a stage's verdict or error.
@@ -50,8 +51,8 @@ type stageResult struct {
 // and the step for the record. When the step's action is "answer", next is the answer, and m goes
 // on unchanged.
 func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
-	o stageResult) (next *mcp.Message, step Step, denied *DeniedError) {
-	v, err := o.verdict, o.err
+	result stageResult) (next *mcp.Message, step Step, denied *DeniedError) {
+	v, err := result.verdict, result.err
 	step = Step{Stage: s.name, Reason: v.Reason, Findings: v.Findings}
 	switch {
 	case err == nil:
@@ -79,24 +80,24 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 
 // nextStages returns the first of the stages that want m and are asked together, and the stages
 // after them.
-func nextStages(asked []*stage, m *mcp.Message) (now, rest []*stage) {
-	first := asked[0]
+func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
+	first := stages[0]
 	n := 1
-	for first.group != nil && n < len(asked) && asked[n].group == first.group {
+	for first.group != nil && n < len(stages) && stages[n].group == first.group {
 		n++
 	}
 	if n == 1 {
 		if !first.wants.includes(m) {
-			return nil, asked[1:]
+			return nil, stages[1:]
 		}
-		return asked[:1], asked[1:]
+		return stages[:1], stages[1:]
 	}
-	for _, s := range asked[:n] {
+	for _, s := range stages[:n] {
 		if s.wants.includes(m) {
-			now = append(now, s)
+			next = append(next, s)
 		}
 	}
-	return now, asked[n:]
+	return next, stages[n:]
 }
 
 // inspection is one call of one stage, or of neighbouring stages of a group.
@@ -115,7 +116,7 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	for _, s := range stages[1:] {
 		timeout = max(timeout, s.timeout)
 	}
-	all := func(err error) []stageResult {
+	failAll := func(err error) []stageResult {
 		failed := make([]stageResult, len(stages))
 		for i := range failed {
 			failed[i].err = err
@@ -123,10 +124,10 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 		return failed
 	}
 	if ctx.Err() != nil {
-		return all(fmt.Errorf("not asked: %w", context.Cause(ctx)))
+		return failAll(fmt.Errorf("not asked: %w", context.Cause(ctx)))
 	}
 	if n := first.abandoned.Load(); n >= maxAbandoned {
-		return all(fmt.Errorf("not asked: %d of its calls still run although their time is over",
+		return failAll(fmt.Errorf("not asked: %d of its calls still run beyond their time",
 			n))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
@@ -139,7 +140,7 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 		// before run can see that it was abandoned, so that the count never lacks one
 		first.abandoned.Add(1)
 		if c.claimed.CompareAndSwap(false, true) {
-			return all(interruptedError(ctx, timeout))
+			return failAll(interruptedError(ctx, timeout))
 		}
 		first.abandoned.Add(-1)
 		<-c.done
@@ -185,11 +186,11 @@ func (c *inspection) run(ctx context.Context, m *mcp.Message, stages []*stage) {
 // inspectGroup asks neighbouring stages through their group.
 func inspectGroup(ctx context.Context, m *mcp.Message, stages []*stage,
 	results []stageResult) error {
-	its := make([]Stage, len(stages))
+	inspectors := make([]Stage, len(stages))
 	for i, s := range stages {
-		its[i] = s.stage
+		inspectors[i] = s.stage
 	}
-	verdicts, errs, err := stages[0].group.InspectAll(ctx, m, its)
+	verdicts, errs, err := stages[0].group.InspectAll(ctx, m, inspectors)
 	if err != nil {
 		return err
 	}

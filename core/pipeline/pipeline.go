@@ -33,23 +33,23 @@ type Pipeline struct {
 }
 
 // New makes a pipeline of the stages, in order. recorder must not be nil.
-func New(rec Recorder, o Options, stages ...StageConfig) *Pipeline {
-	if rec == nil {
+func New(recorder Recorder, o Options, stages ...StageConfig) *Pipeline {
+	if recorder == nil {
 		panic("pipeline: New needs a recorder")
 	}
 	if o.RecordableNames == nil {
 		o.RecordableNames = new(RecordableNames)
 	}
-	p := &Pipeline{recorder: rec, options: o, hasStages: len(stages) > 0}
-	for _, n := range stages {
-		s := newStage(n)
-		if len(n.Renames.Tools)+len(n.Renames.Prompts) > 0 {
-			p.layers = append(p.layers, newRenameLayer(n))
+	p := &Pipeline{recorder: recorder, options: o, hasStages: len(stages) > 0}
+	for _, config := range stages {
+		s := newStage(config)
+		if len(config.Renames.Tools)+len(config.Renames.Prompts) > 0 {
+			p.layers = append(p.layers, newRenameLayer(config))
 		}
 		for kind := mcp.Request; kind <= mcp.Error; kind++ {
-			for to := mcp.ToServer; to <= mcp.ToClient; to++ {
-				if n.Wants.includesKind(kind, to) {
-					p.stages[kind][to] = append(p.stages[kind][to], s)
+			for direction := mcp.ToServer; direction <= mcp.ToClient; direction++ {
+				if config.Wants.includesKind(kind, direction) {
+					p.stages[kind][direction] = append(p.stages[kind][direction], s)
 				}
 			}
 		}
@@ -70,8 +70,9 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	}
 	var answer *mcp.Message
 	var d *DeniedError
-	if asked, layers := p.stages[m.Kind][m.Direction], p.layersFor(m); len(asked)+len(layers) > 0 {
-		answer, d = p.inspect(ctx, &o, asked, layers)
+	stages, layers := p.stages[m.Kind][m.Direction], p.layersFor(m)
+	if len(stages)+len(layers) > 0 {
+		answer, d = p.inspect(ctx, &o, stages, layers)
 		o.Duration = time.Since(o.Time)
 	} else if p.hasStages {
 		p.options.RecordableNames.addList(m, nil)
@@ -130,7 +131,7 @@ func checkRoutable(m *mcp.Message) error {
 
 // inspect asks the stages about o.Before, in the server's names, and fills in the rest of o.
 // Without a denial o.After may be forwarded. A stage's answer is returned; it is not inspected yet.
-func (p *Pipeline) inspect(ctx context.Context, o *Outcome, asked []*stage,
+func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	layers []*renameLayer) (answer *mcp.Message, d *DeniedError) {
 	if o.Before.Kind == mcp.Request {
 		if d = toServerNames(o, layers); d != nil {
@@ -140,9 +141,9 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, asked []*stage,
 	}
 	var answeredBy string
 	var found PriorFindings
-	for len(asked) > 0 {
+	for len(remaining) > 0 {
 		var current []*stage
-		if current, asked = nextStages(asked, o.Before); len(current) == 0 {
+		if current, remaining = nextStages(remaining, o.Before); len(current) == 0 {
 			continue
 		}
 		started := time.Now()
@@ -160,7 +161,7 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, asked []*stage,
 					o.Steps[i].Changed = nil // nothing was forwarded
 				}
 				o.fullyInspected = o.fullyInspected && denied.Err == nil && i == len(current)-1 &&
-					!slices.ContainsFunc(asked, func(s *stage) bool {
+					!slices.ContainsFunc(remaining, func(s *stage) bool {
 						return s.wants.includes(o.Before)
 					})
 				o.After, o.Action, o.Reason, o.Err = nil, denied.Action, denied.Reason, denied.Err

@@ -124,9 +124,9 @@ func (p *Pipeline) isRecordableName(m *mcp.Message) bool {
 	}
 	return slices.ContainsFunc(p.layers, func(l *renameLayer) bool {
 		names := l.namesFor(m.Method)
-		_, own := names.clientName[m.Name]
-		_, known := names.serverName[m.Name]
-		return own || known
+		_, isServerName := names.clientName[m.Name]
+		_, isClientName := names.serverName[m.Name]
+		return isServerName || isClientName
 	})
 }
 
@@ -137,11 +137,11 @@ func (p *Pipeline) mustWithhold(o *Outcome) (name, method bool) {
 	if !p.hasStages { // nothing is searched for in the rest of the message either
 		return false, false
 	}
-	of := m.NameWithheld || m.Request != nil && m.Request.NameWithheld
-	name = m.Name != "" && (of || hasFindingInName(m, o.Steps) || !o.fullyInspected &&
-		!p.isRecordableName(m))
-	method = m.Method != "" && isUnknownMethod(m.Method) && (of || hasFindingInMethod(m, o.Steps) ||
-		!o.fullyInspected)
+	marked := m.NameWithheld || m.Request != nil && m.Request.NameWithheld
+	name = m.Name != "" && (marked || hasFindingInName(m, o.Steps) ||
+		!o.fullyInspected && !p.isRecordableName(m))
+	method = m.Method != "" && isUnknownMethod(m.Method) &&
+		(marked || hasFindingInMethod(m, o.Steps) || !o.fullyInspected)
 	return name, method
 }
 

@@ -23,26 +23,28 @@ func (r Renames) Validate() error {
 	return errors.Join(checkNames("tool", r.Tools), checkNames("prompt", r.Prompts))
 }
 
-func checkNames(what string, names map[string]string) error {
+// checkNames is Validate for one kind of item: "tool" or "prompt".
+func checkNames(kind string, names map[string]string) error {
 	var faults []error
 	taken := map[string]string{}
-	for _, own := range slices.Sorted(maps.Keys(names)) {
-		known := names[own]
-		_, renamed := names[known]
+	for _, serverName := range slices.Sorted(maps.Keys(names)) {
+		clientName := names[serverName]
+		_, renamed := names[clientName]
 		switch {
-		case own == "" || known == "":
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name must not be empty", what,
-				own, known))
-		case own == known:
-			faults = append(faults, fmt.Errorf("rename %s %q: the new name is the same", what, own))
+		case serverName == "" || clientName == "":
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: a name must not be empty", kind,
+				serverName, clientName))
+		case serverName == clientName:
+			faults = append(faults, fmt.Errorf("rename %s %q: the new name is the same", kind,
+				serverName))
 		case renamed:
 			faults = append(faults, fmt.Errorf("rename %s %q to %q: that is the server's name "+
-				"of another one: take a name that no %s has", what, own, known, what))
-		case taken[known] != "":
+				"of another one: take a name that no %s has", kind, serverName, clientName, kind))
+		case taken[clientName] != "":
 			faults = append(faults, fmt.Errorf("rename %s %q to %q: %q has that name: give each "+
-				"its own", what, own, known, taken[known]))
+				"its own", kind, serverName, clientName, taken[clientName]))
 		}
-		taken[known] = own
+		taken[clientName] = serverName
 	}
 	return errors.Join(faults...)
 }
@@ -61,16 +63,16 @@ type nameMap struct {
 	serverName map[string]string // by the clients' name
 }
 
-func newRenameLayer(n StageConfig) *renameLayer {
-	if err := n.Renames.Validate(); err != nil {
-		panic(fmt.Sprintf("pipeline: stage %q: %v", n.Name, err))
+func newRenameLayer(config StageConfig) *renameLayer {
+	if err := config.Renames.Validate(); err != nil {
+		panic(fmt.Sprintf("pipeline: stage %q: %v", config.Name, err))
 	}
-	l := &renameLayer{stage: n.Name, servers: n.Wants.Servers}
-	for to, from := range map[*nameMap]map[string]string{&l.tools: n.Renames.Tools,
-		&l.prompts: n.Renames.Prompts} {
+	l := &renameLayer{stage: config.Name, servers: config.Wants.Servers}
+	for to, from := range map[*nameMap]map[string]string{&l.tools: config.Renames.Tools,
+		&l.prompts: config.Renames.Prompts} {
 		to.clientName, to.serverName = maps.Clone(from), make(map[string]string, len(from))
-		for own, known := range from {
-			to.serverName[known] = own
+		for serverName, clientName := range from {
+			to.serverName[clientName] = serverName
 		}
 	}
 	return l
@@ -100,8 +102,8 @@ func (p *Pipeline) layersFor(m *mcp.Message) (layers []*renameLayer) {
 // withServerName returns m with the server's name of the item that it is about.
 func (p *Pipeline) withServerName(m *mcp.Message) *mcp.Message {
 	for _, l := range slices.Backward(p.layersFor(m)) {
-		if own, ok := l.namesFor(m.Method).serverName[m.Name]; ok {
-			m = withName(m, own)
+		if serverName, ok := l.namesFor(m.Method).serverName[m.Name]; ok {
+			m = withName(m, serverName)
 		}
 	}
 	return m
@@ -118,7 +120,7 @@ func withName(m *mcp.Message, name string) *mcp.Message {
 func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	for _, l := range slices.Backward(layers) {
 		names := l.namesFor(o.After.Method)
-		stale, own := false, ""
+		stale, serverName := false, ""
 		next, err := mcp.RewriteNames(o.After, func(p mcp.NamePlace, v string) (string, error) {
 			if p.NameKind != mcp.ToolName && p.NameKind != mcp.PromptName {
 				return v, nil
@@ -128,22 +130,21 @@ func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 				return v, nil
 			}
 			if name, ok := names.serverName[v]; ok {
-				own = name
+				serverName = name
 				return name, nil
 			}
 			return v, nil
 		})
-		step := Step{Stage: l.stage, Action: "modify",
-			Reason: "requested by its client name"}
+		step := Step{Stage: l.stage, Action: "modify", Reason: "requested by the client name"}
 		if stale || err != nil {
 			step.Action, step.Reason = "deny", "requested by a name that clients do not use"
 			o.Steps = append(o.Steps, step)
 			o.After, o.Action, o.Reason, o.Err = nil, step.Action, step.Reason, err
 			return &DeniedError{Stage: l.stage, Action: step.Action, Reason: step.Reason, Err: err}
 		}
-		if own != "" {
+		if serverName != "" {
 			o.Steps = append(o.Steps, step)
-			o.Before, o.After = withName(o.Before, own), withName(next, own)
+			o.Before, o.After = withName(o.Before, serverName), withName(next, serverName)
 		}
 	}
 	return nil
@@ -165,12 +166,12 @@ func toClientNames(o *Outcome, layers []*renameLayer) *DeniedError {
 		o.After.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 			at := method.ItemsPointer + "/" + strconv.Itoa(i)
 			name, _ := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
-			if known, ok := names.clientName[name]; ok {
-				edits = append(edits, mcp.Set(at+method.ItemNamePointer, mcp.Quote(known)))
+			if clientName, ok := names.clientName[name]; ok {
+				edits = append(edits, mcp.Set(at+method.ItemNamePointer, mcp.Quote(clientName)))
 				note("modify", "client names")
 			} else if _, taken := names.serverName[name]; taken {
 				edits = append(edits, mcp.Remove(at))
-				note("hide", "its name is the client name of another item")
+				note("hide", "the name is the client name of another item")
 			}
 			return true
 		})

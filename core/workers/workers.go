@@ -1,22 +1,35 @@
-// Package workers keeps goroutines for the next call.
+// Package workers keeps the goroutines of finished calls for the next ones.
+//
+// # Why not a new goroutine for each call
+//
+// A call needs a deeper stack than a new goroutine has, and to grow a stack costs CPU time at every
+// call. Measured with and without kept goroutines, in turns, on 2 cores of an AMD EPYC, Go 1.26.8.
+// Other programs used the machine (load 10 to 20), so only the CPU time means something:
+//
+//	go test ./core/workers -bench DeepCalls -benchtime 200000x   user CPU time, 3 turns
+//	    kept 6.1 to 6.8 s      new 8.6 to 10.1 s
+//	go test ./test/bench -bench Core///1KiB -benchtime 5000x      median cpu-µs/op, 12 turns
+//	    HTTP, legacy   kept 60.5   new 69.1
+//	    HTTP, modern   kept 57.6   new 57.9
+//	    stdio, legacy  kept 61.5   new 64.8
+//	    stdio, modern  kept 65.4   new 81.4
 package workers
 
 import "sync"
 
-// idle is how many goroutines of a pool wait for the next call.
+// idle is the largest number of goroutines of a pool that wait for the next call.
 const idle = 64
 
-// Pool runs calls in goroutines of their own, and keeps some of these for the next ones: a call
-// needs more stack than a new goroutine has, and to grow that costs more than all else that is done
-// for a small message here. It is safe for many goroutines. A nil Pool keeps none.
+// Pool runs each call in a goroutine, and keeps some of these goroutines for the next calls. It is
+// safe for many goroutines. A nil Pool keeps none.
 type Pool struct {
-	waiting chan func() // taken by those that wait
-	places  chan struct{}
+	waiting chan func()   // received by the goroutines that wait
+	places  chan struct{} // holds an element for each goroutine that waits
 	ended   chan struct{}
 	end     func()
 }
 
-// New makes a pool without a goroutine.
+// New returns a pool without a goroutine.
 func New() *Pool {
 	p := &Pool{waiting: make(chan func()), places: make(chan struct{}, idle),
 		ended: make(chan struct{})}
@@ -24,8 +37,8 @@ func New() *Pool {
 	return p
 }
 
-// Run runs f, which must return and not panic, and does not wait for it. Nothing bounds how many
-// run.
+// Run runs f and does not wait for it. f must return, and must not panic. The number of functions
+// that run at the same time is not bounded.
 func (p *Pool) Run(f func()) {
 	if p == nil {
 		go f()
@@ -55,5 +68,5 @@ func (p *Pool) work(f func()) {
 	}
 }
 
-// Close lets those go that wait. Run can still be called.
+// Close ends the goroutines that wait. Run can still be called.
 func (p *Pool) Close() { p.end() }

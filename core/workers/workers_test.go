@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-func TestAllRunAtOnceAndNoneIsLeftAfterClose(t *testing.T) {
+func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it fails when goroutines are left
 		p := New()
 		for range 2 { // the second time there are some that wait
@@ -40,7 +40,7 @@ func TestANilPoolRuns(t *testing.T) {
 	<-done
 }
 
-// What it is for: calls that need a deep stack.
+// BenchmarkDeepCalls compares new and kept goroutines for calls that need a deep stack.
 func BenchmarkDeepCalls(b *testing.B) {
 	for name, p := range map[string]*Pool{"new goroutines": nil, "kept": New()} {
 		b.Run(name, func(b *testing.B) {
@@ -54,7 +54,7 @@ func BenchmarkDeepCalls(b *testing.B) {
 	}
 }
 
-// deep takes about half a KiB of stack a step.
+// deep calls itself n times and takes about half a KiB of stack each time.
 //
 //go:noinline
 func deep(n int) (sum byte) {

@@ -26,7 +26,7 @@ type Command struct {
 	// to Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
-	Name string   // that the program is told it has; "" is Path
+	Name string   // argv[0] of the program; "" is Path
 	Dir  string   // working folder; "" is ours
 	Env  []string // all of its environment
 

@@ -1,5 +1,5 @@
-// Package plugins tests the gatekit binary with plugins: built-in ones, killed ones, reconfigured
-// ones, and one that is written as examples/README.md says.
+// Package plugins tests the gatekit binary with plugins: a built-in plugin, its restart and its
+// reconfiguration, and the plugin that a reader of examples/README.md builds.
 package plugins
 
 import (

@@ -102,7 +102,7 @@ func TestAHumanApprovesACall(t *testing.T) {
 				}
 				if out, err := exec.Command(peers.Gatekit(t),
 					"approve", id).CombinedOutput(); err != nil || !strings.Contains(string(out),
-					"approved, once") {
+					"approved once") {
 					t.Fatalf("%v: %s", err, out)
 				}
 				if m := harness.Request(t, c, "tools/call", message); m.Error != nil {

@@ -12,7 +12,7 @@ import (
 	"gatekit/audit"
 )
 
-func read(t *testing.T, path string) []byte {
+func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -32,8 +32,8 @@ func TestOpenContinuesFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	verify(t, read(t, path))
-	if got := fmt.Sprint(reasons(t, read(t, path))); got != "[0 1 2]" {
+	verify(t, readFile(t, path))
+	if got := fmt.Sprint(reasons(t, readFile(t, path))); got != "[0 1 2]" {
 		t.Errorf("the file holds %s", got)
 	}
 	for path, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -54,7 +54,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 	record(t, l, event("first"))
 	record(t, l, event("second"))
 	l.Close()
-	whole := string(read(t, path))
+	whole := string(readFile(t, path))
 	first := whole[:strings.Index(whole, "\n")+1]
 	tests := []struct {
 		name, file, want string
@@ -81,7 +81,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 			l := open(t, audit.Options{File: path})
 			record(t, l, event("after"))
 			l.Close()
-			log := read(t, path)
+			log := readFile(t, path)
 			verify(t, log)
 			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
 			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of an incomplete last record "+
@@ -109,7 +109,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 		l := open(t, audit.Options{File: path})
 		record(t, l, event(""))
 		l.Close()
-		good = string(read(t, path))
+		good = string(readFile(t, path))
 	}
 	tests := []struct{ name, file string }{
 		{"a text", "dear diary,\n"},
@@ -132,7 +132,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 				"not an audit log") {
 				t.Errorf("error %v, want the file named as no audit log", err)
 			}
-			if got := string(read(t, path)); got != tt.file {
+			if got := string(readFile(t, path)); got != tt.file {
 				t.Errorf("the file is now %q", got)
 			}
 		})
@@ -167,12 +167,12 @@ func TestOpenRefusesFileInUse(t *testing.T) {
 		t.Errorf("seq %d, want 3", seq)
 	}
 	again.Close()
-	verify(t, read(t, path))
+	verify(t, readFile(t, path))
 }
 
 // FuzzOpen checks that any file is either continued to a valid log, or refused and left unchanged.
 func FuzzOpen(f *testing.F) {
-	whole := bytes.Join(lines(f, 3), nil)
+	whole := bytes.Join(logLines(f, 3), nil)
 	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]),
 		string(whole) + "\x00\x00", string(whole[:20]), strings.Replace(string(whole), "reason 2",
 			"reason x", 1)} {
@@ -185,7 +185,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		l, err := audit.Open(audit.Options{File: path})
 		if err != nil {
-			if got := read(t, path); !bytes.Equal(got, file) {
+			if got := readFile(t, path); !bytes.Equal(got, file) {
 				t.Errorf("%v, and the file was %q, and is %q", err, file, got)
 			}
 			return

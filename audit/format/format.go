@@ -90,7 +90,7 @@ func New(name string, o Options) (Encoder, error) {
 	case OCSF:
 		f = ocsf{version: o.Version}
 	case CSV:
-		f = csvTable{}
+		f = csvEncoder{}
 	case Text:
 		f = text{colour: o.Colour}
 	default:

@@ -1,5 +1,5 @@
-// Package layout holds the shape of the project: who may import whom, what lies at the top, and
-// which words belong to one room only. A change of the map is a decision; it goes into a commit of
+// Package layout holds the shape of the project: who may import whom, what lies at the top,
+// which identifiers only some packages may use, and how code and documents are worded. A change of the map is a decision; it goes into a commit of
 // its own, with the reason.
 package layout
 

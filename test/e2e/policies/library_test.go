@@ -35,8 +35,8 @@ func serverRequest(method, params string) request {
 // elicitForm returns a call during which the server asks for a form with these properties.
 func elicitForm(properties string) request {
 	return serverRequest("elicitation/create",
-		`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{`+properties+
-			`}}}`)
+		`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{`+
+			properties+`}}}`)
 }
 
 // elicitURL returns a call during which the server asks the user to open a URL.
@@ -290,10 +290,11 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
 				c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
-				wantListed(g, c, "tools/list", `"name":"s__`, map[string]bool{"get": true, "run": true,
-					"put": false, "wipe": false})
-				wantListed(g, c, "resources/list", `"uri":"s+`, map[string]bool{"file:///data/a": true,
-					"note://keys/a": true, "file:///database/a": false, "test://x": false})
+				wantListed(g, c, "tools/list", `"name":"s__`,
+					map[string]bool{"get": true, "run": true, "put": false, "wipe": false})
+				wantListed(g, c, "resources/list", `"uri":"s+`,
+					map[string]bool{"file:///data/a": true, "note://keys/a": true,
+						"file:///database/a": false, "test://x": false})
 				wantListed(g, c, "resources/templates/list", `"uriTemplate":"s+`,
 					map[string]bool{"file:///data/{name}": true, "file:///etc/{name}": false,
 						"javascript:{x}": false})
@@ -363,8 +364,8 @@ func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	}
 }
 
-// wantDeniedBy fails the test unless the rule alone denies the request and the denial is recorded. A
-// denied request must not reach the server; a denied request of the server must not reach the
+// wantDeniedBy fails the test unless the rule alone denies the request and the denial is recorded.
+// A denied request must not reach the server; a denied request of the server must not reach the
 // client.
 func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer,
 	rule string, r request) {

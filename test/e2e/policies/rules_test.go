@@ -150,8 +150,8 @@ func TestRulesLimitServerRequests(t *testing.T) {
 	}
 }
 
-// TestFlowRateAndTaskRulesDenyCalls reads untrusted and private data, after which the egress tool is
-// denied. The session also exceeds a rate and asks for a task.
+// TestFlowRateAndTaskRulesDenyCalls reads untrusted and private data, after which the egress tool
+// is denied. The session also exceeds a rate and asks for a task.
 func TestFlowRateAndTaskRulesDenyCalls(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.LibraryRules(map[string]string{
 		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] " +

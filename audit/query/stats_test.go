@@ -129,7 +129,8 @@ func TestGroupsAreBounded(t *testing.T) {
 			Duration: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
 			Method: "tools/call", Name: name})
 		s.Add(&query.Call{Start: startTime, Kind: "event", Action: name})
-		s.Add(&query.Call{Start: startTime, Kind: "request", Action: "deny", Status: query.StatusRefused,
+		s.Add(&query.Call{Start: startTime, Kind: "request", Action: "deny",
+			Status:   query.StatusRefused,
 			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestRulesApplyToListsAndCalls(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.LibraryRules(map[string]string{
-		"tools/allowlist": `tools = ["box__e*"]` + "\n" + `servers = { box = ["tour"] }`,
+		"tools/allowlist": `tools = ["box__e*"]` + "\n" + `servers = { box = ["scenario"] }`,
 		"roots/traversal": `roots = ["/data"]`,
 		"resources/uris":  `schemes = ["file", "ui"]`,
 		"tools/arguments": `rules = [{ tools = ["echo"], argument = "ref", no_leading_dash = true }]`,
@@ -23,7 +23,8 @@ func TestRulesApplyToListsAndCalls(t *testing.T) {
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
 				list := string(harness.Request(t, c, "tools/list", `{}`).Raw)
-				for name, shown := range map[string]bool{"echo": true, "tour": true, "raw": false,
+				for name, shown := range map[string]bool{"echo": true, "scenario": true,
+					"raw": false,
 					"die": false, "odd name/ü.": false} {
 					if strings.Contains(list, `"name":"box__`+name+`"`) != shown {
 						t.Errorf("tool %s is listed: got %v, want %v", name, !shown, shown)

@@ -28,12 +28,12 @@ const codeColumn = 12
 // Columns returns the names of the columns of [CSV].
 func Columns() []string { return slices.Clone(columns) }
 
-// csvTable encodes CSV.
-type csvTable struct{}
+// csvEncoder encodes CSV.
+type csvEncoder struct{}
 
-func (csvTable) Header() []byte { return appendRow(nil, columns) }
+func (csvEncoder) Header() []byte { return appendRow(nil, columns) }
 
-func (csvTable) Append(b []byte, r *audit.Record) []byte {
+func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 	var findings []string
 	for _, s := range r.Steps {
 		for _, f := range s.Findings {

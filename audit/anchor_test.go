@@ -19,26 +19,26 @@ import (
 func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
-	session := func() {
+	writeSession := func() {
 		l := open(t, audit.Options{File: file, AnchorFile: anchor})
 		record(t, l, event(""))
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	session()
-	session()
-	k := key(t, file)
-	whole := read(t, anchor)
+	writeSession()
+	writeSession()
+	publicKey := readPublicKey(t, file)
+	whole := readFile(t, anchor)
 	last := bytes.LastIndex(whole, []byte("\n\n"+checkpoint(t, file).Origin)) + 2
 	for cut := last + 1; cut <= len(whole); cut += 7 {
 		if err := os.WriteFile(anchor, whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		session()
-		all, torn, err := audit.OpenCheckpoints(read(t, anchor), k)
+		writeSession()
+		all, torn, err := audit.OpenCheckpoints(readFile(t, anchor), publicKey)
 		if err != nil {
-			t.Fatalf("cut at %d of %d: %v in\n%s", cut, len(whole), err, read(t, anchor))
+			t.Fatalf("cut at %d of %d: %v in\n%s", cut, len(whole), err, readFile(t, anchor))
 		}
 		isLast := func(c *audit.Checkpoint) bool { return c.Root == fullCheckpoint(t, file).Root }
 		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
@@ -61,7 +61,7 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		if err := os.RemoveAll(filepath.Dir(anchor)); err != nil {
 			t.Fatal(err)
 		}
-		put(t, filepath.Dir(anchor), []byte("a file in its place"))
+		writeLines(t, filepath.Dir(anchor), []byte("a file in its place"))
 		record(t, l, event(""))
 		time.Sleep(2 * time.Minute)
 		if err := l.Health(); err == nil || !strings.Contains(err.Error(), "anchor a checkpoint") {
@@ -78,7 +78,7 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 			t.Fatal(err)
 		}
 		var actions []string
-		for _, line := range all(t, file) {
+		for _, line := range allLines(t, file) {
 			r, err := audit.ParseRecord(line)
 			if err != nil {
 				t.Fatal(err)
@@ -88,8 +88,8 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		if want := []string{"test", "anchor lost", "anchor back"}; !slices.Equal(actions, want) {
 			t.Errorf("the records are %q, want %q", actions, want)
 		}
-		if checkpoints, torn, err := audit.OpenCheckpoints(read(t, anchor),
-			key(t, file)); err != nil || torn > 0 ||
+		if checkpoints, torn, err := audit.OpenCheckpoints(readFile(t, anchor),
+			readPublicKey(t, file)); err != nil || torn > 0 ||
 			checkpoints[len(checkpoints)-1].Root != fullCheckpoint(t, file).Root {
 			t.Errorf("the anchor is not what the log is: %v", err)
 		}
@@ -99,7 +99,7 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 // TestOpenReportsMissingFiles opens a log from which files were removed while nobody wrote it.
 func TestOpenReportsMissingFiles(t *testing.T) {
 	dir, anchor := t.TempDir(), filepath.Join(t.TempDir(), "anchor")
-	write := func(dir string, n int) (said string, err error) {
+	write := func(dir string, n int) (logged string, err error) {
 		t.Helper()
 		var log bytes.Buffer
 		l, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"),
@@ -113,18 +113,18 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		}
 		return log.String(), l.Close()
 	}
-	if said, err := write(dir, 50); said != "" || err != nil {
-		t.Fatalf("%v, said %q", err, said)
+	if logged, err := write(dir, 50); logged != "" || err != nil {
+		t.Fatalf("%v, said %q", err, logged)
 	}
-	older := copyFolder(t, dir)
-	if said, err := write(dir, 1); said != "" || err != nil {
-		t.Fatalf("%v, said %q", err, said)
+	olderCopy := copyFolder(t, dir)
+	if logged, err := write(dir, 1); logged != "" || err != nil {
+		t.Fatalf("%v, said %q", err, logged)
 	}
-	took := func(name string, names ...string) string {
+	copyWithout := func(name string, names ...string) string {
 		t.Helper()
-		at := copyFolder(t, dir)
+		copied := copyFolder(t, dir)
 		for _, pattern := range append(names, name) {
-			all, err := filepath.Glob(filepath.Join(at, pattern))
+			all, err := filepath.Glob(filepath.Join(copied, pattern))
 			if err != nil || len(all) == 0 {
 				t.Fatalf("%s: %v, %v", pattern, all, err)
 			}
@@ -134,25 +134,25 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 				}
 			}
 		}
-		return at
+		return copied
 	}
 	segments, err := audit.Segments(filepath.Join(dir, "gatekit.jsonl"))
 	if err != nil || len(segments) < 4 {
 		t.Fatalf("%v, %v", segments, err)
 	}
-	for _, tt := range []struct{ name, dir, said, err string }{
-		{"all of it is an older copy", older, "", "the log ends at record 50, but its anchor " +
+	for _, tt := range []struct{ name, dir, logged, err string }{
+		{"all of it is an older copy", olderCopy, "", "the log ends at record 50, but its anchor " +
 			anchor +
 			" has a checkpoint of 51: the log was set back"},
-		{"a file in the middle", took(filepath.Base(segments[1])), "audit log file missing", ""},
-		{"all but the key", took("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
+		{"a file in the middle", copyWithout(filepath.Base(segments[1])), "audit log file missing", ""},
+		{"all but the key", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
 			"the key of an older one exists", ""},
 		{"all of it", t.TempDir(), "the anchor file belongs to another audit log", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			said, err := write(tt.dir, 0)
-			if !strings.Contains(said, tt.said) || tt.said == "" && said != "" {
-				t.Errorf("said %q, want %q", said, tt.said)
+			logged, err := write(tt.dir, 0)
+			if !strings.Contains(logged, tt.logged) || tt.logged == "" && logged != "" {
+				t.Errorf("said %q, want %q", logged, tt.logged)
 			}
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
 				!strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(),

@@ -22,7 +22,7 @@ func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e
 // checkpoint and a [Verification].
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
-	var at chain
+	var state chain
 	for n := 1; ; n++ {
 		line, err := readLine(lines)
 		switch {
@@ -35,7 +35,7 @@ func Verify(r io.Reader) error {
 		case err != nil:
 			return fmt.Errorf("read line %d: %w", n, err)
 		}
-		if err := at.check(line, 1); err != nil {
+		if err := state.check(line, 1); err != nil {
 			return &LineError{n, err.Error()}
 		}
 	}
@@ -45,16 +45,16 @@ func Verify(r io.Reader) error {
 type chain struct{ head }
 
 // check checks the next line. The seq of the first line must be first.
-func (c *chain) check(line []byte, first uint64) error {
+func (c *chain) check(line []byte, firstSeq uint64) error {
 	seq, prev, err := parseLine(line)
 	switch {
 	case err != nil:
 		return err
-	case c.seq == 0 && seq != first:
-		return fmt.Errorf("seq is %d, but the first record must be %d", seq, first)
+	case c.seq == 0 && seq != firstSeq:
+		return fmt.Errorf("seq is %d, but the first record must be %d", seq, firstSeq)
 	case c.seq > 0 && seq != c.seq+1:
 		return fmt.Errorf("seq is %d, but that of the previous line is %d", seq, c.seq)
-	case prev != c.hash && (c.seq > 0 || first == 1):
+	case prev != c.hash && (c.seq > 0 || firstSeq == 1):
 		return errChain
 	}
 	c.head = head{seq, sha256.Sum256(line)}

@@ -13,8 +13,8 @@ import (
 	"gatekit/audit"
 )
 
-// lines returns the lines of a log of n records, each with its line feed.
-func lines(t testing.TB, n int) [][]byte {
+// logLines returns the lines of a log of n records, each with its line feed.
+func logLines(t testing.TB, n int) [][]byte {
 	t.Helper()
 	var log bytes.Buffer
 	l := open(t, audit.Options{Writer: &log})
@@ -25,13 +25,13 @@ func lines(t testing.TB, n int) [][]byte {
 }
 
 func TestVerify(t *testing.T) {
-	log := lines(t, 5)
+	log := logLines(t, 5)
 	edit := func(f func(l [][]byte) [][]byte) []byte {
-		var copyFolder [][]byte
+		var copied [][]byte
 		for _, line := range log {
-			copyFolder = append(copyFolder, bytes.Clone(line))
+			copied = append(copied, bytes.Clone(line))
 		}
-		return bytes.Join(f(copyFolder), nil)
+		return bytes.Join(f(copied), nil)
 	}
 	tests := []struct {
 		name string
@@ -126,7 +126,7 @@ func TestVerify(t *testing.T) {
 
 // FuzzTampering replaces a piece of a log. Verify must find any change before the last line.
 func FuzzTampering(f *testing.F) {
-	log := bytes.Join(lines(f, 6), nil)
+	log := bytes.Join(logLines(f, 6), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
 	f.Add(uint16(0), uint16(1), []byte("{"))
 	f.Add(uint16(300), uint16(0), []byte(" "))
@@ -146,7 +146,7 @@ func FuzzTampering(f *testing.F) {
 
 // TestVerifyFindsEveryFlippedBit does so exhaustively for single bits.
 func TestVerifyFindsEveryFlippedBit(t *testing.T) {
-	log := bytes.Join(lines(t, 3), nil)
+	log := bytes.Join(logLines(t, 3), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
 	for i := range last {
 		for bit := range 8 {

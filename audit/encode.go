@@ -162,7 +162,7 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	same := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
+	unchanged := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
 		after))
 	var digest [sha256.Size]byte // of the body after the stages
 	if after != nil && l.bodies != BodiesNone && len(o.Withheld) == 0 {
@@ -172,7 +172,7 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		b = appendSize(b, "before", before)
 		switch {
 		case l.bodies == BodiesNone:
-		case same:
+		case unchanged:
 			b = appendHash(b, "sha256", digest[:])
 		default:
 			sum := l.valueHasher.mac(before)
@@ -218,9 +218,9 @@ func appendHash(b []byte, name string, sum []byte) []byte {
 // appendOneLine appends JSON with spaces in place of its line breaks, which in valid JSON can only
 // stand between tokens.
 func appendOneLine(b, body []byte) []byte {
-	from := len(b)
+	start := len(b)
 	b = append(b, body...)
-	for i := from; i < len(b); i++ {
+	for i := start; i < len(b); i++ {
 		if b[i] == '\n' || b[i] == '\r' {
 			b[i] = ' '
 		}
@@ -228,12 +228,12 @@ func appendOneLine(b, body []byte) []byte {
 	return b
 }
 
-func appendMicros(b []byte, took time.Duration) []byte {
-	if took < time.Microsecond {
+func appendMicros(b []byte, duration time.Duration) []byte {
+	if duration < time.Microsecond {
 		return b
 	}
 	b = append(b, `,"micros":`...)
-	return strconv.AppendInt(b, took.Microseconds(), 10)
+	return strconv.AppendInt(b, duration.Microseconds(), 10)
 }
 
 // appendMember appends ,"name":"value", or nothing for no value.
@@ -251,8 +251,8 @@ func appendMember(b []byte, name, value string) []byte {
 // characters (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is
 // replaced.
 func appendString(b []byte, s string) []byte {
-	whole := len(s)
-	if whole > maxString {
+	length := len(s)
+	if length > maxString {
 		end := maxString
 		for end > 0 && !utf8.RuneStart(s[end]) {
 			end--
@@ -260,38 +260,38 @@ func appendString(b []byte, s string) []byte {
 		s = s[:end]
 	}
 	b = append(b, '"')
-	from := 0
+	unwritten := 0
 	for i := 0; i < len(s); {
 		if c := s[i]; c < utf8.RuneSelf {
-			if plain[c] {
+			if needsNoEscape[c] {
 				i++
 				continue
 			}
-			b = append(b, s[from:i]...)
+			b = append(b, s[unwritten:i]...)
 			b = appendEscaped(b, rune(c))
 			i++
-			from = i
+			unwritten = i
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && size == 1 || !strconv.IsPrint(r) {
-			b = append(b, s[from:i]...)
+			b = append(b, s[unwritten:i]...)
 			b = appendEscaped(b, r)
-			from = i + size
+			unwritten = i + size
 		}
 		i += size
 	}
-	b = append(b, s[from:]...)
-	if len(s) < whole {
+	b = append(b, s[unwritten:]...)
+	if len(s) < length {
 		b = append(b, "… ("...)
-		b = strconv.AppendInt(b, int64(whole), 10)
+		b = strconv.AppendInt(b, int64(length), 10)
 		b = append(b, " bytes)"...)
 	}
 	return append(b, '"')
 }
 
-// plain marks the ASCII characters that need no escape in a JSON string.
-var plain = func() (t [utf8.RuneSelf]bool) {
+// needsNoEscape marks the ASCII characters that need no escape in a JSON string.
+var needsNoEscape = func() (t [utf8.RuneSelf]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\'
 	}

@@ -20,7 +20,7 @@ func outcomeWith(s string) pipeline.Outcome {
 	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
 		Exchange: s,
 		Method:   s, Server: s, Name: s}
-	return pipeline.Outcome{Time: at, Before: m, Action: s, Reason: s, Err: errors.New(s),
+	return pipeline.Outcome{Time: recordTime, Before: m, Action: s, Reason: s, Err: errors.New(s),
 		Steps: []pipeline.Step{
 			{Stage: s, Action: s, Reason: s, Findings: []pipeline.Finding{{Type: s, Pointer: s}},
 				Changed: []string{s}},

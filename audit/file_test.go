@@ -14,7 +14,7 @@ import (
 	"gatekit/audit"
 )
 
-func read(t *testing.T, path string) []byte {
+func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -34,8 +34,8 @@ func TestOpenContinuesFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	verify(t, read(t, path))
-	if got := fmt.Sprint(reasons(t, read(t, path))); got != "[0 1 2]" {
+	verify(t, readFile(t, path))
+	if got := fmt.Sprint(reasons(t, readFile(t, path))); got != "[0 1 2]" {
 		t.Errorf("the file holds %s", got)
 	}
 	for path, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
@@ -55,7 +55,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 	record(t, l, event("first"))
 	record(t, l, event("second"))
 	l.Close()
-	whole := string(read(t, path))
+	whole := string(readFile(t, path))
 	first := whole[:strings.Index(whole, "\n")+1]
 	tests := []struct {
 		name, file string
@@ -83,7 +83,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 			l := open(t, audit.Options{File: path})
 			record(t, l, event("after"))
 			l.Close()
-			log := read(t, path)
+			log := readFile(t, path)
 			verify(t, log)
 			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
 			want := append(slices.Clone(tt.whole), fmt.Sprintf(
@@ -110,7 +110,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 		l := open(t, audit.Options{File: path})
 		record(t, l, event(""))
 		l.Close()
-		good = string(read(t, path))
+		good = string(readFile(t, path))
 	}
 	tests := []struct{ name, file string }{
 		{"a text", "dear diary,\n"},
@@ -133,7 +133,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 				"not an audit log") {
 				t.Errorf("error %v, want the path, and that the file is not an audit log", err)
 			}
-			if got := string(read(t, path)); got != tt.file {
+			if got := string(readFile(t, path)); got != tt.file {
 				t.Errorf("the file is now %q", got)
 			}
 		})
@@ -168,12 +168,12 @@ func TestOpenRefusesFileInUse(t *testing.T) {
 		t.Errorf("seq %d, want 3", seq)
 	}
 	again.Close()
-	verify(t, read(t, path))
+	verify(t, readFile(t, path))
 }
 
 // FuzzOpen checks that any file is either continued to a valid log, or refused and left unchanged.
 func FuzzOpen(f *testing.F) {
-	whole := bytes.Join(lines(f, 3), nil)
+	whole := bytes.Join(logLines(f, 3), nil)
 	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]),
 		string(whole) + "\x00\x00", string(whole[:20]), strings.Replace(string(whole), "reason 2",
 			"reason x", 1)} {
@@ -186,7 +186,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		l, err := audit.Open(audit.Options{File: path})
 		if err != nil {
-			if got := read(t, path); !bytes.Equal(got, file) {
+			if got := readFile(t, path); !bytes.Equal(got, file) {
 				t.Errorf("Open failed (%v), but changed the file from %q to %q", err, file, got)
 			}
 			return

@@ -25,12 +25,12 @@ var errTorn = errors.New("the line is incomplete: it has no line feed")
 func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
 	// Open the active file first: if it is renamed to a segment before the segments are listed, it
 	// is read as that segment.
-	live, err := os.Open(file)
+	active, err := os.Open(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the audit log: %w", err)
 	}
 	if err == nil {
-		defer live.Close()
+		defer active.Close()
 	}
 	segments, err := Segments(file)
 	if err != nil {
@@ -48,17 +48,17 @@ func forEachLine(file string, from uint64, f func(at Position, line []byte) erro
 		if err != nil {
 			return fmt.Errorf("read the audit log: %w", err)
 		}
-		same := live != nil && sameFile(r, live)
+		isActive := active != nil && sameFile(r, active)
 		err = forEachLineIn(segment, r, f)
 		r.Close()
-		if err != nil || same {
+		if err != nil || isActive {
 			return err
 		}
 	}
-	if live == nil {
+	if active == nil {
 		return nil
 	}
-	return forEachLineIn(file, live, f)
+	return forEachLineIn(file, active, f)
 }
 
 func sameFile(a, b *os.File) bool {
@@ -73,17 +73,17 @@ func sameFile(a, b *os.File) bool {
 func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) error) error {
 	lines := bufio.NewReaderSize(r, 256<<10)
 	for n := 1; ; n++ {
-		at := Position{name, n}
+		position := Position{name, n}
 		line, err := readLine(lines)
 		switch {
 		case err == io.EOF && len(line) == 0:
 			return nil
 		case err == io.EOF:
-			return &positionError{at, errTorn}
+			return &positionError{position, errTorn}
 		case err != nil:
-			return &positionError{at, err}
+			return &positionError{position, err}
 		}
-		if err := f(at, line); err != nil {
+		if err := f(position, line); err != nil {
 			return err
 		}
 	}
@@ -91,11 +91,11 @@ func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) er
 
 // positionError is an error with the position of its line.
 type positionError struct {
-	at  Position
-	err error
+	position Position
+	err      error
 }
 
-func (e *positionError) Error() string { return e.at.String() + ": " + e.err.Error() }
+func (e *positionError) Error() string { return e.position.String() + ": " + e.err.Error() }
 func (e *positionError) Unwrap() error { return e.err }
 
 var errLong = fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
@@ -132,10 +132,10 @@ func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 
 // parseLineHead parses seq and prev at the beginning of a line.
 func parseLineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
-	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
-	digits, rest, found := bytes.Cut(rest, []byte(`,"time":"`))
-	_, rest, timed := bytes.Cut(rest, []byte(`","prev":"`))
-	if !ok || !found || !timed || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
+	rest, hasSeq := bytes.CutPrefix(line, []byte(`{"seq":`))
+	digits, rest, hasTime := bytes.Cut(rest, []byte(`,"time":"`))
+	_, rest, hasPrev := bytes.Cut(rest, []byte(`","prev":"`))
+	if !hasSeq || !hasTime || !hasPrev || len(rest) < 2*len(prev)+1 || rest[2*len(prev)] != '"' {
 		return 0, prev, errors.New("the line does not begin with seq, time and prev")
 	}
 	if seq, err = strconv.ParseUint(string(digits), 10, 63); err != nil || seq == 0 ||

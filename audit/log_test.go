@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	at      = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
-	errFull = errors.New("no space left on device")
+	recordTime = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
+	errFull    = errors.New("no space left on device")
 )
 
 func parse(t testing.TB, text string) *mcp.Message {
@@ -39,7 +39,7 @@ func parse(t testing.TB, text string) *mcp.Message {
 }
 
 func event(reason string) pipeline.Outcome {
-	return pipeline.Outcome{Time: at, Before: &mcp.Message{}, Action: "test", Reason: reason}
+	return pipeline.Outcome{Time: recordTime, Before: &mcp.Message{}, Action: "test", Reason: reason}
 }
 
 func open(t testing.TB, o audit.Options) *audit.Log {
@@ -145,13 +145,13 @@ func (d *disk) Truncate(size int64) error {
 	return nil
 }
 
-func (d *disk) set(f func()) {
+func (d *disk) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	f()
 }
 
-var hmac = regexp.MustCompile(`"hmac":"[0-9a-f]{64}"`)
+var hmacMember = regexp.MustCompile(`"hmac":"[0-9a-f]{64}"`)
 
 func TestRecord(t *testing.T) {
 	m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`)
@@ -179,11 +179,11 @@ func TestRecord(t *testing.T) {
 		o      pipeline.Outcome
 		want   string
 	}{
-		{"what passed as it was", "", pipeline.Outcome{Time: at, Before: m, After: m,
+		{"what passed as it was", "", pipeline.Outcome{Time: recordTime, Before: m, After: m,
 			Action: "pass"},
 			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) +
 				`}}`},
-		{"what was changed", audit.BodiesDigest, pipeline.Outcome{Time: at, Before: m,
+		{"what was changed", audit.BodiesDigest, pipeline.Outcome{Time: recordTime, Before: m,
 			After:  changed,
 			Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
 			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10},
@@ -192,34 +192,34 @@ func TestRecord(t *testing.T) {
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
 				`"before":{` + keyed(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
-		{"what was denied keeps no body", audit.BodiesRedacted, pipeline.Outcome{Time: at,
+		{"what was denied keeps no body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
 			Before: m,
 			Action: "deny", Err: errors.New(`stage "a": broken`)},
 			start + fields + `,"action":"deny","before":{` + keyed(m) +
 				`},"error":"stage \"a\": broken"}`},
-		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: at, Before: m, After: changed,
+		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: recordTime, Before: m, After: changed,
 			Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
 				size(changed) + `}}`},
-		{"the body that went, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: at,
+		{"the body that went, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
 			Before: m,
 			After:  changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
 				digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
-		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: at, Before: bare,
+		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime, Before: bare,
 			After: bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
-		{"an error that a server answers", audit.BodiesNone, pipeline.Outcome{Time: at,
+		{"an error that a server answers", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
 			Before: failed,
 			After:  failed, Action: "pass"},
 			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` +
 				size(failed) + `},"code":-32602}`},
-		{"a tool that failed", audit.BodiesNone, pipeline.Outcome{Time: at, Before: isError,
+		{"a tool that failed", audit.BodiesNone, pipeline.Outcome{Time: recordTime, Before: isError,
 			After: isError, Action: "pass"},
 			start + `,"kind":"response","method":"tools/call","action":"pass","before":{` +
 				size(isError) + `},"after":{` + size(isError) + `},"failed":true}`},
 		{"an event", "", event("why"), start + `,"action":"test","reason":"why"}`},
-		{"an event without a message", "", pipeline.Outcome{Time: at, Action: "stop"},
+		{"an event without a message", "", pipeline.Outcome{Time: recordTime, Action: "stop"},
 			start + `,"action":"stop"}`},
 	}
 	for _, tt := range tests {
@@ -229,7 +229,7 @@ func TestRecord(t *testing.T) {
 			if seq := record(t, l, tt.o); seq != 1 {
 				t.Errorf("seq %d, want 1", seq)
 			}
-			if got := hmac.ReplaceAllString(log.String(), `"hmac":"…"`); got != tt.want+"\n" {
+			if got := hmacMember.ReplaceAllString(log.String(), `"hmac":"…"`); got != tt.want+"\n" {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
 			record(t, l, tt.o)
@@ -285,9 +285,9 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 		for _, cut := range []string{"and is cut off at once", "and can be cut off only later"} {
 			t.Run(tt.name+" "+cut, func(t *testing.T) {
 				d := &disk{}
-				var said bytes.Buffer
+				var logged bytes.Buffer
 				l := open(t, audit.Options{Writer: d, Durability: tt.durability,
-					Logger: slog.New(slog.NewTextHandler(&said, nil))})
+					Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 				record(t, l, event("first"))
 				good := string(d.data)
 
@@ -328,11 +328,11 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 				if err := l.Close(); err != nil {
 					t.Errorf("close: %v", err)
 				}
-				if n := strings.Count(said.String(), "write failed"); n != 1 {
-					t.Errorf("the failure was reported %d times, want once:\n%s", n, &said)
+				if n := strings.Count(logged.String(), "write failed"); n != 1 {
+					t.Errorf("the failure was reported %d times, want once:\n%s", n, &logged)
 				}
-				if !strings.Contains(said.String(), "written again") {
-					t.Errorf("the recovery was not reported:\n%s", &said)
+				if !strings.Contains(logged.String(), "written again") {
+					t.Errorf("the recovery was not reported:\n%s", &logged)
 				}
 			})
 		}
@@ -466,7 +466,7 @@ func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				d.set(func() { d.write = nil })
+				d.locked(func() { d.write = nil })
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -494,8 +494,8 @@ func TestAsync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
 		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync, QueueBytes: 500})
-		hold := make(chan struct{})
-		d.write = func(b []byte) (int, int, error) { <-hold; return len(b), len(b), nil }
+		release := make(chan struct{})
+		d.write = func(b []byte) (int, int, error) { <-release; return len(b), len(b), nil }
 		record(t, l, event("1"))
 		synctest.Wait() // the write hangs
 		record(t, l, event("2"))
@@ -507,7 +507,7 @@ func TestAsync(t *testing.T) {
 		if n := l.Pending(); n != 3 {
 			t.Errorf("%d records wait, want 3: one is being written", n)
 		}
-		close(hold)
+		close(release)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
@@ -519,10 +519,10 @@ func TestAsync(t *testing.T) {
 			t.Errorf("written %s, and that %d are missing", got, missed)
 		}
 
-		hold = make(chan struct{})
-		d.set(func() {
+		release = make(chan struct{})
+		d.locked(func() {
 			d.write = func(b []byte) (int, int, error) {
-				<-hold
+				<-release
 				return 10, 0,
 					errFull
 			}
@@ -530,7 +530,7 @@ func TestAsync(t *testing.T) {
 		record(t, l, event("5")) // accepted, but then not written
 		synctest.Wait()
 		record(t, l, event("6"))
-		close(hold)
+		close(release)
 		synctest.Wait()
 		for range 2 {
 			if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
@@ -538,10 +538,10 @@ func TestAsync(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		hold = make(chan struct{})
-		d.set(func() {
+		release = make(chan struct{})
+		d.locked(func() {
 			d.write = func(b []byte) (int, int, error) {
-				<-hold
+				<-release
 				return len(b), len(b),
 					nil
 			}
@@ -553,7 +553,7 @@ func TestAsync(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		close(hold)
+		close(release)
 		synctest.Wait()
 		record(t, l, event("7"))
 		if err := l.Close(); err != nil {

@@ -52,7 +52,7 @@ type maintenance struct {
 	// may be taken while Log.writing is held; nothing is taken while it is held
 	mu                sync.Mutex
 	tree              *tree
-	signed            int64       // size of the last checkpoint
+	signedSize        int64       // size of the last checkpoint
 	timer             *time.Timer // nil before start
 	scheduled         bool        // the timer is set, or start will set it
 	expedited         bool        // the timer is set to checkpointMinInterval
@@ -72,7 +72,7 @@ type maintenance struct {
 
 // newMaintenance restores the tree of an existing log, or starts a new one. It also returns the
 // checkpoint that the log continues from.
-func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkpoint, err error) {
+func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, continued *Checkpoint, err error) {
 	m = &maintenance{
 		log: l, logger: l.logger, path: o.File, dir: o.File + ".tree", retention: o.Keep,
 		leafHasher: sha256.New(), lastClock: time.Now().Round(0),
@@ -104,34 +104,34 @@ func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, from *Checkp
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.tree, from, err = restoreTree(o.File, verifier, end); err != nil {
+	if m.tree, continued, err = restoreTree(o.File, verifier, end); err != nil {
 		return nil, nil, err
 	}
-	isNew := from == nil
+	isNew := continued == nil
 	if isNew {
-		from = &Checkpoint{Origin: newOrigin(key.Name()), Root: m.tree.root()}
+		continued = &Checkpoint{Origin: newOrigin(key.Name()), Root: m.tree.root()}
 		if keyExists {
 			m.logger.Warn("starting a new audit log, although the key of an older one exists; "+
 				"check whether that log was removed", "file", o.File)
 		}
 	}
-	if err := m.checkAnchor(from.Origin, verifier, end.head.seq); err != nil {
+	if err := m.checkAnchor(continued.Origin, verifier, end.head.seq); err != nil {
 		return nil, nil, err
 	}
-	if isNew || from.Closed {
-		from.Closed = false
-		if err := m.writeCheckpoint(from); err != nil {
+	if isNew || continued.Closed {
+		continued.Closed = false
+		if err := m.writeCheckpoint(continued); err != nil {
 			return nil, nil, fmt.Errorf("write the checkpoint: %w", err)
 		}
 	}
-	m.origin, m.signed = from.Origin, from.Size
+	m.origin, m.signedSize = continued.Origin, continued.Size
 	if b, err := os.ReadFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
 		if err := atomicfile.Write(originFile(m.dir), []byte(m.origin+"\n")); err != nil {
 			return nil, nil, err
 		}
 	}
 	l.valueHasher = newValueHasher(private, m.origin)
-	return m, from, nil
+	return m, continued, nil
 }
 
 // exists reports whether there is a file at path.
@@ -183,7 +183,7 @@ func (m *maintenance) addLeaves(leaves []tlog.Hash) {
 	for _, h := range leaves {
 		m.tree.append(h)
 	}
-	switch many := m.tree.size-m.signed >= checkpointRecords; {
+	switch many := m.tree.size-m.signedSize >= checkpointRecords; {
 	case many && !m.expedited:
 		m.expedited, m.scheduled = true, true
 		m.timer.Reset(checkpointMinInterval)
@@ -197,7 +197,7 @@ func (m *maintenance) addLeaves(leaves []tlog.Hash) {
 func (m *maintenance) checkUnsigned() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.tree.size - m.signed; n >= maxUnsignedFailing && m.checkpointErr != nil ||
+	if n := m.tree.size - m.signedSize; n >= maxUnsignedFailing && m.checkpointErr != nil ||
 		n >= maxUnsigned {
 		return fmt.Errorf("%d records have no checkpoint: none can be written to %s", n, m.dir)
 	}
@@ -233,15 +233,15 @@ func (m *maintenance) run() {
 func (m *maintenance) scheduleNext() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	in := m.nextAnchorWrite()
+	delay := m.nextAnchorWrite()
 	if m.retention.For > 0 {
 		next := max(time.Millisecond, pruneInterval-time.Since(m.lastPrune))
-		if in == 0 || next < in {
-			in = next
+		if delay == 0 || next < delay {
+			delay = next
 		}
 	}
-	if in > 0 && !m.scheduled {
-		m.timer.Reset(in)
+	if delay > 0 && !m.scheduled {
+		m.timer.Reset(delay)
 	}
 }
 
@@ -290,7 +290,7 @@ func (m *maintenance) reportCheckpoint(err error) {
 // are signed, so that a power cut leaves no checkpoint of records that do not exist.
 func (m *maintenance) checkpoint() error {
 	m.mu.Lock()
-	size, grown := m.tree.size, m.tree.size > m.signed
+	size, grown := m.tree.size, m.tree.size > m.signedSize
 	if !grown && !m.stopped {
 		m.mu.Unlock()
 		return nil
@@ -328,7 +328,7 @@ func (m *maintenance) checkpoint() error {
 	}
 	m.mu.Lock()
 	m.tree.fullTiles = append([]tile(nil), m.tree.fullTiles[len(full):]...)
-	m.signed = size
+	m.signedSize = size
 	m.mu.Unlock()
 	if grown {
 		m.queueAnchor(c.Note)
@@ -370,8 +370,8 @@ func (m *maintenance) reportLostFile(err error) {
 // order of their seqs.
 func (m *maintenance) checkClock() {
 	now := time.Now().Round(0) // without the monotonic clock
-	if back := m.lastClock.Sub(now); back > 0 {
-		if err := m.log.recordEvent("clock", clockReason(back)); err != nil && !errors.Is(err,
+	if setBack := m.lastClock.Sub(now); setBack > 0 {
+		if err := m.log.recordEvent("clock", clockReason(setBack)); err != nil && !errors.Is(err,
 			errClosed) {
 			m.logger.Error("record of the clock change failed", "error", err)
 		}
@@ -379,10 +379,10 @@ func (m *maintenance) checkClock() {
 	m.lastClock = now
 }
 
-func clockReason(by time.Duration) string {
+func clockReason(setBack time.Duration) string {
 	return fmt.Sprintf("the clock was set back by %s: the order of records is that of seq, not "+
 		"of time",
-		by.Round(time.Millisecond))
+		setBack.Round(time.Millisecond))
 }
 
 // stop writes the last checkpoint, and waits until it is anchored.
@@ -398,15 +398,15 @@ func (m *maintenance) stop() error {
 	if err != nil {
 		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
 	}
-	if aerr := m.writeAnchorFile(); aerr != nil {
-		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", aerr))
+	if anchorErr := m.writeAnchorFile(); anchorErr != nil {
+		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", anchorErr))
 	}
 	m.mu.Lock()
-	calls := m.anchors.publishing
+	publishing := m.anchors.publishing
 	m.mu.Unlock()
-	if calls != nil {
+	if publishing != nil {
 		select {
-		case <-calls:
+		case <-publishing:
 		case <-time.After(anchorTimeout):
 			err = errors.Join(err, fmt.Errorf("the last checkpoint of the audit log was not "+
 				"anchored within %s", anchorTimeout))

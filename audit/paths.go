@@ -10,32 +10,32 @@ import (
 // checkPaths returns an error when a configured path (key, anchor) is one of the log's own files,
 // by whatever name: writing to it would destroy one or the other.
 func (o *Options) checkPaths() error {
-	own := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
+	logFiles := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {
-		if by := conflictingFile(o.Key, o.File, own); by != "" {
+		if conflict := conflictingFile(o.Key, o.File, logFiles); conflict != "" {
 			return fmt.Errorf("the key %s is a file of the log itself (%s)\nhint: configure "+
 				"another "+
-				"file as key in [audit]", o.Key, by)
+				"file as key in [audit]", o.Key, conflict)
 		}
-		own = append(own, o.Key)
+		logFiles = append(logFiles, o.Key)
 	} else {
-		own = append(own, o.File+".key")
+		logFiles = append(logFiles, o.File+".key")
 	}
 	if o.AnchorFile != "" {
-		if by := conflictingFile(o.AnchorFile, o.File, own); by != "" {
+		if conflict := conflictingFile(o.AnchorFile, o.File, logFiles); conflict != "" {
 			return fmt.Errorf("the anchor %s is a file of the log itself (%s)\nhint: configure "+
 				"another "+
-				"file as anchor in [audit], best on another machine's disk", o.AnchorFile, by)
+				"file as anchor in [audit], best on another machine's disk", o.AnchorFile, conflict)
 		}
 	}
 	return nil
 }
 
 // conflictingFile returns which of the log's own files path is, or "" if it is none of them.
-func conflictingFile(path, log string, own []string) string {
+func conflictingFile(path, log string, logFiles []string) string {
 	path, log = absolute(path), absolute(log)
 	info, _ := os.Stat(path)
-	for _, file := range own {
+	for _, file := range logFiles {
 		if absolute(file) == path {
 			return file
 		}

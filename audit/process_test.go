@@ -156,7 +156,7 @@ func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 func countUnrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	t.Helper()
 	first, recorded := uint64(0), map[uint64]string{}
-	for _, line := range all(t, file) {
+	for _, line := range allLines(t, file) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil {
 			break // torn line
@@ -274,7 +274,7 @@ func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 		t.Run(string(durability), func(t *testing.T) {
 			file := crashedLog(t, 10)
 			w := startWriter(t, file, writerDurability+"="+string(durability),
-				writerFull+"="+strconv.Itoa(len(read(t, file))), writerRefusals+"=20")
+				writerFull+"="+strconv.Itoa(len(readFile(t, file))), writerRefusals+"=20")
 			if sent, _ := w.sent(t); len(sent) > 0 {
 				t.Errorf("it has sent on %d", len(sent))
 			}

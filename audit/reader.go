@@ -98,7 +98,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 				yield(nil, err)
 				return
 			}
-			again := false
+			relist := false
 		look:
 			for i, segment := range segments {
 				if i+1 < len(segments) && segments[i+1] != r.File && segmentFirstSeq(r.File,
@@ -109,11 +109,11 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 				case readingStopped:
 					return
 				case segmentSkipped:
-					again = true
+					relist = true
 					break look
 				}
 			}
-			if again {
+			if relist {
 				continue
 			}
 			if !follow || !r.wait(ctx) || !yield(nil, nil) {
@@ -150,7 +150,7 @@ const (
 
 // readSegment reads the records of a file from *next on, and advances *next. With live it follows
 // the file until it is rotated.
-func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *uint64,
+func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, next *uint64,
 	yield func([]byte, error) bool) segmentResult {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,10 +165,10 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the next line
 	// taken before reading: records up to this limit can no longer be taken back
-	until := r.limit()
-	for over := false; ctx.Err() == nil; {
+	lastReadable := r.limit()
+	for rotated := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
-		if err == io.EOF && (!live || over) {
+		if err == io.EOF && (!isActive || rotated) {
 			return segmentDone
 		}
 		if err != nil && err != io.EOF {
@@ -182,14 +182,14 @@ func (r *Reader) readSegment(ctx context.Context, name string, live bool, next *
 				return readingStopped
 			}
 		}
-		if err == io.EOF || live && seq > until { // read it again later
+		if err == io.EOF || isActive && seq > lastReadable { // read it again later
 			if err == io.EOF {
-				over = r.isRotated(f) // read once more: lines may have been added in between
+				rotated = r.isRotated(f) // read once more: lines may have been added in between
 			}
-			if !over && (!r.wait(ctx) || !yield(nil, nil)) {
+			if !rotated && (!r.wait(ctx) || !yield(nil, nil)) {
 				return readingStopped
 			}
-			until = r.limit()
+			lastReadable = r.limit()
 			// a failed write was taken back; skip the known lines again
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset, r.position.Line = 0, 0

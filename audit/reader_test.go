@@ -16,8 +16,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// written writes a log of n records, and returns its file and lines.
-func written(t *testing.T, n int) (file string, lines [][]byte) {
+// writeLog writes a log of n records, and returns its file and lines.
+func writeLog(t *testing.T, n int) (file string, lines [][]byte) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
@@ -40,8 +40,8 @@ func written(t *testing.T, n int) (file string, lines [][]byte) {
 	return file, bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 }
 
-// put writes lines to a file of the log.
-func put(t *testing.T, name string, lines ...[]byte) {
+// writeLines writes lines to a file of the log.
+func writeLines(t *testing.T, name string, lines ...[]byte) {
 	t.Helper()
 	b := bytes.Join(lines, nil)
 	if len(lines) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
@@ -53,13 +53,13 @@ func put(t *testing.T, name string, lines ...[]byte) {
 }
 
 func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
-	file, lines := written(t, 9)
+	file, lines := writeLog(t, 9)
 	first := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl")
 	second := filepath.Join(filepath.Dir(file), "gatekit-00000000000000000004.jsonl")
-	put(t, first, lines[:3]...)
-	put(t, second, lines[3:6]...)
-	put(t, file, lines[6:]...)
-	put(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
+	writeLines(t, first, lines[:3]...)
+	writeLines(t, second, lines[3:6]...)
+	writeLines(t, file, lines[6:]...)
+	writeLines(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
 	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second,
 		file}) {
 		t.Fatalf("the files are %q, %v", got, err)
@@ -89,15 +89,15 @@ func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 }
 
 func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
-	_, lines := written(t, 9)
+	_, lines := writeLog(t, 9)
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	answered := uint64(2)
+	lastReadable := uint64(2)
 	steps := map[uint64]func(){ // runs after a record, before more is read
 		2: func() { // record 3 was written, is not committed, and is taken back
-			put(t, file, lines[0], lines[1], lines[7])
-			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[:4]...) })
+			writeLines(t, file, lines[0], lines[1], lines[7])
+			time.AfterFunc(30*time.Millisecond, func() { writeLines(t, file, lines[:4]...) })
 		},
 		4: func() {
 			if err := os.Rename(file, filepath.Join(filepath.Dir(file),
@@ -108,18 +108,18 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 			if err := os.WriteFile(file, slices.Concat(lines[4], whole[:20]), 0o600); err != nil {
 				t.Error(err)
 			}
-			time.AfterFunc(30*time.Millisecond, func() { put(t, file, lines[4:9]...) })
+			time.AfterFunc(30*time.Millisecond, func() { writeLines(t, file, lines[4:9]...) })
 		},
 		9: stop,
 	}
 	// the file does not exist yet
-	time.AfterFunc(20*time.Millisecond, func() { put(t, file, lines[:2]...) })
+	time.AfterFunc(20*time.Millisecond, func() { writeLines(t, file, lines[:2]...) })
 	r := audit.Reader{File: file, Poll: 5 * time.Millisecond, Limit: func() uint64 {
 		if b, err := os.ReadFile(file); err == nil && bytes.HasPrefix(b, slices.Concat(lines[0],
 			lines[1], lines[2])) {
-			answered = 9
+			lastReadable = 9
 		}
-		return answered
+		return lastReadable
 	}}
 	var want uint64
 	for record, err := range r.Follow(ctx) {
@@ -208,7 +208,7 @@ func TestReaderSkipsMissingSegment(t *testing.T) {
 }
 
 func TestReaderErrorsHavePosition(t *testing.T) {
-	file, lines := written(t, 3)
+	file, lines := writeLog(t, 3)
 	read := func() (n int, err error) {
 		r := audit.Reader{File: file}
 		for _, err = range r.All(t.Context()) {
@@ -216,12 +216,12 @@ func TestReaderErrorsHavePosition(t *testing.T) {
 		}
 		return n, err
 	}
-	put(t, file, lines[0], []byte("rubbish\n"), lines[2])
+	writeLines(t, file, lines[0], []byte("rubbish\n"), lines[2])
 	if n, err := read(); n != 2 || err == nil ||
 		err.Error() != file+":2: the line does not begin with seq, time and prev" {
 		t.Errorf("%d: %v", n, err)
 	}
-	put(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
+	writeLines(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
 		[]byte(",\"action\":\"deny\"}\n")))
 	if n, err := read(); n != 2 || err == nil {
 		t.Errorf("a name that is there twice: %d: %v", n, err)

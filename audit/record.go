@@ -96,11 +96,11 @@ func ParseRecord(line []byte) (Record, error) {
 // ParseRecord. ParseSummary keeps a reference to the line.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
-	g := summaryParser{rest: line}
-	var seq, at string
-	ok := g.skip(`{"seq":`) && g.readUntil(&seq, ',') &&
-		g.skip(`"time":"`) && g.readUntil(&at, '"') &&
-		g.skip(`,"prev":"`) && g.readUntil(nil, '"')
+	p := summaryParser{rest: line}
+	var seq, timestamp string
+	ok := p.consume(`{"seq":`) && p.readUntil(&seq, ',') &&
+		p.consume(`"time":"`) && p.readUntil(&timestamp, '"') &&
+		p.consume(`,"prev":"`) && p.readUntil(nil, '"')
 	for _, m := range []struct {
 		name  string
 		value *string
@@ -110,77 +110,77 @@ func ParseSummary(line []byte) (Record, error) {
 		{`,"kind":"`, &r.Kind}, {`,"method":"`, &r.Method}, {`,"server":"`, &r.Server},
 		{`,"name":"`, &r.Name}, {`,"action":"`, &r.Action}, {`,"reason":"`, &r.Reason},
 	} {
-		if ok && g.skip(m.name) {
-			ok = g.readString(m.value)
+		if ok && p.consume(m.name) {
+			ok = p.readString(m.value)
 		}
 	}
 	var err, timeErr error
 	r.Seq, err = strconv.ParseUint(seq, 10, 64)
-	r.Time, timeErr = time.Parse(time.RFC3339Nano, at)
+	r.Time, timeErr = time.Parse(time.RFC3339Nano, timestamp)
 	if !ok || err != nil || timeErr != nil || r.Seq == 0 || r.Action == "" {
 		return ParseRecord(line)
 	}
-	g.parseTail(&r)
+	p.parseTail(&r)
 	return r, nil
 }
 
 // summaryParser holds the part of a line that is not parsed yet.
 type summaryParser struct{ rest []byte }
 
-// skip consumes text and reports whether it came next.
-func (g *summaryParser) skip(text string) bool {
-	if len(g.rest) < len(text) || string(g.rest[:len(text)]) != text {
+// consume consumes text and reports whether it came next.
+func (p *summaryParser) consume(text string) bool {
+	if len(p.rest) < len(text) || string(p.rest[:len(text)]) != text {
 		return false
 	}
-	g.rest = g.rest[len(text):]
+	p.rest = p.rest[len(text):]
 	return true
 }
 
 // readUntil consumes everything up to and including the next c, and stores what precedes c in s
 // unless s is nil.
-func (g *summaryParser) readUntil(s *string, c byte) bool {
-	end := bytes.IndexByte(g.rest, c)
+func (p *summaryParser) readUntil(s *string, c byte) bool {
+	end := bytes.IndexByte(p.rest, c)
 	if end < 0 {
 		return false
 	}
 	if s != nil {
-		*s = string(g.rest[:end])
+		*s = string(p.rest[:end])
 	}
-	g.rest = g.rest[end+1:]
+	p.rest = p.rest[end+1:]
 	return true
 }
 
 // readString consumes the rest of a JSON string, including its closing quote, and stores it in s.
-func (g *summaryParser) readString(s *string) bool {
-	end := bytes.IndexByte(g.rest, '"')
+func (p *summaryParser) readString(s *string) bool {
+	end := bytes.IndexByte(p.rest, '"')
 	if end < 0 {
 		return false
 	}
-	if bytes.IndexByte(g.rest[:end], '\\') < 0 {
-		return g.readUntil(s, '"')
+	if bytes.IndexByte(p.rest[:end], '\\') < 0 {
+		return p.readUntil(s, '"')
 	}
-	for end = 0; end < len(g.rest) && g.rest[end] != '"'; end++ {
-		if g.rest[end] == '\\' {
+	for end = 0; end < len(p.rest) && p.rest[end] != '"'; end++ {
+		if p.rest[end] == '\\' {
 			end++
 		}
 	}
-	if end >= len(g.rest) {
+	if end >= len(p.rest) {
 		return false
 	}
-	text, err := jsontext.AppendUnquote(nil, "\""+string(g.rest[:end+1]))
-	*s, g.rest = string(text), g.rest[end+1:]
+	text, err := jsontext.AppendUnquote(nil, "\""+string(p.rest[:end+1]))
+	*s, p.rest = string(text), p.rest[end+1:]
 	return err == nil
 }
 
 // parseTail parses the last members of the line, from its end. Members of the same names occur in
 // steps and bodies, too, but never directly before the closing brace.
-func (g *summaryParser) parseTail(r *Record) {
-	rest := bytes.TrimSuffix(g.rest, []byte("}"))
+func (p *summaryParser) parseTail(r *Record) {
+	rest := bytes.TrimSuffix(p.rest, []byte("}"))
 	const name = `,"error":"`
 	if i := bytes.LastIndex(rest, []byte(name)); i >= 0 {
 		last := summaryParser{rest: rest[i+len(name):]}
-		if fault := ""; last.readString(&fault) && len(last.rest) == 0 {
-			r.Error, rest = fault, rest[:i]
+		if text := ""; last.readString(&text) && len(last.rest) == 0 {
+			r.Error, rest = text, rest[:i]
 		}
 	}
 	r.Micros, rest = cutLastNumber(rest, `,"micros":`)

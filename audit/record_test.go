@@ -82,7 +82,7 @@ func BenchmarkParseSummary(b *testing.B) {
 	m.Direction, m.Session, m.Exchange, m.Server, m.Name = mcp.ToServer, "session-nmhqfxg2kpde",
 		"12",
 		"files", "read"
-	line := []byte(line(b, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass",
+	line := []byte(line(b, pipeline.Outcome{Time: recordTime, Before: m, After: m, Action: "pass",
 		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",
 			Duration: time.Microsecond}}}))
 	for name, parse := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,

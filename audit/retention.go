@@ -19,7 +19,7 @@ func (m *maintenance) prune() {
 		return
 	}
 	m.mu.Lock()
-	rotated, signed := m.rotatedSincePrune, m.signed
+	rotated, signed := m.rotatedSincePrune, m.signedSize
 	m.rotatedSincePrune = false
 	m.mu.Unlock()
 	if !rotated && time.Since(m.lastPrune) < pruneInterval {
@@ -54,14 +54,14 @@ func (m *maintenance) rotateAged() error {
 	if l.size == 0 || l.torn || l.fileErr != nil {
 		return nil
 	}
-	start := make([]byte, 256) // longer than seq, time and prev of a line
-	if n, err := l.files.current.ReadAt(start, 0); n == 0 {
+	head := make([]byte, 256) // longer than seq, time and prev of a line
+	if n, err := l.files.current.ReadAt(head, 0); n == 0 {
 		return err
 	}
-	_, text, _ := bytes.Cut(start, []byte(`,"time":"`))
-	text, _, _ = bytes.Cut(text, []byte(`"`))
-	at, err := time.Parse(time.RFC3339Nano, string(text))
-	if err != nil || time.Since(at) <= m.retention.For {
+	_, timestamp, _ := bytes.Cut(head, []byte(`,"time":"`))
+	timestamp, _, _ = bytes.Cut(timestamp, []byte(`"`))
+	firstTime, err := time.Parse(time.RFC3339Nano, string(timestamp))
+	if err != nil || time.Since(firstTime) <= m.retention.For {
 		return err
 	}
 	return l.rotate()
@@ -72,7 +72,7 @@ type segment struct {
 	name        string
 	first, last uint64
 	size        int64
-	written     time.Time
+	lastWrite   time.Time
 }
 
 // expiredSegments returns the expired segments, oldest first. A segment stays until all of its
@@ -94,11 +94,11 @@ func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 		next = all[i].first
 		total += info.Size()
 	}
-	k := m.retention
+	keep := m.retention
 	for i, s := range all {
-		tooMany := k.Files > 0 && len(all)-i > k.Files
-		tooLarge := k.Bytes > 0 && total > k.Bytes
-		tooOld := k.For > 0 && time.Since(s.written) > k.For
+		tooMany := keep.Files > 0 && len(all)-i > keep.Files
+		tooLarge := keep.Bytes > 0 && total > keep.Bytes
+		tooOld := keep.For > 0 && time.Since(s.lastWrite) > keep.For
 		if !tooMany && !tooLarge && !tooOld || s.last > uint64(signed)/tileWidth*tileWidth {
 			return all[:i], nil
 		}
@@ -178,7 +178,7 @@ type pruneRecord struct{ seq, through uint64 }
 type SeqRange struct{ From, Through uint64 }
 
 // observe collects a line if it is a "prune" or "recovered" record.
-func (m *pruneHistory) observe(line []byte) {
+func (h *pruneHistory) observe(line []byte) {
 	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line,
 		[]byte(`,"action":"recovered"`)) {
 		return
@@ -187,20 +187,20 @@ func (m *pruneHistory) observe(line []byte) {
 	switch {
 	case err != nil:
 	case r.Action == "prune":
-		m.prunes = append(m.prunes, pruneRecord{r.Seq, r.Through})
+		h.prunes = append(h.prunes, pruneRecord{r.Seq, r.Through})
 	case r.Action == "recovered" && r.From > 0 && r.From <= r.Through && r.Through < r.Seq:
-		m.recovered = append(m.recovered, SeqRange{r.From, r.Through})
+		h.recovered = append(h.recovered, SeqRange{r.From, r.Through})
 	}
 }
 
 // prunedThrough returns the last record that may be missing at the beginning of the log, according
 // to the first signed records.
-func (m *pruneHistory) prunedThrough(signed int64) (through uint64) {
-	for _, p := range m.prunes {
-		found := slices.ContainsFunc(m.recovered, func(s SeqRange) bool {
+func (h *pruneHistory) prunedThrough(signed int64) (through uint64) {
+	for _, p := range h.prunes {
+		wasRecovered := slices.ContainsFunc(h.recovered, func(s SeqRange) bool {
 			return s.From <= p.seq && p.seq <= s.Through
 		})
-		if p.seq <= uint64(signed) && p.through < p.seq && !found {
+		if p.seq <= uint64(signed) && p.through < p.seq && !wasRecovered {
 			through = max(through, p.through)
 		}
 	}

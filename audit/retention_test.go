@@ -25,14 +25,14 @@ func TestRetentionAppliesToIdleLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Minute)
-		if n := len(all(t, file)); n != 256 {
+		if n := len(allLines(t, file)); n != 256 {
 			t.Errorf("after half an hour there are %d records, want 256", n)
 		}
 		time.Sleep(45 * time.Minute)
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		r, err := audit.ParseRecord(all(t, file)[0])
+		r, err := audit.ParseRecord(allLines(t, file)[0])
 		if err != nil || r.Seq != 257 || r.Action != "prune" || r.From != 1 || r.Through != 256 {
 			t.Errorf("after more than an hour the log begins with %+v, %v; want a record of the "+
 				"removal of 1 to 256", r, err)

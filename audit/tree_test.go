@@ -20,8 +20,8 @@ import (
 	"gatekit/audit"
 )
 
-// all returns the lines of a log from all of its files.
-func all(t testing.TB, file string) [][]byte {
+// allLines returns the lines of a log from all of its files.
+func allLines(t testing.TB, file string) [][]byte {
 	t.Helper()
 	segments, err := audit.Segments(file)
 	if err != nil {
@@ -40,7 +40,7 @@ func all(t testing.TB, file string) [][]byte {
 	return lines
 }
 
-func key(t testing.TB, file string) note.Verifier {
+func readPublicKey(t testing.TB, file string) note.Verifier {
 	t.Helper()
 	k, err := audit.ReadPublicKey(audit.PublicKeyFile(file))
 	if err != nil {
@@ -56,7 +56,7 @@ func checkpoint(t testing.TB, file string) *audit.Checkpoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := audit.OpenCheckpoint(b, key(t, file))
+	c, err := audit.OpenCheckpoint(b, readPublicKey(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
 // fullCheckpoint checks that the checkpoint covers all records and has the right root.
 func fullCheckpoint(t testing.TB, file string) *audit.Checkpoint {
 	t.Helper()
-	lines, c := all(t, file), checkpoint(t, file)
+	lines, c := allLines(t, file), checkpoint(t, file)
 	if c.Size != int64(len(lines)) {
 		t.Fatalf("the checkpoint is of %d records, and there are %d", c.Size, len(lines))
 	}
@@ -136,7 +136,7 @@ func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 		if c.Origin != origin || !strings.HasPrefix(origin, c.Signer+"/") {
 			t.Errorf("the origin is %q signed by %q, and was %q", c.Origin, c.Signer, origin)
 		}
-		lines := all(t, file)
+		lines := allLines(t, file)
 		hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileFolder(file+".tree"))
 		for _, i := range []int{0, size / 2, size - 1} {
 			proof, err := tlog.ProveRecord(c.Size, int64(i), hashes)
@@ -233,17 +233,17 @@ func TestOpenAfterCrash(t *testing.T) {
 		{"as it was", func(*testing.T, string) {}, ""},
 		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
 		{"a tile without its content", func(t *testing.T, file string) {
-			put(t,
+			writeLines(t,
 				file+".tree/tile/0/001")
 		}, ""},
 		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
 		{"a full tile that is not needed to go on, and is gone", remove(".tree/tile/0/000"), ""},
 		{"a full tile that has its size, and nothing in it", func(t *testing.T,
 			file string) {
-			put(t, file+".tree/tile/0/000", make([]byte, 256*32-1))
+			writeLines(t, file+".tree/tile/0/000", make([]byte, 256*32-1))
 		}, ""},
 		{"a tile with other hashes", func(t *testing.T, file string) {
-			put(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
+			writeLines(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
 		{"no tree", remove(".tree"), "checkpoint is missing"},
 		{"no checkpoint", remove(".tree/checkpoint"), "checkpoint is missing"},
@@ -264,7 +264,7 @@ func TestOpenAfterCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			first := bytes.SplitAfter(read(t, file), []byte("\n"))[0]
+			first := bytes.SplitAfter(readFile(t, file), []byte("\n"))[0]
 			var seq uint64
 			fmt.Sscanf(string(first), `{"seq":%d`, &seq)
 			if err := os.Rename(file,
@@ -272,27 +272,27 @@ func TestOpenAfterCrash(t *testing.T) {
 					fmt.Sprintf("%020d.jsonl", seq)); err != nil {
 				t.Fatal(err)
 			}
-			put(t, file+".next")
+			writeLines(t, file+".next")
 		}, ""},
 		{"records that are gone with their file", remove(""), "ends at record"},
 		{"a checkpoint by another key", remove(".key"), "is signed with key gatekit/"},
 		{"a checkpoint of another size", func(t *testing.T, file string) {
-			b := read(t, file+".tree/checkpoint")
-			put(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"),
+			b := readFile(t, file+".tree/checkpoint")
+			writeLines(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"),
 				1))
 		}, "was changed: its signature"},
-		{"an empty checkpoint", func(t *testing.T, file string) { put(t, file+".tree/checkpoint") },
+		{"an empty checkpoint", func(t *testing.T, file string) { writeLines(t, file+".tree/checkpoint") },
 			"checkpoint"},
 		{"a record in the tree that was changed", func(t *testing.T, file string) {
-			b := read(t, file)
+			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":700,`))
-			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
 				1)...))
 		}, "700"},
 		{"a record after the checkpoint that was changed", func(t *testing.T, file string) {
-			b := read(t, file)
+			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":720,`))
-			put(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
 				1)...))
 		}, "does not continue the chain after record 720"},
 		{"a key that others may read", func(t *testing.T, file string) {
@@ -305,10 +305,10 @@ func TestOpenAfterCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, file+".key", []byte(private))
+			writeLines(t, file+".key", []byte(private))
 		}, "control characters in its name"},
 		{"a key that is none", func(t *testing.T, file string) {
-			put(t, file+".key",
+			writeLines(t, file+".key",
 				[]byte("hello"))
 		}, "does not hold a key"},
 	}
@@ -333,9 +333,9 @@ func TestOpenAfterCrash(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			verify(t, bytes.Join(all(t, file), nil))
+			verify(t, bytes.Join(allLines(t, file), nil))
 			fullCheckpoint(t, file)
-			if line := string(all(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) ||
+			if line := string(allLines(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) ||
 				!strings.Contains(line, `,"from":701,"through":750}`) {
 				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
 			}
@@ -345,7 +345,7 @@ func TestOpenAfterCrash(t *testing.T) {
 				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
 			}
 			for _, seq := range []uint64{1, 300, 600, 752} {
-				if _, err := audit.Prove(file, seq, key(t, file)); err != nil {
+				if _, err := audit.Prove(file, seq, readPublicKey(t, file)); err != nil {
 					t.Errorf("prove record %d: %v", seq, err)
 				}
 			}
@@ -368,7 +368,7 @@ func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 		}
 	}
 	write(512)
-	put(t, file+".tree/tile/0/001", make([]byte, 256*32-1))
+	writeLines(t, file+".tree/tile/0/001", make([]byte, 256*32-1))
 	write(1)
 	v := audit.Verification{File: file}
 	if done, err := v.Run(t.Context()); err != nil || done.Last != 513 {
@@ -390,7 +390,7 @@ func TestCheckpointIntervals(t *testing.T) {
 				}
 				sizes <- c.Size
 			}})
-		k = key(t, file)
+		k = readPublicKey(t, file)
 		time.Sleep(2 * time.Second)
 		if len(sizes) != 0 {
 			t.Error("there is a checkpoint of nothing")
@@ -415,7 +415,7 @@ func TestCheckpointIntervals(t *testing.T) {
 		if n := <-sizes; n != 1002 {
 			t.Errorf("at stop it is of %d", n)
 		}
-		checkpoints, torn, err := audit.OpenCheckpoints(read(t, file+".anchor"), k)
+		checkpoints, torn, err := audit.OpenCheckpoints(readFile(t, file+".anchor"), k)
 		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 ||
 			checkpoints[1].Size != 1001 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
 			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
@@ -470,7 +470,7 @@ func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
 		if err := os.RemoveAll(file + ".tree"); err != nil {
 			t.Fatal(err)
 		}
-		put(t, file+".tree", []byte("a file in its place"))
+		writeLines(t, file+".tree", []byte("a file in its place"))
 		time.Sleep(2 * time.Second)
 		n := 1
 		for ; n < 1<<17; n++ {
@@ -515,7 +515,7 @@ func TestMovedFileEndsLog(t *testing.T) {
 				if err := l.Close(); err == nil {
 					t.Error("closed without an error: a record was missed")
 				}
-				if n := bytes.Count(read(t, file+".1"), []byte("\n")); n != 1 {
+				if n := bytes.Count(readFile(t, file+".1"), []byte("\n")); n != 1 {
 					t.Errorf("the file holds %d records, want the one that was answered for", n)
 				}
 			})
@@ -542,7 +542,7 @@ func TestReplacedFileIsNotRotated(t *testing.T) {
 	if err := l.Close(); err == nil {
 		t.Error("closed without an error: a record was missed")
 	}
-	if got := read(t, file); string(got) != "another's\n" {
+	if got := readFile(t, file); string(got) != "another's\n" {
 		t.Errorf("what was put there is now %q", got)
 	}
 }
@@ -569,7 +569,7 @@ func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	l = open(t, audit.Options{File: file})
 	record(t, l, event(""))
 	l.Close()
-	lines := all(t, file)
+	lines := allLines(t, file)
 	if len(lines) != 3 || !bytes.Contains(lines[1],
 		[]byte(`"action":"clock","reason":"the clock was set back by 1h0m0s: `)) &&
 		!bytes.Contains(lines[1],
@@ -607,7 +607,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
 				}
-				before := all(t, file)
+				before := allLines(t, file)
 				segments, err := audit.Segments(file)
 				if err != nil {
 					t.Fatal(err)
@@ -638,7 +638,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				if !tt.kept(len(segments)-1, size) {
 					t.Errorf("%d files of %d bytes are left", len(segments)-1, size)
 				}
-				lines := all(t, file)
+				lines := allLines(t, file)
 				if pruned := bytes.Contains(bytes.Join(lines, nil),
 					[]byte(`"action":"prune"`)); pruned != (tt.keep != audit.Retention{}) {
 					t.Errorf("a record of that: %v", pruned)
@@ -664,7 +664,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1000})
-	put(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"),
+	writeLines(t, filepath.Join(filepath.Dir(file), "gatekit-00000000000000000001.jsonl"),
 		[]byte("somebody's"))
 	var err error
 	for range 10 {
@@ -683,7 +683,7 @@ func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	verify(t, bytes.Join(all(t, file), nil))
+	verify(t, bytes.Join(allLines(t, file), nil))
 	if _, err := os.Stat(file + ".next"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s.next is left: %v", file, err)
 	}

@@ -42,13 +42,13 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	for i := range 2 { // the key belongs to the log, and stays
 		l := open(t, audit.Options{File: file})
 		for _, o := range outcomes {
-			o.Time = at
+			o.Time = recordTime
 			record(t, l, o)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(all(t, file)); n != (i+1)*len(outcomes) {
+		if n := len(allLines(t, file)); n != (i+1)*len(outcomes) {
 			t.Fatalf("%d records", n)
 		}
 	}
@@ -58,7 +58,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	}
 	want := [][]string{{"/srv/a"}, {"/srv/b", "/srv/a"}, {"hunter2"}, {"/srv/a", "[secret]"},
 		slices.Repeat([]string{"x"}, 16)}
-	for i, line := range all(t, file) {
+	for i, line := range allLines(t, file) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 		t.Error("two logs of one key hash alike")
 	}
 	var log bytes.Buffer
-	outcomes[0].Time = at
+	outcomes[0].Time = recordTime
 	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.BodiesNone}), outcomes[0])
 	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil ||
 		r.Before.SHA256+r.Before.HMAC != "" {
@@ -111,7 +111,7 @@ func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 		m := mcp.NewRequest("1", "tools/call", []byte(
 			`{"name":"s3cret-name","arguments":{"a":"b"}}`))
 		m.Server = "files"
-		o := pipeline.Outcome{Time: at, Before: m, Action: "deny",
+		o := pipeline.Outcome{Time: recordTime, Before: m, Action: "deny",
 			Withheld: []string{"s3cret-name"}}
 		if passes {
 			o.After, o.Action = m, "pass"
@@ -176,7 +176,7 @@ func FuzzValues(f *testing.F) {
 				want = append(want, values.Hash(leaf.Text()))
 			}
 		}
-		record(t, l, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
+		record(t, l, pipeline.Outcome{Time: recordTime, Before: m, After: m, Action: "pass"})
 		line, err := io.ReadAll(log) // lines since the last read
 		if err != nil {
 			t.Fatal(err)

@@ -89,11 +89,11 @@ func (v *Verification) verifyOnce(ctx context.Context) (*verifier, error) {
 	if torn, ok := errors.AsType[*positionError](err); ok {
 		if err = nil; !errors.Is(torn, errTorn) || !w.result.InUse {
 			reason := torn.err.Error()
-			if errors.Is(torn, errTorn) && torn.at.File == v.File {
+			if errors.Is(torn, errTorn) && torn.position.File == v.File {
 				reason += "\nhint: a crash leaves such a line; Gatekit cuts it off at its next " +
 					"start, and writes a record of that"
 			}
-			err = w.nextRecordError(torn.at, reason)
+			err = w.nextRecordError(torn.position, reason)
 		}
 	}
 	if err == nil {

@@ -54,9 +54,9 @@ func (e *signedLog) write(n int) {
 		e.Fatal(err)
 	}
 	for _, s := range e.segments {
-		e.content[s] = read(e.T, s)
+		e.content[s] = readFile(e.T, s)
 	}
-	e.key = key(e, e.file)
+	e.key = readPublicKey(e, e.file)
 }
 
 func (e *signedLog) anchors() string { return e.file + ".anchors" }
@@ -254,7 +254,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	older.write(50)
-	anchors, _, err := audit.OpenCheckpoints(read(t, older.anchors()), older.key)
+	anchors, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), older.key)
 	if err != nil || len(anchors) != 3 || anchors[0].Size != 0 {
 		t.Fatalf("%d anchors, %v", len(anchors), err)
 	}
@@ -299,12 +299,12 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			"is signed with key") {
 			t.Errorf("with the first one's key: %v", err)
 		}
-		if _, _, err := audit.OpenCheckpoints(read(t, older.anchors()), other.key); err == nil {
+		if _, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), other.key); err == nil {
 			t.Error("the anchors are signed with the other's key")
 		}
 	})
 	t.Run("the public key beside it is another", func(t *testing.T) {
-		put(t, audit.PublicKeyFile(other.file), read(t, audit.PublicKeyFile(older.file)))
+		writeLines(t, audit.PublicKeyFile(other.file), readFile(t, audit.PublicKeyFile(older.file)))
 		v := audit.Verification{File: other.file}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"is signed with key") {
@@ -336,7 +336,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		put(t, filepath.Join(file+".tree", "checkpoint"), read(t, filepath.Join(older.file+".tree",
+		writeLines(t, filepath.Join(file+".tree", "checkpoint"), readFile(t, filepath.Join(older.file+".tree",
 			"checkpoint")))
 		v := audit.Verification{File: file, Key: older.key}
 		_, err := v.Run(t.Context())
@@ -370,9 +370,9 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 // forge appends a record that continues the chain.
 func (e *signedLog) forge(members string) {
 	e.Helper()
-	lines := all(e, e.file)
+	lines := allLines(e, e.file)
 	last := bytes.TrimSuffix(lines[len(lines)-1], []byte("\n"))
-	put(e.T, e.file, read(e.T, e.file),
+	writeLines(e.T, e.file, readFile(e.T, e.file),
 		fmt.Appendf(nil, `{"seq":%d,"time":"2026-11-21T12:00:00.000000Z","prev":"%x",%s}`+"\n",
 			len(lines)+1, sha256.Sum256(last), members))
 }
@@ -382,11 +382,11 @@ func (e *signedLog) forge(members string) {
 func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
 	e := newSignedLog(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
-	openCheckpoint := read(t, e.file+".tree/checkpoint") // a checkpoint of an open log
+	openCheckpoint := readFile(t, e.file+".tree/checkpoint") // a checkpoint of an open log
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	put(t, e.file+".tree/checkpoint", openCheckpoint)
+	writeLines(t, e.file+".tree/checkpoint", openCheckpoint)
 	e.forge(fmt.Sprintf(`"action":"prune","reason":"forged","from":1,"through":%d`, e.first(1)-1))
 	if err := os.Remove(e.segments[0]); err != nil {
 		t.Fatal(err)
@@ -413,7 +413,7 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 		t.Errorf("somebody removed one: %v", err)
 	}
 	e.restore()
-	anchors, _, err := audit.OpenCheckpoints(read(t, e.anchors()), e.key)
+	anchors, _, err := audit.OpenCheckpoints(readFile(t, e.anchors()), e.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,7 +542,7 @@ func TestProof(t *testing.T) {
 	}
 	lines := e.lines(e.segments[0])
 	lines[4] = bytes.Replace(lines[4], []byte("reason"), []byte("forged"), 1)
-	put(t, e.segments[0], lines...)
+	writeLines(t, e.segments[0], lines...)
 	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(),
 		"was changed") {
 		t.Errorf("a changed record: %v", err)
@@ -598,7 +598,7 @@ func FuzzVerification(f *testing.F) {
 
 // FuzzParseRecord checks that a parsed record has all required members, and keeps its line.
 func FuzzParseRecord(f *testing.F) {
-	for _, line := range lines(f, 2) {
+	for _, line := range logLines(f, 2) {
 		f.Add(bytes.TrimSpace(line))
 	}
 	f.Add([]byte(`{"seq":1,"time":"2026-11-21T11:00:00.123456Z","action":"pass","steps":[{"stage":"a","findings":[{"type":"x"}]}],"after":{"size":1,"body":{}}}`))

@@ -47,6 +47,8 @@ deny contains "disguised elsewhere" if { input.params.arguments.path; gatekit.pa
 deny contains "arguments that are true" if { x := input.params.arguments; x == "true" }
 deny contains "a setting" if { input.kind == "request"; not data.config.nobody.has }
 deny contains "another setting" if { data.config.nobody.has; input.kind == "request" }
+deny contains "with another input" if { input.kind == "request"; input.method == "tools/list" with input.method as "tools/list" }
+deny contains "a rule with another input" if { input.kind == "request"; listing with input as {"method": "tools/list"} }
 deny contains "a name that is none" if { not input.name; input.method == "tools/call" }
 label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
 note contains input.result if { input.kind == "response"; input.method == "ping" }
@@ -60,6 +62,7 @@ held := "x"
 reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
 default quiet := true
 quiet := false if input.method == "ping"
+listing if input.method == "tools/list"
 default usual := false
 usual if { input.method == "initialize"; input.kind == "request" }
 graded := false if { input.method == "tools/call" } else := true if { input.method == "tasks/get" }
@@ -126,7 +129,8 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 				"all of them", "whatever it is: 1", "a way round",
 				"disguised", "disguised by way of a variable", "disguised by way of an answer",
 				"not disguised", "disguised and more", "disguised elsewhere",
-				"arguments that are true", "a setting",
+				"arguments that are true", "a setting", "with another input",
+				"a rule with another input",
 				"a name that is none"} {
 				if name == "guards" && !seen[`"`+reason+`"`] {
 					t.Errorf("no message shows %q", reason)

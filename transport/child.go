@@ -54,9 +54,9 @@ type Child struct {
 	invalidBytes  int   // read from stdout; owned by the goroutine that reads, like readError
 	readError     error // of all further reads; nil while reading can go on
 
-	process *process.Process
-	once    sync.Once
-	closing chan struct{} // closed when Close was called
+	process   *process.Process
+	closeOnce sync.Once
+	closing   chan struct{} // closed when Close was called
 }
 
 var _ conn.PipeCloser = (*Child)(nil)
@@ -64,12 +64,12 @@ var _ conn.PipeCloser = (*Child)(nil)
 // ExitError is the error of Read and Write when a child has ended without Close.
 type ExitError struct {
 	Server string
-	How    string // "exited with status 1", "was ended by signal killed"
+	Reason string // "exited with status 1", "was ended by signal killed"
 	Stderr string // its last lines, control characters escaped
 }
 
 func (e *ExitError) Error() string {
-	s := fmt.Sprintf("server %q %s", e.Server, e.How)
+	s := fmt.Sprintf("server %q %s", e.Server, e.Reason)
 	if e.Stderr != "" {
 		s += "; the end of its stderr:\n" + e.Stderr
 	}
@@ -223,14 +223,14 @@ func (c *Child) exitError(ctx context.Context) error {
 	case <-time.After(process.DrainTimeout):
 	case <-ctx.Done():
 	}
-	return &ExitError{Server: c.name, How: how, Stderr: c.process.StderrTail(10)}
+	return &ExitError{Server: c.name, Reason: how, Stderr: c.process.StderrTail(10)}
 }
 
 // Close ends the server. It closes stdin and waits, sends SIGTERM to the process group and waits,
 // and sends SIGKILL. It returns when the process has been reaped, its group is dead and its stderr
 // has been read. Further calls wait for the same.
 func (c *Child) Close() error {
-	c.once.Do(func() {
+	c.closeOnce.Do(func() {
 		close(c.closing)
 		c.stdin.Close()
 		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

@@ -186,7 +186,7 @@ func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
 			if !ok || !errors.Is(err, io.EOF) {
 				t.Fatalf("got %v, want an *Exited that is io.EOF", err)
 			}
-			if exited.How != c.how || exited.Stderr != c.stderr {
+			if exited.Reason != c.how || exited.Stderr != c.stderr {
 				t.Errorf("got %+v", exited)
 			}
 			for err == nil || !errors.Is(err, io.EOF) {

@@ -14,9 +14,9 @@ import (
 
 // StdioPipe is the connection to a client on our own stdin and stdout.
 type StdioPipe struct {
-	lines   *lineReader
-	writer  *lineWriter
-	restore []func() // undo the changes to in and out, and close files that were opened
+	lines    *lineReader
+	writer   *lineWriter
+	cleanups []func() // undo the changes to in and out, and close files that were opened
 }
 
 var _ conn.Pipe = (*StdioPipe)(nil)
@@ -54,7 +54,7 @@ func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 // blocking again if they were.
 func (p *StdioPipe) Close() error {
 	p.writer.fail(errClosed)
-	for _, f := range p.restore {
+	for _, f := range p.cleanups {
 		f()
 	}
 	return nil
@@ -70,33 +70,33 @@ func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	enlargePipe(f, pipeBuffer)
 	if f.SetDeadline(time.Time{}) == nil {
 		// The runtime polls f already. Only its deadlines are used.
-		p.restore = append(p.restore, func() { f.SetDeadline(longAgo) })
+		p.cleanups = append(p.cleanups, func() { f.SetDeadline(longAgo) })
 		return f
 	}
-	if log, err := os.Stderr.Stat(); err == nil && os.SameFile(info, log) {
+	if stderrInfo, err := os.Stderr.Stat(); err == nil && os.SameFile(info, stderrInfo) {
 		// Blocking or not is a property of the open pipe, not of the descriptor: a log that shares
 		// the pipe would lose lines.
 		return f
 	}
 	// The file gets a descriptor of its own. Closing that ends the reads and writes that wait, and
 	// does not close f.
-	var own *os.File
+	var duplicate *os.File
 	withDescriptor(f, func(fd uintptr) {
 		dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return
 		}
 		unix.SetNonblock(dup, true)
-		own = os.NewFile(uintptr(dup), f.Name())
+		duplicate = os.NewFile(uintptr(dup), f.Name())
 	})
-	if own == nil {
+	if duplicate == nil {
 		return f
 	}
-	p.restore = append(p.restore, func() {
+	p.cleanups = append(p.cleanups, func() {
 		withDescriptor(f, func(fd uintptr) { unix.SetNonblock(int(fd), false) })
-		own.Close()
+		duplicate.Close()
 	})
-	return own
+	return duplicate
 }
 
 // withDescriptor calls do with f's descriptor.

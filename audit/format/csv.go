@@ -11,8 +11,8 @@ import (
 	"gatekit/audit"
 )
 
-// maxCell bounds a cell, in bytes: a spreadsheet accepts 32,767 characters.
-const maxCell = 32_000
+// maxCellBytes bounds a cell, in bytes: a spreadsheet accepts 32,767 characters.
+const maxCellBytes = 32_000
 
 // columns are those of gatekit-python, and then Gatekit's own.
 var columns = []string{
@@ -22,8 +22,8 @@ var columns = []string{
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
 
-// codeColumn is the index of error_code: the minus of a number starts no formula.
-const codeColumn = 12
+// errorCodeColumn is the index of error_code: the minus of a number starts no formula.
+const errorCodeColumn = 12
 
 // Columns returns the names of the columns of [CSV].
 func Columns() []string { return slices.Clone(columns) }
@@ -51,7 +51,7 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 		strconv.FormatBool(len(r.Steps) > 0),
 		strconv.FormatBool(IsModified(r)),
 		r.Reason,
-		duration(r.Micros),
+		formatMillis(r.Micros),
 		responseStatus(r),
 		errorCode(r),
 		r.Error,
@@ -97,8 +97,8 @@ func errorCode(r *audit.Record) string {
 	return strconv.FormatInt(r.Code, 10)
 }
 
-// duration formats a duration in milliseconds, or "" if it was not measured.
-func duration(micros int64) string {
+// formatMillis formats a duration in milliseconds, or "" if it was not measured.
+func formatMillis(micros int64) string {
 	if micros == 0 {
 		return ""
 	}
@@ -109,7 +109,7 @@ func duration(micros int64) string {
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
-		if safe[i] = truncate(Visible(c), maxCell); i != codeColumn {
+		if safe[i] = truncate(Visible(c), maxCellBytes); i != errorCodeColumn {
 			safe[i] = escapeFormula(safe[i])
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+var startTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // outcome returns a record in the test's notation:
 //
@@ -27,42 +27,42 @@ var at = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func outcome(t testing.TB, text string) pipeline.Outcome {
 	t.Helper()
 	head, reason, _ := strings.Cut(text, ": ")
-	f := strings.Fields(head)
-	if len(f) != 8 {
-		t.Fatalf("%q has %d words", text, len(f))
+	fields := strings.Fields(head)
+	if len(fields) != 8 {
+		t.Fatalf("%q has %d words", text, len(fields))
 	}
-	after, err := time.ParseDuration(f[0])
+	after, err := time.ParseDuration(fields[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range f {
-		if f[i] == "-" {
-			f[i] = ""
+	for i := range fields {
+		if fields[i] == "-" {
+			fields[i] = ""
 		}
 	}
-	m := &mcp.Message{Method: f[4], Server: f[5], Name: f[6]}
-	m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
+	m := &mcp.Message{Method: fields[4], Server: fields[5], Name: fields[6]}
+	m.Session, m.Exchange, _ = strings.Cut(fields[1], "/")
 	m.Direction = map[string]mcp.Direction{"to_server": mcp.ToServer,
-		"to_client": mcp.ToClient}[f[2]]
+		"to_client": mcp.ToClient}[fields[2]]
 	m.Kind = map[string]mcp.Kind{"request": mcp.Request, "response": mcp.Response,
-		"error": mcp.Error, "notification": mcp.Notification}[f[3]]
-	reason, stage, decided := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
-	if isError, ok := strings.CutSuffix(f[6], "!"); ok { // the tool's result has isError
+		"error": mcp.Error, "notification": mcp.Notification}[fields[3]]
+	reason, stage, hasStage := strings.Cut(strings.TrimSuffix(reason, "]"), " [")
+	if toolName, ok := strings.CutSuffix(fields[6], "!"); ok { // the tool's result has isError
 		m = mcp.NewResponse("1", []byte(`{"isError":true}`))
-		m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, f[4], f[5], isError
-		m.Session, m.Exchange, _ = strings.Cut(f[1], "/")
+		m.Direction, m.Method, m.Server, m.Name = mcp.ToClient, fields[4], fields[5], toolName
+		m.Session, m.Exchange, _ = strings.Cut(fields[1], "/")
 	}
-	o := pipeline.Outcome{Time: at.Add(after), Before: m, Action: f[7], Reason: reason}
-	if decided {
-		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: f[7],
+	o := pipeline.Outcome{Time: startTime.Add(after), Before: m, Action: fields[7], Reason: reason}
+	if hasStage {
+		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: fields[7],
 			Reason: reason}}
 		o.Duration = time.Millisecond
 	}
 	return o
 }
 
-// log writes an audit log of these records.
-func log(t testing.TB, records string) string {
+// writeLog writes an audit log of these records.
+func writeLog(t testing.TB, records string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
@@ -80,7 +80,7 @@ func log(t testing.TB, records string) string {
 	return file
 }
 
-func line(c *query.Call) string {
+func formatCall(c *query.Call) string {
 	word := func(s string) string {
 		if s == "" {
 			return "-"
@@ -106,13 +106,13 @@ func line(c *query.Call) string {
 	return s
 }
 
-func calls(t testing.TB, file string, f query.Filter) (all []string) {
+func formatCalls(t testing.TB, file string, f query.Filter) (all []string) {
 	t.Helper()
 	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &f, query.Options{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, line(c))
+		all = append(all, formatCall(c))
 	}
 	return all
 }
@@ -256,7 +256,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			for line := range strings.Lines(tt.want) {
 				want = append(want, strings.TrimSpace(line))
 			}
-			if got := calls(t, log(t, tt.records), query.Filter{}); !slices.Equal(got, want) {
+			if got := formatCalls(t, writeLog(t, tt.records), query.Filter{}); !slices.Equal(got, want) {
 				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want,
 					"\n\t"))
 			}
@@ -264,7 +264,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 	}
 }
 
-const session = `
+const sessionRecords = `
 	+0s -/- - - - - - start: version 1
 	+1s s1/1 to_server request tools/call files read pass
 	+2s s1/1 to_client response tools/call files read modify: took out a key [secrets]
@@ -276,15 +276,15 @@ const session = `
 	+8s -/- - - - files - lost`
 
 func TestFilter(t *testing.T) {
-	file := log(t, session)
+	file := writeLog(t, sessionRecords)
 	for _, tt := range []struct {
-		name          string
-		filter        query.Filter
-		records, call []uint64
+		name           string
+		filter         query.Filter
+		records, calls []uint64
 	}{
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
-		{"a time, of which the end is not in it", query.Filter{Since: at.Add(2 * time.Second),
-			Until: at.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
+		{"a time, of which the end is not in it", query.Filter{Since: startTime.Add(2 * time.Second),
+			Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
 		{"a session", query.Filter{Session: query.Patterns{"s1"}}, []uint64{2, 3, 4},
 			[]uint64{2, 4}},
 		{"an exchange of a session", query.Filter{Session: query.Patterns{"s2"},
@@ -314,7 +314,7 @@ func TestFilter(t *testing.T) {
 			Action: query.Patterns{"deny"}}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var records, call []uint64
+			var records, calls []uint64
 			for r, err := range query.Records(t.Context(), &audit.Reader{File: file}, &tt.filter) {
 				if err != nil {
 					t.Fatal(err)
@@ -329,11 +329,11 @@ func TestFilter(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				call = append(call, c.FirstSeq)
+				calls = append(calls, c.FirstSeq)
 			}
-			if !slices.Equal(records, tt.records) || !slices.Equal(call, tt.call) {
-				t.Errorf("records %d and calls %d, want %d and %d", records, call, tt.records,
-					tt.call)
+			if !slices.Equal(records, tt.records) || !slices.Equal(calls, tt.calls) {
+				t.Errorf("records %d and calls %d, want %d and %d", records, calls, tt.records,
+					tt.calls)
 			}
 		})
 	}
@@ -343,12 +343,12 @@ func TestKeepRecords(t *testing.T) {
 	records := "+0s s/1 to_server request tools/call a wait pass\n" +
 		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
 		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
-	for c, err := range query.Calls(t.Context(), &audit.Reader{File: log(t, records)},
+	for c, err := range query.Calls(t.Context(), &audit.Reader{File: writeLog(t, records)},
 		&query.Filter{}, query.Options{KeepRecords: true}) {
 		if err != nil || len(c.Records) != 200 || c.OmittedRecords != 52 ||
 			c.Records[199].Seq != 200 ||
 			c.Action != "deny" || c.DecidingStage() != "policy" {
-			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords, line(c),
+			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords, formatCall(c),
 				err)
 		}
 	}
@@ -360,7 +360,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 		fmt.Fprintf(&records, "+0s s/%d to_server request tools/call a wait pass\n", i+1)
 	}
 	records.WriteString("+1s s/1 to_client response tools/call a wait deny: no [policy]\n")
-	got := calls(t, log(t, records.String()), query.Filter{})
+	got := formatCalls(t, writeLog(t, records.String()), query.Filter{})
 	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got,
 		"10051 s tools/call a wait deny refused 1ms: no [policy]") {
 		t.Errorf("%d calls, the first is %s", len(got), got[0])
@@ -385,7 +385,7 @@ func TestCallsFollow(t *testing.T) {
 	defer stop()
 	write("+0s s/1 to_server request tools/call a read pass",
 		"+0s s/2 to_server request tools/list a - pass")
-	then := []func(){
+	afterCall := []func(){
 		// the list may be incomplete
 		func() { write("+2s s/2 to_client response tools/list a - pass") },
 		stop,
@@ -398,10 +398,10 @@ func TestCallsFollow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, line(c))
-		if len(then) > 0 {
-			then[0]()
-			then = then[1:]
+		got = append(got, formatCall(c))
+		if len(afterCall) > 0 {
+			afterCall[0]()
+			afterCall = afterCall[1:]
 		}
 	}
 	if want := []string{"1 s tools/call a read pass answered 1s",
@@ -411,7 +411,7 @@ func TestCallsFollow(t *testing.T) {
 }
 
 func TestErrorHasPosition(t *testing.T) {
-	file := log(t, session)
+	file := writeLog(t, sessionRecords)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func nameCounts(counts []*query.CallCounts) (names []string) {
 }
 
 func TestStats(t *testing.T) {
-	s := stats(t, log(t, `
+	s := stats(t, writeLog(t, `
 		+0s -/- - - - - - start: version 1
 		+0s s1/1 to_server request tools/list files - pass
 		+0s s1/1 to_server request tools/list github - pass
@@ -83,10 +83,12 @@ func TestStats(t *testing.T) {
 	if len(s.Slowest) != 4 || s.Slowest[0].FirstSeq != 9 ||
 		s.Slowest[0].Duration != 2*time.Second ||
 		s.Slowest[3].FirstSeq != 19 {
-		t.Errorf("there are %d slowest calls, the first is %s", len(s.Slowest), line(s.Slowest[0]))
+		t.Errorf("there are %d slowest calls, the first is %s", len(s.Slowest),
+			formatCall(s.Slowest[0]))
 	}
-	if !s.Since.Equal(at) || !s.Until.Equal(at.Add(13*time.Second)) {
-		t.Errorf("the calls are from %s to %s, want %s and 13 s later", s.Since, s.Until, at)
+	if !s.Since.Equal(startTime) || !s.Until.Equal(startTime.Add(13*time.Second)) {
+		t.Errorf("the calls are from %s to %s, want %s and 13 s later", s.Since, s.Until,
+			startTime)
 	}
 }
 
@@ -99,11 +101,11 @@ func equal(got, want query.CallCounts) bool {
 func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 	var s query.Stats
 	for i := range 1000 {
-		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+		s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusAnswered,
 			Duration: time.Duration(i+1) * 100 * time.Microsecond})
 	}
 	// the duration of a cancelled call is not counted
-	s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusCancelled,
+	s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusCancelled,
 		Duration: time.Hour})
 	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond,
 		95: 95 * time.Millisecond, 99: 99 * time.Millisecond} {
@@ -115,7 +117,7 @@ func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 		t.Errorf("p50 without calls is %s, want 0", got)
 	}
 	s = query.Stats{}
-	s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+	s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusAnswered,
 		Duration: 30 * time.Hour})
 	if got := s.Calls.Latency(50); got < 59*time.Minute || got > 61*time.Minute {
 		t.Errorf("p50 of a call of 30 hours is %s, want an hour", got)
@@ -126,11 +128,12 @@ func TestStatsAreBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)
-		s.Add(&query.Call{Start: at, Kind: "request", Status: query.StatusAnswered,
+		s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusAnswered,
 			Duration: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
 			Method: "tools/call", Name: name})
-		s.Add(&query.Call{Start: at, Kind: "event", Action: name})
-		s.Add(&query.Call{Start: at, Kind: "request", Action: "deny", Status: query.StatusRefused,
+		s.Add(&query.Call{Start: startTime, Kind: "event", Action: name})
+		s.Add(&query.Call{Start: startTime, Kind: "request", Action: "deny",
+			Status:   query.StatusRefused,
 			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}

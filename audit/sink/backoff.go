@@ -24,17 +24,17 @@ type backoff struct{ last time.Duration }
 // wait waits for the next delay, or for the one that the receiver asked for if that is longer. When
 // ctx ends, wait returns at once, for one more try before the end. It reports whether drainCtx is
 // still valid.
-func (b *backoff) wait(ctx, drainCtx context.Context, asked time.Duration) bool {
+func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) bool {
 	b.last = min(max(2*b.last, minBackoff), maxBackoff)
-	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(asked, maxRetryAfter)))
+	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(requested, maxRetryAfter)))
 	defer t.Stop()
-	ended := ctx.Done()
+	stopping := ctx.Done()
 	if ctx.Err() != nil {
-		ended = nil
+		stopping = nil
 	}
 	select {
 	case <-t.C:
-	case <-ended:
+	case <-stopping:
 		b.last = 0
 	case <-drainCtx.Done():
 	}
@@ -47,7 +47,7 @@ type retryLaterError struct {
 	after time.Duration
 }
 
-func (l *retryLaterError) Unwrap() error { return l.error }
+func (e *retryLaterError) Unwrap() error { return e.error }
 
 func retryDelay(err error) time.Duration {
 	if l, ok := errors.AsType[*retryLaterError](err); ok {

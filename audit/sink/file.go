@@ -59,13 +59,13 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 
 // append writes the lines in buf. It leaves out the header, which is the given number of bytes
 // long, unless the file is empty.
-func (f *file) append(header int) error {
+func (f *file) append(headerBytes int) error {
 	if err := f.ensureOpen(); err != nil {
 		return err
 	}
 	text := f.buf
 	if f.size > 0 {
-		text = text[header:]
+		text = text[headerBytes:]
 	}
 	_, err := f.current.Write(text)
 	if err == nil {
@@ -88,9 +88,9 @@ func (f *file) append(header int) error {
 // large.
 func (f *file) ensureOpen() error {
 	if f.current != nil {
-		here, err := f.current.Stat()
-		there, gone := os.Stat(f.Path)
-		if err != nil || gone != nil || !os.SameFile(here, there) {
+		openInfo, err := f.current.Stat()
+		pathInfo, pathErr := os.Stat(f.Path)
+		if err != nil || pathErr != nil || !os.SameFile(openInfo, pathInfo) {
 			f.close()
 		}
 	}
@@ -117,17 +117,17 @@ func (f *file) openFile() error {
 	if i, err := os.Stat(f.Path); err == nil && !i.Mode().IsRegular() {
 		return fmt.Errorf("open the sink's file: %s is not a regular file", f.Path)
 	}
-	open, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	opened, err := os.OpenFile(f.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the sink's file: %w", err)
 	}
-	end, err := open.Seek(0, io.SeekEnd)
+	end, err := opened.Seek(0, io.SeekEnd)
 	if err == nil && end > 0 {
 		var last [1]byte
 		// cut off an incomplete last line; its record is sent again
-		if _, err = open.ReadAt(last[:], end-1); err == nil && last[0] != '\n' {
-			if end, err = lastLineEnd(open, end); err == nil {
-				err = open.Truncate(end)
+		if _, err = opened.ReadAt(last[:], end-1); err == nil && last[0] != '\n' {
+			if end, err = lastLineEnd(opened, end); err == nil {
+				err = opened.Truncate(end)
 			}
 		}
 	}
@@ -136,9 +136,9 @@ func (f *file) openFile() error {
 		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("open the sink's file: %w", err), open.Close())
+		return errors.Join(fmt.Errorf("open the sink's file: %w", err), opened.Close())
 	}
-	f.current, f.size = open, end
+	f.current, f.size = opened, end
 	return nil
 }
 
@@ -173,16 +173,16 @@ func (f *file) rotate() error {
 	if err != nil {
 		return fmt.Errorf("list the sink's rotated files: %w", err)
 	}
-	var old []string
+	var rotated []string
 	for _, e := range entries {
 		name := filepath.Join(filepath.Dir(f.Path), e.Name())
-		at, ours := strings.CutPrefix(strings.TrimSuffix(name, ext), stem)
-		if _, err := time.Parse(rotatedLayout, at); ours && err == nil {
-			old = append(old, name)
+		timestamp, isRotated := strings.CutPrefix(strings.TrimSuffix(name, ext), stem)
+		if _, err := time.Parse(rotatedLayout, timestamp); isRotated && err == nil {
+			rotated = append(rotated, name)
 		}
 	}
-	slices.Sort(old)
-	for _, name := range old[:max(0, len(old)-f.KeepFiles)] {
+	slices.Sort(rotated)
+	for _, name := range rotated[:max(0, len(rotated)-f.KeepFiles)] {
 		if err := os.Remove(name); err != nil {
 			return fmt.Errorf("remove a rotated file of the sink: %w", err)
 		}

@@ -67,15 +67,15 @@ func NewOTLP(o OTLPOptions) (Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	trust := insecure.NewCredentials()
+	transportCredentials := insecure.NewCredentials()
 	if u.Scheme == "https" {
-		trust = credentials.NewTLS(o.TLS)
+		transportCredentials = credentials.NewTLS(o.TLS)
 	}
 	target := u.Host
 	if u.Port() == "" {
 		target = net.JoinHostPort(u.Hostname(), "4317")
 	}
-	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(trust),
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transportCredentials),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponseBytes)))
 	if err != nil {
 		return nil, err
@@ -125,13 +125,13 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 }
 
 func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
-	at := uint64(r.Time.UnixNano())
+	recordTime := uint64(r.Time.UnixNano())
 	line := encoderOf(c.encoder, short).Append(nil, r)
 	if short {
 		s := format.ShortRecord(r)
 		r = &s
 	}
-	l := &logs.LogRecord{TimeUnixNano: at, ObservedTimeUnixNano: at, EventName: "gatekit.audit",
+	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime, EventName: "gatekit.audit",
 		Body: stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
 	switch severity(r) {
 	case 3:
@@ -214,7 +214,7 @@ func httpExport(p *httpPoster) exporter {
 }
 
 func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
-	ours := headerSecrets(headers)
+	headerValues := headerSecrets(headers)
 	return func(ctx context.Context,
 		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
 		response, err := client.Export(metadata.NewOutgoingContext(ctx, metadata.New(headers)),
@@ -223,7 +223,7 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 			return response, nil
 		}
 		st := status.Convert(err)
-		err = fmt.Errorf("%s: %s", st.Code(), quoteBeginning(ours.redact(st.Message())))
+		err = fmt.Errorf("%s: %s", st.Code(), quoteBeginning(headerValues.redact(st.Message())))
 		for _, detail := range st.Details() {
 			if info, ok := detail.(*errdetails.RetryInfo); ok {
 				return nil, &retryLaterError{err, info.GetRetryDelay().AsDuration()}

@@ -11,22 +11,22 @@ import (
 )
 
 func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
-	finds := func(a pipeline.Action, at string) stage {
+	finding := func(a pipeline.Action, at string) stage {
 		return always(pipeline.Verdict{Action: a, Reason: "found one",
 			Findings: []pipeline.Finding{{Type: "key", Pointer: at}}})
 	}
-	fails := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
+	failing := stage(func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
 		return pipeline.Verdict{}, errors.New("down")
 	})
 	deny := always(pipeline.Verdict{Reason: "no"})
 	const tool, vendor = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`, `{"jsonrpc":"2.0","id":1,"method":"x/s3cret","params":{}}`
 	for _, tt := range []struct {
-		name     string
-		message  string
-		stages   []stage
-		skip     bool
-		list     string // of names, that a server gave before
-		recorded bool
+		name         string
+		message      string
+		stages       []stage
+		skipOnError  bool
+		listed       string // of names, that a server gave before
+		wantRecorded bool
 	}{
 		{"a name that all stages let pass is told", tool, []stage{allow, allow}, false, "", true},
 		{"a name that the last stage denies is told", tool, []stage{allow, deny}, false, "", true},
@@ -34,21 +34,21 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			"", false},
 		{"a name that not all stages have judged is told when a server listed it", tool,
 			[]stage{deny, allow}, false, "s3cret", true},
-		{"a name in which something was found is not", tool, []stage{finds(pipeline.Deny, "/name")},
+		{"a name in which something was found is not", tool, []stage{finding(pipeline.Deny, "/name")},
 			false, "", false},
 		{"a name in which something was found is not, though a server listed it", tool,
-			[]stage{finds(pipeline.Deny, "/name")}, false, "s3cret", false},
+			[]stage{finding(pipeline.Deny, "/name")}, false, "s3cret", false},
 		{"a name in which something was found is not, though it passes", tool,
-			[]stage{finds(pipeline.Allow, "/name"), allow}, false, "", false},
+			[]stage{finding(pipeline.Allow, "/name"), allow}, false, "", false},
 		{"a name is told when something was found elsewhere", tool,
-			[]stage{finds(pipeline.Deny, "/arguments/a")}, false, "", true},
-		{"a name that a stage failed to judge is not", tool, []stage{fails}, false, "", false},
-		{"a name that a stage skipped is not", tool, []stage{fails}, true, "", false},
+			[]stage{finding(pipeline.Deny, "/arguments/a")}, false, "", true},
+		{"a name that a stage failed to judge is not", tool, []stage{failing}, false, "", false},
+		{"a name that a stage skipped is not", tool, []stage{failing}, true, "", false},
 		{"a method that all stages let pass is told", vendor, []stage{allow}, false, "", true},
-		{"a method in which something was found is not", vendor, []stage{finds(pipeline.Deny, "")},
+		{"a method in which something was found is not", vendor, []stage{finding(pipeline.Deny, "")},
 			false, "", false},
 		{"a method in which something was found is not, though it passes", vendor,
-			[]stage{finds(pipeline.Allow, "")}, false, "", false},
+			[]stage{finding(pipeline.Allow, "")}, false, "", false},
 		{"a method that not all stages have judged is not", vendor, []stage{deny, allow}, false,
 			"", false},
 	} {
@@ -57,13 +57,13 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			var stages []pipeline.StageConfig
 			for _, s := range tt.stages {
 				stages = append(stages, pipeline.StageConfig{Name: "s", Stage: s,
-					SkipOnError: tt.skip,
+					SkipOnError: tt.skipOnError,
 					Wants:       pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}})
 			}
 			p := pipeline.New(rec, pipeline.Options{}, stages...)
-			if tt.list != "" {
+			if tt.listed != "" {
 				list := parse(t, mcp.ToClient,
-					`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"`+tt.list+`"}]}}`)
+					`{"jsonrpc":"2.0","id":1,"result":{"tools":[{"name":"`+tt.listed+`"}]}}`)
 				list.Method = "tools/list"
 				if _, err := p.Pass(t.Context(), list); err != nil {
 					t.Fatal(err)
@@ -77,10 +77,10 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			check := func(what string) {
 				t.Helper()
 				o := rec.last(t)
-				told := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
-				veiled := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") &&
+				isRecorded := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
+				isWithheld := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") &&
 					o.Before.Method != vendor && len(o.Withheld) == 1
-				if told != tt.recorded || veiled == tt.recorded {
+				if isRecorded != tt.wantRecorded || isWithheld == tt.wantRecorded {
 					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method,
 						o.Before.Name, o.Withheld)
 				}
@@ -108,7 +108,7 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 		name            string
 		message, reason string
 		stages          []pipeline.StageConfig
-		veiled          []string
+		withheld        []string
 	}{
 		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`,
 			`Unknown tool: …, or not`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
@@ -126,12 +126,12 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 			m := mcp.NewError("1", mcp.CodeInvalidParams, tt.message, nil)
 			m.Method, m.Server = "tools/call", "files"
 			passed := pipeline.New(rec, pipeline.Options{}, tt.stages...).PassOwn(t.Context(), m)
-			if told, _ := passed.Message().Text("/message"); told != tt.message {
-				t.Errorf("the client is told %q", told)
+			if clientMessage, _ := passed.Message().Text("/message"); clientMessage != tt.message {
+				t.Errorf("the client is told %q", clientMessage)
 			}
-			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.veiled) {
+			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.withheld) {
 				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Withheld, tt.reason,
-					tt.veiled)
+					tt.withheld)
 			}
 		})
 	}

@@ -12,9 +12,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// noPrefixedNames returns a stage that fails the test when it sees one of the names: stages see the
+// failOnPrefixedNames returns a stage that fails the test when it sees one of the names: stages see the
 // servers' own names only.
-func noPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
+func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "no-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			for _, name := range names {
@@ -31,10 +31,10 @@ func noPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 // Each group of the catalogue of name places: what one side sends, and what the other receives.
 func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
-		content  = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
-		exposed  = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"a+f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://a+w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
-		related  = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}`
-		prefixed = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a+t"}}`
+		content         = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
+		prefixedContent = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"a+f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://a+w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
+		relatedTask     = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}`
+		prefixedTask    = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a+t"}}`
 	)
 	type row struct {
 		// request, result, error, notification (of the server), question, answer, notice (of the
@@ -86,25 +86,25 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 			`{"uri":"a+f:///x/below"}`},
 		{"result", "tools/call", `{"name":"a__x"}`,
 			`{"content":` + content + `,"structuredContent":{"uri":"f:///x"}}`,
-			`{"content":` + exposed + `,"structuredContent":{"uri":"f:///x"}}`},
+			`{"content":` + prefixedContent + `,"structuredContent":{"uri":"f:///x"}}`},
 		{"result", "tasks/result", `{"taskId":"a+t"}`,
-			`{"content":` + content + `,` + related + `}`,
-			`{"content":` + exposed + `,` + prefixed + `}`},
+			`{"content":` + content + `,` + relatedTask + `}`,
+			`{"content":` + prefixedContent + `,` + prefixedTask + `}`},
 		{"result", "tasks/get", `{"taskId":"a+t"}`,
 			`{"taskId":"t","result":{"content":` + content + `}}`,
-			`{"taskId":"a+t","result":{"content":` + exposed + `}}`},
+			`{"taskId":"a+t","result":{"content":` + prefixedContent + `}}`},
 		{"notification", "notifications/tasks", "",
 			`{"taskId":"t","result":{"content":` + content + `}}`,
-			`{"taskId":"a+t","result":{"content":` + exposed + `}}`},
+			`{"taskId":"a+t","result":{"content":` + prefixedContent + `}}`},
 		{"result", "prompts/get", `{"name":"a__x"}`,
 			`{"messages":[{"role":"user","content":` + content +
 				`},{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}`,
-			`{"messages":[{"role":"user","content":` + exposed +
+			`{"messages":[{"role":"user","content":` + prefixedContent +
 				`},{"role":"user","content":{"type":"resource_link","uri":"a+f:///x"}}]}`},
 		{"question", "sampling/createMessage",
 			"", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				content + `}]}],"tools":[{"name":"x"}],"_meta":{}}`,
-			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + exposed +
+			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + prefixedContent +
 				`}]}],"tools":[{"name":"x"}],"_meta":{"gatekit/server":"a"}}`},
 		{"answer", "sampling/createMessage",
 			"", `{"role":"assistant","content":[{"type":"resource_link","uri":"f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`,
@@ -129,20 +129,20 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 			`{"tasks":[{"taskId":"a+t"}]}`},
 		{"notification", "notifications/tasks/status", "", `{"taskId":"t"}`,
 			`{"taskId":"a+t"}`},
-		{"request", "tools/call", "", `{"name":"x",` + related + `}`,
-			`{"name":"a__x",` + prefixed + `}`},
+		{"request", "tools/call", "", `{"name":"x",` + relatedTask + `}`,
+			`{"name":"a__x",` + prefixedTask + `}`},
 		{"notification", "notifications/message", "", `{"logger":"l","data":"l",` +
-			related + `}`, `{"logger":"a/l","data":"l",` + prefixed + `}`},
+			relatedTask + `}`, `{"logger":"a/l","data":"l",` + prefixedTask + `}`},
 		{"question", "elicitation/create", "",
-			`{"message":"m","mode":"url","url":"f:///x","elicitationId":"e",` + related + `}`,
-			`{"message":"[a] m","mode":"url","url":"f:///x","elicitationId":"a+e",` + prefixed +
+			`{"message":"m","mode":"url","url":"f:///x","elicitationId":"e",` + relatedTask + `}`,
+			`{"message":"[a] m","mode":"url","url":"f:///x","elicitationId":"a+e",` + prefixedTask +
 				`}`},
-		{"answer", "elicitation/create", "", `{"action":"accept",` + related + `}`,
-			`{"action":"accept",` + prefixed + `}`},
-		{"notice", "notifications/cancelled", "", `{"requestId":8,` + related + `}`,
-			`{"requestId":8,` + prefixed + `}`},
-		{"notice", "notifications/progress", "", `{"progressToken":1,` + related + `}`,
-			`{"progressToken":1,` + prefixed + `}`},
+		{"answer", "elicitation/create", "", `{"action":"accept",` + relatedTask + `}`,
+			`{"action":"accept",` + prefixedTask + `}`},
+		{"notice", "notifications/cancelled", "", `{"requestId":8,` + relatedTask + `}`,
+			`{"requestId":8,` + prefixedTask + `}`},
+		{"notice", "notifications/progress", "", `{"progressToken":1,` + relatedTask + `}`,
+			`{"progressToken":1,` + prefixedTask + `}`},
 		{"notification", "notifications/elicitation/complete",
 			"", `{"elicitationId":"e"}`, `{"elicitationId":"a+e"}`},
 		{"error", "tools/call", `{"name":"a__x"}`,
@@ -176,10 +176,10 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 						caller.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", c.method,
 							[]byte(c.server))})
 					case "answer":
-						asked := caller.HandleRequests(ctx,
+						answers := caller.HandleRequests(ctx,
 							[]*mcp.Message{mcp.NewRequest("1", c.method,
 								[]byte(`{"message":""}`))})
-						return `{"structuredContent":` + string(asked[0].Message().Body()) + `}`
+						return `{"structuredContent":` + string(answers[0].Message().Body()) + `}`
 					case "notice":
 						if m.Method == "tools/call" && m.Name == "wait" {
 							return ""
@@ -188,24 +188,24 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 					return `{}`
 				}
 				w := open(t, map[string]*fakeServer{"a": a, "b": serverAnswering("!-32601 no")},
-					nil, noPrefixedNames(t, "a__x", "a+f:///x"))
+					nil, failOnPrefixedNames(t, "a__x", "a+f:///x"))
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
 					return mcp.NewResponse(m.ID(), []byte(c.atClient))
 				}
 				switch c.kind {
 				case "request":
-					ctx, leave := context.WithCancel(t.Context())
+					ctx, cancel := context.WithCancel(t.Context())
 					if c.method != "subscriptions/listen" {
 						w.call(t, c.method, c.atClient)
 					} else {
 						a.answer = func(ctx context.Context, _ *mcp.Message,
 							_ proxy.Handler) string {
-							leave()
+							cancel()
 							return ""
 						}
 						w.session.Call(ctx, request(t, "7", c.method, c.atClient), w.client)
 					}
-					leave()
+					cancel()
 					equal(t, "the server saw", a.seen(), []string{c.method + " " + c.server})
 				case "result":
 					equal(t, "the client got", w.call(t, c.method, c.params), c.atClient)

@@ -21,7 +21,7 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 		}
 	}
 	folded := func(method, params string) answerFunc {
-		return untilState(`{"k":{"method":"` + method + `","params":` + params + `}}`)
+		return asksForInput(`{"k":{"method":"` + method + `","params":` + params + `}}`)
 	}
 	const denied = `{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"no","record":%d}}}`
 	call := [2]string{"tools/call", `{"name":"a__x"}`}

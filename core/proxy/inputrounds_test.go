@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// untilState asks for input until it gets its own state back, then returns what it got.
-func untilState(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
+// asksForInput asks for input until it gets its own state back, then returns what it got.
+func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
 			return string(m.Body())
@@ -27,9 +27,9 @@ func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
 
-// firstRound makes the first round of a call. It returns the client's answer and the state for the
+// callFirstRound makes the first round of a call. It returns the client's answer and the state for the
 // next round.
-func firstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
+func callFirstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	t.Helper()
 	result = mcp.NewResponse("7",
 		[]byte(w.call(t, "tools/call", `{"name":"a__x","arguments":{"b":1,"a":[1.0,{}]}}`)))
@@ -37,18 +37,18 @@ func firstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	return result, state
 }
 
-func retry(state, name, arguments, responses string) string {
+func retryParams(state, name, arguments, responses string) string {
 	return `{"name":"` + name + `","arguments":` + arguments + `,"inputResponses":` + responses +
 		`,"requestState":"` + state + `"}`
 }
 
-const elicit = `{"k":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{}}}}`
+const elicitRequests = `{"k":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{}}}}`
 
 func TestInputRoundIsForwardedAndSealed(t *testing.T) {
-	a := &fakeServer{answer: untilState(elicit)}
+	a := &fakeServer{answer: asksForInput(elicitRequests)}
 	w := open(t, twoServers(a), nil)
 	w.client.takesInputRequests = true
-	result, state := firstRound(t, w)
+	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}` {
 		t.Errorf("the client was asked %s", raw)
@@ -60,7 +60,7 @@ func TestInputRoundIsForwardedAndSealed(t *testing.T) {
 		"pass to_client response tools/call a x")
 
 	// The client re-encodes its arguments: other order, other blanks, the same meaning.
-	got := w.call(t, "tools/call", retry(state, "a__x", `{"a": [1.0, { }], "b":1}`,
+	got := w.call(t, "tools/call", retryParams(state, "a__x", `{"a": [1.0, { }], "b":1}`,
 		`{"k":{"action":"accept"},"extra":{"action":"accept"}}`))
 	equal(t, "the server got", got,
 		`{"name":"x","arguments":{"a": [1.0, { }], "b":1},"inputResponses":{"k":{"action":"accept"}},"requestState":"mine\u0021"}`)
@@ -69,50 +69,50 @@ func TestInputRoundIsForwardedAndSealed(t *testing.T) {
 
 func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil)
+		w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil)
 		w.client.takesInputRequests = true
-		_, state := firstRound(t, w)
+		_, state := callFirstRound(t, w)
 		const arguments, yes = `{"b":1,"a":[1.0,{}]}`, `{"k":{"action":"accept"}}`
 		flipped := state[:20] + string(state[20]^1) + state[21:]
 		for name, params := range map[string]string{
-			"another tool":          retry(state, "a__y", arguments, yes),
-			"another server":        retry(state, "b__x", arguments, yes),
-			"changed arguments":     retry(state, "a__x", `{"b":2,"a":[1.0,{}]}`, yes),
-			"a number spelt anew":   retry(state, "a__x", `{"b":1,"a":[1,{}]}`, yes),
-			"a flipped bit":         retry(flipped, "a__x", arguments, yes),
-			"the server's own":      retry("mine!", "a__x", arguments, yes),
-			"a state that is empty": retry("", "a__x", arguments, yes),
+			"another tool":          retryParams(state, "a__y", arguments, yes),
+			"another server":        retryParams(state, "b__x", arguments, yes),
+			"changed arguments":     retryParams(state, "a__x", `{"b":2,"a":[1.0,{}]}`, yes),
+			"a number spelt anew":   retryParams(state, "a__x", `{"b":1,"a":[1,{}]}`, yes),
+			"a flipped bit":         retryParams(flipped, "a__x", arguments, yes),
+			"the server's own":      retryParams("mine!", "a__x", arguments, yes),
+			"a state that is empty": retryParams("", "a__x", arguments, yes),
 		} {
 			equal(t, name, w.call(t, "tools/call", params),
 				"!-32602 invalid or expired requestState: make the call again without one")
 		}
 		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
-		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retry(state,
+		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retryParams(state,
 			"a__x", arguments, yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
-		if got := w.call(t, "tools/call", retry(state, "a__x", arguments,
+		if got := w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the right one: %s", got)
 		}
 		time.Sleep(11 * time.Minute)
-		equal(t, "too late", w.call(t, "tools/call", retry(state, "a__x", arguments, yes)),
+		equal(t, "too late", w.call(t, "tools/call", retryParams(state, "a__x", arguments, yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
 	})
 }
 
 func TestAnotherInstanceWithSameKeyTakesNextRound(t *testing.T) {
-	a := &fakeServer{answer: untilState(elicit)}
+	a := &fakeServer{answer: asksForInput(elicitRequests)}
 	one, two := open(t, twoServers(a), nil), open(t, twoServers(a), nil)
 	one.client.takesInputRequests, two.client.takesInputRequests = true, true
-	_, state := firstRound(t, one)
-	got := two.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+	_, state := callFirstRound(t, one)
+	got := two.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 		`{"k":{"action":"accept"}}`))
 	if strings.HasPrefix(got, "!") {
 		t.Errorf("next round: %s", got)
 	}
 }
 
-func denying(methods ...string) pipeline.StageConfig {
+func denyMethods(methods ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 		for _, method := range methods {
 			if m.Method == method {
@@ -124,8 +124,8 @@ func denying(methods ...string) pipeline.StageConfig {
 }
 
 func TestDeniedInputRequestIsDeclined(t *testing.T) {
-	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil,
-		denying("elicitation/create"))
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil,
+		denyMethods("elicitation/create"))
 	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`)
@@ -133,15 +133,15 @@ func TestDeniedInputRequestIsDeclined(t *testing.T) {
 
 func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 	questions := `{"k":{"method":"elicitation/create","params":{"message":"m"}},"r":{"method":"roots/list"}}`
-	w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil, denying("roots/list"))
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil, denyMethods("roots/list"))
 	w.client.takesInputRequests = true
-	result, state := firstRound(t, w)
+	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 		t.Errorf("the client was asked %s", raw)
 	}
 	got := mcp.NewResponse("1",
-		[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+		[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 			`{"k":{"action":"accept"},"r":{"roots":[{"uri":"file:///forged"}]}}`))))
 	if raw, _ := got.Get("/inputResponses/r"); string(raw) != `{"roots":[]}` {
 		t.Errorf("roots: %s", got.Body())
@@ -152,15 +152,15 @@ func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 }
 
 func TestDeniedSamplingEndsTheCall(t *testing.T) {
-	w := open(t, twoServers(&fakeServer{answer: untilState(
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(
 		`{"s":{"method":"sampling/createMessage","params":{}}}`)}), nil,
-		denying("sampling/createMessage"))
+		denyMethods("sampling/createMessage"))
 	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
 }
 
 func TestUndeclaredInputRequestIsAnError(t *testing.T) {
-	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil)
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil)
 	w.client.takesInputRequests = true
 	got := w.call(t, "tools/call",
 		`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}}}}`)
@@ -169,9 +169,9 @@ func TestUndeclaredInputRequestIsAnError(t *testing.T) {
 
 func TestInputRoundsAreBounded(t *testing.T) {
 	endless := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
-		return `{"resultType":"input_required","inputRequests":` + elicit + `}`
+		return `{"resultType":"input_required","inputRequests":` + elicitRequests + `}`
 	}}
-	w := open(t, twoServers(endless), nil, denying("elicitation/create"))
+	w := open(t, twoServers(endless), nil, denyMethods("elicitation/create"))
 	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`!-32603 server "a" is not available: it asked for input too many times`)
@@ -239,8 +239,8 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 			strings.Repeat("x", 2<<20) + `"}`,
 			"its requestState is too long to be kept by a client"},
 		{"in a result that says it is complete", `{"resultType":"complete","inputRequests":` +
-			elicit + `}`, "it asked for input in a result that does not say so"},
-		{"in a result that says nothing", `{"inputRequests":` + elicit + `}`,
+			elicitRequests + `}`, "it asked for input in a result that does not say so"},
+		{"in a result that says nothing", `{"inputRequests":` + elicitRequests + `}`,
 			"it asked for input in a result that does not say so"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 	t.Run("in a list", func(t *testing.T) {
 		w := open(t, twoServers(serverAnswering(
 			`{"resultType":"input_required","tools":[],"inputRequests":`+
-				elicit+`}`)), nil)
+				elicitRequests+`}`)), nil)
 		w.client.takesInputRequests = true
 		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
 			t.Errorf("answer %s", got)
@@ -277,11 +277,11 @@ func TestInvalidInputResponsesAreNotForwarded(t *testing.T) {
 		{"too many", `{` + many + `}`, "inputResponses has more than 64 members"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &fakeServer{answer: untilState(elicit)}
+			a := &fakeServer{answer: asksForInput(elicitRequests)}
 			w := open(t, twoServers(a), nil)
 			w.client.takesInputRequests = true
-			_, state := firstRound(t, w)
-			equal(t, "with a state", w.call(t, "tools/call", retry(state,
+			_, state := callFirstRound(t, w)
+			equal(t, "with a state", w.call(t, "tools/call", retryParams(state,
 				"a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
 			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+
 				`}`); !strings.HasPrefix(got, "!-32602 "+c.want) {
@@ -298,16 +298,16 @@ func TestInputRequestKeysMayContainAnything(t *testing.T) {
 	for _, key := range []string{"a/b", "~", "~1", "", "0", `\"`, `\u0000`, "é", `\ud83d\ude00`} {
 		questions := `{"` + key +
 			`":{"method":"elicitation/create","params":{"message":"m"}},"r/~":{"method":"roots/list"}}`
-		w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil,
-			denying("roots/list"))
+		w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil,
+			denyMethods("roots/list"))
 		w.client.takesInputRequests = true
-		result, state := firstRound(t, w)
+		result, state := callFirstRound(t, w)
 		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+
 			`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
 			t.Errorf("%q: the client was asked %s", key, raw)
 		}
 		got := mcp.NewResponse("1",
-			[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+			[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 				`{"`+key+`":{"action":"accept"}}`))))
 		if raw, _ := got.Get("/inputResponses"); string(raw) != `{"`+key+
 			`":{"action":"accept"},"r/~":{"roots":[]}}` {
@@ -318,14 +318,14 @@ func TestInputRequestKeysMayContainAnything(t *testing.T) {
 
 func TestLinksInInputRequestsAndResponsesArePrefixed(t *testing.T) {
 	questions := `{"s":{"method":"sampling/createMessage","params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}}}`
-	w := open(t, twoServers(&fakeServer{answer: untilState(questions)}), nil)
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil)
 	w.client.takesInputRequests = true
-	result, state := firstRound(t, w)
+	result, state := callFirstRound(t, w)
 	if uri, _ := result.Text("/inputRequests/s/params/messages/0/content/uri"); uri != "a+f:///x" {
 		t.Errorf("the client was asked %s", result.Body())
 	}
 	got := mcp.NewResponse("1",
-		[]byte(w.call(t, "tools/call", retry(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+		[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 			`{"s":{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///y"}}}`))))
 	if uri, _ := got.Text("/inputResponses/s/content/uri"); uri != "f:///y" {
 		t.Errorf("the server got %s", got.Body())
@@ -343,9 +343,9 @@ func TestEditsOfInputRoundAreKept(t *testing.T) {
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
-	w := open(t, twoServers(&fakeServer{answer: untilState(elicit)}), nil, redact)
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil, redact)
 	w.client.takesInputRequests = true
-	if result, _ := firstRound(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
+	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
 		strings.Contains(string(result.Body()), "Name?") {
 		t.Errorf("the client was asked %s", result.Body())
 	}
@@ -368,7 +368,7 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 	}
 	shown := `{"taskId":"a+t","status":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}}`
 
-	w := open(t, twoServers(tell(elicit)), nil)
+	w := open(t, twoServers(tell(elicitRequests)), nil)
 	equal(t, "tasks/get", w.call(t, "tasks/get", `{"taskId":"a+t"}`), shown)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
 	equal(t, "told", w.client.received(), []string{"notifications/tasks " + shown})
@@ -376,9 +376,9 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 		"pass to_client response tasks/get a t",
 		"pass to_client notification notifications/tasks a t")
 
-	for name, questions := range map[string]string{"refused": elicit,
+	for name, questions := range map[string]string{"refused": elicitRequests,
 		"no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
-		w = open(t, twoServers(tell(questions)), nil, denying("elicitation/create"))
+		w = open(t, twoServers(tell(questions)), nil, denyMethods("elicitation/create"))
 		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
 			t.Errorf("%s: tasks/get: %s", name, got)
 		}
@@ -387,7 +387,7 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 	}
 
 	a := &fakeServer{answer: echo}
-	w = open(t, twoServers(a), nil, denying("elicitation/create"))
+	w = open(t, twoServers(a), nil, denyMethods("elicitation/create"))
 	equal(t, "tasks/update", w.call(t,
 		"tasks/update", `{"taskId":"a+t","inputResponses":{"k":{"action":"accept","content":{}},"r":{"roots":[]}}}`), `{"taskId":"t","inputResponses":{"k":{"action":"decline"},"r":{"roots":[]}}}`)
 	w.record.expect(t, "deny to_server response elicitation/create a",

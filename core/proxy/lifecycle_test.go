@@ -390,7 +390,7 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 					[]byte(`{"message":"secret"}`))})[0].Message().Body())
 		}},
 		{"a round", "tools/call", `{"name":"a__x"}`,
-			untilState(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
+			asksForInput(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
 		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
 			acknowledgeAndNotify("notifications/tools/list_changed")},
 	} {

@@ -301,7 +301,7 @@ func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+want+`}`)
 
-			folded := open(t, map[string]*fakeServer{"a": {answer: untilState(`{"k":{"method":"` +
+			folded := open(t, map[string]*fakeServer{"a": {answer: asksForInput(`{"k":{"method":"` +
 				c.method + `","params":` + c.params + `}}`)}}, nil)
 			folded.client.takesInputRequests = true
 			m := folded.session.Call(t.Context(),

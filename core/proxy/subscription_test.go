@@ -198,7 +198,7 @@ func TestReopenedSubscriptionUsesCurrentPolicies(t *testing.T) {
 		w := open(t, map[string]*fakeServer{"a": a}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
 		o := w.options
-		o.Pipeline = pipeline.New(w.record, pipeline.Options{}, denying("subscriptions/listen"))
+		o.Pipeline = pipeline.New(w.record, pipeline.Options{}, denyMethods("subscriptions/listen"))
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}

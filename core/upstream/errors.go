@@ -32,8 +32,8 @@ func invalidAnswer(server string, err error) error {
 	return unavailable(server, "the answer is not a valid message", err)
 }
 
-// notBegun returns the error for a request that could not be entered among the calls in flight.
-func notBegun(server string, err error) error {
+// notStarted returns the error for a request that could not be entered among the calls in flight.
+func notStarted(server string, err error) error {
 	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
 		return err
 	}

@@ -23,7 +23,7 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 	defer cancel()
 	c, err := l.calls.begin(callCtx, cancel, o.m, h, nil)
 	if err != nil {
-		return nil, notBegun(l.name, err)
+		return nil, notStarted(l.name, err)
 	}
 	if o, err = c.address(o); err != nil {
 		l.calls.take(c.id)

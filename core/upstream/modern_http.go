@@ -85,7 +85,7 @@ func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Han
 	defer func() { ended(answer, err) }()
 	c, err := h.calls.begin(ctx, nil, o.m, handler, nil)
 	if err != nil {
-		return nil, notBegun(h.opts.Name, err)
+		return nil, notStarted(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
 	if o, err = c.address(o); err != nil {
@@ -218,7 +218,7 @@ func (h *modernHTTP) listToolsPage(ctx context.Context, call *mcp.Message,
 	cursor []byte) (*mcp.Message, error) {
 	c, err := h.calls.begin(ctx, nil, mcp.NewRequest("0", "", nil), nil, nil)
 	if err != nil {
-		return nil, notBegun(h.opts.Name, err)
+		return nil, notStarted(h.opts.Name, err)
 	}
 	defer h.calls.take(c.id)
 	o, err := listToolsRequest(c.id, call, cursor)

@@ -173,7 +173,7 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	defer func() { ended(answer, err) }()
 	begun, err := c.calls.begin(ctx, nil, o.m, h, q)
 	if err != nil {
-		return nil, notBegun(c.name, err)
+		return nil, notStarted(c.name, err)
 	}
 	if o, err = begun.address(o); err != nil {
 		c.calls.take(begun.id)

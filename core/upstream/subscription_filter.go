@@ -19,8 +19,8 @@ type filterMember struct {
 	values []string // as JSON, as the client or the server wrote them
 }
 
-// filterOf returns the filter in the params of m.
-func filterOf(m *mcp.Message) subscriptionFilter {
+// parseFilter returns the filter in the params of m.
+func parseFilter(m *mcp.Message) subscriptionFilter {
 	f := subscriptionFilter{}
 	m.Members("/notifications", func(name string, raw []byte) bool {
 		pointer := "/notifications/" + mcp.EscapePointer(name)
@@ -41,8 +41,8 @@ func filterOf(m *mcp.Message) subscriptionFilter {
 }
 
 // covers reports whether f asks for everything that g asks for.
-func (f subscriptionFilter) covers(g subscriptionFilter) bool {
-	for name, member := range g {
+func (f subscriptionFilter) covers(other subscriptionFilter) bool {
+	for name, member := range other {
 		if len(member.intersect(f[name]).values) < len(member.values) {
 			return false
 		}
@@ -62,8 +62,8 @@ func (m filterMember) intersect(other filterMember) filterMember {
 }
 
 // add adds everything that g asks for.
-func (f subscriptionFilter) add(g subscriptionFilter) {
-	for name, member := range g {
+func (f subscriptionFilter) add(other subscriptionFilter) {
+	for name, member := range other {
 		sum := filterMember{isList: member.isList, values: slices.Clone(f[name].values)}
 		for _, v := range member.values {
 			if !slices.Contains(sum.values, v) {
@@ -74,23 +74,23 @@ func (f subscriptionFilter) add(g subscriptionFilter) {
 	}
 }
 
-func (m filterMember) json() []byte {
+func (m filterMember) encode() []byte {
 	if !m.isList {
 		return []byte(m.values[0])
 	}
 	return []byte("[" + strings.Join(m.values, ",") + "]")
 }
 
-func (f subscriptionFilter) json() []byte {
+func (f subscriptionFilter) encode() []byte {
 	var members []string
 	for _, name := range slices.Sorted(maps.Keys(f)) {
-		members = append(members, string(mcp.Quote(name))+":"+string(f[name].json()))
+		members = append(members, string(mcp.Quote(name))+":"+string(f[name].encode()))
 	}
 	return []byte("{" + strings.Join(members, ",") + "}")
 }
 
-// filterEntry returns the member of a filter, and the value in it, that a notification falls under.
-func filterEntry(m *mcp.Message) (name, value string) {
+// neededEntry returns the member of a filter, and the value in it, that a notification falls under.
+func neededEntry(m *mcp.Message) (name, value string) {
 	switch m.Method {
 	case "notifications/resources/updated":
 		raw, _ := m.Get("/uri")
@@ -107,9 +107,9 @@ func filterEntry(m *mcp.Message) (name, value string) {
 	return feature + "ListChanged", "true"
 }
 
-// names reports whether the filter has exactly what a notification is about.
-func (f subscriptionFilter) names(m *mcp.Message) bool {
-	name, value := filterEntry(m)
+// hasEntryFor reports whether the filter has exactly what a notification is about.
+func (f subscriptionFilter) hasEntryFor(m *mcp.Message) bool {
+	name, value := neededEntry(m)
 	return slices.Contains(f[name].values, value)
 }
 
@@ -117,6 +117,6 @@ func (f subscriptionFilter) names(m *mcp.Message) bool {
 // filter names exactly what the notification is about. Otherwise the notification may be about a
 // part of a resource that a filter names.
 func (f subscriptionFilter) wants(m *mcp.Message, isNamed bool) bool {
-	name, _ := filterEntry(m)
-	return name == "" || f.names(m) || !isNamed && len(f[name].values) > 0
+	name, _ := neededEntry(m)
+	return name == "" || f.hasEntryFor(m) || !isNamed && len(f[name].values) > 0
 }

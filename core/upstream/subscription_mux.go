@@ -70,7 +70,7 @@ func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
 // with the cause of ctx.
 func (mux *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (*mcp.Message, error) {
-	s := &subscriber{request: o.m, filter: filterOf(o.m), handler: h, queue: q,
+	s := &subscriber{request: o.m, filter: parseFilter(o.m), handler: h, queue: q,
 		done: make(chan reply, 1)}
 	mux.begin()
 	mux.mu.Lock()
@@ -192,7 +192,7 @@ func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
 	s := &sharedSubscription{mux: mux, opener: opener, filter: needed, ended: make(chan struct{})}
 	c, err := s.write(ctx)
 	if err != nil {
-		s.end = reply{err: notBegun(mux.conn.name, err)}
+		s.end = reply{err: notStarted(mux.conn.name, err)}
 		close(s.ended)
 		return s
 	}
@@ -214,7 +214,7 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	s.mux.current = s
 	s.mux.mu.Unlock()
 	if !s.opener.filter.covers(s.filter) {
-		wider, err := m.Edit(mcp.Set("/notifications", s.filter.json()))
+		wider, err := m.Edit(mcp.Set("/notifications", s.filter.encode()))
 		if err != nil {
 			return nil, fmt.Errorf("set the filter of a subscription: %w", err)
 		}
@@ -286,7 +286,7 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 		}
 		return
 	}
-	isNamed := s.filter.names(m)
+	isNamed := s.filter.hasEntryFor(m)
 	for _, sub := range mux.subscribers {
 		isServed := sub.isAcknowledged || s.filter.covers(sub.filter)
 		if isServed && sub.filter.wants(m, isNamed) {
@@ -311,14 +311,14 @@ func (s *sharedSubscription) ReportActivity() {}
 func (mux *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
 	s.isAcknowledged = true
 	var edits []mcp.Edit
-	for name, granted := range filterOf(ack) {
+	for name, granted := range parseFilter(ack) {
 		pointer := "/notifications/" + mcp.EscapePointer(name)
 		switch kept := granted.intersect(s.filter[name]); {
 		case len(kept.values) == len(granted.values):
 		case len(kept.values) == 0:
 			edits = append(edits, mcp.Remove(pointer))
 		default:
-			edits = append(edits, mcp.Set(pointer, kept.json()))
+			edits = append(edits, mcp.Set(pointer, kept.encode()))
 		}
 	}
 	part, err := ack.Edit(edits...)

@@ -70,8 +70,8 @@ func (m *listMemory) forPrincipal(principal string) *principalLists {
 	return l
 }
 
-// existing returns the lists of the principal, or nil if there are none. The caller holds m.mu.
-func (m *listMemory) existing(principal string) *principalLists {
+// find returns the lists of the principal, or nil if there are none. The caller holds m.mu.
+func (m *listMemory) find(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		return e.Value.(*principalLists)
 	}
@@ -82,15 +82,15 @@ func (m *listMemory) existing(principal string) *principalLists {
 func (m *listMemory) lookup(principal, server string, id itemID) (record itemRecord, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.existing(principal)
+	l := m.find(principal)
 	if l == nil {
 		return record, false
 	}
-	p, ok := l.servers[server][id]
+	stored, ok := l.servers[server][id]
 	if !ok {
 		return record, false
 	}
-	return *p, true
+	return *stored, true
 }
 
 // eachTemplate calls yield for each resource template of the server. yield must not use m.
@@ -98,7 +98,7 @@ func (m *listMemory) eachTemplate(principal, server string,
 	yield func(template string, hidden bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.existing(principal); l != nil {
+	if l := m.find(principal); l != nil {
 		for id, record := range l.servers[server] {
 			if id.kind == kindTemplate {
 				yield(id.name, record.hidden)
@@ -149,11 +149,11 @@ func (l *principalLists) unindex(tool toolID, record *itemRecord) {
 	}
 }
 
-func addToIndex(index map[string]map[toolID]bool, word string, tool toolID) {
-	if index[word] == nil {
-		index[word] = make(map[toolID]bool)
+func addToIndex(byWord map[string]map[toolID]bool, word string, tool toolID) {
+	if byWord[word] == nil {
+		byWord[word] = make(map[toolID]bool)
 	}
-	index[word][tool] = true
+	byWord[word][tool] = true
 }
 
 func removeFromIndex(index map[string]map[toolID]bool, word string, tool toolID) {
@@ -168,7 +168,7 @@ func removeFromIndex(index map[string]map[toolID]bool, word string, tool toolID)
 func (m *listMemory) lookalikes(principal string, tool toolID, skeleton string) (tools []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.existing(principal); l != nil {
+	if l := m.find(principal); l != nil {
 		for other := range l.toolsBySkeleton[skeleton] {
 			if other != tool {
 				tools = append(tools, other)
@@ -183,7 +183,7 @@ func (m *listMemory) lookalikes(principal string, tool toolID, skeleton string) 
 func (m *listMemory) isForeignTool(principal, server, word string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.existing(principal)
+	l := m.find(principal)
 	if l == nil {
 		return false
 	}
@@ -203,7 +203,7 @@ func (m *listMemory) isForeignTool(principal, server, word string) bool {
 func (m *listMemory) toolsMentioning(principal, server, word string) (tools []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.existing(principal); l != nil {
+	if l := m.find(principal); l != nil {
 		for tool := range l.toolsByMention[word] {
 			_, own := l.servers[tool.server][itemID{kindTool, word}]
 			if tool.server != server && !own {
@@ -218,7 +218,7 @@ func (m *listMemory) toolsMentioning(principal, server, word string) (tools []to
 func (m *listMemory) markShadowing(principal string, tool toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l := m.existing(principal); l != nil {
+	if l := m.find(principal); l != nil {
 		record := l.servers[tool.server][itemID{kindTool, tool.name}]
 		if record != nil {
 			record.shadowing = true

@@ -51,15 +51,15 @@ func mask(d detection) string {
 	switch d.kind {
 	case kindEmail:
 		at := strings.LastIndexByte(v, '@')
-		_, n := utf8.DecodeRuneInString(v)
-		return v[:min(n, at)] + "***" + v[at:]
+		_, letterBytes := utf8.DecodeRuneInString(v)
+		return v[:min(letterBytes, at)] + "***" + v[at:]
 	case kindIP:
-		sep, n := ".", 2
+		separator, kept := ".", 2
 		if strings.IndexByte(v, ':') >= 0 {
-			sep = ":"
+			separator = ":"
 		}
-		parts := strings.Split(v, sep)
-		return strings.Join(parts[:min(n, len(parts))], sep) + sep + "***"
+		parts := strings.Split(v, separator)
+		return strings.Join(parts[:min(kept, len(parts))], separator) + separator + "***"
 	case kindNationalID:
 		return maskAllBut(v, 2)
 	}
@@ -67,13 +67,13 @@ func mask(d detection) string {
 }
 
 // maskAllBut returns v with stars in the place of all letters and digits but the last few.
-func maskAllBut(v string, few int) string {
+func maskAllBut(v string, visible int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {
 		if !isAlnum(b[i]) {
 			continue
 		}
-		if few--; few < 0 {
+		if visible--; visible < 0 {
 			b[i] = '*'
 		}
 	}

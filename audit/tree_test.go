@@ -566,7 +566,7 @@ func TestCloseReportsLostFile(t *testing.T) {
 	}
 }
 
-func TestClockSetBackIsRecorded(t *testing.T) {
+func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})
 	o := event("")

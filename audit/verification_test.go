@@ -362,7 +362,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(),
-			"without it nothing shows") {
+			"without this file nothing shows") {
 			t.Errorf("error %v", err)
 		}
 	})

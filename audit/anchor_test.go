@@ -144,7 +144,8 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		{"all of it is an older copy", olderCopy, "", "the log ends at record 50, but its anchor " +
 			anchor +
 			" has a checkpoint of 51: the log was set back"},
-		{"a file in the middle", copyWithout(filepath.Base(segments[1])), "audit log file missing", ""},
+		{"a file in the middle", copyWithout(filepath.Base(segments[1])), "audit log file missing",
+			""},
 		{"all but the key", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
 			"the key of an older one exists", ""},
 		{"all of it", t.TempDir(), "the anchor file belongs to another audit log", ""},

@@ -39,7 +39,8 @@ func parse(t testing.TB, text string) *mcp.Message {
 }
 
 func event(reason string) pipeline.Outcome {
-	return pipeline.Outcome{Time: recordTime, Before: &mcp.Message{}, Action: "test", Reason: reason}
+	return pipeline.Outcome{Time: recordTime, Before: &mcp.Message{}, Action: "test",
+		Reason: reason}
 }
 
 func open(t testing.TB, o audit.Options) *audit.Log {
@@ -197,7 +198,8 @@ func TestRecord(t *testing.T) {
 			Action: "deny", Err: errors.New(`stage "a": broken`)},
 			start + fields + `,"action":"deny","before":{` + keyed(m) +
 				`},"error":"stage \"a\": broken"}`},
-		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: recordTime, Before: m, After: changed,
+		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: recordTime, Before: m,
+			After:  changed,
 			Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
 				size(changed) + `}}`},
@@ -206,8 +208,9 @@ func TestRecord(t *testing.T) {
 			After:  changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
 				digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
-		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime, Before: bare,
-			After: bare, Action: "pass"},
+		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
+			Before: bare,
+			After:  bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
 		{"an error that a server answers", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
 			Before: failed,

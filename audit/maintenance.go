@@ -72,7 +72,8 @@ type maintenance struct {
 
 // newMaintenance restores the tree of an existing log, or starts a new one. It also returns the
 // checkpoint that the log continues from.
-func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, continued *Checkpoint, err error) {
+func newMaintenance(l *Log, o Options,
+	end logEnd) (m *maintenance, continued *Checkpoint, err error) {
 	m = &maintenance{
 		log: l, logger: l.logger, path: o.File, dir: o.File + ".tree", retention: o.Keep,
 		leafHasher: sha256.New(), lastClock: time.Now().Round(0),
@@ -399,7 +400,8 @@ func (m *maintenance) stop() error {
 		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
 	}
 	if anchorErr := m.writeAnchorFile(); anchorErr != nil {
-		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", anchorErr))
+		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w",
+			anchorErr))
 	}
 	m.mu.Lock()
 	publishing := m.anchors.publishing

@@ -28,7 +28,7 @@
 // stand between tokens only, where it means nothing. So it is enough to remove every CR and LF, and
 // all other bytes stay as they are. Messages that are written here have been parsed by core/mcp.
 //
-// # Why the writer is a goroutine that comes and goes
+// # Why the writer has no permanent goroutine
 //
 // Several calls are answered on one pipe at the same time. When no write is under way and the pipe
 // has room, a message is written by its caller, from where it is. Else the first caller starts a

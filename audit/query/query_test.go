@@ -54,8 +54,9 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	}
 	o := pipeline.Outcome{Time: startTime.Add(after), Before: m, Action: fields[7], Reason: reason}
 	if hasStage {
-		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"}, {Stage: stage, Action: fields[7],
-			Reason: reason}}
+		o.Steps = []pipeline.Step{{Stage: "first", Action: "pass"},
+			{Stage: stage, Action: fields[7],
+				Reason: reason}}
 		o.Duration = time.Millisecond
 	}
 	return o
@@ -256,7 +257,8 @@ func TestCallsJoinsRecords(t *testing.T) {
 			for line := range strings.Lines(tt.want) {
 				want = append(want, strings.TrimSpace(line))
 			}
-			if got := formatCalls(t, writeLog(t, tt.records), query.Filter{}); !slices.Equal(got, want) {
+			if got := formatCalls(t, writeLog(t, tt.records), query.Filter{}); !slices.Equal(got,
+				want) {
 				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(want,
 					"\n\t"))
 			}
@@ -283,8 +285,9 @@ func TestFilter(t *testing.T) {
 		records, calls []uint64
 	}{
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
-		{"a time, of which the end is not in it", query.Filter{Since: startTime.Add(2 * time.Second),
-			Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
+		{"a time, of which the end is not in it",
+			query.Filter{Since: startTime.Add(2 * time.Second),
+				Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
 		{"a session", query.Filter{Session: query.Patterns{"s1"}}, []uint64{2, 3, 4},
 			[]uint64{2, 4}},
 		{"an exchange of a session", query.Filter{Session: query.Patterns{"s2"},
@@ -348,7 +351,8 @@ func TestKeepRecords(t *testing.T) {
 		if err != nil || len(c.Records) != 200 || c.OmittedRecords != 52 ||
 			c.Records[199].Seq != 200 ||
 			c.Action != "deny" || c.DecidingStage() != "policy" {
-			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords, formatCall(c),
+			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords,
+				formatCall(c),
 				err)
 		}
 	}

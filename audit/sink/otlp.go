@@ -131,8 +131,9 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 		s := format.ShortRecord(r)
 		r = &s
 	}
-	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime, EventName: "gatekit.audit",
-		Body: stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
+	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime,
+		EventName: "gatekit.audit",
+		Body:      stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
 	switch severity(r) {
 	case 3:
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"

@@ -34,7 +34,8 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			"", false},
 		{"a name that not all stages have judged is told when a server listed it", tool,
 			[]stage{deny, allow}, false, "s3cret", true},
-		{"a name in which something was found is not", tool, []stage{finding(pipeline.Deny, "/name")},
+		{"a name in which something was found is not", tool,
+			[]stage{finding(pipeline.Deny, "/name")},
 			false, "", false},
 		{"a name in which something was found is not, though a server listed it", tool,
 			[]stage{finding(pipeline.Deny, "/name")}, false, "s3cret", false},
@@ -45,7 +46,8 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 		{"a name that a stage failed to judge is not", tool, []stage{failing}, false, "", false},
 		{"a name that a stage skipped is not", tool, []stage{failing}, true, "", false},
 		{"a method that all stages let pass is told", vendor, []stage{allow}, false, "", true},
-		{"a method in which something was found is not", vendor, []stage{finding(pipeline.Deny, "")},
+		{"a method in which something was found is not", vendor,
+			[]stage{finding(pipeline.Deny, "")},
 			false, "", false},
 		{"a method in which something was found is not, though it passes", vendor,
 			[]stage{finding(pipeline.Allow, "")}, false, "", false},
@@ -77,8 +79,10 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			check := func(what string) {
 				t.Helper()
 				o := rec.last(t)
-				isRecorded := o.Before.Method == method && o.Before.Name == name && o.Withheld == nil
-				isWithheld := !slices.Contains([]string{o.Before.Method, o.Before.Name}, "s3cret") &&
+				isRecorded := o.Before.Method == method && o.Before.Name == name &&
+					o.Withheld == nil
+				isWithheld := !slices.Contains([]string{o.Before.Method, o.Before.Name},
+					"s3cret") &&
 					o.Before.Method != vendor && len(o.Withheld) == 1
 				if isRecorded != tt.wantRecorded || isWithheld == tt.wantRecorded {
 					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method,

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// failOnPrefixedNames returns a stage that fails the test when it sees one of the names: stages see the
-// servers' own names only.
+// failOnPrefixedNames returns a stage that fails the test when it sees one of the names: stages see
+// the servers' own names only.
 func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "no-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -104,7 +104,8 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		{"question", "sampling/createMessage",
 			"", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				content + `}]}],"tools":[{"name":"x"}],"_meta":{}}`,
-			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + prefixedContent +
+			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
+				prefixedContent +
 				`}]}],"tools":[{"name":"x"}],"_meta":{"gatekit/server":"a"}}`},
 		{"answer", "sampling/createMessage",
 			"", `{"role":"assistant","content":[{"type":"resource_link","uri":"f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`,

@@ -27,8 +27,8 @@ func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
 
-// callFirstRound makes the first round of a call. It returns the client's answer and the state for the
-// next round.
+// callFirstRound makes the first round of a call. It returns the client's answer and the state for
+// the next round.
 func callFirstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	t.Helper()
 	result = mcp.NewResponse("7",
@@ -87,8 +87,9 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 				"!-32602 invalid or expired requestState: make the call again without one")
 		}
 		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
-		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retryParams(state,
-			"a__x", arguments, yes)),
+		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call",
+			retryParams(state,
+				"a__x", arguments, yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
 		if got := w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)); strings.HasPrefix(got, "!") {
@@ -133,7 +134,8 @@ func TestDeniedInputRequestIsDeclined(t *testing.T) {
 
 func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 	questions := `{"k":{"method":"elicitation/create","params":{"message":"m"}},"r":{"method":"roots/list"}}`
-	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil, denyMethods("roots/list"))
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil,
+		denyMethods("roots/list"))
 	w.client.takesInputRequests = true
 	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
@@ -345,7 +347,8 @@ func TestEditsOfInputRoundAreKept(t *testing.T) {
 		})}
 	w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil, redact)
 	w.client.takesInputRequests = true
-	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
+	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()),
+		`"message":"***"`) ||
 		strings.Contains(string(result.Body()), "Name?") {
 		t.Errorf("the client was asked %s", result.Body())
 	}

@@ -257,7 +257,6 @@ ask contains "it is a transfer" if { input.kind == "request"; input.params.argum
 // sendSecrets opens the session and makes requests with the key and other secrets in their
 // arguments, and requests whose results have the key. It checks that results are redacted.
 func sendSecrets(t *testing.T, c *mcptest.Client) {
-	t.Helper()
 	handshake := harness.Handshake(t, c)
 	list := harness.Request(t, c, "tools/list", `{}`)
 	prompt := harness.Request(t, c, "prompts/get", `{"name":"box__p"}`)
@@ -301,7 +300,6 @@ func sendSecrets(t *testing.T, c *mcptest.Client) {
 // sendSecretNames sends messages whose method, name, URI, cursor or id is the key. Some belong to
 // the server, others to no server. Error messages may repeat the client's own words to it.
 func sendSecretNames(t *testing.T, c *mcptest.Client) {
-	t.Helper()
 	key := harness.PlantedKey
 	for _, r := range []struct{ method, params string }{
 		{"tools/call", `{"name":"box__` + key + `"}`},
@@ -333,7 +331,6 @@ func sendSecretNames(t *testing.T, c *mcptest.Client) {
 // checkClientFrames fails the test if the client received a secret, or if it did not receive all
 // notifications and server requests.
 func checkClientFrames(t *testing.T, frames []mcptest.Frame) {
-	t.Helper()
 	methods := []string{"notifications/progress", "notifications/message",
 		"sampling/createMessage", "elicitation/create"}
 	received := map[string]bool{}

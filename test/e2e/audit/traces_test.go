@@ -227,7 +227,6 @@ func TestTraceContextIsPropagated(t *testing.T) {
 // collector received.
 func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
 	collector *otlpCollector, revision string) {
-	t.Helper()
 	const secret = "AKIAQYLPMN5HHHFPZAM2"
 	sampled := harness.Request(t, c, "tools/call",
 		`{"name":"box__echo","arguments":{"k":"`+secret+`"},"_meta":{"traceparent":"`+

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lineWriter writes messages as whole lines. It is safe for many goroutines. See "Why the writer is
-// a goroutine that comes and goes" in doc.go.
+// lineWriter writes messages as whole lines. It is safe for many goroutines. See "Why the
+// writer's goroutine ends when nothing is pending" in doc.go.
 type lineWriter struct {
 	w io.Writer
 	// of w, if w can be written without waiting; else nil

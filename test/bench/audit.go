@@ -14,28 +14,29 @@ import (
 	"slices"
 )
 
-// durabilities are what is compared, one without a log first.
-var durabilities = []stages{
-	{way: plain, unlogged: true},
-	{way: "write", audit: "durability = \"write\"\n"},
-	{way: "fsync", audit: "durability = \"fsync\"\n"},
-	{way: "async", audit: "durability = \"async\"\n"},
+// durabilityVariants has a Gatekit without an audit log, the baseline, and one for each durability.
+var durabilityVariants = []variant{
+	{name: baseline, unlogged: true},
+	{name: "write", auditKeys: "durability = \"write\"\n"},
+	{name: "fsync", auditKeys: "durability = \"fsync\"\n"},
+	{name: "async", auditKeys: "durability = \"async\"\n"},
 }
 
-// withLogs are the durabilities, and the first of them with a file and a webhook to send all
-// records to.
-func withLogs(hook string) []stages {
-	return append(slices.Clone(durabilities), stages{way: withSinks,
-		audit: "durability = \"write\"\n", tables: fmt.Sprintf(
-			"[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = "+
-				"\"sink.jsonl\"\n[[audit.sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = %q\n",
-			hook)})
+// auditVariants returns the durabilityVariants and one more, which sends all records to a file and
+// to the webhook at hookURL.
+func auditVariants(hookURL string) []variant {
+	return append(slices.Clone(durabilityVariants), variant{
+		name:      "write, two sinks",
+		auditKeys: "durability = \"write\"\n",
+		tables: "[[audit.sink]]\nname = \"file\"\nkind = \"file\"\npath = \"sink.jsonl\"\n" +
+			fmt.Sprintf("[[audit.sink]]\nname = \"hook\"\nkind = \"webhook\"\nurl = %q\n",
+				hookURL),
+	})
 }
 
-const withSinks = "write, two sinks"
-
-// unlogged answers an overlay under which gatekit records nothing: the product always does.
-func unlogged(dir, root string) (overlay string, err error) {
+// unloggedOverlay writes an overlay for go build with which gatekit records no message, and returns
+// its path. The product always records.
+func unloggedOverlay(dir, root string) (overlay string, err error) {
 	path := filepath.Join(root, "audit", "log.go")
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -45,7 +46,8 @@ func unlogged(dir, root string) (overlay string, err error) {
 	changed := bytes.Replace(source, []byte(record),
 		[]byte("\tif o.Before != nil && o.Before.Kind != 0 {\n\t\treturn 1, nil\n\t}\n"+record), 1)
 	if bytes.Equal(changed, source) {
-		return "", fmt.Errorf("%s no longer has what a gatekit without a log is made of: %s", path,
+		return "", fmt.Errorf("remove the audit log for comparison: %s no longer has the line %s",
+			path,
 			record)
 	}
 	replaced := filepath.Join(dir, "log.go")
@@ -60,10 +62,10 @@ func unlogged(dir, root string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// measureAudit compares Gatekit with each durability, and with sinks, with one that records no
-// message. What takes the webhook's records is in this process, beside the client.
-func (p *plan) measureAudit(l lane, out report) (err error) {
-	if l.unlogged, err = buildUnlogged(l.dir); err != nil {
+// measureAudit compares each of the auditVariants with the Gatekit that records no message. The
+// webhook's server runs in this process, beside the client.
+func (p *plan) measureAudit(s setup, out report) (err error) {
+	if s.unloggedGatekit, err = buildUnlogged(s.dir); err != nil {
 		return err
 	}
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
@@ -71,5 +73,5 @@ func (p *plan) measureAudit(l lane, out report) (err error) {
 		io.Copy(io.Discard, r.Body)
 	}))
 	defer hook.Close()
-	return p.measureStages(l, withLogs(hook.URL), out.auditHead, out.audit)
+	return p.measureVariants(s, auditVariants(hook.URL), out.auditHeader, out.auditRows)
 }

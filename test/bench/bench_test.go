@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if is, err := playRole(os.Args[1:]); is {
+	if isRole, err := runRole(os.Args[1:]); isRole {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// build has Gatekit built once for what t does.
-func (p *plan) build(t testing.TB) {
+// buildGatekit builds Gatekit for a test or benchmark.
+func (p *plan) buildGatekit(t testing.TB) {
 	t.Helper()
 	var err error
 	if p.gatekit, err = buildGatekit(t.TempDir(), ""); err != nil {
@@ -31,21 +31,21 @@ func (p *plan) build(t testing.TB) {
 	}
 }
 
-// TestEverythingRuns takes each case once, for a moment. It asserts no time: figures from a busy
-// machine say nothing.
+// TestEverythingRuns measures each case once, for a moment. It does not check the figures, which
+// mean nothing on a busy machine.
 func TestEverythingRuns(t *testing.T) {
 	p := newPlan()
-	p.build(t)
-	p.smoke()
+	p.buildGatekit(t)
+	p.shorten()
 	var out bytes.Buffer
 	if err := p.run(report{&out}); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	plugged, err := withPlugins()
+	plugins, err := pluginVariants()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ruling, err := withPolicies(t.TempDir())
+	policies, err := policyVariants(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,40 +57,41 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		// all have a plain one
-		for _, s := range slices.Concat(plugged, withLogs("")[1:], withTelemetry("")[1:],
-			ruling[1:]) {
-			if strings.Contains(line, "  "+s.way+"  ") {
+		// Each part has a baseline, which is counted once.
+		for _, v := range slices.Concat(plugins, auditVariants("")[1:], telemetryVariants("")[1:],
+			policies[1:]) {
+			if strings.Contains(line, "  "+v.name+"  ") {
 				rows++
 			}
 		}
 	}
-	calls := len(p.routes) * len(p.eras) * len(p.at) * len(p.sizes)
-	bridge := len(p.routes) * len(p.eras) * len(p.sizes)
-	list := len(p.eras) * len(p.at)
-	memory := len(p.routes) * len(p.at) * len(p.proxies())
-	plugins := len(plugged) * len(p.at) * len(p.sizes)
-	audit := len(withLogs("")) * len(p.at) * len(p.sizes)
-	told := len(withTelemetry("")) * len(p.at) * len(p.sizes)
-	policies := len(ruling) * len(p.at) * len(p.sizes)
-	if want := calls + bridge + list + memory + 2 + plugins + audit + told +
-		policies; rows != want {
-		t.Errorf("%d rows were printed, want %d:\n%s", rows, want, &out)
+	callRows := len(p.routes) * len(p.eras) * len(p.workers) * len(p.sizes)
+	bridgeRows := len(p.routes) * len(p.eras) * len(p.sizes)
+	listRows := len(p.eras) * len(p.workers)
+	memoryRows := len(p.routes) * len(p.workers) * len(p.proxies())
+	pluginRows := len(plugins) * len(p.workers) * len(p.sizes)
+	auditRows := len(auditVariants("")) * len(p.workers) * len(p.sizes)
+	telemetryRows := len(telemetryVariants("")) * len(p.workers) * len(p.sizes)
+	policyRows := len(policies) * len(p.workers) * len(p.sizes)
+	const sessionRows = 2
+	if want := callRows + bridgeRows + listRows + memoryRows + sessionRows + pluginRows +
+		auditRows + telemetryRows + policyRows; rows != want {
+		t.Errorf("the report has %d rows, want %d:\n%s", rows, want, &out)
 	}
 	t.Logf("\n%s", &out)
 }
 
-// TestEchoIsEqual holds the harness to what it claims: all ways carry the text both ways,
-// unchanged.
-func TestEchoIsEqual(t *testing.T) {
+// TestTargetsEchoTextUnchanged checks that each target forwards the text unchanged, in both
+// directions.
+func TestTargetsEchoTextUnchanged(t *testing.T) {
 	p := newPlan()
-	p.build(t)
+	p.buildGatekit(t)
 	for _, route := range p.routes {
 		for _, era := range p.eras {
 			t.Run(fmt.Sprintf("%s %s", route, era), func(t *testing.T) {
-				l := lane{route: route, era: era, workers: 2, servers: 1, tools: 1,
+				s := setup{route: route, era: era, workers: 2, servers: 1, tools: 1,
 					gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir()}
-				targets, end, err := l.open(ways...)
+				targets, end, err := s.open(targetNames...)
 				defer func() {
 					if err := end(); err != nil {
 						t.Error(err)
@@ -100,17 +101,17 @@ func TestEchoIsEqual(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, target := range targets {
-					m := callEcho(target.tool, 200_000)
+					m := echoCall(target.tool, 200_000)
 					result, err := call(target.client, 1, m)
 					if err != nil {
-						t.Fatalf("%s: %v", ways[i], err)
+						t.Fatalf("%s: %v", targetNames[i], err)
 					}
 					want := member([]byte("{"+m.params[strings.Index(m.params, `"arguments"`):]+
 						"}"), "arguments")
 					content := member(result, "content")
 					if got := member(content, "text"); !bytes.Equal(got, member(want, "text")) {
-						t.Errorf("%s: %d bytes of text came back, not the %d that were sent",
-							ways[i], len(got), len(member(want, "text")))
+						t.Errorf("%s: got %d bytes of text, want the %d bytes that were sent",
+							targetNames[i], len(got), len(member(want, "text")))
 					}
 				}
 			})
@@ -118,20 +119,20 @@ func TestEchoIsEqual(t *testing.T) {
 	}
 }
 
-// TestPluginsChangeNothing holds the plugins that are compared to what the comparison claims: with
-// all of them the text goes through as it is.
-func TestPluginsChangeNothing(t *testing.T) {
+// TestPluginsForwardTextUnchanged checks that the plugins of the comparison forward the text
+// unchanged.
+func TestPluginsForwardTextUnchanged(t *testing.T) {
 	p := newPlan()
-	p.build(t)
-	plugged, err := withPlugins()
+	p.buildGatekit(t)
+	plugins, err := pluginVariants()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range plugged {
-		t.Run(s.way, func(t *testing.T) {
-			l := lane{route: httpHTTP, era: legacy, workers: 1, servers: 1, tools: 1,
-				gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir(), stages: plugged}
-			targets, end, err := l.open(s.way)
+	for _, v := range plugins {
+		t.Run(v.name, func(t *testing.T) {
+			s := setup{route: httpHTTP, era: legacy, workers: 1, servers: 1, tools: 1,
+				gatekit: p.gatekit, bodies: p.bodies, dir: t.TempDir(), variants: plugins}
+			targets, end, err := s.open(v.name)
 			defer func() {
 				if err := end(); err != nil {
 					t.Error(err)
@@ -141,40 +142,42 @@ func TestPluginsChangeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, size := range p.sizes {
-				m := callEcho(targets[0].tool, size)
+				m := echoCall(targets[0].tool, size)
 				result, err := call(targets[0].client, 0, m)
 				if err != nil {
 					t.Fatal(err)
 				}
 				text := member([]byte("{"+m.params[strings.Index(m.params, `"text"`):]), "text")
 				if !bytes.Contains(result, text) {
-					t.Errorf("%s of text came back changed", bytesOf(size))
+					t.Errorf("the answer does not have the %s of text that were sent",
+						formatBytes(size))
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkCall is the matrix of the command, one call an operation.
+// BenchmarkCall measures the calls of the command as Go benchmarks, one call per operation.
 func BenchmarkCall(b *testing.B) {
 	p := newPlan()
-	p.build(b)
+	p.buildGatekit(b)
 	for _, route := range p.routes {
 		for _, era := range p.eras {
 			for _, size := range p.sizes {
-				for _, at := range p.at {
-					for _, way := range ways {
+				for _, workers := range p.workers {
+					for _, name := range targetNames {
 						b.Run(fmt.Sprintf("%s/%s/%s/%d/%s", route, era,
-							strings.ReplaceAll(bytesOf(size), " ", ""), at, way),
+							strings.ReplaceAll(formatBytes(size), " ", ""), workers, name),
 							func(b *testing.B) {
-								l := lane{route: route, era: era, workers: at, servers: 1, tools: 1,
+								s := setup{route: route, era: era, workers: workers, servers: 1,
+									tools:   1,
 									gatekit: p.gatekit, bodies: p.bodies, dir: b.TempDir()}
-								targets, end, err := l.open(way)
+								targets, end, err := s.open(name)
 								defer end()
 								if err != nil {
 									b.Fatal(err)
 								}
-								benchmark(b, targets[0], at, size)
+								benchmarkCalls(b, targets[0], workers, size)
 							})
 					}
 				}
@@ -183,22 +186,23 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-func benchmark(b *testing.B, t *target, workers, size int) {
-	m := callEcho(t.tool, size)
+// benchmarkCalls makes b.N calls with that many workers.
+func benchmarkCalls(b *testing.B, t *target, workers, size int) {
+	m := echoCall(t.tool, size)
 	b.SetBytes(int64(size))
 	b.ResetTimer()
-	if _, err := drive(t.client, workers, m, func(n int64) bool {
+	if _, err := callRepeatedly(t.client, workers, m, func(n int64) bool {
 		return n < int64(b.N)
 	}); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// BenchmarkWire is what the relay does to a message, without its transport.
-func BenchmarkWire(b *testing.B) {
+// BenchmarkRelayMessage measures what the relay does to a message, without its transport.
+func BenchmarkRelayMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
-		b.Run(bytesOf(size), func(b *testing.B) {
-			msg := callEcho("echo", size).append(nil, legacy, 1)
+		b.Run(formatBytes(size), func(b *testing.B) {
+			msg := echoCall("echo", size).append(nil, legacy, 1)
 			b.SetBytes(int64(len(msg)))
 			var dst []byte
 			for b.Loop() {

@@ -18,12 +18,12 @@ import (
 	"sync"
 )
 
-// era is the design of the protocol that a client speaks.
+// era is a group of protocol revisions: legacy or modern.
 type era string
 
 const (
-	legacy era = "legacy" // initialize, and a session over HTTP
-	modern era = "modern" // every request for itself
+	legacy era = "legacy" // has initialize, and sessions over HTTP
+	modern era = "modern" // every request is independent
 )
 
 const (
@@ -34,13 +34,14 @@ const (
 		`"io.modelcontextprotocol/clientCapabilities":{}}`
 )
 
-// message is a request but for its id; a notification when notify is set.
+// message is a request without its id, or a notification.
 type message struct {
-	method, name string // name is that of the tool, "" when there is none
+	method, name string // name is the tool's, "" for none
 	params       string // the members of params
-	notify       bool
+	notify       bool   // it is a notification
 }
 
+// append appends the message in the form of the era to dst.
 func (m message) append(dst []byte, e era, id int) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0",`...)
 	if !m.notify {
@@ -64,9 +65,9 @@ var (
 	listTools   = message{method: "tools/list"}
 )
 
-// callEcho calls the echo tool with n bytes of text: lines of 80 characters, as results of tools
-// mostly are.
-func callEcho(tool string, n int) message {
+// echoCall returns a call of the echo tool with n bytes of text. The text has lines of 80
+// characters, like most results of tools.
+func echoCall(tool string, n int) message {
 	line := `The quick brown fox jumps over the lazy dog, while 12 boxing wizards watch it.\n`
 	text := strings.Repeat(line, n/len(line)+1)[:n]
 	text = strings.TrimSuffix(text, `\`)
@@ -76,13 +77,13 @@ func callEcho(tool string, n int) message {
 
 // client makes one call at a time for each of its workers, numbered from 0.
 type client interface {
-	// do sends a message and answers what came back, valid until the worker's next call; nil for a
-	// notification.
+	// do sends a message and returns the answer; nil for a notification. The answer is valid until
+	// the worker's next call.
 	do(worker int, m message) ([]byte, error)
 	close() error
 }
 
-// call is do with the answer looked at: it must be a result, under the id asked for.
+// call sends a message and returns the result. An error of the server is an error.
 func call(c client, worker int, m message) ([]byte, error) {
 	answer, err := c.do(worker, m)
 	if err != nil || m.notify {
@@ -95,8 +96,8 @@ func call(c client, worker int, m message) ([]byte, error) {
 	return result, nil
 }
 
-// shake opens a legacy session; a modern client has nothing to open.
-func shake(c client, e era) error {
+// handshake opens a legacy session; a modern client has nothing to open.
+func handshake(c client, e era) error {
 	if e == modern {
 		return nil
 	}
@@ -107,7 +108,7 @@ func shake(c client, e era) error {
 	return err
 }
 
-// httpClient has a connection for each worker.
+// httpClient is a client over HTTP with one connection for each worker.
 type httpClient struct {
 	era     era
 	url     *url.URL
@@ -115,15 +116,17 @@ type httpClient struct {
 	workers []*httpWorker
 }
 
+// httpWorker is a connection with its reused buffers.
 type httpWorker struct {
 	conn net.Conn
 	r    *bufio.Reader
-	out  []byte
-	msg  []byte
-	in   []byte
-	id   int
+	out  []byte // head of the request
+	msg  []byte // body of the request
+	in   []byte // body of the response
+	id   int    // of the last message
 }
 
+// dialHTTP opens a connection for each worker.
 func dialHTTP(address string, e era, workers int) (*httpClient, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -171,7 +174,7 @@ func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.in, err = readBody(w.in[:0], res.Body, res.ContentLength); err != nil {
+	if w.in, err = appendBody(w.in[:0], res.Body, res.ContentLength); err != nil {
 		return nil, err
 	}
 	if res.StatusCode/100 != 2 {
@@ -188,12 +191,13 @@ func (c *httpClient) do(worker int, m message) ([]byte, error) {
 		body = lastEvent(body)
 	}
 	if string(member(body, "id")) != strconv.Itoa(w.id) {
-		return nil, fmt.Errorf("%s: id %d was asked: %.300s", m.method, w.id, body)
+		return nil, fmt.Errorf("%s: want an answer with the id %d, got %.300s", m.method, w.id,
+			body)
 	}
 	return body, nil
 }
 
-// lastEvent is the data of the last event of a stream that has ended.
+// lastEvent returns the data of the last event of an ended stream.
 func lastEvent(stream []byte) []byte {
 	i := bytes.LastIndex(stream, []byte("data:"))
 	if i < 0 {
@@ -230,30 +234,33 @@ func (c *httpClient) close() error {
 	return errors.Join(errs...)
 }
 
-// stdioClient has one pair of pipes for all workers. Ids say which worker is answered.
+// stdioClient is a client with one pair of pipes for all workers. The id of an answer tells which
+// worker it is for.
 type stdioClient struct {
 	era     era
 	out     *os.File
-	writing sync.Mutex // one whole message at a time
+	writeMu sync.Mutex // held while a message is written
 	workers []*stdioWorker
-	ended   chan struct{} // closed when nothing more will be read
+	closed  chan struct{} // closed when the server has closed its stdout
 }
 
 type stdioWorker struct {
-	out []byte
-	in  []byte
-	got chan struct{} // in has been filled
-	id  int
+	out      []byte
+	in       []byte
+	received chan struct{} // gets a value when in has an answer
+	id       int
 }
 
+// dialStdio returns a client and starts to read the answers. in and out are the server's stdout and
+// stdin.
 func dialStdio(in io.Reader, out *os.File, e era, workers int) *stdioClient {
-	c := &stdioClient{era: e, out: out, ended: make(chan struct{})}
+	c := &stdioClient{era: e, out: out, closed: make(chan struct{})}
 	for i := range workers {
-		c.workers = append(c.workers, &stdioWorker{got: make(chan struct{}, 1), id: i})
+		c.workers = append(c.workers, &stdioWorker{received: make(chan struct{}, 1), id: i})
 	}
 	go func() {
-		defer close(c.ended)
-		for l := newLines(in); ; {
+		defer close(c.closed)
+		for l := newLineReader(in); ; {
 			line, err := l.next()
 			if err != nil {
 				return
@@ -264,7 +271,7 @@ func dialStdio(in io.Reader, out *os.File, e era, workers int) *stdioClient {
 			}
 			w := c.workers[id%workers]
 			w.in = append(w.in[:0], line...)
-			w.got <- struct{}{}
+			w.received <- struct{}{}
 		}
 	}()
 	return c
@@ -274,24 +281,25 @@ func (c *stdioClient) do(worker int, m message) ([]byte, error) {
 	w := c.workers[worker]
 	w.id += len(c.workers)
 	w.out = append(m.append(w.out[:0], c.era, w.id), '\n')
-	c.writing.Lock()
+	c.writeMu.Lock()
 	_, err := c.out.Write(w.out)
-	c.writing.Unlock()
+	c.writeMu.Unlock()
 	if err != nil || m.notify {
 		return nil, err
 	}
 	select {
-	case <-w.got:
-	case <-c.ended:
-		return nil, fmt.Errorf("%s: the server has gone", m.method)
+	case <-w.received:
+	case <-c.closed:
+		return nil, fmt.Errorf("%s: the server has ended", m.method)
 	}
 	if string(member(w.in, "id")) != strconv.Itoa(w.id) {
-		return nil, fmt.Errorf("%s: id %d was asked: %.300s", m.method, w.id, w.in)
+		return nil, fmt.Errorf("%s: want an answer with the id %d, got %.300s", m.method, w.id,
+			w.in)
 	}
 	return w.in, nil
 }
 
-// close lets the server know; what reads its answers ends with the server.
+// close closes the server's stdin. The goroutine that reads the answers ends with the server.
 func (c *stdioClient) close() error { return c.out.Close() }
 
-func rand() string { return crand.Text() }
+func randomID() string { return crand.Text() }

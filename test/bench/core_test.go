@@ -24,42 +24,43 @@ import (
 	"gatekit/core/upstream"
 )
 
-// BenchmarkCore is one call through all of Gatekit but its transports, in one process: what it
-// costs beside net/http and pipes. It is steadier than what is measured between processes, and made
-// for -cpuprofile and benchstat. cpu-ns/op holds also when others use the machine.
+// BenchmarkCore measures one call through all of Gatekit except its transports, in one process. The
+// result is the cost of Gatekit without net/http and pipes. It varies less than measurements
+// between processes, and suits -cpuprofile and benchstat. cpu-ns/op is valid on a busy machine,
+// too.
 func BenchmarkCore(b *testing.B) {
 	for _, e := range []era{legacy, modern} {
 		for _, size := range []int{1 << 10, 64 << 10} {
-			name := fmt.Sprintf("%s/%s", e, strings.ReplaceAll(bytesOf(size), " ", ""))
+			name := fmt.Sprintf("%s/%s", e, strings.ReplaceAll(formatBytes(size), " ", ""))
 			b.Run("http/"+name, func(b *testing.B) {
-				f := core(b, upstream.Options{Era: string(e),
-					Dial: upstream.Dial{HTTP: echoPost{}}})
-				m := callEcho("s0__echo", size)
+				endpoint := newEndpoint(b, upstream.Options{Era: string(e),
+					Dial: upstream.Dial{HTTP: echoHTTPServer{}}})
+				m := echoCall("s0__echo", size)
 				session := ""
 				if e == legacy {
-					session = post(b, f, e, "", initialize, 1).header.Get("Mcp-Session-Id")
-					post(b, f, e, session, initialized, 0)
+					session = post(b, endpoint, e, "", initialize, 1).header.Get("Mcp-Session-Id")
+					post(b, endpoint, e, session, initialized, 0)
 				}
-				post(b, f, e, session, m, 2)
+				post(b, endpoint, e, session, m, 2)
 				b.ReportAllocs()
 				defer reportCPU(b)()
 				for id := 3; b.Loop(); id++ {
-					if r := post(b, f, e, session, m, id); r.status != http.StatusOK {
+					if r := post(b, endpoint, e, session, m, id); r.status != http.StatusOK {
 						b.Fatalf("status %d: %s", r.status, r.body)
 					}
 				}
 			})
 			b.Run("stdio/"+name, func(b *testing.B) {
-				f := core(b, upstream.Options{Era: string(e),
+				endpoint := newEndpoint(b, upstream.Options{Era: string(e),
 					Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
 						return newEchoPipe(), nil
 					}}})
 				p := &clientPipe{in: make(chan []byte), out: make(chan []byte)}
-				ctx, leave := context.WithCancel(b.Context())
+				ctx, cancel := context.WithCancel(b.Context())
 				served := make(chan error)
-				go func() { served <- f.ServePipe(ctx, p, "") }()
+				go func() { served <- endpoint.ServePipe(ctx, p, "") }()
 				defer func() {
-					leave()
+					cancel()
 					<-served
 				}()
 				if e == legacy {
@@ -67,7 +68,7 @@ func BenchmarkCore(b *testing.B) {
 					<-p.out
 					p.in <- initialized.append(nil, e, 0)
 				}
-				m := callEcho("s0__echo", size)
+				m := echoCall("s0__echo", size)
 				b.ReportAllocs()
 				defer reportCPU(b)()
 				for id := 2; b.Loop(); id++ {
@@ -81,7 +82,8 @@ func BenchmarkCore(b *testing.B) {
 	}
 }
 
-// reportCPU reports the processor time that passes from its call to that of its result.
+// reportCPU starts to measure processor time, and returns a function that reports the time since
+// then.
 func reportCPU(b *testing.B) func() {
 	used := func() int64 {
 		var u unix.Rusage
@@ -92,8 +94,9 @@ func reportCPU(b *testing.B) func() {
 	return func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") }
 }
 
-// core wires what cmd wires, with one server and an audit log on the disk.
-func core(b *testing.B, o upstream.Options) *downstream.Endpoint {
+// newEndpoint returns an endpoint as cmd/gatekit makes it, with one server and an audit log on
+// disk.
+func newEndpoint(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	log, err := audit.Open(audit.Options{File: filepath.Join(b.TempDir(), "audit.jsonl")})
 	if err != nil {
 		b.Fatal(err)
@@ -115,7 +118,9 @@ func core(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	return f
 }
 
-func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message, id int) *written {
+// post posts a message of a client to the endpoint.
+func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message,
+	id int) *responseRecorder {
 	h := http.Header{"Accept": {"application/json, text/event-stream"},
 		"Content-Type": {"application/json"}}
 	if e == modern {
@@ -128,58 +133,59 @@ func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message
 		h["Mcp-Session-Id"] = []string{session}
 		h["Mcp-Protocol-Version"] = []string{legacyVersion}
 	}
-	var w written
+	var w responseRecorder
 	f.Post(b.Context(), downstream.HTTPRequest{Header: h, Body: m.append(nil, e, id)}, &w)
 	return &w
 }
 
-// written is what was answered.
-type written struct {
+// responseRecorder is an HTTP response writer that keeps the response.
+type responseRecorder struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-func (w *written) Write(status int, header http.Header, parts ...[]byte) error {
+func (w *responseRecorder) Write(status int, header http.Header, parts ...[]byte) error {
 	body := bytes.Join(parts, nil)
 	w.status, w.header, w.body = status, header, body
 	return nil
 }
 
-// Stream is for a call that was silent for long: the machine is busy.
-func (w *written) Stream(header http.Header) (downstream.Stream, error) {
+// Stream is called for a slow call, on a busy machine.
+func (w *responseRecorder) Stream(header http.Header) (downstream.Stream, error) {
 	w.status, w.header = http.StatusOK, header
 	return w, nil
 }
 
-func (w *written) Send(e conn.Event) error {
+func (w *responseRecorder) Send(e conn.Event) error {
 	w.body = e.Data
 	return nil
 }
 
-func (w *written) Close() error { return nil }
+func (w *responseRecorder) Close() error { return nil }
 
-// echoPost is the backend as an HTTP server.
-type echoPost struct{}
+// echoHTTPServer is the backend in the role of an HTTP server.
+type echoHTTPServer struct{}
 
-func (echoPost) Post(_ context.Context, _ http.Header, body []byte) (*upstream.HTTPResponse, error) {
-	a := &upstream.HTTPResponse{Status: http.StatusAccepted,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: answer(nil, body, 1)}
-	if a.Body != nil {
-		a.Status = http.StatusOK
+func (echoHTTPServer) Post(_ context.Context, _ http.Header,
+	body []byte) (*upstream.HTTPResponse, error) {
+	res := &upstream.HTTPResponse{Status: http.StatusAccepted,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: appendAnswer(nil, body, 1)}
+	if res.Body != nil {
+		res.Status = http.StatusOK
 	}
-	return a, nil
+	return res, nil
 }
 
-func (echoPost) Get(context.Context, http.Header) (*upstream.HTTPResponse, error) {
+func (echoHTTPServer) Get(context.Context, http.Header) (*upstream.HTTPResponse, error) {
 	return &upstream.HTTPResponse{Status: http.StatusMethodNotAllowed}, nil
 }
 
-func (echoPost) Delete(context.Context, http.Header) (*upstream.HTTPResponse, error) {
+func (echoHTTPServer) Delete(context.Context, http.Header) (*upstream.HTTPResponse, error) {
 	return &upstream.HTTPResponse{Status: http.StatusOK}, nil
 }
 
-// echoPipe is the backend as a process.
+// echoPipe is the backend in the role of a stdio server.
 type echoPipe struct {
 	answers chan []byte
 	closed  chan struct{}
@@ -200,7 +206,7 @@ func (p *echoPipe) Read(context.Context) ([]byte, error) {
 
 func (p *echoPipe) Write(_ context.Context, parts ...[]byte) error {
 	b := bytes.Join(parts, nil)
-	if a := answer(nil, b, 1); a != nil {
+	if a := appendAnswer(nil, b, 1); a != nil {
 		p.answers <- a
 	}
 	return nil
@@ -211,7 +217,7 @@ func (p *echoPipe) Close() error {
 	return nil
 }
 
-// clientPipe is a client on stdio.
+// clientPipe is a client over stdio.
 type clientPipe struct{ in, out chan []byte }
 
 func (p *clientPipe) Read(ctx context.Context) ([]byte, error) {
@@ -229,12 +235,12 @@ func (p *clientPipe) Write(_ context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// BenchmarkMessage is what is done to each message at least: read strictly, and written under
-// another id.
+// BenchmarkMessage measures the least that Gatekit does to each message: parse it strictly and
+// write it with another id.
 func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
-		raw := callEcho("echo", size).append(nil, legacy, 1)
-		b.Run(strings.ReplaceAll(bytesOf(size), " ", ""), func(b *testing.B) {
+		raw := echoCall("echo", size).append(nil, legacy, 1)
+		b.Run(strings.ReplaceAll(formatBytes(size), " ", ""), func(b *testing.B) {
 			b.SetBytes(int64(len(raw)))
 			b.ReportAllocs()
 			var dst []byte

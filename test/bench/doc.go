@@ -1,64 +1,67 @@
-// Command bench measures what Gatekit adds to a call, beside what the least possible proxy adds.
+// Command bench measures what Gatekit adds to a call, and compares it with a minimal proxy.
 //
-//	go run ./test/bench                                    # everything: about 25 minutes on two cores
+//	go run ./test/bench                 # everything: about 25 minutes on two cores
 //	go run ./test/bench -parts calls -routes http-http -sizes 1KiB,64KiB
 //	go run ./test/bench -parts memory,sessions
-//	go run ./test/bench -parts plugins -routes stdio-stdio -eras modern # of -routes and -eras it takes the first
-//	go run ./test/bench -parts policies -at 1 -routes stdio-stdio -eras modern # the same
-//	go run ./test/bench -parts audit -routes http-http -sizes 1KiB        # of -routes and -eras it takes the first
+//	go run ./test/bench -parts plugins -routes stdio-stdio -eras modern
+//	go run ./test/bench -parts policies -workers 1 -routes stdio-stdio -eras modern
+//	go run ./test/bench -parts audit -routes http-http -sizes 1KiB
 //	go run ./test/bench -parts telemetry -routes http-http
-//	go run ./test/bench -parts calls -sizes 64KiB -at 32 -profile /tmp/prof
-//	go run ./test/bench -parts calls -sizes 64KiB -bodies none # without SHA-256 of each body, to see what that costs
-//	go test ./test/bench                                   # that all of it runs; no figure is looked at
-//	go test ./test/bench -run - -bench Call/http-http      # the same calls as Go benchmarks
+//	go run ./test/bench -parts calls -sizes 64KiB -workers 32 -profile /tmp/prof
+//	go run ./test/bench -parts calls -sizes 64KiB -bodies none
+//	go test ./test/bench                # checks that everything runs, not the figures
+//	go test ./test/bench -run - -bench Call/http-http   # the calls as Go benchmarks
+//
+// The parts plugins, policies, audit and telemetry use only the first of -routes and of -eras. With
+// -bodies none Gatekit does not compute SHA-256 of each body, which shows the cost of this.
 //
 // # What is measured
 //
-// Driver, proxy and backend are processes of their own, all of this binary but for Gatekit, which
-// is the real one: built from ./cmd/gatekit, without stages, its audit log on, digests in it, each
-// record handed to the system before the message moves. The driver and the backend are raw
-// (hand-made requests and answers, no SDK), so that they are not what is measured. The backend's
-// tool echo answers the text of the call.
+// The client, the proxy and the backend are separate processes. All are this binary, except
+// Gatekit, which is the real one: built from ./cmd/gatekit, without stages, its audit log on, with
+// digests of the bodies. Each record is passed to the operating system before the message moves.
+// The client and the backend use no SDK; their messages are made by hand, so that the measurement
+// does not include the cost of one. The backend's tool echo returns the text of the call.
 //
-// The same calls go to the backend directly, through the relay, and through Gatekit, in turns of a
+// The same calls go to the backend directly, through the relay and through Gatekit, in turns of a
 // fraction of a second, for a number of rounds. The relay is the least that a proxy of whole
-// messages can do on net/http or pipes: buffer (in memory that it uses again), find the members of
-// the envelope without validating anything, put an id of its own in the place of the client's,
-// forward, and put the client's back. It judges nothing and keeps no record.
+// messages can do on net/http or pipes. It buffers a message (in reused memory), finds the members
+// of the envelope without validation, forwards the message with a new id, and restores the client's
+// id in the answer. It has no policy and no log.
 //
-// # How to read it
+// # How to read the report
 //
-//   - direct p50, rate: the median time of a call, and calls per second. The direct way of
-//     http-stdio is stdio: its added time holds the whole cost of HTTP.
+//   - direct p50, rate: the median duration of a call, and calls per second. The direct connection
+//     of http-stdio is stdio: the time added on this route includes the whole cost of HTTP.
 //   - +p50, +p99: what the proxy adds to the direct p50 and p99: the median, over the rounds, of
 //     the difference within the round.
 //   - cpu/call: processor time of the proxy's process (not of its children) per call.
-//   - gatekit : relay: the quotients of +p50, rate and cpu/call, and in brackets what is to be
-//     reached.
+//   - gatekit : relay: the quotients of +p50, rate and cpu/call, with the goal in brackets.
 //
-// Figures in microseconds are of one machine and one hour. The quotients hold from machine to
-// machine, within 10 to 15 % for +p50 and cpu/call, less for +p99 and rates. They are not tested,
-// because a test that fails when the machine is busy is soon ignored.
+// Figures in microseconds are valid for one machine and one hour. The quotients differ little from
+// machine to machine: by 10 to 15 % for +p50 and cpu/call, by more for +p99 and rates. No test
+// checks them, because a test that fails on a busy machine is soon ignored.
 //
-// Plugins are compared with Gatekit without any, in the same rounds: +p50 and +p99 are what they
-// add to a call, which is two messages; share is the quotient of the rates. They are programs of
-// this binary that let all pass, three limits of Gatekit (which share a process, and so a round
-// trip), and those of Gatekit's own that read all texts, as many of secrets, pii and injection as
-// this Gatekit has. Driver, backend, Gatekit and plugins share the machine's cores, so that share
-// falls with the processor time of all of them.
+// Plugins are compared with a Gatekit without plugins, in the same rounds. +p50 and +p99 are what
+// they add to a call, which is two messages; share is the quotient of the rates. There are external
+// plugins, which are this binary and allow everything; three of the built-in plugin limits, which
+// share a process and so a round trip; and the built-in plugins that read all texts. The client,
+// the backend, Gatekit and the plugins share the machine's cores, so that share falls with the
+// processor time of all of them.
 //
-// Policies are compared in the same way: the rules of gatekit wrap, two rules of the library that
-// read no body, and fifty files of a rule each, about one tool, or about all. The text of the call
-// is no path, and what the rules but the default ones read of the arguments is not there.
+// Policies are compared in the same way: the default rules of gatekit wrap, two library rules that
+// read no body, and fifty files with one rule each, about one tool or about all. No rule finds what
+// it looks for: the text of the call is no path, and the other arguments that rules read are
+// absent.
 //
-// Durabilities of the audit log are compared with a Gatekit that records no message, which is built
-// for that alone (go build -overlay): the product always records. A call is two records.
+// The durabilities of the audit log are compared with a Gatekit that records no message. It is
+// built only for this (go build -overlay): the product always records. A call has two records.
 //
-// Telemetry is compared in the same way: metrics that are counted and that nobody asks for, and
-// spans of every call, or of one in a hundred, for a collector that throws them away.
+// Telemetry is compared in the same way: metrics that are counted but never read, and spans of
+// every call, or of one in a hundred, which the collector discards.
 //
-// The list is compared with one server that has all the tools: that is what a client would see
-// without an aggregator. Memory is that of the proxy's process (VmRSS), its code included. A
-// profile is taken with a build that lays a profiler over cmd/gatekit (go build -overlay); the
-// product holds none.
+// The merged list of several servers is compared with the list of one server that has all the
+// tools, which is what a client without an aggregator would use. Memory is that of the proxy's
+// process (VmRSS), including its code. Profiles are taken from a build that adds a profiler to
+// cmd/gatekit (go build -overlay); the product has none.
 package main

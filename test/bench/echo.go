@@ -14,19 +14,19 @@ import (
 	"strings"
 )
 
-// The backend is a server of both eras that does as little as one can: it cuts what it needs out of
-// the request and answers.
+// The backend is a server of both eras that does as little as possible: it extracts the few members
+// that it needs from the request, without parsing the rest.
 
-// echoStdio serves stdin and stdout until the end of stdin.
-func echoStdio() error {
-	in, out := newLines(ownEnd(os.Stdin)), ownEnd(os.Stdout)
+// serveEchoStdio serves stdin and stdout until the end of stdin.
+func serveEchoStdio() error {
+	in, out := newLineReader(inheritedPipe(os.Stdin)), inheritedPipe(os.Stdout)
 	var buf []byte
 	for {
 		line, err := in.next()
 		if err != nil {
 			return nil
 		}
-		if buf = answer(buf[:0], line, 1); len(buf) == 0 {
+		if buf = appendAnswer(buf[:0], line, 1); len(buf) == 0 {
 			continue
 		}
 		if _, err := out.Write(append(buf, '\n')); err != nil {
@@ -35,10 +35,10 @@ func echoStdio() error {
 	}
 }
 
-// echoHTTP serves a port of its choice, which it prints, until stdin ends. The path /tools/N/… is a
-// server with N tools; one that ends in /streams grants a GET stream, as servers with notifications
-// do.
-func echoHTTP() error {
+// serveEchoHTTP serves HTTP on a free port, whose address it prints, until stdin ends. At the path
+// /tools/N/… it has N tools; a path that ends in /streams has a GET stream, like those of servers
+// that send notifications.
+func serveEchoHTTP() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -53,11 +53,12 @@ func echoHTTP() error {
 		if err != nil {
 			return err
 		}
-		go echoConn(c)
+		go serveEchoConn(c)
 	}
 }
 
-func echoConn(c net.Conn) {
+// serveEchoConn serves one HTTP connection.
+func serveEchoConn(c net.Conn) {
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 64<<10)
 	var body, head, buf []byte
@@ -66,7 +67,7 @@ func echoConn(c net.Conn) {
 		if err != nil {
 			return
 		}
-		if body, err = readBody(body[:0], req.Body, req.ContentLength); err != nil {
+		if body, err = appendBody(body[:0], req.Body, req.ContentLength); err != nil {
 			return
 		}
 		tools := 1
@@ -88,14 +89,14 @@ func echoConn(c net.Conn) {
 		case req.Method != "POST":
 			head = append(head, "405 Method Not Allowed\r\n"...)
 		default:
-			if buf = answer(buf, body, tools); len(buf) == 0 {
+			if buf = appendAnswer(buf, body, tools); len(buf) == 0 {
 				head = append(head, "202 Accepted\r\n"...)
 				break
 			}
 			head = append(head, "200 OK\r\nContent-Type: application/json\r\n"...)
 			if string(member(body, "method")) == `"initialize"` {
 				head = append(head, "Mcp-Session-Id: "...)
-				head = append(head, rand()...)
+				head = append(head, randomID()...)
 				head = append(head, "\r\n"...)
 			}
 		}
@@ -108,8 +109,8 @@ func echoConn(c net.Conn) {
 	}
 }
 
-// readBody appends a body whose length is known, or -1, to dst.
-func readBody(dst []byte, r io.Reader, length int64) ([]byte, error) {
+// appendBody appends a body to dst. length is -1 when it is unknown.
+func appendBody(dst []byte, r io.Reader, length int64) ([]byte, error) {
 	if length < 0 {
 		b, err := io.ReadAll(r)
 		return append(dst, b...), err
@@ -121,8 +122,8 @@ func readBody(dst []byte, r io.Reader, length int64) ([]byte, error) {
 	return dst[:length], err
 }
 
-// answer appends the answer to a message; nothing when it wants none.
-func answer(dst, msg []byte, tools int) []byte {
+// appendAnswer appends the answer to a message; nothing to a notification.
+func appendAnswer(dst, msg []byte, tools int) []byte {
 	id, method, params := member(msg, "id"), member(msg, "method"), member(msg, "params")
 	if len(id) == 0 || len(method) == 0 {
 		return dst
@@ -136,9 +137,13 @@ func answer(dst, msg []byte, tools int) []byte {
 	switch string(method) {
 	case `"initialize"`:
 		dst = append(append(dst, `"protocolVersion":`...), member(params, "protocolVersion")...)
-		dst = append(dst, `,"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}`...)
+		dst = append(dst, `,"capabilities":{"tools":{}},`...)
+		dst = append(dst, `"serverInfo":{"name":"echo","version":"1"}`...)
 	case `"server/discover"`:
-		dst = append(dst, `"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"},"ttlMs":0,"cacheScope":"private"`...)
+		dst = append(dst, `"supportedVersions":["2026-07-28","2025-11-25"],`...)
+		dst = append(dst, `"capabilities":{"tools":{}},`...)
+		dst = append(dst, `"serverInfo":{"name":"echo","version":"1"},`...)
+		dst = append(dst, `"ttlMs":0,"cacheScope":"private"`...)
 	case `"tools/list"`:
 		dst = append(dst, `"ttlMs":0,"cacheScope":"private","tools":[`...)
 		for i := range tools {
@@ -161,23 +166,27 @@ func answer(dst, msg []byte, tools int) []byte {
 	return append(dst, "}}"...)
 }
 
-// appendTool appends a tool of 765 bytes, a usual size.
+// appendTool appends the tool with the number i. It has 765 bytes, a common size.
 func appendTool(dst []byte, i int) []byte {
 	if i == 0 {
 		dst = append(dst, `{"name":"echo"`...)
 	} else {
 		dst = fmt.Appendf(dst, `{"name":"tool_%03d"`, i)
 	}
-	return append(dst, toolRest...)
+	return append(dst, toolMembers...)
 }
 
-var toolRest = func() string {
-	s := `,"title":"A tool of the bench","description":"Looks up the records that match a query, newest first, and answers them one by one.` +
-		` Use it when the user asks for what was written, by whom, or when; do not use it to change anything."` +
-		`,"inputSchema":{"type":"object","properties":{` +
-		`"text":{"type":"string","description":"What to look for; words are joined by and, quotes keep them together"},` +
-		`"limit":{"type":"integer","minimum":1,"maximum":100,"default":20,"description":"How many records to answer at most"},` +
-		`"since":{"type":"string","format":"date-time","description":"Only records that are younger"}},"required":["text"],"additionalProperties":false}` +
-		`,"annotations":{"readOnlyHint":true,"openWorldHint":false,"idempotentHint":true}`
-	return s + "}"
-}()
+// toolMembers are the members of a tool that follow its name.
+var toolMembers = `,"title":"A tool of the bench",` +
+	`"description":"Looks up the records that match a query, newest first, ` +
+	`and answers them one by one. Use it when the user asks for what was written, by whom, ` +
+	`or when; do not use it to change anything.",` +
+	`"inputSchema":{"type":"object","properties":{` +
+	`"text":{"type":"string","description":` +
+	`"What to look for; words are joined by and, quotes keep them together"},` +
+	`"limit":{"type":"integer","minimum":1,"maximum":100,"default":20,` +
+	`"description":"How many records to answer at most"},` +
+	`"since":{"type":"string","format":"date-time",` +
+	`"description":"Only records that are younger"}},` +
+	`"required":["text"],"additionalProperties":false},` +
+	`"annotations":{"readOnlyHint":true,"openWorldHint":false,"idempotentHint":true}}`

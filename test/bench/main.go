@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	if is, err := playRole(os.Args[1:]); is {
+	if isRole, err := runRole(os.Args[1:]); isRole {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
@@ -24,7 +24,7 @@ func main() {
 		return
 	}
 	p := newPlan()
-	p.flags(flag.CommandLine)
+	p.addFlags(flag.CommandLine)
 	flag.Parse()
 	if err := p.run(report{os.Stdout}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -32,126 +32,135 @@ func main() {
 	}
 }
 
-// playRole is this binary as one of the other processes of a measurement; is says whether the
-// arguments name one.
-func playRole(args []string) (is bool, err error) {
+// runRole runs this binary as one of the other processes of a measurement: backend, plugin or
+// relay. isRole reports whether the arguments name a role.
+func runRole(args []string) (isRole bool, err error) {
 	if len(args) < 2 {
 		return false, nil
 	}
 	switch args[0] + " " + args[1] {
 	case "echo stdio":
-		return true, echoStdio()
+		return true, serveEchoStdio()
 	case "echo http":
-		return true, echoHTTP()
+		return true, serveEchoHTTP()
 	case "plugin allow":
 		servePlugin()
 		return true, nil
 	case "relay http-http":
-		return true, relayHTTP(toHTTP(args[2]))
+		return true, serveRelayHTTP(forwardToHTTP(args[2]))
 	case "relay http-stdio":
-		forward, err := toStdio(selfCommand())
+		forward, err := forwardToStdio(backendCommand())
 		if err != nil {
 			return true, err
 		}
-		return true, relayHTTP(forward)
+		return true, serveRelayHTTP(forward)
 	case "relay stdio-stdio":
-		return true, relayStdio(selfCommand())
+		return true, serveRelayStdio(backendCommand())
 	}
 	return false, nil
 }
 
-// selfCommand is the stdio backend as a command.
-func selfCommand() []string { return []string{os.Args[0], "echo", "stdio"} }
+// backendCommand returns the command that starts the stdio backend.
+func backendCommand() []string { return []string{os.Args[0], "echo", "stdio"} }
 
-// plan is what is to be measured.
+// plan holds what to measure. The flags of the command set it.
 type plan struct {
-	parts, ways         list[string]
-	routes              list[route]
-	eras                list[era]
-	sizes, at           list[int]
-	rounds              int
-	length              time.Duration
-	calls, sessions     int
-	gatekit, profile    string
-	bodies              string
-	servers, toolsOfOne int
+	parts, targets          listFlag[string]
+	routes                  listFlag[route]
+	eras                    listFlag[era]
+	sizes, workers          listFlag[int]
+	rounds                  int
+	turn                    time.Duration // per target and round
+	calls, sessions         int           // for the parts memory and sessions
+	gatekit, profile        string        // path of a binary; folder for profiles
+	bodies                  string        // setting of the audit log
+	servers, toolsPerServer int           // for the part list
 }
 
 func newPlan() plan {
 	return plan{
-		parts: list[string]{"calls", "bridge", "list", "memory", "sessions", "plugins", "policies",
-			"audit", "telemetry"}, ways: ways,
-		routes: list[route]{httpHTTP, httpStdio, stdioStdio}, eras: list[era]{legacy, modern},
-		sizes: list[int]{1 << 10, 64 << 10, 1 << 20}, at: list[int]{1, 32},
-		rounds: 9, length: 300 * time.Millisecond, calls: 10_000, sessions: 400,
-		servers: 10, toolsOfOne: 100, bodies: "digest",
+		parts: listFlag[string]{"calls", "bridge", "list", "memory", "sessions", "plugins",
+			"policies", "audit", "telemetry"},
+		targets:        targetNames,
+		routes:         listFlag[route]{httpHTTP, httpStdio, stdioStdio},
+		eras:           listFlag[era]{legacy, modern},
+		sizes:          listFlag[int]{1 << 10, 64 << 10, 1 << 20},
+		workers:        listFlag[int]{1, 32},
+		rounds:         9,
+		turn:           300 * time.Millisecond,
+		calls:          10_000,
+		sessions:       400,
+		servers:        10,
+		toolsPerServer: 100,
+		bodies:         "digest",
 	}
 }
 
-func (p *plan) flags(f *flag.FlagSet) {
-	f.Var(&p.parts, "parts", "what to measure")
-	f.Var(&p.ways, "ways", "what to measure it on; direct is always taken by calls and list")
-	f.Var(&p.routes, "routes", "transport of the client and of the server")
+// addFlags adds a flag for each value of the plan that can be set.
+func (p *plan) addFlags(f *flag.FlagSet) {
+	f.Var(&p.parts, "parts", "parts of the report")
+	f.Var(&p.targets, "targets", "direct, relay and gatekit; calls and list always include direct")
+	f.Var(&p.routes, "routes", "transports of the client and of the server")
 	f.Var(&p.eras, "eras", "legacy (2025-11-25) and modern (2026-07-28)")
 	f.Var(&p.sizes, "sizes", "bytes of text in a call")
-	f.Var(&p.at, "at", "calls at a time")
-	f.IntVar(&p.rounds, "rounds", p.rounds, "rounds of each case; medians of them are shown")
-	f.DurationVar(&p.length, "for", p.length, "length of one target's turn in a round")
-	f.IntVar(&p.calls, "calls", p.calls, "calls of each size before memory is read")
-	f.IntVar(&p.sessions, "sessions", p.sessions, "idle sessions that are opened")
+	f.Var(&p.workers, "workers", "number of concurrent calls")
+	f.IntVar(&p.rounds, "rounds", p.rounds, "number of rounds of each case; the report has medians")
+	f.DurationVar(&p.turn, "for", p.turn, "time for which each target is measured in a round")
+	f.IntVar(&p.calls, "calls", p.calls, "number of calls of each size before memory is measured")
+	f.IntVar(&p.sessions, "sessions", p.sessions, "number of idle sessions")
 	f.StringVar(&p.gatekit, "gatekit", "",
-		"`path` of a built gatekit; built from ./cmd/gatekit when empty")
+		"`path` of a gatekit binary; by default ./cmd/gatekit is built")
 	f.StringVar(&p.bodies, "bodies", p.bodies,
-		"what gatekit's audit log holds of them: digest, none or redacted")
+		"setting `bodies` of gatekit's audit log: digest, none or redacted")
 	f.StringVar(&p.profile, "profile", "",
-		"`folder` for CPU and heap profiles of gatekit, one pair a process; gatekit is then "+
-			"built with a profiler added")
+		"`folder` for a CPU and a heap profile of each gatekit process; gatekit is then "+
+			"built with a profiler")
 }
 
-// smoke makes the plan so short that it only shows that everything runs.
-func (p *plan) smoke() {
-	p.rounds, p.length, p.calls, p.sessions, p.servers, p.toolsOfOne = 1, 20*time.Millisecond, 10,
-		5, 3, 10
-	// a busy machine that builds and tests other things has these in time, too
-	p.sizes, p.at = p.sizes[:2], []int{1, 4}
+// shorten makes the plan so short that it only shows that everything runs, on a busy machine too.
+func (p *plan) shorten() {
+	p.rounds, p.turn, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
+	p.servers, p.toolsPerServer = 3, 10
+	p.sizes, p.workers = p.sizes[:2], []int{1, 4}
 }
 
+// run measures the parts of the plan and prints the report.
 func (p *plan) run(out report) (err error) {
 	dir, err := os.MkdirTemp("", "gatekit-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if slices.Contains(p.ways, "gatekit") && p.gatekit == "" {
+	if slices.Contains(p.targets, "gatekit") && p.gatekit == "" {
 		if p.gatekit, err = buildGatekit(dir, p.profile); err != nil {
 			return err
 		}
 	}
-	l := lane{servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: dir,
-		profiled: p.profile != ""}
+	s := setup{servers: 1, tools: 1, gatekit: p.gatekit, bodies: p.bodies, dir: dir,
+		hasProfiler: p.profile != ""}
 	for _, part := range p.parts {
 		switch part {
 		case "calls":
-			err = p.measureCalls(l, out)
+			err = p.measureCalls(s, out)
 		case "bridge":
-			err = p.measureBridge(l, out)
+			err = p.measureBridge(s, out)
 		case "list":
-			err = p.measureList(l, out)
+			err = p.measureList(s, out)
 		case "memory":
-			err = p.measureMemory(l, out)
+			err = p.measureMemory(s, out)
 		case "sessions":
-			err = p.measureSessions(l, out)
+			err = p.measureSessions(s, out)
 		case "plugins":
-			err = p.measurePlugins(l, out)
+			err = p.measurePlugins(s, out)
 		case "policies":
-			err = p.measurePolicies(l, out)
+			err = p.measurePolicies(s, out)
 		case "audit":
-			err = p.measureAudit(l, out)
+			err = p.measureAudit(s, out)
 		case "telemetry":
-			err = p.measureTelemetry(l, out)
+			err = p.measureTelemetry(s, out)
 		default:
-			err = fmt.Errorf("-parts %q: there are calls, bridge, list, memory, sessions, "+
-				"plugins, policies, audit and telemetry", part)
+			err = fmt.Errorf("-parts: unknown part %q, want calls, bridge, list, memory, "+
+				"sessions, plugins, policies, audit or telemetry", part)
 		}
 		if err != nil {
 			return err
@@ -160,27 +169,30 @@ func (p *plan) run(out report) (err error) {
 	return nil
 }
 
-// proxies are the ways that are proxies.
+// proxies returns the targets that are proxies.
 func (p *plan) proxies() []string {
-	return slices.DeleteFunc(slices.Clone(p.ways), func(way string) bool { return way == "direct" })
+	return slices.DeleteFunc(slices.Clone(p.targets), func(name string) bool {
+		return name == "direct"
+	})
 }
 
-func (p *plan) measureCalls(l lane, out report) error {
-	out.callsHead(p.proxies())
-	for _, l.route = range p.routes {
-		for _, l.era = range p.eras {
-			for _, l.workers = range p.at {
-				targets, end, err := l.open(append([]string{"direct"}, p.proxies()...)...)
+// measureCalls compares the proxies with the direct connection.
+func (p *plan) measureCalls(s setup, out report) error {
+	out.callsHeader(p.proxies())
+	for _, s.route = range p.routes {
+		for _, s.era = range p.eras {
+			for _, s.workers = range p.workers {
+				targets, end, err := s.open(append([]string{"direct"}, p.proxies()...)...)
 				for _, size := range p.sizes {
 					if err != nil {
 						break
 					}
 					var c comparison
-					c, err = compare(targets, l.workers, func(t *target) message {
-						return callEcho(t.tool, size)
-					}, p.rounds, p.length)
+					c, err = compare(targets, s.workers, func(t *target) message {
+						return echoCall(t.tool, size)
+					}, p.rounds, p.turn)
 					if err == nil {
-						out.calls(l, size, p.proxies(), c)
+						out.callsRow(s, size, p.proxies(), c)
 					}
 				}
 				if err = errors.Join(err, end()); err != nil {
@@ -192,28 +204,28 @@ func (p *plan) measureCalls(l lane, out report) error {
 	return nil
 }
 
-// measureBridge compares gatekit before a server of the client's era with gatekit before one of the
-// other.
-func (p *plan) measureBridge(l lane, out report) error {
-	if !slices.Contains(p.ways, "gatekit") {
+// measureBridge compares gatekit with a server of the client's era and gatekit with a server of the
+// other era.
+func (p *plan) measureBridge(s setup, out report) error {
+	if !slices.Contains(p.targets, "gatekit") {
 		return nil
 	}
-	ways := []string{"gatekit", "bridged"}
-	out.bridgeHead(ways)
-	l.workers = 1
-	for _, l.route = range p.routes {
-		for _, l.era = range p.eras {
-			targets, end, err := l.open(append([]string{"direct"}, ways...)...)
+	names := []string{"gatekit", "bridged"}
+	out.bridgeHeader(names)
+	s.workers = 1
+	for _, s.route = range p.routes {
+		for _, s.era = range p.eras {
+			targets, end, err := s.open(append([]string{"direct"}, names...)...)
 			for _, size := range p.sizes {
 				if err != nil {
 					break
 				}
 				var c comparison
-				c, err = compare(targets, l.workers, func(t *target) message {
-					return callEcho(t.tool, size)
-				}, p.rounds, p.length)
+				c, err = compare(targets, s.workers, func(t *target) message {
+					return echoCall(t.tool, size)
+				}, p.rounds, p.turn)
 				if err == nil {
-					out.bridge(l, size, ways, c)
+					out.bridgeRow(s, size, names, c)
 				}
 			}
 			if err = errors.Join(err, end()); err != nil {
@@ -224,21 +236,21 @@ func (p *plan) measureBridge(l lane, out report) error {
 	return nil
 }
 
-// measureList compares the merged list of several servers with the same list from one: what a
-// client would see that had all the tools in one place.
-func (p *plan) measureList(l lane, out report) error {
-	l.route, l.servers, l.tools = httpHTTP, p.servers, p.toolsOfOne
-	out.listHead(l, p.proxies())
-	for _, l.era = range p.eras {
-		for _, l.workers = range p.at {
-			targets, end, err := l.open(append([]string{"direct"}, p.proxies()...)...)
+// measureList compares the merged list of several servers with the same list from one server that
+// has all the tools.
+func (p *plan) measureList(s setup, out report) error {
+	s.route, s.servers, s.tools = httpHTTP, p.servers, p.toolsPerServer
+	out.listHeader(s, p.proxies())
+	for _, s.era = range p.eras {
+		for _, s.workers = range p.workers {
+			targets, end, err := s.open(append([]string{"direct"}, p.proxies()...)...)
 			if err == nil {
 				var c comparison
-				c, err = compare(targets, l.workers, func(*target) message {
+				c, err = compare(targets, s.workers, func(*target) message {
 					return listTools
-				}, p.rounds, p.length)
+				}, p.rounds, p.turn)
 				if err == nil {
-					out.list(l, p.proxies(), c)
+					out.listRow(s, p.proxies(), c)
 				}
 			}
 			if err = errors.Join(err, end()); err != nil {
@@ -249,23 +261,24 @@ func (p *plan) measureList(l lane, out report) error {
 	return nil
 }
 
+// buildGatekit builds gatekit in dir, with a profiler when profile names a folder.
 func buildGatekit(dir, profile string) (string, error) {
 	return build(filepath.Join(dir, "gatekit"), func(root string) (string, error) {
 		if profile == "" {
 			return "", nil
 		}
-		return profiled(dir, root, profile)
+		return profilerOverlay(dir, root, profile)
 	})
 }
 
-// buildUnlogged builds one that records no message.
+// buildUnlogged builds a gatekit that records no message.
 func buildUnlogged(dir string) (string, error) {
 	return build(filepath.Join(dir, "gatekit-unlogged"), func(root string) (string, error) {
-		return unlogged(dir, root)
+		return unloggedOverlay(dir, root)
 	})
 }
 
-// build builds gatekit under an overlay, or as it is where that is none.
+// build builds gatekit at path. overlay returns the path of an overlay for go build; "" for none.
 func build(path string, overlay func(root string) (string, error)) (string, error) {
 	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -288,10 +301,11 @@ func build(path string, overlay func(root string) (string, error)) (string, erro
 	return path, nil
 }
 
-// list is a flag of several values, with commas between them. Sizes may be written 64KiB.
-type list[T string | route | era | int] []T
+// listFlag is a flag with several values, separated by commas. Numbers may have the unit KiB or
+// MiB.
+type listFlag[T string | route | era | int] []T
 
-func (l *list[T]) String() string {
+func (l *listFlag[T]) String() string {
 	if l == nil {
 		return ""
 	}
@@ -302,7 +316,7 @@ func (l *list[T]) String() string {
 	return strings.Join(words, ",")
 }
 
-func (l *list[T]) Set(s string) error {
+func (l *listFlag[T]) Set(s string) error {
 	*l = nil
 	for word := range strings.SplitSeq(s, ",") {
 		var v T

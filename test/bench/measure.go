@@ -10,20 +10,21 @@ import (
 	"time"
 )
 
-// reading is what one target showed in one round.
-type reading struct {
-	p50, p99 time.Duration
-	rate     float64 // calls per second
-	calls    int
-	cpu      time.Duration // of the proxy's process, for all calls
-	children time.Duration // and of its children's
+// measurement has the figures of one target in one round.
+type measurement struct {
+	p50, p99    time.Duration
+	rate        float64 // calls per second
+	calls       int
+	cpu         time.Duration // processor time of the proxy's process for all calls
+	childrenCPU time.Duration // the same of the proxy's child processes
 }
 
-// comparison holds the rounds of one case, in the order of ways; a way that was not taken has none.
-type comparison [][]reading
+// comparison has the measurements of one case: for each target, in order, one for each round.
+// Target numbers are indices of it; target 0 is the one that the others are compared with.
+type comparison [][]measurement
 
-// compare measures the targets in turn, round by round, so that what disturbs the machine disturbs
-// all of them; the order turns round with every round.
+// compare measures the targets in turn, round by round, so that load from outside affects all of
+// them. The order is reversed with every round.
 func compare(targets []*target, workers int, m func(*target) message, rounds int,
 	length time.Duration) (comparison, error) {
 	c := make(comparison, len(targets))
@@ -47,36 +48,41 @@ func compare(targets []*target, workers int, m func(*target) message, rounds int
 	return c, nil
 }
 
-func measure(t *target, workers int, m message, length time.Duration) (reading, error) {
+// measure makes calls for the given time.
+func measure(t *target, workers int, m message, length time.Duration) (measurement, error) {
 	var before, after, childrenBefore, childrenAfter time.Duration
 	if t.proxy != nil {
 		before, childrenBefore = t.proxy.cpu(), t.proxy.childrenCPU()
 	}
 	start := time.Now()
-	took, err := drive(t.client, workers, m, func(int64) bool { return time.Since(start) < length })
+	durations, err := callRepeatedly(t.client, workers, m, func(int64) bool {
+		return time.Since(start) < length
+	})
 	elapsed := time.Since(start)
 	if t.proxy != nil {
 		after, childrenAfter = t.proxy.cpu(), t.proxy.childrenCPU()
 	}
 	if err != nil {
-		return reading{}, err
+		return measurement{}, err
 	}
-	slices.Sort(took)
-	return reading{
-		p50: took[len(took)/2], p99: took[len(took)*99/100],
-		rate: float64(len(took)) / elapsed.Seconds(), calls: len(took), cpu: after - before,
-		children: childrenAfter - childrenBefore,
+	slices.Sort(durations)
+	return measurement{
+		p50: durations[len(durations)/2], p99: durations[len(durations)*99/100],
+		rate: float64(len(durations)) / elapsed.Seconds(), calls: len(durations),
+		cpu:         after - before,
+		childrenCPU: childrenAfter - childrenBefore,
 	}, nil
 }
 
-// drive lets each worker call, one call after another, as long as more(number of the call) says so,
-// and at least once. It answers how long each call took.
-func drive(c client, workers int, m message, more func(n int64) bool) ([]time.Duration, error) {
+// callRepeatedly lets each worker make one call after another while more returns true for the
+// number of calls so far, and at least one. It returns the duration of each call.
+func callRepeatedly(c client, workers int, m message,
+	more func(n int64) bool) ([]time.Duration, error) {
 	var (
-		begun atomic.Int64
-		all   sync.WaitGroup
-		took  = make([][]time.Duration, workers)
-		errs  = make([]error, workers)
+		calls     atomic.Int64
+		all       sync.WaitGroup
+		durations = make([][]time.Duration, workers)
+		errs      = make([]error, workers)
 	)
 	for w := range workers {
 		all.Go(func() {
@@ -86,18 +92,18 @@ func drive(c client, workers int, m message, more func(n int64) bool) ([]time.Du
 					errs[w] = err
 					return
 				}
-				took[w] = append(took[w], time.Since(start))
-				if !more(begun.Add(1)) {
+				durations[w] = append(durations[w], time.Since(start))
+				if !more(calls.Add(1)) {
 					return
 				}
 			}
 		})
 	}
 	all.Wait()
-	return slices.Concat(took...), errors.Join(errs...)
+	return slices.Concat(durations...), errors.Join(errs...)
 }
 
-// median of what f says of each round.
+// median returns the median of f over the rounds.
 func median[T int | float64 | time.Duration](rounds int, f func(round int) T) T {
 	values := make([]T, rounds)
 	for i := range values {
@@ -107,39 +113,49 @@ func median[T int | float64 | time.Duration](rounds int, f func(round int) T) T 
 	return values[rounds/2]
 }
 
-// added is what a way added to the direct one of the same round: the median over the rounds.
-func (c comparison) added(way int, of func(reading) time.Duration) time.Duration {
-	return median(len(c[way]), func(i int) time.Duration { return of(c[way][i]) - of(c[0][i]) })
+// added returns what a target adds to target 0: the median, over the rounds, of the difference
+// within the round.
+func (c comparison) added(target int, figure func(measurement) time.Duration) time.Duration {
+	return median(len(c[target]), func(i int) time.Duration {
+		return figure(c[target][i]) - figure(c[0][i])
+	})
 }
 
-func (c comparison) p50(way int) time.Duration {
-	return median(len(c[way]), func(i int) time.Duration { return c[way][i].p50 })
+// p50 returns a target's median over the rounds of the median duration.
+func (c comparison) p50(target int) time.Duration {
+	return median(len(c[target]), func(i int) time.Duration { return c[target][i].p50 })
 }
 
-func (c comparison) rate(way int) float64 {
-	return median(len(c[way]), func(i int) float64 { return c[way][i].rate })
+// rate returns a target's median rate over the rounds.
+func (c comparison) rate(target int) float64 {
+	return median(len(c[target]), func(i int) float64 { return c[target][i].rate })
 }
 
-// cpu is the proxy's time per call over all rounds: one round is short beside the kernel's 10 ms.
-func (c comparison) cpu(way int) time.Duration {
-	return c.perCall(way, func(r reading) time.Duration { return r.cpu })
+// cpu returns the processor time per call of a target's proxy.
+func (c comparison) cpu(target int) time.Duration {
+	return c.perCall(target, func(m measurement) time.Duration { return m.cpu })
 }
 
-func (c comparison) perCall(way int, of func(reading) time.Duration) time.Duration {
+// perCall returns a processor time per call over all rounds. One round would be too short: the
+// kernel counts in steps of 10 ms.
+func (c comparison) perCall(target int, figure func(measurement) time.Duration) time.Duration {
 	var total time.Duration
 	calls := 0
-	for _, r := range c[way] {
-		total, calls = total+of(r), calls+r.calls
+	for _, m := range c[target] {
+		total, calls = total+figure(m), calls+m.calls
 	}
 	return total / time.Duration(max(calls, 1))
 }
 
-// share is a way's rate by that of the first in the same round.
-func (c comparison) share(way int) float64 {
-	return median(len(c[way]), func(i int) float64 { return c[way][i].rate / c[0][i].rate })
+// share returns a target's rate divided by that of target 0: the median, over the rounds, of the
+// quotient within the round.
+func (c comparison) share(target int) float64 {
+	return median(len(c[target]), func(i int) float64 { return c[target][i].rate / c[0][i].rate })
 }
 
-func children(r reading) time.Duration { return r.children }
+// These functions return one figure of a measurement.
 
-func p50(r reading) time.Duration { return r.p50 }
-func p99(r reading) time.Duration { return r.p99 }
+func childrenCPUOf(m measurement) time.Duration { return m.childrenCPU }
+
+func p50Of(m measurement) time.Duration { return m.p50 }
+func p99Of(m measurement) time.Duration { return m.p99 }

@@ -8,15 +8,15 @@ import (
 	"io"
 )
 
-// measureMemory reads what the proxies hold after many calls of each size, one size after the other
-// in one process.
-func (p *plan) measureMemory(l lane, out report) error {
-	out.memoryHead(p.calls, p.sizes)
-	l.era = p.eras[0]
-	for _, l.route = range p.routes {
-		for _, l.workers = range p.at {
-			for _, way := range p.proxies() {
-				targets, end, err := l.open(way)
+// measureMemory reads the resident memory of each proxy after many calls of each size. The sizes
+// follow each other in one process.
+func (p *plan) measureMemory(s setup, out report) error {
+	out.memoryHeader(p.calls, p.sizes)
+	s.era = p.eras[0]
+	for _, s.route = range p.routes {
+		for _, s.workers = range p.workers {
+			for _, name := range p.proxies() {
+				targets, end, err := s.open(name)
 				var resident []int
 				peak := 0
 				for _, size := range p.sizes {
@@ -24,15 +24,16 @@ func (p *plan) measureMemory(l lane, out report) error {
 						break
 					}
 					t := targets[0]
-					_, err = drive(t.client, l.workers, callEcho(t.tool, size), func(n int64) bool {
-						return n < int64(p.calls)
-					})
+					_, err = callRepeatedly(t.client, s.workers, echoCall(t.tool, size),
+						func(n int64) bool {
+							return n < int64(p.calls)
+						})
 					now := 0
 					now, peak = t.proxy.resident()
 					resident = append(resident, now)
 				}
 				if err == nil {
-					out.memory(l, way, resident, peak)
+					out.memoryRow(s, name, resident, peak)
 				}
 				if err = errors.Join(err, end()); err != nil {
 					return err
@@ -43,18 +44,18 @@ func (p *plan) measureMemory(l lane, out report) error {
 	return nil
 }
 
-// measureSessions reads what an idle legacy session costs: opened over HTTP, with an HTTP server
-// behind, its client's connection closed; and once more with a GET stream held open by the client.
-func (p *plan) measureSessions(l lane, out report) error {
-	out.sessionsHead(p.sessions)
-	l.route, l.era, l.workers = httpHTTP, legacy, 1
+// measureSessions measures the memory of an idle legacy session over HTTP with an HTTP server: with
+// the client's connection closed, and with an open GET stream.
+func (p *plan) measureSessions(s setup, out report) error {
+	out.sessionsHeader(p.sessions)
+	s.route, s.era, s.workers = httpHTTP, legacy, 1
 	for _, streams := range []bool{false, true} {
-		l.streams = streams
-		targets, end, err := l.open("gatekit")
+		s.streams = streams
+		targets, end, err := s.open("gatekit")
 		if err == nil {
-			var grown int
-			if grown, err = idle(targets[0], p.sessions, streams); err == nil {
-				out.sessions(streams, grown)
+			var bytes int
+			if bytes, err = memoryPerSession(targets[0], p.sessions, streams); err == nil {
+				out.sessionsRow(streams, bytes)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {
@@ -64,12 +65,12 @@ func (p *plan) measureSessions(l lane, out report) error {
 	return nil
 }
 
-// idle opens sessions and answers by how much each let the proxy grow. A quarter more are opened
-// before, so that what is allocated once is not counted.
-func idle(t *target, sessions int, streams bool) (each int, err error) {
-	var open []io.Closer
+// memoryPerSession opens sessions and returns by how many bytes the proxy grew for each. Before
+// these it opens a quarter more, so that one-time allocations are not counted.
+func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err error) {
+	var openStreams []io.Closer
 	defer func() {
-		for _, c := range open {
+		for _, c := range openStreams {
 			c.Close()
 		}
 	}()
@@ -82,14 +83,14 @@ func idle(t *target, sessions int, streams bool) (each int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		err = shake(c, legacy)
+		err = handshake(c, legacy)
 		if err == nil {
-			_, err = call(c, 0, callEcho(t.tool, 100))
+			_, err = call(c, 0, echoCall(t.tool, 100))
 		}
 		if err == nil && streams {
 			var s io.Closer
 			if s, err = c.openStream(); err == nil {
-				open = append(open, s)
+				openStreams = append(openStreams, s)
 			}
 		}
 		if err = errors.Join(err, c.close()); err != nil {

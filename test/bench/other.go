@@ -4,4 +4,4 @@ package main
 
 import "fmt"
 
-func main() { fmt.Println("bench reads /proc and sizes pipes as Linux does; it runs nowhere else") }
+func main() { fmt.Println("bench runs only on Linux: it reads /proc and sets the size of pipes") }

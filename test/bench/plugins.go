@@ -18,58 +18,60 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// stages are what one Gatekit has among those that are compared.
-type stages struct {
-	way      string // what it shows
-	tables   string // of the configuration: plugins
-	audit    string // keys of [audit]
-	unlogged bool   // it is one that records no message
+// variant is a Gatekit with a configuration that is compared with others.
+type variant struct {
+	name      string // in the report
+	tables    string // of the configuration: plugins, policies, sinks or telemetry
+	auditKeys string // keys of [audit]
+	unlogged  bool   // it records no message
 }
 
-// plain is a Gatekit without any, which all others are held against.
-const plain = "none"
+// baseline is the name of the variant that all others are compared with.
+const baseline = "none"
 
-// withPlugins are what is compared, plain first. Plugins of one's own run in a process each and
-// those of Gatekit share one, so three that share one are three limits, which count and let pass;
-// counting takes a microsecond or two.
-func withPlugins() ([]stages, error) {
+// pluginVariants returns the variants with plugins, after the baseline. Each external plugin runs
+// in a process of its own, and the built-in ones share a process. The three that share a process
+// are three of the plugin limits, which count the calls and allow them; this takes a microsecond or
+// two.
+func pluginVariants() ([]variant, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	own := func(name, config string) string {
+	external := func(name, config string) string {
 		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\ncommand = [%q, "+
 			"\"plugin\", \"allow\"]\nconfig = %s\n", name, self, config)
 	}
-	use := func(name, builtin, config string) string {
+	builtIn := func(name, use, config string) string {
 		return fmt.Sprintf("[[plugin]]\nname = %q\ntimeout = \"30s\"\nuse = %q\nconfig = %s\n",
-			name, builtin, config)
+			name, use, config)
 	}
-	all := []stages{
-		{way: plain},
-		{way: "of other messages", tables: own("a", `{ methods = ["prompts/get"] }`)},
-		{way: "one, no body", tables: own("a", `{ blind = true }`)},
-		{way: "one", tables: own("a", `{}`)},
-		{way: "three", tables: own("a", `{}`) + own("b", `{}`) + own("c", `{}`)},
+	all := []variant{
+		{name: baseline},
+		{name: "for other messages", tables: external("a", `{ methods = ["prompts/get"] }`)},
+		{name: "one, no body", tables: external("a", `{ blind = true }`)},
+		{name: "one", tables: external("a", `{}`)},
+		{name: "three", tables: external("a", `{}`) + external("b", `{}`) + external("c", `{}`)},
 	}
-	together, scanning := "", ""
+	limits, scanners := "", ""
 	for _, name := range []string{"a", "b", "c"} {
-		together += use(name, "limits",
-			`{ calls = [{ per = "tool", concurrent = 4096 }], loop = { action = "off" }, result = { bytes = 10000000 } }`)
+		limits += builtIn(name, "limits",
+			`{ calls = [{ per = "tool", concurrent = 4096 }], `+
+				`loop = { action = "off" }, result = { bytes = 10000000 } }`)
 	}
-	scanners := scanners()
-	for _, name := range scanners {
-		scanning += use(name, name, `{}`)
+	names := scannerNames()
+	for _, name := range names {
+		scanners += builtIn(name, name, `{}`)
 	}
-	all = append(all, stages{way: "three in one process", tables: together})
-	if len(scanners) > 0 {
-		all = append(all, stages{way: strings.Join(scanners, "+"), tables: scanning})
+	all = append(all, variant{name: "three in one process", tables: limits})
+	if len(names) > 0 {
+		all = append(all, variant{name: strings.Join(names, "+"), tables: scanners})
 	}
 	return all, nil
 }
 
-// scanners are the plugins of Gatekit that read all texts, those that there are.
-func scanners() (names []string) {
+// scannerNames returns the built-in plugins that read all texts.
+func scannerNames() (names []string) {
 	for _, p := range builtin.All() {
 		if slices.Contains([]string{"secrets", "pii", "injection"}, p.Name) {
 			names = append(names, p.Name)
@@ -78,36 +80,36 @@ func scanners() (names []string) {
 	return names
 }
 
-// measurePlugins compares Gatekit with plugins with Gatekit without.
-func (p *plan) measurePlugins(l lane, out report) error {
-	all, err := withPlugins()
+// measurePlugins compares Gatekit with and without plugins.
+func (p *plan) measurePlugins(s setup, out report) error {
+	all, err := pluginVariants()
 	if err != nil {
 		return err
 	}
-	return p.measureStages(l, all, out.pluginsHead, out.stages)
+	return p.measureVariants(s, all, out.pluginsHeader, out.variantRows)
 }
 
-// measureStages compares Gatekits of several configurations with the first.
-func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lane, int,
+// measureVariants compares variants with the first one.
+func (p *plan) measureVariants(s setup, all []variant, header func(setup), row func(setup, int,
 	comparison)) error {
-	l.route, l.era, l.stages = p.routes[0], p.eras[0], all
-	var ways []string
-	for _, s := range all {
-		ways = append(ways, s.way)
+	s.route, s.era, s.variants = p.routes[0], p.eras[0], all
+	var names []string
+	for _, v := range all {
+		names = append(names, v.name)
 	}
-	head(l)
-	for _, l.workers = range p.at {
-		targets, end, err := l.open(ways...)
+	header(s)
+	for _, s.workers = range p.workers {
+		targets, end, err := s.open(names...)
 		for _, size := range p.sizes {
 			if err != nil {
 				break
 			}
 			var c comparison
-			c, err = compare(targets, l.workers, func(t *target) message {
-				return callEcho(t.tool, size)
-			}, p.rounds, p.length)
+			c, err = compare(targets, s.workers, func(t *target) message {
+				return echoCall(t.tool, size)
+			}, p.rounds, p.turn)
 			if err == nil {
-				row(l, size, c)
+				row(s, size, c)
 			}
 		}
 		if err = errors.Join(err, end()); err != nil {
@@ -117,26 +119,28 @@ func (p *plan) measureStages(l lane, all []stages, head func(lane), row func(lan
 	return nil
 }
 
-// servePlugin is this binary as a plugin that lets all pass.
+// servePlugin runs this binary as a plugin that allows everything.
 func servePlugin() {
 	sdk.Serve(sdk.Plugin{
-		Name: "allow", Version: "1", Doc: "lets all pass",
+		Name: "allow", Version: "1", Doc: "allows everything",
 		Schema: []byte(`{"properties":{"methods":{"type":"array","items":{"type":"string"}},"blind":{"type":"boolean"}},"additionalProperties":false}`),
 		New: func(config []byte) (sdk.Stage, error) {
-			var s allow
+			var s allowStage
 			err := json.Unmarshal(config, &s)
 			return s, err
 		},
 	})
 }
 
-// allow is a stage that lets all pass.
-type allow struct {
-	Methods []string `json:"methods"` // that it wants; none is all
-	Blind   bool     `json:"blind"`   // it needs no bodies
+// allowStage is a stage that allows everything.
+type allowStage struct {
+	Methods []string `json:"methods"` // the methods that it inspects; none for all
+	Blind   bool     `json:"blind"`   // it does not read bodies
 }
 
-func (s allow) Wants() pipeline.Wants { return pipeline.Wants{Methods: s.Methods} }
-func (s allow) Needs() sdk.Needs      { return sdk.Needs{Body: !s.Blind} }
+func (s allowStage) Wants() pipeline.Wants { return pipeline.Wants{Methods: s.Methods} }
+func (s allowStage) Needs() sdk.Needs      { return sdk.Needs{Body: !s.Blind} }
 
-func (allow) Inspect(context.Context, *mcp.Message) (sdk.Verdict, error) { return sdk.Allow(), nil }
+func (allowStage) Inspect(context.Context, *mcp.Message) (sdk.Verdict, error) {
+	return sdk.Allow(), nil
+}

@@ -16,24 +16,25 @@ import (
 	"time"
 )
 
-// process is a backend or a proxy. Driver, proxy and backend are never in one process.
+// process is a backend or a proxy. The client, the proxy and the backend are always processes of
+// their own.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
-	stderr *os.File // already unlinked
+	stderr *os.File // a file that has been removed from its folder
 }
 
-// self runs this binary in one of its roles.
-func self(role ...string) (*process, error) {
+// startSelf starts this binary in one of its roles (see runRole).
+func startSelf(role ...string) (*process, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return start(append([]string{path}, role...))
+	return startProcess(append([]string{path}, role...))
 }
 
-func start(command []string) (*process, error) {
+func startProcess(command []string) (*process, error) {
 	stderr, err := os.CreateTemp("", "bench-stderr-")
 	if err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func start(command []string) (*process, error) {
 	os.Remove(stderr.Name())
 	p := &process{cmd: exec.Command(command[0], command[1:]...), stderr: stderr}
 	p.cmd.Stderr = stderr
-	// none outlives a driver that is killed
+	// The kernel ends the process when this one is killed.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if p.stdin, p.stdout, err = startPiped(p.cmd); err != nil {
 		return nil, fmt.Errorf("start %q: %w", command, err)
@@ -49,28 +50,28 @@ func start(command []string) (*process, error) {
 	return p, nil
 }
 
-// startPiped starts cmd and answers our ends of its stdin and stdout.
+// startPiped starts cmd and returns pipes to its stdin and stdout.
 func startPiped(cmd *exec.Cmd) (stdin, stdout *os.File, err error) {
-	theirIn, stdin, err := os.Pipe()
+	childStdin, stdin, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	stdout, theirOut, err := os.Pipe()
+	stdout, childStdout, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	enlarge(stdin)
-	enlarge(stdout)
-	cmd.Stdin, cmd.Stdout = theirIn, theirOut
+	enlargePipe(stdin)
+	enlargePipe(stdout)
+	cmd.Stdin, cmd.Stdout = childStdin, childStdout
 	err = cmd.Start()
-	return stdin, stdout, errors.Join(err, theirIn.Close(), theirOut.Close())
+	return stdin, stdout, errors.Join(err, childStdin.Close(), childStdout.Close())
 }
 
-// line reads the first line that the process prints: the address it listens on.
-func (p *process) line() (string, error) {
+// firstLine reads the first line of the process's output: the address that it listens on.
+func (p *process) firstLine() (string, error) {
 	s, err := bufio.NewReader(p.stdout).ReadString('\n')
 	if err != nil {
-		return "", fmt.Errorf("%s printed no address: %w\n%s", p.cmd, err, p.log())
+		return "", fmt.Errorf("%s printed no address: %w\n%s", p.cmd, err, p.stderrText())
 	}
 	return strings.TrimSpace(s), nil
 }
@@ -85,36 +86,36 @@ func (p *process) stop() error {
 	err := p.cmd.Wait()
 	defer p.stderr.Close()
 	p.stdout.Close()
-	if err != nil && strings.Contains(p.log(), "panic") {
-		return fmt.Errorf("%s: %w\n%s", p.cmd, err, p.log())
+	if err != nil && strings.Contains(p.stderrText(), "panic") {
+		return fmt.Errorf("%s: %w\n%s", p.cmd, err, p.stderrText())
 	}
 	return nil
 }
 
-// log is what the process has written to stderr, its beginning.
-func (p *process) log() string {
+// stderrText returns the first 8 KiB that the process has written to stderr.
+func (p *process) stderrText() string {
 	b := make([]byte, 8<<10)
 	n, _ := p.stderr.ReadAt(b, 0)
 	return string(b[:n])
 }
 
-// cpu is the time that the process has computed, its children not counted. The kernel shows it in
-// steps of 10 ms.
-func (p *process) cpu() time.Duration { return cpuOf(strconv.Itoa(p.cmd.Process.Pid)) }
+// cpu returns the processor time of the process without its children. The kernel counts in steps of
+// 10 ms.
+func (p *process) cpu() time.Duration { return cpuOfPID(strconv.Itoa(p.cmd.Process.Pid)) }
 
-// childrenCPU is that of its children: plugins, and servers on stdio.
+// childrenCPU returns the processor time of its children: plugins and stdio servers.
 func (p *process) childrenCPU() (total time.Duration) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
 	for _, list := range lists {
 		pids, _ := os.ReadFile(list) // a thread may have ended
 		for pid := range strings.FieldsSeq(string(pids)) {
-			total += cpuOf(pid)
+			total += cpuOfPID(pid)
 		}
 	}
 	return total
 }
 
-func cpuOf(pid string) time.Duration {
+func cpuOfPID(pid string) time.Duration {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return 0
@@ -125,7 +126,7 @@ func cpuOf(pid string) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// resident is the memory that the process holds now, and the most that it held, in bytes.
+// resident returns the resident memory of the process in bytes: the current and the highest.
 func (p *process) resident() (now, peak int) {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	for line := range strings.Lines(string(b)) {

@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// profiler is a file that is laid over cmd/gatekit at build time (go build -overlay), so that the
-// product holds no profiler.
+// profiler is a source file that go build -overlay adds to cmd/gatekit, so that the product has no
+// profiler.
 //
 //go:embed testdata/profiler.go.txt
 var profiler string
 
-// profiled answers an overlay under which gatekit writes profiles to folder when it ends.
-func profiled(dir, root, folder string) (overlay string, err error) {
+// profilerOverlay writes an overlay for go build with which gatekit writes profiles to folder, and
+// returns its path.
+func profilerOverlay(dir, root, folder string) (overlay string, err error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return "", err
 	}
@@ -41,14 +42,14 @@ func profiled(dir, root, folder string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, b, 0o600)
 }
 
-// profile has the process write its profiles, and waits for them.
-func (p *process) profile() error {
+// writeProfiles lets the process write its profiles and waits until it has done so.
+func (p *process) writeProfiles() error {
 	p.cmd.Process.Signal(syscall.SIGUSR1)
 	for range 100 {
-		if strings.Contains(p.log(), "profiled") {
+		if strings.Contains(p.stderrText(), "profiled") {
 			return nil
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("gatekit wrote no profile within 5s\n%s", p.log())
+	return fmt.Errorf("gatekit wrote no profile within 5s\n%s", p.stderrText())
 }

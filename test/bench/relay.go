@@ -17,19 +17,22 @@ import (
 )
 
 // The relay is the reference: the least that a proxy of whole messages can do. It buffers a
-// message, finds the members of its envelope without validating anything, forwards it under an id
-// of its own, and puts the client's id into the answer.
+// message, finds the members of its envelope without validation, forwards it with a new id, and
+// restores the client's id in the answer.
 
-// buffers of one call. They are used again: a relay that leaves its bodies to the collector spends
-// most of its time there.
-type buffers struct{ msg, out, answer, back []byte }
+// buffers are the buffers of one call. They are reused: without this a relay spends most of its
+// time in the garbage collector.
+type buffers struct {
+	msg, out     []byte // from the client; to the server
+	answer, back []byte // from the server; to the client
+}
 
-// forward sends b.msg and fills b.answer, which is empty when there is none; the session id is what
-// the server said.
-type forward func(h http.Header, b *buffers) (session string, err error)
+// forwardFunc sends b.msg to the server and fills b.answer, which is empty for a notification. It
+// returns the session id of the server's response.
+type forwardFunc func(h http.Header, b *buffers) (session string, err error)
 
-// relayHTTP serves a port of its choice, which it prints, until stdin ends.
-func relayHTTP(to forward) error {
+// serveRelayHTTP serves HTTP on a free port, whose address it prints, until stdin ends.
+func serveRelayHTTP(forward forwardFunc) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -44,10 +47,10 @@ func relayHTTP(to forward) error {
 		b := pool.Get().(*buffers)
 		defer pool.Put(b)
 		var err error
-		if b.msg, err = readBody(b.msg[:0], r.Body, r.ContentLength); err != nil {
+		if b.msg, err = appendBody(b.msg[:0], r.Body, r.ContentLength); err != nil {
 			return
 		}
-		session, err := to(r.Header, b)
+		session, err := forward(r.Header, b)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
@@ -66,21 +69,21 @@ func relayHTTP(to forward) error {
 	}))
 }
 
-// forwarded are the headers that a client's request and a server's have in common.
-var forwarded = []string{"Content-Type", "Accept", "Mcp-Protocol-Version", "Mcp-Session-Id",
+// forwardedHeaders are the headers that the relay copies from the client's request.
+var forwardedHeaders = []string{"Content-Type", "Accept", "Mcp-Protocol-Version", "Mcp-Session-Id",
 	"Mcp-Method", "Mcp-Name"}
 
-// toHTTP forwards to a URL.
-func toHTTP(url string) forward {
+// forwardToHTTP returns a function that forwards to a URL.
+func forwardToHTTP(url string) forwardFunc {
 	transport := &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}
-	var minted atomic.Int64
+	var lastID atomic.Int64
 	return func(h http.Header, b *buffers) (session string, err error) {
-		b.out = mint(b.out, b.msg, minted.Add(1))
+		b.out = withNewID(b.out, b.msg, lastID.Add(1))
 		req, err := http.NewRequest("POST", url, bytes.NewReader(b.out))
 		if err != nil {
 			return "", err
 		}
-		for _, name := range forwarded {
+		for _, name := range forwardedHeaders {
 			if v, ok := h[name]; ok {
 				req.Header[name] = v
 			}
@@ -90,22 +93,22 @@ func toHTTP(url string) forward {
 			return "", err
 		}
 		defer res.Body.Close()
-		b.answer, err = readBody(b.answer[:0], res.Body, res.ContentLength)
+		b.answer, err = appendBody(b.answer[:0], res.Body, res.ContentLength)
 		return res.Header.Get("Mcp-Session-Id"), err
 	}
 }
 
-// mint is msg under the id n, if it has one at all, in dst's memory.
-func mint(dst, msg []byte, n int64) []byte {
+// withNewID returns msg with the id n, in the memory of dst. A notification stays without an id.
+func withNewID(dst, msg []byte, n int64) []byte {
 	if len(member(msg, "id")) == 0 {
 		return append(dst[:0], msg...)
 	}
 	return withID(dst[:0], msg, strconv.FormatInt(n, 10))
 }
 
-// toStdio forwards to a child process.
-func toStdio(command []string) (forward, error) {
-	stdin, stdout, err := child(command)
+// forwardToStdio starts a child process and returns a function that forwards to it.
+func forwardToStdio(command []string) (forwardFunc, error) {
+	stdin, stdout, err := startChild(command)
 	if err != nil {
 		return nil, err
 	}
@@ -114,17 +117,17 @@ func toStdio(command []string) (forward, error) {
 		done chan struct{}
 	}
 	var (
-		minted  atomic.Int64
-		writing sync.Mutex
-		waiting sync.Map // minted id -> call
+		lastID  atomic.Int64
+		writeMu sync.Mutex
+		calls   sync.Map // in flight, by the relay's id
 	)
 	go func() {
-		for in := newLines(stdout); ; {
+		for in := newLineReader(stdout); ; {
 			line, err := in.next()
 			if err != nil {
 				os.Exit(0)
 			}
-			if c, ok := waiting.LoadAndDelete(string(member(line, "id"))); ok {
+			if c, ok := calls.LoadAndDelete(string(member(line, "id"))); ok {
 				c := c.(call)
 				c.b.answer = append(c.b.answer[:0], line...)
 				close(c.done)
@@ -132,18 +135,18 @@ func toStdio(command []string) (forward, error) {
 		}
 	}()
 	return func(_ http.Header, b *buffers) (string, error) {
-		id := minted.Add(1)
-		b.out = append(mint(b.out, b.msg, id), '\n')
+		id := lastID.Add(1)
+		b.out = append(withNewID(b.out, b.msg, id), '\n')
 		b.answer = b.answer[:0]
 		c := call{b, make(chan struct{})}
 		if len(member(b.msg, "id")) > 0 {
-			waiting.Store(strconv.FormatInt(id, 10), c)
+			calls.Store(strconv.FormatInt(id, 10), c)
 		} else {
 			close(c.done)
 		}
-		writing.Lock()
+		writeMu.Lock()
 		_, err := stdin.Write(b.out)
-		writing.Unlock()
+		writeMu.Unlock()
 		if err != nil {
 			return "", err
 		}
@@ -152,18 +155,18 @@ func toStdio(command []string) (forward, error) {
 	}, nil
 }
 
-// relayStdio relays stdin and stdout to a child process.
-func relayStdio(command []string) error {
-	stdin, stdout, err := child(command)
+// serveRelayStdio relays stdin and stdout to a child process.
+func serveRelayStdio(command []string) error {
+	stdin, stdout, err := startChild(command)
 	if err != nil {
 		return err
 	}
-	var clientIDs sync.Map // minted id -> the client's
+	var clientIDs sync.Map // by the relay's id
 	ended := make(chan error, 2)
 	go func() {
 		var buf []byte
-		minted := 0
-		for in := newLines(ownEnd(os.Stdin)); ; {
+		lastID := 0
+		for in := newLineReader(inheritedPipe(os.Stdin)); ; {
 			line, err := in.next()
 			if err != nil {
 				ended <- stdin.Close()
@@ -172,8 +175,8 @@ func relayStdio(command []string) error {
 			if id := member(line, "id"); len(id) == 0 {
 				buf = append(buf[:0], line...)
 			} else {
-				minted++
-				own := strconv.Itoa(minted)
+				lastID++
+				own := strconv.Itoa(lastID)
 				clientIDs.Store(own, string(id))
 				buf = withID(buf[:0], line, own)
 			}
@@ -186,8 +189,8 @@ func relayStdio(command []string) error {
 	}()
 	go func() {
 		var buf []byte
-		out := ownEnd(os.Stdout)
-		for in := newLines(stdout); ; {
+		out := inheritedPipe(os.Stdout)
+		for in := newLineReader(stdout); ; {
 			line, err := in.next()
 			if err != nil {
 				ended <- nil
@@ -207,8 +210,8 @@ func relayStdio(command []string) error {
 	return errors.Join(<-ended, <-ended)
 }
 
-// child starts a server on large pipes.
-func child(command []string) (stdin, stdout *os.File, err error) {
+// startChild starts a stdio server.
+func startChild(command []string) (stdin, stdout *os.File, err error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
 	return startPiped(cmd)

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// report prints what was measured as tables, row by row as it comes. What the columns mean is in
-// doc.go.
-type report struct{ to io.Writer }
+// report prints tables, each row as soon as it is measured. The package comment explains the
+// columns.
+type report struct{ out io.Writer }
 
-func (r report) line(format string, args ...any) {
-	fmt.Fprintln(r.to, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+func (r report) printLine(format string, args ...any) {
+	fmt.Fprintln(r.out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
 
-func (r report) callsHead(proxies []string) {
-	r.line("calls of echo; times in µs, rates in calls per second; reach in brackets")
-	r.heads(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "at"), proxies)
+func (r report) callsHeader(proxies []string) {
+	r.printLine("calls of echo; times in µs, rates in calls per second; goals in brackets")
+	r.header(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "workers"), proxies)
 }
 
-// heads are the two lines over a table of calls whose rows begin with the columns of first.
-func (r report) heads(first string, proxies []string) {
+// header prints the two header lines of a table of calls. first has the first columns.
+func (r report) header(first string, proxies []string) {
 	names := fmt.Sprintf("%*s | %-15s", len(first), "", "direct")
 	columns := fmt.Sprintf("%s | %7s %7s", first, "p50", "rate")
 	for _, name := range proxies {
@@ -34,115 +34,125 @@ func (r report) heads(first string, proxies []string) {
 		names += fmt.Sprintf(" | %s : %s", proxies[1], proxies[0])
 		columns += " | +p50          rate          cpu"
 	}
-	r.line("%s", names)
-	r.line("%s", columns)
+	r.printLine("%s", names)
+	r.printLine("%s", columns)
 }
 
-func (r report) calls(l lane, size int, proxies []string, c comparison) {
+func (r report) callsRow(s setup, size int, proxies []string, c comparison) {
 	var row strings.Builder
-	fmt.Fprintf(&row, "%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers,
+	fmt.Fprintf(&row, "%-11s %-7s %8s %7d | %s", s.route, s.era, formatBytes(size), s.workers,
 		directCells(c))
 	for i := range proxies {
 		row.WriteString(proxyCells(c, i+1))
 	}
 	if len(proxies) == 2 {
-		latency, rate := l.reach(size)
+		latency, rate := s.goal(size)
 		row.WriteString(ratioCells(c, latency, rate))
 	}
-	r.line("%s", row.String())
+	r.printLine("%s", row.String())
 }
 
+// ratioCells returns the cells that divide target 2, gatekit, by target 1; each quotient is
+// followed by its goal.
 func ratioCells(c comparison, latency, rate string) string {
-	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f", ratio(c.added(2, p50), c.added(1, p50)),
-		latency, c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
+	return fmt.Sprintf(" | %4.2f %-8s %4.2f %-8s %4.2f",
+		ratio(c.added(2, p50Of), c.added(1, p50Of)), latency,
+		c.rate(2)/c.rate(1), rate, ratio(c.cpu(2), c.cpu(1)))
 }
 
-func (r report) bridgeHead(ways []string) {
-	r.line("\ncalls of echo through gatekit, before a server of the client's era, and (bridged) " +
-		"before one of the other; reach: +p50 ≤ 1.5")
-	r.heads(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "at"), ways)
+func (r report) bridgeHeader(targets []string) {
+	r.printLine("\ncalls of echo through gatekit, with a server of the client's era and " +
+		"(bridged) with a server of the other era; goal: +p50 ≤ 1.5")
+	r.header(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "workers"), targets)
 }
 
-func (r report) bridge(l lane, size int, ways []string, c comparison) {
-	row := fmt.Sprintf("%-11s %-7s %8s %7d | %s", l.route, l.era, bytesOf(size), l.workers,
+func (r report) bridgeRow(s setup, size int, targets []string, c comparison) {
+	row := fmt.Sprintf("%-11s %-7s %8s %7d | %s", s.route, s.era, formatBytes(size), s.workers,
 		directCells(c))
-	for i := range ways {
+	for i := range targets {
 		row += proxyCells(c, i+1)
 	}
-	r.line("%s", row+ratioCells(c, "(≤ 1.5)", ""))
+	r.printLine("%s", row+ratioCells(c, "(≤ 1.5)", ""))
 }
 
-func (r report) pluginsHead(l lane) {
-	r.line("\ncalls of echo through gatekit with plugins (%s %s), added to those without any; "+
-		"cpu/call: of gatekit and of its plugins", l.route, l.era)
-	if names := scanners(); len(names) > 0 {
-		r.line("the plugins of this gatekit that read all texts: %s; each with its defaults",
+func (r report) pluginsHeader(s setup) {
+	r.printLine("\ncalls of echo through gatekit with plugins (%s %s), added to those without "+
+		"any; cpu/call: of gatekit and of its plugins", s.route, s.era)
+	if names := scannerNames(); len(names) > 0 {
+		r.printLine("built-in plugins that read all texts: %s; each with its defaults",
 			strings.Join(names, ", "))
 	} else {
-		r.line("this gatekit has no plugin that reads all texts")
+		r.printLine("gatekit has no built-in plugin that reads all texts")
 	}
-	r.stagesHead("plugins")
+	r.variantsHeader("plugins")
 }
 
-func (r report) telemetryHead(l lane) {
-	r.line("\ncalls of echo through gatekit with telemetry (%s %s), added to those without",
-		l.route, l.era)
-	r.stagesHead("telemetry")
+func (r report) telemetryHeader(s setup) {
+	r.printLine("\ncalls of echo through gatekit with telemetry (%s %s), added to those without",
+		s.route, s.era)
+	r.variantsHeader("telemetry")
 }
 
-func (r report) stagesHead(what string) {
-	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "at", what,
+func (r report) variantsHeader(what string) {
+	r.printLine("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "workers",
+		what,
 		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
 }
 
-func (r report) stages(l lane, size int, c comparison) {
-	for i, s := range l.stages {
-		latency, rate := s.reach(l.workers, size)
-		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d", bytesOf(size),
-			l.workers, s.way,
-			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(),
+func (r report) variantRows(s setup, size int, c comparison) {
+	for i, v := range s.variants {
+		latency, rate := v.goal(s.workers, size)
+		r.printLine("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d %8d",
+			formatBytes(size),
+			s.workers, v.name,
+			c.p50(i).Microseconds(), c.added(i, p50Of).Microseconds(),
+			c.added(i, p99Of).Microseconds(),
 			latency, c.rate(i), c.share(i), rate,
-			c.cpu(i).Microseconds(), c.perCall(i, children).Microseconds())
+			c.cpu(i).Microseconds(), c.perCall(i, childrenCPUOf).Microseconds())
 	}
 }
 
-func (r report) policiesHead(l lane) {
-	r.line("\ncalls of echo through gatekit with policies (%s %s), added to those without any; "+
-		"the text of the call is an argument that no rule is about", l.route, l.era)
-	r.stagesHead("policies")
+func (r report) policiesHeader(s setup) {
+	r.printLine("\ncalls of echo through gatekit with policies (%s %s), added to those without "+
+		"any; "+
+		"no rule reads the text of the call", s.route, s.era)
+	r.variantsHeader("policies")
 }
 
-func (r report) auditHead(l lane) {
-	r.line("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, "+
-		"added to one that records no message", l.route, l.era)
-	r.line("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "at", "durability",
+func (r report) auditHeader(s setup) {
+	r.printLine("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, "+
+		"added to one that records no message", s.route, s.era)
+	r.printLine("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "workers",
+		"durability",
 		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit")
 }
 
-func (r report) audit(l lane, size int, c comparison) {
-	for i, s := range l.stages {
+func (r report) auditRows(s setup, size int, c comparison) {
+	for i, v := range s.variants {
 		latency, rate := "", ""
-		if s.way == "write" && size == 1<<10 {
-			if l.workers == 1 {
+		if v.name == "write" && size == 1<<10 {
+			if s.workers == 1 {
 				latency = "(≤ 15)"
 			} else {
 				rate = "(≥ 0.95)"
 			}
 		}
-		r.line("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d", bytesOf(size),
-			l.workers, s.way,
-			c.p50(i).Microseconds(), c.added(i, p50).Microseconds(), c.added(i, p99).Microseconds(),
+		r.printLine("%8s %7d  %-24s | %7d %7d %7d %-10s | %7.0f %5.2f %-9s | %8d",
+			formatBytes(size),
+			s.workers, v.name,
+			c.p50(i).Microseconds(), c.added(i, p50Of).Microseconds(),
+			c.added(i, p99Of).Microseconds(),
 			latency, c.rate(i), c.share(i), rate, c.cpu(i).Microseconds())
 	}
 }
 
-// reach is what the issues ask of three plugins of Gatekit in one process, and of the default
-// rules.
-func (s stages) reach(workers, size int) (latency, rate string) {
-	if s.way == defaultRules && workers == 1 && size == 1<<10 {
+// goal returns the goals for three built-in plugins in one process and for the default rules, in
+// brackets; "" where there is none.
+func (v variant) goal(workers, size int) (latency, rate string) {
+	if v.name == wrapDefaults && workers == 1 && size == 1<<10 {
 		return "(≤ 60)", ""
 	}
-	if !strings.Contains(s.tables, "use =") {
+	if !strings.Contains(v.tables, "use =") {
 		return "", ""
 	}
 	if workers > 1 {
@@ -151,80 +161,85 @@ func (s stages) reach(workers, size int) (latency, rate string) {
 	return map[int]string{1 << 10: "(≤ 250)", 64 << 10: "(≤ 3000)"}[size], ""
 }
 
-// reach is what the issue asks of a case, in brackets; empty where it asks nothing.
-func (l lane) reach(size int) (latency, rate string) {
-	if l.route.httpFront() && size <= 64<<10 {
-		if l.workers == 1 {
+// goal returns the goals for a call, in brackets; "" where there is none.
+func (s setup) goal(size int) (latency, rate string) {
+	if s.route.hasHTTPClient() && size <= 64<<10 {
+		if s.workers == 1 {
 			return "(≤ 1.3)", ""
 		}
 		return "", "(≥ 0.75)"
 	}
-	if l.route == stdioStdio && l.workers == 1 {
+	if s.route == stdioStdio && s.workers == 1 {
 		return "(≤ 2)", ""
 	}
 	return "", ""
 }
 
+// directCells returns the cells of the direct target.
 func directCells(c comparison) string {
 	return fmt.Sprintf("%7d %7.0f", c.p50(0).Microseconds(), c.rate(0))
 }
 
-func proxyCells(c comparison, way int) string {
-	return fmt.Sprintf(" | %7d %7d %7.0f %9d", c.added(way, p50).Microseconds(),
-		c.added(way, p99).Microseconds(), c.rate(way),
-		c.cpu(way).Microseconds())
+// proxyCells returns the cells of a proxy.
+func proxyCells(c comparison, target int) string {
+	return fmt.Sprintf(" | %7d %7d %7.0f %9d", c.added(target, p50Of).Microseconds(),
+		c.added(target, p99Of).Microseconds(), c.rate(target),
+		c.cpu(target).Microseconds())
 }
 
-func (r report) listHead(l lane, proxies []string) {
-	n := l.servers * l.tools
-	size := len(answer(nil, []byte(`{"id":1,"method":"tools/list"}`), n))
-	r.line("\ntools/list: %d tools, %s, from one server, and through gatekit from %d servers × "+
-		"%d; reach: < 2 ms added at 1", n, bytesOf(size), l.servers, l.tools)
-	r.heads(fmt.Sprintf("%-28s %7s", "era", "at"), proxies)
+func (r report) listHeader(s setup, proxies []string) {
+	n := s.servers * s.tools
+	size := len(appendAnswer(nil, []byte(`{"id":1,"method":"tools/list"}`), n))
+	r.printLine("\ntools/list: %d tools, %s, from one server, and through gatekit from %d "+
+		"servers × "+
+		"%d; goal: < 2 ms added with 1 worker", n, formatBytes(size), s.servers, s.tools)
+	r.header(fmt.Sprintf("%-28s %7s", "era", "workers"), proxies)
 }
 
-func (r report) list(l lane, proxies []string, c comparison) {
-	row := fmt.Sprintf("%-28s %7d | %s", l.era, l.workers, directCells(c))
+func (r report) listRow(s setup, proxies []string, c comparison) {
+	row := fmt.Sprintf("%-28s %7d | %s", s.era, s.workers, directCells(c))
 	for i := range proxies {
 		row += proxyCells(c, i+1)
 	}
-	r.line("%s", row)
+	r.printLine("%s", row)
 }
 
-func (r report) memoryHead(calls int, sizes []int) {
-	r.line("\nresident MiB after %d calls of each size, one size after the other; reach at 1: < 60",
+func (r report) memoryHeader(calls int, sizes []int) {
+	r.printLine("\nresident MiB after %d calls of each size, one size after the other; goal "+
+		"with 1 worker: < 60",
 		calls)
-	row := fmt.Sprintf("%-11s %7s %-8s", "route", "at", "")
+	row := fmt.Sprintf("%-11s %7s %-8s", "route", "workers", "")
 	for _, size := range sizes {
-		row += fmt.Sprintf(" %9s", bytesOf(size))
+		row += fmt.Sprintf(" %9s", formatBytes(size))
 	}
-	r.line("%s %9s", row, "peak")
+	r.printLine("%s %9s", row, "peak")
 }
 
-func (r report) memory(l lane, way string, resident []int, peak int) {
-	row := fmt.Sprintf("%-11s %7d %-8s", l.route, l.workers, way)
+func (r report) memoryRow(s setup, target string, resident []int, peak int) {
+	row := fmt.Sprintf("%-11s %7d %-8s", s.route, s.workers, target)
 	for _, b := range append(resident, peak) {
 		row += fmt.Sprintf(" %9.1f", float64(b)/(1<<20))
 	}
-	r.line("%s", row)
+	r.printLine("%s", row)
 }
 
-func (r report) sessionsHead(n int) {
-	r.line("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); reach: "+
+func (r report) sessionsHeader(n int) {
+	r.printLine("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); "+
+		"goal: "+
 		"< 64", n)
 }
 
-func (r report) sessions(streams bool, each int) {
+func (r report) sessionsRow(streams bool, bytes int) {
 	what := "without a stream"
 	if streams {
 		what = "GET streams open, to the client and to the server"
 	}
-	r.line("%-50s %6.1f", what, float64(each)/(1<<10))
+	r.printLine("%-50s %6.1f", what, float64(bytes)/(1<<10))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-func bytesOf(n int) string {
+func formatBytes(n int) string {
 	switch {
 	case n >= 1<<20:
 		return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20))

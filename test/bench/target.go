@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// route is what the client speaks and what the server speaks.
+// route is a pair of transports: of the client and of the server.
 type route string
 
 const (
@@ -23,64 +23,64 @@ const (
 	stdioStdio route = "stdio-stdio"
 )
 
-func (r route) httpFront() bool { return strings.HasPrefix(string(r), "http-") }
-func (r route) httpBack() bool  { return strings.HasSuffix(string(r), "-http") }
+func (r route) hasHTTPClient() bool { return strings.HasPrefix(string(r), "http-") }
+func (r route) hasHTTPServer() bool { return strings.HasSuffix(string(r), "-http") }
 
-// target is one way from the driver to the backend, all its processes running.
+// target is a connection from the client to the backend, direct or through a proxy. All its
+// processes run.
 type target struct {
-	client client
-	proxy  *process // nil for the direct way
-	tool   string   // what the echo tool is called here
-	ends   []func() error
+	client  client
+	proxy   *process       // nil for the direct connection
+	tool    string         // the exposed name of the echo tool
+	closers []func() error // in the order of opening
 }
 
 func (t *target) close() error {
 	var errs []error
-	for i := len(t.ends) - 1; i >= 0; i-- {
-		errs = append(errs, t.ends[i]())
+	for i := len(t.closers) - 1; i >= 0; i-- {
+		errs = append(errs, t.closers[i]())
 	}
 	return errors.Join(errs...)
 }
 
-// lane is what the three targets of one comparison have in common.
-type lane struct {
-	route    route
-	era      era
-	workers  int
-	servers  int      // how many Gatekit has; the other ways have one with all the tools
-	tools    int      // of each server
-	streams  bool     // the server grants GET streams
-	gatekit  string   // the binary
-	unlogged string   // one that records no message
-	dir      string   // for configurations and audit logs
-	bodies   string   // what the audit log holds of them
-	stages   []stages // that ways other than those below have
-
-	profiled bool // the binary writes profiles when it is told to
+// setup has what all targets of a comparison share.
+type setup struct {
+	route           route
+	era             era
+	workers         int
+	servers         int       // of Gatekit; the other targets have one server with all tools
+	tools           int       // per server
+	streams         bool      // the server has GET streams
+	gatekit         string    // path of the binary
+	unloggedGatekit string    // path of the binary that records no message
+	dir             string    // for configurations and audit logs
+	bodies          string    // setting of the audit log
+	variants        []variant // the targets that open knows by their names
+	hasProfiler     bool      // the binary writes profiles on SIGUSR1
 }
 
-// ways are the targets of a comparison, in the order of the report.
-var ways = []string{"direct", "relay", "gatekit"}
+// targetNames are the targets of most comparisons, in the order of the report. "bridged" and the
+// names of variants are the others.
+var targetNames = []string{"direct", "relay", "gatekit"}
 
-// open starts all of the named targets on one backend. They are closed by the answered function,
-// also after an error.
-func (l lane) open(names ...string) (targets []*target, end func() error, err error) {
+// open starts the named targets with one backend. end closes them; call it after an error, too.
+func (s setup) open(names ...string) (targets []*target, end func() error, err error) {
 	var backend string
-	var ends []func() error
+	var closers []func() error
 	end = func() error {
 		var errs []error
-		for i := len(ends) - 1; i >= 0; i-- {
-			errs = append(errs, ends[i]())
+		for i := len(closers) - 1; i >= 0; i-- {
+			errs = append(errs, closers[i]())
 		}
 		return errors.Join(errs...)
 	}
-	if l.route.httpBack() {
-		p, err := self("echo", "http")
+	if s.route.hasHTTPServer() {
+		p, err := startSelf("echo", "http")
 		if err != nil {
 			return nil, end, err
 		}
-		ends = append(ends, p.stop)
-		address, err := p.line()
+		closers = append(closers, p.stop)
+		address, err := p.firstLine()
 		if err != nil {
 			return nil, end, err
 		}
@@ -88,98 +88,99 @@ func (l lane) open(names ...string) (targets []*target, end func() error, err er
 	}
 	for _, name := range names {
 		t := &target{tool: "echo"}
-		ends = append(ends, t.close)
+		closers = append(closers, t.close)
 		switch name {
 		case "direct":
-			err = l.direct(t, backend)
+			err = s.openDirect(t, backend)
 		case "relay":
-			err = l.relay(t, backend)
+			err = s.openRelay(t, backend)
 		case "gatekit":
-			err = l.behindGatekit(t, backend, l.era, stages{})
+			err = s.openGatekit(t, backend, s.era, variant{})
 		case "bridged":
 			other := map[era]era{legacy: modern, modern: legacy}
-			err = l.behindGatekit(t, backend, other[l.era], stages{})
+			err = s.openGatekit(t, backend, other[s.era], variant{})
 		default:
-			i := slices.IndexFunc(l.stages, func(s stages) bool { return s.way == name })
-			err = l.behindGatekit(t, backend, l.era, l.stages[i])
+			i := slices.IndexFunc(s.variants, func(v variant) bool { return v.name == name })
+			err = s.openGatekit(t, backend, s.era, s.variants[i])
 		}
 		if err == nil {
-			err = shake(t.client, l.era)
+			err = handshake(t.client, s.era)
 		}
 		if err != nil {
-			return nil, end, fmt.Errorf("%s %s %s: %w", l.route, l.era, name, err)
+			return nil, end, fmt.Errorf("%s %s %s: %w", s.route, s.era, name, err)
 		}
 		targets = append(targets, t)
 	}
 	return targets, end, nil
 }
 
-// oneServer is the URL of a backend that has all the tools of the lane.
-func (l lane) oneServer(backend string) string {
-	return fmt.Sprintf("%s/tools/%d", backend, l.tools*l.servers)
+// singleServerURL returns the URL of a backend that has all the tools of the setup.
+func (s setup) singleServerURL(backend string) string {
+	return fmt.Sprintf("%s/tools/%d", backend, s.tools*s.servers)
 }
 
-// direct is the driver on the backend itself. The backend of http-stdio is a stdio server, and so
-// is its direct way.
-func (l lane) direct(t *target, backend string) error {
-	if l.route.httpBack() {
-		return l.dialHTTP(t, l.oneServer(backend))
+// openDirect connects the client to the backend. For http-stdio the backend is a stdio server, and
+// the direct connection is stdio.
+func (s setup) openDirect(t *target, backend string) error {
+	if s.route.hasHTTPServer() {
+		return s.dialHTTP(t, s.singleServerURL(backend))
 	}
-	p, err := self("echo", "stdio")
+	p, err := startSelf("echo", "stdio")
 	if err != nil {
 		return err
 	}
-	t.ends = append(t.ends, p.stop)
-	l.dialStdio(t, p)
+	t.closers = append(t.closers, p.stop)
+	s.dialStdio(t, p)
 	return nil
 }
 
-func (l lane) relay(t *target, backend string) error {
-	role := []string{"relay", string(l.route)}
-	if l.route.httpBack() {
-		role = append(role, l.oneServer(backend))
+// openRelay starts the relay and connects the client to it.
+func (s setup) openRelay(t *target, backend string) error {
+	role := []string{"relay", string(s.route)}
+	if s.route.hasHTTPServer() {
+		role = append(role, s.singleServerURL(backend))
 	}
-	p, err := self(role...)
+	p, err := startSelf(role...)
 	if err != nil {
 		return err
 	}
-	t.proxy, t.ends = p, append(t.ends, p.stop)
-	if !l.route.httpFront() {
-		l.dialStdio(t, p)
+	t.proxy, t.closers = p, append(t.closers, p.stop)
+	if !s.route.hasHTTPClient() {
+		s.dialStdio(t, p)
 		return nil
 	}
-	address, err := p.line()
+	address, err := p.firstLine()
 	if err != nil {
 		return err
 	}
-	return l.dialHTTP(t, "http://"+address+"/mcp")
+	return s.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// behindGatekit is the real binary, its audit log on, and names prefixed: what a user gets. To the
-// backend it speaks serverEra.
-func (l lane) behindGatekit(t *target, backend string, serverEra era, with stages) error {
-	dir, err := os.MkdirTemp(l.dir, "gatekit-")
+// openGatekit starts the real binary and connects the client to it. As in production the audit log
+// is on and names have prefixes. Gatekit's servers have serverEra.
+func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) error {
+	dir, err := os.MkdirTemp(s.dir, "gatekit-")
 	if err != nil {
 		return err
 	}
-	t.ends = append(t.ends, func() error { return os.RemoveAll(dir) })
+	t.closers = append(t.closers, func() error { return os.RemoveAll(dir) })
 	var config bytes.Buffer
 	var address string
-	if l.route.httpFront() {
-		if address, err = freePort(); err != nil {
+	if s.route.hasHTTPClient() {
+		if address, err = freeAddress(); err != nil {
 			return err
 		}
 		fmt.Fprintf(&config, "[listen]\nhttp = %q\n", address)
 	}
 	t.tool = "s0__echo"
-	for i := range l.servers {
+	for i := range s.servers {
 		fmt.Fprintf(&config, "[server.s%d]\nera = %q\n", i, serverEra)
-		if l.route.httpBack() {
+		if s.route.hasHTTPServer() {
 			kind := fmt.Sprintf("s%d", i)
-			if l.streams {
+			if s.streams {
 				kind = "streams"
 			}
-			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, l.tools,
+			fmt.Fprintf(&config, "url = %q\n", fmt.Sprintf("%s/tools/%d/%s", backend, s.tools,
 				kind))
 			continue
 		}
@@ -190,26 +191,26 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era, with stage
 		fmt.Fprintf(&config, "command = %q\nargs = [\"echo\", \"stdio\"]\n", path)
 	}
 	fmt.Fprintf(&config, "[audit]\nfile = %q\nbodies = %q\n", filepath.Join(dir,
-		"audit", "gatekit.jsonl"), l.bodies)
-	config.WriteString(with.audit + with.tables)
+		"audit", "gatekit.jsonl"), s.bodies)
+	config.WriteString(v.auditKeys + v.tables)
 	file := filepath.Join(dir, "gatekit.toml")
 	if err := os.WriteFile(file, config.Bytes(), 0o600); err != nil {
 		return err
 	}
-	binary := l.gatekit
-	if with.unlogged {
-		binary = l.unlogged
+	binary := s.gatekit
+	if v.unlogged {
+		binary = s.unloggedGatekit
 	}
-	p, err := start([]string{binary, "run", "--config", file})
+	p, err := startProcess([]string{binary, "run", "--config", file})
 	if err != nil {
 		return err
 	}
-	t.proxy, t.ends = p, append(t.ends, p.stop)
-	if l.profiled {
-		t.ends = append(t.ends, p.profile)
+	t.proxy, t.closers = p, append(t.closers, p.stop)
+	if s.hasProfiler {
+		t.closers = append(t.closers, p.writeProfiles)
 	}
-	if !l.route.httpFront() {
-		l.dialStdio(t, p)
+	if !s.route.hasHTTPClient() {
+		s.dialStdio(t, p)
 		return nil
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; {
@@ -218,29 +219,30 @@ func (l lane) behindGatekit(t *target, backend string, serverEra era, with stage
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("nothing listens on %s after 10s\n%s", address, p.log())
+			return fmt.Errorf("gatekit does not listen on %s after 10s\n%s", address,
+				p.stderrText())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return l.dialHTTP(t, "http://"+address+"/mcp")
+	return s.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-func (l lane) dialHTTP(t *target, url string) error {
-	c, err := dialHTTP(url, l.era, l.workers)
+func (s setup) dialHTTP(t *target, url string) error {
+	c, err := dialHTTP(url, s.era, s.workers)
 	if err != nil {
 		return err
 	}
-	t.client, t.ends = c, append(t.ends, c.close)
+	t.client, t.closers = c, append(t.closers, c.close)
 	return nil
 }
 
-func (l lane) dialStdio(t *target, p *process) {
-	c := dialStdio(p.stdout, p.stdin, l.era, l.workers)
-	t.client, t.ends = c, append(t.ends, c.close)
+func (s setup) dialStdio(t *target, p *process) {
+	c := dialStdio(p.stdout, p.stdin, s.era, s.workers)
+	t.client, t.closers = c, append(t.closers, c.close)
 }
 
-// freePort is an address that nothing listens on at the moment.
-func freePort() (string, error) {
+// freeAddress returns a loopback address with a free port.
+func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err

@@ -10,20 +10,22 @@ import (
 	"net/http"
 )
 
-// withTelemetry are Gatekits that tell of themselves, after one that does not. Metrics are counted
-// for a listener that nobody asks; spans go to a collector that throws them away.
-func withTelemetry(collector string) []stages {
+// telemetryVariants returns the variants with telemetry, after the baseline. Metrics are counted,
+// but nobody reads them; the collector discards the spans.
+func telemetryVariants(collector string) []variant {
 	traces := func(share float64) string {
 		return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = \"http\"\nmetrics = false\ntraces "+
 			"= true\nsample = %g\n", collector, share)
 	}
 	const metrics = "[admin]\nhttp = \"127.0.0.1:0\"\n"
-	return []stages{{way: plain}, {way: "metrics", tables: metrics}, {way: "metrics, 1 % traced",
-		tables: metrics + traces(0.01)}, {way: "metrics, all traced", tables: metrics + traces(1)}}
+	return []variant{{name: baseline}, {name: "metrics", tables: metrics},
+		{name: "metrics, 1 % traced",
+			tables: metrics + traces(0.01)}, {name: "metrics, all traced",
+			tables: metrics + traces(1)}}
 }
 
-// measureTelemetry compares Gatekit with telemetry with Gatekit without.
-func (p *plan) measureTelemetry(l lane, out report) (err error) {
+// measureTelemetry compares Gatekit with and without telemetry.
+func (p *plan) measureTelemetry(s setup, out report) (err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -38,6 +40,7 @@ func (p *plan) measureTelemetry(l lane, out report) (err error) {
 		err = errors.Join(err, server.Close())
 		<-ended
 	}()
-	return p.measureStages(l, withTelemetry("http://"+listener.Addr().String()), out.telemetryHead,
-		out.stages)
+	return p.measureVariants(s, telemetryVariants("http://"+listener.Addr().String()),
+		out.telemetryHeader,
+		out.variantRows)
 }

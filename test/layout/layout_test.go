@@ -1,6 +1,6 @@
-// Package layout holds the shape of the project: who may import whom, what lies at the top, and
-// which words belong to one room only. A change of the map is a decision; it goes into a commit of
-// its own, with the reason.
+// Package layout tests the structure of the repository: which package may import which, which
+// imports and identifiers are confined to some packages, and what the top folder holds. A change of
+// these rules is a decision. It goes into a commit of its own, with the reason.
 package layout
 
 import (
@@ -20,10 +20,10 @@ import (
 
 const module = "gatekit"
 
-// allowed says which of our packages a package may import: core knows nobody, everybody knows core,
-// and only cmd knows everybody. A package that is not listed may import nothing of ours; "*" is
-// everything.
-var allowed = map[string][]string{
+// allowedImports lists, for each package of the module, the packages of the module that it may
+// import. core imports nothing outside of core; only cmd, the examples and the tests may import
+// everything ("*"). A package that is not listed may import no other.
+var allowedImports = map[string][]string{
 	"core/atomicfile": {},
 	"core/display":    {},
 	"core/mcp":        {"core/display"},
@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},
 	"core/upstream": {"core/backoff", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup"},
-	// the native paths do not import the bridge; cmd hands it to them
+	// downstream and upstream do not import the bridge; cmd passes it to them
 	"core/bridge": {"core/backoff", "core/downstream", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup", "core/upstream", "core/workers"},
 	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline"},
@@ -48,13 +48,14 @@ var allowed = map[string][]string{
 		"core/pipeline"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
-	// for the types that their seams are made of
+	// downstream and upstream for the types of their interfaces
 	"transport": {"core/conn", "core/display", "core/mcp", "core/downstream", "core/upstream",
 		"transport/process"},
 	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
 		"policies/library"},
-	"policies/library":    {"plugins/sdk"},
-	"policies/service":    {"core/atomicfile", "core/mcp", "core/pipeline", "core/tlsconfig", "policies"},
+	"policies/library": {"plugins/sdk"},
+	"policies/service": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tlsconfig",
+		"policies"},
 	"plugins/sdk":         {"core/mcp", "core/pipeline", "plugins/proto", "plugins/proto/*"},
 	"plugins/sdk/scan":    {"core/mcp"},
 	"plugins/sdk/sdktest": {"core/mcp", "core/pipeline", "plugins/sdk"},
@@ -70,100 +71,104 @@ var allowed = map[string][]string{
 	"test/*":            {"*"},
 }
 
-// inTests is what test files may import beside: the fakes, the suite that every plugin passes, the
-// bundles that policies come in, and what a test binary serves plugins with.
-var inTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest", "plugins/sdk",
+// allowedInTests lists the packages that every test file may import, too: fakes, the test suite of
+// plugins, policy bundles, and the SDK, with which a test binary serves plugins.
+var allowedInTests = []string{"test/mcptest", "test/downstreamtest", "test/upstreamtest",
+	"plugins/sdk",
 	"plugins/sdk/sdktest", "policies", "test/bundles"}
 
-// confined names imports and identifiers that belong to some packages or files only, test files
-// apart.
+// confined lists imports and identifiers that only some packages or files may use. Test files are
+// exempt.
 var confined = []struct {
-	what, why string
-	rooms     []string
+	name    string // an import path or an identifier
+	reason  string
+	allowed []string // packages and files
 }{
 	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep",
 		[]string{"cmd/*", "examples/*", "test/*"}},
 	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config",
 		"audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*",
 		"test/*"}},
-	{"mcp.Era", "only both ends and the bridge know eras", []string{"core/mcp",
+	{"mcp.Era", "only both ends and the bridge depend on the era", []string{"core/mcp",
 		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
-	{"mcp.Legacy", "only both ends and the bridge know eras", []string{"core/mcp",
+	{"mcp.Legacy", "only both ends and the bridge depend on the era", []string{"core/mcp",
 		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
-	{"mcp.Modern", "only both ends and the bridge know eras", []string{"core/mcp",
+	{"mcp.Modern", "only both ends and the bridge depend on the era", []string{"core/mcp",
 		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
-	{"upstream.Own", "what is written to a server passed the pipeline or is made in this file",
+	{"upstream.Own", "a message to a server has passed the pipeline or is made in this file",
 		[]string{"core/bridge/outgoing.go"}},
 }
 
-// emptyNames are package names that say nothing.
-var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc",
+// meaninglessNames are package names that do not tell what the package holds.
+var meaninglessNames = []string{"util", "utils", "common", "helper", "helpers", "types", "misc",
 	"manager"}
 
-func in(pkg string, rooms []string) bool {
-	return slices.ContainsFunc(rooms, func(r string) bool {
-		parent, all := strings.CutSuffix(r, "/*")
-		return r == "*" || r == pkg || all && strings.HasPrefix(pkg, parent+"/")
+// matchesAny reports whether a package matches one of the patterns: a package, "folder/*" for all
+// packages below a folder, or "*".
+func matchesAny(pkg string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		parent, all := strings.CutSuffix(p, "/*")
+		return p == "*" || p == pkg || all && strings.HasPrefix(pkg, parent+"/")
 	})
 }
 
-// mapOf is the row of the map for a package.
-func mapOf(pkg string) []string {
-	for p, to := range allowed {
-		if in(pkg, []string{p}) {
-			return to
+// importsOf returns the patterns of allowedImports for a package.
+func importsOf(pkg string) []string {
+	for p, imports := range allowedImports {
+		if matchesAny(pkg, []string{p}) {
+			return imports
 		}
 	}
 	return nil
 }
 
-// check answers what file of package pkg (a folder, relative to the top) does that the map does not
-// allow.
-func check(file, pkg string, f *ast.File) (faults []string) {
+// violations returns the rules that a file breaks. pkg is its folder, relative to the top.
+func violations(file, pkg string, f *ast.File) (found []string) {
 	isTest := strings.HasSuffix(file, "_test.go")
-	fault := func(format string, a ...any) {
-		faults = append(faults, file+": "+fmt.Sprintf(format,
-			a...))
+	report := func(format string, a ...any) {
+		found = append(found, file+": "+fmt.Sprintf(format, a...))
 	}
-	if slices.Contains(emptyNames, f.Name.Name) {
-		fault("a package named %s is named for nothing", f.Name.Name)
+	if slices.Contains(meaninglessNames, f.Name.Name) {
+		report("the package name %s does not tell what the package holds", f.Name.Name)
 	}
 	for _, i := range f.Imports {
-		to, _ := strconv.Unquote(i.Path.Value)
-		if to == module || strings.HasPrefix(to, module+"/") {
-			to = strings.TrimPrefix(strings.TrimPrefix(to, module), "/")
-			if to != pkg && !in(to, mapOf(pkg)) && !in("*", mapOf(pkg)) && !(isTest && in(to,
-				inTests)) {
-				fault("%s may not import %s", pkg, to)
+		imported, _ := strconv.Unquote(i.Path.Value)
+		if imported == module || strings.HasPrefix(imported, module+"/") {
+			imported = strings.TrimPrefix(strings.TrimPrefix(imported, module), "/")
+			allowed := importsOf(pkg)
+			if imported != pkg && !matchesAny(imported, allowed) && !matchesAny("*", allowed) &&
+				!(isTest && matchesAny(imported, allowedInTests)) {
+				report("%s may not import %s", pkg, imported)
 			}
 			continue
 		}
 		for _, c := range confined {
-			if (to == c.what || strings.HasPrefix(to, c.what+"/")) && !isTest && !in(pkg, c.rooms) {
-				fault("%s may not import %s: %s", pkg, to, c.why)
+			isConfined := imported == c.name || strings.HasPrefix(imported, c.name+"/")
+			if isConfined && !isTest && !matchesAny(pkg, c.allowed) {
+				report("%s may not import %s: %s", pkg, imported, c.reason)
 			}
 		}
 	}
 	if isTest {
-		return faults
+		return found
 	}
 	ast.Inspect(f, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
 			if x, ok := s.X.(*ast.Ident); ok {
 				for _, c := range confined {
-					if x.Name+"."+s.Sel.Name == c.what && !in(pkg, c.rooms) &&
-						!slices.Contains(c.rooms, file) {
-						fault("%s may not use %s: %s", pkg, c.what, c.why)
+					if x.Name+"."+s.Sel.Name == c.name && !matchesAny(pkg, c.allowed) &&
+						!slices.Contains(c.allowed, file) {
+						report("%s may not use %s: %s", pkg, c.name, c.reason)
 					}
 				}
 			}
 		}
 		return true
 	})
-	return faults
+	return found
 }
 
-func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
+func TestImportsFollowTheRules(t *testing.T) {
 	top, files := os.DirFS("../.."), 0
 	err := fs.WalkDir(top, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -185,8 +190,8 @@ func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, fault := range check(p, path.Dir(p), f) {
-			t.Error(fault)
+		for _, violation := range violations(p, path.Dir(p), f) {
+			t.Error(violation)
 		}
 		return nil
 	})
@@ -194,24 +199,24 @@ func TestNobodyImportsWhatTheMapDoesNotAllow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files < 10 {
-		t.Errorf("read %d files: not the project's top?", files)
+		t.Errorf("found %d Go files, want 10 or more; is ../.. the top of the repository?", files)
 	}
 }
 
-// The map test would be worth nothing if it could not fail.
-func TestAPlantedViolationIsFound(t *testing.T) {
+// TestPlantedViolationsAreFound checks that TestImportsFollowTheRules can fail.
+func TestPlantedViolationsAreFound(t *testing.T) {
 	for _, c := range []struct{ name, file, source, want string }{
 		{"core/mcp imports the pipeline", "core/mcp/x.go",
 			`package mcp; import "gatekit/core/pipeline"`, "core/mcp may not import core/pipeline"},
-		{"the proxy imports its downstream", "core/proxy/x.go",
+		{"the proxy imports downstream", "core/proxy/x.go",
 			`package proxy; import "gatekit/core/downstream"`,
 			"core/proxy may not import core/downstream"},
-		{"upstream imports its sibling", "core/upstream/x.go",
+		{"upstream imports downstream", "core/upstream/x.go",
 			`package upstream; import "gatekit/core/downstream"`,
 			"core/upstream may not import core/downstream"},
-		{"a test reaches across too", "core/mcp/x_test.go",
+		{"a test file imports the proxy", "core/mcp/x_test.go",
 			`package mcp; import "gatekit/core/proxy"`, "core/mcp may not import core/proxy"},
-		{"somebody imports the program",
+		{"the audit log imports the program",
 			"audit/x.go", `package audit; import "gatekit/cmd/gatekit"`,
 			"audit may not import cmd/gatekit"},
 		{"upstream imports the bridge", "core/upstream/x.go",
@@ -226,18 +231,20 @@ func TestAPlantedViolationIsFound(t *testing.T) {
 		{"the bridge makes a message outside of outgoing.go", "core/bridge/x.go",
 			`package bridge; import "gatekit/core/upstream"; var x = upstream.Own(nil)`,
 			"core/bridge may not use upstream.Own"},
-		{"a package that nobody planned", "core/unplanned/x.go",
+		{"a package that is not listed", "core/unplanned/x.go",
 			`package unplanned; import "gatekit/core/mcp"`,
 			"core/unplanned may not import core/mcp"},
-		{"the SDK on the path", "core/upstream/x.go",
+		{"upstream imports the SDK", "core/upstream/x.go",
 			`package upstream; import "github.com/modelcontextprotocol/go-sdk/mcp"`,
 			"may not import github.com/modelcontextprotocol/go-sdk/mcp"},
-		{"encoding/json on the path", "core/proxy/x.go", `package proxy; import "encoding/json"`,
+		{"the proxy imports encoding/json", "core/proxy/x.go",
+			`package proxy; import "encoding/json"`,
 			"may not import encoding/json"},
-		{"an era in the proxy", "core/proxy/x.go",
+		{"the proxy uses an era", "core/proxy/x.go",
 			`package proxy; import "gatekit/core/mcp"; var x = mcp.Modern`,
 			"core/proxy may not use mcp.Modern"},
-		{"a package named for nothing", "core/util/x.go", `package util`, "named for nothing"},
+		{"a package with a meaningless name", "core/util/x.go", `package util`,
+			"does not tell what the package holds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f, err := parser.ParseFile(token.NewFileSet(), c.file, c.source,
@@ -245,22 +252,23 @@ func TestAPlantedViolationIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := check(c.file, path.Dir(c.file), f); len(got) != 1 || !strings.Contains(got[0],
-				c.want) {
-				t.Errorf("found %q, want one fault with %q", got, c.want)
+			got := violations(c.file, path.Dir(c.file), f)
+			if len(got) != 1 || !strings.Contains(got[0], c.want) {
+				t.Errorf("got the violations %q, want one with %q", got, c.want)
 			}
 		})
 	}
-	t.Run("what is allowed passes", func(t *testing.T) {
+	t.Run("allowed imports", func(t *testing.T) {
 		source := `package upstream; import ("gatekit/core/mcp"; "gatekit/core/proxy"); var x = mcp.Modern`
 		f, _ := parser.ParseFile(token.NewFileSet(), "x.go", source, parser.SkipObjectResolution)
-		if got := check("core/upstream/x.go", "core/upstream", f); len(got) != 0 {
-			t.Errorf("found %q, want nothing", got)
+		if got := violations("core/upstream/x.go", "core/upstream", f); len(got) != 0 {
+			t.Errorf("got the violations %q, want none", got)
 		}
 	})
 }
 
-func TestTheTopHoldsExactlyWhatTheDesignSays(t *testing.T) {
+// TestTopFolderHasOnlyKnownEntries checks the top folder; names with a dot at the start are exempt.
+func TestTopFolderHasOnlyKnownEntries(t *testing.T) {
 	known := []string{"LICENSE", "README.md", "audit", "cmd", "core", "docs", "examples",
 		"gatekit.toml.example", "go.mod", "go.sum", "plugins", "policies", "test", "transport"}
 	entries, err := os.ReadDir("../..")
@@ -269,12 +277,12 @@ func TestTheTopHoldsExactlyWhatTheDesignSays(t *testing.T) {
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(known, e.Name()) {
-			t.Errorf("%s lies at the top; the design knows %s and dot files", e.Name(),
+			t.Errorf("the top folder has %s, want only %s and dot files", e.Name(),
 				strings.Join(known, ", "))
 		}
 	}
 	if l, err := os.ReadFile("../../LICENSE"); err != nil || !strings.Contains(string(l),
 		"Apache License") {
-		t.Errorf("LICENSE is not the Apache licence (%v)", err)
+		t.Errorf("LICENSE is not the Apache License (%v)", err)
 	}
 }

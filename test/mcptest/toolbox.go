@@ -29,18 +29,18 @@ const (
 	Change    = "change"    // adds a tool and sends list_changed
 	// logs when logging is on, reports progress, does a Change, sends every kind of reverse
 	// request, and returns the answers
-	Tour   = "tour"
-	Update = "update"      // sends resources/updated for the argument uri
-	Die    = "die"         // ends the server without an answer
-	Self   = "self"        // returns the server's pid, working folder and environment
-	Odd    = "odd name/ü." // an Echo whose name has characters that names should not have
+	Scenario = "scenario"
+	Update   = "update"      // sends resources/updated for the argument uri
+	Die      = "die"         // ends the server without an answer
+	Self     = "self"        // returns the server's pid, working folder and environment
+	Odd      = "odd name/ü." // an Echo whose name has characters that names should not have
 )
 
 // Toolbox returns a server with all these tools, paged lists, prompts, resources, templates and
 // completion.
 func Toolbox(name string, revisions ...string) *Server {
 	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
-		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Tour,
+		tools: []string{Echo, Raw, Result, Ask, Progress, Log, Wait, Cancelled, Change, Scenario,
 			Update, Die, Self, Odd}}
 	s := &Server{
 		Name:         name,
@@ -257,8 +257,8 @@ func (b *toolbox) call(c *Call) {
 	case Change:
 		b.change(c)
 		done()
-	case Tour:
-		b.tour(c)
+	case Scenario:
+		b.scenario(c)
 	case Update:
 		c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`,
 			Quote(Text(arg, "uri"))))
@@ -289,7 +289,7 @@ func (b *toolbox) change(c *Call) {
 	}
 }
 
-func (b *toolbox) tour(c *Call) {
+func (b *toolbox) scenario(c *Call) {
 	progress := func(n int) {
 		if t := c.Token(); t != nil {
 			c.Notify("notifications/progress",
@@ -303,7 +303,7 @@ func (b *toolbox) tour(c *Call) {
 	if At(c.Params, "requestState") == nil { // a modern one starts anew with every round
 		if c.version == "" || At(c.Params, "_meta", metaLogLevel) != nil {
 			c.Notify("notifications/message",
-				`{"level":"warning","logger":"tour","data":"on the way"}`)
+				`{"level":"warning","logger":"scenario","data":"on the way"}`)
 		}
 		progress(1)
 		b.change(c)

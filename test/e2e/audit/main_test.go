@@ -1,5 +1,5 @@
-// Package audit tests what the gatekit binary records and reports: the audit log, sinks, metrics,
-// traces, and that a secret reaches none of them.
+// Package audit tests what the gatekit binary records and reports: the audit log, its sinks,
+// metrics, traces and the admin endpoint, and that no secret reaches them.
 package audit
 
 import (

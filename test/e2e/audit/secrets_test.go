@@ -23,8 +23,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// planter is a server that puts the key into every place that it has, and keeps what reaches it.
-func planter(revision string) (h http.Handler, got func() string) {
+// newLeakyServer returns a server that puts the planted key into every field that can have text.
+// received returns the bodies of all requests to it.
+func newLeakyServer(revision string) (h http.Handler, received func() string) {
 	text := func(where string) string {
 		return mcptest.Quote("the key of " + where + " is " + harness.PlantedKey + " .")
 	}
@@ -38,7 +39,7 @@ func planter(revision string) (h http.Handler, got func() string) {
 	}
 	s.Handle = map[string]func(*mcptest.Call){
 		"tools/list": func(c *mcptest.Call) {
-			c.Result(`{"tools":[{"name":"plant","description":` + text("the description") +
+			c.Result(`{"tools":[{"name":"leak","description":` + text("the description") +
 				`,"inputSchema":{"type":"object"}}]}`)
 		},
 		"tools/call": func(c *mcptest.Call) {
@@ -88,265 +89,285 @@ func planter(revision string) (h http.Handler, got func() string) {
 		},
 	}
 	var mu sync.Mutex
-	var all bytes.Buffer
+	var bodies bytes.Buffer
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			mu.Lock()
-			all.Write(b)
+			bodies.Write(b)
 			mu.Unlock()
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			s.ServeHTTP(w, r)
 		}), func() string {
 			mu.Lock()
 			defer mu.Unlock()
-			return all.String()
+			return bodies.String()
 		}
 }
 
-// Secrets beside the planted key, each of which Gatekit must keep for itself in another way.
+// Secrets beside the planted key. They are put together here, so that scanners of this repository
+// do not find them.
 var (
-	codename = "Blue " + "Heron " + "Seven"      // a policy takes it out of answers
-	refused  = "hunter2-" + "correct-horse"      // in a call that a policy refuses
-	transfer = "wire-transfer-" + "to-4711-0815" // in a call that a human has to approve
-	// in a header for the server, from the environment
-	upstream  = "upstream-" + "token-9f8e7d6c"
-	clients   = "client-" + "token-1a2b3c4d"   // in a header of the client
-	receivers = "receiver-" + "token-5e6f7a8b" // in headers for sinks and the collector
+	codename       = "Blue " + "Heron " + "Seven"      // a policy redacts it in results
+	deniedArgument = "hunter2-" + "correct-horse"      // in a call that a policy denies
+	askedArgument  = "wire-transfer-" + "to-4711-0815" // in a call that a human has to approve
+	serverToken    = "upstream-" + "token-9f8e7d6c"    // in a header for the server
+	clientToken    = "client-" + "token-1a2b3c4d"      // in a header of the client
+	sinkToken      = "receiver-" + "token-5e6f7a8b"    // in a header for a sink
 )
 
-// keeping is the configuration of everything that Gatekit writes and sends.
-func keeping(t *testing.T, to *otelStub, bodies, durability string) string {
-	web, _ := hook(t, nil)
-	table := sinkTable("hook",
-		"webhook", fmt.Sprintf("url = %q\nheaders = { Authorization = \"Bearer %s\" }", web,
-			receivers))
-	for _, form := range format.Names() {
-		table += sinkTable(form, "file", fmt.Sprintf("path = \"sent/%s\"\nformat = %q", form, form))
+// fullRecordingConfig returns the configuration of everything that gatekit can write and send: the
+// audit log with these settings, sinks of every format, telemetry and the process log.
+func fullRecordingConfig(t *testing.T, collector *otlpCollector, bodies, durability string) string {
+	webhook, _ := startWebhook(t, nil)
+	sinks := sinkTable("hook", "webhook", fmt.Sprintf("url = %q", webhook),
+		fmt.Sprintf("headers = { Authorization = \"Bearer %s\" }", sinkToken))
+	for _, name := range format.Names() {
+		sinks += sinkTable(name, "file",
+			fmt.Sprintf("path = \"sent/%s\"\nformat = %q", name, name))
 	}
 	if bodies == "digest" {
-		// what it has not taken is kept for it
-		table += sinkTable("down", "webhook", `url = "http://127.0.0.1:9/"`)
+		// Gatekit keeps the records for a sink that is unavailable.
+		sinks += sinkTable("down", "webhook", `url = "http://127.0.0.1:9/"`)
 	}
-	return harness.AuditTable + fmt.Sprintf("bodies = %q\ndurability = %q\nanchor = \"anchors\"\n",
-		bodies,
-		durability) + table +
-		to.config("http", "tools = true\ninterval = \"1s\"") +
+	return harness.AuditTable +
+		fmt.Sprintf("bodies = %q\ndurability = %q\nanchor = \"anchors\"\n", bodies, durability) +
+		sinks + collector.config("http", "tools = true\ninterval = \"1s\"") +
 		"[log]\nlevel = \"debug\"\nformat = \"json\"\n"
 }
 
-// forms are how a secret may be written so that who finds it has it.
-func forms(secret string) (all []string) {
+// encodings returns forms of a secret from which it can be recovered or recognised: hex, URL
+// encoding, base64 at every alignment, and its SHA-256.
+func encodings(secret string) (all []string) {
 	sum := sha256.Sum256([]byte(secret))
 	all = []string{secret, hex.EncodeToString([]byte(secret)), url.QueryEscape(secret),
 		hex.EncodeToString(sum[:]), base64.StdEncoding.EncodeToString(sum[:])}
-	for shift := range 3 { // it may begin anywhere in what is encoded
-		for _, code := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			text := code.EncodeToString([]byte(strings.Repeat("-", shift) + secret))
+	for shift := range 3 { // the secret may begin anywhere in the encoded text
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			text := encoding.EncodeToString([]byte(strings.Repeat("-", shift) + secret))
 			all = append(all, text[(shift*8+5)/6:len(text)-1])
 		}
 	}
 	return all
 }
 
-// A key that is planted in each place where there can be text reaches neither the other side nor a
-// file of Gatekit's, and neither do other things that it has to keep for itself.
-func TestAPlantedSecretGetsNowhere(t *testing.T) {
+// TestSecretsReachNoPeerAndNoFile puts a key into every field of messages that can have text, and
+// other secrets into arguments and headers. None reaches a peer that must not have it, nor a file,
+// a sink or the collector.
+func TestSecretsReachNoPeerAndNoFile(t *testing.T) {
+	for _, c := range []struct{ client, server, bodies, durability string }{
+		{"2025-11-25", "2025-11-25", "none", "fsync"},
+		{"2025-11-25", mcptest.Modern, "digest", "write"},
+		{mcptest.Modern, "2025-11-25", "redacted", "async"},
+		{mcptest.Modern, mcptest.Modern, "redacted", "fsync"},
+	} {
+		name := fmt.Sprintf("%s before %s, bodies %s, %s", c.client, c.server, c.bodies,
+			c.durability)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSecrets(t, c.client, c.server, c.bodies, c.durability)
+		})
+	}
+}
+
+// testSecrets makes a session of a client and a server of these revisions, and searches for the
+// secrets. bodies and durability are settings of the audit log.
+func testSecrets(t *testing.T, clientRevision, serverRevision, bodies, durability string) {
 	const rego = `
 redact contains {"pattern": "Blue Heron [A-Z][a-z]+", "with": "[codename]"} if input.kind in {"response", "notification", "error"}
 deny contains "it is refused" if startswith(input.params.arguments.word, "hunter2")
 ask contains "it is a transfer" if { input.kind == "request"; input.params.arguments.transfer }
 `
-	for i, eras := range [][2]string{{"2025-11-25", "2025-11-25"}, {"2025-11-25", mcptest.Modern},
-		{mcptest.Modern, "2025-11-25"}, {mcptest.Modern, mcptest.Modern}} {
-		client, server := eras[0], eras[1]
-		bodies, durability := []string{"none", "digest", "redacted", "redacted"}[i],
-			[]string{"fsync", "write", "async", "fsync"}[i]
-		t.Run(fmt.Sprintf("%s before %s, bodies %s, %s", client, server, bodies, durability),
-			func(t *testing.T) {
-				t.Parallel()
-				h, got := planter(server)
-				site := httptest.NewServer(h)
-				t.Cleanup(site.Close)
-				tmp, err := os.MkdirTemp("", "s") // short: sockets are made there
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { os.RemoveAll(tmp) })
-				dir, to := t.TempDir(), newOTelStub(t)
-				g := harness.StartHTTPIn(t, dir, harness.HTTPServer("box",
-					site.URL)+"methods = [\"vendor/*\"]\nheaders = { Authorization = \"Bearer "+
-					"${env:UPSTREAM}\" }\n"+harness.Builtin("secrets", `action = "redact"`)+
-					harness.PolicyFile(t, rego)+
-					keeping(t, to, bodies, durability), "UPSTREAM="+upstream,
-					"XDG_STATE_HOME="+filepath.Join(dir, "state"), "TMPDIR="+tmp)
-				wire := mcptest.NewHTTP(g.URL)
-				wire.Header.Set("Authorization", "Bearer "+clients)
-				c := mcptest.NewClient(wire, client)
-				t.Cleanup(func() { c.Close() })
-				c.Name = "a client with " + harness.PlantedKey
-				c.Capabilities = `{"sampling":{},"elicitation":{},"roots":{}}`
-				c.Answer["elicitation/create"] = func(m mcptest.Message) string {
-					if mcptest.Text(m.Params, "message") != "which key?" { // whether it is approved
-						return `{"action":"decline"}`
-					}
-					return `{"action":"accept","content":{"key":` + mcptest.Quote("it is "+
-						harness.PlantedKey+
-						" .") + `}}`
-				}
-				hello := harness.Handshake(t, c) // its instructions
-				list := harness.Request(t, c, "tools/list", `{}`)
-				prompt := harness.Request(t, c, "prompts/get", `{"name":"box__p"}`)
-				resource := harness.Request(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
-				for what, m := range map[string]mcptest.Message{"instructions": hello, "list": list,
-					"prompt": prompt, "resource": resource} {
-					if !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
-						t.Errorf("nothing was taken out of the %s: %s", what, m.Raw)
-					}
-				}
-				harness.Request(t, c, "tools/call", `{"name":"box__plant","arguments":{"key":"`+
-					harness.PlantedKey+`"}}`)
-				harness.Request(t, c, "tools/call", `{"name":"box__plant","arguments":{"a":{"`+
-					harness.PlantedKey+`":1}}}`)
-				for _, where := range []string{"text", "structured", "error", "data", "progress",
-					"log", "sampling", "elicitation"} {
-					m := harness.Request(t, c,
-						"tools/call", `{"name":"box__plant","arguments":{"where":"`+
-							where+`"},"_meta":{"progressToken":"p-`+where+
-							`","io.modelcontextprotocol/logLevel":"debug"}}`)
-					if (where == "text" || where == "structured" || where == "error" ||
-						where == "data") && !strings.Contains(string(m.Raw),
-						"[secret:aws-access-token") {
-						t.Errorf("nothing was taken out of the %s: %s", where, m.Raw)
-					}
-				}
-				if m := harness.Request(t, c, "tools/call",
-					`{"name":"box__plant","arguments":{"where":"codename"}}`); !strings.Contains(string(m.Raw), "[codename]") {
-					t.Errorf("no codename was taken out of %s", m.Raw)
-				}
-				for _, arguments := range []string{`{"word":"` + refused + `"}`,
-					`{"transfer":"` + transfer + `"}`} {
-					if m := harness.Request(t, c, "tools/call", `{"name":"box__plant","arguments":`+
-						arguments+
-						`}`); string(mcptest.At(m.Error, "code")) != "-31000" {
-						t.Errorf("what is refused answered %s", m.Raw)
-					}
-				}
-				// What a message is about, and what it is, can be a secret as well; some of these
-				// have a server, others nobody knows. The client is told what there is not, in its
-				// own words.
-				answered := c.Frames()
-				for _, ask := range []struct{ method, params string }{
-					{"tools/call", `{"name":"box__` + harness.PlantedKey + `"}`},
-					{"tools/call", `{"name":"` + harness.PlantedKey + `"}`},
-					{"tools/call", `{"name":"nobody__` + harness.PlantedKey +
-						`","arguments":{"a":1}}`},
-					{"prompts/get", `{"name":"box__` + harness.PlantedKey + `"}`},
-					{"prompts/get", `{"name":"` + harness.PlantedKey + `"}`},
-					{"resources/read", `{"uri":"box+file:///x?token=` + harness.PlantedKey + `"}`},
-					{"resources/read", `{"uri":"file:///x?token=` + harness.PlantedKey + `"}`},
-					{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__` +
-						harness.PlantedKey +
-						`"},"argument":{"name":"a","value":"b"}}`},
-					{"completion/complete", `{"ref":{"type":"` + harness.PlantedKey +
-						`"},"argument":{"name":"a","value":"b"}}`},
-					{"x/" + harness.PlantedKey, `{}`}, {harness.PlantedKey, `{}`},
-					{"vendor/" + harness.PlantedKey, `{}`},
-					{"tools/list", `{"cursor":"` + harness.PlantedKey + `"}`},
-				} {
-					if m, err := c.Call(t.Context(), ask.method, ask.params); err == nil &&
-						m.Error == nil {
-						t.Errorf("%s %s answered %s", ask.method, ask.params, m.Raw)
-					}
-				}
-				c.Notify("notifications/"+harness.PlantedKey, `{}`)
-				c.Notify("notifications/cancelled", `{"requestId":"`+harness.PlantedKey+`"}`)
-				if _, err := c.Do(t.Context(), mcptest.Quote(harness.PlantedKey),
-					"tools/list", `{}`); err != nil {
-					t.Error(err)
-				}
+	h, received := newLeakyServer(serverRevision)
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	tmp, err := os.MkdirTemp("", "s") // a short name: paths of sockets are limited
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(tmp) })
+	dir, collector := t.TempDir(), newOTLPCollector(t)
+	config := harness.HTTPServer("box", server.URL) +
+		"methods = [\"vendor/*\"]\nheaders = { Authorization = \"Bearer ${env:UPSTREAM}\" }\n" +
+		harness.Builtin("secrets", `action = "redact"`) + harness.PolicyFile(t, rego) +
+		fullRecordingConfig(t, collector, bodies, durability)
+	g := harness.StartHTTPIn(t, dir, config, "UPSTREAM="+serverToken,
+		"XDG_STATE_HOME="+filepath.Join(dir, "state"), "TMPDIR="+tmp)
 
-				leaks := func(where, text string, secrets ...string) {
-					t.Helper()
-					for _, secret := range secrets {
-						for _, form := range forms(secret) {
-							if at := strings.Index(text, form); at >= 0 {
-								t.Errorf("%q is in %s, as %q: …%.300s", secret, where, form,
-									text[max(0, at-100):])
-							}
-						}
-					}
-				}
-				wants := []string{"notifications/progress", "notifications/message",
-					"sampling/createMessage", "elicitation/create"}
-				seen := map[string]bool{}
-				for _, f := range answered {
-					if f.Sent {
-						continue
-					}
-					seen[f.Method] = true
-					for _, w := range wants { // a modern client is asked in results
-						seen[w] = seen[w] || strings.Contains(string(f.Raw), `"`+w+`"`)
-					}
-					leaks("what the client got", string(f.Raw), harness.PlantedKey,
-						harness.PlantedKey[:12], codename,
-						upstream, receivers)
-				}
-				for _, w := range wants {
-					if !seen[w] {
-						t.Errorf("the client got no %s", w)
-					}
-				}
-				leaks("what the server got", got(), harness.PlantedKey, harness.PlantedKey[:12],
-					refused, transfer,
-					clients, receivers)
-				if !strings.Contains(got(), `"accept"`) || !strings.Contains(got(),
-					"[secret:aws-access-token") {
-					t.Errorf("the server got no answer, or nothing was taken out of it: %.300s",
-						got())
-				}
-				if left, err := filepath.Glob(tmp + "/*"); err != nil || len(left) == 0 {
-					t.Errorf("the folder for what is temporary is another: %v", err)
-				}
-				written := walk(t, dir, tmp)
-				g.Stop()
-				for name, text := range walk(t, dir, tmp) {
-					written[name+" at the end"] = text
-				}
-				written["the log of the process"] = g.Stderr.String()
-				to.mu.Lock()
-				written["what the collector got"] = to.all.String()
-				if len(to.spans) == 0 || len(to.metrics) == 0 {
-					t.Error("the collector got no spans, or no metrics")
-				}
-				to.mu.Unlock()
-				for name, text := range written {
-					leaks(name, text, harness.PlantedKey, harness.PlantedKey[:12], codename,
-						refused, transfer, upstream,
-						clients, receivers)
-				}
-				for name, part := range map[string]string{
-					"audit.jsonl": "aws-access-token", "sent/csv": "SECURITY_BLOCK",
-					"sent/ocsf": `"class_uid":6003`, "sent/text": "deny",
-					"sent/jsonl": `"action":"ask"`, "anchors": "\n— ",
-					"audit.jsonl.tree/checkpoint": "\n— ",
-				} {
-					if !strings.Contains(written[filepath.Join(dir, name)+" at the end"], part) {
-						t.Errorf("%s does not hold %q: %.300s", name, part,
-							written[filepath.Join(dir, name)+" at the end"])
-					}
-				}
-				if text := written[filepath.Join(dir,
-					"audit.jsonl")+" at the end"]; strings.Contains(text,
-					`"body":`) != (bodies == "redacted") {
-					t.Errorf("bodies are %s, and the log is %.300s", bodies, text)
-				}
-			})
+	conn := mcptest.NewHTTP(g.URL)
+	conn.Header.Set("Authorization", "Bearer "+clientToken)
+	c := mcptest.NewClient(conn, clientRevision)
+	t.Cleanup(func() { c.Close() })
+	c.Name = "a client with " + harness.PlantedKey
+	c.Capabilities = `{"sampling":{},"elicitation":{},"roots":{}}`
+	c.Answer["elicitation/create"] = func(m mcptest.Message) string {
+		if mcptest.Text(m.Params, "message") != "which key?" { // gatekit's request for approval
+			return `{"action":"decline"}`
+		}
+		return `{"action":"accept","content":{"key":` +
+			mcptest.Quote("it is "+harness.PlantedKey+" .") + `}}`
+	}
+	sendSecrets(t, c)
+	framesWithoutNames := c.Frames()
+	sendSecretNames(t, c)
+
+	checkClientFrames(t, framesWithoutNames)
+	wantNoSecret(t, "the requests to the server", received(), harness.PlantedKey,
+		harness.PlantedKey[:12], deniedArgument, askedArgument, clientToken, sinkToken)
+	if !strings.Contains(received(), `"accept"`) ||
+		!strings.Contains(received(), "[secret:aws-access-token") {
+		t.Errorf("the server received no elicitation result with a redaction: %.300s", received())
+	}
+
+	if files, err := filepath.Glob(tmp + "/*"); err != nil || len(files) == 0 {
+		t.Errorf("TMPDIR has no files (%v), want gatekit's temporary files there", err)
+	}
+	written := readFiles(t, dir, tmp)
+	g.Stop()
+	const atEnd = " at the end"
+	for name, text := range readFiles(t, dir, tmp) {
+		written[name+atEnd] = text
+	}
+	written["the process log"] = g.Stderr.String()
+	collector.mu.Lock()
+	written["the requests to the collector"] = collector.bodies.String()
+	if len(collector.spans) == 0 || len(collector.metrics) == 0 {
+		t.Error("the collector received no spans or no metrics")
+	}
+	collector.mu.Unlock()
+	for name, text := range written {
+		wantNoSecret(t, name, text, harness.PlantedKey, harness.PlantedKey[:12], codename,
+			deniedArgument, askedArgument, serverToken, clientToken, sinkToken)
+	}
+	for name, want := range map[string]string{
+		"audit.jsonl": "aws-access-token", "sent/csv": "SECURITY_BLOCK",
+		"sent/ocsf": `"class_uid":6003`, "sent/text": "deny",
+		"sent/jsonl": `"action":"ask"`, "anchors": "\n— ",
+		"audit.jsonl.tree/checkpoint": "\n— ",
+	} {
+		if text := written[filepath.Join(dir, name)+atEnd]; !strings.Contains(text, want) {
+			t.Errorf("%s does not have %q: %.300s", name, want, text)
+		}
+	}
+	log := written[filepath.Join(dir, "audit.jsonl")+atEnd]
+	if strings.Contains(log, `"body":`) != (bodies == "redacted") {
+		t.Errorf("with bodies = %q the log is %.300s", bodies, log)
 	}
 }
 
-// walk reads all files below the folders but the configuration, and those that a gatekit which runs
-// puts in the place of others meanwhile.
-func walk(t *testing.T, dirs ...string) map[string]string {
+// sendSecrets opens the session and makes requests with the key and other secrets in their
+// arguments, and requests whose results have the key. It checks that results are redacted.
+func sendSecrets(t *testing.T, c *mcptest.Client) {
+	handshake := harness.Handshake(t, c)
+	list := harness.Request(t, c, "tools/list", `{}`)
+	prompt := harness.Request(t, c, "prompts/get", `{"name":"box__p"}`)
+	resource := harness.Request(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
+	for what, m := range map[string]mcptest.Message{"instructions": handshake, "tool list": list,
+		"prompt": prompt, "resource": resource} {
+		if !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
+			t.Errorf("the %s has no redaction: %s", what, m.Raw)
+		}
+	}
+	harness.Request(t, c, "tools/call",
+		`{"name":"box__leak","arguments":{"key":"`+harness.PlantedKey+`"}}`)
+	harness.Request(t, c, "tools/call",
+		`{"name":"box__leak","arguments":{"a":{"`+harness.PlantedKey+`":1}}}`)
+	for _, where := range []string{"text", "structured", "error", "data", "progress", "log",
+		"sampling", "elicitation"} {
+		m := harness.Request(t, c, "tools/call",
+			`{"name":"box__leak","arguments":{"where":"`+where+
+				`"},"_meta":{"progressToken":"p-`+where+
+				`","io.modelcontextprotocol/logLevel":"debug"}}`)
+		inAnswer := where == "text" || where == "structured" || where == "error" || where == "data"
+		if inAnswer && !strings.Contains(string(m.Raw), "[secret:aws-access-token") {
+			t.Errorf("the answer with the key in %q has no redaction: %s", where, m.Raw)
+		}
+	}
+	m := harness.Request(t, c, "tools/call",
+		`{"name":"box__leak","arguments":{"where":"codename"}}`)
+	if !strings.Contains(string(m.Raw), "[codename]") {
+		t.Errorf("the result with the codename has no redaction: %s", m.Raw)
+	}
+	for _, arguments := range []string{`{"word":"` + deniedArgument + `"}`,
+		`{"transfer":"` + askedArgument + `"}`} {
+		m := harness.Request(t, c, "tools/call",
+			`{"name":"box__leak","arguments":`+arguments+`}`)
+		if !harness.IsDenied(m) {
+			t.Errorf("the call with %s got %s, want a denial", arguments, m.Raw)
+		}
+	}
+}
+
+// sendSecretNames sends messages whose method, name, URI, cursor or id is the key. Some belong to
+// the server, others to no server. Error messages may repeat the client's own words to it.
+func sendSecretNames(t *testing.T, c *mcptest.Client) {
+	key := harness.PlantedKey
+	for _, r := range []struct{ method, params string }{
+		{"tools/call", `{"name":"box__` + key + `"}`},
+		{"tools/call", `{"name":"` + key + `"}`},
+		{"tools/call", `{"name":"nobody__` + key + `","arguments":{"a":1}}`},
+		{"prompts/get", `{"name":"box__` + key + `"}`},
+		{"prompts/get", `{"name":"` + key + `"}`},
+		{"resources/read", `{"uri":"box+file:///x?token=` + key + `"}`},
+		{"resources/read", `{"uri":"file:///x?token=` + key + `"}`},
+		{"completion/complete", `{"ref":{"type":"ref/prompt","name":"box__` + key +
+			`"},"argument":{"name":"a","value":"b"}}`},
+		{"completion/complete", `{"ref":{"type":"` + key +
+			`"},"argument":{"name":"a","value":"b"}}`},
+		{"x/" + key, `{}`}, {key, `{}`},
+		{"vendor/" + key, `{}`},
+		{"tools/list", `{"cursor":"` + key + `"}`},
+	} {
+		if m, err := c.Call(t.Context(), r.method, r.params); err == nil && m.Error == nil {
+			t.Errorf("%s %s got %s, want an error", r.method, r.params, m.Raw)
+		}
+	}
+	c.Notify("notifications/"+key, `{}`)
+	c.Notify("notifications/cancelled", `{"requestId":"`+key+`"}`)
+	if _, err := c.Do(t.Context(), mcptest.Quote(key), "tools/list", `{}`); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkClientFrames fails the test if the client received a secret, or if it did not receive all
+// notifications and server requests.
+func checkClientFrames(t *testing.T, frames []mcptest.Frame) {
+	methods := []string{"notifications/progress", "notifications/message",
+		"sampling/createMessage", "elicitation/create"}
+	received := map[string]bool{}
+	for _, f := range frames {
+		if f.Sent {
+			continue
+		}
+		received[f.Method] = true
+		for _, m := range methods { // input requests of results, in the modern era
+			received[m] = received[m] || strings.Contains(string(f.Raw), `"`+m+`"`)
+		}
+		wantNoSecret(t, "a message to the client", string(f.Raw), harness.PlantedKey,
+			harness.PlantedKey[:12], codename, serverToken, sinkToken)
+	}
+	for _, m := range methods {
+		if !received[m] {
+			t.Errorf("the client received no %s", m)
+		}
+	}
+}
+
+// wantNoSecret fails the test if a text has one of the secrets in any encoding.
+func wantNoSecret(t *testing.T, what, text string, secrets ...string) {
+	t.Helper()
+	for _, secret := range secrets {
+		for _, encoded := range encodings(secret) {
+			if i := strings.Index(text, encoded); i >= 0 {
+				t.Errorf("%s: has the secret %q, as %q: …%.300s", what, secret, encoded,
+					text[max(0, i-100):])
+			}
+		}
+	}
+}
+
+// readFiles returns the contents of all files below the folders, except the configuration. Gatekit
+// may replace and delete files at the same time.
+func readFiles(t *testing.T, dirs ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, dir := range dirs {

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,27 +32,28 @@ import (
 	"gatekit/test/peers"
 )
 
-// outlet is what a receiver of records got: lines of JSON, checkpoints among them.
-type outlet struct {
+// receivedLines has the lines of JSON that a receiver got: records and checkpoints. It is safe for
+// concurrent use.
+type receivedLines struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (o *outlet) add(lines ...string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lines = append(o.lines, lines...)
+func (r *receivedLines) add(lines ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, lines...)
 }
 
-func (o *outlet) all() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.lines)
+func (r *receivedLines) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
 }
 
-// records are the lines without the checkpoints, and without what came a second time.
-func (o *outlet) records() (lines []string) {
-	for _, l := range o.all() {
+// records returns the records, without checkpoints and duplicates.
+func (r *receivedLines) records() (lines []string) {
+	for _, l := range r.all() {
 		if strings.HasPrefix(l, `{"seq":`) && !slices.Contains(lines, l) {
 			lines = append(lines, l)
 		}
@@ -59,9 +61,9 @@ func (o *outlet) records() (lines []string) {
 	return lines
 }
 
-// checkpoints are the signed notes, one after another.
-func (o *outlet) checkpoints() (notes string) {
-	for _, l := range o.all() {
+// checkpoints returns the checkpoints, signed notes, one after another.
+func (r *receivedLines) checkpoints() (notes string) {
+	for _, l := range r.all() {
 		var c struct{ Checkpoint string }
 		if json.Unmarshal([]byte(l), &c) == nil && c.Checkpoint != "" {
 			notes += c.Checkpoint + "\n"
@@ -70,15 +72,16 @@ func (o *outlet) checkpoints() (notes string) {
 	return notes
 }
 
-// syslogServer is a receiver over TCP that takes lengths and RFC 5424.
-func syslogServer(t *testing.T) (url string, got *outlet) {
+// startSyslogServer starts a syslog receiver: RFC 5424 messages over TCP, with octet counting
+// (RFC 6587).
+func startSyslogServer(t *testing.T) (url string, received *receivedLines) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	got = &outlet{}
+	received = &receivedLines{}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -89,19 +92,19 @@ func syslogServer(t *testing.T) (url string, got *outlet) {
 				defer c.Close()
 				octetcounting.NewParser(syslog.WithListener(func(r *syslog.Result) {
 					if m, ok := r.Message.(*rfc5424.SyslogMessage); ok && r.Error == nil {
-						got.add(*m.Message)
+						received.add(*m.Message)
 					}
 				})).Parse(c)
 			}()
 		}
 	}()
-	return "tcp://" + l.Addr().String(), got
+	return "tcp://" + l.Addr().String(), received
 }
 
-// logsServer is an OTLP collector over gRPC.
+// logsServer is an OTLP collector of logs over gRPC.
 type logsServer struct {
 	collector.UnimplementedLogsServiceServer
-	outlet
+	receivedLines
 }
 
 func (s *logsServer) Export(_ context.Context,
@@ -122,7 +125,7 @@ func (s *logsServer) Export(_ context.Context,
 	return &collector.ExportLogsServiceResponse{}, nil
 }
 
-func otlpServer(t *testing.T) (url string, got *outlet) {
+func startLogsServer(t *testing.T) (url string, received *receivedLines) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,43 +135,44 @@ func otlpServer(t *testing.T) (url string, got *outlet) {
 	collector.RegisterLogsServiceServer(s, logs)
 	go s.Serve(l)
 	t.Cleanup(s.Stop)
-	return "http://" + l.Addr().String(), &logs.outlet
+	return "http://" + l.Addr().String(), &logs.receivedLines
 }
 
-// hook is a webhook; answer says whether it takes a request, nil all.
-func hook(t *testing.T, answer func(n int) bool) (url string, got *outlet) {
+// startWebhook starts a webhook. It accepts the nth request if accept(n) returns true, or all
+// requests if accept is nil.
+func startWebhook(t *testing.T, accept func(n int) bool) (url string, received *receivedLines) {
 	t.Helper()
-	got = &outlet{}
-	n := 0
+	received = &receivedLines{}
+	requests := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return
 		}
-		got.mu.Lock()
-		n++
-		try := n
-		got.mu.Unlock()
-		if answer != nil && !answer(try) {
+		received.mu.Lock()
+		requests++
+		n := requests
+		received.mu.Unlock()
+		if accept != nil && !accept(n) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		for line := range strings.Lines(string(body)) {
-			got.add(strings.TrimSuffix(line, "\n"))
+			received.add(strings.TrimSuffix(line, "\n"))
 		}
 	}))
 	t.Cleanup(s.Close)
-	return s.URL, got
+	return s.URL, received
 }
 
-// sinkTable is the configuration of a sink.
+// sinkTable returns the configuration of a sink.
 func sinkTable(name, kind string, lines ...string) string {
-	return fmt.Sprintf("[[audit.sink]]\nname = %q\nkind = %q\n%s\n", name, kind, strings.Join(lines,
-		"\n"))
+	return fmt.Sprintf("[[audit.sink]]\nname = %q\nkind = %q\n%s\n", name, kind,
+		strings.Join(lines, "\n"))
 }
 
-// log are the lines of the audit log.
-func log(g *harness.Gatekit) (lines []string) {
+// logLines returns the lines of the audit log.
+func logLines(g *harness.Gatekit) (lines []string) {
 	g.T.Helper()
 	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
 	if err != nil {
@@ -177,41 +181,43 @@ func log(g *harness.Gatekit) (lines []string) {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
-// All sinks at once, and a server that plants a key everywhere: each sink gets every record to the
-// last, the checkpoints that are sent away tell the log from an older copy of all its files, and
-// the key is in nothing that Gatekit writes or sends.
+// TestEverySinkGetsEveryRecordAndNoSecret configures all kinds of sinks, and a server that puts a
+// key into every field. Each sink gets every record up to the last; the checkpoints that were sent
+// distinguish the log from an older copy of all its files; the key is in nothing that gatekit
+// writes or sends.
 func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
-	h, _ := planter("2025-11-25")
-	site := httptest.NewServer(h)
-	t.Cleanup(site.Close)
-	logs, syslogGot := syslogServer(t)
-	otel, otelGot := otlpServer(t)
-	web, webGot := hook(t, nil)
-	config := harness.HTTPServer("box", site.URL) + harness.Builtin("secrets",
-		`action = "redact"`) + harness.AuditTable +
-		"bodies = \"redacted\"\n" +
+	h, _ := newLeakyServer("2025-11-25")
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	syslogURL, syslogLines := startSyslogServer(t)
+	otlpURL, otlpLines := startLogsServer(t)
+	webhookURL, webhookLines := startWebhook(t, nil)
+	config := harness.HTTPServer("box", server.URL) +
+		harness.Builtin("secrets", `action = "redact"`) +
+		harness.AuditTable + "bodies = \"redacted\"\n" +
 		sinkTable("table", "file", `path = "sent/records.csv"`, `format = "csv"`,
 			`segment_bytes = 2000`) +
 		sinkTable("copy", "file", `path = "sent/copy.jsonl"`) +
-		sinkTable("siem", "syslog", fmt.Sprintf("url = %q", logs),
+		sinkTable("siem", "syslog", fmt.Sprintf("url = %q", syslogURL),
 			`send = ["records", "checkpoints"]`) +
-		sinkTable("otel", "otlp", fmt.Sprintf("url = %q", otel),
+		sinkTable("otel", "otlp", fmt.Sprintf("url = %q", otlpURL),
 			`send = ["records", "checkpoints"]`) +
-		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", web),
-			`send = ["records", "checkpoints"]`, `headers = { Authorization = "Bearer `+
-				harness.PlantedKey+
-				`" }`, `signing_key = "whsec_`+strings.Repeat("c2VjcmV0", 4)+`"`) +
-		sinkTable("ocsf", "webhook", fmt.Sprintf("url = %q", web+"/ocsf"), `format = "ocsf"`) +
+		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", webhookURL),
+			`send = ["records", "checkpoints"]`,
+			`headers = { Authorization = "Bearer `+harness.PlantedKey+`" }`,
+			`signing_key = "whsec_`+strings.Repeat("c2VjcmV0", 4)+`"`) +
+		sinkTable("ocsf", "webhook", fmt.Sprintf("url = %q", webhookURL+"/ocsf"),
+			`format = "ocsf"`) +
 		sinkTable("people", "stderr")
 	g := harness.StartHTTP(t, config)
 	c := g.Client("2025-11-25")
 	harness.Request(t, c, "tools/list", `{}`)
 	for _, where := range []string{"text", "structured", "error", "data"} {
-		harness.Request(t, c, "tools/call", `{"name":"box__plant","arguments":{"where":"`+where+
-			`"}}`)
+		harness.Request(t, c, "tools/call",
+			`{"name":"box__leak","arguments":{"where":"`+where+`"}}`)
 	}
-	harness.Request(t, c, "tools/call", `{"name":"box__plant","arguments":{"key":"`+
-		harness.PlantedKey+`"}}`)
+	harness.Request(t, c, "tools/call",
+		`{"name":"box__leak","arguments":{"key":"`+harness.PlantedKey+`"}}`)
 	harness.Request(t, c, "tools/call", `{"name":"box__none","arguments":{"\u001b[31m\u202e":1}}`)
 	c.Close()
 	g.Stop()
@@ -219,24 +225,28 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	if err := os.CopyFS(older, os.DirFS(g.Dir)); err != nil {
 		t.Fatal(err)
 	}
-	// goes on with everything, and begins the next file of the table
+	// A second run continues the log and every sink, and begins the next segment of the CSV file.
 	harness.StartHTTPIn(t, g.Dir, config).Stop()
 
-	log := log(g)
-	if !strings.Contains(log[0], `"action":"start"`) || !strings.Contains(log[len(log)-1],
-		`"action":"stop"`) {
-		t.Fatalf("the log goes from %s to %s", log[0], log[len(log)-1])
+	log := logLines(g)
+	if !strings.Contains(log[0], `"action":"start"`) ||
+		!strings.Contains(log[len(log)-1], `"action":"stop"`) {
+		t.Fatalf("the log begins with %s and ends with %s, want start and stop", log[0],
+			log[len(log)-1])
 	}
 	copied, err := os.ReadFile(filepath.Join(g.Dir, "sent/copy.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, got := range map[string][]string{
-		"the copy": strings.Split(strings.TrimSuffix(string(copied), "\n"), "\n"),
-		"syslog":   syslogGot.records(), "OTLP": otelGot.records(), "the webhook": webGot.records(),
+		"the file":    strings.Split(strings.TrimSuffix(string(copied), "\n"), "\n"),
+		"syslog":      syslogLines.records(),
+		"OTLP":        otlpLines.records(),
+		"the webhook": webhookLines.records(),
 	} {
 		if !slices.Equal(got, log) {
-			t.Errorf("%s has %d records, the log %d: %.300q", what, len(got), len(log), got)
+			t.Errorf("%s got %d records, want the %d of the log: %.300q", what, len(got), len(log),
+				got)
 		}
 	}
 	tables, _ := filepath.Glob(filepath.Join(g.Dir, "sent/records*.csv"))
@@ -249,31 +259,33 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		}
 		all, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
 		if err != nil || len(all) < 2 || all[0][0] != "timestamp" {
-			t.Errorf("%s: %v, %q", file, err, all)
+			t.Errorf("%s: %v, %q, want a header and rows", file, err, all)
 		}
 		rows += len(all) - 1
 	}
 	if rows != len(log) || len(tables) < 2 {
-		t.Errorf("%d files of tables have %d rows, want %d", len(tables), rows, len(log))
+		t.Errorf("%d CSV files have %d rows, want at least 2 files and %d rows", len(tables), rows,
+			len(log))
 	}
 	ocsf := 0
-	for _, l := range webGot.all() {
+	for _, l := range webhookLines.all() {
 		if strings.Contains(l, `"class_uid":600`) {
 			ocsf++
 		}
 	}
 	if ocsf != len(log) {
-		t.Errorf("%d OCSF events, want %d", ocsf, len(log))
+		t.Errorf("the webhook got %d OCSF events, want %d", ocsf, len(log))
 	}
-	if text := g.Stderr.String(); strings.Count(text, "tools/call plant") < 5 ||
+	if text := g.Stderr.String(); strings.Count(text, "tools/call leak") < 5 ||
 		!strings.Contains(text, "stop") {
-		t.Errorf("stderr has no text for people:\n%s", text)
+		t.Errorf("stderr has no records as text:\n%s", text)
 	}
 
-	sent := strings.Join(slices.Concat(syslogGot.all(), otelGot.all(), webGot.all()), "\n")
-	if strings.Contains(sent, harness.PlantedKey) || !strings.Contains(sent,
-		"[secret:aws-access-token") {
-		t.Error("the key was sent, or nothing in its place")
+	sent := strings.Join(slices.Concat(syslogLines.all(), otlpLines.all(), webhookLines.all()),
+		"\n")
+	if strings.Contains(sent, harness.PlantedKey) ||
+		!strings.Contains(sent, "[secret:aws-access-token") {
+		t.Error("the sinks got the key, or no redaction in its place")
 	}
 	err = filepath.WalkDir(g.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || d.Name() == "gatekit.toml" {
@@ -284,7 +296,7 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 			t.Errorf("the key is in %s", path)
 		}
 		if i, _ := d.Info(); i.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(path, ".pub") {
-			t.Errorf("%s is %v", path, i.Mode())
+			t.Errorf("%s has the mode %v, want none for others", path, i.Mode())
 		}
 		return err
 	})
@@ -292,13 +304,13 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(g.Stderr.String(), harness.PlantedKey) {
-		t.Error("the key is in the log of the process")
+		t.Error("the key is in the process log")
 	}
 
-	for what, got := range map[string]*outlet{"syslog": syslogGot, "OTLP": otelGot,
-		"the webhook": webGot} {
+	for what, received := range map[string]*receivedLines{"syslog": syslogLines,
+		"OTLP": otlpLines, "the webhook": webhookLines} {
 		anchors := filepath.Join(t.TempDir(), "anchors")
-		if err := os.WriteFile(anchors, []byte(got.checkpoints()), 0o600); err != nil {
+		if err := os.WriteFile(anchors, []byte(received.checkpoints()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		verify := func(dir string, args ...string) (string, error) {
@@ -307,67 +319,69 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 					args...)...).CombinedOutput()
 			return string(out), err
 		}
-		if said, err := verify(g.Dir, "--since", anchors); err != nil || got.checkpoints() == "" {
-			t.Errorf("held against what %s has, %q: %v: %s", what, got.checkpoints(), err, said)
+		if out, err := verify(g.Dir, "--since", anchors); err != nil ||
+			received.checkpoints() == "" {
+			t.Errorf("verify the log against the checkpoints of %s, %q: %v: %s", what,
+				received.checkpoints(), err, out)
 		}
-		if said, err := verify(older); err != nil {
-			t.Errorf("an older copy of all: %v: %s", err, said)
+		if out, err := verify(older); err != nil {
+			t.Errorf("verify an older copy: %v: %s", err, out)
 		}
-		if said, err := verify(older, "--since", anchors); err == nil {
-			t.Errorf("an older copy of all, held against what %s has, is taken for the log: %s",
-				what, said)
+		if out, err := verify(older, "--since", anchors); err == nil {
+			t.Errorf("verify an older copy against the checkpoints of %s: no error, want one: %s",
+				what, out)
 		}
 	}
 }
 
-// A Gatekit that is killed while a webhook has records and has not said so sends them again;
-// nothing is lost.
-func TestAKilledGatekitSendsAgainWhatMayNotHaveArrived(t *testing.T) {
+// TestRestartAfterKillResendsUnacknowledgedRecords kills gatekit when the webhook has records that
+// it has not acknowledged yet. The next gatekit sends them again; nothing is lost.
+func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	dir := t.TempDir()
-	running := make(chan *harness.Gatekit, 1) // the one that is to be killed
-	url, got := hook(t, func(n int) bool {
-		if n == 3 { // it has the records, and Gatekit will not hear of it
-			g := <-running
+	toKill := make(chan *harness.Gatekit, 1)
+	url, received := startWebhook(t, func(n int) bool {
+		if n == 3 { // the webhook has the records, but gatekit gets no acknowledgement
+			g := <-toKill
 			g.Killed = true
 			g.Cmd.Process.Signal(syscall.SIGKILL)
 			<-g.Exited
 		}
 		return true
 	})
-	t.Cleanup(sync.OnceFunc(func() { close(running) }))
-	config := harness.ScriptedServer("box") + harness.AuditTable + sinkTable("hook",
-		"webhook", fmt.Sprintf("url = %q", url))
+	t.Cleanup(sync.OnceFunc(func() { close(toKill) }))
+	config := harness.ScriptedServer("box") + harness.AuditTable +
+		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url))
 	g := harness.StartHTTPIn(t, dir, config)
-	running <- g
+	toKill <- g
 	c := g.Connect("2025-11-25")
-	if _, err := c.Open(harness.Context(t)); err == nil { // else it is gone already
-		for end := time.Now().Add(harness.Patience); time.Now().Before(end) && !gone(g); {
+	if _, err := c.Open(harness.Context(t)); err == nil { // else gatekit is killed already
+		for end := time.Now().Add(harness.Patience); time.Now().Before(end) && !hasExited(g); {
 			c.Tool(harness.Context(t), "box__echo", `{}`)
 		}
 	}
 	select {
 	case <-g.Exited:
 	case <-time.After(harness.Patience):
-		t.Fatal("it was not killed")
+		t.Fatal("gatekit was not killed: the webhook got no third request")
 	}
 	g.KillChildren()
-	before := len(got.records())
+	before := len(received.records())
 
 	next := harness.StartHTTPIn(t, dir, config)
 	harness.CallTool(t, next.Client("2025-11-25"), "box__echo", `{}`)
 	next.Stop()
-	log := log(next)
-	if records := got.records(); !slices.Equal(records, log) {
-		t.Errorf("it has %d records, before the kill %d, and the log %d", len(records), before,
-			len(log))
+	log := logLines(next)
+	if records := received.records(); !slices.Equal(records, log) {
+		t.Errorf("the webhook got %d records, %d before the kill, want the %d of the log",
+			len(records), before, len(log))
 	}
 	if before == 0 || before >= len(log) {
-		t.Errorf("%d of %d records came before the kill", before, len(log))
+		t.Errorf("the webhook got %d of %d records before the kill, want some", before, len(log))
 	}
 }
 
-// gone says whether the process has ended.
-func gone(g *harness.Gatekit) bool {
+// hasExited reports whether the process has ended.
+func hasExited(g *harness.Gatekit) bool {
 	select {
 	case <-g.Exited:
 		return true
@@ -376,61 +390,56 @@ func gone(g *harness.Gatekit) bool {
 	}
 }
 
-// A webhook that is down while one Gatekit runs gets all of it from the next. That it was lost is
-// one record, and messages do not wait for it.
-func TestASinkThatIsDownHoldsUpNobodyAndGetsEverythingLater(t *testing.T) {
+// TestUnavailableSinkDelaysNoCallAndGetsRecordsLater refuses all records during the first run of
+// gatekit. Calls do not wait, the loss of the sink is one record, and the second run sends
+// everything.
+func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	dir := t.TempDir()
-	var mu sync.Mutex
-	down := true
-	url, got := hook(t, func(int) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return !down
-	})
-	admin, metrics := operators(t, "")
-	config := harness.ScriptedServer("box") + harness.AuditTable + sinkTable("hook",
-		"webhook", fmt.Sprintf("url = %q", url)) +
-		admin
+	var available atomic.Bool
+	url, received := startWebhook(t, func(int) bool { return available.Load() })
+	admin, adminURL := adminEndpoint(t, "")
+	config := harness.ScriptedServer("box") + harness.AuditTable +
+		sinkTable("hook", "webhook", fmt.Sprintf("url = %q", url)) + admin
 	g := harness.StartHTTPIn(t, dir, config)
 	c := g.Client("2025-11-25")
 	for range 100 {
 		harness.CallTool(t, c, "box__echo", `{}`)
 	}
-	harness.WaitUntilAtMost(t, "records that it is lost are missing", 0, func() int {
+	harness.WaitUntilAtMost(t, "missing records of the lost sink", 0, func() int {
 		return 1 - len(slices.DeleteFunc(g.Records(), func(r harness.Record) bool {
 			return r.Action != "sink lost"
 		}))
 	})
-	if n, log := values(scrape(t, metrics)["gatekit_audit_sink_behind"],
-		"gatekit_sink")["hook"], len(log(g)); n < 200 || n > log {
-		t.Errorf("it is said to be %d records behind, and the log has %d", n, log)
+	behind := seriesValues(scrape(t, adminURL)["gatekit_audit_sink_behind"],
+		"gatekit_sink")["hook"]
+	if log := len(logLines(g)); behind < 200 || behind > log {
+		t.Errorf("gatekit_audit_sink_behind is %d, want at least 200 and at most the %d of the log",
+			behind, log)
 	}
 	began := time.Now()
 	g.Stop()
 	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("the stop took %v", took)
+		t.Errorf("the stop took %v, want at most 30s", took)
 	}
-	if len(got.all()) > 0 {
-		t.Errorf("it took %q", got.all())
+	if len(received.all()) > 0 {
+		t.Errorf("the unavailable webhook got %q", received.all())
 	}
-	if text := g.Stderr.String(); !strings.Contains(text,
-		"records were not sent; they will be sent after the next start") {
-		t.Errorf("stderr does not say that records are missing:\n%s", text)
+	const warning = "records were not sent; they will be sent after the next start"
+	if text := g.Stderr.String(); !strings.Contains(text, warning) {
+		t.Errorf("stderr has no %q:\n%s", warning, text)
 	}
-	mu.Lock()
-	down = false
-	mu.Unlock()
+	available.Store(true)
 	next := harness.StartHTTPIn(t, dir, config)
 	next.Stop()
-	log := log(next)
-	if got := got.all(); !slices.Equal(got, log) {
-		t.Errorf("it got %d lines, want the %d of the log, each once", len(got), len(log))
+	log := logLines(next)
+	if got := received.all(); !slices.Equal(got, log) {
+		t.Errorf("the webhook got %d lines, want the %d of the log, each once", len(got), len(log))
 	}
 	lost := slices.DeleteFunc(next.Records(), func(r harness.Record) bool {
 		return !strings.HasPrefix(r.Action, "sink ")
 	})
 	if len(lost) != 1 || lost[0].Action != "sink lost" || lost[0].Reason != `sink "hook"` ||
 		!strings.Contains(lost[0].Error, "503") {
-		t.Errorf("the log has %+v", lost)
+		t.Errorf("the log has the records %+v, want one of the lost sink with the status 503", lost)
 	}
 }

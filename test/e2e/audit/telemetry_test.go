@@ -20,14 +20,15 @@ import (
 	"gatekit/test/peers"
 )
 
-// operators is the configuration of a listener for them, and where it is.
-func operators(t *testing.T, more string) (config, url string) {
+// adminEndpoint returns the configuration of an admin endpoint and its URL. more is added to the
+// configuration.
+func adminEndpoint(t *testing.T, more string) (config, url string) {
 	t.Helper()
 	address := peers.FreeAddress(t)
 	return fmt.Sprintf("[admin]\nhttp = %q\n%s\n", address, more), "http://" + address
 }
 
-// get answers a page of the listener for operators.
+// get returns a page of the admin endpoint.
 func get(t *testing.T, url string) (status int, body string) {
 	t.Helper()
 	r, err := http.Get(url)
@@ -57,9 +58,10 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// values are those of the series of a metric, by the labels that are named: of a histogram, how
-// many were observed.
-func values(f *dto.MetricFamily, labels ...string) map[string]int {
+// seriesValues returns the values of a metric's series, or their counts if it is a histogram. The
+// keys are the values of the named labels, separated by spaces, "-" for an absent label. Series
+// with the same key are added up.
+func seriesValues(f *dto.MetricFamily, labels ...string) map[string]int {
 	all := map[string]int{}
 	for _, m := range f.GetMetric() {
 		var words []string
@@ -79,10 +81,12 @@ func values(f *dto.MetricFamily, labels ...string) map[string]int {
 	return all
 }
 
-func TestTheMetricsAreTheAuditLogsNumbers(t *testing.T) {
+// TestMetricsMatchTheAuditLog makes a session with denials and compares the decision metric with
+// the records, and the other metrics with what the session did.
+func TestMetricsMatchTheAuditLog(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			admin, url := operators(t, "")
+			admin, url := adminEndpoint(t, "")
 			config := admin + harness.ScriptedServer("box") + harness.Builtin("secrets",
 				`action = "block"`) + harness.PolicyFile(t,
 				`deny contains "it ends the server" if input.name == "die"`)
@@ -114,57 +118,61 @@ func TestTheMetricsAreTheAuditLogsNumbers(t *testing.T) {
 						denied++
 					}
 				}
-				got := values(metrics["gatekit_decisions_total"], "mcp_method_name",
+				got := seriesValues(metrics["gatekit_decisions_total"], "mcp_method_name",
 					"gatekit_server", "gatekit_direction", "gatekit_kind", "gatekit_action")
 				if !maps.Equal(got, want) {
-					t.Errorf("the metrics count\n%v, the audit log has\n%v", got, want)
+					t.Errorf("gatekit_decisions_total is\n%v, want the audit log's\n%v", got, want)
 				}
-				denials := values(metrics["gatekit_denials_total"], "gatekit_stage", "gatekit_rule")
+				denials := seriesValues(metrics["gatekit_denials_total"], "gatekit_stage",
+					"gatekit_rule")
 				if denials["policy mine"] != 1 || denials["secrets -"] != 1 ||
 					denials["policy mine"]+denials["secrets -"] != denied {
-					t.Errorf("denials are %v, the audit log has %d", denials, denied)
+					t.Errorf("gatekit_denials_total is %v, want the audit log's %d", denials,
+						denied)
 				}
-				asked := values(metrics["mcp_server_operation_duration_seconds"], "mcp_method_name",
-					"error_type")
-				if asked["tools/call -"] != 5 || asked["tools/call -31000"] != 2 ||
-					asked["tools/list -"] != 1 || asked["prompts/get -"] != 1 {
-					t.Errorf("clients' requests are %v", asked)
+				received := seriesValues(metrics["mcp_server_operation_duration_seconds"],
+					"mcp_method_name", "error_type")
+				if received["tools/call -"] != 5 || received["tools/call -31000"] != 2 ||
+					received["tools/list -"] != 1 || received["prompts/get -"] != 1 {
+					t.Errorf("mcp_server_operation_duration_seconds counts %v", received)
 				}
-				sent := values(metrics["mcp_client_operation_duration_seconds"], "mcp_method_name",
-					"gatekit_server")
+				sent := seriesValues(metrics["mcp_client_operation_duration_seconds"],
+					"mcp_method_name", "gatekit_server")
 				if sent["tools/call box"] != 5 || sent["prompts/get box"] != 1 {
-					t.Errorf("requests to servers are %v", sent)
+					t.Errorf("mcp_client_operation_duration_seconds counts %v", sent)
 				}
-				steps := values(metrics["gatekit_stage_duration_seconds"], "gatekit_stage",
+				stages := seriesValues(metrics["gatekit_stage_duration_seconds"], "gatekit_stage",
 					"gatekit_action")
-				if steps["policy deny"] != 1 || steps["secrets deny"] != 1 ||
-					steps["policy pass"] < 5 {
-					t.Errorf("steps are %v", steps)
+				if stages["policy deny"] != 1 || stages["secrets deny"] != 1 ||
+					stages["policy pass"] < 5 {
+					t.Errorf("gatekit_stage_duration_seconds counts %v", stages)
 				}
 				for name, want := range map[string]string{"gatekit_sessions": "map[:1]",
 					"gatekit_requests_active": "map[:0]", "gatekit_calls_parked": "map[:0]",
 					"gatekit_audit_waiting": "map[:0]"} {
-					if got := fmt.Sprint(values(metrics[name])); got != want {
+					if got := fmt.Sprint(seriesValues(metrics[name])); got != want {
 						t.Errorf("%s is %s, want %s", name, got, want)
 					}
 				}
-				if state := values(metrics["gatekit_server_state"], "gatekit_server",
+				if state := seriesValues(metrics["gatekit_server_state"], "gatekit_server",
 					"gatekit_state"); state["box up"] != 1 || state["box down"] != 0 {
-					t.Errorf("the server is %v", state)
+					t.Errorf("gatekit_server_state is %v, want box up", state)
 				}
-				if up := values(metrics["gatekit_plugin_up"],
+				if up := seriesValues(metrics["gatekit_plugin_up"],
 					"gatekit_plugin"); up["built-in"] != 1 {
-					t.Errorf("plugins are %v", up)
+					t.Errorf("gatekit_plugin_up is %v, want built-in 1", up)
 				}
 			})
 		})
 	}
 }
 
-func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
+// TestHostileNamesDoNotMultiplyMetricSeries makes requests with hundreds of invented tools and
+// methods: they share a few series, and no label has a control character.
+func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {
 	for _, tools := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tools = %t", tools), func(t *testing.T) {
-			admin, url := operators(t, fmt.Sprintf("[telemetry]\ntools = %t", tools))
+			admin, url := adminEndpoint(t, fmt.Sprintf("[telemetry]\ntools = %t", tools))
 			_, c := harness.StartStdio(t, admin+harness.ScriptedServer("box"), "2025-11-25")
 			harness.CallTool(t, c, "box__echo", `{"tag":1}`)
 			for n := range 400 {
@@ -173,98 +181,105 @@ func TestAHostilePeerDoesNotMakeMetrics(t *testing.T) {
 				harness.Request(t, c, fmt.Sprintf("made/up/%d", n), `{}`)
 			}
 			metrics := scrape(t, url)
-			known := slices.Collect(maps.Keys(values(metrics["gatekit_decisions_total"],
+			labels := slices.Collect(maps.Keys(seriesValues(metrics["gatekit_decisions_total"],
 				"gen_ai_tool_name")))
 			switch {
-			case tools && (len(known) > 260 || !slices.Contains(known, "echo") ||
-				!slices.Contains(known, "_OTHER")):
-				t.Errorf("%d tools are told: %q", len(known), known)
-			case !tools && len(known) != 1:
-				t.Errorf("tools are told: %q", known)
+			case tools && (len(labels) > 260 || !slices.Contains(labels, "echo") ||
+				!slices.Contains(labels, "_OTHER")):
+				t.Errorf("gen_ai_tool_name has %d values, want at most 260, with echo and "+
+					"_OTHER: %q", len(labels), labels)
+			case !tools && len(labels) != 1:
+				t.Errorf("gen_ai_tool_name has the values %q, want one", labels)
 			}
-			for _, k := range known {
-				if strings.ContainsRune(k, '\x1b') {
-					t.Errorf("%q came through", k)
+			for _, label := range labels {
+				if strings.ContainsRune(label, '\x1b') {
+					t.Errorf("a label has a control character: %q", label)
 				}
 			}
-			if methods := values(metrics["mcp_server_operation_duration_seconds"],
+			if methods := seriesValues(metrics["mcp_server_operation_duration_seconds"],
 				"mcp_method_name"); len(methods) > 4 || methods["_OTHER"] != 400 {
-				t.Errorf("methods are %v", methods)
+				t.Errorf("mcp_method_name counts %v, want at most 4 values and 400 of _OTHER",
+					methods)
 			}
 			for name, f := range metrics {
 				if len(f.GetMetric()) > 2000 {
-					t.Errorf("%s has %d series", name, len(f.GetMetric()))
+					t.Errorf("%s has %d series, want at most 2000", name, len(f.GetMetric()))
 				}
 			}
 		})
 	}
 }
 
-func TestReadinessAsksTheServers(t *testing.T) {
+// TestReadinessReflectsServerState ends two of three servers, one after the other: /readyz fails
+// and names them, and /healthz does not.
+func TestReadinessReflectsServerState(t *testing.T) {
 	harness.Long(t, "waits for servers")
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			admin, url := operators(t, "")
+			admin, url := adminEndpoint(t, "")
 			far := httptest.NewServer(mcptest.Toolbox("far", revision))
 			defer func() { far.CloseClientConnections(); far.Close() }()
-			config := admin + harness.ScriptedServer("bad", "-revisions", revision) +
-				"restart = false\n" + harness.ScriptedServer("good",
-				"-revisions", revision) + harness.HTTPServer("far", far.URL)
+			config := admin +
+				harness.ScriptedServer("bad", "-revisions", revision) + "restart = false\n" +
+				harness.ScriptedServer("good", "-revisions", revision) +
+				harness.HTTPServer("far", far.URL)
 			_, c := harness.StartStdio(t, config, revision)
-			ready := func(want int, lines ...string) {
+			// awaitReadiness waits for the status and for a line of the page with each prefix.
+			awaitReadiness := func(want int, prefixes ...string) {
 				t.Helper()
 				var status int
 				var page string
-				// it is not asked at every question
-				for deadline := time.Now().Add(harness.Patience); time.Now().Before(
-					deadline); time.Sleep(100 * time.Millisecond) {
+				// Gatekit checks the servers at intervals, not at each request.
+				deadline := time.Now().Add(harness.Patience)
+				for ; time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 					status, page = get(t, url+"/readyz")
-					got := strings.Split(page, "\n")
-					if status == want && !slices.ContainsFunc(lines, func(l string) bool {
-						return !slices.ContainsFunc(got, func(g string) bool {
-							return strings.HasPrefix(g, l)
+					lines := strings.Split(page, "\n")
+					isMissing := func(prefix string) bool {
+						return !slices.ContainsFunc(lines, func(line string) bool {
+							return strings.HasPrefix(line, prefix)
 						})
-					}) {
+					}
+					if status == want && !slices.ContainsFunc(prefixes, isMissing) {
 						return
 					}
 				}
-				t.Fatalf("/readyz: %d\n%swant %d %q", status, page, want, lines)
+				t.Fatalf("/readyz: got %d\n%swant %d %q", status, page, want, prefixes)
 			}
 			harness.CallTool(t, c, "bad__echo", ``)
 			harness.CallTool(t, c, "good__echo", ``)
-			ready(http.StatusOK, "ok    server bad: up", "ok    server far: up",
+			awaitReadiness(http.StatusOK, "ok    server bad: up", "ok    server far: up",
 				"ok    server good: up", "ok    audit: written")
 			harness.Request(t, c, "tools/call", `{"name":"bad__die"}`)
-			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "ok    server far: up",
-				"ok    server good: up")
+			awaitReadiness(http.StatusServiceUnavailable, "FAIL  server bad: ",
+				"ok    server far: up", "ok    server good: up")
 			far.Listener.Close()
 			far.CloseClientConnections()
-			ready(http.StatusServiceUnavailable, "FAIL  server bad: ", "FAIL  server far: ",
-				"ok    server good: up")
-			if state := values(scrape(t, url)["gatekit_server_state"], "gatekit_server",
+			awaitReadiness(http.StatusServiceUnavailable, "FAIL  server bad: ",
+				"FAIL  server far: ", "ok    server good: up")
+			if state := seriesValues(scrape(t, url)["gatekit_server_state"], "gatekit_server",
 				"gatekit_state"); state["bad down"] != 1 || state["good up"] != 1 {
-				t.Errorf("the servers are %v", state)
+				t.Errorf("gatekit_server_state is %v, want bad down and good up", state)
 			}
 			if status, page := get(t, url+"/healthz"); status != http.StatusOK ||
 				page != "ok    audit: written\n" {
-				t.Errorf("/healthz: %d\n%s", status, page)
+				t.Errorf("/healthz: got %d\n%swant 200, with the audit log only", status, page)
 			}
 		})
 	}
 }
 
-func TestOperatorsAreOfThisMachineAndOnlyAsk(t *testing.T) {
-	admin, url := operators(t, "")
+func TestAdminEndpointIsLocalAndReadOnly(t *testing.T) {
+	admin, url := adminEndpoint(t, "")
 	harness.StartStdio(t, admin+harness.ScriptedServer("box"), "2025-11-25")
 	for _, c := range []struct {
 		name, method, path, host string
 		status                   int
 	}{
-		{"a page is got", "GET", "/healthz", "", 200},
-		{"a name of this machine is good", "GET", "/healthz", "localhost:7", 200},
-		{"a name that a browser was told is here is not", "GET", "/metrics", "evil.example", 403},
-		{"nothing is posted", "POST", "/metrics", "", 405},
-		{"there is nothing else", "GET", "/debug/pprof/", "", 404},
+		{"a page is served", "GET", "/healthz", "", 200},
+		{"the host localhost is allowed", "GET", "/healthz", "localhost:7", 200},
+		{"another host (DNS rebinding) is refused", "GET", "/metrics", "evil.example", 403},
+		{"POST is refused", "POST", "/metrics", "", 405},
+		{"other paths do not exist", "GET", "/debug/pprof/", "", 404},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := http.NewRequest(c.method, url+c.path, nil)
@@ -279,18 +294,21 @@ func TestOperatorsAreOfThisMachineAndOnlyAsk(t *testing.T) {
 			answer.Body.Close()
 			if answer.StatusCode != c.status ||
 				answer.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Errorf("got %s %v, want %d", answer.Status, answer.Header, c.status)
+				t.Errorf("got %s %v, want %d without CORS headers", answer.Status, answer.Header,
+					c.status)
 			}
 		})
 	}
 }
 
-func TestTheLogIsTextOrJSONAndObeyedByNoTerminal(t *testing.T) {
+// TestProcessLogFormatsEscapeControlCharacters wraps a server that writes terminal controls to
+// stderr, which gatekit logs.
+func TestProcessLogFormatsEscapeControlCharacters(t *testing.T) {
 	for _, c := range []struct{ name, log, has, lacks string }{
 		{"text by default", ``, `level=INFO msg=stderr server=box line="mcptest: \\x1b[2J`, "{"},
 		{"JSON", `format = "json"`,
 			`"level":"INFO","msg":"stderr","server":"box","line":"mcptest: \\x1b[2J`, "level=INFO"},
-		{"no more than a level", `level = "warn"`, "", "INFO"},
+		{"a level", `level = "warn"`, "", "INFO"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g, client := harness.StartStdio(t, "[log]\n"+c.log+"\n"+harness.ScriptedServer("box",
@@ -299,14 +317,14 @@ func TestTheLogIsTextOrJSONAndObeyedByNoTerminal(t *testing.T) {
 			g.Stop()
 			log := g.Stderr.String()
 			if !strings.Contains(log, c.has) || strings.Contains(log, c.lacks) {
-				t.Errorf("the log is\n%s", log)
+				t.Errorf("the log has no %q, or it has %q:\n%s", c.has, c.lacks, log)
 			}
 			if strings.ContainsAny(log, "\x1b\u202e\u0007") {
-				t.Errorf("something that does not print came through: %q", log)
+				t.Errorf("the log has control characters: %q", log)
 			}
 			for line := range strings.Lines(log) {
-				if json := strings.HasPrefix(line, "{"); json != (c.name == "JSON") {
-					t.Errorf("a line is not as the others: %s", line)
+				if isJSON := strings.HasPrefix(line, "{"); isJSON != (c.name == "JSON") {
+					t.Errorf("a line has another format than %s: %s", c.name, line)
 				}
 			}
 		})

@@ -29,21 +29,22 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// otelStub takes OTLP as a collector of OpenTelemetry does, over HTTP and gRPC, and keeps it.
-type otelStub struct {
+// otlpCollector is an OpenTelemetry collector that receives spans and metrics over HTTP and gRPC,
+// and keeps them.
+type otlpCollector struct {
 	tracespb.UnimplementedTraceServiceServer
 	http, grpc string // URLs
 
-	mu      sync.Mutex
-	spans   []*tracepb.Span
-	metrics []string // names
-	all     bytes.Buffer
-	headers []string // Authorization of each request
+	mu            sync.Mutex
+	spans         []*tracepb.Span
+	metrics       []string     // names
+	bodies        bytes.Buffer // all requests, as protobuf
+	authorization []string     // header of each request
 }
 
-func newOTelStub(t *testing.T) *otelStub {
+func newOTLPCollector(t *testing.T) *otlpCollector {
 	t.Helper()
-	c := &otelStub{}
+	c := &otlpCollector{}
 	h := httptest.NewServer(c)
 	t.Cleanup(h.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,29 +53,31 @@ func newOTelStub(t *testing.T) *otelStub {
 	}
 	g := grpc.NewServer()
 	tracespb.RegisterTraceServiceServer(g, c)
-	metricspb.RegisterMetricsServiceServer(g, numbers{c: c})
+	metricspb.RegisterMetricsServiceServer(g, metricsService{c: c})
 	go g.Serve(l)
 	t.Cleanup(g.Stop)
 	c.http, c.grpc = h.URL, "http://"+l.Addr().String()
 	return c
 }
 
-// config is the configuration of who sends to it.
-func (c *otelStub) config(protocol, more string) string {
+// config returns the configuration of a gatekit that sends telemetry to the collector. more is
+// added to its table.
+func (c *otlpCollector) config(protocol, more string) string {
 	url := c.grpc
 	if protocol == "http" {
 		url = c.http
 	}
-	return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = %q\nheaders = { Authorization = "+
-		"\"Bearer of-the-collector\" }\ntraces = true\n%s\n", url, protocol, more)
+	return fmt.Sprintf("[telemetry]\nurl = %q\nprotocol = %q\n"+
+		"headers = { Authorization = %q }\ntraces = true\n%s\n",
+		url, protocol, collectorCredential, more)
 }
 
-func (c *otelStub) keep(authorization string, m proto.Message) {
+func (c *otlpCollector) keep(authorization string, m proto.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.headers = append(c.headers, authorization)
+	c.authorization = append(c.authorization, authorization)
 	b, _ := proto.Marshal(m)
-	c.all.Write(b)
+	c.bodies.Write(b)
 	switch m := m.(type) {
 	case *tracespb.ExportTraceServiceRequest:
 		for _, r := range m.ResourceSpans {
@@ -93,32 +96,33 @@ func (c *otelStub) keep(authorization string, m proto.Message) {
 	}
 }
 
-func authorization(ctx context.Context) string {
+// authorizationHeader returns the Authorization of a gRPC request.
+func authorizationHeader(ctx context.Context) string {
 	md, _ := metadata.FromIncomingContext(ctx)
 	return strings.Join(md.Get("authorization"), ",")
 }
 
-// Export takes spans over gRPC.
-func (c *otelStub) Export(ctx context.Context,
+// Export receives spans over gRPC.
+func (c *otlpCollector) Export(ctx context.Context,
 	r *tracespb.ExportTraceServiceRequest) (*tracespb.ExportTraceServiceResponse, error) {
-	c.keep(authorization(ctx), r)
+	c.keep(authorizationHeader(ctx), r)
 	return &tracespb.ExportTraceServiceResponse{}, nil
 }
 
-// numbers takes metrics over gRPC.
-type numbers struct {
+// metricsService receives metrics over gRPC.
+type metricsService struct {
 	metricspb.UnimplementedMetricsServiceServer
-	c *otelStub
+	c *otlpCollector
 }
 
-func (n numbers) Export(ctx context.Context,
+func (s metricsService) Export(ctx context.Context,
 	r *metricspb.ExportMetricsServiceRequest) (*metricspb.ExportMetricsServiceResponse, error) {
-	n.c.keep(authorization(ctx), r)
+	s.c.keep(authorizationHeader(ctx), r)
 	return &metricspb.ExportMetricsServiceResponse{}, nil
 }
 
-// ServeHTTP takes both over HTTP.
-func (c *otelStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP receives spans and metrics over HTTP.
+func (c *otlpCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var m proto.Message = &tracespb.ExportTraceServiceRequest{}
 	switch r.URL.Path {
 	case "/v1/traces":
@@ -128,10 +132,10 @@ func (c *otelStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	z, err := gzip.NewReader(r.Body)
+	body, err := gzip.NewReader(r.Body)
 	if err == nil {
 		var b []byte
-		if b, err = io.ReadAll(z); err == nil {
+		if b, err = io.ReadAll(body); err == nil {
 			err = proto.Unmarshal(b, m)
 		}
 	}
@@ -143,23 +147,23 @@ func (c *otelStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-protobuf")
 }
 
-// named are the spans of a name, in the order of their beginning.
-func (c *otelStub) named(name string) (some []*tracepb.Span) {
+// spansNamed returns the spans with this name, in the order of their start.
+func (c *otlpCollector) spansNamed(name string) (spans []*tracepb.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
 		if s.Name == name {
-			some = append(some, s)
+			spans = append(spans, s)
 		}
 	}
-	slices.SortFunc(some, func(a, b *tracepb.Span) int {
+	slices.SortFunc(spans, func(a, b *tracepb.Span) int {
 		return int(int64(a.StartTimeUnixNano) - int64(b.StartTimeUnixNano))
 	})
-	return some
+	return spans
 }
 
-// told are a span's attributes, and of its events those of the name.
-func told(attributes []*commonpb.KeyValue) map[string]string {
+// attributeMap returns the attributes of a span or an event; integers are formatted.
+func attributeMap(attributes []*commonpb.KeyValue) map[string]string {
 	all := map[string]string{}
 	for _, a := range attributes {
 		all[a.Key] = a.Value.GetStringValue()
@@ -170,228 +174,257 @@ func told(attributes []*commonpb.KeyValue) map[string]string {
 	return all
 }
 
+// The trace context of the client, as in the W3C Trace Context recommendation.
 const (
-	clientsTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
-	clientsSpan   = "00f067aa0ba902b7"
-	clientsParent = "00-" + clientsTrace + "-" + clientsSpan + "-01"
-	plantedSecret = "AKIAQYLPMN5HHHFPZAM2"
+	clientTraceID       = "4bf92f3577b34da6a3ce929d0e0e4736"
+	clientSpanID        = "00f067aa0ba902b7"
+	clientSampled       = "00-" + clientTraceID + "-" + clientSpanID + "-01" // a traceparent
+	clientNotSampled    = "00-" + clientTraceID + "-" + clientSpanID + "-00"
+	collectorCredential = "Bearer of-the-collector"
 )
 
-// seen is what an echo says that the server saw: its params.
-func seen(t *testing.T, m mcptest.Message) json.RawMessage {
+// echoedParams returns the params that the server received, from the result of its tool "echo".
+func echoedParams(t *testing.T, m mcptest.Message) json.RawMessage {
 	t.Helper()
 	var result struct{ Content []struct{ Text string } }
 	if err := json.Unmarshal(m.Result, &result); err != nil || len(result.Content) != 1 {
-		t.Fatalf("no echo: %s, %v", m.Raw, err)
+		t.Fatalf("got %s, %v, want the result of an echo", m.Raw, err)
 	}
 	return json.RawMessage(result.Content[0].Text)
 }
 
-func TestATraceGoesThrough(t *testing.T) {
+// TestTraceContextIsPropagated makes a session of traced and untraced calls over every pair of
+// eras, both transports and both protocols of the collector.
+func TestTraceContextIsPropagated(t *testing.T) {
 	harness.Long(t, "waits for a collector")
-	for _, back := range []string{"2025-11-25", mcptest.Modern} {
+	for _, serverRevision := range []string{"2025-11-25", mcptest.Modern} {
 		for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 			for _, protocol := range []string{"grpc", "http"} {
-				t.Run(fmt.Sprintf("%s to %s, told over %s", revision, back, protocol),
-					func(t *testing.T) {
-						to := newOTelStub(t)
-						config := to.config(protocol, "") + harness.ScriptedServer("box",
-							"-revisions", back) +
-							harness.Builtin("secrets", `action = "redact"`) + harness.PolicyFile(t,
-							`deny contains "no" if input.name == "die"`)
-						harness.EachTransport(t, config, revision, func(t *testing.T,
-							g *harness.Gatekit,
-							c *mcptest.Client) {
-							to.mu.Lock()
-							to.spans, to.metrics = nil, nil
-							to.mu.Unlock()
-							harness.Handshake(t, c)
-							m := harness.Request(t, c,
-								"tools/call", `{"name":"box__echo","arguments":{"k":"`+
-									plantedSecret+`"},"_meta":{"traceparent":"`+clientsParent+
-									`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0}}`)
-							got := seen(t, m)
-							sent := mcptest.Text(got, "_meta", "traceparent")
-							if !strings.Contains(string(got),
-								`"traceparent":"`+sent+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0`) {
-								t.Errorf("the server saw %s", m.Raw)
-							}
-							harness.Request(t, c, "tools/call",
-								`{"name":"box__die","_meta":{"traceparent":"`+
-									clientsParent+`"}}`)
-							plain := harness.Request(t, c, "tools/call",
-								`{"name":"box__echo","arguments":{},"_meta":{"traceparent":"`+
-									strings.TrimSuffix(clientsParent,
-										"1")+`0","tracestate":"rojo=2"}}`)
-							if !strings.Contains(string(seen(t, plain)),
-								`"traceparent":"`+strings.TrimSuffix(clientsParent,
-									"1")+`0","tracestate":"rojo=2"`) {
-								t.Errorf("of a call that is not traced the server saw %s",
-									plain.Raw)
-							}
-							fresh := mcptest.Text(seen(t, harness.CallTool(t, c,
-								"box__echo", `{}`)),
-								"_meta", "traceparent")
-							g.Stop()
-
-							up := to.named("tools/call box__echo")
-							down := to.named("tools/call echo")
-							if len(up) != 2 || len(down) != 2 {
-								t.Fatalf("%d spans up and %d down, want 2 and 2: %v", len(up),
-									len(down), to.spans)
-							}
-							if hex.EncodeToString(up[0].TraceId) != clientsTrace ||
-								hex.EncodeToString(up[0].ParentSpanId) != clientsSpan ||
-								up[0].Kind != tracepb.Span_SPAN_KIND_SERVER ||
-								up[0].TraceState != "rojo=1" {
-								t.Errorf("the client's span is not the parent of %v", up[0])
-							}
-							for i, s := range []string{sent, fresh} {
-								if !bytes.Equal(down[i].ParentSpanId, up[i].SpanId) ||
-									down[i].Kind != tracepb.Span_SPAN_KIND_CLIENT {
-									t.Errorf("span %d towards the server is no child of the "+
-										"other: %v, %v", i, down[i], up[i])
-								}
-								if want := fmt.Sprintf("00-%x-%x-01", up[i].TraceId,
-									down[i].SpanId); s != want {
-									t.Errorf("the server was told %s, want %s", s, want)
-								}
-							}
-							if len(up[1].ParentSpanId) != 0 {
-								t.Errorf("a call without a trace has a parent: %v", up[1])
-							}
-							about := told(up[0].Attributes)
-							if about["mcp.method.name"] != "tools/call" ||
-								about["gen_ai.tool.name"] != "box__echo" ||
-								about["gen_ai.operation.name"] != "execute_tool" ||
-								about["mcp.protocol.version"] != revision {
-								t.Errorf("attributes are %v", about)
-							}
-							records := 0
-							for _, r := range g.Records() {
-								if r.Session == about["mcp.session.id"] &&
-									r.Exchange == about["gatekit.exchange"] &&
-									r.Method == "tools/call" {
-									records++
-									if !slices.ContainsFunc(up[0].Events,
-										func(e *tracepb.Span_Event) bool {
-											a := told(e.Attributes)
-											return e.Name == "gatekit.record" &&
-												a["gatekit.record"] == fmt.Sprint(r.Seq) &&
-												a["gatekit.action"] == r.Action
-										}) {
-										t.Errorf("record %d is not in the span", r.Seq)
-									}
-								}
-							}
-							if records != 2 || len(up[0].Events) != records {
-								t.Errorf("the audit log has %d records of the call, its span %d",
-									records, len(up[0].Events))
-							}
-							steps := 0
-							for _, s := range to.named("stage secrets") {
-								if bytes.Equal(s.ParentSpanId, up[0].SpanId) {
-									steps++
-								}
-							}
-							if steps != 2 {
-								t.Errorf("%d spans of a stage in the call, want 2: of the "+
-									"request and of the result", steps)
-							}
-							refused := to.named("tools/call box__die")
-							if len(refused) != 1 || told(
-								refused[0].Attributes)["error.type"] != "-31000" ||
-								refused[0].Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
-								len(to.named("tools/call die")) != 0 {
-								t.Errorf("a refused call is %v", refused)
-							}
-							to.mu.Lock()
-							defer to.mu.Unlock()
-							if bytes.Contains(to.all.Bytes(), []byte(plantedSecret)) {
-								t.Error("the collector was told a secret")
-							}
-							if !slices.Contains(to.metrics, "mcp.server.operation.duration") ||
-								!slices.Contains(to.metrics, "gatekit.decisions") {
-								t.Errorf("the metrics are %q", to.metrics)
-							}
-							for _, h := range to.headers {
-								if h != "Bearer of-the-collector" {
-									t.Errorf("the collector got the credentials %q", h)
-								}
-							}
-						})
+				name := fmt.Sprintf("%s to %s, collector over %s", revision, serverRevision,
+					protocol)
+				t.Run(name, func(t *testing.T) {
+					collector := newOTLPCollector(t)
+					config := collector.config(protocol, "") +
+						harness.ScriptedServer("box", "-revisions", serverRevision) +
+						harness.Builtin("secrets", `action = "redact"`) +
+						harness.PolicyFile(t, `deny contains "no" if input.name == "die"`)
+					harness.EachTransport(t, config, revision, func(t *testing.T,
+						g *harness.Gatekit, c *mcptest.Client) {
+						collector.mu.Lock()
+						collector.spans, collector.metrics = nil, nil
+						collector.mu.Unlock()
+						harness.Handshake(t, c)
+						checkPropagation(t, g, c, collector, revision)
 					})
+				})
 			}
 		}
 	}
 }
 
-func TestATraceOfTheConnectionIsTheCallsWithoutItsOwn(t *testing.T) {
-	to := newOTelStub(t)
-	g := harness.StartHTTP(t, to.config("http", "metrics = false")+harness.ScriptedServer("box"))
-	const other = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
+// checkPropagation makes a sampled call, a denied call, a call that is not sampled and one without
+// trace context. It checks what the server received and, after gatekit has stopped, what the
+// collector received.
+func checkPropagation(t *testing.T, g *harness.Gatekit, c *mcptest.Client,
+	collector *otlpCollector, revision string) {
+	const secret = "AKIAQYLPMN5HHHFPZAM2"
+	sampled := harness.Request(t, c, "tools/call",
+		`{"name":"box__echo","arguments":{"k":"`+secret+`"},"_meta":{"traceparent":"`+
+			clientSampled+`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0}}`)
+	params := echoedParams(t, sampled)
+	sampledParent := mcptest.Text(params, "_meta", "traceparent")
+	if !strings.Contains(string(params), `"traceparent":"`+sampledParent+
+		`","tracestate":"rojo=1","baggage":"who=ann","x": 1.0`) {
+		t.Errorf("the server received %s, want the rest of _meta unchanged", sampled.Raw)
+	}
+	harness.Request(t, c, "tools/call",
+		`{"name":"box__die","_meta":{"traceparent":"`+clientSampled+`"}}`)
+	notSampled := harness.Request(t, c, "tools/call",
+		`{"name":"box__echo","arguments":{},"_meta":{"traceparent":"`+clientNotSampled+
+			`","tracestate":"rojo=2"}}`)
+	if !strings.Contains(string(echoedParams(t, notSampled)),
+		`"traceparent":"`+clientNotSampled+`","tracestate":"rojo=2"`) {
+		t.Errorf("the server received %s, want the trace context that is not sampled unchanged",
+			notSampled.Raw)
+	}
+	newParent := mcptest.Text(echoedParams(t, harness.CallTool(t, c, "box__echo", `{}`)),
+		"_meta", "traceparent")
+	g.Stop()
+
+	serverSpans := collector.spansNamed("tools/call box__echo") // of the client's requests
+	clientSpans := collector.spansNamed("tools/call echo")      // of gatekit's requests
+	if len(serverSpans) != 2 || len(clientSpans) != 2 {
+		t.Fatalf("got %d server spans and %d client spans, want 2 and 2: %v", len(serverSpans),
+			len(clientSpans), collector.spans)
+	}
+	first := serverSpans[0]
+	if hex.EncodeToString(first.TraceId) != clientTraceID ||
+		hex.EncodeToString(first.ParentSpanId) != clientSpanID ||
+		first.Kind != tracepb.Span_SPAN_KIND_SERVER || first.TraceState != "rojo=1" {
+		t.Errorf("got %v, want a server span whose parent is the client's span", first)
+	}
+	for i, traceparent := range []string{sampledParent, newParent} {
+		if !bytes.Equal(clientSpans[i].ParentSpanId, serverSpans[i].SpanId) ||
+			clientSpans[i].Kind != tracepb.Span_SPAN_KIND_CLIENT {
+			t.Errorf("call %d: got the span %v, want a client span, child of %v", i,
+				clientSpans[i], serverSpans[i])
+		}
+		want := fmt.Sprintf("00-%x-%x-01", serverSpans[i].TraceId, clientSpans[i].SpanId)
+		if traceparent != want {
+			t.Errorf("call %d: the server received the traceparent %s, want %s", i, traceparent,
+				want)
+		}
+	}
+	if len(serverSpans[1].ParentSpanId) != 0 {
+		t.Errorf("a call without trace context got the span %v, want none with a parent",
+			serverSpans[1])
+	}
+	attributes := attributeMap(first.Attributes)
+	if attributes["mcp.method.name"] != "tools/call" ||
+		attributes["gen_ai.tool.name"] != "box__echo" ||
+		attributes["gen_ai.operation.name"] != "execute_tool" ||
+		attributes["mcp.protocol.version"] != revision {
+		t.Errorf("the server span has the attributes %v", attributes)
+	}
+	wantRecordsAsEvents(t, g, first)
+	stageSpans := 0
+	for _, s := range collector.spansNamed("stage secrets") {
+		if bytes.Equal(s.ParentSpanId, first.SpanId) {
+			stageSpans++
+		}
+	}
+	if stageSpans != 2 {
+		t.Errorf("the server span has %d spans of the stage, want 2: of the request and of the "+
+			"result", stageSpans)
+	}
+	denied := collector.spansNamed("tools/call box__die")
+	if len(denied) != 1 || attributeMap(denied[0].Attributes)["error.type"] != "-31000" ||
+		denied[0].Status.Code != tracepb.Status_STATUS_CODE_ERROR ||
+		len(collector.spansNamed("tools/call die")) != 0 {
+		t.Errorf("the denied call has the spans %v, want one server span with the error", denied)
+	}
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	if bytes.Contains(collector.bodies.Bytes(), []byte(secret)) {
+		t.Error("the collector received a secret")
+	}
+	if !slices.Contains(collector.metrics, "mcp.server.operation.duration") ||
+		!slices.Contains(collector.metrics, "gatekit.decisions") {
+		t.Errorf("the collector received the metrics %q", collector.metrics)
+	}
+	wantCredential(t, collector)
+}
+
+// wantRecordsAsEvents fails the test unless the call's two records are events of its server span.
+func wantRecordsAsEvents(t *testing.T, g *harness.Gatekit, span *tracepb.Span) {
+	t.Helper()
+	attributes := attributeMap(span.Attributes)
+	records := 0
+	for _, r := range g.Records() {
+		if r.Session == attributes["mcp.session.id"] &&
+			r.Exchange == attributes["gatekit.exchange"] && r.Method == "tools/call" {
+			records++
+			if !slices.ContainsFunc(span.Events, func(e *tracepb.Span_Event) bool {
+				a := attributeMap(e.Attributes)
+				return e.Name == "gatekit.record" &&
+					a["gatekit.record"] == fmt.Sprint(r.Seq) && a["gatekit.action"] == r.Action
+			}) {
+				t.Errorf("record %d is no event of the span", r.Seq)
+			}
+		}
+	}
+	if records != 2 || len(span.Events) != records {
+		t.Errorf("the call has %d records and %d events in its span, want 2 and 2", records,
+			len(span.Events))
+	}
+}
+
+// wantCredential fails the test unless every request to the collector had its credential. The
+// caller holds the lock, or gatekit has ended.
+func wantCredential(t *testing.T, collector *otlpCollector) {
+	t.Helper()
+	for _, got := range collector.authorization {
+		if got != collectorCredential {
+			t.Errorf("the collector received the credential %q, want %q", got,
+				collectorCredential)
+		}
+	}
+}
+
+// TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn sends a traceparent header. It is the
+// parent of calls without trace context in their params, and a link of the others.
+func TestTraceContextOfHTTPRequestAppliesToCallsWithoutTheirOwn(t *testing.T) {
+	collector := newOTLPCollector(t)
+	g := harness.StartHTTP(t,
+		collector.config("http", "metrics = false")+harness.ScriptedServer("box"))
+	const header = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		h := mcptest.NewHTTP(g.URL)
-		h.Header.Set("traceparent", other)
+		h.Header.Set("traceparent", header)
 		c := mcptest.NewClient(h, revision)
 		t.Cleanup(func() { c.Close() })
 		harness.Handshake(t, c)
 		harness.CallTool(t, c, "box__echo", `{}`)
 		harness.Request(t, c, "tools/call",
-			`{"name":"box__self","arguments":{},"_meta":{"traceparent":"`+
-				clientsParent+`"}}`)
+			`{"name":"box__self","arguments":{},"_meta":{"traceparent":"`+clientSampled+`"}}`)
 	}
 	g.Stop()
-	for _, s := range to.named("tools/call box__echo") {
+	withoutContext := collector.spansNamed("tools/call box__echo")
+	for _, s := range withoutContext {
 		if hex.EncodeToString(s.TraceId) != strings.Repeat("a", 32) ||
 			hex.EncodeToString(s.ParentSpanId) != strings.Repeat("b", 16) {
-			t.Errorf("a call without a trace of its own is %v", s)
+			t.Errorf("a call without trace context got the span %v, want the header's parent", s)
 		}
 	}
-	both := to.named("tools/call box__self")
-	for _, s := range both {
-		if hex.EncodeToString(s.TraceId) != clientsTrace || len(s.Links) != 1 ||
+	withContext := collector.spansNamed("tools/call box__self")
+	for _, s := range withContext {
+		if hex.EncodeToString(s.TraceId) != clientTraceID || len(s.Links) != 1 ||
 			hex.EncodeToString(s.Links[0].SpanId) != strings.Repeat("b", 16) {
-			t.Errorf("a call with a trace of its own is %v", s)
+			t.Errorf("a call with trace context got the span %v, want a link to the header's", s)
 		}
 	}
-	if len(both) != 2 {
-		t.Errorf("%d spans, want 2", len(both))
+	if len(withoutContext) != 2 || len(withContext) != 2 {
+		t.Errorf("got %d spans of calls without trace context and %d with it, want 2 and 2",
+			len(withoutContext), len(withContext))
 	}
 }
 
-func TestACallIsTracedWithinBounds(t *testing.T) {
-	to := newOTelStub(t)
-	g, c := harness.StartStdio(t, to.config("http", "metrics = false")+
-		harness.ScriptedServer("box")+harness.Builtin("secrets",
-		`action = "redact"`), "2025-11-25")
+// TestSpansAndEventsOfACallAreBounded makes a call with 500 notifications, which are all recorded,
+// but do not all become events and spans.
+func TestSpansAndEventsOfACallAreBounded(t *testing.T) {
+	collector := newOTLPCollector(t)
+	config := collector.config("http", "metrics = false") + harness.ScriptedServer("box") +
+		harness.Builtin("secrets", `action = "redact"`)
+	g, c := harness.StartStdio(t, config, "2025-11-25")
 	harness.Request(t, c, "tools/call",
 		`{"name":"box__progress","arguments":{"n":500},"_meta":{"progressToken":"p"}}`)
 	g.Stop()
-	spans := to.named("tools/call box__progress")
+	spans := collector.spansNamed("tools/call box__progress")
 	if len(spans) != 1 || len(spans[0].Events) != 64 {
-		t.Errorf("got %v", spans)
+		t.Errorf("got %v, want one span with 64 events", spans)
 	}
-	if n := len(to.named("stage secrets")); n > 70 {
-		t.Errorf("%d spans of a stage", n)
+	if n := len(collector.spansNamed("stage secrets")); n > 70 {
+		t.Errorf("got %d spans of the stage, want at most 70", n)
 	}
-	notices := 0
+	notifications := 0
 	for _, r := range g.Records() {
 		if r.Method == "notifications/progress" {
-			notices++
+			notifications++
 		}
 	}
-	if notices != 500 {
-		t.Errorf("the audit log has %d of them", notices)
+	if notifications != 500 {
+		t.Errorf("the audit log has %d progress notifications, want 500", notifications)
 	}
 }
 
-func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
+// TestOTelEnvironmentVariablesAreIgnored sets the variables of OpenTelemetry SDKs to another
+// collector. Only the collector of the configuration gets telemetry.
+func TestOTelEnvironmentVariablesAreIgnored(t *testing.T) {
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			decoy, to := newOTelStub(t), newOTelStub(t)
+			fromEnvironment, configured := newOTLPCollector(t), newOTLPCollector(t)
 			for _, signal := range []string{"", "TRACES_", "METRICS_"} {
-				for name, value := range map[string]string{"ENDPOINT": decoy.http,
+				for name, value := range map[string]string{"ENDPOINT": fromEnvironment.http,
 					"HEADERS": "authorization=of-the-environment", "PROTOCOL": "http/json",
 					"COMPRESSION": "none", "CERTIFICATE": "/nowhere", "INSECURE": "false",
 					"TIMEOUT": "1"} {
@@ -403,73 +436,74 @@ func TestWhatTheEnvironmentSaysOfTelemetryIsNotHeard(t *testing.T) {
 			t.Setenv("OTEL_SERVICE_NAME", "of-the-environment")
 			t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "where=of-the-environment")
 			t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
-			g, c := harness.StartStdio(t, to.config(protocol, "")+harness.ScriptedServer("box"),
-				"2025-11-25")
+			g, c := harness.StartStdio(t,
+				configured.config(protocol, "")+harness.ScriptedServer("box"), "2025-11-25")
 			harness.CallTool(t, c, "box__echo", `{}`)
 			g.Stop()
-			if len(to.named("tools/call box__echo")) != 1 || len(to.metrics) == 0 {
-				t.Errorf("the collector of the configuration got %v, %q", to.spans, to.metrics)
+			if len(configured.spansNamed("tools/call box__echo")) != 1 ||
+				len(configured.metrics) == 0 {
+				t.Errorf("the configured collector received %v, %q, want a span and metrics",
+					configured.spans, configured.metrics)
 			}
-			if bytes.Contains(to.all.Bytes(), []byte("of-the-environment")) {
-				t.Error("the environment was heard")
+			if bytes.Contains(configured.bodies.Bytes(), []byte("of-the-environment")) {
+				t.Error("the telemetry has a value from the environment")
 			}
-			if len(decoy.headers) > 0 {
-				t.Errorf("the collector of the environment got %d requests", len(decoy.headers))
+			if n := len(fromEnvironment.authorization); n > 0 {
+				t.Errorf("the environment's collector received %d requests, want none", n)
 			}
-			for _, h := range to.headers {
-				if h != "Bearer of-the-collector" {
-					t.Errorf("the collector got the credentials %q", h)
-				}
-			}
+			wantCredential(t, configured)
 		})
 	}
 }
 
-// A collector that takes nothing costs no call anything, and the end a few seconds.
-func TestACollectorThatHangsIsNotWaitedFor(t *testing.T) {
+// TestHangingCollectorDelaysNoCall configures a collector that never answers. Calls do not wait for
+// it, and the shutdown waits only a few seconds.
+func TestHangingCollectorDelaysNoCall(t *testing.T) {
 	harness.Long(t, "waits for a collector")
-	l, err := net.Listen("tcp", "127.0.0.1:0") // who connects is never spoken to
+	l, err := net.Listen("tcp", "127.0.0.1:0") // nothing accepts its connections
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
-			to := &otelStub{http: "http://" + l.Addr().String(),
-				grpc: "http://" + l.Addr().String()}
-			g, c := harness.StartStdio(t, to.config(protocol, `interval = "1s"`)+
-				harness.ScriptedServer("box"), mcptest.Modern)
+			url := "http://" + l.Addr().String()
+			collector := &otlpCollector{http: url, grpc: url}
+			config := collector.config(protocol, `interval = "1s"`) + harness.ScriptedServer("box")
+			g, c := harness.StartStdio(t, config, mcptest.Modern)
 			began := time.Now()
 			for range 300 {
 				harness.CallTool(t, c, "box__echo", `{}`)
 			}
 			if took := time.Since(began); took > time.Minute {
-				t.Errorf("300 calls took %s", took)
+				t.Errorf("300 calls took %s, want at most a minute", took)
 			}
 			began = time.Now()
 			g.Stop()
 			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("the end took %s", took)
+				t.Errorf("the shutdown took %s, want at most 30s", took)
 			}
-			g.Killed = true // it says that the last telemetry could not be sent
+			g.Killed = true // gatekit exits with an error: the last telemetry could not be sent
 			if log := g.Stderr.String(); !strings.Contains(log, "telemetry") {
-				t.Errorf("it does not say that the telemetry was lost:\n%s", log)
+				t.Errorf("the log has no error about telemetry:\n%s", log)
 			}
 		})
 	}
 }
 
-func TestWithoutTracesWhatAClientSaysOfItsTraceIsLeftAlone(t *testing.T) {
-	to := newOTelStub(t)
-	for _, more := range []string{"", strings.Replace(to.config("http", ""), "traces = true",
-		"", 1)} {
-		_, c := harness.StartStdio(t, more+harness.ScriptedServer("box"), "2025-11-25")
+// TestTraceContextIsForwardedUnchangedWithoutTracing makes a call without telemetry, and with
+// metrics only.
+func TestTraceContextIsForwardedUnchangedWithoutTracing(t *testing.T) {
+	metricsOnly := strings.Replace(newOTLPCollector(t).config("http", ""), "traces = true", "", 1)
+	for _, telemetry := range []string{"", metricsOnly} {
+		_, c := harness.StartStdio(t, telemetry+harness.ScriptedServer("box"), "2025-11-25")
 		m := harness.Request(t, c, "tools/call",
 			`{"name":"box__echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"`+
-				clientsParent+`"}}`)
-		if want := `{"name":"echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"` +
-			clientsParent + `"}}`; string(seen(t, m)) != want {
-			t.Errorf("the server saw %s, want %s", seen(t, m), want)
+				clientSampled+`"}}`)
+		want := `{"name":"echo","arguments":{},"_meta":{"tracestate":"rojo=1","traceparent":"` +
+			clientSampled + `"}}`
+		if got := string(echoedParams(t, m)); got != want {
+			t.Errorf("the server received %s, want %s", got, want)
 		}
 	}
 }

@@ -17,71 +17,74 @@ import (
 	"gatekit/test/peers"
 )
 
-// saw is what clients/use.mjs prints: what a real client listed and used.
-type saw struct {
-	Tools, Used, Prompts, Got, Resources, Templates, Completed, Errors []string
-	Read, Sampling, Elicitation, Roots, Progress, Logs, Updates        int
-	Modern                                                             bool
+// report is the output of clients/use.mjs: what a real client has listed and used.
+type report struct {
+	Tools, ToolsCalled    []string
+	Prompts, PromptsUsed  []string
+	Resources, Templates  []string
+	Completions           []string // of prompts' arguments and of templates
+	Errors                []string
+	Contents              int // of all resources
+	Sampling, Elicitation int // requests of the server
+	Roots                 int // requests of the server
+	Progress, Logs        int // notifications
+	Updates               int // notifications
+	Modern                bool
 }
 
-// use runs clients/use.mjs.
-func use(t *testing.T, sdk, dir string, target ...string) (s saw) {
+// useEverything runs clients/use.mjs and returns its report.
+func useEverything(t *testing.T, sdk, dir string, target ...string) (r report) {
 	t.Helper()
-	b := node(t, "use.mjs", sdk, dir, target...)
-	if err := json.Unmarshal(b, &s); err != nil {
+	b := runNode(t, "use.mjs", sdk, dir, target...)
+	if err := json.Unmarshal(b, &r); err != nil {
 		t.Fatalf("%v in %s", err, b)
 	}
-	return s
+	return r
 }
 
-// node runs a script of clients/ and answers what it printed.
-func node(t *testing.T, script, sdk, dir string, target ...string) []byte {
+// runNode runs a script of clients/ in dir and returns its output.
+func runNode(t *testing.T, script, sdk, dir string, target ...string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(harness.Context(t),
-		"node", append([]string{peers.Top() + "/test/e2e/clients/" + script, sdk}, target...)...)
+	cmd := exec.CommandContext(harness.Context(t), "node",
+		append([]string{peers.Top() + "/test/e2e/clients/" + script, sdk}, target...)...)
 	cmd.Env = append(os.Environ(), "NODE_MODULES="+peers.Node(t).Path())
 	cmd.Dir = dir
-	cmd.WaitDelay = time.Second // what it started may hold on to its output
-	out := &harness.Output{}
-	cmd.Stderr = out
+	cmd.WaitDelay = time.Second // a child of the script may keep its output open
+	stderr := &harness.Output{}
+	cmd.Stderr = stderr
 	b, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s: %v\n%s\n%s", cmd, err, b, out)
+		t.Fatalf("%s: %v\n%s\n%s", cmd, err, b, stderr)
 	}
 	return b
 }
 
-// behind is what a client should see of these servers behind gatekit, given what it sees of each
-// directly.
-func behind(names []string, direct map[string]saw) (all saw) {
-	for _, n := range names {
-		d := direct[n]
-		name := func(ss []string) (out []string) {
-			for _, s := range ss {
-				out = append(out, n+"__"+s)
+// expectedReport returns the report of a client that uses these servers through gatekit, given its
+// reports of using each of them directly.
+func expectedReport(names []string, direct map[string]report) (all report) {
+	for _, server := range names {
+		exposed := func(separator string, names []string) (out []string) {
+			for _, name := range names {
+				out = append(out, server+separator+name)
 			}
 			return out
 		}
-		uri := func(ss []string) (out []string) {
-			for _, s := range ss {
-				out = append(out, n+"+"+s)
-			}
-			return out
-		}
-		all.Tools, all.Used = append(all.Tools, name(d.Tools)...), append(all.Used, name(d.Used)...)
-		all.Prompts, all.Got = append(all.Prompts, name(d.Prompts)...),
-			append(all.Got, name(d.Got)...)
-		all.Resources, all.Templates = append(all.Resources, uri(d.Resources)...),
-			append(all.Templates, uri(d.Templates)...)
-		for _, s := range d.Completed {
-			if strings.Contains(s, "://") {
-				all.Completed = append(all.Completed, n+"+"+s)
+		d := direct[server]
+		all.Tools = append(all.Tools, exposed("__", d.Tools)...)
+		all.ToolsCalled = append(all.ToolsCalled, exposed("__", d.ToolsCalled)...)
+		all.Prompts = append(all.Prompts, exposed("__", d.Prompts)...)
+		all.PromptsUsed = append(all.PromptsUsed, exposed("__", d.PromptsUsed)...)
+		all.Resources = append(all.Resources, exposed("+", d.Resources)...)
+		all.Templates = append(all.Templates, exposed("+", d.Templates)...)
+		for _, name := range d.Completions {
+			if strings.Contains(name, "://") {
+				all.Completions = append(all.Completions, server+"+"+name)
 			} else {
-				all.Completed = append(all.Completed, n+"__"+s)
+				all.Completions = append(all.Completions, server+"__"+name)
 			}
 		}
 		all.Errors = append(all.Errors, d.Errors...)
-		all.Read += d.Read
+		all.Contents += d.Contents
 		all.Sampling += d.Sampling
 		all.Elicitation += d.Elicitation
 		all.Roots += d.Roots
@@ -90,64 +93,67 @@ func behind(names []string, direct map[string]saw) (all saw) {
 	return all
 }
 
-// holdAgainst compares what was seen; of progress and logs, which depend on the clock, it wants
-// some.
-func (got saw) holdAgainst(t *testing.T, want saw) {
+// wantReport fails the test unless got equals want. The numbers of progress reports and logs depend
+// on the clock and need not be equal; there must be some.
+func wantReport(t *testing.T, got, want report) {
 	t.Helper()
 	for what, pair := range map[string][2][]string{
-		"tools": {got.Tools, want.Tools}, "tools used": {got.Used, want.Used},
-		"prompts": {got.Prompts, want.Prompts}, "prompts used": {got.Got, want.Got},
-		"resources": {got.Resources, want.Resources}, "templates": {got.Templates, want.Templates},
-		"completions": {got.Completed, want.Completed},
+		"tools":        {got.Tools, want.Tools},
+		"tools called": {got.ToolsCalled, want.ToolsCalled},
+		"prompts":      {got.Prompts, want.Prompts},
+		"prompts used": {got.PromptsUsed, want.PromptsUsed},
+		"resources":    {got.Resources, want.Resources},
+		"templates":    {got.Templates, want.Templates},
+		"completions":  {got.Completions, want.Completions},
 	} {
 		g, w := slices.Sorted(slices.Values(pair[0])), slices.Sorted(slices.Values(pair[1]))
 		if !slices.Equal(g, w) {
-			t.Errorf("%s\ngot  %q\nwant %q", what, g, w)
+			t.Errorf("%s:\ngot  %q\nwant %q", what, g, w)
 		}
 	}
 	if len(got.Errors) != len(want.Errors) {
-		t.Errorf("errors\ngot  %q\nwant %q", got.Errors, want.Errors)
+		t.Errorf("errors:\ngot  %q\nwant %q", got.Errors, want.Errors)
 	}
-	// server-everything asks once more when its tool is called before its first question could be
-	// put
+	// server-everything asks for the roots again when its tool is called before the first request
+	// could be sent.
 	if got.Modern && got.Roots > want.Roots {
 		got.Roots = want.Roots
 	}
-	g, w := [...]int{got.Read, got.Sampling, got.Elicitation, got.Roots, got.Updates},
-		[...]int{want.Read, want.Sampling, want.Elicitation, want.Roots, want.Updates}
+	g := [...]int{got.Contents, got.Sampling, got.Elicitation, got.Roots, got.Updates}
+	w := [...]int{want.Contents, want.Sampling, want.Elicitation, want.Roots, want.Updates}
 	if g != w || g[1] == 0 {
 		t.Errorf("contents, sampling, elicitation, roots, updates: got %v, want %v", g, w)
 	}
-	// a modern client gets those that come while its call runs
+	// A modern client gets only the logs that come during its calls.
 	if got.Progress == 0 || got.Logs == 0 && !got.Modern {
-		t.Errorf("got %d reports of progress and %d logs", got.Progress, got.Logs)
+		t.Errorf("got %d progress reports and %d logs, want some of both", got.Progress, got.Logs)
 	}
 }
 
-func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
+func TestTypeScriptClientsUseRealServers(t *testing.T) {
 	r := harness.NewRealServers(t)
 	for _, sdk := range []string{"v1", "v2"} {
 		t.Run(sdk, func(t *testing.T) {
-			direct := map[string]saw{}
+			direct := map[string]report{}
 			for _, n := range r.Names {
-				direct[n] = use(t, sdk, "", append([]string{"--"}, r.Commands[n]...)...)
+				direct[n] = useEverything(t, sdk, "", append([]string{"--"}, r.Commands[n]...)...)
 			}
-			want := behind(r.Names, direct)
+			want := expectedReport(r.Names, direct)
 			t.Run("stdio", func(t *testing.T) {
 				g := harness.Prepare(t, r.Config())
 				t.Setenv("MEMORY_FILE_PATH", r.Env["memory"][1])
-				got := use(t, sdk, g.Dir, "--", g.Cmd.Path, "run")
-				got.holdAgainst(t, want)
+				got := useEverything(t, sdk, g.Dir, "--", g.Cmd.Path, "run")
+				wantReport(t, got, want)
 				g.CheckExit()
 				g.WantRecords("to_server request tools/call everything echo pass",
 					"to_client request sampling/createMessage everything - pass")
 			})
 			t.Run("http", func(t *testing.T) {
 				g := harness.StartHTTP(t, r.Config())
-				got := use(t, sdk, "", g.URL)
-				got.holdAgainst(t, want)
-				if got.Modern != (sdk == "v2") { // though all of the servers are legacy
-					t.Errorf("the client of %s is modern: %v", sdk, got.Modern)
+				got := useEverything(t, sdk, "", g.URL)
+				wantReport(t, got, want)
+				if wantModern := sdk == "v2"; got.Modern != wantModern { // all servers are legacy
+					t.Errorf("client %s: got modern = %v, want %v", sdk, got.Modern, wantModern)
 				}
 				g.WantRecords("to_server request tools/call everything echo pass",
 					"to_client request sampling/createMessage everything - pass")
@@ -156,9 +162,9 @@ func TestTypeScriptClientsUseThreeRealServers(t *testing.T) {
 	}
 }
 
-// server-everything over the two transports of HTTP, reached by the same client directly and
-// through gatekit, which speaks that transport on both sides.
-func TestARealServerOverHTTPAndOverTheOldSSE(t *testing.T) {
+// TestRealServerOverStreamableHTTPAndSSE compares what a client gets from server-everything
+// directly and through gatekit, which uses the same transport on both sides.
+func TestRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"},
 		{"sse", "/sse"}} {
 		t.Run(mode.name, func(t *testing.T) {
@@ -180,17 +186,18 @@ func TestARealServerOverHTTPAndOverTheOldSSE(t *testing.T) {
 				}
 				return "http://" + address + mode.path
 			}
-			direct := use(t, "v1", "", start())
+			direct := useEverything(t, "v1", "", start())
 			g := harness.StartHTTP(t, "sse = true\n"+harness.HTTPServer("everything", start()))
-			got := use(t, "v1", "", strings.TrimSuffix(g.URL, "/mcp")+mode.path)
-			got.holdAgainst(t, behind([]string{"everything"}, map[string]saw{"everything": direct}))
+			got := useEverything(t, "v1", "", strings.TrimSuffix(g.URL, "/mcp")+mode.path)
+			wantReport(t, got, expectedReport([]string{"everything"},
+				map[string]report{"everything": direct}))
 			g.WantRecords("to_server request tools/call everything echo pass",
 				"to_client request elicitation/create everything - pass")
 		})
 	}
 }
 
-func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
+func TestInspectorListsAndUses(t *testing.T) {
 	r := harness.NewRealServers(t)
 	inspect := func(t *testing.T, dir string, args ...string) string {
 		t.Helper()
@@ -228,7 +235,8 @@ func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
 				t.Helper()
 				for _, w := range c.want {
 					if !strings.Contains(out, w) {
-						t.Errorf("it printed\n%s\nwant %q in it", harness.Clip([]byte(out)), w)
+						t.Errorf("the Inspector printed\n%s\nwant %q in it",
+							harness.Clip([]byte(out)), w)
 					}
 				}
 			}
@@ -247,19 +255,19 @@ func TestTheInspectorListsAndCallsOverBothTransports(t *testing.T) {
 	}
 }
 
-// The go-sdk's client, in both eras, before servers of both: scripted ones, since the real ones are
-// legacy.
-func TestTheGoClientListsAndUsesEverything(t *testing.T) {
-	harness.Long(t, "builds the SDK's server")
+// TestGoClientListsAndUsesEverything runs the client of the Go SDK in both eras. The servers are
+// scripted, because the real ones are legacy.
+func TestGoClientListsAndUsesEverything(t *testing.T) {
+	harness.Long(t, "starts gatekit and servers for each era and transport")
 	for _, era := range []struct{ name, revisions string }{{"legacy", "2025-11-25,2025-06-18"},
 		{"modern", "2026-07-28"}} {
 		config := harness.ScriptedServer("one", "-revisions", era.revisions) +
 			harness.ScriptedServer("two", "-revisions", era.revisions)
-		for _, over := range []string{"stdio", "http"} {
-			t.Run(era.name+" "+over, func(t *testing.T) {
+		for _, transportName := range []string{"stdio", "http"} {
+			t.Run(era.name+" "+transportName, func(t *testing.T) {
 				var g *harness.Gatekit
 				var transport mcp.Transport
-				if over == "http" {
+				if transportName == "http" {
 					g = harness.StartHTTP(t, config)
 					transport = &mcp.StreamableClientTransport{Endpoint: g.URL}
 				} else {
@@ -289,7 +297,7 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 						}
 					}
 					if n != want {
-						t.Errorf("it listed %d %s, want %d", n, what, want)
+						t.Errorf("the list has %d %s, want %d", n, what, want)
 					}
 				}
 				count("tools", 28, func(y func(error) bool) {
@@ -323,36 +331,36 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 				if r, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "two__greet",
 					Arguments: map[string]string{"who": "you"}}); err != nil ||
 					len(r.Messages) != 1 {
-					t.Errorf("get a prompt: %+v, %v", r, err)
+					t.Errorf("prompts/get: got %+v, %v", r, err)
 				}
 				if r, err := s.ReadResource(ctx,
 					&mcp.ReadResourceParams{URI: "one+test://one/a"}); err != nil ||
 					r.Contents[0].URI != "one+test://one/a" ||
 					r.Contents[0].Text != "test://one/a of one" {
-					t.Errorf("read a resource: %+v, %v", r, err)
+					t.Errorf("resources/read: got %+v, %v", r, err)
 				}
 				if r, err := s.Complete(ctx,
 					&mcp.CompleteParams{Ref: &mcp.CompleteReference{Type: "ref/prompt",
 						Name: "two__greet"}, Argument: mcp.CompleteParamsArgument{Name: "who",
 						Value: ""}}); err != nil || !slices.Equal(r.Completion.Values,
 					[]string{"two", "greet"}) {
-					t.Errorf("complete: %+v, %v", r, err)
+					t.Errorf("completion/complete: got %+v, %v", r, err)
 				}
 				if err := s.Subscribe(ctx,
 					&mcp.SubscribeParams{URI: "two+test://two/a"}); err != nil {
 					t.Error(err)
 				}
-				// again and again: in the modern era Subscribe does not wait until the server has
-				// acknowledged it
-				for told := false; !told; {
+				// The update is repeated until it arrives: in the modern era Subscribe does not
+				// wait for the server's acknowledgement.
+				for received := false; !received; {
 					if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "two__update",
 						Arguments: map[string]any{"uri": "test://two/a"}}); err != nil {
 						t.Fatal(err)
 					}
 					select {
 					case got := <-updated:
-						if told = true; got != "two+test://two/a" {
-							t.Errorf("updated is %q", got)
+						if received = true; got != "two+test://two/a" {
+							t.Errorf("got an update of %q, want two+test://two/a", got)
 						}
 					case <-time.After(100 * time.Millisecond):
 					}
@@ -365,28 +373,28 @@ func TestTheGoClientListsAndUsesEverything(t *testing.T) {
 	}
 }
 
-// The go-sdk's server of the modern era, used by a client that knows only the legacy one as by a
-// client of its own era.
-func TestALegacyTypeScriptClientUsesAModernServer(t *testing.T) {
+// TestLegacyTypeScriptClientUsesModernServer compares what a legacy and a modern client get from
+// the modern server of the Go SDK.
+func TestLegacyTypeScriptClientUsesModernServer(t *testing.T) {
 	config := harness.StdioServer("go", []string{peers.Tool(t, "everything-server")}) +
 		"era = \"modern\"\n"
-	for _, over := range []string{"stdio", "http"} {
-		t.Run(over, func(t *testing.T) {
+	for _, transportName := range []string{"stdio", "http"} {
+		t.Run(transportName, func(t *testing.T) {
 			g := harness.StartHTTP(t, config)
-			want := use(t, "v2", "", g.URL)
-			if !want.Modern || len(want.Used) < 20 {
-				t.Fatalf("the modern client saw %+v", want)
+			want := useEverything(t, "v2", "", g.URL)
+			if !want.Modern || len(want.ToolsCalled) < 20 {
+				t.Fatalf("the modern client reports %+v, want 20 or more called tools", want)
 			}
-			if over == "http" {
-				use(t, "v1", "", g.URL).holdAgainst(t, want)
+			if transportName == "http" {
+				wantReport(t, useEverything(t, "v1", "", g.URL), want)
 				g.WantRecords("to_server request server/discover go - pass",
 					"to_server request initialize go - pass",
 					"to_client request sampling/createMessage go - pass")
 				return
 			}
 			g = harness.Prepare(t, config)
-			got := use(t, "v1", g.Dir, "--", g.Cmd.Path, "run")
-			got.holdAgainst(t, want)
+			got := useEverything(t, "v1", g.Dir, "--", g.Cmd.Path, "run")
+			wantReport(t, got, want)
 			g.CheckExit()
 			g.WantRecords("to_server request initialize go - pass",
 				"to_client request elicitation/create go - pass",

@@ -8,8 +8,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// server-everything has a tool that runs as a task only (2025-11-25), and asks while it does.
-func TestAModernClientUsesAToolThatRunsAsATask(t *testing.T) {
+// TestModernClientUsesTaskOnlyTool calls a tool of server-everything that runs only as a task of
+// revision 2025-11-25. During the task the server sends an elicitation.
+func TestModernClientUsesTaskOnlyTool(t *testing.T) {
 	harness.EachTransport(t, harness.StdioServer("everything",
 		harness.NewRealServers(t).Commands["everything"]), mcptest.Modern,
 		func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
@@ -18,10 +19,10 @@ func TestAModernClientUsesAToolThatRunsAsATask(t *testing.T) {
 				`{"topic":"python","ambiguous":true}`)
 			if text := string(m.Result); !strings.Contains(text, "# Research Report: python") ||
 				!strings.Contains(text, "After receiving clarification") {
-				t.Errorf("it answered %s", m.Raw)
+				t.Errorf("got the result %s, want the report after the clarification", m.Raw)
 			}
-			if mcptest.Text(m.Result, "resultType") != "complete" {
-				t.Errorf("its result is of type %q", mcptest.Text(m.Result, "resultType"))
+			if got := mcptest.Text(m.Result, "resultType"); got != "complete" {
+				t.Errorf("got the resultType %q, want \"complete\"", got)
 			}
 			g.WantRecords("to_server request tools/call everything simulate-research-query pass",
 				"to_client request elicitation/create everything - pass",

@@ -1,29 +1,72 @@
-// node use.mjs v1|v2 URL | -- COMMAND ARGS...   (see sdk.mjs)
-// A real client, of the TypeScript SDK v1 or v2, lists and uses all that a server has and prints what it saw, as JSON: test servers only.
-import { open as sdkOpen } from './sdk.mjs';
+// usage: node use.mjs v1|v2 URL | -- COMMAND ARGS...   (see sdk.mjs)
+//
+// A real client lists and uses all that a server has, and prints a report as JSON. It is for test
+// servers only: it calls every tool.
+import { open as openSDK } from './sdk.mjs';
 const [sdk, ...target] = process.argv.slice(2);
-const saw = { tools: [], used: [], prompts: [], got: [], resources: [], read: 0, templates: [], completed: [], sampling: 0, elicitation: 0, roots: 0, progress: 0, logs: 0, updates: 0, errors: [] };
-const { client, on, connect, call, era } = await sdkOpen(sdk, { sampling: {}, elicitation: {}, roots: { listChanged: true } });
-on('sampling/createMessage', async () => (saw.sampling++, { model: 'm', role: 'assistant', content: { type: 'text', text: 'sampled' } }));
-on('elicitation/create', async (r) => (saw.elicitation++, { action: 'accept', content: object(r.params.requestedSchema) }));
-on('roots/list', async () => (saw.roots++, { roots: [{ uri: 'file:///work', name: 'work' }] }));
-let logs;
-const logged = new Promise((r) => (logs = r));
-on('notifications/message', async () => (saw.logs++, logs()));
-let updated;
-on('notifications/resources/updated', async () => (saw.updates++, updated?.()));
+const report = {
+  tools: [], toolsCalled: [], prompts: [], promptsUsed: [], resources: [], templates: [],
+  completions: [], errors: [], // names, URIs and texts
+  contents: 0, sampling: 0, elicitation: 0, roots: 0, progress: 0, logs: 0, updates: 0, // numbers
+};
+const { client, on, connect, call, era } = await openSDK(sdk,
+  { sampling: {}, elicitation: {}, roots: { listChanged: true } });
+on('sampling/createMessage', async () => {
+  report.sampling++;
+  return { model: 'm', role: 'assistant', content: { type: 'text', text: 'sampled' } };
+});
+on('elicitation/create', async (r) => {
+  report.elicitation++;
+  return { action: 'accept', content: minimalObject(r.params.requestedSchema) };
+});
+on('roots/list', async () => {
+  report.roots++;
+  return { roots: [{ uri: 'file:///work', name: 'work' }] };
+});
+let resolveLogged;
+const logged = new Promise((resolve) => (resolveLogged = resolve));
+on('notifications/message', async () => {
+  report.logs++;
+  resolveLogged();
+});
+let resolveUpdated;
+on('notifications/resources/updated', async () => {
+  report.updates++;
+  resolveUpdated?.();
+});
 
-// The least arguments that a schema allows.
-const value = (s = {}) => s.const ?? s.default ?? s.enum?.[0] ?? (s.anyOf ?? s.oneOf ? value((s.anyOf ?? s.oneOf)[0]) :
-  { string: s.format === 'uri' ? 'test://x' : s.format === 'email' ? 'a@b.co' : s.format === 'date' ? '2026-01-01' : 'a'.repeat(s.minLength ?? 1), number: s.minimum ?? 1, integer: s.minimum ?? 1, boolean: true, array: [], object: object(s) }[[s.type].flat()[0]] ?? 'a');
-const object = (s) => Object.fromEntries((s?.required ?? []).map((k) => [k, value(s.properties?.[k])]));
-const late = (ms) => new Promise((r) => setTimeout(r, ms));
-const attempt = async (what, f) => { try { return await f(); } catch (e) { saw.errors.push(`${what}: ${e.code ?? e.name} ${e.message}`); } };
-const all = async (list, member) => {
+// minimalValue and minimalObject return the least value that a schema allows.
+const texts = { uri: 'test://x', email: 'a@b.co', date: '2026-01-01' }; // by format
+const minimalValue = (s = {}) => {
+  const preset = s.const ?? s.default ?? s.enum?.[0];
+  if (preset !== undefined && preset !== null) return preset;
+  const choices = s.anyOf ?? s.oneOf;
+  if (choices) return minimalValue(choices[0]);
+  switch ([s.type].flat()[0]) {
+    case 'number': case 'integer': return s.minimum ?? 1;
+    case 'boolean': return true;
+    case 'array': return [];
+    case 'object': return minimalObject(s);
+    case 'string': return texts[s.format] ?? 'a'.repeat(s.minLength ?? 1);
+    default: return 'a';
+  }
+};
+const minimalObject = (s) => Object.fromEntries(
+  (s?.required ?? []).map((name) => [name, minimalValue(s.properties?.[name])]));
+
+const after = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const attempt = async (what, f) => {
+  try {
+    return await f();
+  } catch (e) {
+    report.errors.push(`${what}: ${e.code ?? e.name} ${e.message}`);
+  }
+};
+const listAll = async (method, member) => {
   const items = [];
   let cursor;
   do {
-    const page = await attempt(list, () => client[list](cursor === undefined ? {} : { cursor }));
+    const page = await attempt(method, () => client[method](cursor === undefined ? {} : { cursor }));
     items.push(...(page?.[member] ?? []));
     cursor = page?.nextCursor;
   } while (cursor !== undefined);
@@ -31,63 +74,74 @@ const all = async (list, member) => {
 };
 
 await connect(target);
-const can = client.getServerCapabilities() ?? {};
+const has = client.getServerCapabilities() ?? {};
 const modern = era() === 'modern';
-saw.modern = modern;
+report.modern = modern;
 const meta = modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'debug' } } : {};
-const skip = /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
-if (can.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
-if (can.tools) {
-  const tools = await all('listTools', 'tools');
-  // server-everything asks for the roots some time after the handshake, and logs that it has them; its tools depend on the answer.
-  // A modern client is asked, and hears of it, only in a call.
-  if (tools.some((t) => t.name.endsWith('get-roots-list'))) await Promise.race([logged, late(modern ? 1000 : 60000)]);
+const skipped =
+  /simulate-research|async|gzip|toggle-|test_(trigger|reconnection)|__transient|\b(wait|die|raw|cancelled|change)$/;
+if (has.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
+if (has.tools) {
+  const tools = await listAll('listTools', 'tools');
+  // server-everything asks for the roots some time after the handshake, and logs that it has them;
+  // its tools depend on the answer. A modern client gets the request and the log only in a call.
+  if (tools.some((t) => t.name.endsWith('get-roots-list')))
+    await Promise.race([logged, after(modern ? 1000 : 60000)]);
   for (const t of tools) {
-    saw.tools.push(t.name);
-    if (skip.test(t.name)) continue;
-    const args = { ...object(t.inputSchema), ...(/long-running/.test(t.name) ? { duration: 0.2, steps: 2 } : {}) };
-    await attempt(t.name, () => call({ name: t.name, arguments: args, ...meta }, { timeout: 100000, onprogress: () => saw.progress++ }));
-    saw.used.push(t.name);
+    report.tools.push(t.name);
+    if (skipped.test(t.name)) continue;
+    const args = minimalObject(t.inputSchema);
+    if (/long-running/.test(t.name)) Object.assign(args, { duration: 0.2, steps: 2 });
+    await attempt(t.name, () => call({ name: t.name, arguments: args, ...meta },
+      { timeout: 100000, onprogress: () => report.progress++ }));
+    report.toolsCalled.push(t.name);
   }
 }
-if (can.prompts) {
-  for (const p of await all('listPrompts', 'prompts')) {
-    saw.prompts.push(p.name);
-    const typed = (a) => (/Type$/.test(a.name) ? 'Text' : '1'); // server-everything's own
-    await attempt(p.name, () => client.getPrompt({ name: p.name, arguments: Object.fromEntries((p.arguments ?? []).map((a) => [a.name, typed(a)])) }));
-    saw.got.push(p.name);
+if (has.prompts) {
+  for (const p of await listAll('listPrompts', 'prompts')) {
+    report.prompts.push(p.name);
+    const value = (a) => (/Type$/.test(a.name) ? 'Text' : '1'); // what server-everything accepts
+    const args = Object.fromEntries((p.arguments ?? []).map((a) => [a.name, value(a)]));
+    await attempt(p.name, () => client.getPrompt({ name: p.name, arguments: args }));
+    report.promptsUsed.push(p.name);
     for (const a of p.arguments ?? []) {
-      if (!can.completions) continue;
-      const c = await attempt(`complete ${p.name}`, () => client.complete({ ref: { type: 'ref/prompt', name: p.name }, argument: { name: a.name, value: '' } }));
-      if (c) saw.completed.push(p.name + ' ' + a.name);
+      if (!has.completions) continue;
+      const completion = await attempt(`complete ${p.name}`, () => client.complete(
+        { ref: { type: 'ref/prompt', name: p.name }, argument: { name: a.name, value: '' } }));
+      if (completion) report.completions.push(p.name + ' ' + a.name);
     }
   }
 }
-if (can.resources) {
-  const resources = await all('listResources', 'resources');
+if (has.resources) {
+  const resources = await listAll('listResources', 'resources');
   for (const r of resources) {
-    saw.resources.push(r.uri);
-    const c = await attempt(r.uri, () => client.readResource({ uri: r.uri }));
-    saw.read += c?.contents?.length ?? 0;
+    report.resources.push(r.uri);
+    const result = await attempt(r.uri, () => client.readResource({ uri: r.uri }));
+    report.contents += result?.contents?.length ?? 0;
   }
-  saw.templates = (await all('listResourceTemplates', 'resourceTemplates')).map((t) => t.uriTemplate);
-  for (const uri of saw.templates) {
-    if (!can.completions || !uri.includes('{resourceId}')) continue;
-    const c = await attempt(`complete ${uri}`, () => client.complete({ ref: { type: 'ref/resource', uri }, argument: { name: 'resourceId', value: '' } }));
-    if (c) saw.completed.push(uri);
+  const templates = await listAll('listResourceTemplates', 'resourceTemplates');
+  report.templates = templates.map((t) => t.uriTemplate);
+  for (const uri of report.templates) {
+    if (!has.completions || !uri.includes('{resourceId}')) continue;
+    const completion = await attempt(`complete ${uri}`, () => client.complete(
+      { ref: { type: 'ref/resource', uri }, argument: { name: 'resourceId', value: '' } }));
+    if (completion) report.completions.push(uri);
   }
-  if (can.resources.subscribe && resources.length) {
-    const toggle = saw.tools.find((t) => t.endsWith('toggle-subscriber-updates'));
+  if (has.resources.subscribe && resources.length) {
+    const toggle = report.tools.find((t) => t.endsWith('toggle-subscriber-updates'));
     const uri = resources.find((r) => r.uri.includes('demo://'))?.uri ?? resources[0].uri;
-    const came = new Promise((r) => (updated = r));
-    const open = await attempt('subscribe', () => (modern ? client.listen({ resourceSubscriptions: [uri] }) : client.subscribeResource({ uri })));
+    const updated = new Promise((resolve) => (resolveUpdated = resolve));
+    const subscription = await attempt('subscribe', () => (modern
+      ? client.listen({ resourceSubscriptions: [uri] }) : client.subscribeResource({ uri })));
     if (toggle) {
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
-      await Promise.race([came, late(60000)]);
+      await Promise.race([updated, after(60000)]);
       await attempt(toggle, () => client.callTool({ name: toggle, arguments: {} }));
     }
-    await attempt('unsubscribe', () => (modern ? open.close() : client.unsubscribeResource({ uri })));
+    await attempt('unsubscribe', () => (modern
+      ? subscription.close() : client.unsubscribeResource({ uri })));
   }
 }
 await client.close();
-process.stdout.write(JSON.stringify(saw, null, 1) + '\n', () => process.exit()); // timers may be left
+// exit: timers may still run
+process.stdout.write(JSON.stringify(report, null, 1) + '\n', () => process.exit());

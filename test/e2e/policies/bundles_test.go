@@ -22,118 +22,124 @@ import (
 	"gatekit/test/peers"
 )
 
-// denying is the bundle of a policy that refuses a tool.
-func denying(t *testing.T, revision, tool string, by *bundles.Key) []byte {
+// denyingBundle returns a signed bundle whose policy denies a tool and hides it from lists.
+func denyingBundle(t *testing.T, revision, tool string, key *bundles.Key) []byte {
 	t.Helper()
 	rego := "package gatekit.acme\n\ndeny contains \"no\" if { input.method == \"tools/call\"; " +
 		"input.name in data.acme.refused }\n\nhide contains item.name if { some item in " +
 		"input.items; item.name in data.acme.refused }\n"
 	return bundles.Build(t, revision, map[string]string{"acme.rego": rego,
-		"data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{Key: by,
+		"data.json": fmt.Sprintf(`{"acme":{"refused":[%q]}}`, tool)}, &bundles.Signature{Key: key,
 		ID: "acme"})
 }
 
-// passes says whether a tool can be called.
-func passes(t *testing.T, c *mcptest.Client, tool string) bool {
+// isAllowed reports whether a call of the tool gets a result.
+func isAllowed(t *testing.T, c *mcptest.Client, tool string) bool {
 	t.Helper()
 	return harness.Request(t, c, "tools/call", fmt.Sprintf(`{"name":%q}`, tool)).Error == nil
 }
 
-// A signed bundle is in force, another revision takes its place, and what is not signed as it has
-// to be does not. The record says which one was.
-func TestASignedBundleInAFile(t *testing.T) {
+// TestSignedBundleFileIsEnforcedAndReplaced activates a signed bundle and replaces it by another
+// revision. Bundles with an invalid signature or digest are rejected, and the audit log names the
+// active revision.
+func TestSignedBundleFileIsEnforcedAndReplaced(t *testing.T) {
 	harness.Long(t, "waits for reloads")
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
-			harness.ReplaceFile(t, file, denying(t, "one", "log", key))
+			harness.ReplaceFile(t, file, denyingBundle(t, "one", "log", key))
 			config := harness.ScriptedServer("box") +
-				fmt.Sprintf("[policy]\nfiles = [%q]\n[policy.key.acme]\nkey "+
-					"= '''%s'''\nalgorithm = %q\n", file, key.Public, bundles.Algorithm)
+				fmt.Sprintf("[policy]\nfiles = [%q]\n"+
+					"[policy.key.acme]\nkey = '''%s'''\nalgorithm = %q\n",
+					file, key.Public, bundles.Algorithm)
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
-				// for the next front
-				t.Cleanup(func() { harness.ReplaceFile(t, file, denying(t, "one", "log", key)) })
+				// The next transport starts with the first revision again.
+				t.Cleanup(func() {
+					harness.ReplaceFile(t, file,
+						denyingBundle(t, "one", "log", key))
+				})
 				harness.Handshake(t, c)
-				if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
-					t.Error("the bundle is not in force")
+				if isAllowed(t, c, "box__log") || !isAllowed(t, c, "box__echo") {
+					t.Error("the first bundle is not enforced")
 				}
-				if list := string(harness.Request(t, c,
-					"tools/list", `{}`).Raw); strings.Contains(list,
-					"box__log") || !strings.Contains(list, "box__echo") {
-					t.Errorf("the list is %s", list)
+				list := string(harness.Request(t, c, "tools/list", `{}`).Raw)
+				if strings.Contains(list, "box__log") || !strings.Contains(list, "box__echo") {
+					t.Errorf("the tool list is %s, want box__echo without box__log", list)
 				}
-				for _, bad := range []struct {
-					why    string
-					bundle []byte
+				for _, invalid := range []struct {
+					wantLog string
+					bundle  []byte
 				}{
-					{"failed to verify JWT signature", denying(t, "two", "echo", other)},
-					{"digest mismatch", bundles.Rewrite(t, denying(t, "two", "log", key),
+					{"failed to verify JWT signature", denyingBundle(t, "two", "echo", other)},
+					{"digest mismatch", bundles.Rewrite(t, denyingBundle(t, "two", "log", key),
 						func(name, text string) (string, string) {
 							return name, strings.Replace(text, `"no"`, `"on"`, 1)
 						})},
 					{"not a bundle", []byte("garbage")},
 				} {
-					harness.ReplaceFile(t, file, bad.bundle)
-					g.WaitForLog(bad.why, 1)
-					if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
-						t.Errorf("%s: the bundle before it is not in force", bad.why)
+					harness.ReplaceFile(t, file, invalid.bundle)
+					g.WaitForLog(invalid.wantLog, 1)
+					if isAllowed(t, c, "box__log") || !isAllowed(t, c, "box__echo") {
+						t.Errorf("%s: the previous bundle is not enforced", invalid.wantLog)
 					}
 				}
-				harness.ReplaceFile(t, file, denying(t, "two", "echo", key))
+				harness.ReplaceFile(t, file, denyingBundle(t, "two", "echo", key))
 				g.WaitForLog("configuration reloaded", 1)
-				if !passes(t, c, "box__log") || passes(t, c, "box__echo") {
-					t.Error("the second bundle is not in force")
+				if !isAllowed(t, c, "box__log") || isAllowed(t, c, "box__echo") {
+					t.Error("the second bundle is not enforced")
 				}
 				g.WantRecords("to_server request tools/call box log deny",
 					"to_client response tools/list box - hide",
 					"to_server request tools/call box echo pass",
 					"to_server request tools/call box echo deny",
 					"to_server request tools/call box log pass")
-				var story []string
+				var events []string // start and reloads, with the revision or the reason
 				for _, r := range g.Records() {
 					if r.Action == "start" || r.Action == "reload" {
-						_, which, _ := strings.Cut(r.Reason, fmt.Sprintf(", bundle %q revision ",
-							file))
-						if which == "" {
-							which = r.Reason
+						_, detail, _ := strings.Cut(r.Reason,
+							fmt.Sprintf(", bundle %q revision ", file))
+						if detail == "" {
+							detail = r.Reason
 						} else if !strings.Contains(r.Reason, ", policies ") {
-							t.Errorf("the record does not have the digest of the policies: %s",
-								r.Reason)
+							t.Errorf("the record has no digest of the policies: %s", r.Reason)
 						}
-						story = append(story, r.Action+" "+which)
+						events = append(events, r.Action+" "+detail)
 					}
 				}
-				if got, want := strings.Join(story,
-					", "), `start "one", reload refused, reload refused, reload refused, reload "two"`; got != want {
-					t.Errorf("the record says %s, want %s", got, want)
+				want := []string{`start "one"`, "reload refused", "reload refused",
+					"reload refused", `reload "two"`}
+				if !slices.Equal(events, want) {
+					t.Errorf("the audit log has the events %q, want %q", events, want)
 				}
 			})
 		})
 	}
 }
 
-// control is a bundle server, which wants to be told a secret.
-type control struct {
+// bundleServer serves a policy bundle and receives decision logs and status. Every request needs
+// the token.
+type bundleServer struct {
 	*httptest.Server
 
-	mu     sync.Mutex
-	bundle []byte
-	told   strings.Builder // what decision logs and status say
+	mu      sync.Mutex
+	bundle  []byte
+	reports strings.Builder // paths and bodies of decision logs and status
 }
 
-const controlToken = "the-secret-of-the-bundle-server"
+const bundleServerToken = "the-secret-of-the-bundle-server"
 
-func newControl(t *testing.T, bundle []byte) *control {
-	c := &control{bundle: bundle}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.mu.Lock()
-		now := c.bundle
-		c.mu.Unlock()
-		etag := fmt.Sprintf("\"%x\"", sha256.Sum256(now))
+func newBundleServer(t *testing.T, bundle []byte) *bundleServer {
+	s := &bundleServer{bundle: bundle}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		bundle := s.bundle
+		s.mu.Unlock()
+		etag := fmt.Sprintf("\"%x\"", sha256.Sum256(bundle))
+		authorized := r.Header.Get("Authorization") == "Bearer "+bundleServerToken
 		switch {
-		case r.Method == http.MethodPost && r.Header.Get("Authorization") == "Bearer "+controlToken:
+		case r.Method == http.MethodPost && authorized:
 			body := io.Reader(r.Body)
 			if r.Header.Get("Content-Encoding") == "gzip" {
 				var err error
@@ -142,217 +148,222 @@ func newControl(t *testing.T, bundle []byte) *control {
 					return
 				}
 			}
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			fmt.Fprintf(&c.told, "%s ", r.URL.Path)
-			if _, err := io.Copy(&c.told, body); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			fmt.Fprintf(&s.reports, "%s ", r.URL.Path)
+			if _, err := io.Copy(&s.reports, body); err != nil {
 				t.Error(err)
 			}
-		case r.Header.Get("Authorization") != "Bearer "+controlToken ||
-			r.URL.Path != "/v1/bundles/acme":
-			http.Error(w, "who are you?", http.StatusForbidden)
+		case !authorized || r.URL.Path != "/v1/bundles/acme":
+			http.Error(w, "forbidden", http.StatusForbidden)
 		case r.Header.Get("If-None-Match") == etag:
 			w.WriteHeader(http.StatusNotModified)
 		default:
 			w.Header().Set("ETag", etag)
-			w.Write(now)
+			w.Write(bundle)
 		}
 	}))
-	t.Cleanup(c.Close)
-	return c
+	t.Cleanup(s.Close)
+	return s
 }
 
-func (c *control) has(bundle []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bundle = bundle
+// serve replaces the bundle that the server serves.
+func (s *bundleServer) serve(bundle []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bundle = bundle
 }
 
-// config polls the server each second.
-func (c *control) config(key *bundles.Key, persist string) string {
-	return fmt.Sprintf("[policy]\n[policy.key.acme]\nkey = \"\"\"%s\"\"\"\nalgorithm = "+
-		"%q\n[policy.service.control]\nurl = %q\nheaders = { Authorization = \"Bearer "+
-		"${env:CONTROL_TOKEN}\" }\n"+
-		"[policy.bundle.acme]\npersist = %q\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n", key.Public,
-		bundles.Algorithm, c.URL+"/v1", persist)
+// config returns the configuration of a gatekit that polls the server every second.
+func (s *bundleServer) config(key *bundles.Key, persist string) string {
+	return fmt.Sprintf("[policy]\n[policy.key.acme]\nkey = \"\"\"%s\"\"\"\nalgorithm = %q\n"+
+		"[policy.service.control]\nurl = %q\n"+
+		"headers = { Authorization = \"Bearer ${env:CONTROL_TOKEN}\" }\n"+
+		"[policy.bundle.acme]\npersist = %q\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n",
+		key.Public, bundles.Algorithm, s.URL+"/v1", persist)
 }
 
-// secretFree wants the server's secret in nothing that gatekit wrote.
-func secretFree(t *testing.T, g *harness.Gatekit) {
+// wantTokenNotWritten fails the test if the audit log or the process log has the server's token.
+func wantTokenNotWritten(t *testing.T, g *harness.Gatekit) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
 	if err != nil {
 		t.Error(err)
 	}
-	if strings.Contains(string(b), controlToken) || strings.Contains(g.Stderr.String(),
-		controlToken) {
-		t.Error("the secret of the bundle server is in the record or the log")
+	if strings.Contains(string(b), bundleServerToken) ||
+		strings.Contains(g.Stderr.String(), bundleServerToken) {
+		t.Error("the token of the bundle server is in the audit log or the process log")
 	}
 }
 
-// Bundles come from a server and change under load, to good ones and to some that cannot be used:
-// no call is lost, none passes that the bundle in force refuses, and the record says which that
-// was.
-func TestBundlesOfAServerAreSwappedWithoutLosingACall(t *testing.T) {
-	t.Setenv("CONTROL_TOKEN", controlToken)
+// TestServedBundlesAreReplacedWithoutLosingACall changes the bundle of a bundle server while
+// clients call, to valid and to invalid ones. No call is lost, the active bundle decides every
+// call, and the audit log names its revision.
+func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
+	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
-	c := newControl(t, denying(t, "one", "log", key))
-	g := harness.StartHTTP(t, harness.ScriptedServer("box")+c.config(key, "kept.tar.gz"))
+	s := newBundleServer(t, denyingBundle(t, "one", "log", key))
+	g := harness.StartHTTP(t, harness.ScriptedServer("box")+s.config(key, "kept.tar.gz"))
 	var calls atomic.Int64
 	defer g.CallRepeatedly(4, harness.EchoAndDeniedLog(t, &calls))()
 	client := g.Client("2025-11-25")
-	both := func(revision string) []byte { // the second refuses what the first does, and more
-		return bundles.Build(t, revision, map[string]string{
-			"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == " +
-				"\"tools/call\"; input.name in {\"log\", \"self\"} }\n",
-		}, &bundles.Signature{Key: key, ID: "acme"})
-	}
-	for _, bad := range []struct {
-		why    string
-		bundle []byte
+	// The replacement denies "log", as the first bundle does, and "self".
+	replacement := bundles.Build(t, "three", map[string]string{
+		"acme.rego": "package gatekit.acme\n\ndeny contains \"no\" if { input.method == " +
+			"\"tools/call\"; input.name in {\"log\", \"self\"} }\n",
+	}, &bundles.Signature{Key: key, ID: "acme"})
+	for _, invalid := range []struct {
+		wantLog string
+		bundle  []byte
 	}{
-		{"failed to verify JWT signature", denying(t, "two", "echo", other)},
+		{"failed to verify JWT signature", denyingBundle(t, "two", "echo", other)},
 		{"not a bundle", []byte("<html>")},
 		{"undefined ref: input.nmae",
 			bundles.Build(t, "two", map[string]string{"acme.rego": "package gatekit.acme\n\ndeny " +
 				"contains \"no\" if input.nmae == \"log\"\n"}, &bundles.Signature{Key: key,
 				ID: "acme"})},
 	} {
-		c.has(bad.bundle)
-		g.WaitForLog(bad.why, 1)
-		if !passes(t, client, "box__self") {
-			t.Errorf("%s: the bundle before it is not in force", bad.why)
+		s.serve(invalid.bundle)
+		g.WaitForLog(invalid.wantLog, 1)
+		if !isAllowed(t, client, "box__self") {
+			t.Errorf("%s: the previous bundle is not enforced", invalid.wantLog)
 		}
 	}
-	c.has(both("three"))
+	s.serve(replacement)
 	g.WaitForLog("policy bundles updated", 1)
-	if passes(t, client, "box__self") {
-		t.Error("the changed bundle is not in force")
+	if isAllowed(t, client, "box__self") {
+		t.Error("the replacement bundle is not enforced")
 	}
-	c.Close()
+	s.Close()
 	g.WaitForLog("connection refused", 1)
-	if passes(t, client, "box__self") {
-		t.Error("without the server the bundle is not in force")
+	if isAllowed(t, client, "box__self") {
+		t.Error("without the bundle server, the replacement bundle is not enforced")
 	}
-	harness.WaitUntilAtMost(t, "calls are not made yet", 0, func() int {
+	harness.WaitUntilAtMost(t, "of 100 calls", 0, func() int {
 		return int(max(0, 100-calls.Load()))
 	})
-	var story []string
+	var events []string // start and reloads, with the revision or the reason
 	for _, r := range g.Records() {
-		if _, which, ok := strings.Cut(r.Reason, `, bundle "acme" revision `); ok {
-			story = append(story, r.Action+" "+which)
+		if _, revision, ok := strings.Cut(r.Reason, `, bundle "acme" revision `); ok {
+			events = append(events, r.Action+" "+revision)
 		} else if r.Action == "reload" {
-			story = append(story, r.Action+" "+r.Reason)
+			events = append(events, r.Action+" "+r.Reason)
 		}
 	}
 	const refused = `reload refused: bundle "acme"`
-	if want := []string{`start "one"`, refused, refused, refused,
-		`reload "three"`}; !slices.Equal(story, want) {
-		t.Errorf("the record says\n%q, want\n%q", story, want)
+	want := []string{`start "one"`, refused, refused, refused, `reload "three"`}
+	if !slices.Equal(events, want) {
+		t.Errorf("the audit log has the events\n%q, want\n%q", events, want)
 	}
 	g.WantRecords("to_server request tools/call box self pass",
 		"to_server request tools/call box self deny", "to_server request tools/call box log deny")
-	secretFree(t, g)
+	wantTokenNotWritten(t, g)
 }
 
-// A start without the server takes what was kept, and fails where nothing was, or what cannot be
-// trusted. Over stdio the client is told.
-func TestAStartWithoutTheBundleServer(t *testing.T) {
+// TestStartWithoutBundleServerUsesPersistedBundle starts gatekit while the bundle server is down.
+// The persisted bundle is enforced; a modified one is not trusted, the start fails, and the stdio
+// client gets the reason.
+func TestStartWithoutBundleServerUsesPersistedBundle(t *testing.T) {
 	harness.Long(t, "waits for a bundle server")
-	t.Setenv("CONTROL_TOKEN", controlToken)
+	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key := bundles.NewKey(t)
-	kept := filepath.Join(t.TempDir(), "kept.tar.gz")
-	c := newControl(t, denying(t, "one", "log", key))
-	config := harness.ScriptedServer("box") + c.config(key, kept)
+	persisted := filepath.Join(t.TempDir(), "kept.tar.gz")
+	s := newBundleServer(t, denyingBundle(t, "one", "log", key))
+	config := harness.ScriptedServer("box") + s.config(key, persisted)
 	g := harness.StartHTTP(t, config)
-	if passes(t, g.Client("2025-11-25"), "box__log") {
-		t.Error("the bundle is not in force")
+	if isAllowed(t, g.Client("2025-11-25"), "box__log") {
+		t.Error("the bundle is not enforced")
 	}
-	checked := func() string {
+	runCheck := func() string {
 		check := exec.Command(peers.Gatekit(t), "check")
 		check.Dir = g.Dir
-		out, _ := check.CombinedOutput() // the box is not started as it should be
+		out, _ := check.CombinedOutput() // it fails: the scripted server does not start here
 		return string(out)
 	}
-	if out := checked(); !strings.Contains(out, `; bundle acme revision "one" of service control`) {
-		t.Errorf("gatekit check says\n%s", out)
+	want := `; bundle acme revision "one" of service control`
+	if out := runCheck(); !strings.Contains(out, want) {
+		t.Errorf("gatekit check printed\n%s\nwant %s", out, want)
 	}
 	g.Stop()
-	c.Close()
-	if out := checked(); !strings.Contains(out,
-		`FAIL  policy  bundle "acme": service 127.0.0.1`) {
-		t.Errorf("without the server, gatekit check says\n%s", out)
+	s.Close()
+	want = `FAIL  policy  bundle "acme": service 127.0.0.1`
+	if out := runCheck(); !strings.Contains(out, want) {
+		t.Errorf("without the bundle server, gatekit check printed\n%s\nwant %s", out, want)
 	}
 	harness.EachTransport(t, config, mcptest.Modern, func(t *testing.T, g *harness.Gatekit,
 		c *mcptest.Client) {
 		harness.Handshake(t, c)
-		if passes(t, c, "box__log") || !passes(t, c, "box__echo") {
-			t.Error("what was kept is not in force")
+		if isAllowed(t, c, "box__log") || !isAllowed(t, c, "box__echo") {
+			t.Error("the persisted bundle is not enforced")
 		}
 		g.WantRecords("to_server request tools/call box log deny")
-		secretFree(t, g)
+		wantTokenNotWritten(t, g)
 	})
-	b, err := os.ReadFile(kept)
+	b, err := os.ReadFile(persisted)
 	if err != nil {
 		t.Fatal(err)
 	}
-	harness.ReplaceFile(t, kept, bundles.Rewrite(t, b, func(name, text string) (string, string) {
+	modified := bundles.Rewrite(t, b, func(name, text string) (string, string) {
 		return name, strings.Replace(text, `"log"`, `"xxx"`, 1)
-	}))
+	})
+	harness.ReplaceFile(t, persisted, modified)
 	g, client := harness.SpawnStdio(t, config, "2025-11-25")
-	g.Killed = true // it ends with an error, as it should
+	g.Killed = true // gatekit must end with an error
 	m, err := client.Open(harness.Context(t))
-	if err != nil || !strings.Contains(mcptest.Text(m.Error, "message"),
-		`bundle "acme": none came`) {
-		t.Errorf("it answered %s, %v", m.Raw, err)
+	message := mcptest.Text(m.Error, "message")
+	if err != nil || !strings.Contains(message, `bundle "acme": service 127.0.0.1`) ||
+		!strings.Contains(message, "did not provide the bundle") {
+		t.Errorf("the handshake got %s, %v, want an error that names the bundle", m.Raw, err)
 	}
 	client.Close()
 	<-g.Exited
 	if !strings.Contains(g.Stderr.String(), "digest mismatch") {
-		t.Errorf("nothing says why what was kept is not used:\n%s", g.Stderr)
+		t.Errorf("stderr has no \"digest mismatch\" for the persisted bundle:\n%s", g.Stderr)
 	}
-	secretFree(t, g)
+	wantTokenNotWritten(t, g)
 }
 
-// A service is told which bundle is in force and what it decides, over both fronts, and nothing of
-// what passes.
-func TestDecisionsAndStatusAreTold(t *testing.T) {
+// TestDecisionLogsAndStatusAreReported wants decision logs and the status of the bundle reported to
+// the service, without any content of messages.
+func TestDecisionLogsAndStatusAreReported(t *testing.T) {
 	harness.Long(t, "waits for reports")
-	t.Setenv("CONTROL_TOKEN", controlToken)
+	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key := bundles.NewKey(t)
-	const planted = "sk-planted-in-an-argument"
+	const argument = "sk-planted-in-an-argument"
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			c := newControl(t, denying(t, "one", "log", key))
-			config := harness.ScriptedServer("box") + c.config(key,
-				"kept.tar.gz") + "[policy.status]\n[policy.decision_logs]\nmin_delay = " +
-				"\"1s\"\nmax_delay = \"1s\"\n"
+			s := newBundleServer(t, denyingBundle(t, "one", "log", key))
+			config := harness.ScriptedServer("box") + s.config(key, "kept.tar.gz") +
+				"[policy.status]\n" +
+				"[policy.decision_logs]\nmin_delay = \"1s\"\nmax_delay = \"1s\"\n"
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				client *mcptest.Client) {
-				told := func() string {
-					c.mu.Lock()
-					defer c.mu.Unlock()
-					return c.told.String()
+				reports := func() string {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.reports.String()
 				}
-				t.Cleanup(func() { c.mu.Lock(); c.told.Reset(); c.mu.Unlock() })
+				t.Cleanup(func() { s.mu.Lock(); s.reports.Reset(); s.mu.Unlock() })
 				harness.Handshake(t, client)
-				harness.CallTool(t, client, "box__echo", `{"tag":"`+planted+`"}`)
-				harness.Request(t, client, "tools/call", `{"name":"box__log","arguments":{"x":"`+
-					planted+`"}}`)
+				harness.CallTool(t, client, "box__echo", `{"tag":"`+argument+`"}`)
+				harness.Request(t, client, "tools/call",
+					`{"name":"box__log","arguments":{"x":"`+argument+`"}}`)
 				for _, text := range []string{`"active_revision":"one"`, `"name":"echo"`,
 					`"result":{"action":"pass"}`,
 					`"name":"log"`, `"result":{"action":"deny","rule":"acme"}`, `"revision":"one"`,
 					"/v1/status ", "/v1/logs "} {
-					harness.WaitUntilAtMost(t, "texts like "+text+" are not told", 0, func() int {
-						return 1 - min(1, strings.Count(told(), text))
+					harness.WaitUntilAtMost(t, "missing reports with "+text, 0, func() int {
+						return 1 - min(1, strings.Count(reports(), text))
 					})
 				}
-				if strings.Contains(told(), planted) || strings.Contains(told(), controlToken) {
-					t.Errorf("what passed was told: %s", told())
+				if strings.Contains(reports(), argument) ||
+					strings.Contains(reports(), bundleServerToken) {
+					t.Errorf("the reports have the content of a message or the token: %s",
+						reports())
 				}
 				g.WantRecords("to_server request tools/call box echo pass",
 					"to_server request tools/call box log deny")
-				secretFree(t, g)
+				wantTokenNotWritten(t, g)
 			})
 		})
 	}

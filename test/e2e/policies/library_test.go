@@ -5,47 +5,59 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 )
 
-// try is one message of a client,.
-type try struct{ method, params string }
+// request is a client's request.
+type request struct{ method, params string }
 
-func tool(name, arguments string) try {
-	return try{"tools/call", fmt.Sprintf(`{"name":"s__%s","arguments":%s}`, name, arguments)}
+// toolCall returns a call of one of the server's tools.
+func toolCall(name, arguments string) request {
+	return request{"tools/call", fmt.Sprintf(`{"name":"s__%s","arguments":%s}`, name, arguments)}
 }
 
-// answers has the server answer with a result.
-func answers(result string) try { return tool("result", `{"result":`+mcptest.Quote(result)+`}`) }
-
-// asks has the server put a question to the client, while it is called.
-func asks(method, params string) try {
-	return tool("ask", fmt.Sprintf(`{"method":%q,"params":%s}`, method, params))
+// serverResult returns a call that the server answers with this result.
+func serverResult(result string) request {
+	return toolCall("result", `{"result":`+mcptest.Quote(result)+`}`)
 }
 
-func form(fields string) try {
-	return asks("elicitation/create",
-		`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{`+fields+
-			`}}}`)
+// serverRequest returns a call during which the server sends this request to the client.
+func serverRequest(method, params string) request {
+	return toolCall("ask", fmt.Sprintf(`{"method":%q,"params":%s}`, method, params))
 }
 
-func page(url string) try {
-	return asks("elicitation/create",
+// elicitForm returns a call during which the server asks for a form with these properties.
+func elicitForm(properties string) request {
+	return serverRequest("elicitation/create",
+		`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{`+
+			properties+`}}}`)
+}
+
+// elicitURL returns a call during which the server asks the user to open a URL.
+func elicitURL(url string) request {
+	return serverRequest("elicitation/create",
 		`{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
 }
 
-func sample(more string) try {
-	return asks("sampling/createMessage",
-		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}]`+more+`}`)
+// sampling returns a call during which the server asks for a sampling; members are added to its
+// params.
+func sampling(members string) request {
+	return serverRequest("sampling/createMessage",
+		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}]`+members+`}`)
 }
 
-func uri(method, uri string) try { return try{method, `{"uri":"s+` + uri + `"}`} }
+// readResource returns a read of one of the server's resources.
+func readResource(uri string) request { return withURI("resources/read", uri) }
 
-// allRules are settings of all of them that leave each something to refuse.
+// withURI returns a request about one of the server's resources.
+func withURI(method, uri string) request { return request{method, `{"uri":"s+` + uri + `"}`} }
+
+// allRules has every rule of the library, with settings that leave each rule something to deny that
+// the others allow.
 var allRules = map[string]string{
 	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update"]`,
 	"tools/readonly":   `except = ["[!p]*"]`,
@@ -62,113 +74,149 @@ var allRules = map[string]string{
 	"vendor/methods": `methods = ["acme/known"]`,
 }
 
-// ruleCases are the attacks that each rule refuses, and what looks like them and passes, in this
-// order.
+// ruleCases has, for each rule, the attacks that it denies, and then similar requests that it
+// allows.
 var ruleCases = []struct {
-	rule          string
-	attacks, pass []try
+	rule            string
+	denied, allowed []request
 }{
 	{"tools/allowlist",
-		// the last has a Cyrillic е
-		[]try{tool("wipe", `{}`), tool("GET", `{}`), tool("get.", `{}`), tool("get__x", `{}`),
-			tool("gеt", `{}`)},
-		[]try{tool("get", `{}`)}},
+		// The last name has a Cyrillic е.
+		[]request{
+			toolCall("wipe", `{}`),
+			toolCall("GET", `{}`),
+			toolCall("get.", `{}`),
+			toolCall("get__x", `{}`),
+			toolCall("gеt", `{}`),
+		},
+		[]request{toolCall("get", `{}`)}},
 	{"tools/readonly",
-		[]try{tool("put", `{}`)},
-		[]try{tool("get", `{}`)}},
+		[]request{toolCall("put", `{}`)},
+		[]request{toolCall("get", `{}`)}},
 	{"tools/arguments",
-		[]try{tool("run", `{"ref":"--upload-pack=x"}`), tool("run", `{"ref":["main","-x"]}`),
-			tool("run", `{"in":{"ref":"main;id"}}`), tool("run", `{"\u0072ef":"A"}`),
-			tool("run", `{"ref":{"x":1}}`), tool("run", `{"ref":7}`),
-			tool("run", `{"ref":"aaaaaaaaaaaaaaaaaaaaaaaaaaa"}`),
-			tool("fetch", `{"from":"https://evil.example/"}`),
-			tool("fetch", `{"from":"https://a.example.com@evil.example/"}`),
-			tool("fetch", `{"from":"https://a.example.com.evil.example/"}`),
-			tool("fetch", `{"from":"http://127.1/"}`)},
-		[]try{tool("run", `{"ref":"feature/a-b","other":"--x"}`),
-			tool("run", `{"ref":["main","dev"]}`),
-			tool("fetch", `{"from":"https://A.example.com/x?y"}`), tool("get", `{"ref":"--x"}`)}},
+		[]request{
+			toolCall("run", `{"ref":"--upload-pack=x"}`),
+			toolCall("run", `{"ref":["main","-x"]}`),
+			toolCall("run", `{"in":{"ref":"main;id"}}`),
+			toolCall("run", `{"\u0072ef":"A"}`),
+			toolCall("run", `{"ref":{"x":1}}`),
+			toolCall("run", `{"ref":7}`),
+			toolCall("run", `{"ref":"aaaaaaaaaaaaaaaaaaaaaaaaaaa"}`),
+			toolCall("fetch", `{"from":"https://evil.example/"}`),
+			toolCall("fetch", `{"from":"https://a.example.com@evil.example/"}`),
+			toolCall("fetch", `{"from":"https://a.example.com.evil.example/"}`),
+			toolCall("fetch", `{"from":"http://127.1/"}`),
+		},
+		[]request{
+			toolCall("run", `{"ref":"feature/a-b","other":"--x"}`),
+			toolCall("run", `{"ref":["main","dev"]}`),
+			toolCall("fetch", `{"from":"https://A.example.com/x?y"}`),
+			toolCall("get", `{"ref":"--x"}`),
+		}},
 	{"roots/traversal",
-		[]try{tool("get", `{"path":"/database/x"}`), tool("get", `{"path":"/data/%2e%2e/etc"}`),
-			tool("get", `{"outputFile":"/data/..\\..\\etc"}`),
-			tool("get", `{"edits":[{"file_path":"\\\\host\\share"}]}`),
-			tool("get", `{"paths":["/data/a","/data/\u0000"]}`),
-			tool("get", `{"what":"/etc/passwd"}`),
-			uri("resources/read", "file:///etc/passwd"), uri("resources/read",
-				"file:///data/%252e%252e/etc"), uri("resources/read", "file://host/data/x"),
-			{"completion/complete", `{"ref":{"type":"ref/resource","uri":"s+file:///data/{name}"},"argument":{"name":"name","value":"../../etc/"}}`}},
-		[]try{tool("get", `{"path":"/data/database","text":"../../etc/passwd"}`),
-			tool("get", `{"path":"/data/a..b/100%"}`), uri("resources/read",
-				"file:///data/b%20c.txt"), {"completion/complete",
-				`{"ref":{"type":"ref/resource","uri":"s+file:///data/{name}"},"argument":{"name":"name","value":"a.."}}`}}},
+		[]request{
+			toolCall("get", `{"path":"/database/x"}`),
+			toolCall("get", `{"path":"/data/%2e%2e/etc"}`),
+			toolCall("get", `{"outputFile":"/data/..\\..\\etc"}`),
+			toolCall("get", `{"edits":[{"file_path":"\\\\host\\share"}]}`),
+			toolCall("get", `{"paths":["/data/a","/data/\u0000"]}`),
+			toolCall("get", `{"what":"/etc/passwd"}`),
+			readResource("file:///etc/passwd"),
+			readResource("file:///data/%252e%252e/etc"),
+			readResource("file://host/data/x"),
+			{"completion/complete", `{"ref":{"type":"ref/resource","uri":"s+file:///data/{name}"},"argument":{"name":"name","value":"../../etc/"}}`},
+		},
+		[]request{
+			toolCall("get", `{"path":"/data/database","text":"../../etc/passwd"}`),
+			toolCall("get", `{"path":"/data/a..b/100%"}`),
+			readResource("file:///data/b%20c.txt"),
+			{"completion/complete", `{"ref":{"type":"ref/resource","uri":"s+file:///data/{name}"},"argument":{"name":"name","value":"a.."}}`},
+		}},
 	{"resources/uris",
-		[]try{uri("resources/read", "javascript:alert(1)"), uri("resources/read",
-			"https://169.254.169.254/latest"), uri("resources/read", "https://0x7f.1/"),
-			uri("resources/read", "https://bank.example@evil.example/"), uri("resources/read",
-				"ftp://example.com/x"),
-			answers(`{"content":[{"type":"resource_link","uri":"http://127.0.0.1/","name":"x"}]}`)},
-		[]try{uri("resources/read", "note://a"), uri("resources/read",
-			"https://example.com/169.254.169.254"),
-			answers(`{"content":[{"type":"resource_link","uri":"https://example.com/x","name":"x"},{"type":"text","text":"http://127.0.0.1/"}]}`)}},
+		[]request{
+			readResource("javascript:alert(1)"),
+			readResource("https://169.254.169.254/latest"),
+			readResource("https://0x7f.1/"),
+			readResource("https://bank.example@evil.example/"),
+			readResource("ftp://example.com/x"),
+			serverResult(`{"content":[{"type":"resource_link","uri":"http://127.0.0.1/","name":"x"}]}`),
+		},
+		[]request{
+			readResource("note://a"),
+			readResource("https://example.com/169.254.169.254"),
+			serverResult(`{"content":[{"type":"resource_link","uri":"https://example.com/x","name":"x"},{"type":"text","text":"http://127.0.0.1/"}]}`),
+		}},
 	{"resources/redact",
-		[]try{answers(`{"content":[{"type":"resource","resource":{"uri":"NOTE://keys/%61","blob":"S0VZ"}}]}`)},
-		[]try{answers(`{"content":[{"type":"resource","resource":{"uri":"note://a","blob":"S0VZ"}}]}`)}},
+		[]request{
+			serverResult(`{"content":[{"type":"resource","resource":{"uri":"NOTE://keys/%61","blob":"S0VZ"}}]}`),
+		},
+		[]request{
+			serverResult(`{"content":[{"type":"resource","resource":{"uri":"note://a","blob":"S0VZ"}}]}`),
+		}},
 	{"sampling/gate",
-		[]try{sample(`,"maxTokens":11`), sample(``), sample(`,"maxTokens":"5"`),
-			sample(`,"maxTokens":5,"includeContext":"allServers"`),
-			sample(`,"maxTokens":5,"modelPreferences":{"hints":[{"name":"other"}]}`)},
-		[]try{sample(`,"maxTokens":10,"includeContext":"none"`),
-			sample(`,"maxTokens":5,"modelPreferences":{"hints":[{"name":"m"}]}`)}},
+		[]request{
+			sampling(`,"maxTokens":11`),
+			sampling(``),
+			sampling(`,"maxTokens":"5"`),
+			sampling(`,"maxTokens":5,"includeContext":"allServers"`),
+			sampling(`,"maxTokens":5,"modelPreferences":{"hints":[{"name":"other"}]}`),
+		},
+		[]request{
+			sampling(`,"maxTokens":10,"includeContext":"none"`),
+			sampling(`,"maxTokens":5,"modelPreferences":{"hints":[{"name":"m"}]}`),
+		}},
 	{"elicitation/gate",
-		[]try{form(`"api_key":{"type":"string"}`),
-			form(`"x":{"type":"string","title":"Your p a s s w o r d"}`),
-			form(`"enum":{"type":"string","title":"Mot de passe"}`),
-			form(`"x":{"type":"string","description":"see https://evil.example"}`),
-			page("http://example.com/"), page("https://bank.example@evil.example/"),
-			page("https://xn--pypal-4ve.com/"), page("https://192.168.1.1/"),
-			page("https://example.com/?access_token=x")},
-		[]try{form(`"name":{"type":"string"},"max_tokens":{"type":"integer"}`),
-			form(`"city":{"type":"string","enum":["Paris","Password"]}`),
-			page("https://example.com/sign?in=1")}},
+		[]request{
+			elicitForm(`"api_key":{"type":"string"}`),
+			elicitForm(`"x":{"type":"string","title":"Your p a s s w o r d"}`),
+			elicitForm(`"enum":{"type":"string","title":"Mot de passe"}`),
+			elicitForm(`"x":{"type":"string","description":"see https://evil.example"}`),
+			elicitURL("http://example.com/"),
+			elicitURL("https://bank.example@evil.example/"),
+			elicitURL("https://xn--pypal-4ve.com/"),
+			elicitURL("https://192.168.1.1/"),
+			elicitURL("https://example.com/?access_token=x"),
+		},
+		[]request{
+			elicitForm(`"name":{"type":"string"},"max_tokens":{"type":"integer"}`),
+			elicitForm(`"city":{"type":"string","enum":["Paris","Password"]}`),
+			elicitURL("https://example.com/sign?in=1"),
+		}},
 	{"tasks/gate",
-		[]try{{"tasks/get", `{"taskId":"s+1"}`}, {"tasks/cancel", `{"taskId":"s+1"}`},
+		[]request{
+			{"tasks/get", `{"taskId":"s+1"}`},
+			{"tasks/cancel", `{"taskId":"s+1"}`},
 			{"tools/call", `{"name":"s__get","task":{"ttl":1}}`},
-			answers(`{"task":{"taskId":"1","status":"working"}}`),
-			answers(`{"resultType":"task","taskId":"1","status":"working"}`)},
-		[]try{tool("get", `{"task":{"ttl":1}}`)}},
+			serverResult(`{"task":{"taskId":"1","status":"working"}}`),
+			serverResult(`{"resultType":"task","taskId":"1","status":"working"}`),
+		},
+		[]request{toolCall("get", `{"task":{"ttl":1}}`)}},
 	{"vendor/methods",
-		[]try{{"acme/other", `{}`}, {"ACME/known", `{}`}},
-		[]try{{"acme/known", `{}`}}},
-	{"limits/rate", // the two before were within
-		[]try{tool("seldom", `{}`), tool("seldom", `{"n":2}`)},
-		[]try{tool("get", `{}`)}},
-	{"flow/exfiltration", // after private data and a stranger's words
-		[]try{tool("send", `{}`), tool("send", `{"_meta":{"x":1}}`)},
-		[]try{tool("get", `{}`)}},
+		[]request{{"acme/other", `{}`}, {"ACME/known", `{}`}},
+		[]request{{"acme/known", `{}`}}},
+	{"limits/rate", // after two calls, which are the limit
+		[]request{toolCall("seldom", `{}`), toolCall("seldom", `{"n":2}`)},
+		[]request{toolCall("get", `{}`)}},
+	{"flow/exfiltration", // after calls that returned private and untrusted data
+		[]request{toolCall("send", `{}`), toolCall("send", `{"_meta":{"x":1}}`)},
+		[]request{toolCall("get", `{}`)}},
 }
 
-// ruledServer has tools, resources and templates of which the rules show some, and notes what
-// reaches it.
-type ruledServer struct {
+// countingServer has tools, resources and templates, of which the rules hide some. It counts the
+// requests that reach it.
+type countingServer struct {
 	*mcptest.Server
-	mu      sync.Mutex
-	reached []string
+	requests atomic.Int64
 }
 
-func (s *ruledServer) seen() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.reached)
-}
-
-func newRuledServer(revision string) *ruledServer {
-	s := &ruledServer{Server: mcptest.Toolbox("s", revision)}
-	box := s.Handle
+func newCountingServer(revision string) *countingServer {
+	s := &countingServer{Server: mcptest.Toolbox("s", revision)}
+	toolbox := s.Handle
 	s.Capabilities = `{"tools":{},"resources":{"subscribe":true},"prompts":{},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	schema := `"inputSchema":{"type":"object","properties":{"what":{"anyOf":[{"type":"string","format":"path"},{"type":"null"}]}}}`
-	list := func(what, items string) func(*mcptest.Call) {
+	list := func(member, items string) func(*mcptest.Call) {
 		return func(c *mcptest.Call) {
-			c.Result(fmt.Sprintf(`{%q:[%s],"ttlMs":0,"cacheScope":"private"}`, what, items))
+			c.Result(fmt.Sprintf(`{%q:[%s],"ttlMs":0,"cacheScope":"private"}`, member, items))
 		}
 	}
 	var tools []string
@@ -177,7 +225,7 @@ func newRuledServer(revision string) *ruledServer {
 		tools = append(tools, fmt.Sprintf(`{"name":%q,%s,"annotations":{"readOnlyHint":%v}}`, name,
 			schema, name == "get"))
 	}
-	text := func(c *mcptest.Call) { c.Result(`{"content":[{"type":"text","text":"done"}]}`) }
+	done := func(c *mcptest.Call) { c.Result(`{"content":[{"type":"text","text":"done"}]}`) }
 	s.Handle = map[string]func(*mcptest.Call){
 		"tools/list":   list("tools", strings.Join(tools, ",")),
 		"prompts/list": list("prompts", ``),
@@ -185,84 +233,83 @@ func newRuledServer(revision string) *ruledServer {
 			`{"uri":"file:///data/a","name":"a"},{"uri":"file:///database/a","name":"b"},{"uri":"test://x","name":"c"},{"uri":"note://keys/a","name":"d"}`),
 		"resources/templates/list": list("resourceTemplates",
 			`{"uriTemplate":"file:///data/{name}","name":"a"},{"uriTemplate":"file:///etc/{name}","name":"b"},{"uriTemplate":"javascript:{x}","name":"c"}`),
-		"completion/complete": box["completion/complete"],
-		"resources/subscribe": box["resources/subscribe"],
+		"completion/complete": toolbox["completion/complete"],
+		"resources/subscribe": toolbox["resources/subscribe"],
 		"tools/call": func(c *mcptest.Call) {
 			switch mcptest.Text(c.Params, "name") {
 			case "result", "ask":
-				box["tools/call"](c)
+				toolbox["tools/call"](c)
 			case "update":
 				c.Feed("notifications/resources/updated", fmt.Sprintf(`{"uri":%s}`,
 					mcptest.At(c.Params, "arguments", "of")))
-				text(c)
+				done(c)
 			default:
-				text(c)
+				done(c)
 			}
 		},
 		"resources/read": func(c *mcptest.Call) {
 			c.Result(fmt.Sprintf(
 				`{"contents":[{"uri":%s,"text":"ID=1 KEY=2 B=3"}],"ttlMs":0,"cacheScope":"private"}`, mcptest.Quote(mcptest.Text(c.Params, "uri"))))
 		},
-		"acme/known": text, "acme/other": text, "ACME/known": text, "tasks/get": text,
-		"tasks/cancel": text,
+		"acme/known": done, "acme/other": done, "ACME/known": done, "tasks/get": done,
+		"tasks/cancel": done,
 	}
 	for method, handle := range s.Handle {
 		s.Handle[method] = func(c *mcptest.Call) {
-			s.mu.Lock()
-			s.reached = append(s.reached, method+" "+string(c.Params))
-			s.mu.Unlock()
+			s.requests.Add(1)
 			handle(c)
 		}
 	}
 	return s
 }
 
-// Each rule of the library refuses its attacks and passes what looks like them, all of them in
-// force at once, in both eras, over both transports.
-func TestEachRuleRefusesItsAttacksAndPassesTheirLookAlikes(t *testing.T) {
+// TestEachRuleDeniesAttacksAndAllowsSimilarRequests activates all rules of the library at once, in
+// both eras and over both transports.
+func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 	harness.Long(t, "every rule over both eras and transports")
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {
-			s := newRuledServer(revision)
-			at := httptest.NewServer(s)
-			defer at.Close()
-			config := harness.HTTPServer("s", at.URL) + "methods = [\"acme/*\", \"ACME/known\"]\n" +
+			s := newCountingServer(revision)
+			h := httptest.NewServer(s)
+			defer h.Close()
+			config := harness.HTTPServer("s", h.URL) + "methods = [\"acme/*\", \"ACME/known\"]\n" +
 				harness.LibraryRules(allRules)
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
 				c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
-				shows(g, c, "tools/list", `"name":"s__`, map[string]bool{"get": true, "run": true,
-					"put": false, "wipe": false})
-				shows(g, c, "resources/list", `"uri":"s+`, map[string]bool{"file:///data/a": true,
-					"note://keys/a": true, "file:///database/a": false, "test://x": false})
-				shows(g, c, "resources/templates/list", `"uriTemplate":"s+`,
+				wantListed(g, c, "tools/list", `"name":"s__`,
+					map[string]bool{"get": true, "run": true, "put": false, "wipe": false})
+				wantListed(g, c, "resources/list", `"uri":"s+`,
+					map[string]bool{"file:///data/a": true, "note://keys/a": true,
+						"file:///database/a": false, "test://x": false})
+				wantListed(g, c, "resources/templates/list", `"uriTemplate":"s+`,
 					map[string]bool{"file:///data/{name}": true, "file:///etc/{name}": false,
 						"javascript:{x}": false})
 				g.WantRecords("to_client response tools/list s - hide",
 					"to_client response resources/list s - hide",
 					"to_client response resources/templates/list s - hide")
 
-				feeds(g, t, c, s)
+				checkSubscriptions(g, t, c, s)
 
 				m := harness.Request(t, c, "resources/read", `{"uri":"s+note://keys/%61"}`)
 				if !strings.Contains(string(m.Result), `"text":"ID=1 KEY=[gone] B=3"`) {
-					t.Errorf("a resource that is redacted: %s", m.Raw)
+					t.Errorf("the resource is %s, want a redacted text", m.Raw)
 				}
 				g.WantRecords("to_client response resources/read s note://keys/%61 modify")
 
-				for root, told := range map[string]bool{"file:///data/x": true,
+				for root, forwarded := range map[string]bool{"file:///data/x": true,
 					"file:///data/a%20b": true, "file:///database": false,
 					"file:///data/%2e%2e/etc": false, "file://host/data": false,
 					"https://example.com/data": false} {
 					c.Answer["roots/list"] = func(mcptest.Message) string {
 						return `{"roots":[{"uri":"` + root + `"}]}`
 					}
-					asked := asks("roots/list", `{}`)
-					if m := harness.Request(t, c, asked.method,
-						asked.params); strings.Contains(string(m.Raw),
-						root) != told {
-						t.Errorf("a client whose root is %s: %s", root, m.Raw)
+					r := serverRequest("roots/list", `{}`)
+					m := harness.Request(t, c, r.method, r.params)
+					if strings.Contains(string(m.Raw), root) != forwarded {
+						t.Errorf("root %s reached the server: got %v, want %v: %s", root,
+							!forwarded, forwarded, m.Raw)
 					}
 				}
 				g.WantRecords("to_server response roots/list s - pass",
@@ -279,11 +326,11 @@ func TestEachRuleRefusesItsAttacksAndPassesTheirLookAlikes(t *testing.T) {
 							harness.CallTool(t, c, "s__send", `{}`)
 							harness.CallTool(t, c, "s__web", `{}`)
 						}
-						for _, x := range rule.attacks {
-							refuses(g, t, c, s, rule.rule, x)
+						for _, r := range rule.denied {
+							wantDeniedBy(g, t, c, s, rule.rule, r)
 						}
-						for _, x := range rule.pass {
-							lets(g, t, c, s, x)
+						for _, r := range rule.allowed {
+							wantAllowed(g, t, c, s, r)
 						}
 					})
 				}
@@ -292,115 +339,123 @@ func TestEachRuleRefusesItsAttacksAndPassesTheirLookAlikes(t *testing.T) {
 	}
 }
 
-// shows wants some of a list's items in it, and others not.
-func shows(g *harness.Gatekit, c *mcptest.Client, method, before string, items map[string]bool) {
+// wantListed fails the test unless exactly the items with true are in a list. prefix is the text
+// before an item's name.
+func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
+	items map[string]bool) {
 	g.T.Helper()
 	list := string(harness.Request(g.T, c, method, `{}`).Raw)
-	for name, shown := range items {
-		if strings.Contains(list, before+name+`"`) != shown {
-			g.T.Errorf("%s shows %s: %v", method, name, !shown)
+	for name, want := range items {
+		if got := strings.Contains(list, prefix+name+`"`); got != want {
+			g.T.Errorf("%s has %s: got %v, want %v", method, name, got, want)
 		}
 	}
 }
 
-// refuses wants a try refused by the rule alone, and recorded. What the client sends does not reach
-// the server, what the server sends does not reach the client.
-func refuses(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *ruledServer, rule string,
-	x try) {
+// wantDeniedBy fails the test unless the rule alone denies the request and the denial is recorded.
+// A denied request must not reach the server; a denied request of the server must not reach the
+// client.
+func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer,
+	rule string, r request) {
 	t.Helper()
-	records, reached, mark := len(g.Records()), s.seen(), c.Mark()
-	m := harness.Request(t, c, x.method, x.params)
+	records, requests, mark := len(g.Records()), s.requests.Load(), c.Mark()
+	m := harness.Request(t, c, r.method, r.params)
 	var reasons []string
-	from := ""
-	for _, r := range g.Records()[records:] {
-		if r.Action == "deny" {
-			reasons, from = append(reasons, r.Reason), r.Direction+" "+r.Kind
+	denied := "" // direction and kind of the denied message
+	for _, record := range g.Records()[records:] {
+		if record.Action == "deny" {
+			reasons = append(reasons, record.Reason)
+			denied = record.Direction + " " + record.Kind
 		}
 	}
-	by := rule + ": "
+	prefix := rule + ": "
 	for other := range allRules {
-		if len(reasons) == 1 && other != rule && strings.Contains(reasons[0],
-			other+": ") {
-			t.Errorf("%s %s is refused for %s, want one reason of %s", x.method, x.params,
-				reasons[0], by)
+		if len(reasons) == 1 && other != rule && strings.Contains(reasons[0], other+": ") {
+			t.Errorf("%s %s: the reason is %q, want one reason, of %s", r.method, r.params,
+				reasons[0], rule)
 		}
 	}
-	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], by) {
-		t.Errorf("%s %s is refused for %q, want one reason of %s\nit answered %s", x.method,
-			x.params, reasons, by, m.Raw)
+	if len(reasons) != 1 || !strings.HasPrefix(reasons[0], prefix) {
+		t.Errorf("%s %s: the reasons are %q, want one reason, of %s\nthe answer is %s", r.method,
+			r.params, reasons, rule, m.Raw)
 		return
 	}
-	if from != "to_client request" && (string(mcptest.At(m.Error, "code")) != "-31000" ||
+	if denied != "to_client request" && (!harness.IsDenied(m) ||
 		mcptest.Text(m.Error, "message") != "refused by policy") {
-		t.Errorf("%s %s answered %s", x.method, x.params, m.Raw)
+		t.Errorf("%s %s got %s, want a denial", r.method, r.params, m.Raw)
 	}
-	if from == "to_server request" && s.seen() != reached {
-		t.Errorf("%s %s was refused, and reached the server", x.method, x.params)
+	if denied == "to_server request" && s.requests.Load() != requests {
+		t.Errorf("%s %s was denied but reached the server", r.method, r.params)
 	}
-	if from == "to_client request" && asked(c, mark) > 0 {
-		t.Errorf("%s %s was refused, and reached the client", x.method, x.params)
+	if denied == "to_client request" && requestsToClient(c, mark) > 0 {
+		t.Errorf("%s %s: the server's request was denied but reached the client", r.method,
+			r.params)
 	}
 }
 
-// asked is how many questions the client was put since mark.
-func asked(c *mcptest.Client, mark int) (n int) {
+// requestsToClient returns how many requests the client has got since mark, alone or as input
+// requests of results.
+func requestsToClient(c *mcptest.Client, mark int) (n int) {
 	for _, f := range c.Frames()[mark:] {
-		var questions map[string]json.RawMessage
-		json.Unmarshal(mcptest.At(f.Result, "inputRequests"), &questions)
-		if n += len(questions); !f.Sent && f.IsRequest() {
+		var inputs map[string]json.RawMessage
+		json.Unmarshal(mcptest.At(f.Result, "inputRequests"), &inputs)
+		if n += len(inputs); !f.Sent && f.IsRequest() {
 			n++
 		}
 	}
 	return n
 }
 
-// lets wants a try to pass: to the server, its question to the client, and its answer back.
-func lets(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *ruledServer, x try) {
+// wantAllowed fails the test unless the request reaches the server, the server's request, if any,
+// reaches the client, and nothing is denied.
+func wantAllowed(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer,
+	r request) {
 	t.Helper()
-	records, reached, mark := len(g.Records()), s.seen(), c.Mark()
-	m := harness.Request(t, c, x.method, x.params)
-	if m.Error != nil || s.seen() == reached {
-		t.Errorf("%s %s answered %s", x.method, x.params, m.Raw)
+	records, requests, mark := len(g.Records()), s.requests.Load(), c.Mark()
+	m := harness.Request(t, c, r.method, r.params)
+	if m.Error != nil || s.requests.Load() == requests {
+		t.Errorf("%s %s got %s, want a result of the server", r.method, r.params, m.Raw)
 	}
-	if strings.Contains(x.params, `"method":"`) && asked(c, mark) == 0 {
-		t.Errorf("%s %s did not reach the client: %s", x.method, x.params, m.Raw)
+	if strings.Contains(r.params, `"method":"`) && requestsToClient(c, mark) == 0 {
+		t.Errorf("%s %s: the server's request did not reach the client: %s", r.method, r.params,
+			m.Raw)
 	}
-	for _, r := range g.Records()[records:] {
-		if r.Action == "deny" || r.Method == x.method && r.Action == "" {
-			t.Errorf("%s %s has the record %s: %s", x.method, x.params, r, r.Reason)
+	for _, record := range g.Records()[records:] {
+		if record.Action == "deny" || record.Method == r.method && record.Action == "" {
+			t.Errorf("%s %s has the record %s: %s", r.method, r.params, record, record.Reason)
 		}
 	}
 }
 
-// feeds wants a client that has subscribed to what the rules show, and to what they hide, told of
-// the one alone.
-func feeds(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *ruledServer) {
+// checkSubscriptions subscribes to a hidden and to an allowed resource. Only updates of the allowed
+// resource must reach the client.
+func checkSubscriptions(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer) {
 	t.Helper()
-	mark, hidden, shown := c.Mark(), "file:///database/a", "file:///data/a"
+	mark, hidden, allowed := c.Mark(), "file:///database/a", "file:///data/a"
 	if c.Revision == mcptest.Modern {
 		c.Send(c.Request(`"l"`, "subscriptions/listen",
 			fmt.Sprintf(`{"notifications":{"resourceSubscriptions":["s+%s","s+%s"]}}`, hidden,
-				shown)))
+				allowed)))
 		ack, err := c.AwaitMethod(harness.Context(t), mark,
 			"notifications/subscriptions/acknowledged")
 		if err != nil || string(mcptest.At(ack.Params, "notifications",
-			"resourceSubscriptions")) != `["s+`+shown+`"]` {
-			t.Fatalf("acknowledged %s, %v", ack.Raw, err)
+			"resourceSubscriptions")) != `["s+`+allowed+`"]` {
+			t.Fatalf("the acknowledged subscriptions are %s, %v, want s+%s", ack.Raw, err, allowed)
 		}
 		g.WantRecords("to_server request subscriptions/listen s - hide")
 	} else {
-		refuses(g, t, c, s, "roots/traversal", uri("resources/subscribe", hidden))
-		lets(g, t, c, s, uri("resources/subscribe", shown))
+		wantDeniedBy(g, t, c, s, "roots/traversal", withURI("resources/subscribe", hidden))
+		wantAllowed(g, t, c, s, withURI("resources/subscribe", allowed))
 	}
 	harness.CallTool(t, c, "s__update", `{"of":"`+hidden+`"}`)
-	harness.CallTool(t, c, "s__update", `{"of":"`+shown+`"}`)
-	told, err := c.AwaitMethod(harness.Context(t), mark, "notifications/resources/updated")
-	if err != nil || mcptest.Text(told.Params, "uri") != "s+"+shown {
-		t.Errorf("the client was told first of %s, %v", told.Raw, err)
+	harness.CallTool(t, c, "s__update", `{"of":"`+allowed+`"}`)
+	update, err := c.AwaitMethod(harness.Context(t), mark, "notifications/resources/updated")
+	if err != nil || mcptest.Text(update.Params, "uri") != "s+"+allowed {
+		t.Errorf("the first update is %s, %v, want one of s+%s", update.Raw, err, allowed)
 	}
 	g.WantRecords("to_client notification notifications/resources/updated s file:///data/a pass")
-	if c.Revision != mcptest.Modern { // a modern server was not asked for the other
-		g.WantRecords("to_client notification notifications/resources/updated s file:///database/a " +
-			"deny")
+	if c.Revision != mcptest.Modern { // gatekit does not subscribe to hidden resources there
+		g.WantRecords("to_client notification notifications/resources/updated s " +
+			"file:///database/a deny")
 	}
 }

@@ -1,5 +1,5 @@
-// Package policies tests the gatekit binary with policies: the rule library, bundles, approvals,
-// the default rules of gatekit wrap.
+// Package policies tests the gatekit binary with policies: the rule library, policy files and their
+// reload, bundles, approvals, and the default rules of gatekit wrap.
 package policies
 
 import (

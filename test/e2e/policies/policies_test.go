@@ -10,7 +10,7 @@ import (
 	"gatekit/test/peers"
 )
 
-func TestPoliciesJudgeBothErasAlike(t *testing.T) {
+func TestPolicyEffectsApplyInBothEras(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.PolicyFile(t, `
 hide contains item.name if { input.method == "tools/list"; some item in input.items; item.name == "die" }
 deny contains "it ends the server" if { input.method == "tools/call"; input.name == "die" }
@@ -23,30 +23,27 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
-				if list := string(harness.Request(t, c,
-					"tools/list", `{}`).Raw); strings.Contains(list,
-					"box__die") || !strings.Contains(list, "box__echo") {
-					t.Errorf("the list is %s", list)
+				list := string(harness.Request(t, c, "tools/list", `{}`).Raw)
+				if strings.Contains(list, "box__die") || !strings.Contains(list, "box__echo") {
+					t.Errorf("the tool list is %s, want box__echo without box__die", list)
 				}
-				if m := harness.Request(t, c,
-					"tools/call", `{"name":"box__die"}`); string(mcptest.At(m.Error,
-					"code")) != "-31000" {
-					t.Errorf("what is hidden answered %s", m.Raw)
+				m := harness.Request(t, c, "tools/call", `{"name":"box__die"}`)
+				if !harness.IsDenied(m) {
+					t.Errorf("a call of the hidden tool got %s, want a denial", m.Raw)
 				}
-				if m := harness.CallTool(t, c,
-					"box__echo", `{"tag":1}`); string(mcptest.At(m.Result,
-					"structuredContent", "tag")) != `"set"` {
-					t.Errorf("the server saw %s", m.Raw)
+				m = harness.CallTool(t, c, "box__echo", `{"tag":1}`)
+				if string(mcptest.At(m.Result, "structuredContent", "tag")) != `"set"` {
+					t.Errorf("the server received %s, want the tag \"set\"", m.Raw)
 				}
-				if m := harness.Request(t, c, "prompts/get",
-					`{"name":"box__greet","arguments":{"who":"x"}}`); !strings.Contains(
-					string(m.Raw), "[greeting] x") {
-					t.Errorf("the prompt is %s", m.Raw)
+				m = harness.Request(t, c, "prompts/get",
+					`{"name":"box__greet","arguments":{"who":"x"}}`)
+				if !strings.Contains(string(m.Raw), "[greeting] x") {
+					t.Errorf("the prompt is %s, want \"[greeting] x\"", m.Raw)
 				}
-				m := harness.Request(t, c, "tools/call",
+				m = harness.Request(t, c, "tools/call",
 					`{"name":"box__ask","arguments":{"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}}`)
 				if strings.Contains(string(m.Raw), "sampled") {
-					t.Errorf("a sampling request that is refused answered %s", m.Raw)
+					t.Errorf("a denied sampling request got %s", m.Raw)
 				}
 				g.WantRecords("to_client response tools/list box - hide",
 					"to_server request tools/call box die deny",
@@ -58,7 +55,9 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 	}
 }
 
-func TestAHumanApprovesACall(t *testing.T) {
+// TestCallIsApprovedByAHuman approves and rejects calls by elicitation, and approves one with
+// `gatekit approve` for a client that cannot show elicitations.
+func TestCallIsApprovedByAHuman(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	config := harness.ScriptedServer("box") + harness.PolicyFile(t,
 		`ask contains "it says something" if { input.method == "tools/call"; input.kind == "request"; input.name == "echo" }`)
@@ -66,22 +65,21 @@ func TestAHumanApprovesACall(t *testing.T) {
 		t.Run(revision, func(t *testing.T) {
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
 				c *mcptest.Client) {
-				asked := ""
+				question := ""
 				approve := "true"
 				c.Answer["elicitation/create"] = func(m mcptest.Message) string {
-					asked = mcptest.Text(m.Params, "message")
+					question = mcptest.Text(m.Params, "message")
 					return `{"action":"accept","content":{"approve":` + approve + `}}`
 				}
 				harness.Handshake(t, c)
 				harness.CallTool(t, c, "box__echo", `{"tag":1}`)
-				if !strings.Contains(asked, "it says something") {
-					t.Errorf("the user was asked %q", asked)
+				if !strings.Contains(question, "it says something") {
+					t.Errorf("the elicitation's message is %q, want the policy's reason", question)
 				}
 				approve = "false"
-				if m := harness.Request(t, c,
-					"tools/call", `{"name":"box__echo"}`); string(mcptest.At(m.Error,
-					"code")) != "-31000" {
-					t.Errorf("what the user did not approve answered %s", m.Raw)
+				m := harness.Request(t, c, "tools/call", `{"name":"box__echo"}`)
+				if !harness.IsDenied(m) {
+					t.Errorf("a rejected call got %s, want a denial", m.Raw)
 				}
 				g.WantRecords("to_server request tools/call box echo ask",
 					"to_client request elicitation/create box - answer",
@@ -89,27 +87,26 @@ func TestAHumanApprovesACall(t *testing.T) {
 					"to_server request tools/call box echo pass",
 					"to_server request tools/call box echo reject")
 			})
-			t.Run("outside", func(t *testing.T) {
+			t.Run("gatekit approve", func(t *testing.T) {
 				g, c := harness.SpawnStdio(t, config, revision)
 				c.Capabilities = `{}`
 				harness.Handshake(t, c)
-				const message = `{"name":"box__echo","arguments":{"tag":2}}`
-				m := harness.Request(t, c, "tools/call", message)
+				const params = `{"name":"box__echo","arguments":{"tag":2}}`
+				m := harness.Request(t, c, "tools/call", params)
 				_, rest, _ := strings.Cut(mcptest.Text(m.Error, "message"), "`gatekit approve ")
 				id, _, ok := strings.Cut(rest, "`")
 				if !ok {
-					t.Fatalf("it answered %s", m.Raw)
+					t.Fatalf("the call got %s, want the command that approves it", m.Raw)
 				}
-				if out, err := exec.Command(peers.Gatekit(t),
-					"approve", id).CombinedOutput(); err != nil || !strings.Contains(string(out),
-					"approved once") {
-					t.Fatalf("%v: %s", err, out)
+				out, err := exec.Command(peers.Gatekit(t), "approve", id).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), "approved once") {
+					t.Fatalf("gatekit approve: %v: %s", err, out)
 				}
-				if m := harness.Request(t, c, "tools/call", message); m.Error != nil {
-					t.Errorf("what was approved answered %s", m.Raw)
+				if m := harness.Request(t, c, "tools/call", params); m.Error != nil {
+					t.Errorf("the approved call got %s, want a result", m.Raw)
 				}
-				if m := harness.Request(t, c, "tools/call", message); m.Error == nil {
-					t.Errorf("the second time it answered %s", m.Raw)
+				if m := harness.Request(t, c, "tools/call", params); m.Error == nil {
+					t.Errorf("the call after the approved one got %s, want an error", m.Raw)
 				}
 				g.WantRecords("to_server request tools/call box echo ask",
 					"to_server request tools/call box echo approve",

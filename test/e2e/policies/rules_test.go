@@ -10,9 +10,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
+func TestRulesApplyToListsAndCalls(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.LibraryRules(map[string]string{
-		"tools/allowlist": `tools = ["box__e*"]` + "\n" + `servers = { box = ["tour"] }`,
+		"tools/allowlist": `tools = ["box__e*"]` + "\n" + `servers = { box = ["scenario"] }`,
 		"roots/traversal": `roots = ["/data"]`,
 		"resources/uris":  `schemes = ["file", "ui"]`,
 		"tools/arguments": `rules = [{ tools = ["echo"], argument = "ref", no_leading_dash = true }]`,
@@ -23,10 +23,10 @@ func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
 				list := string(harness.Request(t, c, "tools/list", `{}`).Raw)
-				for name, shown := range map[string]bool{"echo": true, "tour": true, "raw": false,
+				for name, shown := range map[string]bool{"echo": true, "scenario": true, "raw": false,
 					"die": false, "odd name/ü.": false} {
 					if strings.Contains(list, `"name":"box__`+name+`"`) != shown {
-						t.Errorf("%s is listed: %v", name, !shown)
+						t.Errorf("tool %s is listed: got %v, want %v", name, !shown, shown)
 					}
 				}
 				harness.WantDenied(t, c, "tools/call", `{"name":"box__raw","arguments":{}}`)
@@ -34,24 +34,24 @@ func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
 					`{"path":"/data/x","ref":"a-b","text":"../../etc"}`)
 				for _, path := range []string{"/database/x", "/data/%2e%2e/etc",
 					`/data/..\\..\\etc`, "file:///etc/passwd", "etc/passwd", `\\\\host\\share`} {
-					harness.WantDenied(
-						t, c, "tools/call", `{"name":"box__echo","arguments":{"path":"`+path+
-							`"}}`)
+					harness.WantDenied(t, c, "tools/call",
+						`{"name":"box__echo","arguments":{"path":"`+path+`"}}`)
 				}
 				harness.WantDenied(t, c, "tools/call",
 					`{"name":"box__echo","arguments":{"ref":"--upload-pack=x"}}`)
 
 				resources := string(harness.Request(t, c, "resources/list", `{}`).Raw)
-				if strings.Contains(resources, "test://box/a") || !strings.Contains(resources,
-					"file:///data/b%20c.txt") || !strings.Contains(resources, "ui://") {
-					t.Errorf("the resources are %s", resources)
+				if strings.Contains(resources, "test://box/a") ||
+					!strings.Contains(resources, "file:///data/b%20c.txt") ||
+					!strings.Contains(resources, "ui://") {
+					t.Errorf("the resource list is %s", resources)
 				}
 				harness.WantDenied(t, c, "resources/read", `{"uri":"box+test://box/a"}`)
 				harness.WantDenied(t, c, "resources/read",
 					`{"uri":"box+file:///data/%2e%2e/etc/passwd"}`)
 				if m := harness.Request(t, c, "resources/read",
 					`{"uri":"box+file:///data/b%20c.txt"}`); m.Error != nil {
-					t.Errorf("a file within the roots answered %s", m.Raw)
+					t.Errorf("reading a file within the roots got %s, want a result", m.Raw)
 				}
 				g.WantRecords("to_client response tools/list box - hide",
 					"to_server request tools/call box raw deny",
@@ -69,67 +69,75 @@ func TestRulesHoldForListsAndCallsAlike(t *testing.T) {
 	}
 }
 
-func TestServersAskOnlyWhatTheyMay(t *testing.T) {
-	question := func(method, params string) string {
+// TestRulesLimitServerRequests makes the server send sampling and elicitation requests. Those that
+// the rules deny do not reach the client.
+func TestRulesLimitServerRequests(t *testing.T) {
+	// These are arguments for the tool "ask", which sends such a request to the client.
+	request := func(method, params string) string {
 		return fmt.Sprintf(`{"method":%q,"params":%s}`, method, params)
 	}
-	sampling := question("sampling/createMessage",
+	sampling := request("sampling/createMessage",
 		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`)
-	greedy := question("sampling/createMessage",
+	samplingManyTokens := request("sampling/createMessage",
 		`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":900}`)
 	form := func(field string) string {
-		return question("elicitation/create",
+		return request("elicitation/create",
 			`{"mode":"form","message":"who?","requestedSchema":{"type":"object","properties":{"`+
 				field+`":{"type":"string"}}}}`)
 	}
 	page := func(url string) string {
-		return question("elicitation/create",
+		return request("elicitation/create",
 			`{"mode":"url","elicitationId":"e","message":"go there","url":"`+url+`"}`)
 	}
 	for name, c := range map[string]struct {
-		settings       map[string]string
-		pass, refusals []string
+		settings        map[string]string
+		allowed, denied []string
 	}{
 		"by default": {map[string]string{"sampling/gate": "", "elicitation/gate": ""},
 			[]string{form("name"), page("https://example.com/x")},
 			[]string{sampling, form("apiKey"), page("http://example.com/"),
 				page("https://bank.example@evil.example/"), page("https://169.254.169.254/")}},
-		"one server, few tokens": {map[string]string{"sampling/gate": "servers = [\"box\"]\nmax_tokens = 10", "elicitation/gate": "forms = false"}, []string{sampling, page("https://example.com/x")}, []string{greedy, form("name")}},
+		"one server, few tokens, no forms": {
+			map[string]string{"sampling/gate": "servers = [\"box\"]\nmax_tokens = 10",
+				"elicitation/gate": "forms = false"},
+			[]string{sampling, page("https://example.com/x")},
+			[]string{samplingManyTokens, form("name")}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			config := harness.ScriptedServer("box") + harness.LibraryRules(c.settings)
 			for _, revision := range harness.Revisions {
 				t.Run(revision, func(t *testing.T) {
-					harness.EachTransport(t, harness.ScriptedServer(
-						"box")+harness.LibraryRules(c.settings), revision, func(t *testing.T,
-						g *harness.Gatekit,
-						client *mcptest.Client) {
+					harness.EachTransport(t, config, revision, func(t *testing.T,
+						g *harness.Gatekit, client *mcptest.Client) {
 						harness.Handshake(t, client)
 						client.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}`
-						asked := func() (n int) {
+						// received counts sampling and elicitation requests at the client.
+						received := func() (n int) {
 							for _, f := range client.Frames() {
-								if !f.Sent && (strings.Contains(string(f.Raw),
-									`"method":"sampling/createMessage"`) ||
-									strings.Contains(string(f.Raw),
-										`"method":"elicitation/create"`)) {
+								raw := string(f.Raw)
+								if !f.Sent &&
+									(strings.Contains(raw, `"method":"sampling/createMessage"`) ||
+										strings.Contains(raw, `"method":"elicitation/create"`)) {
 									n++
 								}
 							}
 							return n
 						}
-						for _, q := range c.pass {
-							before := asked()
-							if m := harness.CallTool(t, client, "box__ask", q); asked() == before {
-								t.Errorf("%s did not reach the client: %s", q, m.Raw)
+						for _, r := range c.allowed {
+							before := received()
+							m := harness.CallTool(t, client, "box__ask", r)
+							if received() == before {
+								t.Errorf("%s did not reach the client: %s", r, m.Raw)
 							}
 						}
-						before := asked()
-						for _, q := range c.refusals {
+						before := received()
+						for _, r := range c.denied {
 							if _, err := client.Tool(harness.Context(t),
-								"box__ask", q); err != nil {
+								"box__ask", r); err != nil {
 								t.Error(err)
 							}
-							if asked() != before {
-								t.Fatalf("%s reached the client", q)
+							if received() != before {
+								t.Fatalf("%s reached the client, want a denial", r)
 							}
 						}
 						g.WantRecords("to_client request sampling/createMessage box - deny",
@@ -142,7 +150,9 @@ func TestServersAskOnlyWhatTheyMay(t *testing.T) {
 	}
 }
 
-func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
+// TestFlowRateAndTaskRulesDenyCalls reads untrusted and private data, after which the egress tool
+// is denied. The session also exceeds a rate and asks for a task.
+func TestFlowRateAndTaskRulesDenyCalls(t *testing.T) {
 	config := harness.ScriptedServer("box") + harness.LibraryRules(map[string]string{
 		"flow/exfiltration": "private = { tools = [\"self\"] }\nuntrusted = { tools = [\"log\"] " +
 			"}\negress = { tools = [\"echo\"] }",
@@ -154,9 +164,9 @@ func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 		c *mcptest.Client) {
 		harness.Handshake(t, c)
 		harness.CallTool(t, c, "box__echo", `{}`)
-		harness.CallTool(t, c, "box__log", `{}`)
+		harness.CallTool(t, c, "box__log", `{}`) // untrusted
 		harness.CallTool(t, c, "box__echo", `{}`)
-		harness.CallTool(t, c, "box__self", `{}`)
+		harness.CallTool(t, c, "box__self", `{}`) // private
 		harness.WantDenied(t, c, "tools/call", `{"name":"box__echo"}`)
 		for range 2 {
 			harness.CallTool(t, c, "box__progress", `{}`)
@@ -174,9 +184,9 @@ func TestPrivateDataDoesNotLeaveWithAStrangersWords(t *testing.T) {
 	})
 }
 
-// However a call is put, it is judged by what it is: in a batch, with escapes in its names. What
-// can be read in two ways is not read.
-func TestRulesHoldHoweverACallIsPut(t *testing.T) {
+// TestRulesApplyToEveryEncodingOfACall sends calls in batches and with escapes in their names: the
+// rules decide by what a call means, and ambiguous messages are invalid.
+func TestRulesApplyToEveryEncodingOfACall(t *testing.T) {
 	config := harness.ScriptedServer("box") +
 		harness.LibraryRules(map[string]string{"tools/allowlist": `tools = ["echo"]`,
 			"roots/traversal": `roots = ["/data"]`})
@@ -184,12 +194,12 @@ func TestRulesHoldHoweverACallIsPut(t *testing.T) {
 		c *mcptest.Client) {
 		harness.Handshake(t, c)
 		for id, call := range map[string]string{
-			"refused-1": `"method":"tools/call","params":{"name":"box__log"}`,
-			"refused-2": `"method":"tools/call","params":{"name":"box__\u006cog"}`,
-			"refused-3": `"method":"tools\/call","params":{"\u006eame":"box__log"}`,
-			"refused-4": `"\u006dethod":"\u0074ools/call","params":{"name":"box__log"}`,
-			"refused-5": `"method":"tools/call","params":{"name":"box__echo","arguments":{"p\u0061th":"\/data\/\u002e\u002e\/etc"}}`,
-			"refused-6": `"method":"tools/call","params":{"arguments":{"path":["/data/x",{"file":"/etc/passwd"}]},"name":"box__echo"}`,
+			"denied-1":  `"method":"tools/call","params":{"name":"box__log"}`,
+			"denied-2":  `"method":"tools/call","params":{"name":"box__\u006cog"}`,
+			"denied-3":  `"method":"tools\/call","params":{"\u006eame":"box__log"}`,
+			"denied-4":  `"\u006dethod":"\u0074ools/call","params":{"name":"box__log"}`,
+			"denied-5":  `"method":"tools/call","params":{"name":"box__echo","arguments":{"p\u0061th":"\/data\/\u002e\u002e\/etc"}}`,
+			"denied-6":  `"method":"tools/call","params":{"arguments":{"path":["/data/x",{"file":"/etc/passwd"}]},"name":"box__echo"}`,
 			"invalid-1": `"method":"tools/call","params":{"name":"box__echo","name":"box__log"}`,
 			"invalid-2": `"method":"ping","params":{"name":"box__log"},"method":"tools/call"`,
 			"invalid-3": `"method":"tools/call","params":{"name":"box__echo","arguments":{"path":"/data/x","\u0070ath":"/etc/passwd"}}`,
@@ -197,26 +207,26 @@ func TestRulesHoldHoweverACallIsPut(t *testing.T) {
 			"unknown-1": `"method":"TOOLS/CALL","params":{"name":"box__log"}`,
 			"passing-1": `"method":"tools/call","params":{"name":"box__\u0065cho","arguments":{"path":"\/data\/x"}}`,
 		} {
-			for _, form := range []string{`{"jsonrpc":"2.0","id":%q,%s}`,
+			for _, frame := range []string{`{"jsonrpc":"2.0","id":%q,%s}`,
 				`[{"jsonrpc":"2.0","id":%q,%s},{"jsonrpc":"2.0","id":"ping","method":"ping"}]`} {
 				mark := c.Mark()
-				c.Send(fmt.Sprintf(form, id, call))
-				seen := harness.AwaitMessages(t, c, mark, func(seen string) bool {
+				c.Send(fmt.Sprintf(frame, id, call))
+				answer := harness.AwaitMessages(t, c, mark, func(received string) bool {
 					return slices.ContainsFunc([]string{`"id":"` + id + `"`, `"id":null`, "-32700",
-						"-32600"}, func(s string) bool { return strings.Contains(seen, s) })
+						"-32600"}, func(s string) bool { return strings.Contains(received, s) })
 				})
-				kind, _, _ := strings.Cut(id, "-")
-				want := map[string]string{"refused": `"code":-31000`, "invalid": `"code":-32`,
-					"unknown": `"code":-32601`, "passing": `"structuredContent"`}[kind]
-				if !strings.Contains(seen, want) || strings.Contains(seen,
-					"structuredContent") != (kind == "passing") {
-					t.Errorf("%s %s answered %s", id, call, seen)
+				outcome, _, _ := strings.Cut(id, "-")
+				want := map[string]string{"denied": `"code":-31000`, "invalid": `"code":-32`,
+					"unknown": `"code":-32601`, "passing": `"structuredContent"`}[outcome]
+				if !strings.Contains(answer, want) ||
+					strings.Contains(answer, "structuredContent") != (outcome == "passing") {
+					t.Errorf("%s: %s got %s, want %s", id, call, answer, want)
 				}
 			}
 		}
 		for _, r := range g.Records() {
 			if r.Name == "log" && r.Action != "deny" {
-				t.Errorf("the record %s", r)
+				t.Errorf("a call of the denied tool has the record %s", r)
 			}
 		}
 		g.WantRecords("to_server request tools/call box log deny",

@@ -12,9 +12,9 @@ import (
 	"gatekit/test/peers"
 )
 
-// A real server of files that may read all of a folder, behind a gatekit that lets it read one
-// folder in it: no spelling of a path, and no link, gets it to what lies beside.
-func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
+// TestFileServerStaysWithinRoots starts the reference filesystem server with a folder of which
+// gatekit allows only one subfolder. No spelling of a path and no symbolic link leads outside it.
+func TestFileServerStaysWithinRoots(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -29,9 +29,9 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"data/away": "../database",
+	for name, target := range map[string]string{"data/away": "../database",
 		"data/file": "../secret.txt", "data/sub/up": "../..", "data/in": "sub"} {
-		if err := os.Symlink(to, filepath.Join(top, name)); err != nil {
+		if err := os.Symlink(target, filepath.Join(top, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,46 +48,46 @@ func TestAServerOfFilesStaysWithinTheRoots(t *testing.T) {
 			}
 		}
 	}
-	own := []string{"/own.txt", "/sub/100%.txt", "/sub/../own.txt", "/in/100%.txt",
+	inside := []string{"/own.txt", "/sub/100%.txt", "/sub/../own.txt", "/in/100%.txt",
 		"/.../own.txt", "/database/own.txt", "/./sub//100%.txt"}
 	config := harness.StdioServer("files", append(peers.Node(t).Server("filesystem"), top)) +
-		"[policy]\nmode = %q\nrules = " +
-		"[\"roots/traversal\"]\n[policy.config.\"roots/traversal\"]\nroots = [%q]\n"
+		"[policy]\nmode = %q\nrules = [\"roots/traversal\"]\n" +
+		"[policy.config.\"roots/traversal\"]\nroots = [%q]\n"
 	for _, mode := range []string{"shadow", "enforce"} {
 		t.Run(mode, func(t *testing.T) {
 			g, c := harness.SpawnStdio(t, fmt.Sprintf(config, mode, root), "2025-11-25")
-			c.Capabilities = `{}` // without roots of the client's, the server goes by its own
+			c.Capabilities = `{}` // without the client's roots, the server uses its command line
 			harness.Handshake(t, c)
 			read := func(path string) string {
 				return string(harness.Request(t, c, "tools/call",
 					`{"name":"files__read_text_file","arguments":{"path":`+mcptest.Quote(path)+
 						`}}`).Raw)
 			}
-			leaked, refused := 0, 0
+			leaked, denied := 0, 0
 			for _, p := range attacks {
 				got := read(p)
 				if strings.Contains(got, "SECRET") {
 					if leaked++; mode == "enforce" {
-						t.Errorf("%q gets %s", p, got)
+						t.Errorf("path %q got %s, want a denial or an error", p, got)
 					}
 				}
 				if strings.Contains(got, `"code":-31000`) {
-					refused++
+					denied++
 				}
 			}
-			for _, p := range own {
+			for _, p := range inside {
 				if got := read(root + p); !strings.Contains(got, "OWN") {
-					t.Errorf("%q gets %s", p, got)
+					t.Errorf("path %q got %s, want the file", p, got)
 				}
 			}
-			t.Logf("of %d paths %d were refused, %d got out", len(attacks), refused, leaked)
+			t.Logf("%d paths: %d denied, %d outside the root", len(attacks), denied, leaked)
 			if mode == "shadow" && leaked < 10 {
-				t.Errorf("only %d of the paths get out when nothing is enforced: this says nothing",
-					leaked)
+				t.Errorf("without enforcement %d paths lead outside the root, want at least 10: "+
+					"else the paths prove nothing", leaked)
 			}
 			if mode == "enforce" {
-				if refused < len(attacks)*9/10 {
-					t.Errorf("only %d of %d paths were refused", refused, len(attacks))
+				if denied < len(attacks)*9/10 {
+					t.Errorf("%d of %d paths were denied, want 9 of 10", denied, len(attacks))
 				}
 				g.WantRecords("to_server request tools/call files read_text_file deny",
 					"to_server request tools/call files read_text_file pass")

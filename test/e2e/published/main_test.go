@@ -1,4 +1,4 @@
-// Package published tests the gatekit binary with servers of many makers, as npm has them.
+// Package published tests the gatekit binary with servers of many makers, as published on npm.
 package published
 
 import (

@@ -18,11 +18,12 @@ import (
 	"gatekit/test/peers"
 )
 
-// published are servers of many makers as npm has them: the name that they get here, what node
-// runs, and what they want before they start.
+// published has servers of many makers, as published on npm.
 var published = []struct {
-	name, main string
-	args, env  []string
+	name string   // in the configuration
+	main string   // the file that node runs
+	args []string // needed to start
+	env  []string // needed to start: names and values in turn
 }{
 	{name: "chart", main: "@antv/mcp-server-chart/build/index.js"},
 	{name: "context7", main: "@upstash/context7-mcp/dist/index.js"},
@@ -44,9 +45,9 @@ var published = []struct {
 	{name: "thinking", main: "@modelcontextprotocol/server-sequential-thinking/dist/index.js"},
 }
 
-// fourteen are the published servers and the three of the specification's authors; they find no
-// host.
-func fourteen(t *testing.T) harness.RealServers {
+// allServers returns the published servers and the three reference servers, 14 in all. Their host
+// name lookups fail (test/servers/offline.cjs).
+func allServers(t *testing.T) harness.RealServers {
 	r, modules := harness.NewRealServers(t), peers.Published(t)
 	for _, p := range published {
 		r.Names = append(r.Names, p.name)
@@ -61,16 +62,15 @@ func fourteen(t *testing.T) harness.RealServers {
 	return r
 }
 
-// Fourteen real servers, none of which knows the modern era, or each other, used by one modern
-// client: every tool of theirs is called once, with the least arguments that its schema allows.
-// They find no host (test/servers/offline.cjs), so many calls fail; that is then the server's own
-// word, and Gatekit's is never.
-func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
-	r := fourteen(t)
+// TestModernClientUsesPublishedServers lets one modern client use 14 real servers, all of them
+// legacy. It calls every tool once, with the least arguments that its schema allows. The servers
+// are offline, so that many calls fail. Then the error is the server's own, never Gatekit's.
+func TestModernClientUsesPublishedServers(t *testing.T) {
+	r := allServers(t)
 	g := harness.StartHTTP(t, r.Config())
 	c := g.Client(mcptest.Modern)
 	tools := map[string][]json.RawMessage{}
-	// a list has what comes within 20 s
+	// A list has only the items that arrive within 20 s.
 	harness.WaitUntilAtMost(t, "servers without tools", 0, func() int {
 		clear(tools)
 		for _, tool := range harness.ListAll(t, c, "tools/list", "tools") {
@@ -81,63 +81,62 @@ func TestAModernClientUsesFourteenPublishedServers(t *testing.T) {
 	})
 	if got, want := slices.Sorted(maps.Keys(tools)), slices.Sorted(slices.Values(
 		r.Names)); !slices.Equal(got, want) {
-		t.Fatalf("tools are listed of %q, want %q", got, want)
+		t.Fatalf("got tools of the servers %q, want %q", got, want)
 	}
 	for _, list := range []struct{ method, what, missing string }{
-		{"tools/list", "tools", ""}, {"prompts/list", "prompts", ""}, {"resources/list",
-			"resources", "postgres"}, {"resources/templates/list", "resourceTemplates", ""},
+		{"tools/list", "tools", ""},
+		{"prompts/list", "prompts", ""},
+		{"resources/list", "resources", "postgres"}, // it has no database here
+		{"resources/templates/list", "resourceTemplates", ""},
 	} {
 		m := harness.Request(t, c, list.method, `{}`)
-		if got := mcptest.Text(m.Result, "_meta", "gatekit/partial", 0,
-			"server"); got != list.missing || mcptest.At(m.Result, "_meta", "gatekit/partial",
-			1) != nil {
-			t.Errorf("%s lacks the items of %s, want of %q alone, which has no database: %s",
-				list.method, mcptest.At(m.Result, "_meta", "gatekit/partial"), list.missing,
-				harness.Clip(m.Raw))
+		missing := mcptest.At(m.Result, "_meta", "gatekit/partial")
+		if mcptest.Text(missing, 0, "server") != list.missing || mcptest.At(missing, 1) != nil {
+			t.Errorf("%s: got the missing servers %s, want only %q: %s", list.method, missing,
+				list.missing, harness.Clip(m.Raw))
 		}
 		t.Logf("%d %s", len(harness.ListAll(t, c, list.method, list.what)), list.what)
 	}
 	var all sync.WaitGroup
-	// one call at a time of each, for each that runs beside another takes a process of its own
+	// Each server gets one call at a time: Gatekit starts a process for each concurrent call.
 	for server, tools := range tools {
 		all.Go(func() {
-			ended := map[string]int{}
+			outcomes := map[string]int{}
 			for _, tool := range tools {
-				ended[calls(t, c, tool)]++
+				outcomes[callTool(t, c, tool)]++
 			}
-			t.Logf("%s: %d tools, %v", server, len(tools), ended)
+			t.Logf("%s: %d tools, %v", server, len(tools), outcomes)
 		})
 	}
 	all.Wait()
 
-	rows := map[string]bool{}
+	recorded := map[string]bool{}
 	for _, r := range g.Records() {
-		if rows[r.String()] = true; r.Kind == "error" && r.Action != "pass" {
-			t.Errorf("an error of Gatekit's own: %s %s %s", r, r.Reason, r.Error)
+		if recorded[r.String()] = true; r.Kind == "error" && r.Action != "pass" {
+			t.Errorf("the audit log has an error of Gatekit: %s %s %s", r, r.Reason, r.Error)
 		}
 	}
 	for server, tools := range tools {
 		for _, tool := range tools {
 			name := strings.TrimPrefix(mcptest.Text(tool, "name"), server+"__")
-			asked, answered := "to_server request tools/call %s %s pass",
-				"to_client %s tools/call %s %s pass"
-			if !rows[fmt.Sprintf(asked, server, name)] ||
-				!rows[fmt.Sprintf(answered, "response", server, name)] &&
-					!rows[fmt.Sprintf(answered, "error", server, name)] {
-				t.Errorf("not recorded, or not with the server's own answer: a call of %s of %s",
-					name, server)
+			call := fmt.Sprintf("tools/call %s %s pass", server, name)
+			if !recorded["to_server request "+call] ||
+				!recorded["to_client response "+call] && !recorded["to_client error "+call] {
+				t.Errorf("the audit log has no call of %s of %s with the server's answer", name,
+					server)
 			}
 		}
 	}
 	g.CheckChain()
 }
 
-// calls calls a tool, holds its answer against the specification and says in a word how it ended.
-func calls(t *testing.T, c *mcptest.Client, tool json.RawMessage) string {
+// callTool calls a tool, checks that the answer is valid by the specification, and returns the
+// outcome: "done", "isError" or the code of the error.
+func callTool(t *testing.T, c *mcptest.Client, tool json.RawMessage) string {
 	t.Helper()
-	name, arguments := mcptest.Text(tool, "name"), least(mcptest.At(tool, "inputSchema"))
+	name, arguments := mcptest.Text(tool, "name"), minimalValue(mcptest.At(tool, "inputSchema"))
 	if name == "everything__trigger-long-running-operation" {
-		arguments = `{"duration":1,"steps":2}` // not the ten seconds that it takes else
+		arguments = `{"duration":1,"steps":2}` // by default it takes ten seconds
 	}
 	m, err := c.Tool(harness.Context(t), name, arguments)
 	switch result := (&mcp.CallToolResult{}); {
@@ -147,23 +146,24 @@ func calls(t *testing.T, c *mcptest.Client, tool json.RawMessage) string {
 		return "error " + string(mcptest.At(m.Error, "code"))
 	case json.Unmarshal(m.Result, result) != nil || result.Content == nil || mcptest.Text(m.Result,
 		"resultType") != "complete":
-		t.Errorf("%s %s answered what is no result: %s", name, arguments, harness.Clip(m.Raw))
+		t.Errorf("%s %s: got %s, want a complete result", name, arguments, harness.Clip(m.Raw))
 	case result.IsError:
 		return "isError"
 	}
 	return "done"
 }
 
-// least is the least value that a schema allows, as far as these servers make use of schemas.
-func least(schema json.RawMessage) string {
-	for _, one := range [][]any{{"const"}, {"default"}, {"enum", 0}} {
-		if v := mcptest.At(schema, one...); v != nil {
+// minimalValue returns the least JSON value that a schema allows. It knows the parts of JSON Schema
+// that these servers use.
+func minimalValue(schema json.RawMessage) string {
+	for _, path := range [][]any{{"const"}, {"default"}, {"enum", 0}} {
+		if v := mcptest.At(schema, path...); v != nil {
 			return string(v)
 		}
 	}
-	for _, one := range [][]any{{"anyOf", 0}, {"oneOf", 0}} {
-		if v := mcptest.At(schema, one...); v != nil {
-			return least(v)
+	for _, path := range [][]any{{"anyOf", 0}, {"oneOf", 0}} {
+		if v := mcptest.At(schema, path...); v != nil {
+			return minimalValue(v)
 		}
 	}
 	switch cmp.Or(mcptest.Text(schema, "type"), mcptest.Text(schema, "type", 0)) {
@@ -171,7 +171,7 @@ func least(schema json.RawMessage) string {
 		var required, members []string
 		json.Unmarshal(mcptest.At(schema, "required"), &required)
 		for _, name := range required {
-			members = append(members, mcptest.Quote(name)+":"+least(mcptest.At(schema,
+			members = append(members, mcptest.Quote(name)+":"+minimalValue(mcptest.At(schema,
 				"properties", name)))
 		}
 		return "{" + strings.Join(members, ",") + "}"

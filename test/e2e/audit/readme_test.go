@@ -15,25 +15,26 @@ import (
 	"gatekit/test/peers"
 )
 
-// What changes from session to session in what the commands of examples/04-audit print.
-var varying = []struct {
-	what *regexp.Regexp
-	by   string
+// variable has the parts of the example's output that differ from run to run, and what they are
+// replaced with.
+var variable = []struct {
+	pattern     *regexp.Regexp
+	replacement string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z`), "TIME"},
 	{regexp.MustCompile(`(session|principal)-[a-z2-7]{12}`), "$1-ID"},
 	{regexp.MustCompile(`\b[0-9.]+(µs|ms|s)\b`), "DURATION"},
-	// a step that took no time to speak of
+	// The duration is absent when it is too short.
 	{regexp.MustCompile(`\b(pass|modify)( DURATION)?$`), "$1"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "DIGEST"},
 	{regexp.MustCompile(`#\d+`), "#RECORD"},
 	{regexp.MustCompile(`\S+/gatekit.toml`), "FILE"},
-	{regexp.MustCompile(` +`), " "}, // columns are as wide as they have to be
+	{regexp.MustCompile(` +`), " "}, // column widths depend on the values
 }
 
-// The session of examples/04-audit is held by its script, and the commands of its page print what
-// the page says.
-func TestThePageOfTheLogIsTrue(t *testing.T) {
+// TestAuditExampleReadmeMatchesOutput runs the commands of examples/04-audit/README.md, the first
+// of which makes a session, and compares their output with the page.
+func TestAuditExampleReadmeMatchesOutput(t *testing.T) {
 	peers.Installed(t, "curl", "pgrep", "sed")
 	const example = "../../../examples/04-audit"
 	page, err := os.ReadFile(filepath.Join(example, "README.md"))
@@ -44,12 +45,12 @@ func TestThePageOfTheLogIsTrue(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(example)); err != nil {
 		t.Fatal(err)
 	}
+	// Another test may be listening at the example's address.
 	address := peers.FreeAddress(t)
-	// another test may be listening there
 	for _, name := range []string{"gatekit.toml", "session.sh"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !bytes.Contains(b, []byte("127.0.0.1:7777")) {
-			t.Fatalf("%s names no listener, %v", name, err)
+			t.Fatalf("%s does not have the address 127.0.0.1:7777, %v", name, err)
 		}
 		b = bytes.ReplaceAll(b, []byte("127.0.0.1:7777"), []byte(address))
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
@@ -57,10 +58,10 @@ func TestThePageOfTheLogIsTrue(t *testing.T) {
 		}
 	}
 	commands := 0
-	for _, block := range regexp.MustCompile(
-		"(?s)```console\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		for _, said := range strings.Split("\n"+block[1], "\n$ ")[1:] {
-			command, want, _ := strings.Cut(said, "\n")
+	consoleBlock := regexp.MustCompile("(?s)```console\n(.*?)```")
+	for _, block := range consoleBlock.FindAllStringSubmatch(string(page), -1) {
+		for _, entry := range strings.Split("\n"+block[1], "\n$ ")[1:] {
+			command, want, _ := strings.Cut(entry, "\n")
 			commands++
 			cmd := exec.CommandContext(harness.Context(t), "sh", "-c", command)
 			cmd.Dir, cmd.WaitDelay = dir, time.Second
@@ -71,48 +72,48 @@ func TestThePageOfTheLogIsTrue(t *testing.T) {
 				log, _ := os.ReadFile(filepath.Join(dir, "gatekit.log"))
 				t.Fatalf("%s: %v\n%s\n%s", command, err, out, log)
 			}
-			if err := prints(string(out), want); err != nil {
+			if err := compareOutput(string(out), want); err != nil {
 				t.Errorf("%s: %v", command, err)
 			}
 		}
 	}
 	if commands != 5 {
-		t.Errorf("the page has %d commands", commands)
+		t.Errorf("the page has %d commands, want 5", commands)
 	}
 	for _, name := range []string{"audit.jsonl", "gatekit.log", "clients.txt"} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || len(b) == 0 || bytes.Contains(b, []byte("AKIA")) {
-			t.Errorf("%s: %v, %d bytes, the key in it: %t", name, err, len(b),
-				bytes.Contains(b, []byte("AKIA")))
+			t.Errorf("%s: %v, %d bytes, has the key: %t, want a file without the key", name, err,
+				len(b), bytes.Contains(b, []byte("AKIA")))
 		}
 	}
 }
 
-// prints holds the lines of out against those of a page, in any order: what happens at once ends in
-// any. "…" stands for any text.
-func prints(out, page string) error {
-	same := func(s string) string {
+// compareOutput returns an error unless the output has the lines of the page, in any order: calls
+// that are made concurrently end in any order. "…" in the page stands for any text.
+func compareOutput(output, page string) error {
+	normalize := func(s string) string {
 		s = strings.TrimRight(s, " \n")
-		for _, v := range varying {
-			s = v.what.ReplaceAllString(s, v.by)
+		for _, v := range variable {
+			s = v.pattern.ReplaceAllString(s, v.replacement)
 		}
 		return s
 	}
-	var left []string
-	for line := range strings.Lines(out) {
-		left = append(left, same(line))
+	var extra []string // lines of the output that no line of the page has matched
+	for line := range strings.Lines(output) {
+		extra = append(extra, normalize(line))
 	}
 	var missing []string
 	for line := range strings.Lines(page) {
-		if line = same(line); line == "" {
+		if line = normalize(line); line == "" {
 			continue
 		}
-		want := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(line),
-			"…", ".*") + "$")
+		want := regexp.MustCompile("^" +
+			strings.ReplaceAll(regexp.QuoteMeta(line), "…", ".*") + "$")
 		found := false
-		for i := range left {
-			if found = want.MatchString(left[i]); found {
-				left = append(left[:i], left[i+1:]...)
+		for i := range extra {
+			if found = want.MatchString(extra[i]); found {
+				extra = append(extra[:i], extra[i+1:]...)
 				break
 			}
 		}
@@ -120,9 +121,9 @@ func prints(out, page string) error {
 			missing = append(missing, line)
 		}
 	}
-	if len(missing)+len(left) > 0 {
-		return fmt.Errorf("the page has\n\t%s\nand it prints\n\t%s", strings.Join(missing, "\n\t"),
-			strings.Join(left, "\n\t"))
+	if len(missing)+len(extra) > 0 {
+		return fmt.Errorf("missing in the output:\n\t%s\nmissing on the page:\n\t%s",
+			strings.Join(missing, "\n\t"), strings.Join(extra, "\n\t"))
 	}
 	return nil
 }

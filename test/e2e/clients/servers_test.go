@@ -12,35 +12,40 @@ import (
 	"gatekit/test/mcptest"
 )
 
-func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
+// TestRealServersAnswerThroughGatekitAsDirectly makes the same requests of the reference servers
+// directly and through gatekit. Answers, server requests and notifications must be equal except for
+// the exposed names.
+func TestRealServersAnswerThroughGatekitAsDirectly(t *testing.T) {
 	r := harness.NewRealServers(t)
 	steps := r.Steps()
-	// What the servers said directly is the measure for every way through gatekit.
-	type said struct {
-		questions, others []mcptest.Message
-		answer            mcptest.Message
+	// exchange holds the messages that a server sent because of a request.
+	type exchange struct {
+		requests, notifications []mcptest.Message
+		answer                  mcptest.Message
 	}
-	measure, hello, lists := map[harness.Step]said{}, map[string]mcptest.Message{},
-		map[string][]json.RawMessage{}
+	direct := map[harness.Step]exchange{}
+	handshakes := map[string]mcptest.Message{} // by server
+	lists := map[string][]json.RawMessage{}    // by method and server
 	listed := map[string]string{"tools/list": "tools", "prompts/list": "prompts",
 		"resources/list": "resources", "resources/templates/list": "resourceTemplates"}
 	for _, name := range r.Names {
 		c, end := r.Direct(t, name)
 		for _, f := range c.Frames() {
 			if f.Result != nil {
-				hello[name] = f.Message
+				handshakes[name] = f.Message
 			}
 		}
 		harness.AwaitRootsRequest(t, name, c)
 		for method, what := range listed {
-			if mcptest.At(hello[name].Result, "capabilities", harness.CapabilityOf(method)) != nil {
+			if mcptest.At(handshakes[name].Result, "capabilities",
+				harness.CapabilityOf(method)) != nil {
 				lists[method+" "+name] = harness.ListAll(t, c, method, what)
 			}
 		}
 		for _, s := range steps {
 			if s.Server == name {
-				q, o, a := harness.Do(t, c, s.Method, s.Params)
-				measure[s] = said{q, o, a}
+				requests, notifications, answer := harness.Do(t, c, s.Method, s.Params)
+				direct[s] = exchange{requests, notifications, answer}
 			}
 		}
 		end()
@@ -49,7 +54,7 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 	os.Remove(r.Env["memory"][1])
 	harness.EachTransport(t, r.Config(), "2025-11-25", func(t *testing.T, g *harness.Gatekit,
 		c *mcptest.Client) {
-		os.Remove(r.Env["memory"][1]) // what the way before left
+		os.Remove(r.Env["memory"][1]) // from the previous subtest
 		r.Handshake(t, c)
 		harness.AwaitRootsRequest(t, "everything", c)
 		for method, what := range listed {
@@ -68,58 +73,60 @@ func TestThreeRealServersAnswerThroughGatekitAsTheyDoDirectly(t *testing.T) {
 				}
 			}
 			if i != len(got) || i == 0 {
-				t.Errorf("%s has %d items, the servers together have %d", method, len(got), i)
+				t.Errorf("%s: got %d items, want the %d of all servers", method, len(got), i)
 			}
 		}
 		for _, s := range steps {
-			want, put := measure[s], s.ViaGatekit()
-			q, o, a := harness.Do(t, c, put.Method, put.Params)
+			want, exposed := direct[s], s.ViaGatekit()
+			requests, notifications, answer := harness.Do(t, c, exposed.Method, exposed.Params)
 			harness.WantSameExceptNames(t, s.String(), s.Server, harness.Normalize(want.answer),
-				harness.Normalize(a))
+				harness.Normalize(answer))
 			for _, pair := range []struct {
 				what      string
 				want, got []mcptest.Message
-			}{{"question", want.questions, q}, {"notification", want.others, o}} {
+			}{
+				{"request", want.requests, requests},
+				{"notification", want.notifications, notifications},
+			} {
 				if len(pair.want) != len(pair.got) {
-					t.Errorf("%s: %d %ss directly, %d through gatekit", s, len(pair.want),
-						pair.what, len(pair.got))
+					t.Errorf("%s: got %d %ss through gatekit, want %d as directly", s,
+						len(pair.got), pair.what, len(pair.want))
 					continue
 				}
 				for i := range pair.want {
-					sampled(t, s, pair.want[i], pair.got[i])
+					wantSameServerMessage(t, s, pair.want[i], pair.got[i])
 				}
 			}
 			g.WantRecords(fmt.Sprintf("to_server request %s %s %s pass", s.Method, s.Server,
 				recordedName(s)))
 		}
-		instructions, _ := c.Await(harness.Context(t), 0, func(m mcptest.Message) bool {
+		handshake, _ := c.Await(harness.Context(t), 0, func(m mcptest.Message) bool {
 			return m.Result != nil
 		})
-		for name, h := range hello {
-			if want := mcptest.Text(h.Result,
-				"instructions"); !strings.Contains(mcptest.Text(instructions.Result,
-				"instructions"), want) {
-				t.Errorf("the instructions of %s are lost", name)
+		for name, h := range handshakes {
+			got := mcptest.Text(handshake.Result, "instructions")
+			if want := mcptest.Text(h.Result, "instructions"); !strings.Contains(got, want) {
+				t.Errorf("got the instructions %q, want those of %s in them", got, name)
 			}
 			var caps map[string]json.RawMessage
 			json.Unmarshal(mcptest.At(h.Result, "capabilities"), &caps)
 			for k := range maps.Keys(caps) {
-				if mcptest.At(instructions.Result, "capabilities", k) == nil {
-					t.Errorf("the capability %s of %s is lost (D16)", k, name)
+				if mcptest.At(handshake.Result, "capabilities", k) == nil {
+					t.Errorf("the capability %s of %s is missing", k, name)
 				}
 			}
 		}
 	})
 }
 
-// sampled compares a question or notification that came with a step. Sampling carries its server in
-// _meta, which it has not got directly.
-func sampled(t *testing.T, s harness.Step, want, got mcptest.Message) {
+// wantSameServerMessage compares a request or notification that the server sent because of a step.
+// Through gatekit, sampling has the name of its server in _meta.
+func wantSameServerMessage(t *testing.T, s harness.Step, want, got mcptest.Message) {
 	t.Helper()
 	if got.Method == "sampling/createMessage" && mcptest.At(want.Params, "_meta") == nil {
 		meta := string(mcptest.At(got.Params, "_meta"))
 		if !strings.Contains(meta, mcptest.Quote(s.Server)) {
-			t.Errorf("%s: sampling does not say in _meta which server asks: %s", s, meta)
+			t.Errorf("%s: sampling has the _meta %s, want the server's name in it", s, meta)
 		}
 		got.Raw = []byte(strings.Replace(strings.Replace(string(got.Raw), `,"_meta":`+meta, "", 1),
 			`"_meta":`+meta+`,`, "", 1))
@@ -127,6 +134,7 @@ func sampled(t *testing.T, s harness.Step, want, got mcptest.Message) {
 	harness.WantSameExceptNames(t, s.String()+": "+want.Method, s.Server, want.Raw, got.Raw)
 }
 
+// recordedName returns the name or URI that the audit log has for a step; "-" for none.
 func recordedName(s harness.Step) string {
 	for _, at := range [][]any{{"name"}, {"uri"}, {"ref", "name"}, {"ref", "uri"}} {
 		if v := mcptest.Text([]byte(s.Params), at...); v != "" {

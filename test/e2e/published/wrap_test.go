@@ -1,6 +1,7 @@
 package published
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -10,16 +11,16 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// What wrap has by default refuses and changes nothing of what clients do with fourteen servers of
-// many makers: every list, and a call of every tool.
-func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
-	r := fourteen(t)
-	turns := make(chan struct{}, 3) // that many servers at a time
+// TestWrapDefaultsDenyAndChangeNothing lists everything and calls every tool of 14 real servers
+// under gatekit wrap. Its default rules must deny and change nothing.
+func TestWrapDefaultsDenyAndChangeNothing(t *testing.T) {
+	r := allServers(t)
+	slots := make(chan struct{}, 3) // limits the servers that run at the same time
 	for _, name := range r.Names {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			turns <- struct{}{}
-			t.Cleanup(func() { <-turns })
+			slots <- struct{}{}
+			t.Cleanup(func() { <-slots })
 			g, c := harness.Wrap(t, "2025-11-25", nil, r.Commands[name], r.Env[name]...)
 			c.Capabilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{"listChanged":true}}`
 			r.Handshake(t, c)
@@ -34,7 +35,7 @@ func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 					continue
 				}
 				harness.Request(t, c, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name,
-					least(mcptest.At(tool, "inputSchema"))))
+					minimalValue(mcptest.At(tool, "inputSchema"))))
 				g.WantRecords("to_server request tools/call node " + name + " pass")
 			}
 			g.WantNothingChanged()
@@ -42,9 +43,9 @@ func TestTheDefaultsOfWrapDoNotAnnoy(t *testing.T) {
 	}
 }
 
-// The three servers of the specification's authors answer under wrap what they answer directly:
-// sampling, elicitation and roots among it.
-func TestRealServersAnswerUnderWrapAsTheyDoDirectly(t *testing.T) {
+// TestRealServersAnswerUnderWrapAsDirectly makes the same requests of the three reference servers
+// directly and under gatekit wrap, with sampling, elicitation and roots. The answers must be equal.
+func TestRealServersAnswerUnderWrapAsDirectly(t *testing.T) {
 	r := harness.NewRealServers(t)
 	for _, name := range r.Names {
 		t.Run(name, func(t *testing.T) {
@@ -66,16 +67,16 @@ func TestRealServersAnswerUnderWrapAsTheyDoDirectly(t *testing.T) {
 			for _, s := range r.Steps() {
 				switch {
 				case s.Server != name:
-				case strings.Contains(s.Params, "/etc/passwd"): // the server refuses it, too
+				case strings.Contains(s.Params, "/etc/passwd"): // the server refuses this path, too
 					harness.WantDenied(t, c, s.Method, s.Params)
 					g.WantRecords("to_server request tools/call node read_text_file deny")
 					return
 				default:
-					_, _, a := harness.Do(t, c, s.Method, s.Params)
-					if got, want := string(harness.Normalize(a)), string(
-						harness.Normalize(answers[s])); got != want {
-						t.Errorf("%s\ndirect  %s\nwrapped %s", s, harness.Clip([]byte(want)),
-							harness.Clip([]byte(got)))
+					_, _, answer := harness.Do(t, c, s.Method, s.Params)
+					got, want := harness.Normalize(answer), harness.Normalize(answers[s])
+					if !bytes.Equal(got, want) {
+						t.Errorf("%s:\ngot  %s\nwant %s as directly", s, harness.Clip(got),
+							harness.Clip(want))
 					}
 				}
 			}

@@ -1,4 +1,4 @@
-//lint:file-ignore SA1019 sampling, roots and logging are deprecated in 2026-07-28, and carried through for as long as clients have them
+//lint:file-ignore SA1019 clients still use sampling, roots and logging, deprecated in 2026-07-28
 
 package clients
 
@@ -18,19 +18,20 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// event is something that a client saw: clients/tour.mjs prints them, goTour collects the same.
-type event struct{ What, Text string }
+// event is something that a client observed. clients/scenario.mjs prints events; runGoScenario
+// collects the same ones.
+type event struct{ Kind, Text string }
 
-// TestEveryPairInTheMiddleOfACall is the table of all pairs of eras, all transports on both sides
-// and the clients of two SDKs. In the middle of one call the server logs, reports progress, changes
-// its lists and asks for sampling, a form, the roots and a visit to a URL; the client answers the
-// last of these only when it has seen all that was said before. Then it cancels another call.
+// TestScenarioForAllErasTransportsAndSDKs runs one scenario for all pairs of eras, all transports
+// on both sides and the clients of two SDKs. During a call the server logs, reports progress,
+// changes its lists and asks for sampling, a form, the roots and a visit to a URL. The client
+// answers the last request only when it has received all of the rest. Then it cancels another call.
 //
-// All of it crosses in every pair. What differs is how: a modern client gets logs only for calls
-// that ask for them and hears of lists only what it listens to, a legacy one sets a level and hears
-// of all. The Go client answers roots/list itself, so that only the server can say whether it was
-// asked.
-func TestEveryPairInTheMiddleOfACall(t *testing.T) {
+// Each message arrives in every combination, but not in the same way. A modern client gets logs
+// only for calls that ask for them, and list changes only when it listens. A legacy client sets a
+// level and gets all of both. The Go SDK answers roots/list itself, so that only the server's
+// result shows this request.
+func TestScenarioForAllErasTransportsAndSDKs(t *testing.T) {
 	transports := []string{"stdio", "http"}
 	for _, sdk := range []string{"go", "typescript"} {
 		for _, client := range []string{"2025-11-25", mcptest.Modern} {
@@ -48,11 +49,11 @@ func TestEveryPairInTheMiddleOfACall(t *testing.T) {
 								g = harness.Prepare(t, config)
 								defer g.CheckExit()
 							}
-							tour := goTour
+							run := runGoScenario
 							if sdk == "typescript" {
-								tour = nodeTour
+								run = runNodeScenario
 							}
-							judge(t, g, tour(t, g, client), client, server)
+							wantScenario(t, g, run(t, g, client), client, server)
 						})
 					}
 				}
@@ -61,7 +62,8 @@ func TestEveryPairInTheMiddleOfACall(t *testing.T) {
 	}
 }
 
-func nodeTour(t *testing.T, g *harness.Gatekit, revision string) (all []event) {
+// runNodeScenario runs the scenario with a client of the TypeScript SDK and returns its events.
+func runNodeScenario(t *testing.T, g *harness.Gatekit, revision string) (all []event) {
 	sdk := "v1"
 	if revision == mcptest.Modern {
 		sdk = "v2"
@@ -70,7 +72,7 @@ func nodeTour(t *testing.T, g *harness.Gatekit, revision string) (all []event) {
 	if g.URL == "" {
 		target = []string{"--", g.Cmd.Path, "run"}
 	}
-	for line := range bytes.Lines(node(t, "tour.mjs", sdk, g.Dir, target...)) {
+	for line := range bytes.Lines(runNode(t, "scenario.mjs", sdk, g.Dir, target...)) {
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
 			t.Fatalf("%v in %s", err, line)
@@ -80,29 +82,32 @@ func nodeTour(t *testing.T, g *harness.Gatekit, revision string) (all []event) {
 	return all
 }
 
-// diary is what a client of the go-sdk has seen.
-type diary struct {
-	mu      sync.Mutex // guards what follows
+// eventLog holds the events of a client of the Go SDK.
+type eventLog struct {
+	mu      sync.Mutex // guards the fields below
 	all     []event
-	changed chan struct{} // closed and made anew with every event
+	changed chan struct{} // closed and replaced with every event
 }
 
-func (d *diary) saw(what, text string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.all = append(d.all, event{what, text})
-	close(d.changed)
-	d.changed = make(chan struct{})
+func newEventLog() *eventLog { return &eventLog{changed: make(chan struct{})} }
+
+// add adds an event and wakes those who wait.
+func (l *eventLog) add(kind, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, event{kind, text})
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
-// until waits for n events of each kind, for as long as the context lasts, and answers all that
-// there are.
-func (d *diary) until(ctx context.Context, n int, whats ...string) []event {
+// waitFor waits until there are n events of each kind or the context ends, and returns all events.
+func (l *eventLog) waitFor(ctx context.Context, n int, kinds ...string) []event {
 	for {
-		d.mu.Lock()
-		all, changed := slices.Clone(d.all), d.changed
-		d.mu.Unlock()
-		if !slices.ContainsFunc(whats, func(w string) bool { return len(texts(all, w)) < n }) {
+		l.mu.Lock()
+		all, changed := slices.Clone(l.all), l.changed
+		l.mu.Unlock()
+		missing := func(kind string) bool { return len(texts(all, kind)) < n }
+		if !slices.ContainsFunc(kinds, missing) {
 			return all
 		}
 		select {
@@ -113,18 +118,19 @@ func (d *diary) until(ctx context.Context, n int, whats ...string) []event {
 	}
 }
 
-// texts are those of the events of one kind.
-func texts(all []event, what string) (some []string) {
+// texts returns the texts of the events of one kind.
+func texts(all []event, kind string) (some []string) {
 	for _, e := range all {
-		if e.What == what {
+		if e.Kind == kind {
 			some = append(some, e.Text)
 		}
 	}
 	return some
 }
 
-func goTour(t *testing.T, g *harness.Gatekit, revision string) []event {
-	ctx, d := harness.Context(t), &diary{changed: make(chan struct{})}
+// runGoScenario runs the scenario with a client of the Go SDK and returns its events.
+func runGoScenario(t *testing.T, g *harness.Gatekit, revision string) []event {
+	ctx, log := harness.Context(t), newEventLog()
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, &mcp.ClientOptions{
@@ -133,37 +139,37 @@ func goTour(t *testing.T, g *harness.Gatekit, revision string) []event {
 				URL: &mcp.URLElicitationCapabilities{}}},
 		CreateMessageHandler: func(_ context.Context,
 			r *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
-			d.saw("sampling", r.Params.Messages[0].Content.(*mcp.TextContent).Text)
+			log.add("sampling", r.Params.Messages[0].Content.(*mcp.TextContent).Text)
 			return &mcp.CreateMessageResult{Model: "m", Role: "assistant",
 				Content: &mcp.TextContent{Text: "sampled"}}, nil
 		},
 		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult,
 			error) {
 			if r.Params.Mode != "url" {
-				d.saw("form", r.Params.Message)
+				log.add("form", r.Params.Message)
 				return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": "a"}},
 					nil
 			}
-			// in mid-call: it goes on when this is answered
-			d.until(ctx, 1, "log", "progress", "changed tools", "changed prompts",
+			// The server continues the call when it has this answer.
+			log.waitFor(ctx, 1, "log", "progress", "changed tools", "changed prompts",
 				"changed resources")
-			d.saw("url", r.Params.Message+": "+r.Params.URL)
+			log.add("url", r.Params.Message+": "+r.Params.URL)
 			return &mcp.ElicitResult{Action: "decline"}, nil
 		},
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) {
-			d.saw("log", fmt.Sprintf("%s %s: %s", r.Params.Level, r.Params.Logger, r.Params.Data))
+			log.add("log", fmt.Sprintf("%s %s: %s", r.Params.Level, r.Params.Logger, r.Params.Data))
 		},
 		ToolListChangedHandler: func(context.Context,
 			*mcp.ToolListChangedRequest) {
-			d.saw("changed tools", "")
+			log.add("changed tools", "")
 		},
 		PromptListChangedHandler: func(context.Context,
 			*mcp.PromptListChangedRequest) {
-			d.saw("changed prompts", "")
+			log.add("changed prompts", "")
 		},
 		ResourceListChangedHandler: func(context.Context,
 			*mcp.ResourceListChangedRequest) {
-			d.saw("changed resources", "")
+			log.add("changed resources", "")
 		},
 		ProgressNotificationHandler: func(_ context.Context,
 			r *mcp.ProgressNotificationClientRequest) {
@@ -171,14 +177,14 @@ func goTour(t *testing.T, g *harness.Gatekit, revision string) []event {
 				cancel()
 				return
 			}
-			d.saw("progress", fmt.Sprintf("%v of %v", r.Params.Progress, r.Params.Total))
+			log.add("progress", fmt.Sprintf("%v of %v", r.Params.Progress, r.Params.Total))
 		},
 	})
 	client.AddRoots(&mcp.Root{URI: "file:///work"})
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if method == "notifications/subscriptions/acknowledged" {
-				d.saw("listening", "")
+				log.add("listening", "")
 			}
 			return next(ctx, method, r)
 		}
@@ -202,21 +208,21 @@ func goTour(t *testing.T, g *harness.Gatekit, revision string) []event {
 	}
 	era := "modern"
 	if s.InitializeResult().ProtocolVersion == mcptest.Modern {
-		d.until(ctx, 1, "listening")
+		log.waitFor(ctx, 1, "listening")
 	} else {
 		era = "legacy"
 		if err := s.SetLoggingLevel(ctx, &mcp.SetLoggingLevelParams{Level: "info"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d.saw("connected", era)
-	r, err := call(ctx, "tour", "t", `{}`)
+	log.add("connected", era)
+	r, err := call(ctx, "scenario", "t", `{}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b, _ := json.Marshal(r.StructuredContent)
-	d.until(ctx, 2, "progress") // handled aside
-	d.saw("answered", string(b))
+	log.waitFor(ctx, 2, "progress") // the SDK handles notifications in the background
+	log.add("result", string(b))
 	var names []string
 	for tool, err := range s.Tools(ctx, nil) {
 		if err != nil {
@@ -224,70 +230,71 @@ func goTour(t *testing.T, g *harness.Gatekit, revision string) []event {
 		}
 		names = append(names, tool.Name)
 	}
-	d.saw("tools", strings.Join(names, " "))
+	log.add("tools", strings.Join(names, " "))
 	if r, err = call(cancelled, "wait", "w", `{"tag":"t"}`); err == nil {
-		t.Errorf("the cancelled call was answered %+v", r)
+		t.Errorf("the cancelled call got the result %+v", r)
 	} else {
-		d.saw("wait", "cancelled")
+		log.add("wait", "cancelled")
 	}
 	if _, err = call(ctx, "cancelled", "c", `{"tag":"t"}`); err != nil {
 		t.Fatal(err)
 	}
-	d.saw("cancelled", "at the server")
-	return d.until(ctx, 0)
+	log.add("cancelled", "at the server")
+	return log.waitFor(ctx, 0)
 }
 
-// judge holds what a client saw, and what is recorded, against what the server did.
-func judge(t *testing.T, g *harness.Gatekit, all []event, client, server string) {
+// wantScenario fails the test unless the events of a client and the audit log are those of the
+// scenario.
+func wantScenario(t *testing.T, g *harness.Gatekit, all []event, client, server string) {
 	t.Helper()
 	era := "legacy"
 	if client == mcptest.Modern {
 		era = "modern"
 	}
-	for what, want := range map[string][]string{
-		"connected": {era}, "log": {"warning box/tour: on the way"}, "progress": {"1 of 2",
+	for kind, want := range map[string][]string{
+		"connected": {era}, "log": {"warning box/scenario: on the way"}, "progress": {"1 of 2",
 			"2 of 2"},
 		"changed tools": {""}, "changed prompts": {""}, "changed resources": {""},
 		"sampling": {"say it"}, "form": {"who?"},
 		"url": {"go there: https://example.com/sign?in=1"}, "wait": {"cancelled"},
 		"cancelled": {"at the server"},
 	} {
-		if got := texts(all, what); !slices.Equal(got, want) {
-			t.Errorf("%s: the client saw %q, want %q", what, got, want)
+		if got := texts(all, kind); !slices.Equal(got, want) {
+			t.Errorf("events %q: got %q, want %q", kind, got, want)
 		}
 	}
-	var told map[string]any
-	json.Unmarshal([]byte(strings.Join(texts(all, "answered"), "")), &told)
+	var answers map[string]any
+	json.Unmarshal([]byte(strings.Join(texts(all, "result"), "")), &answers)
 	if want := "map[form:map[action:accept content:map[name:a]] " +
 		"roots:map[roots:[map[uri:file:///work]]] sampling:map[content:map[text:sampled " +
-		"type:text] model:m role:assistant] url:map[action:decline]]"; fmt.Sprint(told) != want {
-		t.Errorf("the server was told %v, want %s", told, want)
+		"type:text] model:m role:assistant] url:map[action:decline]]"; fmt.Sprint(answers) != want {
+		t.Errorf("the server got the answers %v, want %s", answers, want)
 	}
 	if got := strings.Join(texts(all, "tools"), ""); !strings.HasSuffix(got, " box__added-14") {
-		t.Errorf("after the change the tools are %s", got)
+		t.Errorf("got the tools %s, want box__added-14 last", got)
 	}
 
-	rows := map[string]int{}
+	counts := map[string]int{} // by record
 	for _, r := range g.Records() {
-		if rows[r.String()]++; r.Kind == "error" {
-			t.Errorf("an error is recorded: %s", r)
+		if counts[r.String()]++; r.Kind == "error" {
+			t.Errorf("the audit log has the error %s", r)
 		}
 	}
 	rounds, parked, cancelled := 1, 0, "pass"
-	// each question ends a request, and its answer comes with the next
+	// Between modern peers each server request ends the call, and the next call has the answer.
 	if client == mcptest.Modern && server == mcptest.Modern {
 		rounds = 5
 	} else if client == mcptest.Modern {
 		parked = 4
 	}
-	// the end of its stream says it; the words are Gatekit's
+	// The client cancels by closing the stream; Gatekit makes the notification.
 	if client == mcptest.Modern && g.URL != "" {
 		cancelled = "answer"
 	}
-	for row, want := range map[string]int{
-		"to_server request tools/call box tour pass":              rounds,
+	for record, want := range map[string]int{
+		"to_server request tools/call box scenario pass":          rounds,
 		"to_client notification notifications/message box - pass": 1,
-		// one is of the call that is cancelled
+		// two of the first call and one of the cancelled call
 		"to_client notification notifications/progress box - pass":               3,
 		"to_client notification notifications/tools/list_changed box - pass":     1,
 		"to_client notification notifications/prompts/list_changed box - pass":   1,
@@ -300,13 +307,13 @@ func judge(t *testing.T, g *harness.Gatekit, all []event, client, server string)
 		"to_server response roots/list box - pass":                               1,
 		"to_client response tools/call box - park":                               parked,
 		"to_server request tools/call box - resume":                              parked,
-		"to_client response tools/call box tour pass":                            rounds,
+		"to_client response tools/call box scenario pass":                        rounds,
 		"to_server request tools/call box wait pass":                             1,
 		"to_client response tools/call box wait pass":                            0,
 		"to_client response tools/call box cancelled pass":                       1,
 	} {
-		if rows[row] != want {
-			t.Errorf("recorded %d times, want %d: %s", rows[row], want, row)
+		if counts[record] != want {
+			t.Errorf("record %q: got %d, want %d", record, counts[record], want)
 		}
 	}
 	g.WantRecords("to_server notification notifications/cancelled box - " + cancelled)

@@ -41,7 +41,8 @@ func Verify(r io.Reader) error {
 	}
 }
 
-// chain checks the lines of a log one after another. It holds the seq and the hash of the last line.
+// chain checks the lines of a log one after another. It holds the seq and the hash of the last
+// line.
 type chain struct{ head }
 
 // check checks the next line. The first line that it gets must have the seq firstSeq.

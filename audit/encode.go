@@ -36,8 +36,8 @@ func (e *entry) release() {
 	}
 }
 
-// encode encodes an outcome. It does all expensive work (escaping, hashing), and the caller holds no
-// lock.
+// encode encodes an outcome. It does all expensive work (escaping, hashing), and the caller holds
+// no lock.
 func (l *Log) encode(o pipeline.Outcome) *entry {
 	e := entryPool.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
@@ -154,8 +154,8 @@ func appendStatus(b []byte, m *mcp.Message) []byte {
 }
 
 // appendBodies appends before and after, and hashes each distinct body once. A body that was denied
-// or changed gets a keyed hash. From a plain hash, a reader of the log could find a removed secret by
-// trying candidates.
+// or changed gets a keyed hash. From a plain hash, a reader of the log could find a removed secret
+// by trying candidates.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -218,8 +218,8 @@ func appendHash(b []byte, name string, sum []byte) []byte {
 	return append(b, '"')
 }
 
-// appendOneLine appends JSON with its line breaks replaced by spaces. In valid JSON, line breaks are
-// only between tokens.
+// appendOneLine appends JSON with its line breaks replaced by spaces. In valid JSON, line breaks
+// are only between tokens.
 func appendOneLine(b, body []byte) []byte {
 	start := len(b)
 	b = append(b, body...)
@@ -250,9 +250,9 @@ func appendMember(b []byte, name, value string) []byte {
 	return appendString(b, value)
 }
 
-// appendString appends s as a JSON string that is safe to display. Unprintable characters (controls,
-// line separators, bidirectional marks) are escaped, and invalid UTF-8 is replaced. Of a string
-// longer than maxString, it appends the beginning and the length.
+// appendString appends s as a JSON string that is safe to display. Unprintable characters
+// (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is replaced. Of a
+// string longer than maxString, it appends the beginning and the length.
 func appendString(b []byte, s string) []byte {
 	length := len(s)
 	if length > maxString {

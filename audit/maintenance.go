@@ -36,8 +36,8 @@ const (
 )
 
 // maintenance does all work of a log except writing records: the Merkle tree and its checkpoints,
-// retention, and checks of the clock and of the active file's identity. A timer starts each run. The
-// timer is set only when there is something to do.
+// retention, and checks of the clock and of the active file's identity. A timer starts each run.
+// The timer is set only when there is something to do.
 type maintenance struct {
 	log       *Log
 	logger    *slog.Logger
@@ -73,7 +73,8 @@ type maintenance struct {
 
 // newMaintenance restores the tree of an existing log, or starts the tree of a new log. It also
 // returns the checkpoint that the log continues from.
-func newMaintenance(l *Log, o Options, end logEnd) (m *maintenance, continued *Checkpoint, err error) {
+func newMaintenance(l *Log, o Options,
+	end logEnd) (m *maintenance, continued *Checkpoint, err error) {
 	m = &maintenance{
 		log: l, logger: l.logger, path: o.File, dir: o.File + ".tree", retention: o.Keep,
 		leafHasher: sha256.New(), lastClock: time.Now().Round(0),
@@ -151,8 +152,8 @@ func newOrigin(signer string) string {
 // originFile returns the name of the file with the log's origin. OpenValueHasher reads that file.
 func originFile(dir string) string { return filepath.Join(dir, "origin") }
 
-// writeCheckpoint signs a checkpoint and replaces the last checkpoint on the disk. When it returns nil, the checkpoint
-// survives a power cut.
+// writeCheckpoint signs a checkpoint and replaces the last checkpoint on the disk. When it returns
+// nil, the checkpoint survives a power cut.
 func (m *maintenance) writeCheckpoint(c *Checkpoint) error {
 	if err := c.sign(m.key); err != nil {
 		return err
@@ -201,7 +202,8 @@ func (m *maintenance) checkUnsigned() error {
 	defer m.mu.Unlock()
 	if n := m.tree.size - m.signedSize; n >= maxUnsignedFailing && m.checkpointErr != nil ||
 		n >= maxUnsigned {
-		return fmt.Errorf("%d records have no checkpoint: checkpoints cannot be written to %s", n, m.dir)
+		return fmt.Errorf("%d records have no checkpoint: checkpoints cannot be written to %s", n,
+			m.dir)
 	}
 	return nil
 }
@@ -268,8 +270,8 @@ func (m *maintenance) health() error {
 	return errors.Join(errs...)
 }
 
-// reportCheckpoint notes the result of a checkpoint. It logs when checkpoints start to fail and when
-// they work again, and schedules another try after a failure.
+// reportCheckpoint notes the result of a checkpoint. It logs when checkpoints start to fail and
+// when they work again, and schedules another try after a failure.
 func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Lock()
 	before := m.checkpointErr
@@ -281,7 +283,7 @@ func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		m.logger.Error("audit checkpoint failed; after many records without one, messages are denied",
+		m.logger.Error("audit checkpoint failed; records are written until too many have none",
 			"error", err)
 	case err == nil && before != nil:
 		m.logger.Info("audit checkpoints written again")
@@ -401,7 +403,8 @@ func (m *maintenance) stop() error {
 		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
 	}
 	if anchorErr := m.writeAnchorFile(); anchorErr != nil {
-		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w", anchorErr))
+		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w",
+			anchorErr))
 	}
 	m.mu.Lock()
 	publishing := m.anchors.publishing

@@ -23,8 +23,8 @@ type Position struct {
 
 func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
-// Reader reads the records of a log, from the record From on. It checks the form of each line. Verify
-// checks the chain.
+// Reader reads the records of a log, from the record From on. It checks the form of each line.
+// Verify checks the chain.
 type Reader struct {
 	File string // the log's active file
 	// seq of the first record to read; 0 for the first that exists
@@ -44,8 +44,8 @@ type Reader struct {
 func (r *Reader) Position() Position { return r.position }
 
 // All returns the existing records. It ends at the first error, which contains the position. An
-// incomplete last line is skipped: either it is being written, or a crash has cut it off, and Verify
-// reports it. The caller owns the Line of a record.
+// incomplete last line is skipped: either it is being written, or a crash has cut it off, and
+// Verify reports it. The caller owns the Line of a record.
 func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, false))
 }
@@ -60,8 +60,8 @@ func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 // need few of the records. ParseRecord parses a line. A line is valid until the next one is read.
 func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
 
-// FollowLines returns existing and new lines, like Follow. After each poll that finds no new line, it
-// returns nil, so that the caller can do what is due.
+// FollowLines returns existing and new lines, like Follow. After each poll that finds no new line,
+// it returns nil, so that the caller can do what is due.
 func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return r.lines(ctx, true)
 }
@@ -221,8 +221,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 	return readingStopped
 }
 
-// hasEarlierSegment reports whether a segment begins before the record seq. The active file may have
-// been rotated between the listing of the segments and its opening.
+// hasEarlierSegment reports whether a segment begins before the record seq. The active file may
+// have been rotated between the listing of the segments and its opening.
 func (r *Reader) hasEarlierSegment(seq uint64) bool {
 	segments, err := Segments(r.File)
 	return err == nil && slices.ContainsFunc(segments, func(s string) bool {

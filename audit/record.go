@@ -76,9 +76,9 @@ type Body struct {
 // about a message.
 func (r *Record) IsEvent() bool { return r.Kind == "" }
 
-// ParseRecord parses a line of the log. The Record refers to the line, which must not change. Unknown
-// members are ignored, so that the log of a newer Gatekit can be read. A line with a duplicate
-// member, or without seq, time or action, is an error.
+// ParseRecord parses a line of the log. The Record refers to the line, which must not change.
+// Unknown members are ignored, so that the log of a newer Gatekit can be read. A line with a
+// duplicate member, or without seq, time or action, is an error.
 func ParseRecord(line []byte) (Record, error) {
 	r := Record{Line: line}
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -189,8 +189,8 @@ func (p *summaryParser) parseTail(r *Record) {
 	r.Code, _ = cutLastNumber(rest, `,"code":`)
 }
 
-// cutLastNumber returns the value of the member called name, if b ends with that member and the value
-// is a number. before is b without the member.
+// cutLastNumber returns the value of the member called name, if b ends with that member and the
+// value is a number. before is b without the member.
 func cutLastNumber(b []byte, name string) (n int64, before []byte) {
 	i := bytes.LastIndex(b, []byte(name))
 	if i < 0 {

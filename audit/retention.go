@@ -164,8 +164,8 @@ func (m *maintenance) waitForCheckpoint(seq uint64) error {
 	return m.checkpoint()
 }
 
-// pruneHistory collects the removals that the log's records announce. Gatekit makes a checkpoint of a
-// "prune" record before it removes a file. So a "prune" record counts only if a checkpoint covers
+// pruneHistory collects the removals that the log's records announce. Gatekit makes a checkpoint of
+// a "prune" record before it removes a file. So a "prune" record counts only if a checkpoint covers
 // it, and if no "recovered" record says that it had none at a start.
 type pruneHistory struct {
 	prunes    []pruneRecord
@@ -195,8 +195,8 @@ func (h *pruneHistory) observe(line []byte) {
 	}
 }
 
-// prunedThrough returns the last record that Gatekit itself has removed from the beginning of the log,
-// or 0. Only the first signed records count, which a checkpoint covers.
+// prunedThrough returns the last record that Gatekit itself has removed from the beginning of the
+// log, or 0. Only the first signed records count, which a checkpoint covers.
 func (h *pruneHistory) prunedThrough(signed int64) (through uint64) {
 	for _, p := range h.prunes {
 		wasRecovered := slices.ContainsFunc(h.recovered, func(s SeqRange) bool {

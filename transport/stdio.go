@@ -44,9 +44,9 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	return b, err
 }
 
-// Write implements conn.Pipe. It writes one message as one line, and returns when the line is in the
-// pipe. If the error is context.Cause(ctx), Write can be called again. After any other error, all
-// further calls fail.
+// Write implements conn.Pipe. It writes one message as one line, and returns when the line is in
+// the pipe. If the error is context.Cause(ctx), Write can be called again. After any other error,
+// all further calls fail.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }

@@ -14,8 +14,8 @@ import (
 // maxCellBytes is the limit of a cell. Spreadsheets accept up to 32,767 characters.
 const maxCellBytes = 32_000
 
-// columns are the names of the columns: first the columns of the CSV that gatekit-python writes, then
-// those that only Gatekit has, from seq on.
+// columns are the names of the columns: first the columns of the CSV that gatekit-python writes,
+// then those that only Gatekit has, from seq on.
 var columns = []string{
 	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome",
 	"security_evaluated", "modified", "reason", "duration_ms",
@@ -67,8 +67,8 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 	})
 }
 
-// eventType returns the value of event_type that gatekit-python uses for such a message, or EVENT for
-// an event.
+// eventType returns the value of event_type that gatekit-python uses for such a message, or EVENT
+// for an event.
 func eventType(r *audit.Record) string {
 	kind := strings.ToUpper(r.Kind)
 	switch {
@@ -126,8 +126,8 @@ func appendRow(b []byte, cells []string) []byte {
 	return out.Bytes()
 }
 
-// escapeFormula adds an apostrophe before a cell that a spreadsheet would evaluate as a formula. Some
-// spreadsheets skip leading spaces, and some accept full-width signs.
+// escapeFormula adds an apostrophe before a cell that a spreadsheet would evaluate as a formula.
+// Some spreadsheets skip leading spaces, and some accept full-width signs.
 func escapeFormula(cell string) string {
 	if rest := strings.TrimLeft(cell, " \u00a0\u3000"); rest != "" &&
 		strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(rest)[0]) {

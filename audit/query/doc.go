@@ -11,8 +11,8 @@
 //
 // A call ends with its response, its denial, or Gatekit's own error. A call that goes to several
 // servers, is cancelled or needs an approval may get further records. It ends a quarter of a second
-// after its last record. A start ends all open calls, because their process has ended. Records whose
-// request is not in the log form a call, too.
+// after its last record. A start ends all open calls, because their process has ended. Records
+// whose request is not in the log form a call, too.
 //
 // # Costs
 //

@@ -17,13 +17,13 @@ const (
 
 // backoff computes and waits for the delays between tries. The delay doubles from minBackoff to
 // maxBackoff. Up to half of each delay is left out at random, so that several Gatekits do not retry
-// at the same moments. (github.com/cenkalti/backoff/v5 would save one line here, and need more lines
-// for its configuration and reset.)
+// at the same moments. (github.com/cenkalti/backoff/v5 would save one line here, and need more
+// lines for its configuration and reset.)
 type backoff struct{ last time.Duration } // before the random part was subtracted
 
-// wait waits for the next delay, or for the delay that the receiver has requested if that is longer.
-// When ctx ends (the sink is stopped), wait returns at once and resets the delay: what is left is
-// sent until drainCtx ends. wait returns false if drainCtx has ended.
+// wait waits for the next delay, or for the delay that the receiver has requested if that is
+// longer. When ctx ends (the sink is stopped), wait returns at once and resets the delay: what is
+// left is sent until drainCtx ends. wait returns false if drainCtx has ended.
 func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) bool {
 	b.last = min(max(2*b.last, minBackoff), maxBackoff)
 	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(requested, maxRetryAfter)))
@@ -57,8 +57,8 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// retryAfter returns the delay until the Retry-After of a response, which is a number of seconds or a
-// time. It returns 0 if there is none.
+// retryAfter returns the delay until the Retry-After of a response, which is a number of seconds or
+// a time. It returns 0 if there is none.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil {

@@ -36,8 +36,9 @@ var errNoCheckpoints = errors.New("a file receiver takes no checkpoints")
 
 type file struct {
 	FileOptions
-	blocking blockingCall // runs append, as a disk may hang; append owns the other fields while it runs
-	current  *os.File     // nil while no file is open
+	// runs append, as a disk may hang; append owns the other fields while it runs
+	blocking blockingCall
+	current  *os.File // nil while no file is open
 	size     int64
 	buf      []byte
 }
@@ -57,8 +58,8 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 	return f.blocking.run(ctx, func() error { return f.append(len(header)) })
 }
 
-// append writes the header and the lines in buf to the file. If the file is not empty, it leaves out
-// the header, which is the first headerBytes of buf.
+// append writes the header and the lines in buf to the file. If the file is not empty, it leaves
+// out the header, which is the first headerBytes of buf.
 func (f *file) append(headerBytes int) error {
 	if err := f.ensureOpen(); err != nil {
 		return err
@@ -191,8 +192,8 @@ func (f *file) rotate() error {
 	return nil
 }
 
-// rotatedLayout is the layout of the time in the names of rotated files. Sorted by name, the files are
-// in the order of time.
+// rotatedLayout is the layout of the time in the names of rotated files. Sorted by name, the files
+// are in the order of time.
 const rotatedLayout = "20060102T150405.000000000Z"
 
 func (f *file) Close() error {

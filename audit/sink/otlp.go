@@ -42,9 +42,9 @@ type OTLPOptions struct {
 
 // NewOTLP returns a receiver that sends each record as an OpenTelemetry log record, over gRPC or as
 // protobuf over HTTP. The body is the encoded record; see recordAttributes for the attributes. A
-// checkpoint is a log record with the event name gatekit.checkpoint. If a
-// collector accepts only a part of a batch, the rejected records are skipped: the collector does not
-// say which they are, and OTLP forbids sending such a batch again.
+// checkpoint is a log record with the event name gatekit.checkpoint. If a collector accepts only a
+// part of a batch, the rejected records are skipped: the collector does not say which they are, and
+// OTLP forbids sending such a batch again.
 //
 // The receiver builds the protocol's messages itself. The exporters of the OpenTelemetry SDK return
 // success first, and report rejected records later to a handler of the whole process.
@@ -130,8 +130,9 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 		s := format.ShortRecord(r)
 		r = &s
 	}
-	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime, EventName: "gatekit.audit",
-		Body: stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
+	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime,
+		EventName: "gatekit.audit",
+		Body:      stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
 	switch severity(r) { // the syslog severity
 	case 3: // err
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"
@@ -145,9 +146,9 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	return l
 }
 
-// recordAttributes returns the attributes by which records are searched. Their names are those of the
-// semantic conventions for MCP. Where these have no name, it is "gatekit." and the member's name in
-// the audit log.
+// recordAttributes returns the attributes by which records are searched. Their names are those of
+// the semantic conventions for MCP. Where these have no name, it is "gatekit." and the member's
+// name in the audit log.
 func recordAttributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
@@ -160,8 +161,9 @@ func recordAttributes(r *audit.Record) []*common.KeyValue {
 	}
 	all := nonEmptyAttributes(
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
-		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, 
-		name, r.Name, "gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind,
+		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server,
+		name, r.Name, "gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction,
+		"gatekit.kind", r.Kind,
 		"error.message", r.Error)
 	switch {
 	case r.Code != 0:
@@ -231,8 +233,8 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 				return nil, &retryLaterError{err, info.GetRetryDelay().AsDuration()}
 			}
 		}
-		// ResourceExhausted may mean a batch that is too large, or too many requests. A smaller batch
-		// after a pause helps against both.
+		// ResourceExhausted may mean a batch that is too large, or too many requests. A smaller
+		// batch after a pause helps against both.
 		if st.Code() == codes.ResourceExhausted || st.Code() == codes.InvalidArgument {
 			return nil, &RejectedError{Err: err}
 		}

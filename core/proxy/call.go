@@ -248,7 +248,8 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	if !carriesInputRequests(&answer) && h.clientTakesInputRequests() {
 		// No stage would inspect these requests, and some clients look for nothing else.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
-			return nil, srv.unavailable("inputRequests is in a result whose resultType is not input_required")
+			return nil, srv.unavailable("inputRequests is in a result whose resultType is not " +
+				"input_required")
 		}
 	}
 	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// failOnPrefixedNames returns a stage that fails the test when it gets a message with one of the names.
-// Stages must get the servers' own names, without prefixes.
+// failOnPrefixedNames returns a stage that fails the test when it gets a message with one of the
+// names. Stages must get the servers' own names, without prefixes.
 func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "fail-on-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -29,8 +29,8 @@ func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 }
 
 // TestNamesAreRewrittenInAllPlacesOfTheCatalogue sends messages with names in every group of the
-// catalogue in core/mcp/nameplaces.go. It compares what a server sends or receives with what the client
-// receives or sends.
+// catalogue in core/mcp/nameplaces.go. It compares what a server sends or receives with what the
+// client receives or sends.
 func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
 		content         = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
@@ -109,7 +109,8 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		{"server request", "sampling/createMessage",
 			"", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				content + `}]}],"tools":[{"name":"x"}],"_meta":{}}`,
-			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` + prefixedContent +
+			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
+				prefixedContent +
 				`}]}],"tools":[{"name":"x"}],"_meta":{"gatekit/server":"a"}}`},
 		{"client response", "sampling/createMessage",
 			"", `{"role":"assistant","content":[{"type":"resource_link","uri":"f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`,
@@ -144,9 +145,11 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 				`}`},
 		{"client response", "elicitation/create", "", `{"action":"accept",` + relatedTask + `}`,
 			`{"action":"accept",` + prefixedTask + `}`},
-		{"client notification", "notifications/cancelled", "", `{"requestId":8,` + relatedTask + `}`,
+		{"client notification", "notifications/cancelled", "", `{"requestId":8,` + relatedTask +
+			`}`,
 			`{"requestId":8,` + prefixedTask + `}`},
-		{"client notification", "notifications/progress", "", `{"progressToken":1,` + relatedTask + `}`,
+		{"client notification", "notifications/progress", "", `{"progressToken":1,` + relatedTask +
+			`}`,
 			`{"progressToken":1,` + prefixedTask + `}`},
 		{"notification", "notifications/elicitation/complete",
 			"", `{"elicitationId":"e"}`, `{"elicitationId":"a+e"}`},

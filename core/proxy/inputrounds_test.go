@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asksForInput returns the answers of a server that asks for input. When the client returns the input
-// responses, the server answers with the params that it received.
+// asksForInput returns the answers of a server that asks for input. When the client returns the
+// input responses, the server answers with the params that it received.
 func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
@@ -29,8 +29,8 @@ func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
 
-// callFirstRound makes the first round of a call. It returns the result that the client receives, and
-// the state for the next round.
+// callFirstRound makes the first round of a call. It returns the result that the client receives,
+// and the state for the next round.
 func callFirstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	t.Helper()
 	result = mcp.NewResponse("7",
@@ -90,15 +90,17 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 				"!-32602 invalid or expired requestState: make the call again without one")
 		}
 		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
-		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call", retryParams(state,
-			"a__x", arguments, yes)),
+		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call",
+			retryParams(state,
+				"a__x", arguments, yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
 		if got := w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the unchanged request: got %s, want a result", got)
 		}
 		time.Sleep(11 * time.Minute)
-		equal(t, "after 11 minutes", w.call(t, "tools/call", retryParams(state, "a__x", arguments, yes)),
+		equal(t, "after 11 minutes", w.call(t, "tools/call", retryParams(state, "a__x", arguments,
+			yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
 	})
 }
@@ -117,14 +119,15 @@ func TestInstanceWithSameKeyContinuesInputRound(t *testing.T) {
 
 // denyMethods returns a stage that denies messages of these methods, and allows all others.
 func denyMethods(methods ...string) pipeline.StageConfig {
-	return pipeline.StageConfig{Name: "deny-methods", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		for _, method := range methods {
-			if m.Method == method {
-				return pipeline.Verdict{}
+	return pipeline.StageConfig{Name: "deny-methods",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			for _, method := range methods {
+				if m.Method == method {
+					return pipeline.Verdict{}
+				}
 			}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 }
 
 func TestDeniedInputRequestIsDeclined(t *testing.T) {
@@ -137,7 +140,8 @@ func TestDeniedInputRequestIsDeclined(t *testing.T) {
 
 func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 	questions := `{"k":{"method":"elicitation/create","params":{"message":"m"}},"r":{"method":"roots/list"}}`
-	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil, denyMethods("roots/list"))
+	w := open(t, twoServers(&fakeServer{answer: asksForInput(questions)}), nil,
+		denyMethods("roots/list"))
 	w.client.takesInputRequests = true
 	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
@@ -243,7 +247,8 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 			strings.Repeat("x", 2<<20) + `"}`,
 			"requestState is too long for a client to keep"},
 		{"a result with the resultType complete", `{"resultType":"complete","inputRequests":` +
-			elicitRequests + `}`, "inputRequests is in a result whose resultType is not input_required"},
+			elicitRequests + `}`, "inputRequests is in a result whose resultType is not " +
+			"input_required"},
 		{"a result without a resultType", `{"inputRequests":` + elicitRequests + `}`,
 			"inputRequests is in a result whose resultType is not input_required"},
 	} {
@@ -336,8 +341,8 @@ func TestLinksInInputRequestsAndResponsesArePrefixed(t *testing.T) {
 	}
 }
 
-// TestEditsOfResultWithInputRequestsAreKept changes an input request in the result that contains it.
-// Stages inspect the input requests first, and then the result as the client will get it.
+// TestEditsOfResultWithInputRequestsAreKept changes an input request in the result that contains
+// it. Stages inspect the input requests first, and then the result as the client will get it.
 func TestEditsOfResultWithInputRequestsAreKept(t *testing.T) {
 	redact := pipeline.StageConfig{Name: "redact",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -349,7 +354,8 @@ func TestEditsOfResultWithInputRequestsAreKept(t *testing.T) {
 		})}
 	w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil, redact)
 	w.client.takesInputRequests = true
-	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()), `"message":"***"`) ||
+	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()),
+		`"message":"***"`) ||
 		strings.Contains(string(result.Body()), "Name?") {
 		t.Errorf("the client was asked %s", result.Body())
 	}

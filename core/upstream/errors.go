@@ -9,8 +9,8 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// errSessionExpired is the cause of a lost connection when the server has forgotten the session. The
-// server has not run the request that it answered with this error.
+// errSessionExpired is the cause of a lost connection when the server has forgotten the session.
+// The server has not run the request that it answered with this error.
 var errSessionExpired = errors.New("the server has ended the session")
 
 // unavailable returns the error for a request that the server did not answer.

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// goroot returns the root folder of the Go installation. It skips the test if there is no go command.
+// goroot returns the root folder of the Go installation. It skips the test if there is no go
+// command.
 func goroot(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()

@@ -19,15 +19,16 @@ const (
 type listMemory struct {
 	mu         sync.Mutex
 	principals map[string]*list.Element // elements of recent, by principal
-	recent     *list.List               // of *principalLists; first the principal that got a list last
+	// of *principalLists; first the principal that got a list last
+	recent *list.List
 }
 
 // principalLists holds the lists of one principal's servers.
 type principalLists struct {
 	principal       string
 	servers         map[string]map[itemID]*itemRecord // by server
-	toolsBySkeleton map[string]map[toolID]bool // by the skeletons of their names
-	toolsByMention  map[string]map[toolID]bool // by the words that their definitions mention
+	toolsBySkeleton map[string]map[toolID]bool        // by the skeletons of their names
+	toolsByMention  map[string]map[toolID]bool        // by the words that their definitions mention
 }
 
 // itemID identifies an item of a server.
@@ -70,7 +71,8 @@ func (m *listMemory) forPrincipal(principal string) *principalLists {
 	return l
 }
 
-// find returns the lists of the principal, or nil if the principal has got none. The caller holds m.mu.
+// find returns the lists of the principal, or nil if the principal has got none. The caller holds
+// m.mu.
 func (m *listMemory) find(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		return e.Value.(*principalLists)

@@ -69,8 +69,8 @@ func mask(d detection) string {
 	return maskAllBut(v, 4)
 }
 
-// maskAllBut returns v with each letter and digit replaced by a star, except the last ones, of which
-// visible is the number.
+// maskAllBut returns v with each letter and digit replaced by a star, except the last ones, of
+// which visible is the number.
 func maskAllBut(v string, visible int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {

@@ -5,11 +5,13 @@
 //
 //   - Every string, number and member name of a body is searched: arguments, results, errors,
 //     notifications, lists, prompts, instructions, and the requests of servers with their answers.
-//     The names of methods that the specification does not define are searched, too. Base64 (in one piece, in
-//     lines, in data: URLs) and percent-encoding are decoded and searched, three levels deep.
+//     The names of methods that the specification does not define are searched, too. Base64 (in one
+//     piece, in lines, in data: URLs) and percent-encoding are decoded and searched, three levels
+//     deep.
 //   - Only the secret itself is redacted: what the group of a rule matches, not the whole match. A
-//     private key is redacted from BEGIN to END, or to the end of the text. Within percent-encoding,
-//     only the part with the secret is redacted, but base64 is redacted as a whole.
+//     private key is redacted from BEGIN to END, or to the end of the text. Within
+//     percent-encoding, only the part with the secret is redacted, but base64 is redacted as a
+//     whole.
 //   - The name of a member is read together with its value: {"api_key": "8f3k…"} and
 //     {"name": "API_KEY", "value": "8f3k…"} are detected like the text api_key="8f3k…".
 //   - The same secret has the same placeholder, [secret:RULE:8 digits], as long as the stage runs.
@@ -22,9 +24,9 @@
 //     linear in the size of the message, whatever the message contains.
 //
 // The plugin protects against token exposure (MCP01) and context over-sharing (MCP10) of the OWASP
-// MCP Top 10. It follows recommendation 4 of the NSA's guidance of May 2026: secrets in results, errors
-// and logs must not reach the model. It also keeps secrets out of arguments to servers that should
-// not have them. docs/threats.md lists the threats and the tests.
+// MCP Top 10. It follows recommendation 4 of the NSA's guidance of May 2026: secrets in results,
+// errors and logs must not reach the model. It also keeps secrets out of arguments to servers that
+// should not have them. docs/threats.md lists the threats and the tests.
 //
 // # Limits
 //
@@ -53,7 +55,8 @@
 // schema.json describes each option. The rules come from two files. gitleaks.toml is the unchanged
 // file of gitleaks v8.30.1 (MIT, LICENSE.gitleaks). rules.toml holds our own rules, and our changes
 // to those of gitleaks. The rule "named-secret" is in code: it detects passwords by the name before
-// them, because they are too short or too simple for a rule about values. The rule hashicorp-tf-password is off by default.
+// them, because they are too short or too simple for a rule about values. The rule
+// hashicorp-tf-password is off by default.
 //
 // # Figures
 //
@@ -81,7 +84,8 @@
 //
 // The next figures are measured on texts without secrets. Each detection was checked by hand. The
 // detections in the READMEs are examples of tokens and of passwords in URLs, a badge's token and a
-// GPG fingerprint. Those in the code are examples, one of them a private key, and names with digits.
+// GPG fingerprint. Those in the code are examples, one of them a private key, and names with
+// digits.
 //
 //	text                                                             flagged         share
 //	164 tools and instructions of 14 published servers                     0           0 %
@@ -110,21 +114,21 @@
 // # Why gitleaks' packages are not used
 //
 // The detector of gitleaks runs at about 1 MB/s on messages of 64 KiB. With RE2 in WebAssembly, it
-// runs at 25 to 50 MB/s and needs 20 MiB of memory. Both were measured before the plugin was written.
-// The detector returns the place of the match and not that of the secret. A text can switch it off
-// by containing "gitleaks:allow". To read one TOML file, gitleaks' config package imports 22 modules
-// and viper, which has global state. The valuable part is the TOML file. A new version of the file
-// is used without changes, and the tests show its effect.
+// runs at 25 to 50 MB/s and needs 20 MiB of memory. Both were measured before the plugin was
+// written. The detector returns the place of the match and not that of the secret. A text can
+// switch it off by containing "gitleaks:allow". To read one TOML file, gitleaks' config package
+// imports 22 modules and viper, which has global state. The valuable part is the TOML file. A new
+// version of the file is used without changes, and the tests show its effect.
 //
 // # Why it is fast
 //
 // One pass of an automaton over a text (automaton.go) finds the words with which secrets, or the
 // names before secrets, begin. prefix.go derives these words from the regexes, together with the
-// sets of bytes with which a match can begin. A regex for "name = value" is split (assignment.go), so that the
-// name, the operator and the beginning of the value are checked before the regex is tried. In a text
-// of 64 KiB, a few windows of some hundred bytes remain. The regex is matched against these windows,
-// and the other conditions of its rule are checked: group, entropy, allow lists. Regexes are
-// compiled when they are first needed.
+// sets of bytes with which a match can begin. A regex for "name = value" is split (assignment.go),
+// so that the name, the operator and the beginning of the value are checked before the regex is
+// tried. In a text of 64 KiB, a few windows of some hundred bytes remain. The regex is matched
+// against these windows, and the other conditions of its rule are checked: group, entropy, allow
+// lists. Regexes are compiled when they are first needed.
 //
 // # Why some rules are wider than gitleaks'
 //

@@ -18,8 +18,8 @@ import (
 type batch struct {
 	lines         []byte
 	leaves        []tlog.Hash   // Merkle tree hashes of the lines
-	count         int           // number of lines, without that of the gap
-	gap           gap           // the gap that the first line records
+	count         int           // number of lines, not counting the line about the gap
+	gap           gap           // recorded by the first line, if its count is not 0
 	start         head          // head before the first line
 	last          uint64        // seq of the last line
 	singleBatches int           // Log.singleBatches when the batch was started
@@ -31,28 +31,29 @@ type batch struct {
 type gap struct {
 	count int
 	since time.Time
-	err   error // of the last of them
+	err   error // why the last of these records could not be written
 }
 
-// outcome returns the record of the gap.
-func (m *gap) outcome() pipeline.Outcome {
-	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: m.err,
+// outcome returns the outcome from which the record of the gap is made.
+func (g *gap) outcome() pipeline.Outcome {
+	return pipeline.Outcome{Time: time.Now(), Action: "gap", Err: g.err,
 		Reason: fmt.Sprintf("%d records could not be written since %s: their messages were denied",
-			m.count, m.since.UTC().Format(timeFormat))}
+			g.count, g.since.UTC().Format(timeFormat))}
 }
 
-func (m *gap) add(other gap) {
+func (g *gap) add(other gap) {
 	if other.count == 0 {
 		return
 	}
-	if m.count == 0 || other.since.Before(m.since) {
-		m.since = other.since
+	if g.count == 0 || other.since.Before(g.since) {
+		g.since = other.since
 	}
-	m.count += other.count
-	m.err = other.err
+	g.count += other.count
+	g.err = other.err
 }
 
-// joinBatch returns the batch that accepts lines. The caller owns it if it is new. l.mu is held.
+// joinBatch returns the pending batch, or starts one and reports that the caller owns it. The
+// caller holds l.mu.
 func (l *Log) joinBatch() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
@@ -62,15 +63,16 @@ func (l *Log) joinBatch() (b *batch, owner bool) {
 	l.spareLines, l.spareLeaves = nil, nil
 	if l.gap.count > 0 {
 		l.pending.gap, l.gap = l.gap, gap{}
-		gap := l.encode(l.pending.gap.outcome())
-		l.appendLine(l.pending, gap)
+		e := l.encode(l.pending.gap.outcome())
+		l.appendLine(l.pending, e)
 		l.pending.count = 0
-		gap.release()
+		e.release()
 	}
 	return l.pending, true
 }
 
-// appendLine appends a line to the batch and to the chain, and returns its seq. l.mu is held.
+// appendLine appends a line to the batch and to the chain, and returns the line's seq. The caller
+// holds l.mu.
 func (l *Log) appendLine(b *batch, e *entry) uint64 {
 	from := len(b.lines)
 	l.head.seq++
@@ -91,31 +93,31 @@ func (l *Log) appendLine(b *batch, e *entry) uint64 {
 	return l.head.seq
 }
 
-// commit writes the caller's batch and wakes those who wait for it.
+// commit writes the caller's batch and wakes the other calls of Record whose lines are in it.
 func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
 	if b.singleBatches < 4 || b.singleBatches%64 == 0 {
-		// Others may be about to record, and one write for all is cheaper than one each. Yielding
-		// costs time when there is nobody, so after four single batches it is only tried now and
-		// then.
+		// Other goroutines may be about to record, and one write for all lines is cheaper than one
+		// for each. Yielding to them costs time if there are none. So after four batches with a
+		// single line, only every 64th batch yields.
 		runtime.Gosched()
 	}
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	if l.durability == DurabilityFsync {
-		// Those whose batch was just written are about to record again. Let them join this one, or
-		// two batches alternate forever.
+		// The goroutines whose batch was just written are about to record again. Let them join this
+		// batch. Otherwise there would always be two batches that take turns.
 		runtime.Gosched()
 	}
 	l.mu.Lock()
 	if l.pending == b {
-		l.pending = nil // nobody can join anymore
+		l.pending = nil // no line can join the batch anymore
 	}
 	if l.singleBatches++; b.done != nil {
 		l.singleBatches = 0
 	}
 	l.mu.Unlock()
-	failedBefore := b.err != nil // because the batch before it failed
+	failedBefore := b.err != nil // the previous batch failed, and this one is chained to it
 	if !failedBefore {
 		b.err = l.write(b)
 	}
@@ -125,7 +127,7 @@ func (l *Log) commit(b *batch) {
 		l.recycle(b)
 	case !failedBefore:
 		l.head = b.start
-		if l.pending != nil {
+		if l.pending != nil { // its lines are chained to the failed ones
 			l.pending.err = b.err
 			l.pending = nil
 		}
@@ -140,14 +142,15 @@ func (l *Log) commit(b *batch) {
 	}
 }
 
-// recycle keeps the buffers of a written batch for the next one. l.mu is held.
+// recycle keeps the buffers of a written batch for the next batch. The caller holds l.mu.
 func (l *Log) recycle(b *batch) {
 	if cap(b.lines) <= 1<<20 {
 		l.spareLines, l.spareLeaves = b.lines[:0], b.leaves[:0]
 	}
 }
 
-// enqueue is Record with DurabilityAsync. l.mu is held.
+// enqueue adds a line to the queue of DurabilityAsync, and starts drain unless it runs. The caller
+// holds l.mu.
 func (l *Log) enqueue(e *entry) (uint64, error) {
 	err := l.asyncErr
 	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queueBytes {
@@ -183,7 +186,7 @@ func (l *Log) drain() {
 
 		l.mu.Lock()
 		if l.asyncErr = err; err != nil {
-			if l.pending != nil { // keep the order of the lines
+			if l.pending != nil { // the lines that failed come first
 				b.appendBatch(l.pending)
 			}
 			l.pending = b

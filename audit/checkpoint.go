@@ -20,8 +20,8 @@ type Checkpoint struct {
 	Origin string    // identifies the log; random, so that no two logs have the same
 	Size   int64     // number of records
 	Root   tlog.Hash // root hash of the Merkle tree over them
-	// the log was closed after these records; more may follow only after a checkpoint that is not
-	// closed
+	// the log was closed after these records; a checkpoint that is not closed must follow before
+	// further records
 	Closed bool
 	Signer string // name of the signing key
 	Note   []byte // the signed note
@@ -48,9 +48,9 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(key))
 	if unsigned, ok := errors.AsType[*note.UnverifiedNoteError](err); ok &&
 		len(unsigned.Note.UnverifiedSigs) > 0 {
-		by := unsigned.Note.UnverifiedSigs[0]
+		other := unsigned.Note.UnverifiedSigs[0]
 		return nil, fmt.Errorf(
-			"the checkpoint is signed with key %s+%08x, not with %s+%08x", by.Name, by.Hash,
+			"the checkpoint is signed with key %s+%08x, not with %s+%08x", other.Name, other.Hash,
 			key.Name(), key.KeyHash())
 	}
 	if _, ok := errors.AsType[*note.InvalidSignatureError](err); ok {
@@ -86,8 +86,8 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 }
 
 // OpenCheckpoints parses one or more checkpoints that follow each other, as in an anchor file. It
-// counts and skips incomplete ones, which a crash may leave. It fails for a complete one that the
-// key has not signed, and when there is none at all.
+// skips and counts incomplete checkpoints, which a crash may leave. It fails if there is no
+// complete checkpoint, or if the key has not signed one of them.
 func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, err error) {
 	notes, torn := splitNotes(b)
 	for i, signed := range notes {
@@ -106,40 +106,40 @@ func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, 
 // signaturePrefix begins the signature lines of a note.
 const signaturePrefix = "\u2014 "
 
-// splitNotes splits notes that follow each other, and counts fragments that are no complete note. A
-// note is a paragraph of text and, after an empty line, one of signatures.
+// splitNotes splits notes that follow each other, and returns the number of incomplete notes
+// between them. A note is a paragraph of text, an empty line and a paragraph of signatures.
 func splitNotes(b []byte) (notes [][]byte, torn int) {
-	var text, signed []byte
-	end := func() { // end ends a note after its signatures
+	var text, signatures []byte
+	endNote := func() { // ends a note after its signatures
 		switch {
-		case len(signed) == 0:
+		case len(signatures) == 0:
 			return
-		case len(text) == 0 || !isWholeSignature(signed):
+		case len(text) == 0 || !isWholeSignature(signatures):
 			torn++
 		default:
-			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signed,
+			notes = append(notes, slices.Concat(text, []byte("\n"), bytes.TrimSuffix(signatures,
 				[]byte("\n")), []byte("\n")))
 		}
-		text, signed = nil, nil
+		text, signatures = nil, nil
 	}
-	over := false // whether an empty line has ended the text
+	afterEmptyLine := false // the previous line was empty
 	for line := range bytes.Lines(b) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
-			end()
-			over = true
-		case isSignature(line) && (over || len(signed) > 0):
-			signed, over = append(signed, line...), false
+			endNote()
+			afterEmptyLine = true
+		case isSignature(line) && (afterEmptyLine || len(signatures) > 0):
+			signatures, afterEmptyLine = append(signatures, line...), false
 		default:
-			end()
-			if over && len(text) > 0 {
+			endNote()
+			if afterEmptyLine && len(text) > 0 {
 				torn++
 				text = nil
 			}
-			text, over = append(text, line...), false
+			text, afterEmptyLine = append(text, line...), false
 		}
 	}
-	end()
+	endNote()
 	if len(text) > 0 {
 		torn++
 	}
@@ -153,12 +153,12 @@ func isSignature(line []byte) bool {
 }
 
 // isWholeSignature reports whether the last line of signatures is complete.
-func isWholeSignature(signed []byte) bool {
-	const least = 4 + ed25519.SignatureSize // the key's hash and the signature
-	last := signed[bytes.LastIndexByte(bytes.TrimSuffix(signed, []byte("\n")), '\n')+1:]
+func isWholeSignature(signatures []byte) bool {
+	const minBytes = 4 + ed25519.SignatureSize // the key's hash and the signature
+	last := signatures[bytes.LastIndexByte(bytes.TrimSuffix(signatures, []byte("\n")), '\n')+1:]
 	_, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(string(last), "\n"),
 		signaturePrefix),
 		" ")
 	b, err := base64.StdEncoding.DecodeString(text)
-	return err == nil && len(b) >= least
+	return err == nil && len(b) >= minBytes
 }

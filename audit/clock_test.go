@@ -9,16 +9,16 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestClockSetBackWhileClosedIsRecorded is an internal test, because no other can set a clock back.
-func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
+// TestClockSetBackWhileOpenIsRecorded is an internal test: it changes the clock time of the last
+// maintenance run, because a test cannot set the clock of the system back.
+func TestClockSetBackWhileOpenIsRecorded(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, forward := range []time.Duration{0, time.Hour, -time.Hour} {
+	for _, offset := range []time.Duration{0, time.Hour, -time.Hour} {
 		l.maintenance.runMu.Lock()
-		// the clock at the last run
-		l.maintenance.lastClock = time.Now().Round(0).Add(forward)
+		l.maintenance.lastClock = time.Now().Round(0).Add(offset)
 		l.maintenance.runMu.Unlock()
 		l.maintenance.run()
 		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
@@ -39,11 +39,11 @@ func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 		if record.Action == "clock" && !strings.HasPrefix(record.Reason,
 			"the clock was set back by 59m59") && !strings.HasPrefix(record.Reason,
 			"the clock was set back by 1h0m0s: ") {
-			t.Errorf("the reason is %q", record.Reason)
+			t.Errorf("the reason is %q, want that the clock was set back by an hour", record.Reason)
 		}
 	}
 	if strings.Join(got, " ") != "test clock test test" {
-		t.Errorf("the log holds %q", got)
+		t.Errorf("the log has the actions %q", got)
 	}
 	v := Verification{File: l.files.path}
 	if _, err := v.Run(t.Context()); err != nil {

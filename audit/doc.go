@@ -5,11 +5,11 @@
 // # Guarantees
 //
 // When Record returns nil, the line is as safe as [Options.Durability] promises, and the message
-// may be forwarded. When Record returns an error, the log holds no line for the message (or one
-// that is cut off before the next line is written), and the message is not forwarded. A line is
-// always complete, always valid JSON and, apart from bodies, of bounded length, whatever names and
-// reasons contain. Seq and prev have no gap, across restarts and files. Two processes never write
-// to the same log.
+// may be forwarded. When Record returns an error, the message is not forwarded, and the log has no
+// line for the message. What a failed write has left in the file is cut off before the next line is
+// written. A line is always complete, always valid JSON and, apart from bodies, of bounded length,
+// whatever names and reasons contain. Seq and prev have no gap, across restarts and files. Two
+// processes never write to the same log.
 //
 // # Files
 //
@@ -24,23 +24,28 @@
 // An active file that would exceed [Options.SegmentBytes] is renamed to a segment, and a new file
 // is started. Chain and tree continue across files.
 //
-// Segments that [Options.Keep] does not keep are removed. Before that, a record with the action
-// "prune" names the first and last record that go (from, through), and gets a checkpoint. The
-// hashes of removed records stay in the tree. With For, the active file is rotated when its first
-// record has reached that age, so records stay at most twice as long. The last up to 255 records
-// stay until their tile is full. Retention cannot free a full disk, because the record of the
-// removal needs space, too. This is a known limit.
+// Segments beyond the bounds of [Options.Keep] are removed. Before that, a record with the action
+// "prune" names the first and last removed record (from, through), and a checkpoint covers that
+// record. The hashes of removed records stay in the tree.
 //
-// If anybody else moves or removes the active file, the log ends. With DurabilityFsync the next
-// record fails, otherwise the next one after a tenth of a second. From then on messages are denied.
+// With Retention.For, the active file is rotated when its first record has reached that age. So
+// records stay at most twice as long. A segment also stays until the tiles of all its records are
+// full, which can take 255 further records. Retention cannot free a full disk, because the record
+// of the removal needs space, too. This is a known limit.
+//
+// If anybody else moves or removes the active file, the log ends: a record fails, and from then on
+// messages are denied. With DurabilityFsync the next record fails, otherwise the first record that
+// is written a tenth of a second or more after the last check.
 //
 // # Records about the log
 //
 // Records with these actions are about the log itself:
 //
-//   - "recovered": a last line that a crash had torn was cut off (except with [DurabilityAsync],
-//     Record had not returned for it), or records (from, through) had no checkpoint at the start;
-//   - "gap": records could not be written, how many and since when; their messages were denied;
+//   - "recovered": a crash had torn the last line, which was cut off (its message was not
+//     forwarded, except with [DurabilityAsync]), or records (from, through) had no checkpoint when
+//     Gatekit started;
+//   - "gap": records could not be written, and their messages were denied; the reason says how many
+//     and since when;
 //   - "prune": segments were removed;
 //   - "anchor lost", "anchor back": [Options.AnchorFile] cannot be written, and can be again;
 //   - "clock": the clock was set back, or is behind the last record.
@@ -50,44 +55,46 @@
 //
 // # Members of a line
 //
-// In this order, empty ones left out: seq, time, prev, session, exchange, principal, direction,
-// kind, method, server, name, action, reason, steps (each: stage, action, reason, micros, findings,
-// changed), before, after (each: size, sha256 or hmac, and body if configured), values, code,
-// failed, micros, error. Before and after describe the message's body before and after the stages.
-// There is no after if nothing was forwarded. Prev is the hex SHA-256 of the previous line without
-// its line feed, or 64 zeros.
+// A line has these members in this order, without the empty ones: seq, time, prev, session,
+// exchange, principal, direction, kind, method, server, name, action, reason, steps (each: stage,
+// action, reason, micros, findings, changed), before, after (each: size, sha256 or hmac, and body
+// if configured), values, code, failed, micros, error. Before and after describe the message's body
+// before and after the stages. There is no after if nothing was forwarded. Prev is the hex SHA-256
+// of the previous line without its line feed, or 64 zeros.
 //
 // A call has one record of the decision, before the request is forwarded, and one of its response,
 // with the same exchange. The response or error is evaluated and recorded before it is forwarded,
-// too. If none comes (a time-out, a lost server, a denial), the second record is that of Gatekit's
-// own error, with the action "answer". Code is the JSON-RPC error code; failed is true when the
-// result of a tool says isError. Micros is the time that the evaluation took. The duration of a
-// call is the time between its two records.
+// too. If the server sends no response (a time-out, a lost server, a denial), the second record is
+// that of Gatekit's own error, with the action "answer". Code is the JSON-RPC error code; failed is
+// true when the result of a tool has isError: true. Micros is the time that the evaluation took.
+// The duration of a call is the time between its two records.
 //
 // # What a line does not reveal
 //
 // A line contains no content other than names and reasons, unless bodies are [BodiesRedacted]. Then
-// it contains the body after the stages, never one that was changed or denied. Such a body gets an
-// hmac with a key of the log instead of its hash, so that nobody can find by trying the short
-// secret that a stage removed. A body that was forwarded unchanged gets a plain hash, which others
-// can compare. To avoid that, use [BodiesNone].
+// it contains the body after the stages, never a body that was changed or denied. The record of a
+// changed or denied body has an hmac with a key of the log instead of a plain hash. Otherwise a
+// short secret that a stage removed could be found by hashing guesses. A body that was forwarded
+// unchanged gets a plain hash, which others can compare. To avoid that, use [BodiesNone].
 //
 // Values are keyed hashes of the first 16 strings, each of up to 4 KiB, in a request's arguments.
-// Equal values can be found ([ValueHasher]) but not read. The line does not tell where in the
-// arguments they are, because the names there are the client's words.
+// Equal values can be found ([ValueHasher]) but not read. The line does not contain their places in
+// the arguments, because the client chooses the names there.
 //
-// The name in a message, a method that MCP does not define, and what reasons quote of them are
-// written only after the stages have checked them: every stage that applies was asked, none failed,
-// and none found anything in them. A name that a server has listed is written, too. (Without any
-// stage, names are always written.) Otherwise they are left out: a client that calls a tool by the
-// name of a secret would write the secret into the log. Then their keyed hashes come first in
-// values, and before and after have an hmac and no body.
+// The name in a message and a method that MCP does not define are written only if the stages have
+// checked them: every stage that applies was asked, no stage failed, and no stage found anything in
+// them. The same holds for quotations of them in reasons. A name that a server has listed is
+// written, too, and without any stage all names are written.
+//
+// Otherwise these words are left out: a client that sends a secret as the name of a tool would
+// write the secret into the log. Their keyed hashes then come first in values, and before and after
+// have an hmac and no body.
 //
 // # How a line is written
 //
-// Each Record encodes and hashes on its own, in parallel. Under a lock, the line gets its seq and
-// joins the pending batch. The goroutine that started the batch writes it when the previous write
-// has ended: one write (and one fsync) for all lines that have joined by then.
+// Calls of Record encode their records in parallel. Under a lock, the line then gets its seq and
+// joins the pending batch. The goroutine that started the batch writes the batch when the previous
+// write has ended: one write (and one fsync) for all lines that have joined by then.
 //
 // # Why a failed write is taken back
 //
@@ -102,46 +109,51 @@
 //
 // Whoever can write the file can remove lines at its end, change the last one, or rewrite all of
 // it. Therefore the lines are also the leaves of a Merkle tree (RFC 6962; record 1 is leaf 0),
-// whose root is signed: in a [Checkpoint] in the form of C2SP's tlog-checkpoint, a second after a
-// record or after 1,000 records (but at most five times a second), and at Close. A checkpoint
-// covers all records before it. Only the chain binds those after the last checkpoint.
+// whose root is signed in a [Checkpoint], in the form of C2SP's tlog-checkpoint. A checkpoint is
+// made a second after a record or after 1,000 records, but at most five times a second, and at
+// Close. A checkpoint covers all records before it. Records after the last checkpoint are protected
+// by the chain only.
 //
 // Records are on the disk before a checkpoint covers them. Tiles are not flushed; after a crash
-// they are rebuilt from the log. Open refuses a log that is shorter than its checkpoint or than the
-// newest one in [Options.AnchorFile], that differs from them, or whose checkpoint another key has
-// signed. A missing segment is only logged; see Verification.
+// they are rebuilt from the log. Open compares the log with its checkpoint and with the newest
+// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of them or differs
+// from one of them, and a checkpoint that another key has signed. A missing segment is only logged;
+// see Verification.
 //
 // The first checkpoint, of no records, is made before the first record, so records without any
-// checkpoint are refused. The checkpoint at Close has the line "closed" after its root, and the one
-// at the next Open has not. So records after a closed log are refused. Records after a crash are
-// accepted, and a "recovered" record names them; whether somebody has changed them in between is
-// unknown. When checkpoints cannot be written, the log accepts 65,536 more records.
+// checkpoint are refused. The checkpoint at Close has the line "closed" after its root. Open
+// refuses records that were added after such a checkpoint; its own next checkpoint does not have
+// the line. Records after a crash are accepted, and a "recovered" record names them. Whether
+// somebody changed them before Gatekit started again is unknown. When checkpoints cannot be
+// written, the log accepts 65,536 more records.
 //
-// [Verification] compares a log, even while it is written, with its chain, its checkpoint and
-// others, and names the first record that was changed. A [Proof] proves one record to the owner of
-// the public key alone, in the form of C2SP's tlog-proof.
+// [Verification] compares a log, even while it is written, with its chain, its checkpoint and other
+// checkpoints, and names the first record that was changed. A [Proof] proves that one record is in
+// the log, in the form of C2SP's tlog-proof; verifying it needs the public key and not the log.
 //
-// Whoever has the private key and can write here can still rewrite everything. Against that,
-// checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. The origin in a
+// Whoever has the private key and can write to the log's folder can still rewrite everything.
+// Against that, checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. The
+// origin in a
 // checkpoint is random, so that no log is mistaken for another.
 //
 // # Costs
 //
-// Measured on two cores of an AMD EPYC and a virtual disk under other load (5 to 12), so the lower
-// figure of each pair is closer to an idle machine:
+// Measured on two cores of an AMD EPYC with a virtual disk, beside other processes (load average 5
+// to 12). So the lower figure of each pair is closer to an idle machine:
 //
 //	go test ./audit -run - -bench Record/1KiB        # a record of a call with 1 KiB of text
-//	           one at a time        32 at a time
+//	           one at a time        32 concurrent
 //	memory     5 µs                 6 to 7 µs          the log's own work, nothing written
 //	write      6 to 17 µs           5 to 12 µs         with a checkpoint per 1,000 records
 //	fsync      180 to 2,800 µs      39 to 76 µs        some 30 records share a sync
-//	async      7 µs                 10 µs              the queue is often full: disk speed
+//	async      7 µs                 10 µs              the queue is often full: the disk's speed
 //
 //	go run ./test/bench -parts audit -routes http-http -eras modern -sizes 1KiB
 //
 // In that benchmark, where a call is two records, write added 27 to 45 µs to a median of 130 to
-// 200 µs, and cost 8 to 18 % of the calls per second at 32 at a time. The goal of 15 µs and 5 % was
-// not met under that load. Verifying a million records takes 4 to 6 s, 1.8 s of processor time:
+// 200 µs. With 32 concurrent calls, write cost 8 to 18 % of the calls per second. The goal of 15 µs
+// and 5 % was not met under that load. Verifying a million records takes 4 to 6 s, of which 1.8 s
+// are processor time:
 //
 //	go test ./audit -run - -bench Verification -benchtime 1x
 //

@@ -2,9 +2,11 @@ package audit_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,9 +48,8 @@ func TestOpenContinuesFile(t *testing.T) {
 func TestOpenCutsOffTornLastLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: path})
-	before := t.TempDir()
-	// with the checkpoint of no records
-	if err := os.CopyFS(before, os.DirFS(filepath.Dir(path))); err != nil {
+	emptyLog := t.TempDir() // the files of the log while it has no records
+	if err := os.CopyFS(emptyLog, os.DirFS(filepath.Dir(path))); err != nil {
 		t.Fatal(err)
 	}
 	record(t, l, event("first"))
@@ -57,19 +58,20 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 	whole := string(readFile(t, path))
 	first := whole[:strings.Index(whole, "\n")+1]
 	tests := []struct {
-		name, file, want string
+		name, file string
+		whole      []string // reasons of the whole records in file
 	}{
-		{"half a line", whole[:len(whole)-20], "[first"},
-		{"a line without its line feed", whole[:len(whole)-1], "[first"},
-		{"zeros after a power cut", first + strings.Repeat("\x00", 4096), "[first"},
-		{"a very long line", first + `{"seq":2` + strings.Repeat("x", 200<<10), "[first"},
-		{"the first line", first[:30], "["},
-		{"the first line's first byte", first[:1], "["},
+		{"half a line", whole[:len(whole)-20], []string{"first"}},
+		{"a line without its line feed", whole[:len(whole)-1], []string{"first"}},
+		{"zeros after a power cut", first + strings.Repeat("\x00", 4096), []string{"first"}},
+		{"a very long line", first + `{"seq":2` + strings.Repeat("x", 200<<10), []string{"first"}},
+		{"the first line", first[:30], nil},
+		{"the first line's first byte", first[:1], nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			if err := os.CopyFS(filepath.Dir(path), os.DirFS(before)); err != nil {
+			if err := os.CopyFS(filepath.Dir(path), os.DirFS(emptyLog)); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Chmod(path+".key", 0o600); err != nil { // CopyFS changes the mode
@@ -84,19 +86,18 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 			log := readFile(t, path)
 			verify(t, log)
 			torn := len(tt.file) - (strings.LastIndex(tt.file, "\n") + 1)
-			want := strings.TrimSpace(fmt.Sprintf("%s %d bytes of an incomplete last record "+
-				"were cut off after]", tt.want, torn))
-			if tt.want == "[first" {
-				want = strings.Replace(want, "off after",
-					"off records 1 to 1 had no checkpoint when Gatekit started: only the hash "+
-						"chain protects them after", 1)
+			want := append(slices.Clone(tt.whole), fmt.Sprintf(
+				"%d bytes of an incomplete last record were cut off", torn))
+			if len(tt.whole) > 0 {
+				want = append(want, "records 1 to 1 had no checkpoint when Gatekit started: "+
+					"only the hash chain protects them")
 			}
-			if got := fmt.Sprint(reasons(t, log)); strings.ReplaceAll(got, "[ ",
-				"[") != strings.ReplaceAll(want, "[ ", "[") {
-				t.Errorf("the file holds %s, want %s", got, want)
+			want = append(want, "after")
+			if got := reasons(t, log); !slices.Equal(got, want) {
+				t.Errorf("the log has the reasons %q, want %q", got, want)
 			}
 			if !strings.Contains(string(log), `"action":"recovered"`) {
-				t.Error("no record says so")
+				t.Error(`no record has the action "recovered"`)
 			}
 		})
 	}
@@ -114,11 +115,11 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	tests := []struct{ name, file string }{
 		{"a text", "dear diary,\n"},
 		{"a text without a line feed", "dear diary"},
-		{"a log whose last whole line is none", good + "oops\n"},
-		{"a log whose last whole line is none, and then half a record",
+		{"a log whose last whole line is not a record", good + "oops\n"},
+		{"a log whose last whole line is not a record, and then half a record",
 			good + "oops\n" + good[:20]},
-		{"other JSON lines", `{"seq":1,"time":"x"}` + "\n"},
-		{"a record with a name twice", strings.Replace(good,
+		{"JSON that is not a record", `{"seq":1,"time":"x"}` + "\n"},
+		{"a record with a duplicate member", strings.Replace(good,
 			`,"action"`, `,"action":"pass","action"`, 1)},
 	}
 	for _, tt := range tests {
@@ -130,7 +131,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 			if _, err := audit.Open(audit.Options{File: path}); err == nil ||
 				!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(),
 				"not an audit log") {
-				t.Errorf("error %v, want the file named as no audit log", err)
+				t.Errorf("error %v, want the path, and that the file is not an audit log", err)
 			}
 			if got := string(readFile(t, path)); got != tt.file {
 				t.Errorf("the file is now %q", got)
@@ -139,7 +140,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	}
 	t.Run("a folder", func(t *testing.T) {
 		if _, err := audit.Open(audit.Options{File: t.TempDir()}); err == nil {
-			t.Error("opened")
+			t.Error("Open accepted a folder")
 		}
 	})
 	t.Run("a device", func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestOpenRefusesFileInUse(t *testing.T) {
 	record(t, l, event(""))
 	if _, err := audit.Open(audit.Options{File: path}); err == nil || !strings.Contains(err.Error(),
 		"another Gatekit process has the log open\nhint: ") {
-		t.Errorf("error %v, want that another one writes to it, and a hint", err)
+		t.Errorf("error %v, want that another process has the log open, and a hint", err)
 	}
 	record(t, l, event(""))
 	if err := l.Close(); err != nil {
@@ -186,7 +187,7 @@ func FuzzOpen(f *testing.F) {
 		l, err := audit.Open(audit.Options{File: path})
 		if err != nil {
 			if got := readFile(t, path); !bytes.Equal(got, file) {
-				t.Errorf("%v, and the file was %q, and is %q", err, file, got)
+				t.Errorf("Open failed (%v), but changed the file from %q to %q", err, file, got)
 			}
 			return
 		}
@@ -196,13 +197,14 @@ func FuzzOpen(f *testing.F) {
 		}
 		v := audit.Verification{File: path}
 		if _, err := v.Run(t.Context()); err != nil {
-			t.Errorf("of %q: %v", file, err)
+			t.Errorf("the log continued from %q does not verify: %v", file, err)
 		}
 	})
 }
 
-// TestReadingDoesNotBlockWriting opens a log many times while others check whether it is locked.
-func TestReadingDoesNotBlockWriting(t *testing.T) {
+// TestVerificationDoesNotBlockOpen opens a log many times while other goroutines verify it. A
+// verification takes the lock of the log for a moment, to see whether the log is being written.
+func TestVerificationDoesNotBlockOpen(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	open(t, audit.Options{File: file}).Close()
 	var wg sync.WaitGroup
@@ -234,10 +236,10 @@ func TestReadingDoesNotBlockWriting(t *testing.T) {
 	wg.Wait()
 }
 
-func TestOpenRefusesItsOwnFilesAsKeyOrAnchor(t *testing.T) {
+func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 	for _, suffix := range []string{"", ".lock", ".pub", ".key", ".tree/checkpoint",
 		".sinks/a.json", "segment", "link"} {
-		t.Run("the anchor is "+suffix, func(t *testing.T) {
+		t.Run("anchor "+cmp.Or(suffix, "active file"), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 			l := open(t, audit.Options{File: file})
 			record(t, l, event(""))
@@ -258,16 +260,16 @@ func TestOpenRefusesItsOwnFilesAsKeyOrAnchor(t *testing.T) {
 				"\nhint: ") {
 				t.Errorf("error %v", err)
 			}
-			open(t, audit.Options{File: file}).Close() // restore the file
+			open(t, audit.Options{File: file}).Close() // the log is undamaged
 		})
 	}
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	if _, err := audit.Open(audit.Options{File: file, Key: file + "k",
 		AnchorFile: file + "k"}); err == nil {
-		t.Error("the anchor is the key")
+		t.Error("Open accepted the key's file as the anchor")
 	}
 	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil ||
 		!strings.Contains(err.Error(), "the key") {
-		t.Errorf("the key is the log: %v", err)
+		t.Errorf("error %v, want the log refused as the key", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// maxLineBytes bounds the length of a line, and what is read to find one.
+// maxLineBytes is the maximal length of a line, and of what is read to find the end of a line.
 const maxLineBytes = 256 << 20
 
 // errInUse is the error of a second process that opens the log.
@@ -28,10 +28,10 @@ type logEnd struct {
 	head head      // chain state after the last line
 	leaf tlog.Hash // Merkle tree hash of the last line
 	time time.Time // time of the last line
-	torn int64     // bytes of an incomplete line after it, to be cut off
+	torn int64     // length of the incomplete line after them, to be cut off
 }
 
-// files is the output of a log with a File: the active file and its rotation.
+// files is the output of a log with Options.File. It writes and rotates the active file.
 type files struct {
 	path    string
 	lock    *os.File // lock file of the whole log
@@ -41,16 +41,16 @@ type files struct {
 	renamed bool     // current has its segment name, next is not in place yet
 }
 
-// openFiles opens or creates a log and locks it for this process. A file that is no audit log is
-// refused and left untouched.
+// openFiles opens or creates a log and locks it for this process. A file that is not an audit log
+// is refused and left unchanged.
 func openFiles(path string) (_ *files, end logEnd, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
-			"the log's folder must be writable for this user", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: make the log's folder writable for this user; "+
+			"Gatekit forwards nothing without a record", err)
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, logEnd{}, errors.New("not a regular file\nhint: Gatekit reads the log when " +
-			"it continues it; to send records elsewhere, configure a sink")
+		return nil, logEnd{}, errors.New("not a regular file\nhint: name a regular file, because " +
+			"Gatekit reads the log at the next start; to send records elsewhere, configure a sink")
 	}
 	s := &files{path: path}
 	defer func() {
@@ -59,17 +59,18 @@ func openFiles(path string) (_ *files, end logEnd, err error) {
 		}
 	}()
 	if s.lock, err = os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
-			"the log's folder must be writable for this user", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: make the log's folder writable for this user; "+
+			"Gatekit forwards nothing without a record", err)
 	}
 	if err = lock(s.lock); err != nil {
 		return nil, logEnd{}, err
 	}
 	if s.current, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600); err != nil {
-		return nil, logEnd{}, fmt.Errorf("%w\nhint: Gatekit forwards nothing without a record: "+
-			"the log must be writable for this user", err)
+		return nil, logEnd{}, fmt.Errorf("%w\nhint: make the log writable for this user; "+
+			"Gatekit forwards nothing without a record", err)
 	}
-	if err = lock(s.current); err != nil { // another log may have the same file by another path
+	// another log may have opened the same file under another path
+	if err = lock(s.current); err != nil {
 		return nil, logEnd{}, err
 	}
 	if s.id, err = fileIDOf(path); err != nil {
@@ -111,9 +112,10 @@ func (s *files) findEnd() (logEnd, error) {
 	return end, nil
 }
 
-// missingRanges returns the ranges of records whose files are missing between others, as far as the
-// names and ends of files show it.
-func (s *files) missingRanges() (holes []SeqRange) {
+// missingRanges returns the ranges of records whose files are missing between existing files. It
+// compares the last record of each file with the name of the next. A file that cannot be read is
+// passed over.
+func (s *files) missingRanges() (missing []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
 		return nil
@@ -124,10 +126,10 @@ func (s *files) missingRanges() (holes []SeqRange) {
 			next, _ = firstSeq(s.current)
 		}
 		if end, err := segmentEnd(segment); err == nil && next > end.head.seq+1 {
-			holes = append(holes, SeqRange{end.head.seq + 1, next - 1})
+			missing = append(missing, SeqRange{end.head.seq + 1, next - 1})
 		}
 	}
-	return holes
+	return missing
 }
 
 // segmentEnd reads the end of a segment. A segment is never torn: it is renamed when it is complete
@@ -152,42 +154,42 @@ func segmentEnd(segment string) (logEnd, error) {
 	return end, nil
 }
 
-// fileEnd finds the last complete line, and the number of bytes after it. first is the seq that a
-// first line must have.
+// fileEnd finds the last complete line, and the number of bytes after it. If no line is complete,
+// the torn line must begin with the seq first.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
-	const notOurs = "not an audit log\nhint: configure another file; this one was not touched"
+	const notAnAuditLog = "not an audit log\nhint: configure another file; " +
+		"this file was not changed"
 	last, err := lastLineFeed(f, size)
 	if err != nil {
 		return logEnd{}, err
 	}
 	end := logEnd{size: last + 1, torn: size - last - 1}
 	if end.size == 0 {
-		// No complete line: the file is new, or its first line is torn. Any other file with a
-		// single line and no line feed is not an audit log.
+		// No line is complete: the file is new, its first line is torn, or it is not an audit log.
 		want := fmt.Appendf(nil, `{"seq":%d,"time":"`, first)
 		start := make([]byte, min(size, int64(len(want))))
 		if _, err := f.ReadAt(start, 0); err != nil && size > 0 {
 			return logEnd{}, err
 		}
 		if !bytes.HasPrefix(want, start) {
-			return logEnd{}, errors.New(notOurs)
+			return logEnd{}, errors.New(notAnAuditLog)
 		}
 		return end, nil
 	}
-	before, err := lastLineFeed(f, last)
+	previous, err := lastLineFeed(f, last)
 	if err != nil {
 		return logEnd{}, err
 	}
-	if last-before > maxLineBytes {
-		return logEnd{}, errors.New(notOurs)
+	if last-previous > maxLineBytes {
+		return logEnd{}, errors.New(notAnAuditLog)
 	}
-	line := make([]byte, last-before-1)
-	if _, err := f.ReadAt(line, before+1); err != nil {
+	line := make([]byte, last-previous-1)
+	if _, err := f.ReadAt(line, previous+1); err != nil {
 		return logEnd{}, err
 	}
 	seq, _, err := parseLine(line)
 	if err != nil {
-		return logEnd{}, fmt.Errorf("the last line is not a record (%w); %s", err, notOurs)
+		return logEnd{}, fmt.Errorf("the last line is not a record (%w); %s", err, notAnAuditLog)
 	}
 	end.head, end.leaf = head{seq, sha256.Sum256(line)}, tlog.RecordHash(line)
 	if r, err := ParseRecord(line); err == nil {
@@ -258,7 +260,7 @@ func (s *files) rotate() (bool, error) {
 
 // firstSeq returns the seq of the first record in a file.
 func firstSeq(f *os.File) (uint64, error) {
-	start := make([]byte, 256) // longer than the head of a line
+	start := make([]byte, 256) // longer than seq, time and prev of a line
 	n, err := f.ReadAt(start, 0)
 	if n == 0 {
 		return 0, err
@@ -267,15 +269,15 @@ func firstSeq(f *os.File) (uint64, error) {
 	return seq, err
 }
 
-// checkIdentity returns an error when the active file was moved, removed or replaced by somebody
-// else: what is written to it would not be in the log.
+// checkIdentity returns an error when somebody else has moved, removed or replaced the active file.
+// Lines that are then written to the open file would not be in the log.
 func (s *files) checkIdentity() error {
 	if s.renamed {
 		return nil // a rotation is half done
 	}
 	if now, err := fileIDOf(s.path); err != nil || now != s.id {
 		return fmt.Errorf("%s is no longer the file that Gatekit opened: it was moved, removed "+
-			"or replaced\nhint: put it back and restart Gatekit; Gatekit rotates its log "+
+			"or replaced\nhint: put the file back and restart Gatekit; Gatekit rotates its log "+
 			"itself, see segment_bytes in [audit]", s.path)
 	}
 	return nil

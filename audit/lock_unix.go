@@ -12,8 +12,8 @@ import (
 )
 
 // lock takes an exclusive lock on f, which lasts until f is closed. Child processes do not inherit
-// it, as Go opens files close-on-exec. isLocked holds a shared lock for a moment, so lock tries for
-// up to 100 ms.
+// the lock, as Go opens files close-on-exec. lock retries for 90 ms, because isLocked holds a
+// shared lock for a moment.
 func lock(f *os.File) error {
 	for tries := 1; ; tries++ {
 		if err := flock(f, unix.LOCK_EX); !errors.Is(err, errInUse) || tries == 10 {
@@ -23,8 +23,8 @@ func lock(f *os.File) error {
 	}
 }
 
-// isLocked reports whether a process has the log open for writing. It prevents nobody from opening
-// it.
+// isLocked reports whether a process has the log open for writing. Its own shared lock is released
+// at once, so that other processes can open the log.
 func isLocked(file string) bool {
 	f, err := os.Open(file + ".lock")
 	if err != nil {
@@ -34,25 +34,26 @@ func isLocked(file string) bool {
 	return errors.Is(flock(f, unix.LOCK_SH), errInUse)
 }
 
-// flock locks f, or fails at once.
+// flock takes a lock on f without waiting. The error is errInUse if another process prevents that.
+// how is unix.LOCK_EX or unix.LOCK_SH.
 func flock(f *os.File, how int) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
-	var locked error
+	var lockErr error
 	if err := raw.Control(func(fd uintptr) {
-		locked = unix.Flock(int(fd),
+		lockErr = unix.Flock(int(fd),
 			how|unix.LOCK_NB)
 	}); err != nil {
 		return err
 	}
-	if errors.Is(locked, unix.EWOULDBLOCK) {
+	if errors.Is(lockErr, unix.EWOULDBLOCK) {
 		return errInUse
 	}
-	if locked != nil {
+	if lockErr != nil {
 		return fmt.Errorf("lock the file: %w\nhint: put the audit log on a file system that "+
-			"supports locks", locked)
+			"supports locks", lockErr)
 	}
 	return nil
 }

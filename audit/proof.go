@@ -15,11 +15,11 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Proof proves to the owner of the public key alone that one record is in the log. Its text has the
-// form of C2SP's tlog-proof, with the record as extra data.
+// Proof proves that one record is in the log. Verifying a proof needs the public key and not the
+// log. Its text has the form of C2SP's tlog-proof, with the record as extra data.
 type Proof struct {
 	Record     []byte // the line, without its line feed
-	Index      int64  // of the leaf: the record's seq minus one
+	Index      int64  // index of the record's leaf: its seq minus one
 	Hashes     tlog.RecordProof
 	Checkpoint []byte // the signed note
 }
@@ -28,8 +28,8 @@ type Proof struct {
 func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 	signed, err := os.ReadFile(filepath.Join(file+".tree", "checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("the log %s has no checkpoint yet\nhint: Gatekit makes one a "+
-			"second after a record, and when it stops", file)
+		return nil, fmt.Errorf("the log %s has no checkpoint yet\nhint: Gatekit makes a "+
+			"checkpoint a second after a record, and when it stops", file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the checkpoint: %w", err)
@@ -39,9 +39,9 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 		return nil, err
 	}
 	if seq == 0 || seq > uint64(c.Size) {
-		return nil, fmt.Errorf("no checkpoint covers record %d: the last covers %d "+
-			"records\nhint: Gatekit makes one a second after a record, and when it stops", seq,
-			c.Size)
+		return nil, fmt.Errorf("no checkpoint covers record %d: the last checkpoint covers %d "+
+			"records\nhint: Gatekit makes a checkpoint a second after a record, and when it stops",
+			seq, c.Size)
 	}
 	p := &Proof{Index: int64(seq) - 1, Checkpoint: signed}
 	if p.Record, err = findLine(file, seq); err != nil {
@@ -62,13 +62,14 @@ func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
 
 // findLine returns the line of a record.
 func findLine(file string, seq uint64) (found []byte, err error) {
-	err = forEachLine(file, seq, func(at Position, line []byte) error {
+	err = forEachLine(file, seq, func(position Position, line []byte) error {
 		n, _, err := parseLineHead(line)
 		switch {
 		case err != nil:
-			return &positionError{at, err}
+			return &positionError{position, err}
 		case n > seq:
-			return fmt.Errorf("record %d is not in the log: the first in %s is %d", seq, at.File, n)
+			return fmt.Errorf("record %d is not in the log: the first record in %s is %d", seq,
+				position.File, n)
 		case n == seq:
 			found = bytes.Clone(line)
 			return errStopped
@@ -96,7 +97,7 @@ func (p *Proof) Verify(key note.Verifier) (*Checkpoint, error) {
 		return nil, fmt.Errorf("the proof is invalid: the record is not number %d of the %d "+
 			"records in the checkpoint", p.Index+1, c.Size)
 	}
-	// the record is authentic, but has another seq than its place in the log
+	// The record is authentic. Its seq may still differ from its place in the log.
 	if seq, _, err := parseLine(p.Record); err != nil || seq != uint64(p.Index)+1 {
 		return nil, fmt.Errorf("the record is number %d of the log, but its seq is %d", p.Index+1,
 			seq)
@@ -119,37 +120,37 @@ func (p *Proof) Text() []byte {
 
 // ParseProof parses the text form of a proof. It does not verify the proof; see Proof.Verify.
 func ParseProof(text []byte) (*Proof, error) {
-	bad := func(what string) (*Proof, error) {
+	invalid := func(reason string) (*Proof, error) {
 		return nil, fmt.Errorf(
-			"not a proof of a record: %s\nhint: gatekit audit prove makes one", what)
+			"not a proof of a record: %s\nhint: gatekit audit prove makes a proof", reason)
 	}
 	rest, ok := strings.CutPrefix(string(text), proofHeader)
 	head, checkpoint, found := strings.Cut(rest, "\n\n")
 	if !ok || !found {
-		return bad("the text does not begin with " + strings.TrimSpace(proofHeader))
+		return invalid("the text does not begin with " + strings.TrimSpace(proofHeader))
 	}
 	lines := strings.Split(head, "\n")
 	if len(lines) < 2 || len(lines) > 2+64 {
-		return bad("the text has too few lines, or too many")
+		return invalid("the text has too few lines, or too many")
 	}
 	extra, ok := strings.CutPrefix(lines[0], "extra ")
 	if !ok {
-		return bad("the record is missing")
+		return invalid("the record is missing")
 	}
 	p := &Proof{Checkpoint: []byte(checkpoint)}
 	var err error
 	if p.Record, err = base64.StdEncoding.Strict().DecodeString(extra); err != nil {
-		return bad("the record is not base64")
+		return invalid("the record is not base64")
 	}
 	index, ok := strings.CutPrefix(lines[1], "index ")
 	if p.Index, err = strconv.ParseInt(index, 10, 64); !ok || err != nil || p.Index < 0 ||
 		strconv.FormatInt(p.Index, 10) != index {
-		return bad("the index is not a number")
+		return invalid("the index is not a number")
 	}
 	for _, line := range lines[2:] {
 		h, err := tlog.ParseHash(line)
 		if err != nil {
-			return bad("a hash is invalid")
+			return invalid("a hash is invalid")
 		}
 		p.Hashes = append(p.Hashes, h)
 	}

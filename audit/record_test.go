@@ -21,16 +21,18 @@ func FuzzParseSummary(f *testing.F) {
 		f.Add(s, false, int64(0))
 		f.Add(s, true, int64(5))
 	}
-	f.Fuzz(func(t *testing.T, s string, whole bool, took int64) {
+	// s is in all texts; full selects a record with steps; number selects the kind of message,
+	// and is the duration and the error code
+	f.Fuzz(func(t *testing.T, s string, full bool, number int64) {
 		o := outcomeWith(s)
 		o.Action += "x" // a record needs an action
-		o.Duration = time.Duration(took%1e6) * time.Microsecond
-		if !whole {
+		o.Duration = time.Duration(number%1e6) * time.Microsecond
+		if !full {
 			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}
 		}
-		switch took % 3 {
+		switch number % 3 {
 		case 0:
-			o.After = mcp.NewError("1", int(took), s, nil)
+			o.After = mcp.NewError("1", int(number), s, nil)
 		case 1:
 			o.After = mcp.NewResponse("1",
 				[]byte(`{"isError":true,"content":[],"x":`+string(mcp.Quote(s))+
@@ -56,12 +58,13 @@ func FuzzParseSummary(f *testing.F) {
 		}
 		want.Prev, want.Steps, want.Before, want.After, want.Values = "", nil, nil, nil, nil
 		if got, err := audit.ParseSummary(line); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%v: ParseSummary has\n%+v, ParseRecord\n%+v\n%s", err, got, want, line)
+			t.Errorf("error %v; ParseSummary returned\n%+v, ParseRecord\n%+v\nfor %s", err, got,
+				want, line)
 		}
 	})
 }
 
-func TestParseSummaryOfForeignLineParsesAllOfIt(t *testing.T) {
+func TestParseSummaryParsesLinesInOtherForms(t *testing.T) {
 	got, err := audit.ParseSummary([]byte(
 		`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
@@ -69,7 +72,7 @@ func TestParseSummaryOfForeignLineParsesAllOfIt(t *testing.T) {
 	}
 	if got, err := audit.ParseSummary([]byte(
 		`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {
-		t.Errorf("a line that is cut is %+v", got)
+		t.Errorf("ParseSummary accepted a truncated line: %+v", got)
 	}
 }
 
@@ -82,11 +85,11 @@ func BenchmarkParseSummary(b *testing.B) {
 	line := []byte(line(b, pipeline.Outcome{Time: recordTime, Before: m, After: m, Action: "pass",
 		Duration: time.Millisecond, Steps: []pipeline.Step{{Stage: "secrets", Action: "pass",
 			Duration: time.Microsecond}}}))
-	for name, read := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,
+	for name, parse := range map[string]func([]byte) (audit.Record, error){"all": audit.ParseRecord,
 		"summary": audit.ParseSummary} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := read(line); err != nil {
+				if _, err := parse(line); err != nil {
 					b.Fatal(err)
 				}
 			}

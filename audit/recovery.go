@@ -12,10 +12,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// restoreTree restores the tree of an existing log up to its last record, and returns it with the
-// last checkpoint. For a new log the tree is empty and the checkpoint nil. It refuses a log that
-// does not match its checkpoint, and one that has none: the first checkpoint is written before the
-// first record.
+// restoreTree restores the tree of an existing log up to its last record, and returns the tree with
+// the last checkpoint. For a new log the tree is empty and the checkpoint nil. restoreTree refuses
+// a log that does not match its checkpoint, and an existing log without a checkpoint: the first
+// checkpoint is written before the first record.
 func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint, error) {
 	dir := file + ".tree"
 	path := filepath.Join(dir, "checkpoint")
@@ -23,10 +23,10 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(originFile(dir)); end.head.seq == 0 && errors.Is(err,
 			fs.ErrNotExist) {
-			return &tree{}, nil, nil
+			return &tree{}, nil, nil // a new log
 		}
-		return nil, nil, fmt.Errorf("the checkpoint %s is missing: without it nothing shows "+
-			"that the records are unmodified\nhint: restore the checkpoint; if it is lost, %s",
+		return nil, nil, fmt.Errorf("the checkpoint %s is missing: without this file nothing "+
+			"shows that the records are unmodified\nhint: restore this file; if it is lost, %s",
 			path, newLogHint(file))
 	}
 	if err != nil {
@@ -43,12 +43,13 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 	}
 	if uint64(c.Size) < end.head.seq && c.Closed {
 		return nil, nil, fmt.Errorf("the log ends at record %d, but Gatekit closed it after "+
-			"record %d according to its checkpoint %s: somebody else wrote the rest\nhint: "+
-			"remove what follows record %d; to keep it, %s", end.head.seq, c.Size,
-			path, c.Size, newLogHint(file))
+			"record %d according to its checkpoint %s: somebody else wrote the records after "+
+			"that\nhint: remove the lines after record %d; to keep them, %s", end.head.seq,
+			c.Size, path, c.Size, newLogHint(file))
 	}
 	t, err := readTree(dir, c.Size)
-	// tiles are not synced, so a power cut may have lost some
+	// Tiles are not synced, so a power cut may have lost or damaged some. Then the tree is rebuilt
+	// from the records.
 	if err != nil || t.root() != c.Root || uint64(c.Size) == end.head.seq &&
 		t.lastLeaf != end.leaf ||
 		!c.Closed && !t.tilesMatch(dir, firstRecordSeq(file)) {
@@ -78,23 +79,23 @@ func newLogHint(file string) string {
 // files were removed, from the tiles.
 func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 	var t *tree
-	err := forEachLine(file, 0, func(at Position, line []byte) error {
+	err := forEachLine(file, 0, func(position Position, line []byte) error {
 		seq, _, err := parseLineHead(line)
 		if err != nil {
-			return &positionError{at, err}
+			return &positionError{position, err}
 		}
 		if t == nil {
 			if t, err = readTree(dir, int64(seq-1)); err != nil {
 				return err
 			}
 		}
-		known := len(t.fullTiles)
+		fullBefore := len(t.fullTiles)
 		t.append(tlog.RecordHash(line))
 		// tiles that are on the disk already need not be written again
-		t.fullTiles = append(t.fullTiles[:known], slices.DeleteFunc(t.fullTiles[known:],
-			func(at tile) bool {
-				there, err := readTile(dir, at.Tile)
-				return err == nil && slices.Equal(there, at.hashes)
+		t.fullTiles = append(t.fullTiles[:fullBefore], slices.DeleteFunc(t.fullTiles[fullBefore:],
+			func(full tile) bool {
+				there, err := readTile(dir, full.Tile)
+				return err == nil && slices.Equal(there, full.hashes)
 			})...)
 		if t.size == c.Size {
 			return errStopped
@@ -106,20 +107,20 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 	}
 	if t == nil || t.size != c.Size || t.root() != c.Root {
 		return nil, fmt.Errorf("the log does not match its checkpoint %s: it was changed\nhint: "+
-			"find the place with gatekit audit verify; %s", filepath.Join(dir, "checkpoint"),
+			"gatekit audit verify finds the changed record; %s", filepath.Join(dir, "checkpoint"),
 			newLogHint(file))
 	}
 	return t, nil
 }
 
 // replayUnsigned appends the records after the checkpoint to the tree. It also checks that the last
-// record before them is still the one in the tree.
+// record that the checkpoint covers has the hash that is in the tree.
 func replayUnsigned(file string, t *tree, end logEnd) error {
 	signed := uint64(t.size)
 	leaf := t.lastLeaf
-	changed := func(at string) error {
+	changed := func(place string) error {
 		return fmt.Errorf("%s: record %d does not match the Merkle tree: it was changed\nhint: "+
-			"gatekit audit verify shows details; %s", at, signed, newLogHint(file))
+			"gatekit audit verify shows details; %s", place, signed, newLogHint(file))
 	}
 	if end.head.seq == signed {
 		if signed > 0 && end.leaf != leaf {
@@ -127,32 +128,32 @@ func replayUnsigned(file string, t *tree, end logEnd) error {
 		}
 		return nil
 	}
-	var at chain
-	err := forEachLine(file, signed, func(place Position, line []byte) error {
+	var checked chain
+	err := forEachLine(file, signed, func(position Position, line []byte) error {
 		seq, _, err := parseLineHead(line)
 		switch {
 		case err != nil:
-			return &positionError{place, err}
-		case at.seq == 0 && seq > signed+1:
-			return &positionError{place,
+			return &positionError{position, err}
+		case checked.seq == 0 && seq > signed+1:
+			return &positionError{position,
 				fmt.Errorf("records %d to %d are missing\nhint: restore their files; if they "+
 					"are lost, %s", signed+1, seq-1, newLogHint(file))}
 		}
-		if err := at.check(line, seq); err != nil {
-			return &positionError{place,
+		if err := checked.check(line, seq); err != nil {
+			return &positionError{position,
 				fmt.Errorf("the line does not continue the chain after record %d: %w\nhint: "+
-					"gatekit audit verify shows details; %s", at.seq, err, newLogHint(file))}
+					"gatekit audit verify shows details; %s", checked.seq, err, newLogHint(file))}
 		}
 		switch {
 		case seq == signed && tlog.RecordHash(line) != leaf:
-			return changed(place.String())
+			return changed(position.String())
 		case seq > signed:
 			t.append(tlog.RecordHash(line))
 		}
 		return nil
 	})
 	if errors.Is(err, errTorn) && end.torn > 0 {
-		err = nil // openFile cuts it off
+		err = nil // openFile cuts the torn line off
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (m *maintenance) rotateAged() error {
 	if l.size == 0 || l.torn || l.fileErr != nil {
 		return nil
 	}
-	head := make([]byte, 256) // longer than the head of a line
+	head := make([]byte, 256) // longer than seq, time and prev of a line
 	if n, err := l.files.current.ReadAt(head, 0); n == 0 {
 		return err
 	}

@@ -278,21 +278,27 @@ func TestOpenAfterCrash(t *testing.T) {
 		{"a checkpoint by another key", remove(".key"), "is signed with key gatekit/"},
 		{"a checkpoint of another size", func(t *testing.T, file string) {
 			b := readFile(t, file+".tree/checkpoint")
-			writeLines(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"), []byte("\n600\n"),
+			writeLines(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"),
+				[]byte("\n600\n"),
 				1))
 		}, "was changed: its signature"},
-		{"an empty checkpoint", func(t *testing.T, file string) { writeLines(t, file+".tree/checkpoint") },
+		{"an empty checkpoint", func(t *testing.T, file string) {
+			writeLines(t,
+				file+".tree/checkpoint")
+		},
 			"checkpoint"},
 		{"a record in the tree that was changed", func(t *testing.T, file string) {
 			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":700,`))
-			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"),
+				[]byte("Test"),
 				1)...))
 		}, "700"},
 		{"a record after the checkpoint that was changed", func(t *testing.T, file string) {
 			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":720,`))
-			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"), []byte("Test"),
+			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"),
+				[]byte("Test"),
 				1)...))
 		}, "does not continue the chain after record 720"},
 		{"a key that others may read", func(t *testing.T, file string) {
@@ -335,7 +341,8 @@ func TestOpenAfterCrash(t *testing.T) {
 			}
 			verify(t, bytes.Join(allLines(t, file), nil))
 			fullCheckpoint(t, file)
-			if line := string(allLines(t, file)[750]); !strings.Contains(line, `"action":"recovered"`) ||
+			if line := string(allLines(t, file)[750]); !strings.Contains(line,
+				`"action":"recovered"`) ||
 				!strings.Contains(line, `,"from":701,"through":750}`) {
 				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
 			}
@@ -559,7 +566,7 @@ func TestCloseReportsLostFile(t *testing.T) {
 	}
 }
 
-func TestClockSetBackIsRecorded(t *testing.T) {
+func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file})
 	o := event("")

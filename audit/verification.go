@@ -139,9 +139,9 @@ func (w *verifier) loadCheckpoints() error {
 		if _, err := Segments(w.File); err != nil {
 			return err
 		}
-		return fmt.Errorf("the checkpoint %s is missing: without it nothing shows that the end "+
-			"of the log is complete\nhint: Gatekit writes it before the first record, so "+
-			"somebody has removed it", path)
+		return fmt.Errorf("the checkpoint %s is missing: without this file nothing shows that "+
+			"the end of the log is complete\nhint: Gatekit writes the checkpoint before the first "+
+			"record, so somebody has removed the checkpoint", path)
 	case err != nil:
 		return fmt.Errorf("read the checkpoint: %w", err)
 	default:

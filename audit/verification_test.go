@@ -336,8 +336,9 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		writeLines(t, filepath.Join(file+".tree", "checkpoint"), readFile(t, filepath.Join(older.file+".tree",
-			"checkpoint")))
+		writeLines(t, filepath.Join(file+".tree", "checkpoint"),
+			readFile(t, filepath.Join(older.file+".tree",
+				"checkpoint")))
 		v := audit.Verification{File: file, Key: older.key}
 		_, err := v.Run(t.Context())
 		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 350 {
@@ -361,7 +362,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(),
-			"without it nothing shows") {
+			"without this file nothing shows") {
 			t.Errorf("error %v", err)
 		}
 	})

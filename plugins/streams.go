@@ -7,30 +7,30 @@ import (
 	pb "gatekit/plugins/proto/gatekit/plugin/v1"
 )
 
-// streamPool holds the open streams to one process. A stream carries one request at a time and
-// belongs to whoever got it, until put or discard.
+// streamPool holds the open streams to one plugin process. A stream carries one request at a time.
+// The caller of get owns the stream until it calls put or discard.
 type streamPool struct {
 	service pb.PluginClient
 
-	mu     sync.Mutex // guards the fields below
-	open   map[*stream]bool
+	mu     sync.Mutex       // guards the fields below
+	open   map[*stream]bool // idle streams and those in use
 	idle   []*stream
 	closed bool
 }
 
-// stream is an open stream of requests.
+// stream is one call of the plugin's method Inspect, which carries many requests.
 type stream struct {
 	pb.Plugin_InspectClient
 	cancel context.CancelFunc
-	seq    uint64 // of the last request
+	seq    uint64 // number of the last request
 }
 
 func newStreamPool(service pb.PluginClient) *streamPool {
 	return &streamPool{service: service, open: map[*stream]bool{}}
 }
 
-// get returns an idle stream, or opens one. The stream ends when ctx does, until stop is called;
-// stop reports false if ctx ended first.
+// get returns an idle stream, or opens one. If ctx ends before stop is called, the stream ends,
+// too. stop reports whether it was called in time.
 func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -38,7 +38,7 @@ func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err 
 		p.mu.Unlock()
 		return s, context.AfterFunc(ctx, s.cancel), nil
 	}
-	// The stream outlives the message that it is opened for, and so must not have its context.
+	// The stream also carries later messages, so it must not end with the context of this one.
 	streamCtx, cancel := context.WithCancel(context.Background())
 	s = &stream{cancel: cancel}
 	if p.closed {
@@ -46,7 +46,7 @@ func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err 
 	}
 	p.open[s] = true
 	p.mu.Unlock()
-	stop = context.AfterFunc(ctx, cancel) // before Inspect, which a plugin can hold up
+	stop = context.AfterFunc(ctx, cancel) // before Inspect: a plugin that hangs blocks that call
 	if s.Plugin_InspectClient, err = p.service.Inspect(streamCtx); err != nil {
 		stop()
 		p.discard(s)

@@ -17,7 +17,8 @@
 //     its name when it was not listed. When a hide rule reads more of an item than its name, the
 //     use of an item that was not listed is denied. A hidden resource is hidden in every spelling
 //     of its URI, except for spellings that are listed resources of their own. Hiding a template
-//     hides only the template: URIs made from it are judged as resources.
+//     hides only the template: URIs made from it are judged as resources. Library rules are the
+//     exception: for calls of tools, reads and subscriptions they deny the use themselves.
 //   - Policies have no access to the network, the environment or files. There is one exception:
 //     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only
 //     whether they lead out of the roots.

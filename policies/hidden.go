@@ -15,7 +15,8 @@ import (
 )
 
 // itemUse is the use of items of a list by a message. What the policies hide in the list is denied
-// here, so that a hide rule about lists needs no deny rule beside it.
+// here, so that a user's hide rule about lists needs no deny rule beside it. A library rule
+// needs one: see hideQuery.
 type itemUse struct {
 	list  string   // the method that lists such items
 	names []string // names, URIs or templates

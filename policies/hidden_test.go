@@ -10,14 +10,14 @@ import (
 	"gatekit/policies"
 )
 
-// What a policy hides from lists, for one principal, that one cannot use in any way, whether it
-// listed it before or not; for another it is as it was.
 // isHidden reports whether a verdict denies the use of a hidden item.
 func isHidden(verdict string) bool {
 	return strings.HasPrefix(verdict, "denied: ") &&
 		strings.HasSuffix(verdict, "hidden from this client")
 }
 
+// An item that a policy hides from lists for one principal cannot be used by that principal in any
+// way, whether it was listed before or not. For another principal nothing changes.
 func TestHiddenItemsCannotBeUsed(t *testing.T) {
 	const rego = `
 hide contains item.name if {

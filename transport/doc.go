@@ -28,7 +28,7 @@
 // stand between tokens only, where it means nothing. So it is enough to remove every CR and LF, and
 // all other bytes are kept. Messages that are written here have been parsed by core/mcp.
 //
-// # Why the writer's goroutine ends when nothing is pending
+// # Why the writer has no permanent goroutine
 //
 // Several calls are answered on one pipe at the same time. When no write is under way and the pipe
 // has room, the caller writes its message itself, without a copy. Otherwise messages are copied to

@@ -164,7 +164,8 @@ func TestHTTPClientResponses(t *testing.T) {
 					!strings.Contains(err.Error(), `server "github": POST http://127.0.0.1:`) {
 					t.Errorf("got %v, want %q", err, c.err)
 				}
-				if _, large := errors.AsType[*conn.TooLargeError](err); large != strings.Contains(c.err, "over the limit") {
+				_, large := errors.AsType[*conn.TooLargeError](err)
+				if large != strings.Contains(c.err, "over the limit") {
 					t.Errorf("TooLarge: %v", large)
 				}
 				return

@@ -21,8 +21,9 @@ import (
 )
 
 // Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
-// implements it. The reply must not be used after the method has returned, so a stream must be
-// served within it. ctx ends when the client drops the connection or the server shuts down.
+// implements it. A method that serves a stream returns when the stream has ended, because the reply
+// must not be used after that. ctx ends when the client drops the connection or the server shuts
+// down.
 type Endpoint interface {
 	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
@@ -37,13 +38,13 @@ type HTTPServerOptions struct {
 	SSE  bool   // serve the 2024-11-05 transport, too, at /sse and /messages
 
 	AllowedOrigins []string // as browsers send them: "https://app.example.com"
-	AllowedHosts   []string // beside the loopback names, with or without port
+	AllowedHosts   []string // in addition to the loopback names, with or without port
 	Insecure       bool     // listen on an address that others can reach, without authentication
 
 	Endpoint Endpoint
-	// RecordRefusal records a request that is refused here, and returns the body of the answer, a
-	// JSON-RPC error, or nil. reason holds no credential. RecordRefusal is required. (A request
-	// that net/http cannot parse is refused by net/http, and not recorded.)
+	// RecordRefusal records a request that the HTTPServer refuses. It returns the body of the
+	// answer, a JSON-RPC error, or nil. reason contains no credential. RecordRefusal is required.
+	// (A request that net/http cannot parse is refused by net/http, and not recorded.)
 	RecordRefusal func(ctx context.Context, r *http.Request, status int,
 		reason string) (body []byte)
 	Log *slog.Logger // nil: nothing is logged
@@ -51,8 +52,8 @@ type HTTPServerOptions struct {
 	Limits HTTPServerLimits
 }
 
-// HTTPServerLimits bound what clients can make an HTTPServer hold. The zero value of each is its
-// default.
+// HTTPServerLimits bound the memory, connections and time that clients can use. The value after the
+// semicolon is the default, which a zero field stands for.
 type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
 	// bytes of all bodies whose requests are not answered yet; 16 messages
@@ -60,19 +61,19 @@ type HTTPServerLimits struct {
 	Connections int           // 4096; further ones wait to be accepted
 	Streams     int           // open event streams; half of Connections
 	Request     time.Duration // for a whole request to arrive; 60 s
-	Header      time.Duration // for its header block; 10 s
+	Header      time.Duration // for the header block to arrive; 10 s
 	Idle        time.Duration // between two requests on one connection; 2 min
 	Write       time.Duration // for a client to take an answer or an event; 30 s
 	Shutdown    time.Duration // for requests in flight when Serve's context ends; 5 s
 }
 
-// headerBytes is the value of MaxHeaderBytes. net/http reads 4 KiB more than that of a header
-// block: 32 KiB.
+// headerBytes is the value of MaxHeaderBytes. net/http accepts 4 KiB more, so that the limit is
+// 32 KiB.
 const headerBytes = 32<<10 - 4<<10
 
-// keepAlive is how long a stream stays silent before a comment is sent. Many proxies drop a stream
-// that is silent for a minute.
-const keepAlive = 15 * time.Second
+// keepAliveInterval is the time without an event after which a stream gets a comment. Many proxies
+// drop a stream on which nothing is sent for a minute.
+const keepAliveInterval = 15 * time.Second
 
 func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
 	orInt := func(v *int, d int) {
@@ -105,16 +106,17 @@ type HTTPServer struct {
 	hosts    allowedHosts
 	listener net.Listener
 
-	bodyBytes atomic.Int64 // bytes
-	streams   atomic.Int64
-	handlers  sync.WaitGroup // handlers; added to with mu held and while not stopped
+	bodyBytes atomic.Int64   // bytes that count towards Limits.Bodies
+	streams   atomic.Int64   // open event streams
+	handlers  sync.WaitGroup // running handlers; beginHandler adds them while mu is held
 
 	mu       sync.Mutex
 	stopped  bool
 	ssePipes map[string]*sseServerPipe // by session id, of the 2024-11-05 transport
 }
 
-// ListenHTTP binds the address. Serve then serves.
+// ListenHTTP returns a server that listens on the address. Serve accepts and serves the
+// connections.
 //
 // An address that is not loopback is refused unless Insecure is set: whoever reaches it can use
 // every server behind it.
@@ -144,7 +146,7 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
-	f := &HTTPServer{
+	s := &HTTPServer{
 		o:     o,
 		log:   o.Log,
 		hosts: newHosts(o.AllowedHosts, loopback),
@@ -152,31 +154,31 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 			closed: make(chan struct{})},
 		ssePipes: map[string]*sseServerPipe{},
 	}
-	if f.log == nil {
-		f.log = slog.New(slog.DiscardHandler)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
 	}
-	return f, nil
+	return s, nil
 }
 
 // Addr returns the address that the server listens on.
 func (s *HTTPServer) Addr() net.Addr { return s.listener.Addr() }
 
-// Serve serves requests until ctx ends. Then it accepts no more, gives those in flight
-// Limits.Shutdown to be answered, and drops the rest. It returns when the last handler has
-// returned. Streams do not end by themselves: the Endpoint should end them when ctx ends, or they
-// take all of that time.
+// Serve serves requests until ctx ends. Then it accepts no more requests and waits up to
+// Limits.Shutdown for those in flight. After that it drops the connections that are left. It
+// returns when the last handler has returned. The Endpoint should end its streams when ctx ends;
+// otherwise Serve waits for the whole of Limits.Shutdown.
 func (s *HTTPServer) Serve(ctx context.Context) error {
-	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
-	defer drop()
+	requestCtx, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelRequests()
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	server := &http.Server{
 		Handler:           s,
-		BaseContext:       func(net.Listener) context.Context { return alive },
+		BaseContext:       func(net.Listener) context.Context { return requestCtx },
 		Protocols:         protocols,
 		MaxHeaderBytes:    headerBytes,
 		ReadHeaderTimeout: s.o.Limits.Header,
-		// net/http clears it once the body is read, so calls may be long
+		// net/http removes this deadline when the body has been read, so calls may take longer
 		ReadTimeout: s.o.Limits.Request,
 		IdleTimeout: s.o.Limits.Idle,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -185,16 +187,16 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		grace, cancel := context.WithTimeout(alive, s.o.Limits.Shutdown)
+		shutdownCtx, cancel := context.WithTimeout(requestCtx, s.o.Limits.Shutdown)
 		defer cancel()
-		if server.Shutdown(grace) != nil {
-			drop()
+		if server.Shutdown(shutdownCtx) != nil {
+			cancelRequests()
 			server.Close()
 		}
 	})
 	err := server.Serve(s.listener)
 	if stop() { // ctx has not ended: accepting failed
-		drop()
+		cancelRequests()
 		server.Close()
 	} else {
 		<-stopped
@@ -210,10 +212,10 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close releases the address when Serve was not called.
+// Close stops listening on the address. It is needed only if Serve is not called.
 func (s *HTTPServer) Close() error { return s.listener.Close() }
 
-// beginHandler enters a handler. It reports false when the server has stopped.
+// beginHandler counts one more running handler, or reports false if the server has stopped.
 func (s *HTTPServer) beginHandler() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -303,7 +305,7 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, princ
 }
 
 // readRequestBody reads the whole body of the request, or refuses the request. The caller must call
-// release when the body is no longer in use; until then it counts towards Limits.Bodies.
+// release when the body is no longer in use. Until then the body counts towards Limits.Bodies.
 func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 	r *http.Request) (b []byte, release func(), ok bool) {
 	limit := s.o.Limits.Message
@@ -325,21 +327,21 @@ func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 		s.refuse(w, r, http.StatusServiceUnavailable, "too many bytes are in flight")
 		return nil, nil, false
 	}
-	most := int64(s.o.Limits.Bodies)
-	if s.bodyBytes.Load()+r.ContentLength > most {
+	maxBytes := int64(s.o.Limits.Bodies)
+	if s.bodyBytes.Load()+r.ContentLength > maxBytes {
 		return refuseBusy()
 	}
-	// Only bytes that have arrived count. Else a few clients that announce much and send nothing
-	// could keep all others out.
-	var share int64
+	// Only bytes that have arrived count. Otherwise a few clients that announce large bodies and
+	// send nothing could block all other clients.
+	var counted int64
 	b, err := readBody(r.Body, r.ContentLength, limit, func(n int) error {
-		share += int64(n)
-		if s.bodyBytes.Add(int64(n)) > most {
+		counted += int64(n)
+		if s.bodyBytes.Add(int64(n)) > maxBytes {
 			return errTooManyBodyBytes
 		}
 		return nil
 	})
-	release = func() { s.bodyBytes.Add(-share) }
+	release = func() { s.bodyBytes.Add(-counted) }
 	if err == nil {
 		return b, release, true
 	}
@@ -347,45 +349,45 @@ func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 	if errors.Is(err, errTooManyBodyBytes) {
 		return refuseBusy()
 	}
-	_, long := errors.AsType[*conn.TooLargeError](err)
+	_, tooLarge := errors.AsType[*conn.TooLargeError](err)
 	switch {
-	case long:
+	case tooLarge:
 		s.refuse(w, r, http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("a body is over the limit of %d bytes", limit))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		s.refuse(w, r, http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s",
 			s.o.Limits.Request))
 	default:
-		s.refuse(w, r, http.StatusBadRequest, "the body did not arrive whole")
+		s.refuse(w, r, http.StatusBadRequest, "the body is incomplete")
 	}
 	return nil, nil, false
 }
 
 var errTooManyBodyBytes = errors.New("too many bytes are in flight")
 
-// initialBodyBuffer bounds the buffer that is made because of a Content-Length. Beyond it, room is
-// made only for bytes that have arrived.
+// initialBodyBuffer is the maximal size of a body's first buffer, whatever the Content-Length. The
+// buffer grows only when it is full.
 const initialBodyBuffer = 128 << 10
 
-// readBody reads a body of length bytes (-1: unknown) and at most limit. It calls received with the
-// number of bytes that each read brought, before it makes room for more, and returns the error of
-// received.
+// readBody reads a body of length bytes (-1: unknown), at most limit. After each read it calls
+// received with the number of bytes that arrived. If received returns an error, readBody returns
+// that error and reads no further.
 func readBody(r io.Reader, length int64, limit int, received func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &conn.TooLargeError{Size: int(length), Limit: limit}
 	}
-	most := limit + 1 // one byte more shows that there are too many
+	maxRead := limit + 1 // one byte more, to detect a body over the limit
 	size := initialBufferSize
 	if length >= 0 {
-		most, size = int(min(length, int64(most))), initialBodyBuffer
+		maxRead, size = int(min(length, int64(maxRead))), initialBodyBuffer
 	}
 	var b []byte
 	for n := 0; ; size *= 4 {
-		b = append(make([]byte, 0, min(size, most)), b...)
+		b = append(make([]byte, 0, min(size, maxRead)), b...)
 		b = b[:cap(b)]
-		more, err := io.ReadFull(r, b[n:])
-		n += more
-		if err := received(more); err != nil {
+		got, err := io.ReadFull(r, b[n:])
+		n += got
+		if err := received(got); err != nil {
 			return nil, err
 		}
 		switch {
@@ -403,7 +405,7 @@ func readBody(r io.Reader, length int64, limit int, received func(n int) error) 
 	}
 }
 
-// refuse records a refusal and answers the request with it.
+// refuse records that the request is refused, and answers it.
 func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	s.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
 		"status", status, "reason", reason)
@@ -411,12 +413,12 @@ func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, 
 	s.write(w, status, body)
 }
 
-// limitedListener accepts a bounded number of connections at a time.
+// limitedListener limits the number of connections that are open at the same time.
 type limitedListener struct {
 	net.Listener
-	slots  chan struct{}
-	once   sync.Once
-	closed chan struct{}
+	slots     chan struct{} // a semaphore: one token for each open connection
+	closeOnce sync.Once
+	closed    chan struct{}
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -430,23 +432,23 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	return &limitedConn{TCPConn: c.(*net.TCPConn), free: l.slots}, nil
+	return &limitedConn{TCPConn: c.(*net.TCPConn), slots: l.slots}, nil
 }
 
 func (l *limitedListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
+	l.closeOnce.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// limitedConn is an accepted connection. It embeds *net.TCPConn, so that net/http finds its
-// methods.
+// limitedConn is a connection that frees its slot when it is closed. It embeds *net.TCPConn, so
+// that net/http can use ReadFrom and CloseWrite.
 type limitedConn struct {
 	*net.TCPConn
-	once sync.Once
-	free chan struct{}
+	closeOnce sync.Once
+	slots     chan struct{} // those of the limitedListener
 }
 
 func (s *limitedConn) Close() error {
-	s.once.Do(func() { <-s.free })
+	s.closeOnce.Do(func() { <-s.slots })
 	return s.TCPConn.Close()
 }

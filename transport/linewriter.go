@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lineWriter writes messages as whole lines. It is safe for many goroutines. See "Why the
-// writer's goroutine ends when nothing is pending" in doc.go.
+// lineWriter writes messages as whole lines. It is safe for concurrent use. See "Why the writer has
+// no permanent goroutine" in doc.go.
 type lineWriter struct {
-	w io.Writer
-	// of w, if w can be written without waiting; else nil
+	out io.Writer
+	// descriptor of out, for writes without waiting; nil if out does not support them
 	fd         syscall.RawConn
-	maxPending int // bytes of pending; a Write that would exceed it waits
+	maxPending int // maximal bytes in pending; a Write that would exceed it waits
 
 	mu          sync.Mutex // guards what follows
 	pending     *lineBatch // the lines of the next write; nil when there are none
 	writing     bool       // a write is under way
-	spareBuffer []byte     // to be used again
-	err         error      // of the first write that failed; nothing is written after it
+	spareBuffer []byte     // buffer of a written batch, for the next one
+	err         error      // of the first failed write, or from fail; then nothing is written
 }
 
-// newLineWriter returns a writer to f.
-func newLineWriter(f *os.File, bound int) *lineWriter {
-	l := &lineWriter{w: f, maxPending: bound}
+// newLineWriter returns a writer to f that lets at most maxPending bytes wait.
+func newLineWriter(f *os.File, maxPending int) *lineWriter {
+	l := &lineWriter{out: f, maxPending: maxPending}
 	if f.SetWriteDeadline(time.Time{}) == nil {
 		l.fd, _ = f.SyscallConn()
 	}
@@ -40,23 +40,23 @@ func newLineWriter(f *os.File, bound int) *lineWriter {
 
 // lineBatch holds lines that are written by one write.
 type lineBatch struct {
-	b    []byte
-	done chan struct{}
-	err  error // valid when done is closed
+	lines []byte
+	done  chan struct{}
+	err   error // valid when done is closed
 }
 
 // Write writes the parts as one line, and returns when the line has been written. When ctx ends
-// first, Write returns its cause, but the line is still written if the other end ever reads it.
+// first, Write returns the cause of ctx. The line may still be written when the other end reads.
 //
-// When no other write is under way, the caller itself writes what the pipe has room for. One
-// goroutine writes all else, so that callers can return.
+// When no other write is under way, Write itself writes as much as the pipe has room for. A
+// goroutine that runs flush writes everything else, so that Write can return when ctx ends.
 func (l *lineWriter) Write(ctx context.Context, parts ...[]byte) error {
 	size := 1
 	for _, p := range parts {
 		size += len(p)
 	}
 	l.mu.Lock()
-	for l.pending != nil && len(l.pending.b)+size > l.maxPending && l.err == nil {
+	for l.pending != nil && len(l.pending.lines)+size > l.maxPending && l.err == nil {
 		full := l.pending
 		l.mu.Unlock()
 		if err := full.wait(ctx); err != nil {
@@ -74,23 +74,23 @@ func (l *lineWriter) Write(ctx context.Context, parts ...[]byte) error {
 	if l.pending == nil {
 		l.pending = l.newBatch()
 	}
-	mine := l.pending
-	mine.b = slices.Grow(mine.b, size)
+	batch := l.pending
+	batch.lines = slices.Grow(batch.lines, size)
 	for _, p := range parts {
-		mine.b = appendWithoutLineBreaks(mine.b, p)
+		batch.lines = appendWithoutLineBreaks(batch.lines, p)
 	}
-	mine.b = append(mine.b, '\n')
+	batch.lines = append(batch.lines, '\n')
 	if !l.writing {
 		l.writing = true
 		go l.flush(nil)
 	}
 	l.mu.Unlock()
-	return mine.wait(ctx)
+	return batch.wait(ctx)
 }
 
 // newBatch returns an empty batch. The caller holds l.mu.
 func (l *lineWriter) newBatch() *lineBatch {
-	b := &lineBatch{b: l.spareBuffer, done: make(chan struct{})}
+	b := &lineBatch{lines: l.spareBuffer, done: make(chan struct{})}
 	l.spareBuffer = nil
 	return b
 }
@@ -110,7 +110,7 @@ func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) err
 		if l.err == nil {
 			l.err = err
 		}
-		n = size
+		n = size // the rest is not written
 	}
 	if n == size {
 		if l.pending == nil {
@@ -121,10 +121,10 @@ func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) err
 		return l.err
 	}
 	rest := l.newBatch()
-	rest.b = slices.Grow(rest.b, size-n)
+	rest.lines = slices.Grow(rest.lines, size-n)
 	for _, p := range parts {
 		done := min(n, len(p))
-		rest.b = append(rest.b, p[done:]...)
+		rest.lines = append(rest.lines, p[done:]...)
 		n -= done
 	}
 	go l.flush(rest)
@@ -133,9 +133,9 @@ func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) err
 	return rest.wait(ctx)
 }
 
-// writev writes what can be written without waiting, and returns the number of bytes.
+// writev writes as much as it can without waiting, and returns the number of bytes written.
 func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
-	outer := fd.Write(func(fd uintptr) bool {
+	connErr := fd.Write(func(fd uintptr) bool {
 		for {
 			n, err = unix.Writev(int(fd), parts)
 			if err != unix.EINTR {
@@ -144,7 +144,7 @@ func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
 		}
 	})
 	switch {
-	case outer != nil: // closed in the meantime
+	case connErr != nil: // closed in the meantime
 		return 0, os.ErrClosed
 	case err == unix.EAGAIN:
 		return 0, nil
@@ -152,7 +152,7 @@ func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
 	return max(n, 0), err
 }
 
-// hasLineBreaks reports whether a message holds line breaks.
+// hasLineBreaks reports whether a message contains line breaks.
 func hasLineBreaks(parts [][]byte) bool {
 	for _, p := range parts {
 		if bytes.IndexByte(p, '\n') >= 0 || bytes.IndexByte(p, '\r') >= 0 {
@@ -172,26 +172,26 @@ func (b *lineBatch) wait(ctx context.Context) error {
 	}
 }
 
-// flush writes first, unless it is nil, and then pending batches until none is left.
-func (l *lineWriter) flush(first *lineBatch) {
+// flush writes the batch rest, unless it is nil, and then the pending batches until none is left.
+func (l *lineWriter) flush(rest *lineBatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for now := first; now != nil || l.pending != nil; now = nil {
-		if now == nil {
-			now, l.pending = l.pending, nil
+	for batch := rest; batch != nil || l.pending != nil; batch = nil {
+		if batch == nil {
+			batch, l.pending = l.pending, nil
 		}
 		if l.err == nil {
 			l.mu.Unlock()
-			_, err := l.w.Write(now.b)
+			_, err := l.out.Write(batch.lines)
 			l.mu.Lock()
 			if l.err == nil {
 				l.err = err
 			}
 		}
-		now.err = l.err
-		close(now.done)
-		if cap(now.b) <= maxKeptBuffer {
-			l.spareBuffer = now.b[:0]
+		batch.err = l.err
+		close(batch.done)
+		if cap(batch.lines) <= maxKeptBuffer {
+			l.spareBuffer = batch.lines[:0]
 		}
 	}
 	l.writing = false

@@ -88,7 +88,7 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	p.w.WriteHeader(http.StatusOK)
 	s := &stream{server: p.server, w: p.w, rc: http.NewResponseController(p.w)}
-	s.timer = time.AfterFunc(keepAlive, s.keepAlive)
+	s.timer = time.AfterFunc(keepAliveInterval, s.keepAlive)
 	p.stream = s
 	return s, s.write(nil)
 }
@@ -164,7 +164,7 @@ func (s *stream) writeLocked(b []byte) error {
 		s.err = s.rc.Flush()
 	}
 	if s.err == nil {
-		s.timer.Reset(keepAlive)
+		s.timer.Reset(keepAliveInterval)
 	}
 	return s.err
 }

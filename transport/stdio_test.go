@@ -17,34 +17,35 @@ import (
 	"gatekit/transport"
 )
 
-// client is the other side of a StdioPipe.
-type client struct {
-	to, from *os.File
+// stdioPeer holds the other ends of the two pipes of a StdioPipe.
+type stdioPeer struct {
+	toPipe   *os.File // the StdioPipe reads what is written here
+	fromPipe *os.File // what the StdioPipe has written
 }
 
-func openStdio(t *testing.T, maxMessage int) (*transport.StdioPipe, client) {
+func openStdio(t *testing.T, maxMessage int) (*transport.StdioPipe, stdioPeer) {
 	t.Helper()
-	in, to, err := os.Pipe()
+	in, toPipe, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, out, err := os.Pipe()
+	fromPipe, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := transport.NewStdioPipe(in, out, maxMessage)
 	t.Cleanup(func() {
 		p.Close()
-		for _, f := range []*os.File{in, out, to, from} {
+		for _, f := range []*os.File{in, out, toPipe, fromPipe} {
 			f.Close()
 		}
 	})
-	return p, client{to, from}
+	return p, stdioPeer{toPipe, fromPipe}
 }
 
 func TestStdioRead(t *testing.T) {
-	long := `{"x":"` + strings.Repeat("x", 150<<10) + `"}`
-	over := strings.Repeat("y", 200<<10+1)
+	longLine := `{"x":"` + strings.Repeat("x", 150<<10) + `"}`
+	tooLongLine := strings.Repeat("y", 200<<10+1)
 	const tooLong = "too long"
 	for _, c := range []struct {
 		name, input string
@@ -54,23 +55,25 @@ func TestStdioRead(t *testing.T) {
 		{"carriage returns before the line feed", "{\"id\":1}\r\n{\"id\":2}\r\n",
 			[]string{`{"id":1}`, `{"id":2}`}},
 		{"blank lines", "\n\r\n  \t\n{\"id\":1}\n\n", []string{`{"id":1}`}},
-		{"spaces around a message as they are", " {\"id\":1} \n", []string{` {"id":1} `}},
-		{"a last line without an end", "{\"id\":1}\n{\"id\":2}", []string{`{"id":1}`, `{"id":2}`}},
+		{"spaces around a message are kept", " {\"id\":1} \n", []string{` {"id":1} `}},
+		{"a last line without a line feed", "{\"id\":1}\n{\"id\":2}",
+			[]string{`{"id":1}`, `{"id":2}`}},
 		{"a last line of blanks", "{\"id\":1}\n  ", []string{`{"id":1}`}},
-		{"bytes that are no JSON", "\x00\xff\n", []string{"\x00\xff"}},
-		{"long lines between short ones", "{}\n" + long + "\n{}\n" + long + long[:10] + "\n{}\n",
-			[]string{"{}", long, "{}", long + long[:10], "{}"}},
-		{"a line over the limit", "{}\n" + over + "\n{}\n", []string{"{}", tooLong, "{}"}},
-		{"a line at the limit", over[1:] + "\r\n{}\n", []string{over[1:], "{}"}},
-		{"a line over the limit at the end", over, []string{tooLong}},
-		{"two lines over the limit", over + over + "\n" + over + "\n{}\n",
+		{"bytes that are not JSON", "\x00\xff\n", []string{"\x00\xff"}},
+		{"long lines between short ones",
+			"{}\n" + longLine + "\n{}\n" + longLine + longLine[:10] + "\n{}\n",
+			[]string{"{}", longLine, "{}", longLine + longLine[:10], "{}"}},
+		{"a line over the limit", "{}\n" + tooLongLine + "\n{}\n", []string{"{}", tooLong, "{}"}},
+		{"a line at the limit", tooLongLine[1:] + "\r\n{}\n", []string{tooLongLine[1:], "{}"}},
+		{"a line over the limit at the end", tooLongLine, []string{tooLong}},
+		{"two lines over the limit", tooLongLine + tooLongLine + "\n" + tooLongLine + "\n{}\n",
 			[]string{tooLong, tooLong, "{}"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, peer := openStdio(t, 200<<10)
 			go func() {
-				io.WriteString(peer.to, c.input)
-				peer.to.Close()
+				io.WriteString(peer.toPipe, c.input)
+				peer.toPipe.Close()
 			}()
 			var got []string
 			for {
@@ -94,7 +97,7 @@ func TestStdioRead(t *testing.T) {
 	}
 }
 
-func TestStdioMessagesBelongToTheCaller(t *testing.T) {
+func TestStdioReadDoesNotReuseBuffers(t *testing.T) {
 	p, peer := openStdio(t, 0)
 	var input strings.Builder
 	var want []string
@@ -104,8 +107,8 @@ func TestStdioMessagesBelongToTheCaller(t *testing.T) {
 		input.WriteString(line + "\n")
 	}
 	go func() {
-		io.WriteString(peer.to, input.String())
-		peer.to.Close()
+		io.WriteString(peer.toPipe, input.String())
+		peer.toPipe.Close()
 	}()
 	var got [][]byte
 	for {
@@ -122,87 +125,94 @@ func TestStdioMessagesBelongToTheCaller(t *testing.T) {
 	}
 }
 
-func TestStdioWritesOneLineAMessage(t *testing.T) {
+func TestStdioWriteRemovesLineBreaks(t *testing.T) {
 	p, peer := openStdio(t, 0)
 	write(t, p, "{\r\n  \"a\": \"b\\nc\",\n\t\"d\": [1,\r 2]\n}\n")
 	got := make([]byte, 100)
-	n, _ := peer.from.Read(got)
+	n, _ := peer.fromPipe.Read(got)
 	if want := "{  \"a\": \"b\\nc\",\t\"d\": [1, 2]}\n"; string(got[:n]) != want {
 		t.Errorf("got %q, want %q", got[:n], want)
 	}
 }
 
-func TestStdioWritersDoNotTearLines(t *testing.T) {
+func TestStdioConcurrentWritesKeepLinesWhole(t *testing.T) {
 	p, peer := openStdio(t, 0)
-	const writers, each = 16, 50
-	var all sync.WaitGroup
-	for w := range writers {
-		all.Go(func() {
-			for i := range each {
-				if err := p.Write(t.Context(), fmt.Appendf(nil, "%d %d %s", w, i,
-					strings.Repeat(string(rune('a'+w)), i*500))); err != nil {
+	const writers, linesOfEach = 16, 50
+	var wg sync.WaitGroup
+	for writer := range writers {
+		wg.Go(func() {
+			for i := range linesOfEach {
+				if err := p.Write(t.Context(), fmt.Appendf(nil, "%d %d %s", writer, i,
+					strings.Repeat(string(rune('a'+writer)), i*500))); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	next := make([]int, writers)
-	back := transport.NewStdioPipe(peer.from, peer.to, 0)
-	defer back.Close()
-	for range writers * each {
-		var w, i int
-		line := read(t, back)
-		fmt.Sscan(line, &w, &i)
-		if i != next[w] {
-			t.Fatalf("writer %d: got line %d, want %d", w, i, next[w])
+	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 0)
+	defer reader.Close()
+	for range writers * linesOfEach {
+		var writer, i int
+		line := read(t, reader)
+		fmt.Sscan(line, &writer, &i)
+		if i != next[writer] {
+			t.Fatalf("writer %d: got line %d, want %d", writer, i, next[writer])
 		}
-		next[w]++
-		if want := fmt.Sprintf("%d %d %s", w, i, strings.Repeat(string(rune('a'+w)),
+		next[writer]++
+		if want := fmt.Sprintf("%d %d %s", writer, i, strings.Repeat(string(rune('a'+writer)),
 			i*500)); line != want {
-			t.Fatalf("line %d of writer %d is torn", i, w)
+			t.Fatalf("line %d of writer %d is torn", i, writer)
 		}
 	}
-	all.Wait()
+	wg.Wait()
 }
 
-func TestStdioWriteToAClientThatDoesNotReadEndsWithItsContext(t *testing.T) {
+func TestStdioBlockedWriteEndsWithContext(t *testing.T) {
 	p, peer := openStdio(t, 0)
 	big := strings.Repeat("x", 3<<20)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for range 2 {
 		if err := p.Write(ctx, []byte(big)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("got %v", err)
+			t.Fatalf("got %v, want a deadline error", err)
 		}
 	}
-	// What was begun is finished all the same, and so is what waited behind it.
-	back := transport.NewStdioPipe(peer.from, peer.to, 0)
-	defer back.Close()
+	// Both messages are still written: the first was in the pipe in part, the second waited
+	// behind it.
+	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 0)
+	defer reader.Close()
 	for range 2 {
-		if got := read(t, back); got != big {
+		if got := read(t, reader); got != big {
 			t.Errorf("got %d bytes, want %d", len(got), len(big))
 		}
 	}
 }
 
 func TestStdioWriteBoundsPendingBytes(t *testing.T) {
-	p, _ := openStdio(t, 1<<20)
+	p, peer := openStdio(t, 1<<20)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	waiting := 0
 	for range 20 {
-		if p.Write(ctx, make([]byte, 1<<20)) != nil {
-			waiting++
-		}
+		p.Write(ctx, make([]byte, 1<<20)) // fails at the latest when ctx ends
 	}
-	if waiting == 0 {
-		t.Error("all was taken, though nobody reads")
+	go p.Write(t.Context(), []byte("last"))
+	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 1<<20)
+	defer reader.Close()
+	accepted := 0
+	for read(t, reader) != "last" {
+		accepted++
+	}
+	// one that is being written, and two that are pending
+	if accepted > 3 {
+		t.Errorf("%d messages were accepted while the client did not read, want at most 3",
+			accepted)
 	}
 }
 
 func TestStdioWriteFailsWhenTheClientIsGone(t *testing.T) {
 	p, peer := openStdio(t, 0)
-	peer.from.Close()
+	peer.fromPipe.Close()
 	for range 2 {
 		if err := p.Write(t.Context(), []byte("{}")); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("got %v, want a broken pipe", err)
@@ -212,24 +222,24 @@ func TestStdioWriteFailsWhenTheClientIsGone(t *testing.T) {
 
 func TestStdioCloseEndsReadAndWrite(t *testing.T) {
 	p, _ := openStdio(t, 0)
-	var all sync.WaitGroup
-	all.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		if _, err := p.Read(t.Context()); err == nil {
-			t.Error("Read answered a message")
+			t.Error("Read returned a message, although the client sent none")
 		}
 	})
-	all.Go(func() {
+	wg.Go(func() {
 		if err := p.Write(t.Context(), make([]byte, 3<<20)); err == nil {
-			t.Error("Write to a client that does not read answered")
+			t.Error("Write succeeded, although the client does not read")
 		}
 	})
 	time.Sleep(20 * time.Millisecond)
 	p.Close()
-	all.Wait()
+	wg.Wait()
 }
 
-// A shell hands blocking pipes on, and shares them; a terminal or a file cannot wait in the poller
-// at all.
+// TestStdioOnBlockingFiles uses files that are not in the runtime's poller: a shell starts programs
+// with blocking pipes, and a regular file cannot be polled at all.
 func TestStdioOnBlockingFiles(t *testing.T) {
 	blockingPipe := func(t *testing.T) (r, w *os.File) {
 		var fds [2]int
@@ -240,22 +250,22 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 		t.Cleanup(func() { r.Close(); w.Close() })
 		return r, w
 	}
-	t.Run("pipes wait in the poller, and are blocking again afterwards", func(t *testing.T) {
-		in, to := blockingPipe(t)
-		from, out := blockingPipe(t)
+	t.Run("pipes are non-blocking until Close", func(t *testing.T) {
+		in, toPipe := blockingPipe(t)
+		fromPipe, out := blockingPipe(t)
 		p := transport.NewStdioPipe(in, out, 0)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := p.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want a deadline error", err)
 		}
-		go to.WriteString("{}\n")
+		go toPipe.WriteString("{}\n")
 		if got := read(t, p); got != "{}" {
 			t.Errorf("got %q", got)
 		}
 		write(t, p, "{}")
-		if n, _ := from.Read(make([]byte, 10)); n != 3 {
-			t.Errorf("read %d bytes", n)
+		if n, _ := fromPipe.Read(make([]byte, 10)); n != 3 {
+			t.Errorf("read %d bytes, want 3", n)
 		}
 		p.Close()
 		if nonblocking(in) || nonblocking(out) {

@@ -8,7 +8,7 @@ import (
 	"gatekit/audit/format"
 )
 
-// The name of a tool cannot send an escape sequence to the terminal that shows the record.
+// The terminal does not act on an escape sequence in the name of a tool, because text is escaped.
 func ExampleNewWriter() {
 	r, err := audit.ParseRecord([]byte(`{"seq":17,"time":"2026-11-21T11:00:00.123456Z",` +
 		`"direction":"to_server","kind":"request","method":"tools/call",` +

@@ -86,13 +86,13 @@ func New(name string, o Options) (Encoder, error) {
 	var f Encoder
 	switch name {
 	case JSONL:
-		f = jsonl{escape: o.EscapeUnprintable}
+		f = jsonlEncoder{escape: o.EscapeUnprintable}
 	case OCSF:
-		f = ocsf{version: o.Version}
+		f = ocsfEncoder{version: o.Version}
 	case CSV:
 		f = csvEncoder{}
 	case Text:
-		f = text{colour: o.Colour}
+		f = textEncoder{colour: o.Colour}
 	default:
 		return nil, fmt.Errorf("unknown format %q\nhint: use one of %s", name,
 			strings.Join(Names(), ", "))
@@ -135,14 +135,14 @@ func (w *Writer) Write(r audit.Record) error {
 	return err
 }
 
-// jsonl encodes JSONL.
-type jsonl struct{ escape bool }
+// jsonlEncoder encodes JSONL.
+type jsonlEncoder struct{ escape bool }
 
-func (jsonl) Header() []byte { return nil }
+func (jsonlEncoder) Header() []byte { return nil }
 
-func (f jsonl) Append(b []byte, r *audit.Record) []byte {
+func (f jsonlEncoder) Append(b []byte, r *audit.Record) []byte {
 	if f.escape {
-		return append(appendPlainJSON(b, r.Line), '\n')
+		return append(appendVisibleJSON(b, r.Line), '\n')
 	}
 	return append(append(b, r.Line...), '\n')
 }

@@ -14,46 +14,46 @@ import (
 
 // Version, classes and numbers of the schema: https://schema.ocsf.io/1.5.0/
 const (
-	ocsfVersion   = "1.5.0"
-	apiActivity   = 6003
-	lifecycle     = 6002
-	otherActivity = 99
+	ocsfVersion      = "1.5.0"
+	apiActivityClass = 6003
+	lifecycleClass   = 6002
+	otherActivityID  = 99
 )
 
-// ocsf encodes OCSF.
-type ocsf struct{ version string }
+// ocsfEncoder encodes records as OCSF events.
+type ocsfEncoder struct{ version string }
 
-// event is an OCSF event. Optional members are omitted when zero, but never a required _id.
+// event is an OCSF event. Optional members are omitted when zero, required members never.
 type event struct {
-	ActivityID    int        `json:"activity_id"`
-	ActivityName  string     `json:"activity_name"`
-	CategoryUID   int        `json:"category_uid"`
-	CategoryName  string     `json:"category_name"`
-	ClassUID      int        `json:"class_uid"`
-	ClassName     string     `json:"class_name"`
-	TypeUID       int        `json:"type_uid"`
-	Time          int64      `json:"time"` // milliseconds since 1970
-	SeverityID    int        `json:"severity_id"`
-	Severity      string     `json:"severity"`
-	Message       string     `json:"message,omitzero"`
-	StatusID      int        `json:"status_id,omitzero"`
-	Status        string     `json:"status,omitzero"`
-	StatusDetail  string     `json:"status_detail,omitzero"`
-	Duration      int64      `json:"duration,omitzero"` // milliseconds
-	Metadata      metadata   `json:"metadata"`
-	ActionID      int        `json:"action_id,omitzero"`
-	Action        string     `json:"action,omitzero"`
-	DispositionID int        `json:"disposition_id,omitzero"`
-	Disposition   string     `json:"disposition,omitzero"`
-	IsAlert       bool       `json:"is_alert,omitzero"`
-	Policy        *named     `json:"policy,omitzero"`
-	Actor         *actor     `json:"actor,omitzero"`
-	API           *api       `json:"api,omitzero"`
-	SrcEndpoint   *endpoint  `json:"src_endpoint,omitzero"`
-	DstEndpoint   *endpoint  `json:"dst_endpoint,omitzero"`
-	Resources     []resource `json:"resources,omitzero"`
-	App           *product   `json:"app,omitzero"`
-	Unmapped      unmapped   `json:"unmapped"`
+	ActivityID    int         `json:"activity_id"`
+	ActivityName  string      `json:"activity_name"`
+	CategoryUID   int         `json:"category_uid"`
+	CategoryName  string      `json:"category_name"`
+	ClassUID      int         `json:"class_uid"`
+	ClassName     string      `json:"class_name"`
+	TypeUID       int         `json:"type_uid"`
+	Time          int64       `json:"time"` // milliseconds since 1970
+	SeverityID    int         `json:"severity_id"`
+	Severity      string      `json:"severity"`
+	Message       string      `json:"message,omitzero"`
+	StatusID      int         `json:"status_id,omitzero"`
+	Status        string      `json:"status,omitzero"`
+	StatusDetail  string      `json:"status_detail,omitzero"`
+	Duration      int64       `json:"duration,omitzero"` // milliseconds
+	Metadata      metadata    `json:"metadata"`
+	ActionID      int         `json:"action_id,omitzero"`
+	Action        string      `json:"action,omitzero"`
+	DispositionID int         `json:"disposition_id,omitzero"`
+	Disposition   string      `json:"disposition,omitzero"`
+	IsAlert       bool        `json:"is_alert,omitzero"`
+	Policy        *nameObject `json:"policy,omitzero"`
+	Actor         *actor      `json:"actor,omitzero"`
+	API           *api        `json:"api,omitzero"`
+	SrcEndpoint   *endpoint   `json:"src_endpoint,omitzero"`
+	DstEndpoint   *endpoint   `json:"dst_endpoint,omitzero"`
+	Resources     []resource  `json:"resources,omitzero"`
+	App           *product    `json:"app,omitzero"`
+	Unmapped      unmapped    `json:"unmapped"`
 }
 
 type (
@@ -73,22 +73,22 @@ type (
 		VendorName string `json:"vendor_name"`
 		Version    string `json:"version,omitzero"`
 	}
-	named struct {
+	nameObject struct {
 		Name string `json:"name"`
 	}
-	unique struct {
+	uidObject struct {
 		UID string `json:"uid"`
 	}
 	actor struct {
-		User    *unique `json:"user,omitzero"`
-		Session *unique `json:"session,omitzero"`
-		AppName string  `json:"app_name,omitzero"`
+		User    *uidObject `json:"user,omitzero"`
+		Session *uidObject `json:"session,omitzero"`
+		AppName string     `json:"app_name,omitzero"`
 	}
 	api struct {
-		Operation string    `json:"operation"`
-		Service   *named    `json:"service,omitzero"`
-		Request   *request  `json:"request,omitzero"`
-		Response  *response `json:"response,omitzero"`
+		Operation string      `json:"operation"`
+		Service   *nameObject `json:"service,omitzero"`
+		Request   *request    `json:"request,omitzero"`
+		Response  *response   `json:"response,omitzero"`
 	}
 	request struct {
 		UID  string         `json:"uid"`
@@ -108,13 +108,13 @@ type (
 		Name string `json:"name"`
 		Type string `json:"type,omitzero"`
 	}
-	// unmapped has members with the names of the record.
+	// unmapped has the members of the record that have no place in OCSF, with the record's names.
 	unmapped struct {
 		Prev      string   `json:"prev"`
 		Kind      string   `json:"kind,omitzero"`
 		Direction string   `json:"direction,omitzero"`
-		Method    string   `json:"method,omitzero"` // of an event only
-		Server    string   `json:"server,omitzero"` // of an event only
+		Method    string   `json:"method,omitzero"` // only for a record without a message
+		Server    string   `json:"server,omitzero"` // only for a record without a message
 		Steps     []step   `json:"steps,omitzero"`
 		Before    *body    `json:"before,omitzero"`
 		After     *body    `json:"after,omitzero"`
@@ -142,28 +142,28 @@ type (
 	}
 )
 
-func (ocsf) Header() []byte { return nil }
+func (ocsfEncoder) Header() []byte { return nil }
 
-func (f ocsf) Append(b []byte, r *audit.Record) []byte {
+func (f ocsfEncoder) Append(b []byte, r *audit.Record) []byte {
 	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true),
 		jsontext.AllowDuplicateNames(true))
-	if err != nil { // a body that is not valid JSON, which no parsed record has
+	if err != nil { // the body is not valid JSON, which ParseRecord refuses
 		r := *r
 		r.After = nil
 		line, _ = json.Marshal(f.event(&r), jsontext.AllowInvalidUTF8(true))
 	}
-	return append(appendPlainJSON(b, line), '\n')
+	return append(appendVisibleJSON(b, line), '\n')
 }
 
-func (f ocsf) event(r *audit.Record) event {
+func (f ocsfEncoder) event(r *audit.Record) event {
 	sum := sha256.Sum256(r.Line)
-	us := product{Name: "Gatekit", VendorName: "Gatekit", Version: f.version}
+	gatekit := product{Name: "Gatekit", VendorName: "Gatekit", Version: f.version}
 	e := event{
 		CategoryUID: 6, CategoryName: "Application Activity",
 		Time: r.Time.UnixMilli(), Message: r.Reason, Duration: r.Micros / 1000,
 		Metadata: metadata{
-			Version: ocsfVersion, Product: us, UID: hex.EncodeToString(sum[:]), Sequence: r.Seq,
-			CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
+			Version: ocsfVersion, Product: gatekit, UID: hex.EncodeToString(sum[:]),
+			Sequence: r.Seq, CorrelationUID: r.Exchange, EventCode: r.Action, LogName: "audit",
 			OriginalTime: r.Time.UTC().Format(timeLayout),
 		},
 		Unmapped: unmapped{
@@ -174,7 +174,7 @@ func (f ocsf) event(r *audit.Record) event {
 		},
 	}
 	if r.IsEvent() {
-		e.setLifecycle(r, us)
+		e.setLifecycle(r, gatekit)
 	} else {
 		e.setActivity(r)
 	}
@@ -183,10 +183,10 @@ func (f ocsf) event(r *audit.Record) event {
 	return e
 }
 
-// setLifecycle sets the members of an event without a message.
-func (e *event) setLifecycle(r *audit.Record, us product) {
-	e.ClassUID, e.ClassName, e.App = lifecycle, "Application Lifecycle", &us
-	e.ActivityID, e.ActivityName = otherActivity, r.Action
+// setLifecycle sets the members of the class Application Lifecycle, for a record without a message.
+func (e *event) setLifecycle(r *audit.Record, gatekit product) {
+	e.ClassUID, e.ClassName, e.App = lifecycleClass, "Application Lifecycle", &gatekit
+	e.ActivityID, e.ActivityName = otherActivityID, r.Action
 	switch r.Action {
 	case "start":
 		e.ActivityID, e.ActivityName = 3, "Start"
@@ -199,19 +199,19 @@ func (e *event) setLifecycle(r *audit.Record, us product) {
 	}
 }
 
-// setActivity sets the members of a message.
+// setActivity sets the members of the class API Activity, for a record about a message.
 func (e *event) setActivity(r *audit.Record) {
-	e.ClassUID, e.ClassName = apiActivity, "API Activity"
-	// a tool call may do anything
-	e.ActivityID, e.ActivityName = otherActivity, cmp.Or(r.Method, "unknown")
+	e.ClassUID, e.ClassName = apiActivityClass, "API Activity"
+	// the id is not more specific, because a tool call may do anything
+	e.ActivityID, e.ActivityName = otherActivityID, cmp.Or(r.Method, "unknown")
 	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") ||
 		strings.HasSuffix(r.Method, "/get") {
 		e.ActivityID, e.ActivityName = 2, "Read"
 	}
 	e.Metadata.Profiles = []string{"security_control"}
 	e.setSecurityControl(r)
-	if by := decidingStage(r); by != "" {
-		e.Policy = &named{by}
+	if stage := decidingStage(r); stage != "" {
+		e.Policy = &nameObject{stage}
 	}
 	switch {
 	case isDenied(r) || r.Kind == "error" || r.Failed:
@@ -221,10 +221,10 @@ func (e *event) setActivity(r *audit.Record) {
 	}
 	e.Actor = &actor{}
 	if r.Principal != "" {
-		e.Actor.User = &unique{r.Principal}
+		e.Actor.User = &uidObject{r.Principal}
 	}
 	if r.Session != "" {
-		e.Actor.Session = &unique{r.Session}
+		e.Actor.Session = &uidObject{r.Session}
 	}
 	client, server := &endpoint{Name: "client", UID: r.Session}, &endpoint{Name: "server",
 		SvcName: r.Server}
@@ -232,6 +232,8 @@ func (e *event) setActivity(r *audit.Record) {
 	if r.Direction == "to_client" {
 		e.SrcEndpoint, e.DstEndpoint = server, client
 	}
+	// OCSF wants an actor that is not empty; requests and notifications to the client are acts of
+	// the server
 	if *e.Actor == (actor{}) || r.Direction == "to_client" && r.Kind != "response" &&
 		r.Kind != "error" {
 		e.Actor.AppName = e.SrcEndpoint.SvcName
@@ -241,7 +243,7 @@ func (e *event) setActivity(r *audit.Record) {
 	}
 	e.API = &api{Operation: cmp.Or(r.Method, "unknown")}
 	if r.Server != "" {
-		e.API.Service = &named{r.Server}
+		e.API.Service = &nameObject{r.Server}
 	}
 	if r.Name != "" {
 		e.Resources = []resource{{Name: r.Name, Type: resourceType(r.Method)}}
@@ -261,28 +263,29 @@ func (e *event) setActivity(r *audit.Record) {
 
 // setSecurityControl sets the action in the terms of the profile security_control.
 func (e *event) setSecurityControl(r *audit.Record) {
-	type did struct {
+	type idAndName struct {
 		id   int
 		name string
 	}
-	allowed, denied, modified := did{1, "Allowed"}, did{2, "Denied"}, did{4, "Modified"}
-	action, disposition := did{99, r.Action}, did{99, r.Action}
+	allowed, denied, modified := idAndName{1, "Allowed"}, idAndName{2, "Denied"},
+		idAndName{4, "Modified"}
+	action, disposition := idAndName{99, r.Action}, idAndName{99, r.Action}
 	switch r.Action {
 	case "pass":
-		action, disposition = allowed, did{1, "Allowed"}
+		action, disposition = allowed, idAndName{1, "Allowed"}
 	case "deny":
-		action, disposition = denied, did{2, "Blocked"}
+		action, disposition = denied, idAndName{2, "Blocked"}
 		if r.Error != "" { // denied because something failed
-			disposition = did{27, "Error"}
+			disposition = idAndName{27, "Error"}
 		}
 	case "ask":
-		action, disposition = denied, did{23, "Challenge"}
+		action, disposition = denied, idAndName{23, "Challenge"}
 	case "modify", "hide":
-		action, disposition = modified, did{11, "Corrected"}
+		action, disposition = modified, idAndName{11, "Corrected"}
 	case "answer":
-		action, disposition = modified, did{7, "Custom Action"}
+		action, disposition = modified, idAndName{7, "Custom Action"}
 	case "skip": // a stage failed and was ignored
-		action, disposition = allowed, did{27, "Error"}
+		action, disposition = allowed, idAndName{27, "Error"}
 	}
 	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id,
 		disposition.name
@@ -301,7 +304,7 @@ func severity(r *audit.Record) (int, string) {
 	return 2, "Low"
 }
 
-// resourceType returns what the name of a message of the method names.
+// resourceType returns the type of what messages of the method name, or "" if it is unknown.
 func resourceType(method string) string {
 	switch {
 	case strings.HasPrefix(method, "tools/"):

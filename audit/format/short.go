@@ -50,7 +50,7 @@ func appendShortRecord(b []byte, f Encoder, r *audit.Record, keep int) []byte {
 	if is, ok := f.(shortEncoder); ok {
 		f = is.Encoder
 	}
-	if _, ok := f.(jsonl); ok {
+	if _, ok := f.(jsonlEncoder); ok {
 		return appendShortJSON(b, &short)
 	}
 	return f.Append(b, &short)
@@ -131,5 +131,5 @@ func appendShortJSON(b []byte, r *audit.Record) []byte {
 		stepsFrom(r), bodyFrom(r.Before), bodyFrom(r.After), r.Code, r.Failed, r.Micros, r.Error,
 		short{len(r.Line), hex.EncodeToString(sum[:])},
 	}, jsontext.AllowInvalidUTF8(true))
-	return append(appendPlainJSON(b, line), '\n')
+	return append(appendVisibleJSON(b, line), '\n')
 }

@@ -9,22 +9,22 @@ import (
 	"gatekit/audit"
 )
 
-// text encodes Text:
+// textEncoder encodes records as lines for people:
 //
 //	2026-11-21 11:00:00.123Z #17  deny  to_server  files  tools/call a: outside [roots/traversal]
-type text struct{ colour bool }
+type textEncoder struct{ colour bool }
 
-func (text) Header() []byte { return nil }
+func (textEncoder) Header() []byte { return nil }
 
-func (t text) Append(b []byte, r *audit.Record) []byte {
+func (t textEncoder) Append(b []byte, r *audit.Record) []byte {
 	b = r.Time.UTC().AppendFormat(b, "2006-01-02 15:04:05.000Z")
 	b = fmt.Appendf(b, " #%-4d ", r.Seq)
-	from := len(b)
+	start := len(b)
 	b = appendVisible(b, r.Action)
-	width := len(b) - from
-	if paint := actionColour(r); t.colour && paint != "" {
-		word := string(b[from:])
-		b = append(append(append(b[:from], paint...), word...), "\x1b[0m"...)
+	width := len(b) - start
+	if colour := actionColour(r); t.colour && colour != "" {
+		word := string(b[start:])
+		b = append(append(append(b[:start], colour...), word...), "\x1b[0m"...)
 	}
 	for ; width < len("recovered"); width++ {
 		b = append(b, ' ')
@@ -36,31 +36,31 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 		b = append(b, "  "...)
 		b = appendVisible(b, r.Server)
 	}
-	if what := messageText(r); what != "" {
+	if message := messageText(r); message != "" {
 		b = append(b, "  "...)
-		b = appendVisible(b, what)
+		b = appendVisible(b, message)
 	}
-	if why := cmp.Or(r.Reason, r.Error); why != "" {
+	if reason := cmp.Or(r.Reason, r.Error); reason != "" {
 		if r.IsEvent() {
 			b = append(b, ' ')
 		} else {
 			b = append(b, ':')
 		}
 		b = append(b, ' ')
-		b = appendVisible(b, why)
+		b = appendVisible(b, reason)
 	}
 	if r.Reason != "" && r.Error != "" {
 		b = append(b, ": "...)
 		b = appendVisible(b, r.Error)
 	}
-	if by := decidingStage(r); by != "" {
+	if stage := decidingStage(r); stage != "" {
 		b = append(b, " ["...)
-		b = appendVisible(b, by)
+		b = appendVisible(b, stage)
 		b = append(b, ']')
 	}
-	if who := cmp.Or(r.Principal, r.Session); who != "" {
+	if caller := cmp.Or(r.Principal, r.Session); caller != "" {
 		b = append(b, "  "...)
-		b = appendVisible(b, who)
+		b = appendVisible(b, caller)
 	}
 	if r.Micros > 0 {
 		b = append(b, "  "...)
@@ -69,7 +69,7 @@ func (t text) Append(b []byte, r *audit.Record) []byte {
 	return append(bytes.TrimRight(b, " "), '\n')
 }
 
-// messageText describes the message: method, name, and how it was answered.
+// messageText returns the method, the name and the result of the message.
 func messageText(r *audit.Record) string {
 	s := r.Method
 	if r.Name != "" {

@@ -38,10 +38,10 @@ func Visible(s string) string {
 	return string(appendVisible(nil, s))
 }
 
-// appendPlainJSON appends a JSON text with unprintable characters escaped. In valid JSON they can
+// appendVisibleJSON appends a JSON text with unprintable characters escaped. In valid JSON they can
 // only be in strings.
-func appendPlainJSON(b, text []byte) []byte {
-	from := 0
+func appendVisibleJSON(b, text []byte) []byte {
+	unwritten := 0 // start of the text that is not appended yet
 	for i := 0; i < len(text); {
 		if ' ' <= text[i] && text[i] < 0x7f {
 			i++
@@ -52,14 +52,14 @@ func appendPlainJSON(b, text []byte) []byte {
 			i += size
 			continue
 		}
-		b = append(b, text[from:i]...)
+		b = append(b, text[unwritten:i]...)
 		if i += size; r > 0xffff {
 			r -= 0x10000
 			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 		} else {
 			b = fmt.Appendf(b, `\u%04x`, r)
 		}
-		from = i
+		unwritten = i
 	}
-	return append(b, text[from:]...)
+	return append(b, text[unwritten:]...)
 }

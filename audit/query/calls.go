@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxOpenCalls = 10_000 // bound of the open calls that are tracked
-	// time without further records after which a call that may continue has ended
+	maxOpenCalls = 10_000 // beyond that, the oldest open call ends
+	// a call that may get further records ends after this time without any
 	settleTime = 250 * time.Millisecond
 )
 
@@ -24,9 +24,9 @@ type Options struct {
 	KeepRecords bool // set Call.Records
 }
 
-// Calls returns the calls in a log that have a record that the filter selects: each when it ends,
-// and the open ones at the end. The caller may keep a Call. Calls ends at the first error, which
-// has the position.
+// Calls returns the calls in a log of which the filter selects at least one record. A call is
+// returned when it ends; without Follow, open calls are returned at the end of the log. The caller
+// may keep a Call. The sequence ends at the first error, which contains the file and the line.
 func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Seq2[*Call, error] {
 	return func(yield func(*Call, error) bool) {
 		j := &callJoiner{filter: f, options: o, calls: map[callKey]*list.Element{},
@@ -68,11 +68,11 @@ func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Se
 // callKey identifies the records of a client's call.
 type callKey struct{ session, exchange string }
 
-// serverRequestKey identifies a server's request and its response. The response may come with
-// another request of the client than the server's request went with.
+// serverRequestKey identifies the open requests of a server and their responses. The key does not
+// contain the exchange: a request and its response may belong to different exchanges of the client.
 type serverRequestKey struct{ session, server, method string }
 
-// callJoiner joins records to calls.
+// callJoiner joins the records of a log to calls.
 type callJoiner struct {
 	filter  *Filter
 	options Options
@@ -88,26 +88,27 @@ type callJoiner struct {
 // openCall is a call that has not ended.
 type openCall struct {
 	Call
-	wanted             bool
+	wanted             bool             // the filter selects one of its records
 	waitingServers     []string         // servers that have not responded
 	openServerRequests int              // requests of servers within the call that are not answered
 	parent             *list.Element    // of a server's request: the client's call
 	requestKey         serverRequestKey // of a server's request
 	lastTime           time.Time        // time of its last record
 	settling           bool             // it ends unless it gets another record
-	wasIdle            bool             // the reader has waited once since
+	wasIdle            bool             // endIdle was called since its last record
 	ended              bool
 }
 
-func callAt(at *list.Element) *openCall { return at.Value.(*openCall) }
+// callIn returns the call in an element of callJoiner.open.
+func callIn(e *list.Element) *openCall { return e.Value.(*openCall) }
 
-// takeEnded returns the calls that have ended since the last time.
+// takeEnded returns the calls that have ended since takeEnded was last called.
 func (j *callJoiner) takeEnded() (ended []*Call) {
 	ended, j.ended = j.ended, nil
 	return ended
 }
 
-// add adds a line, and does not keep it.
+// add adds the record in a line to its call. It does not keep the line.
 func (j *callJoiner) add(line []byte) error {
 	r, err := audit.ParseSummary(line)
 	if err != nil {
@@ -118,77 +119,77 @@ func (j *callJoiner) add(line []byte) error {
 		return err
 	}
 	j.endSettled(r.Time)
-	at := j.callOf(&r)
-	if at == nil {
+	e := j.callOf(&r)
+	if e == nil {
 		return nil
 	}
-	o := callAt(at)
+	o := callIn(e)
 	o.wanted = o.wanted || wanted
 	o.lastTime, o.wasIdle = r.Time, false
 	if err := o.addRecord(&r, j.options.KeepRecords); err != nil {
 		return err
 	}
-	j.update(at, &r)
+	j.update(e, &r)
 	if j.open.Len() > maxOpenCalls {
 		j.end(j.open.Front())
 	}
 	return nil
 }
 
-// callOf returns the call of a record, which the record may start. It returns nil if the record
-// belongs to no call.
+// callOf returns the call that a record belongs to, and starts one if the record is the first. It
+// returns nil for a forwarded notification outside a call, unless the filter asks for those.
 func (j *callJoiner) callOf(r *audit.Record) *list.Element {
-	at := j.calls[callKey{r.Session, r.Exchange}]
+	e := j.calls[callKey{r.Session, r.Exchange}]
 	toServer := r.Direction == "to_server"
 	switch r.Kind {
 	case "request":
 		if !toServer {
-			q := j.startCall(r)
-			o := callAt(q)
-			o.FromServer, o.parent, o.requestKey = true, at, serverRequestKey{r.Session, r.Server,
+			request := j.startCall(r)
+			o := callIn(request)
+			o.FromServer, o.parent, o.requestKey = true, e, serverRequestKey{r.Session, r.Server,
 				r.Method}
-			j.serverRequests[o.requestKey] = append(j.serverRequests[o.requestKey], q)
-			if at != nil {
-				callAt(at).openServerRequests++
-				j.updateSettling(at)
+			j.serverRequests[o.requestKey] = append(j.serverRequests[o.requestKey], request)
+			if e != nil {
+				callIn(e).openServerRequests++
+				j.updateSettling(e)
 			}
-			return q
+			return request
 		}
 	case "response", "error":
 		if toServer {
-			at = nil
-			// of several requests, that of the same exchange, else the first
+			e = nil
+			// of several requests, the first of the same exchange, else the oldest
 			for i, q := range j.serverRequests[serverRequestKey{r.Session, r.Server, r.Method}] {
-				if i == 0 || callAt(q).Exchange == r.Exchange && callAt(at).Exchange != r.Exchange {
-					at = q
+				if i == 0 || callIn(q).Exchange == r.Exchange && callIn(e).Exchange != r.Exchange {
+					e = q
 				}
 			}
 		}
 	case "notification":
-		passedOn := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
+		notListed := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
 		switch {
-		case at != nil && (passedOn || r.Method == "notifications/cancelled"):
-			return at
-		case passedOn:
+		case e != nil && (notListed || r.Method == "notifications/cancelled"):
+			return e
+		case notListed:
 			return nil
 		}
-		at = nil
+		e = nil
 	default:
 		if r.Action == "start" {
 			j.endAll()
 		}
-		at = nil
+		e = nil
 	}
-	if at != nil {
-		return at
+	if e != nil {
+		return e
 	}
-	at = j.startCall(r)
-	callAt(at).FromServer = toServer && (r.Kind == "response" || r.Kind == "error") ||
+	e = j.startCall(r)
+	callIn(e).FromServer = toServer && (r.Kind == "response" || r.Kind == "error") ||
 		!toServer && r.Kind == "notification"
-	if r.Exchange != "" && r.Kind != "notification" && !callAt(at).FromServer && !r.IsEvent() {
-		j.calls[callKey{r.Session, r.Exchange}] = at
+	if r.Exchange != "" && r.Kind != "notification" && !callIn(e).FromServer && !r.IsEvent() {
+		j.calls[callKey{r.Session, r.Exchange}] = e
 	}
-	return at
+	return e
 }
 
 func (j *callJoiner) startCall(r *audit.Record) *list.Element {
@@ -197,9 +198,9 @@ func (j *callJoiner) startCall(r *audit.Record) *list.Element {
 }
 
 // update updates a call after a record, and ends it if that was its last.
-func (j *callJoiner) update(at *list.Element, r *audit.Record) {
-	o := callAt(at)
-	answer := r.Kind == "response" || r.Kind == "error"
+func (j *callJoiner) update(e *list.Element, r *audit.Record) {
+	o := callIn(e)
+	isResponse := r.Kind == "response" || r.Kind == "error"
 	final := false
 	switch {
 	case r.IsEvent() || r.Kind == "notification" && o.Kind == "notification":
@@ -209,6 +210,7 @@ func (j *callJoiner) update(at *list.Element, r *audit.Record) {
 			o.Status, o.waitingServers = StatusCancelled, nil
 		}
 	case r.Action == "park" || r.Action == "resume" || r.Action == "approve" || r.Action == "drop":
+		// the status stays
 	case r.Action == "deny" || r.Action == "reject":
 		o.Status, final = StatusRefused, true
 	case r.Action == "ask":
@@ -217,7 +219,7 @@ func (j *callJoiner) update(at *list.Element, r *audit.Record) {
 		o.Status, final = StatusError, true
 	case r.Failed:
 		o.Status, final = StatusToolFailed, true
-	case answer:
+	case isResponse:
 		o.Status, final = StatusAnswered, true
 	default:
 		o.Status = StatusOpen
@@ -225,29 +227,29 @@ func (j *callJoiner) update(at *list.Element, r *audit.Record) {
 			o.waitingServers = append(o.waitingServers, r.Server)
 		}
 	}
-	if answer && !o.FromServer && r.Action != "park" {
+	if isResponse && !o.FromServer && r.Action != "park" {
 		o.waitingServers = slices.DeleteFunc(o.waitingServers, func(s string) bool {
 			return s == r.Server || r.Server == ""
 		})
 	}
-	// further records could not be assigned to it
+	// no other record could be assigned to this call
 	isOnlyRecord := o.FirstSeq == r.Seq && (r.Kind != "request" || o.Exchange == "" &&
 		!o.FromServer)
 	if isOnlyRecord || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
-		answer && r.Server == "" || !isBroadcast(o.Method)) {
-		j.end(at)
+		isResponse && r.Server == "" || !isBroadcast(o.Method)) {
+		j.end(e)
 		return
 	}
-	j.updateSettling(at)
+	j.updateSettling(e)
 }
 
-// updateSettling notes whether a call ends unless it gets another record.
-func (j *callJoiner) updateSettling(at *list.Element) {
-	o := callAt(at)
+// updateSettling updates whether a call ends unless it gets another record.
+func (j *callJoiner) updateSettling(e *list.Element) {
+	o := callIn(e)
 	was := o.settling
 	o.settling = len(o.waitingServers) == 0 && o.openServerRequests == 0 && o.Status != StatusOpen
 	if o.settling && !was {
-		j.settling = append(j.settling, at)
+		j.settling = append(j.settling, e)
 	}
 }
 
@@ -258,12 +260,12 @@ func isBroadcast(method string) bool {
 	return known && m.Route == mcp.RouteBroadcast
 }
 
-// endSettled ends the calls that have settled.
+// endSettled ends the settling calls that have got no record within settleTime before now.
 func (j *callJoiner) endSettled(now time.Time) {
 	j.endSettling(func(o *openCall) bool { return now.Sub(o.lastTime) > settleTime })
 }
 
-// endIdle ends the calls that were settling when the reader last waited for lines, too.
+// endIdle ends the settling calls that have got no record since the reader last waited for lines.
 func (j *callJoiner) endIdle() {
 	j.endSettling(func(o *openCall) bool {
 		was := o.wasIdle
@@ -272,46 +274,47 @@ func (j *callJoiner) endIdle() {
 	})
 }
 
-func (j *callJoiner) endSettling(over func(*openCall) bool) {
-	j.settling = slices.DeleteFunc(j.settling, func(at *list.Element) bool {
-		o := callAt(at)
+// endSettling ends the settling calls for which isOver reports true.
+func (j *callJoiner) endSettling(isOver func(*openCall) bool) {
+	j.settling = slices.DeleteFunc(j.settling, func(e *list.Element) bool {
+		o := callIn(e)
 		if o.ended || !o.settling {
 			return true
 		}
-		if !over(o) {
+		if !isOver(o) {
 			return false
 		}
-		j.end(at)
+		j.end(e)
 		return true
 	})
 }
 
 func (j *callJoiner) endAll() {
-	for at := j.open.Front(); at != nil; at = j.open.Front() {
-		j.end(at)
+	for e := j.open.Front(); e != nil; e = j.open.Front() {
+		j.end(e)
 	}
 	j.settling = nil
 }
 
 // end ends a call with its current status.
-func (j *callJoiner) end(at *list.Element) {
-	o := callAt(at)
-	j.open.Remove(at)
+func (j *callJoiner) end(e *list.Element) {
+	o := callIn(e)
+	j.open.Remove(e)
 	o.ended = true
 	key := callKey{o.Session, o.Exchange}
-	if j.calls[key] == at {
+	if j.calls[key] == e {
 		delete(j.calls, key)
 	}
 	if o.requestKey != (serverRequestKey{}) {
 		left := slices.DeleteFunc(j.serverRequests[o.requestKey], func(q *list.Element) bool {
-			return q == at
+			return q == e
 		})
 		if j.serverRequests[o.requestKey] = left; len(left) == 0 {
 			delete(j.serverRequests, o.requestKey)
 		}
 	}
-	if o.parent != nil && !callAt(o.parent).ended {
-		c := callAt(o.parent)
+	if o.parent != nil && !callIn(o.parent).ended {
+		c := callIn(o.parent)
 		c.openServerRequests--
 		c.lastTime = o.lastTime
 		j.updateSettling(o.parent)

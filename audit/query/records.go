@@ -9,8 +9,8 @@ import (
 	"gatekit/audit"
 )
 
-// Records returns the records of a log that the filter selects, in their order. The caller may keep
-// a record. Records ends at the first error, which has the position.
+// Records returns the records of a log that the filter selects, in the order of the log. The caller
+// may keep a record. The sequence ends at the first error, which contains the file and the line.
 func Records(ctx context.Context, log *audit.Reader, f *Filter) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		for line, err := range log.Lines(ctx) {

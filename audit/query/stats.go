@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxGroups  = 500 // groups per kind
+	maxGroups  = 500 // of servers, of tools, of principals, of rules, and of events
 	maxSlowest = 10
 )
 
@@ -55,7 +55,7 @@ type DenialCount struct {
 	Count int
 }
 
-// Add adds a call.
+// Add counts a call. It keeps c if c is among the slowest.
 func (s *Stats) Add(c *Call) {
 	if s.Since.IsZero() || c.Start.Before(s.Since) {
 		s.Since = c.Start
@@ -91,26 +91,27 @@ func (s *Stats) Add(c *Call) {
 	}
 	countsOf(&s.principals, c.Caller()).add(c)
 	if c.isAnswered() {
-		at, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
+		index, _ := slices.BinarySearchFunc(s.Slowest, c, func(a, b *Call) int {
 			return cmp.Compare(b.Duration, a.Duration)
 		})
-		if at < maxSlowest {
-			s.Slowest = slices.Insert(s.Slowest, at, c)
+		if index < maxSlowest {
+			s.Slowest = slices.Insert(s.Slowest, index, c)
 			s.Slowest = s.Slowest[:min(len(s.Slowest), maxSlowest)]
 		}
 	}
 }
 
-func (s *Stats) countDenial(by DenialSource) {
+func (s *Stats) countDenial(source DenialSource) {
 	if s.denials == nil {
 		s.denials = map[DenialSource]int{}
 	}
-	if _, known := s.denials[by]; !known && len(s.denials) >= maxGroups {
-		by = DenialSource{Stage: Others}
+	if _, known := s.denials[source]; !known && len(s.denials) >= maxGroups {
+		source = DenialSource{Stage: Others}
 	}
-	s.denials[by]++
+	s.denials[source]++
 }
 
+// countsOf returns the counts of the group with the name, or of Others if m is full.
 func countsOf(m *map[string]*CallCounts, name string) *CallCounts {
 	if *m == nil {
 		*m = map[string]*CallCounts{}
@@ -131,7 +132,8 @@ func (s *Stats) Servers() []*CallCounts { return sortedCounts(s.servers) }
 // Tools returns the counts of each tool, the most called first.
 func (s *Stats) Tools() []*CallCounts { return sortedCounts(s.tools) }
 
-// Principals returns the counts of each principal, and of each session of an unknown one.
+// Principals returns the counts of each principal, the most active first. A session without a known
+// principal counts as a principal.
 func (s *Stats) Principals() []*CallCounts { return sortedCounts(s.principals) }
 
 func sortedCounts(m map[string]*CallCounts) []*CallCounts {
@@ -142,8 +144,8 @@ func sortedCounts(m map[string]*CallCounts) []*CallCounts {
 
 // Denials returns the number of denied requests, responses and notifications by source.
 func (s *Stats) Denials() (all []DenialCount) {
-	for by, times := range s.denials {
-		all = append(all, DenialCount{by, times})
+	for source, count := range s.denials {
+		all = append(all, DenialCount{source, count})
 	}
 	slices.SortFunc(all, func(a, b DenialCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stage, b.Stage),
@@ -152,7 +154,7 @@ func (s *Stats) Denials() (all []DenialCount) {
 	return all
 }
 
-// maxDuration is the longest duration that is distinguished.
+// maxDuration is the longest duration in latencies; longer ones count as maxDuration.
 const maxDuration = time.Hour
 
 func (n *CallCounts) add(c *Call) {
@@ -188,18 +190,18 @@ func (n *CallCounts) Latency(percent float64) time.Duration {
 	return time.Duration(n.latencies.ValueAtQuantile(percent)) * time.Microsecond
 }
 
-// denialSourceOf returns what denied the call. A reason of the policies begins with the name of the
-// rule; of several rules the first counts.
+// denialSourceOf returns the stage that denied the call, and the rule if it was the policies. A
+// reason of the policies begins with the name of the rule. Of several rules, the first counts.
 func denialSourceOf(c *Call) DenialSource {
-	r := DenialSource{Stage: cmp.Or(c.DecidingStage(), "gatekit")}
+	source := DenialSource{Stage: cmp.Or(c.DecidingStage(), "gatekit")}
 	switch {
 	case c.Decision != nil && c.Decision.Error != "":
-		r.Rule = "(failed)"
-	case r.Stage == "policy":
+		source.Rule = "(failed)"
+	case source.Stage == "policy":
 		reason := strings.TrimPrefix(c.Reason, "needs approval: ")
 		if rule, _, ok := strings.Cut(reason, ": "); ok && !strings.Contains(rule, " ") {
-			r.Rule = rule
+			source.Rule = rule
 		}
 	}
-	return r
+	return source
 }

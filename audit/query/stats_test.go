@@ -23,8 +23,9 @@ func stats(t testing.TB, file string, f query.Filter) (s query.Stats) {
 	return s
 }
 
-func names(all []*query.CallCounts) (names []string) {
-	for _, n := range all {
+// nameCounts returns the names and numbers of calls of the groups.
+func nameCounts(counts []*query.CallCounts) (names []string) {
+	for _, n := range counts {
 		names = append(names, fmt.Sprintf("%s %d", n.Name, n.All))
 	}
 	return names
@@ -54,16 +55,16 @@ func TestStats(t *testing.T) {
 		+13s -/- - - - github - lost`), query.Filter{})
 	if want := (query.CallCounts{All: 9, Refused: 3, Modified: 1, Failed: 2, Cancelled: 1,
 		Open: 1}); !equal(s.Calls, want) {
-		t.Errorf("calls: %+v", s.Calls)
+		t.Errorf("calls: got %+v, want %+v", s.Calls, want)
 	}
 	if want := (query.CallCounts{All: 1, Refused: 1}); !equal(s.ServerRequests, want) {
-		t.Errorf("questions: %+v", s.ServerRequests)
+		t.Errorf("server requests: got %+v, want %+v", s.ServerRequests, want)
 	}
 	for what, got := range map[string][2][]string{
-		"servers": {names(s.Servers()), {"files 5", "github 4"}},
-		"tools": {names(s.Tools()), {"files read 2", "files rm 2", "github slow 2",
+		"servers": {nameCounts(s.Servers()), {"files 5", "github 4"}},
+		"tools": {nameCounts(s.Tools()), {"files read 2", "files rm 2", "github slow 2",
 			"github search 1"}},
-		"principals": {names(s.Principals()), {"s2 6", "s1 3"}},
+		"principals": {nameCounts(s.Principals()), {"s2 6", "s1 3"}},
 	} {
 		if !slices.Equal(got[0], got[1]) {
 			t.Errorf("%s: %q, want %q", what, got[0], got[1])
@@ -77,19 +78,21 @@ func TestStats(t *testing.T) {
 		t.Errorf("denials: %v, want %v", got, want)
 	}
 	if want := map[string]int{"start": 1, "lost": 1}; !reflect.DeepEqual(s.Events, want) {
-		t.Errorf("events: %v", s.Events)
+		t.Errorf("events: got %v, want %v", s.Events, want)
 	}
 	if len(s.Slowest) != 4 || s.Slowest[0].FirstSeq != 9 ||
 		s.Slowest[0].Duration != 2*time.Second ||
 		s.Slowest[3].FirstSeq != 19 {
-		t.Errorf("the slowest of %d is %s", len(s.Slowest), formatCall(s.Slowest[0]))
+		t.Errorf("there are %d slowest calls, the first is %s", len(s.Slowest),
+			formatCall(s.Slowest[0]))
 	}
 	if !s.Since.Equal(startTime) || !s.Until.Equal(startTime.Add(13*time.Second)) {
-		t.Errorf("from %s to %s", s.Since, s.Until)
+		t.Errorf("the calls are from %s to %s, want %s and 13 s later", s.Since, s.Until,
+			startTime)
 	}
 }
 
-// equal compares counts.
+// equal reports whether counts are equal, apart from names and latencies.
 func equal(got, want query.CallCounts) bool {
 	return got.All == want.All && got.Refused == want.Refused && got.Modified == want.Modified &&
 		got.Failed == want.Failed && got.Cancelled == want.Cancelled && got.Open == want.Open
@@ -101,7 +104,7 @@ func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 		s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusAnswered,
 			Duration: time.Duration(i+1) * 100 * time.Microsecond})
 	}
-	// is not counted
+	// the duration of a cancelled call is not counted
 	s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusCancelled,
 		Duration: time.Hour})
 	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond,
@@ -111,17 +114,17 @@ func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 		}
 	}
 	if got := new(query.CallCounts).Latency(50); got != 0 {
-		t.Errorf("p50 of nothing is %s", got)
+		t.Errorf("p50 without calls is %s, want 0", got)
 	}
 	s = query.Stats{}
 	s.Add(&query.Call{Start: startTime, Kind: "request", Status: query.StatusAnswered,
 		Duration: 30 * time.Hour})
 	if got := s.Calls.Latency(50); got < 59*time.Minute || got > 61*time.Minute {
-		t.Errorf("more than an hour is %s", got)
+		t.Errorf("p50 of a call of 30 hours is %s, want an hour", got)
 	}
 }
 
-func TestGroupsAreBounded(t *testing.T) {
+func TestStatsAreBounded(t *testing.T) {
 	var s query.Stats
 	for i := range 2000 {
 		name := fmt.Sprint("x", i)
@@ -129,14 +132,15 @@ func TestGroupsAreBounded(t *testing.T) {
 			Duration: time.Duration(i) * time.Millisecond, Session: name, Servers: []string{name},
 			Method: "tools/call", Name: name})
 		s.Add(&query.Call{Start: startTime, Kind: "event", Action: name})
-		s.Add(&query.Call{Start: startTime, Kind: "request", Action: "deny", Status: query.StatusRefused,
+		s.Add(&query.Call{Start: startTime, Kind: "request", Action: "deny",
+			Status:   query.StatusRefused,
 			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}
 	for what, n := range map[string]int{"servers": len(s.Servers()), "tools": len(s.Tools()),
 		"principals": len(s.Principals()), "rules": len(s.Denials())} {
 		if n != 501 {
-			t.Errorf("%d %s", n, what)
+			t.Errorf("%d %s, want 501", n, what)
 		}
 	}
 	if first := s.Servers()[0]; first.Name != query.Others || first.All != 1500 {
@@ -145,7 +149,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	if len(s.Events) != 500 || len(s.Slowest) != 10 ||
 		s.Slowest[0].Duration != 1999*time.Millisecond ||
 		!strings.HasPrefix(s.Denials()[0].Stage, "(others") {
-		t.Errorf("%d events, %d slowest, the most refused by %v", len(s.Events), len(s.Slowest),
+		t.Errorf("%d events, %d slowest calls, most denials by %v", len(s.Events), len(s.Slowest),
 			s.Denials()[0])
 	}
 }

@@ -29,7 +29,7 @@ func TestHangingDiskBlocksNobody(t *testing.T) {
 	if _, err := unix.FcntlInt(uintptr(lease), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
 		t.Skip("no leases here:", err)
 	}
-	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "csv", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "csv", 0)})
 	b := batch(t, "a")
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

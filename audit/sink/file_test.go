@@ -19,22 +19,23 @@ import (
 	"gatekit/audit/sink"
 )
 
-func form(t testing.TB, name string, max int) format.Encoder {
+// newEncoder returns an encoder of the named format, for lines of at most maxBytes (0: any length).
+func newEncoder(t testing.TB, name string, maxBytes int) format.Encoder {
 	t.Helper()
-	f, err := format.New(name, format.Options{MaxBytes: max})
+	encoder, err := format.New(name, format.Options{MaxBytes: maxBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return encoder
 }
 
-// batch returns records with these reasons, as they are in a log.
+// batch returns a batch of records with these reasons, read from a real log.
 func batch(t testing.TB, reasons ...string) sink.Batch {
 	t.Helper()
-	j := newTestLog(t)
-	j.record(reasons...)
+	log := newTestLog(t)
+	log.record(reasons...)
 	var b sink.Batch
-	for r, err := range (&audit.Reader{File: j.file}).All(t.Context()) {
+	for r, err := range (&audit.Reader{File: log.file}).All(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,8 @@ func read(t testing.TB, file string) string {
 	return string(text)
 }
 
-// reasons returns the cells of a column from CSV files, each of which has a header.
+// reasons returns the reasons of the records in CSV files. It checks that each file begins with the
+// header.
 func reasons(t testing.TB, files ...string) (all []string) {
 	t.Helper()
 	for _, file := range files {
@@ -70,10 +72,10 @@ func reasons(t testing.TB, files ...string) (all []string) {
 			t.Fatalf("%s: %d rows, %v", file, len(rows), err)
 		}
 		if !slices.Equal(rows[0], format.Columns()) {
-			t.Errorf("%s has no header but %q", file, rows[0])
+			t.Errorf("%s begins with %q, want the header", file, rows[0])
 		}
 		for _, row := range rows[1:] {
-			all = append(all, row[9])
+			all = append(all, row[9]) // the column of the reason
 		}
 	}
 	return all
@@ -82,7 +84,7 @@ func reasons(t testing.TB, files ...string) (all []string) {
 func TestEveryCSVFileHasOneHeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "new", "records.csv")
-		o := sink.FileOptions{Path: path, Encoder: form(t, "csv", 0), SegmentBytes: 400,
+		o := sink.FileOptions{Path: path, Encoder: newEncoder(t, "csv", 0), SegmentBytes: 400,
 			KeepFiles: 2}
 		f := sink.NewFile(o)
 		var sent []string
@@ -99,11 +101,11 @@ func TestEveryCSVFileHasOneHeader(t *testing.T) {
 		f.Close()
 		files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "records-*.csv"))
 		if len(files) != 2 {
-			t.Fatalf("there are %q, want 2 beside the one that is written", files)
+			t.Fatalf("the rotated files are %q, want 2", files)
 		}
 		got := reasons(t, append(files, path)...)
 		if !strings.HasSuffix(strings.Join(sent, " "), strings.Join(got, " ")) || len(got) < 4 {
-			t.Errorf("the files that are kept have %q", got)
+			t.Errorf("the kept files have the reasons %q, want the last ones of %q", got, sent)
 		}
 		for _, file := range append(files, path) {
 			if i, _ := os.Stat(file); i.Size() > 800 || i.Mode().Perm() != 0o600 {
@@ -115,7 +117,7 @@ func TestEveryCSVFileHasOneHeader(t *testing.T) {
 
 func TestMovedFileIsCreatedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.csv")
-	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "csv", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "csv", 0)})
 	defer f.Close()
 	b := batch(t, "a", "b")
 	send(t, f, sink.Batch{Records: b.Records[:1]})
@@ -123,23 +125,23 @@ func TestMovedFileIsCreatedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, f, sink.Batch{Records: b.Records[1:]})
-	want(t, "the old one", reasons(t, path+".1"), []string{"a"})
-	want(t, "the new one", reasons(t, path), []string{"b"})
+	want(t, "the moved file", reasons(t, path+".1"), []string{"a"})
+	want(t, "the new file", reasons(t, path), []string{"b"})
 }
 
 func TestTornLineIsCutOff(t *testing.T) {
 	for _, c := range []struct{ name, whole, torn string }{
-		{"it was the first", "", `{"seq":1,"ti`},
-		{"there are others before", "{\"seq\":0}\n", `{"seq":1,"ti`},
-		{"it is long", "{\"seq\":0}\n", strings.Repeat("x", 200_000)},
-		{"none was", "{\"seq\":0}\n", ""},
+		{"the first line", "", `{"seq":1,"ti`},
+		{"a line after a whole one", "{\"seq\":0}\n", `{"seq":1,"ti`},
+		{"a long line", "{\"seq\":0}\n", strings.Repeat("x", 200_000)},
+		{"no torn line", "{\"seq\":0}\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "records.jsonl")
 			if err := os.WriteFile(path, []byte(c.whole+c.torn), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
+			f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "jsonl", 0)})
 			defer f.Close()
 			b := batch(t, "a")
 			send(t, f, b)
@@ -150,16 +152,16 @@ func TestTornLineIsCutOff(t *testing.T) {
 	}
 }
 
-func TestBatchThatFillsDiskLeavesNothing(t *testing.T) {
+func TestFailedBatchIsCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "jsonl", 0)})
 	defer f.Close()
 	b := batch(t, "a", "b", strings.Repeat("x", 1000))
 	send(t, f, sink.Batch{Records: b.Records[:1]})
 	withFileLimit(t, 600, func() {
 		if err := f.Send(t.Context(), sink.Batch{Records: b.Records[1:]}); !errors.Is(err,
 			syscall.EFBIG) {
-			t.Errorf("got %v, want that the file is too large", err)
+			t.Errorf("got %v, want EFBIG", err)
 		}
 	})
 	send(t, f, sink.Batch{Records: b.Records[1:]})
@@ -172,14 +174,14 @@ func TestBatchThatFillsDiskLeavesNothing(t *testing.T) {
 	}
 }
 
-// withFileLimit runs f while no file of this process may grow above a size.
-func withFileLimit(t *testing.T, bytes uint64, f func()) {
+// withFileLimit runs f while the process cannot write files of more than maxBytes.
+func withFileLimit(t *testing.T, maxBytes uint64, f func()) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes,
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: maxBytes,
 		Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,36 +194,39 @@ func TestFileRefusesPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: form(t, "jsonl", 0)})
+	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "jsonl", 0)})
 	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
 		"not a regular file") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestWriterHasOneHeaderAndBlocksNobody(t *testing.T) {
+func TestWriterWritesOneHeader(t *testing.T) {
 	var out bytes.Buffer
-	w := sink.NewWriter(&out, form(t, "csv", 0))
+	w := sink.NewWriter(&out, newEncoder(t, "csv", 0))
 	b := batch(t, "a", "b")
 	send(t, w, b, b)
 	if n := strings.Count(out.String(), "timestamp,"); n != 1 || strings.Count(out.String(),
 		"\r\n") != 5 {
-		t.Errorf("got %q", out.String())
+		t.Errorf("got %q, want one header and four records", out.String())
 	}
+}
+
+func TestBlockedWriterDoesNotBlockStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := newTestLog(t)
-		j.record("a")
-		full := make(blockedWriter)
-		_, stop := start(t, j.options(sink.NewWriter(full, form(t, "jsonl", 0))))
+		log := newTestLog(t)
+		log.record("a")
+		blocked := make(blockedWriter)
+		_, stop := start(t, log.options(sink.NewWriter(blocked, newEncoder(t, "jsonl", 0))))
 		time.Sleep(time.Hour)
 		if err := stop(); err == nil {
-			t.Error("what nobody read was not said to be missing")
+			t.Error("stop reported no unsent records, although the writer blocks")
 		}
-		close(full)
+		close(blocked)
 	})
 }
 
-// blockedWriter blocks in Write until it is closed.
+// blockedWriter blocks in Write until the channel is closed.
 type blockedWriter chan struct{}
 
 func (b blockedWriter) Write([]byte) (int, error) { <-b; return 0, fs.ErrClosed }

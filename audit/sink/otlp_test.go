@@ -109,8 +109,8 @@ func partialSuccess(message string) *collector.ExportLogsServiceResponse {
 // serveOTLP serves the collector, and returns the options to reach it.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
-	o := sink.OTLPOptions{Protocol: protocol, Encoder: form(t, "jsonl", 1<<20), Version: "1.0",
-		Headers: map[string]string{"Authorization": "Bearer t0ken"}}
+	o := sink.OTLPOptions{Protocol: protocol, Encoder: newEncoder(t, "jsonl", 1<<20),
+		Version: "1.0", Headers: map[string]string{"Authorization": "Bearer t0ken"}}
 	switch protocol {
 	case "http":
 		s := httptest.NewServer(c)

@@ -163,7 +163,7 @@ func syslogTo(t testing.TB, o sink.SyslogOptions) sink.Receiver {
 		o.Facility = "audit"
 	}
 	if o.Encoder == nil {
-		o.Encoder = form(t, "jsonl", 7900)
+		o.Encoder = newEncoder(t, "jsonl", 7900)
 	}
 	r, err := sink.NewSyslog(o)
 	if err != nil {
@@ -327,7 +327,7 @@ func TestSyslogReceiverThatDoesNotReadTimesOut(t *testing.T) {
 	}
 	defer l.Close()
 	r := syslogTo(t, sink.SyslogOptions{URL: "tcp://" + l.Addr().String(),
-		Encoder: form(t, "jsonl", 0)})
+		Encoder: newEncoder(t, "jsonl", 0)})
 	b := batch(t, "a")
 	b.Records[0].Line = make([]byte, 32<<20)
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
@@ -340,7 +340,7 @@ func TestSyslogReceiverThatDoesNotReadTimesOut(t *testing.T) {
 func TestRecordTooLargeForDatagramIsSentShort(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3",
-		Encoder: form(t, "jsonl", 0)})
+		Encoder: newEncoder(t, "jsonl", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}

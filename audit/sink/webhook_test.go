@@ -83,7 +83,7 @@ func (h *fakeWebhook) until(lines int) {
 func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
 	t.Helper()
 	if o.Encoder == nil {
-		o.Encoder = form(t, "jsonl", 1<<20)
+		o.Encoder = newEncoder(t, "jsonl", 1<<20)
 	}
 	r, err := sink.NewWebhook(o)
 	if err != nil {

@@ -52,7 +52,7 @@ var (
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
-		anchor := strings.ToLower(regexp.MustCompile("[^\\w\\- ]").ReplaceAllString(m[1], ""))
+		anchor := strings.ToLower(regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(m[1], ""))
 		all[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
 	return all

@@ -2,11 +2,11 @@
 // starts after a power cut, finds the old content or the new, never a part of it.
 //
 // The new content is written to a temporary file in the same folder, flushed to the disk and
-// renamed. Then the folder is flushed, too: without that, a power cut may undo the rename after the
-// caller was told that it is done.
+// renamed. Then the folder is flushed, too. Otherwise a power cut could undo the rename after Write
+// has returned.
 //
-// Files have mode 0600, whatever the mode of the file that they replace, and the caller makes their
-// folder. A symbolic link is replaced itself; its target is not touched. A crash may leave a
+// Files have mode 0600, whatever the mode of the file that they replace. Their folder must exist. A
+// symbolic link is replaced by a file, and the link's target is not touched. A crash may leave a
 // temporary file, named ".NAME.*.tmp", behind.
 //
 // # Why no library
@@ -22,8 +22,8 @@ import (
 	"path/filepath"
 )
 
-// Write puts content in the place of the file at path, or creates it. When it returns nil, the new
-// content survives a power cut.
+// Write replaces the content of the file at path, or creates the file. When Write returns nil, the
+// new content survives a power cut.
 func Write(path string, content []byte) error {
 	if err := install(path, content, true, os.Rename); err != nil {
 		return err
@@ -37,8 +37,8 @@ func WriteUnsynced(path string, content []byte) error {
 	return install(path, content, false, os.Rename)
 }
 
-// Create creates the file at path as Write does. The error is fs.ErrExist when there is one
-// already, which is not touched then.
+// Create is Write for a file that does not exist. If the file exists, Create leaves the file
+// unchanged and returns an error that matches fs.ErrExist.
 func Create(path string, content []byte) error {
 	if err := install(path, content, true, os.Link); err != nil {
 		return err
@@ -55,8 +55,9 @@ func Sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// install writes content to a temporary file, and has name give it its path.
-func install(path string, content []byte, sync bool, name func(from, to string) error) error {
+// install writes content to a temporary file, and calls place to give the file its path.
+func install(path string, content []byte, sync bool,
+	place func(temporary, path string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp") // mode 0600
 	if err != nil {
 		return err
@@ -69,5 +70,5 @@ func install(path string, content []byte, sync bool, name func(from, to string) 
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return name(f.Name(), path)
+	return place(f.Name(), path)
 }

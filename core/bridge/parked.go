@@ -127,6 +127,8 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 		if p.proxy.OpenCallState(m, state, &t) {
 			return p.resume(s, t, m, client)
 		}
+		// Any other requestState goes on to the proxy, which made it for a server's own question,
+		// or refuses it.
 	}
 	c := &parkedCall{calls: p, session: s, m: m, name: rand.Text(),
 		finished: make(chan struct{}), closed: make(chan struct{}),

@@ -101,8 +101,9 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.finished:
-			// The call has been answered, so an open question is about something else, the roots
-			// for example. It is put to this client because no other request waits for the call.
+			// The call has been answered. A question that is still open is about something else,
+			// the roots for example. It is asked first, since no other request will wait for this
+			// call; the next request gets the answer.
 			if c.answer.Message() != nil && ctx.Err() == nil {
 				if result, ok := c.park(ctx); ok {
 					return result

@@ -215,8 +215,9 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`6:1: audit.sink[0].url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
 		{"unencrypted records to this machine are allowed",
 			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
-		{"unencrypted records are allowed with insecure", sinkOf("syslog", `url = "udp://siem.example:514"`,
-			`insecure = true`), nil},
+		{"unencrypted records are allowed with insecure",
+			sinkOf("syslog", `url = "udp://siem.example:514"`,
+				`insecure = true`), nil},
 		{"a short key of a webhook is reported without showing it",
 			sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
 				`7:1: audit.sink[0].signing_key must be at least 24 random bytes`}},
@@ -683,11 +684,14 @@ func TestBadCertificatesAreReportedWithTheirPosition(t *testing.T) {
 	_, key := certificate(t)
 	telemetry := server + "[telemetry]\nurl = \"https://127.0.0.1:4317\"\nca = \"bad.pem\""
 	for doc, want := range map[string]string{
-		sinkOf("syslog", `url = "tls://x:1"`, `ca = "bad.pem"`):                           `:7:1: audit.sink[0].ca: `,
-		sinkOf("syslog", `url = "tls://x:1"`, `cert = "bad.pem"`, `cert_key = "bad.pem"`): `:7:1: audit.sink[0].cert: `,
+		sinkOf("syslog", `url = "tls://x:1"`,
+			`ca = "bad.pem"`): `:7:1: audit.sink[0].ca: `,
+		sinkOf("syslog", `url = "tls://x:1"`, `cert = "bad.pem"`,
+			`cert_key = "bad.pem"`): `:7:1: audit.sink[0].cert: `,
 		telemetry: `:5:1: telemetry.ca: `,
 	} {
-		if _, err := load(t, doc, "bad.pem", key); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := load(t, doc, "bad.pem", key); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}
 	}

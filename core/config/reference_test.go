@@ -6,8 +6,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -186,11 +186,20 @@ func defaultValue(v reflect.Value) string {
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	packages, err := parser.ParseDir(token.NewFileSet(), ".", func(f fs.FileInfo) bool {
-		return !strings.HasSuffix(f.Name(), "_test.go")
-	}, parser.ParseComments)
+	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
+	}
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
 	}
 	oneLine := func(groups ...*ast.CommentGroup) string {
 		for _, g := range groups {
@@ -201,30 +210,28 @@ func fieldComments(t *testing.T) map[string]string {
 		}
 		return ""
 	}
-	for _, p := range packages {
-		for _, file := range p.Files {
-			ast.Inspect(file, func(n ast.Node) bool {
-				decl, ok := n.(*ast.GenDecl)
-				if !ok || decl.Tok != token.TYPE {
-					return true
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			decl, ok := n.(*ast.GenDecl)
+			if !ok || decl.Tok != token.TYPE {
+				return true
+			}
+			for _, spec := range decl.Specs {
+				spec := spec.(*ast.TypeSpec)
+				name := spec.Name.Name
+				all[name] = sentence(name, oneLine(spec.Doc, decl.Doc))
+				s, ok := spec.Type.(*ast.StructType)
+				if !ok {
+					continue
 				}
-				for _, spec := range decl.Specs {
-					spec := spec.(*ast.TypeSpec)
-					name := spec.Name.Name
-					all[name] = sentence(name, oneLine(spec.Doc, decl.Doc))
-					s, ok := spec.Type.(*ast.StructType)
-					if !ok {
-						continue
-					}
-					for _, f := range s.Fields.List {
-						for _, id := range f.Names {
-							all[name+"."+id.Name] = sentence(id.Name, oneLine(f.Doc, f.Comment))
-						}
+				for _, f := range s.Fields.List {
+					for _, id := range f.Names {
+						all[name+"."+id.Name] = sentence(id.Name, oneLine(f.Doc, f.Comment))
 					}
 				}
-				return false
-			})
-		}
+			}
+			return false
+		})
 	}
 	return all
 }

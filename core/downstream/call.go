@@ -9,8 +9,8 @@ import (
 )
 
 // Call is one request of a client that has been read and is not answered yet. Exactly one of its
-// methods must be called, once. The implementations run a *proxy.Call, or
-// refuse the request.
+// methods must be called, once. Most implementations run a *proxy.Call. Others
+// resume one, refuse the request or answer it here.
 type Call interface {
 	// Run serves the request and returns the answer, the zero Passed when there must be none: the
 	// request was cancelled, by ctx or by the client. A ctx that has ended already keeps the

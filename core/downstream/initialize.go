@@ -15,7 +15,7 @@ type initialization struct {
 	ok       bool          // initialize succeeded; valid when done is closed
 	revision string        // that both sides agreed on; valid when ok is
 	// closed when notifications/initialized has been delivered; nil before the client has sent it;
-	// guarded by legacySession.mu
+	// guarded by legacyClientSession.mu
 	initialized chan struct{}
 }
 

@@ -209,7 +209,7 @@ func (c *pipeConnection) release(m *mcp.Message) {
 	}
 }
 
-// admitModern is admit for modern requests.
+// admitModern is legacyClientSession.admit for modern requests.
 func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 	c.stamp(m)
 	refused := checkModern(m, nil)

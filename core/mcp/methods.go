@@ -85,8 +85,8 @@ const (
 	reservedPrefix = "/_meta/io.modelcontextprotocol~1"
 )
 
-// AllowsInputRequests reports whether a server may answer the modern request m with input requests: its
-// method allows it (MCP 2026-07-28, Multi Round-Trip Requests), and the client has declared a
+// AllowsInputRequests reports whether a server may answer the modern request m with input requests:
+// its method allows it (MCP 2026-07-28, Multi Round-Trip Requests), and the client has declared a
 // capability that can be requested.
 func AllowsInputRequests(m *Message) bool {
 	switch m.Method {

@@ -137,7 +137,7 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		// before run can see that it was abandoned, so that the count never lacks one
+		// counted before run can see that it was abandoned, and take itself off the count
 		first.abandoned.Add(1)
 		if c.claimed.CompareAndSwap(false, true) {
 			return failAll(interruptedError(ctx, timeout))

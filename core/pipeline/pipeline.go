@@ -181,7 +181,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	trimChanged(o.Steps)
 	switch o.Before.Kind {
 	case mcp.Request:
-		if name, method := p.mustWithhold(o); name || method { // its answers have the name, too
+		if name, method := p.mustWithhold(o); name || method {
+			// This is a mark only: the server gets the name, the records of its answers do not.
 			o.After = withNameWithheld(o.After)
 			if answer != nil {
 				answer.Request = o.After

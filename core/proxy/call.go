@@ -246,7 +246,8 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	answer.Server, answer.Method, answer.Name, answer.Request = req.Server, req.Method, req.Name,
 		req
 	if !carriesInputRequests(&answer) && h.clientTakesInputRequests() {
-		// No stage would inspect these requests, and some clients look for nothing else.
+		// No stage would inspect these requests, and some clients answer inputRequests whatever
+		// resultType is.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
 			return nil, srv.unavailable("inputRequests is in a result whose resultType is not " +
 				"input_required")

@@ -29,7 +29,8 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 		}
 	}
 	name, ok := call.request.Text(pointer)
-	// A lenient server takes ["x"] for x, but stages would see no name.
+	// Without prefixes a missing name is left to the server, but not one that is no string: a
+	// lenient server takes ["x"] for x, and stages would see no name.
 	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
@@ -99,7 +100,8 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 			s.uriOwners.add(m.Server, o)
 			report(o)
 		}
-		// a URI that is not remembered could not be routed without its prefix
+		// A URI gets its prefix in every mode when several servers own it, or when it is too long
+		// to be remembered: it could not be routed without one.
 		shared := set.names.resources == "transparent" && (len(v) > maxURIBytes ||
 			s.uriOwners.isShared(v))
 		name := set.names.addPrefix(at.NameKind, m.Server, v, shared)

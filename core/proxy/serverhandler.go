@@ -16,8 +16,8 @@ type serverHandler struct {
 	client    Client
 	exchange  string       // "" outside of any call
 	request   *mcp.Message // the client's; nil outside of any call
-	deadline  *deadline
-	intercept interceptor // may be nil
+	deadline  *deadline    // nil for none: its methods accept that
+	intercept interceptor  // may be nil
 }
 
 // interceptor gets each inspected notification first. It reports whether the client must not get

@@ -88,7 +88,8 @@ func (srv *sessionServer) current() (server Server, closed bool) {
 }
 
 // openInitialized returns the server once it can take the client's requests. It waits for the end
-// of the first initialize, and until the server got notifications/initialized.
+// of the first initialize and, if the client has sent notifications/initialized, until the server
+// got it.
 func (srv *sessionServer) openInitialized(ctx context.Context) (Server, error) {
 	if srv.session.clientInitialize() == nil {
 		return srv.open(ctx)

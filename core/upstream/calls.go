@@ -96,8 +96,8 @@ func (c *pendingCall) notify(m *mcp.Message) {
 
 // callTable holds the requests in flight on one connection. It gives them ids of its own, so that
 // requests of several clients cannot be mistaken for each other. A progress token stays the
-// client's own, which a tool may show to people, unless two calls have the same or a server might
-// spell it differently.
+// client's own, because a tool may show it to people. It is replaced only when another call has the
+// same, or when a server might spell it differently.
 type callTable struct {
 	mu       sync.Mutex
 	lastID   uint64

@@ -60,8 +60,8 @@ func (p *legacyPipe) enqueue(m *mcp.Message, run func(ctx context.Context)) {
 	}
 }
 
-// serverRequest asks the client what the server asks, on behalf of the call that the request
-// belongs to where that is clear.
+// serverRequest hands a request of the server to the handler of the call that it belongs to, where
+// that is clear, otherwise to feed, and writes the answer.
 func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	h := p.feed
 	if c := p.calls.forTask(m); c != nil {

@@ -17,12 +17,12 @@ package library
 //     servers (includeContext = "allServers"), and more than one request per second over a minute,
 //     which is a loop or theft.
 //
-// Left out are: tools/readonly, tools/allowlist, flow/exfiltration and limits/rate, which need
-// settings by the user; tasks/gate and vendor/methods, because Gatekit already drops what a server
-// may not do; resources/uris, because it denies whole results for a link to the local network,
-// which servers for homes, printers and databases contain; and plugins, because a secret that is
-// redacted in a file is missing when the file is written back, and each plugin costs a process and
-// about 300 µs per call.
+// Left out are: tools/readonly, tools/allowlist, tools/arguments, resources/redact,
+// flow/exfiltration and limits/rate, which need settings by the user; tasks/gate and
+// vendor/methods, because Gatekit already drops what a server may not do; resources/uris, because
+// it denies whole results for a link to the local network, which servers for homes, printers and
+// databases contain; and plugins, because a secret that is redacted in a file is missing when the
+// file is written back, and each plugin costs a process and about 300 µs per call.
 func DefaultRules() map[string]map[string]any {
 	return map[string]map[string]any{
 		"elicitation/gate": {"loopback": true},

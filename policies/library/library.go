@@ -47,7 +47,7 @@ func Title(rule string) string {
 
 // CheckSettings checks settings against a rule's schema. It reports unknown options, wrong types
 // and invalid patterns. The error joins all errors, each of which starts with the option:
-// `rules[0].pattern: is no RE2 pattern: missing closing )`.
+// `rules[0].pattern: is not a valid RE2 pattern: missing closing )`.
 func CheckSettings(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {

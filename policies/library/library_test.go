@@ -23,7 +23,8 @@ func TestRules(t *testing.T) {
 				t.Error("it has no title in its metadata")
 			}
 			if err := library.CheckSettings(rule, nil); err != nil {
-				t.Errorf("its schema refuses no settings: %v", err)
+				t.Errorf("its schema does not accept empty settings: %v; every setting must be "+
+					"optional", err)
 			}
 			modules := map[string]*ast.Module{}
 			for _, file := range []string{"rule.rego", "rule_test.rego"} {
@@ -40,7 +41,15 @@ func TestRules(t *testing.T) {
 				"/", "."); modules["rule.rego"].Package.Path.String() != want {
 				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
 			}
-			// as Load has it
+			effects := map[string]bool{}
+			for _, r := range modules["rule.rego"].Rules {
+				effects[r.Head.Ref().String()] = true
+			}
+			if effects["hide"] && !effects["deny"] {
+				t.Error("the rule hides items and denies nothing: a library rule that hides an " +
+					"item must also deny its use (Stage.hideQuery in policies/hidden.go)")
+			}
+			// as Load stores it: a rule without settings has {}
 			store := inmem.NewFromObject(
 				map[string]any{"config": map[string]any{rule: map[string]any{}}})
 			var functions []*tester.Builtin
@@ -69,15 +78,23 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestREADMEListsEveryRule(t *testing.T) {
+func TestDocumentsListEveryRule(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile("../../docs/policies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rule := range library.Names() {
 		if row := "| [`" + rule + "`](policies/library/" + rule + ") | " + library.Title(rule) +
 			" |\n"; !strings.Contains(string(readme), row) {
-			t.Errorf("the README lacks the row\n%s", row)
+			t.Errorf("README.md lacks this row in the table of rules (its text is the rule's "+
+				"title):\n%s", row)
+		}
+		if !strings.Contains(string(guide), "\n| `"+rule+"` | ") {
+			t.Errorf("docs/policies.md has no row for the rule %s", rule)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package layout tests the structure of the repository: which package may import which, which
-// imports and identifiers are confined to some packages, and what the top folder holds. A change of
-// these rules is a decision. It goes into a commit of its own, with the reason.
+// imports and identifiers are confined to some packages, what the top folder holds, and how code and
+// documents are worded. A change of these rules is a decision. It goes into a commit of its own, with the reason.
 package layout
 
 import (

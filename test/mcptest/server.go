@@ -195,7 +195,8 @@ type Call struct {
 // Raw writes b on the call's stream unchanged.
 func (c *Call) Raw(b string) { c.out([]byte(b)) }
 
-// Result sends a result as the answer. To a modern request it adds resultType, unless the result has one.
+// Result sends a result as the answer. To a modern request it adds resultType, unless the result
+// has one.
 func (c *Call) Result(result string) {
 	if c.version != "" && At(json.RawMessage(result), "resultType") == nil {
 		result = member(result, "resultType", `"complete"`)

@@ -2,14 +2,14 @@ package injection
 
 import "strings"
 
-// lexicon is a hash table of the words that rules name. Words have numbers. Look-ups ignore the
-// case of ASCII letters.
+// lexicon is a hash table of the words that rules name. The number of a word is its index in words.
+// Look-ups ignore the case of ASCII letters.
 type lexicon struct {
 	slots   []int32 // numbers of words, by hash; -1 for a free slot
 	words   []string
 	longest int         // the length of the longest word, in bytes
-	lengths [256]uint32 // by first byte: a bit for each length, up to 31, that a word has
-	dotted  [256]bool   // by first byte: whether a word has a dot inside, as mcp.json
+	lengths [256]uint32 // by first byte: bit n if a word has n bytes, bit 31 if 31 or more
+	dotted  [256]bool   // by first byte: whether a word contains a dot, such as mcp.json
 }
 
 // lexiconSlots is a power of two, and more than the number of words.
@@ -21,7 +21,7 @@ const (
 	hashPrime uint32 = 16777619
 )
 
-// add adds a word in lower case, unless it is there, and returns its number.
+// add returns the number of a word in lower case, and adds the word if it is new.
 func (x *lexicon) add(word string) int32 {
 	if x.slots == nil {
 		x.slots = make([]int32, lexiconSlots)
@@ -49,7 +49,7 @@ func hashOf(word string) uint32 {
 	return h
 }
 
-// slot returns the index in slots of a word, or the free one that it would get.
+// slot returns the index in slots of the word with the hash h, or of the free slot for that word.
 func (x *lexicon) slot(h uint32, word string) int {
 	for i := int(h^h>>15) & (len(x.slots) - 1); ; i = (i + 1) & (len(x.slots) - 1) {
 		if w := x.slots[i]; w < 0 || equalLower(x.words[w], word) {
@@ -58,13 +58,14 @@ func (x *lexicon) slot(h uint32, word string) int {
 	}
 }
 
-// equalLower reports whether a word equals one of the lexicon, ignoring the case of ASCII letters.
-func equalLower(known, word string) bool {
-	if len(known) != len(word) {
+// equalLower reports whether a word equals an entry of the lexicon, ignoring the case of the word's
+// ASCII letters.
+func equalLower(entry, word string) bool {
+	if len(entry) != len(word) {
 		return false
 	}
 	for i := range len(word) {
-		if known[i] != lowerByte[word[i]] {
+		if entry[i] != lowerByte[word[i]] {
 			return false
 		}
 	}
@@ -87,7 +88,7 @@ func (x *lexicon) lookup(word string) int32 {
 	return x.findHashed(hashOf(word), word)
 }
 
-// rot13 returns the word with each letter replaced by the one 13 places further.
+// rot13 returns a word in lower case with each letter moved by 13 places in the alphabet.
 func rot13(word string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' {

@@ -2,12 +2,12 @@ package pii
 
 import "time"
 
-// The functions in this file report whether digits, as values from 0 to 9, are a valid id. The
-// number of digits must be one of the lengths of its idFormat.
+// The functions in this file report whether the digits d are a valid id. Each byte of d is a value
+// from 0 to 9, and the number of digits must be one of the lengths in the id's idFormat.
 
-// isBelgianNumber reports whether the digits are a date of birth, a number within the day, and 97
-// minus the remainder of both by 97. For births from 2000 on, the remainder is that with a 2 in
-// front.
+// isBelgianNumber reports whether the digits are a Belgian national number: a date of birth, a
+// number within the day, and two check digits. These are 97 minus the remainder of the other digits
+// by 97. For births from 2000 on, a 2 stands before the other digits in that calculation.
 func isBelgianNumber(d []byte) bool {
 	if month := digitsValue(d[2:4]); month > 12 || digitsValue(d[4:6]) > 31 ||
 		digitsValue(d[6:9]) == 0 {
@@ -17,7 +17,7 @@ func isBelgianNumber(d []byte) bool {
 	return 97-n%97 == check || 97-(2_000_000_000+n)%97 == check
 }
 
-// isCPF reports whether the last two digits are the check digits of the others.
+// isCPF reports whether the last two digits of a Brazilian CPF are the check digits of the others.
 func isCPF(d []byte) bool {
 	check := func(n int) bool {
 		sum := 0
@@ -29,12 +29,12 @@ func isCPF(d []byte) bool {
 	return check(9) && check(10)
 }
 
-// isSIN checks the Luhn digit. Numbers that begin with 0 are not issued, and those with 8 belong to
-// businesses.
+// isSIN reports whether the Luhn digit of a Canadian social insurance number is right. Numbers that
+// begin with 0 are not issued, and those that begin with 8 belong to businesses.
 func isSIN(d []byte) bool { return d[0] != 0 && d[0] != 8 && luhn(d) }
 
-// isSteuerID checks the check digit, and that exactly one of the first ten digits occurs twice or
-// three times.
+// isSteuerID reports whether the check digit of a German tax id is right, and exactly one value
+// occurs twice or three times among the first ten digits.
 func isSteuerID(d []byte) bool {
 	if d[0] == 0 {
 		return false
@@ -55,37 +55,44 @@ func isSteuerID(d []byte) bool {
 	return repeated == 1 && mod1110(d)
 }
 
-// isNIR reports whether the digits are sex, year, month, department, municipality, a number, and 97
-// minus the remainder of all by 97. findCorsicanNIR finds those with a letter.
+// isNIR reports whether the digits are a French NIR: sex, year, month, department, municipality, a
+// number, and two check digits. These are 97 minus the remainder of the other digits by 97. For
+// people born in Corsica, whose NIR contains a letter, see findCorsicanNIR.
 func isNIR(d []byte) bool {
 	return hasNIRBirth(d) && 97-digitsValue(d[:13])%97 == digitsValue(d[13:])
 }
 
-// hasNIRBirth checks the sex and the month, which is 20 or more if it is unknown.
+// hasNIRBirth reports whether the sex and the month of an NIR are valid. A month that is unknown is
+// written as 20 or more.
 func hasNIRBirth(d []byte) bool {
 	month := digitsValue(d[3:5])
 	return containsByte("\x01\x02\x03\x04\x07\x08", d[0]) && (month >= 1 && month <= 12 ||
 		month == 20 || month >= 30 && month <= 42 || month >= 50)
 }
 
+// isNHS reports whether the check digit of a British NHS number is right.
 func isNHS(d []byte) bool {
 	check := 11 - weightedSum(d, 10, 9, 8, 7, 6, 5, 4, 3, 2)%11
 	return check%11 == int(d[9]) // numbers with the check value 10 are not issued
 }
 
+// isAadhaar reports whether the check digit of an Indian Aadhaar number is right. The first digit
+// is at least 2.
 func isAadhaar(d []byte) bool { return d[0] > 1 && verhoeff(d) }
 
+// isBSN reports whether the weighted sum of a Dutch BSN is a multiple of 11.
 func isBSN(d []byte) bool { return weightedSum(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0 }
 
-// isPESEL checks the date of birth, whose month tells the century, and the check digit.
+// isPESEL reports whether the date of birth and the check digit of a Polish PESEL are valid. A
+// multiple of 20 is added to the month, which stands for the century.
 func isPESEL(d []byte) bool {
 	month, day := digitsValue(d[2:4])%20, digitsValue(d[4:6])
 	check := (10 - weightedSum(d, 1, 3, 7, 9, 1, 3, 7, 9, 1, 3)%10) % 10
 	return month >= 1 && month <= 12 && day >= 1 && day <= 31 && check == int(d[10])
 }
 
-// isPersonnummer checks the date of birth, whose day is 60 higher in a coordination number, and the
-// Luhn digit of the last ten digits.
+// isPersonnummer reports whether the date of birth and the Luhn digit of a Swedish personnummer are
+// valid. The Luhn digit is that of the last ten digits. A coordination number adds 60 to the day.
 func isPersonnummer(d []byte) bool {
 	if len(d) == 12 {
 		if year := digitsValue(d[:4]); year < 1880 || year > time.Now().Year() {
@@ -97,8 +104,9 @@ func isPersonnummer(d []byte) bool {
 	return month >= 1 && month <= 12 && day >= 1 && day <= 31 && luhn(d)
 }
 
-// isSSN checks that the area is not 000, 666 or above 899, and that no part is all zeros. The two
-// numbers that advertising made known belong to nobody.
+// isSSN reports whether the digits may be a US social security number: the area is not 000, 666 or
+// above 899, and no part is all zeros. Two numbers are excluded, because advertisements printed
+// them and nobody has them.
 func isSSN(d []byte) bool {
 	area, group, serial := digitsValue(d[:3]), digitsValue(d[3:5]), digitsValue(d[5:])
 	n := digitsValue(d)

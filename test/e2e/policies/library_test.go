@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"gatekit/policies/library"
 	"gatekit/test/harness"
 	"gatekit/test/mcptest"
 )
@@ -266,6 +268,16 @@ func newCountingServer(revision string) *countingServer {
 // TestEachRuleDeniesAttacksAndAllowsSimilarRequests activates all rules of the library at once, in
 // both eras and over both transports.
 func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
+	var withCases []string
+	for _, c := range ruleCases {
+		withCases = append(withCases, c.rule)
+	}
+	for _, rule := range library.Names() {
+		if _, ok := allRules[rule]; !ok || !slices.Contains(withCases, rule) {
+			t.Errorf("the rule %s needs settings in allRules and a case in ruleCases; see "+
+				"docs/CONTRIBUTING.md", rule)
+		}
+	}
 	harness.Long(t, "every rule over both eras and transports")
 	for _, revision := range harness.Revisions {
 		t.Run(revision, func(t *testing.T) {

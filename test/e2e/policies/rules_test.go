@@ -23,7 +23,8 @@ func TestRulesApplyToListsAndCalls(t *testing.T) {
 				c *mcptest.Client) {
 				harness.Handshake(t, c)
 				list := string(harness.Request(t, c, "tools/list", `{}`).Raw)
-				for name, shown := range map[string]bool{"echo": true, "scenario": true, "raw": false,
+				for name, shown := range map[string]bool{"echo": true, "scenario": true,
+					"raw": false,
 					"die": false, "odd name/ü.": false} {
 					if strings.Contains(list, `"name":"box__`+name+`"`) != shown {
 						t.Errorf("tool %s is listed: got %v, want %v", name, !shown, shown)

@@ -24,8 +24,7 @@ func TestClientUsesServerOfTheOtherEra(t *testing.T) {
 	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
-				pair.client, func(t *testing.T,
-					g *harness.Gatekit, c *mcptest.Client) {
+				pair.client, func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 					handshake := harness.Handshake(t, c)
 					for _, capability := range []string{"tools", "prompts", "resources",
 						"completions", "logging"} {
@@ -142,8 +141,7 @@ func TestSubscriptionsCrossTheBridge(t *testing.T) {
 	for _, pair := range bridgedPairs {
 		t.Run(pair.name, func(t *testing.T) {
 			harness.EachTransport(t, harness.ScriptedServerOver(t, "box", pair.server, pair.back),
-				pair.client, func(t *testing.T,
-					g *harness.Gatekit, c *mcptest.Client) {
+				pair.client, func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 					harness.Handshake(t, c)
 					mark := c.Mark()
 					if pair.client == mcptest.Modern {
@@ -195,8 +193,7 @@ func TestSubscriptionsCrossTheBridge(t *testing.T) {
 // client's input.
 func TestServerExitFailsParkedCall(t *testing.T) {
 	harness.EachTransport(t, harness.ScriptedServerOver(t, "box", "2025-11-25", "stdio"),
-		mcptest.Modern, func(t *testing.T,
-			g *harness.Gatekit, c *mcptest.Client) {
+		mcptest.Modern, func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 			harness.Handshake(t, c)
 			const params = `{"name":"box__ask","arguments":{"method":"roots/list","params":{}}`
 			asked, err := c.Do(harness.Context(t), `"a"`, "tools/call", params+`}`)

@@ -268,8 +268,7 @@ func TestUnavailableServerIsNamedAndOthersServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			harness.EachTransport(t, dead+harness.ScriptedServer("live"),
-				"2025-11-25", func(t *testing.T, g *harness.Gatekit,
-					c *mcptest.Client) {
+				"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 					harness.Handshake(t, c)
 					m := harness.Request(t, c, "tools/list", `{}`)
 					if n := strings.Count(string(m.Raw), `"live__`); n != 14 {
@@ -301,8 +300,7 @@ func withTimeout(server, timeout string) string {
 func TestCallOfSilentServerTimesOut(t *testing.T) {
 	harness.Long(t, "waits for timeouts")
 	harness.EachTransport(t, withTimeout(harness.ScriptedServer("box"), "4s"),
-		"2025-11-25", func(t *testing.T, g *harness.Gatekit,
-			c *mcptest.Client) {
+		"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 			harness.Handshake(t, c)
 			m := harness.Request(t, c, "tools/call", `{"name":"box__wait","arguments":{"tag":"t"}}`)
 			if string(mcptest.At(m.Error, "code")) != "-32603" ||

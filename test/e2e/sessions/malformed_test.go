@@ -20,7 +20,7 @@ var malformedMessages = []struct {
 	name    string
 	message string
 	id      string // the id of the answer; "" for none or null, "?" for any
-	code    string // the code of the error, ? for any digit; "" when no answer must come
+	code    string // the code of the error, ? for any digit; "" when no answer is awaited
 	text    string // a part of the error's message
 }{
 	{"a duplicate member in the envelope",
@@ -133,8 +133,7 @@ func codeMatches(pattern, code string) bool {
 func TestMalformedMessagesGetAnErrorAndTheSessionSurvives(t *testing.T) {
 	harness.Long(t, "many malformed messages over both transports")
 	harness.EachTransport(t, "[limits]\nmessage_bytes = 4194304\n"+harness.ScriptedServer("box"),
-		"2025-11-25", func(t *testing.T,
-			g *harness.Gatekit, c *mcptest.Client) {
+		"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 			harness.Handshake(t, c)
 			for _, b := range malformedMessages {
 				t.Run(b.name, func(t *testing.T) {
@@ -241,8 +240,7 @@ func wantPostError(t *testing.T, g *harness.Gatekit, c *mcptest.Client, body []b
 
 func TestOversizedMessageIsRefused(t *testing.T) {
 	harness.EachTransport(t, "[limits]\nmessage_bytes = 1048576\n"+harness.ScriptedServer("box"),
-		"2025-11-25", func(t *testing.T,
-			g *harness.Gatekit, c *mcptest.Client) {
+		"2025-11-25", func(t *testing.T, g *harness.Gatekit, c *mcptest.Client) {
 			harness.Handshake(t, c)
 			big := fmt.Sprintf(
 				`{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"box__echo","arguments":{"v":%q}}}`, strings.Repeat("x", 2<<20))

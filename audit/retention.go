@@ -166,7 +166,7 @@ func (m *maintenance) waitForCheckpoint(seq uint64) error {
 
 // pruneHistory collects the removals that the log's records announce. Gatekit makes a checkpoint of
 // a "prune" record before it removes a file. So a "prune" record counts only if a checkpoint covers
-// it, and unless a "recovered" record names it as one without a checkpoint.
+// it, and no "recovered" record lists it among the records without a checkpoint.
 type pruneHistory struct {
 	prunes    []pruneRecord
 	recovered []SeqRange

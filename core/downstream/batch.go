@@ -22,7 +22,7 @@ var errBatchNotAllowed = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
 	Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
 
 // split parses a batch and returns its requests as calls. handleNonRequest gets the other messages,
-// admit enters a request. After an error the calls have been discarded.
+// admit enters a request. When it returns an error, the calls have been discarded.
 func (s *legacyClientSession) split(b []byte, handleNonRequest func(*mcp.Message) error,
 	admit func(*mcp.Message) Call) ([]Call, error) {
 	if !s.allowsBatches() {
@@ -117,12 +117,13 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		return nil
 	}
 	if len(admitted) == 0 {
-		// no limit counts the answers, so nothing more is read before they are written
+		// in-flight limits do not count these answers, so they are written before more is read
 		return answer()
 	}
 	c.calls.Go(func() {
 		if err := answer(); err != nil {
-			c.endpoint.log.Debug("answer a batch", "session", c.session, "error", err)
+			c.endpoint.log.Debug("writing the answers to a batch failed", "session", c.session,
+				"error", err)
 		}
 	})
 	return nil

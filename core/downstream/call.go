@@ -12,11 +12,11 @@ import (
 // methods must be called, once. Most implementations run a *proxy.Call. Others
 // resume one, refuse the request or answer it here.
 type Call interface {
-	// Run serves the request and returns the answer, the zero Passed when there must be none: the
-	// request was cancelled, by ctx or by the client. A ctx that has ended already keeps the
-	// request from every server.
+	// Run serves the request and returns the answer. It returns the zero Passed when the request
+	// was cancelled, by ctx or by the client, and must not be answered. If ctx has ended before Run
+	// is called, no server gets the request.
 	Run(ctx context.Context) pipeline.Passed
-	// Discard takes the request out of the calls in flight. No server hears of it.
+	// Discard removes the request from the calls in flight. No server gets the request.
 	Discard()
 }
 
@@ -88,9 +88,9 @@ func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *invalidCall) Discard() {}
 
-// ended returns a context that has ended. A call that is run with it reaches no server; a refused
-// call is still refused.
-func ended() context.Context {
+// endedContext returns a context that has ended. No server gets a call that is run with it. A
+// refused call is still refused.
+func endedContext() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()
 	return ctx

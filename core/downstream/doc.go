@@ -29,19 +29,20 @@
 // # Why the audit log does not hold the id of an HTTP session
 //
 // Whoever knows an Mcp-Session-Id and can act as its principal can use the session. Without
-// authentication the id is all that protects the session. So the log has a name of its own for it.
+// authentication the id is all that protects the session. So the log identifies the session by
+// another name.
 //
 // # Why modern requests over HTTP get ids of ours
 //
-// All requests of a principal share one proxy.Session, and with it what it has learnt of the
-// servers. But they come from any number of clients, which all count their ids from 1, and
+// All requests of a principal share one proxy.Session, so that what it knows of the servers is
+// shared too. But they come from any number of clients, which all count their ids from 1, and
 // proxy.Session finds calls by their ids. The one place where such an id shows in a message is the
 // id of a subscription; modernReply puts the client's id back there.
 //
 // # Why an answer is seldom a stream
 //
-// A request is answered with one JSON body unless a message has to be sent before the answer: that
-// costs least. The answer becomes a stream when it takes longer than streamDelay, or
+// A request is answered with one JSON body, which costs least, unless a message has to be sent
+// before the answer. The answer becomes a stream when it takes longer than streamDelay, or
 // resumableStreamDelay for a tools/call of a legacy client, since tools must not be run twice.
 // transport keeps the stream alive. Its first event gives a legacy client an id, with which it can
 // come back for the answer when its connection breaks. A client that names text/event-stream first

@@ -113,8 +113,8 @@ type peer struct {
 // session.
 func newSessionName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
-// stamp sets on a message from the client whose it is, and returns it. No other goroutine may have
-// the message yet.
+// stamp sets the direction, the session and the principal of a message from the client, and returns
+// the message. No other goroutine may have the message yet.
 func (p peer) stamp(m *mcp.Message) *mcp.Message {
 	m.Direction, m.Session, m.Principal = mcp.ToServer, p.session, p.principal
 	return m
@@ -133,6 +133,6 @@ func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message)
 // recordDrop records a message of the client that is not forwarded.
 func (e *Endpoint) recordDrop(ctx context.Context, p peer, m *mcp.Message, reason string) {
 	if err := e.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", reason, nil); err != nil {
-		e.log.Error("record a dropped message", "method", m.Method, "error", err)
+		e.log.Error("recording a dropped message failed", "method", m.Method, "error", err)
 	}
 }

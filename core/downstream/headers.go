@@ -21,8 +21,8 @@ func headerMismatch(format string, args ...any) *refusal {
 	return refuse(mcp.CodeHeaderMismatch, "Header mismatch: "+format, args...)
 }
 
-// singleHeader returns the value of a header. It refuses one that comes twice with different
-// values.
+// singleHeader returns the value of a header. It refuses a header that occurs more than once with
+// different values.
 func singleHeader(h http.Header, name string) (value string, present bool, r *refusal) {
 	values := h.Values(name)
 	if len(values) == 0 {
@@ -81,7 +81,7 @@ func refuseHeader(header, value string, present bool, r *refusal, body string) *
 }
 
 // namedTarget returns the name in the body that Mcp-Name repeats. ok is false when the method has
-// none or the body holds no string there: the proxy refuses such a body.
+// no such name, or when the name in the body is not a string: the proxy refuses such a body.
 func namedTarget(m *mcp.Message) (name string, ok bool) {
 	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
@@ -105,7 +105,8 @@ func decodeHeader(value string) (text string, ok bool) {
 }
 
 // paramHeaders are the headers in which the arguments of tools must be repeated (x-mcp-header),
-// according to the tool lists that clients have got. A tool that no list named is not checked.
+// according to the tool lists that clients have received. The headers of a tool that was in no list
+// are not checked.
 type paramHeaders struct {
 	mu     sync.RWMutex
 	byTool map[string][]paramHeader
@@ -117,12 +118,12 @@ type paramHeader struct {
 	pointer string // to the argument, in params
 }
 
-// maxParamHeaderTools bounds for how many tools headers are kept.
+// maxParamHeaderTools bounds the number of tools whose headers are kept.
 const maxParamHeaderTools = 10_000
 
-// learn takes the headers from an answer to tools/list. It reads the list, which may be long,
-// before it takes the lock.
-func (ps *paramHeaders) learn(list *mcp.Message) {
+// record records the headers that an answer to tools/list requires. It reads the list, which may be
+// long, before it locks ps.mu.
+func (ps *paramHeaders) record(list *mcp.Message) {
 	ps.mu.RLock()
 	none := len(ps.byTool) == 0
 	ps.mu.RUnlock()

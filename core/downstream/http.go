@@ -77,14 +77,14 @@ func (e *Endpoint) writeReply(w Reply, status int, answer pipeline.Passed) {
 		body = m.Parts()
 	}
 	if err := w.Write(status, nil, body...); err != nil {
-		e.log.Debug("answer a request", "error", err)
+		e.log.Debug("writing an answer failed", "error", err)
 	}
 }
 
 // writeMethodNotAllowed refuses a method other than POST outside of a session.
 func (e *Endpoint) writeMethodNotAllowed(w Reply) {
 	if err := w.Write(http.StatusMethodNotAllowed, http.Header{"Allow": {"POST"}}); err != nil {
-		e.log.Debug("answer a request", "error", err)
+		e.log.Debug("writing an answer failed", "error", err)
 	}
 }
 
@@ -94,9 +94,9 @@ type acceptedTypes struct {
 	prefersStream bool // event streams rather than JSON
 }
 
-// parseAccept parses the Accept headers. A client without any accepts all types. The type that is
-// named first is preferred, whatever its weight: MCP asks clients to name both types, so the order
-// is the only sign of a preference.
+// parseAccept parses the Accept headers. A client that sends none accepts all types. The type that
+// is named first is preferred, whatever its weight: MCP asks clients to name both types, so only
+// the order shows a preference.
 func parseAccept(h http.Header) acceptedTypes {
 	all := strings.ToLower(strings.Join(h.Values("Accept"), ","))
 	json, stream := strings.Index(all, "application/json"), strings.Index(all, "text/event-stream")

@@ -80,7 +80,8 @@ func (c *initializeCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *initializeCall) Discard() { c.finish() }
 
-// negotiate sends initialize to the servers. The revision that they agree on is the client's.
+// negotiate sends initialize to the servers. The revision in their answer becomes the revision of
+// the session.
 func (c *initializeCall) negotiate(ctx context.Context) pipeline.Passed {
 	s, m := c.session, c.m
 	if !m.TextEquals("/protocolVersion", c.offered) {
@@ -101,8 +102,8 @@ func (c *initializeCall) negotiate(ctx context.Context) pipeline.Passed {
 	return answer
 }
 
-// finish lets the requests and notifications proceed that wait for the session. When initialize
-// failed, it closes the proxy's session, and the client may try again.
+// finish wakes the requests and notifications that wait for the answer to initialize. When
+// initialize failed, finish closes the proxy's session, and the client may try again.
 func (c *initializeCall) finish() {
 	s := c.session
 	close(c.init.done)
@@ -113,6 +114,6 @@ func (c *initializeCall) finish() {
 	defer s.mu.Unlock()
 	if !s.closed { // else close closes the proxy's session
 		s.init = nil
-		s.failed.Go(func() { s.closeProxySession(c.init) })
+		s.closingFailed.Go(func() { s.closeProxySession(c.init) })
 	}
 }

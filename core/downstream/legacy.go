@@ -21,14 +21,15 @@ type legacyClientSession struct {
 	sessionOut output // for messages outside of any call
 	reverse    reverseRequests
 
-	mu     sync.Mutex      // guards what follows
-	init   *initialization // of the latest initialize; nil before one, and after one that failed
-	closed bool
-	failed sync.WaitGroup // sessions of the proxy whose initialize failed, being closed
+	mu sync.Mutex // guards what follows
+	// of the latest initialize; nil before one, and after one that failed
+	init          *initialization
+	closed        bool
+	closingFailed sync.WaitGroup // sessions of the proxy whose initialize failed, being closed
 }
 
-// admit enters a request, in the order in which the client sent it, and returns its call. The call
-// sends messages before the answer to out.
+// admit begins a request and returns its call. It must be called in the order in which the client
+// sent the requests. The call sends the messages that come before its answer to out.
 func (s *legacyClientSession) admit(m *mcp.Message, out output) Call {
 	s.stamp(m)
 	switch m.Method {
@@ -92,7 +93,8 @@ func waitForAll(ctx context.Context, channels ...chan struct{}) {
 	}
 }
 
-// admitNotification enters a notification, in the order in which the client sent it.
+// admitNotification returns a notification that is ready to be delivered. It must be called in the
+// order in which the client sent the notifications.
 func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	s.mu.Lock()
@@ -102,7 +104,7 @@ func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	}
 	n := &legacyNotification{session: s, init: s.init, m: m}
 	if m.Method == "notifications/initialized" && s.init.initialized == nil {
-		// Requests that come next wait for its delivery: servers refuse them before.
+		// The next requests wait until it is delivered: before that, servers refuse requests.
 		s.init.initialized = make(chan struct{})
 		n.delivered = s.init.initialized
 	}
@@ -175,11 +177,12 @@ func (s *legacyClientSession) close() {
 	if init != nil {
 		s.closeProxySession(init)
 	}
-	s.failed.Wait()
+	s.closingFailed.Wait()
 }
 
 func (s *legacyClientSession) closeProxySession(init *initialization) {
 	if err := init.proxied.Close(); err != nil {
-		s.endpoint.log.Warn("close a client's session", "session", s.session, "error", err)
+		s.endpoint.log.Warn("closing a client's session failed", "session", s.session,
+			"error", err)
 	}
 }

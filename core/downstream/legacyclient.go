@@ -51,7 +51,7 @@ func (c *legacyClient) SendRequests(ctx context.Context,
 	for i, r := range sent {
 		select {
 		case a := <-r.answer:
-			answers[i] = a.WithID(r.m.ID())
+			answers[i] = a.WithID(r.request.ID())
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -76,10 +76,11 @@ const cancelTimeout = time.Second
 func (c *legacyClient) cancelReverse(r *reverseRequest) {
 	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
 		r.id...), '}'))
-	n.Server, n.Exchange = r.m.Server, r.m.Exchange
+	n.Server, n.Exchange = r.request.Server, r.request.Exchange
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
 	if err := c.sendReverse(ctx, c.endpoint.passOwn(ctx, c.peer, n, nil)); err != nil {
-		c.endpoint.log.Debug("cancel a reverse request", "session", c.session, "error", err)
+		c.endpoint.log.Debug("cancelling a reverse request failed", "session", c.session,
+			"error", err)
 	}
 }

@@ -92,8 +92,9 @@ func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *m
 }
 
 // findSession returns the session that r names, which the caller must release. When there is none,
-// or the request may not use it, findSession answers the request under the id request and returns
-// false. The client cannot tell the session of another principal from one that does not exist.
+// or the client may not use it, findSession answers the request with an error that has the id
+// request, and returns false. The client cannot tell the session of another principal from one that
+// does not exist.
 func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 	request mcp.ID) (*sessionEntry[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*sessionEntry[*httpSession], bool) {
@@ -129,8 +130,8 @@ type httpSession struct {
 	legacyClientSession
 	streams sessionStreams
 
-	// The context of the session's calls. It is in the struct because no request or goroutine lives
-	// as long as the session does; close ends it.
+	// The context of the session's calls. It is in the struct because no request and no goroutine
+	// lasts as long as the session. close ends it.
 	lifetime context.Context
 	end      context.CancelFunc
 
@@ -194,6 +195,6 @@ func (s *httpSession) copyStream(ctx context.Context, from *resumableStream, rea
 	withFirstID := s.revision() >= mcp.Rev20251125
 	from.copyTo(ctx, reader, to, withFirstID)
 	if err := to.Close(); err != nil {
-		s.endpoint.log.Debug("close a stream", "session", s.session, "error", err)
+		s.endpoint.log.Debug("closing a stream failed", "session", s.session, "error", err)
 	}
 }

@@ -35,8 +35,8 @@ func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
 	return p
 }
 
-// serve runs the calls and writes their messages to the client for as long as the client is there.
-// The calls go on without it. serve reports whether anything was written.
+// serve runs the calls and writes their messages to the client for as long as it is connected. The
+// calls go on when the connection has ended. serve reports whether anything was written.
 func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession],
 	calls ...Call) (written bool) {
 	sessions := p.session.endpoint.legacySessions
@@ -47,7 +47,7 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 	})
 	if !started {
 		sessions.release(entry)
-		p.stream.finish(runAll(ended(), calls)...)
+		p.stream.finish(runAll(endedContext(), calls)...)
 	}
 	if !p.accept.prefersStream {
 		if done, written := p.writeWithoutStream(ctx); done {
@@ -101,7 +101,7 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 		status = http.StatusAccepted
 	}
 	if err = p.w.Write(status, p.header, body...); err != nil {
-		p.session.endpoint.log.Debug("answer a request", "session", p.session.session,
+		p.session.endpoint.log.Debug("writing an answer failed", "session", p.session.session,
 			"error", err)
 	}
 	return true, err == nil

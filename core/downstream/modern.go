@@ -18,7 +18,7 @@ type modernClientSession struct {
 	hold     func() (release func()) // keeps the session from being closed as idle
 }
 
-// newModernSession opens a session. It is shared when several clients may be behind it.
+// newModernSession opens a session. shared means that several clients may use the session.
 func (e *Endpoint) newModernSession(p peer, shared bool) *modernClientSession {
 	return &modernClientSession{peer: p, endpoint: e, hold: func() func() { return func() {} },
 		proxied: e.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
@@ -31,13 +31,13 @@ func (s *modernClientSession) close() {
 		p.EndSession(s.session)
 	}
 	if err := s.proxied.Close(); err != nil {
-		s.endpoint.log.Warn("close the session of modern requests", "session", s.session,
+		s.endpoint.log.Warn("closing the session of modern requests failed", "session", s.session,
 			"error", err)
 	}
 }
 
-// begin enters a request and returns its call and the id by which the proxy's session knows the
-// call. For a request that resumes a parked call, this is not the id of m.
+// begin begins a request. It returns the call, and the id by which the proxy's session knows the
+// call. For a request that resumes a parked call, that id is not the id of m.
 func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
 	if s.endpoint.parker == nil {
 		return s.proxied.Begin(m, client), m.ID()
@@ -50,9 +50,9 @@ func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call C
 	return call, id
 }
 
-// admitNotification enters a notification. The revision has no notification of clients but
-// notifications/cancelled, and that only on a pipe: over HTTP a client cancels a request by closing
-// its connection.
+// admitNotification returns a notification that is ready to be delivered. The revision lets clients
+// send only notifications/cancelled, and only on a pipe: over HTTP a client cancels a request by
+// closing its connection.
 func (s *modernClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {

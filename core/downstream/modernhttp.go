@@ -90,15 +90,15 @@ func (s *principalSession) serve(ctx context.Context, m *mcp.Message, w Reply,
 	accept acceptedTypes) {
 	reply := &modernReply{w: w, id: m.ID(), accept: accept,
 		isSubscription: m.Method == "subscriptions/listen"}
-	delay := time.AfterFunc(streamDelay, reply.openWhenSilent)
+	delay := time.AfterFunc(streamDelay, reply.openWhenSlow)
 	defer delay.Stop()
 	call, _ := s.begin(m.WithID(mcp.ID(strconv.FormatUint(s.lastID.Add(1), 10))), reply)
 	answer := call.Run(ctx)
 	if m.Method == "tools/list" && answer.Message() != nil {
-		s.paramHeaders.learn(answer.Message())
+		s.paramHeaders.record(answer.Message())
 	}
 	if err := reply.finish(answer); err != nil {
-		s.endpoint.log.Debug("answer a request", "method", m.Method, "error", err)
+		s.endpoint.log.Debug("writing an answer failed", "method", m.Method, "error", err)
 	}
 }
 
@@ -108,8 +108,8 @@ const streamDelay = 2 * time.Second
 
 var errAnswered = errors.New("the request has been answered")
 
-// modernReply is the client of one modern request over HTTP. It writes the answer and, before it,
-// notifications, for which it opens a stream when the first one comes.
+// modernReply is the client of one modern request over HTTP. It writes the notifications that come
+// before the answer, and the answer. It opens a stream when the first notification comes.
 type modernReply struct {
 	askedInResults
 	w              Reply
@@ -120,7 +120,7 @@ type modernReply struct {
 	mu       sync.Mutex // held while writing, so that messages stay in order
 	stream   Stream     // nil until opened
 	answered bool
-	err      error // of the connection
+	connErr  error // of the connection
 }
 
 // Notify implements proxy.Client. The notification is dropped when the client does not accept
@@ -144,8 +144,8 @@ func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
 	return r.send(p)
 }
 
-// openWhenSilent opens the stream because the answer takes long.
-func (r *modernReply) openWhenSilent() {
+// openWhenSlow opens the stream because the answer takes long.
+func (r *modernReply) openWhenSlow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.accept.stream && !r.answered {
@@ -155,10 +155,10 @@ func (r *modernReply) openWhenSilent() {
 
 // openStream opens the stream unless it is open. The caller holds r.mu.
 func (r *modernReply) openStream() error {
-	if r.stream == nil && r.err == nil {
-		r.stream, r.err = r.w.Stream(nil)
+	if r.stream == nil && r.connErr == nil {
+		r.stream, r.connErr = r.w.Stream(nil)
 	}
-	return r.err
+	return r.connErr
 }
 
 // send writes a message to the stream. The caller holds r.mu.
@@ -183,8 +183,8 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 		_ = r.openStream() // r.err is checked next
 	}
 	switch {
-	case r.err != nil:
-		return r.err
+	case r.connErr != nil:
+		return r.connErr
 	case r.stream == nil && m == nil: // cancelled: the client is gone, or the endpoint is closing
 		return r.w.Write(http.StatusServiceUnavailable, nil)
 	case r.stream == nil:

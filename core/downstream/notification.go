@@ -6,7 +6,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// notification is a notification of the client that has been read and not been handed on yet.
+// notification is a notification of the client that has been read and not yet delivered.
 type notification interface {
 	// deliver hands the notification to the proxy's session, or records that it was dropped. It
 	// must be called once.

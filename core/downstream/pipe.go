@@ -13,8 +13,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// pipeConnection is one client on a pipe. The pipe may carry messages of both eras, which are told
-// apart message by message.
+// pipeConnection is one client on a pipe. The pipe may carry messages of both eras. Each message is
+// handled by its own era.
 type pipeConnection struct {
 	peer
 	endpoint *Endpoint
@@ -153,7 +153,7 @@ func (c *pipeConnection) serve(ctx context.Context, m *mcp.Message, call Call) {
 	defer c.release(m)
 	answer := call.Run(ctx)
 	if err := c.out.send(ctx, answer); err != nil {
-		c.endpoint.log.Debug("answer a request", "session", c.session, "method", m.Method,
+		c.endpoint.log.Debug("writing an answer failed", "session", c.session, "method", m.Method,
 			"error", err)
 		return
 	}
@@ -169,16 +169,17 @@ func (c *pipeConnection) notifySubscriptionEnd(ctx context.Context, m *mcp.Messa
 	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
 		m.ID()...), '}'))
 	if err := c.out.send(ctx, c.endpoint.passOwn(ctx, c.peer, n, nil)); err != nil {
-		c.endpoint.log.Debug("end a subscription", "session", c.session, "error", err)
+		c.endpoint.log.Debug("notifying of a subscription's end failed", "session", c.session,
+			"error", err)
 	}
 }
 
 var tooManyInFlight = refuse(mcp.CodeInternalError,
 	"too many requests in flight: wait for an answer, then try again")
 
-// admitRequest enters a request and returns its call, or nil when too many are in flight. The
-// caller must call release when the answer has been written, and not before: so a client that does
-// not read cannot go on sending requests.
+// admitRequest begins a request and returns its call, or nil when too many are in flight. The
+// caller must call release after the answer has been written, and not before. So a client that does
+// not read its answers cannot send more and more requests.
 func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
@@ -197,7 +198,7 @@ func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 	return c.legacy.admit(m, c.out)
 }
 
-// release takes a request out of those in flight.
+// release removes a request from those in flight.
 func (c *pipeConnection) release(m *mcp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +279,7 @@ func (c *pipeConnection) modernSession() *modernClientSession {
 	return c.modern
 }
 
-// handleNonRequest handles a notification or an answer. The error is that of ctx.
+// handleNonRequest handles a notification or an answer. The error is the cause of ctx.
 func (c *pipeConnection) handleNonRequest(ctx context.Context, m *mcp.Message) error {
 	c.stamp(m)
 	if m.Kind != mcp.Notification {

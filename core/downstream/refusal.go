@@ -12,7 +12,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// refusal is an error of our own that answers a request. No server hears of the request.
+// refusal is an error of our own that answers a request. No server gets the request.
 type refusal struct {
 	code    int
 	message string

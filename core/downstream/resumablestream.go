@@ -21,9 +21,9 @@ var errStreamFinished = errors.New("the stream has ended")
 // stream. Events are kept after they were sent, so that a client that lost its connection can
 // resume the stream.
 //
-// The stream is bounded. While a connection reads too slowly, senders wait for it. While none
-// reads, events are evicted: events that were sent before those that were not, and notifications
-// before requests and answers.
+// The stream is bounded. While a connection reads too slowly, senders wait for it. While no
+// connection reads, events are evicted in this order: events that were sent, notifications,
+// requests. Answers that were not sent are kept.
 type resumableStream struct {
 	name      string // unique in the session
 	maxEvents int
@@ -57,8 +57,8 @@ func (l Limits) newStream(name string) *resumableStream {
 	return &resumableStream{name: name, maxEvents: l.ResumeEvents, maxBytes: l.ResumeBytes}
 }
 
-// eventID returns the id by which clients know event n. It names the stream, so that a client that
-// resumes gets the events of no other one.
+// eventID returns the id by which clients know event n. The id names the stream, so that a client
+// that resumes one stream does not get the events of another.
 func (s *resumableStream) eventID(n int) string { return s.name + "-" + strconv.Itoa(n) }
 
 // parseEventID parses an id made by eventID.
@@ -133,9 +133,9 @@ func (s *resumableStream) add(p pipeline.Passed) {
 	}
 }
 
-// evictable returns the index of the event to evict next, or -1 when none may be. The newest event
-// never is, nor an answer that was not sent. While a connection reads, no event that was not sent
-// is evicted: senders wait for the reader instead. The caller holds s.mu.
+// evictable returns the index of the event to evict next, or -1 when no event may be evicted. The
+// newest event and the answers that were not sent are kept. While a connection reads, only events
+// that were sent are evicted: senders wait for the reader instead. The caller holds s.mu.
 func (s *resumableStream) evictable() int {
 	old := s.kept[:len(s.kept)-1]
 	if len(old) > 0 && old[0].number <= s.lastSent {
@@ -251,9 +251,9 @@ func (s *resumableStream) markSent(r *streamReader, ev streamEvent) {
 	s.wakeWaiters()
 }
 
-// copyTo writes the events for r to a connection until one of the two ends. With withFirstID it
-// begins with an event that holds only an id, from which the client can resume before it has got a
-// message.
+// copyTo writes the events for r to a connection until the stream or the connection ends. With
+// withFirstID it begins with an event that holds only an id, from which the client can resume
+// before it has got a message.
 func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream,
 	withFirstID bool) {
 	defer s.detach(r)
@@ -278,7 +278,7 @@ func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream
 // stream.
 const retryMillis = 1000
 
-// retention returns what decides how long the stream is kept.
+// retention returns the facts that decide how long the stream is kept.
 func (s *resumableStream) retention() (finished, delivered bool, finishedAt time.Time,
 	size int) {
 	s.mu.Lock()

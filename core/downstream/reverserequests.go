@@ -10,13 +10,13 @@ import (
 )
 
 // reverseRequests are the requests of servers that one legacy client has not answered yet. The
-// client sees ids and progress tokens of ours: different servers use the same ones, and no id may
-// come twice in a session.
+// client gets ids and progress tokens of ours: different servers use the same ids, and an id may be
+// used only once in a session.
 type reverseRequests struct {
-	mu     sync.Mutex
-	count  int                        // requests so far
-	open   map[mcp.ID]*reverseRequest // by our id
-	tokens map[mcp.ID]*reverseRequest // by our progress token
+	mu         sync.Mutex
+	lastNumber int                        // of the newest request
+	open       map[mcp.ID]*reverseRequest // by our id
+	tokens     map[mcp.ID]*reverseRequest // by our progress token
 }
 
 // maxReverseRequests bounds how many requests one client can have to answer at a time.
@@ -24,26 +24,27 @@ const maxReverseRequests = 256
 
 // reverseRequest is one request of a server.
 type reverseRequest struct {
-	m           *mcp.Message // with the server's id
+	request     *mcp.Message // with the server's id
 	id          mcp.ID       // ours
 	token       mcp.ID       // our progress token; "" when the server asked for no progress
 	serverToken []byte
 	answer      chan *mcp.Message // holds one
 }
 
-// add adds p to the open requests, and returns it as the client is to get it.
+// add adds p to the open requests. It also returns p with our id and progress token, as the client
+// is to get it.
 func (rs *reverseRequests) add(p pipeline.Passed) (*reverseRequest, pipeline.Passed, error) {
-	r := &reverseRequest{m: p.Message(), answer: make(chan *mcp.Message, 1)}
+	r := &reverseRequest{request: p.Message(), answer: make(chan *mcp.Message, 1)}
 	rs.mu.Lock()
-	rs.count++
-	number, full := strconv.Itoa(rs.count), len(rs.open) >= maxReverseRequests
+	rs.lastNumber++
+	number, full := strconv.Itoa(rs.lastNumber), len(rs.open) >= maxReverseRequests
 	rs.mu.Unlock()
 	if full {
 		return nil, p, errors.New("the client has too many reverse requests to answer")
 	}
 	r.id = mcp.ID(mcp.Quote("gatekit-" + number))
 	renamed := p.WithID(r.id)
-	if token, ok := r.m.Get("/_meta/progressToken"); ok {
+	if token, ok := r.request.Get("/_meta/progressToken"); ok {
 		r.token, r.serverToken = r.id, token
 		var err error
 		renamed, err = renamed.Edit(mcp.Set("/_meta/progressToken", []byte(r.token)))
@@ -105,6 +106,6 @@ func (rs *reverseRequests) restoreProgressToken(m *mcp.Message) (restored *mcp.M
 	if err != nil {
 		return nil, false
 	}
-	restored.Server, restored.Exchange = r.m.Server, r.m.Exchange
+	restored.Server, restored.Exchange = r.request.Server, r.request.Exchange
 	return restored, true
 }

@@ -13,12 +13,12 @@ type sessionStreams struct {
 	limits  Limits
 	session *resumableStream // for messages outside of any call
 
-	mu     sync.Mutex // guards what follows
-	count  int        // streams so far
-	kept   map[string]*resumableStream
-	order  []*resumableStream // those in kept, oldest first
-	timer  *time.Timer        // calls removeExpired; nil while it is not needed
-	closed bool
+	mu         sync.Mutex // guards what follows
+	lastNumber int        // of the newest stream
+	kept       map[string]*resumableStream
+	order      []*resumableStream // those in kept, oldest first
+	timer      *time.Timer        // calls removeExpired; nil while it is not needed
+	closed     bool
 }
 
 // sessionStreamName is the name of the stream for messages outside of any call.
@@ -34,8 +34,8 @@ const (
 func (s *sessionStreams) newStream() *resumableStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.count++
-	return s.limits.newStream(strconv.Itoa(s.count))
+	s.lastNumber++
+	return s.limits.newStream(strconv.Itoa(s.lastNumber))
 }
 
 // retain keeps a stream whose event ids the client is about to see.
@@ -84,9 +84,9 @@ func (s *sessionStreams) removeFinishedLocked() {
 	s.order = slices.DeleteFunc(s.order, func(r *resumableStream) bool { return r == nil })
 }
 
-// attach returns the stream that a GET asks for, and a new reader of it: the session's stream, or
-// the one that the event lastEventID belongs to, from the next event on. status is 200, or that of
-// the refusal.
+// attach returns the stream that a GET asks for, and a new reader of it. Without lastEventID this
+// is the session's stream. With it, this is the stream of that event, and the reader begins with
+// the next event. status is 200, or the status of the refusal.
 func (s *sessionStreams) attach(lastEventID string) (stream *resumableStream, reader *streamReader,
 	status int) {
 	if lastEventID == "" {

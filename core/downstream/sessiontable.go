@@ -39,8 +39,8 @@ func newSessionTable[T interface{ close() }](most int, idle time.Duration) *sess
 }
 
 // acquire returns the entry of key, which the caller must release. When there is none, make makes
-// the session; ok is false when make is nil, too. When the table is full, the session that has been
-// idle for longest is closed. The error means that none is idle, that too many are still being
+// the session. If make is nil, ok is false instead. When the table is full, the session that has
+// been idle for longest is closed. The error means that none is idle, that too many are still being
 // closed, or that the table is closed.
 func (t *sessionTable[T]) acquire(key string,
 	make func() T) (r *sessionEntry[T], ok bool, err error) {

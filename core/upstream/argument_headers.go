@@ -43,8 +43,8 @@ func (a *argumentHeaders) forget() {
 	a.byTool, a.complete = nil, false
 }
 
-// learn reads the annotations in an answer to tools/list.
-func (a *argumentHeaders) learn(request, answer *mcp.Message) {
+// record records the annotated arguments in an answer to tools/list.
+func (a *argumentHeaders) record(request, answer *mcp.Message) {
 	if answer.Kind != mcp.Response {
 		return
 	}
@@ -119,7 +119,7 @@ func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Mess
 		}
 		// another call may have listed the tools meanwhile
 		if arguments, known = a.lookup(name); !known {
-			a.learnAll(list)
+			a.recordAll(list)
 			arguments, _ = a.lookup(name)
 		}
 	}
@@ -146,12 +146,12 @@ func (a *argumentHeaders) lookup(tool string) (arguments []argumentHeader, known
 	return arguments, known || a.complete
 }
 
-// learnAll reads the annotations of all tools. Afterwards all tools count as known, also when the
-// list could not be had: asking again with each call would not change that.
-func (a *argumentHeaders) learnAll(list func() []*mcp.Message) {
+// recordAll reads the annotations of all tools. After that all tools count as known, even when the
+// list could not be read: a new attempt with each call would not help.
+func (a *argumentHeaders) recordAll(list func() []*mcp.Message) {
 	request := mcp.NewRequest("0", "tools/list", nil)
 	for _, page := range list() {
-		a.learn(request, page)
+		a.record(request, page)
 		request = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
 	}
 	a.mu.Lock()

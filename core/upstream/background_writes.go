@@ -23,13 +23,13 @@ type backgroundWrites struct{ waiting atomic.Int32 }
 
 // run calls write in a goroutine of tasks, with a time limit. It drops the write when too many are
 // waiting: the server sends requests and does not read the answers.
-func (b *backgroundWrites) run(tasks *taskgroup.Group, timeout time.Duration,
+func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duration,
 	write func(ctx context.Context)) {
 	if b.waiting.Add(1) > maxBackgroundWrites {
 		b.waiting.Add(-1)
 		return
 	}
-	started := tasks.Go(func(ctx context.Context) {
+	started := goroutines.Go(func(ctx context.Context) {
 		defer b.waiting.Add(-1)
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()

@@ -115,8 +115,8 @@ type taskToken struct {
 	task  string // the task's id, as JSON
 }
 
-// begin enters a request. ctx is the context of the client's request; cancel, if not nil, ends ctx;
-// finish calls it.
+// begin adds a request to those in flight. ctx is the context of the client's request. cancel, if
+// not nil, ends ctx, and is called by finish.
 func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, request *mcp.Message,
 	h proxy.Handler, q *orderedQueue) (*pendingCall, error) {
 	c := &pendingCall{request: request, handler: h, queue: q, ctx: ctx, cancel: cancel,
@@ -197,8 +197,9 @@ func (t *callTable) only() *pendingCall {
 	return only
 }
 
-// forErrorWithoutID returns the call that an error without an id is for: the only one that a client
-// waits for or, where no client waits, the only one. It returns nil when the call is not clear.
+// forErrorWithoutID returns the call that an error without an id answers. This is the only call
+// that a client waits for or, when no client waits, the only call in flight. It returns nil when
+// there is no such single call.
 func (t *callTable) forErrorWithoutID() *pendingCall {
 	if c := t.only(); c != nil {
 		return c
@@ -241,7 +242,7 @@ func isOlder(a, b mcp.ID) bool {
 	return a < b
 }
 
-// close ends all calls with err and lets none begin.
+// close ends all calls with err. After that, no call can begin.
 func (t *callTable) close(err error) {
 	t.mu.Lock()
 	inFlight := t.inFlight

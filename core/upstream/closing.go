@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxClosing is how many connections to a server may be closing without having served, before a new
-// one has to wait.
+// maxClosing is how many connections to a server that have not served may be closing at a time.
+// Above that, a new connection has to wait.
 const maxClosing = 16
 
 // closer is anything that can be closed.
@@ -64,10 +64,10 @@ func (l *closingLimit) close(c closer) error {
 type countedCloser struct {
 	closer
 	limit  *closingLimit
-	closed chan struct{} // closed when the connection is
+	closed chan struct{} // closed when the connection has been closed
 }
 
-// counted returns c as one that counts while it is being closed.
+// counted returns c as a connection that counts against the limit while it is being closed.
 func (l *closingLimit) counted(c closer) *countedCloser {
 	return &countedCloser{c, l, make(chan struct{})}
 }

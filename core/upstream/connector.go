@@ -15,14 +15,14 @@ import (
 // keepProbedFor is how long the process that was probed is kept for a session to take it.
 const keepProbedFor = 30 * time.Second
 
-// maxListed is how many connections are asked at once whether the server is alive.
-const maxListed = 8
+// maxStatusConns is how many connections status returns: Ready sends a request on each of them.
+const maxStatusConns = 8
 
 // connector opens the connections to one server over pipes, and knows those that are in use.
 type connector struct {
-	opts    *Options
-	tasks   *taskgroup.Group
-	closing closingLimit
+	opts         *Options
+	goroutines   *taskgroup.Group
+	closingLimit closingLimit
 
 	mu     sync.Mutex
 	closed bool
@@ -148,27 +148,27 @@ func (c *connector) expireProbed(ctx context.Context, conn *pipeConn) bool {
 	return true
 }
 
-// discard closes a connection that is not used. A failure is only logged.
+// discard closes a connection that nothing uses any more. A failure is only logged.
 func (c *connector) discard(conn closer) {
 	if err := conn.Close(); err != nil {
-		c.opts.Log.Debug("close a connection", "server", c.opts.Name, "error", err)
+		c.opts.Log.Debug("closing a connection failed", "server", c.opts.Name, "error", err)
 	}
 }
 
 // discardLater closes a connection that is not used, without waiting for it.
 func (c *connector) discardLater(conn closer) {
-	if !c.tasks.Go(func(context.Context) { c.discard(conn) }) {
+	if !c.goroutines.Go(func(context.Context) { c.discard(conn) }) {
 		c.discard(conn)
 	}
 }
 
-// status returns some of the connections that are in use and, when there are none, why the last one
-// failed, nil if it did not.
+// status returns some of the connections that are in use. When there are none, it returns why the
+// last connection failed, or nil when it did not fail.
 func (c *connector) status() (conns []*pipeConn, fault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.conns {
-		if len(conns) < maxListed {
+		if len(conns) < maxStatusConns {
 			conns = append(conns, conn)
 		}
 	}
@@ -178,8 +178,8 @@ func (c *connector) status() (conns []*pipeConn, fault error) {
 	return nil, c.fault
 }
 
-// close closes the process that was probed and lets none be kept. Sessions close their connections
-// themselves.
+// close closes the process that was probed. After that, no probed process is kept. Sessions close
+// their connections themselves.
 func (c *connector) close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -46,7 +46,8 @@
 // goroutine reads: it finds the call of an answer by its id and adds everything else to the ordered
 // queue of the session that it is for; an answer waits for what was read before it. Over HTTP each
 // call reads its own stream. What is returned has the client's id, progress token and subscription
-// id again. Nothing here inspects a message or reads more of it than where it belongs.
+// id again. Nothing here inspects a message. Only the members that show where a message belongs are
+// read.
 //
 // A request of a legacy server goes to [proxy.Handler].HandleRequests of the call that it belongs
 // to where that is clear (its stream, its task, or the only call in flight), otherwise of the
@@ -58,9 +59,9 @@
 //     that Gatekit makes itself.
 //   - A request is written once. Only a request that changes nothing is sent again, and only when
 //     the server responded that it does not know the session; a modern request also when the server
-//     rejected its headers or its revision. In all these cases nothing was run.
-//   - A call ends when its context does, at once. The server is told in the way of its revision,
-//     and an answer that comes later is dropped.
+//     rejected its headers or its revision. In all these cases the server has not run the request.
+//   - A call ends when its context does, at once. Gatekit cancels the request at the server in the
+//     way of its revision, and drops an answer that comes later.
 //   - The reader of a pipe never waits for a client. What waits is bounded; over the bound progress
 //     and log messages are dropped first, then the connection is closed.
 //   - All goroutines have ended when Close returns.

@@ -8,7 +8,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// modernHeader returns the header of a modern request. It repeats what the body says, for
+// modernHeader returns the HTTP headers of a modern request. They repeat parts of the body, for
 // intermediaries that do not read bodies. With rawName, Mcp-Name is not encoded.
 func modernHeader(m *mcp.Message, rawName bool) http.Header {
 	h := make(http.Header, 8) // room for those that the transport adds

@@ -37,11 +37,11 @@ type legacyDialer struct {
 	feed  proxy.Handler // gets what belongs to no call
 }
 
-// dial opens a connection and sends initialize on it. The connection stays open whatever the answer
-// is; with an error there is none.
+// dial opens a connection and sends initialize on it. The connection stays open even if the answer
+// is an error message. When dial returns an error, no connection is open.
 func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 	h proxy.Handler) (legacyConn, *mcp.Message, error) {
-	if err := d.closing.wait(ctx); err != nil {
+	if err := d.closingLimit.wait(ctx); err != nil {
 		return nil, nil, err
 	}
 	ways := d.opts.Dial
@@ -80,8 +80,9 @@ func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initi
 	return d.initialized(ctx, p, answer, err)
 }
 
-// initialized returns what dial does after initialize. A connection on which initialize was not
-// answered is closed: initialize cannot be cancelled, so nothing else can end it.
+// initialized returns the results of dial, once initialize has been sent. A connection on which
+// initialize was not answered is closed: initialize cannot be cancelled, so nothing else can end
+// it.
 func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer *mcp.Message,
 	err error) (legacyConn, *mcp.Message, error) {
 	if err != nil {
@@ -91,10 +92,10 @@ func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer 
 	return conn, answer, nil
 }
 
-// abandon closes a connection that has not served. It waits for that as long as ctx lasts: a client
-// that tries again then finds one process gone before it gets another.
+// abandon closes a connection that has not served. It waits until the connection is closed or ctx
+// ends. So a client that tries again usually gets a new process only after the old one has ended.
 func (d *legacyDialer) abandon(ctx context.Context, conn legacyConn) {
-	c := d.closing.counted(conn)
+	c := d.closingLimit.counted(conn)
 	d.discardLater(c)
 	select {
 	case <-c.closed:

@@ -21,17 +21,17 @@ const deleteTimeout = 5 * time.Second
 // the server ends the session, not when a request fails. How requests are sent and streams are read
 // is in legacy_http_calls.go.
 type legacyHTTP struct {
-	name     string // of the server
-	http     HTTP
-	limits   mcp.Limits
-	log      *slog.Logger
-	observer Observer      // nil when nobody observes
-	queue    *orderedQueue // of what comes on the stream that belongs to no call
-	feed     proxy.Handler // gets what belongs to no call
-	tasks    *taskgroup.Group
-	calls    callTable
-	requests serverRequests
-	replies  backgroundWrites
+	name       string // of the server
+	http       HTTP
+	limits     mcp.Limits
+	log        *slog.Logger
+	observer   Observer      // nil when nobody observes
+	queue      *orderedQueue // of what comes on the stream that belongs to no call
+	feed       proxy.Handler // gets what belongs to no call
+	goroutines *taskgroup.Group
+	calls      callTable
+	requests   serverRequests
+	replies    backgroundWrites
 
 	failed sync.Once
 	gone   chan struct{} // closed when the connection is of no use any more
@@ -48,7 +48,7 @@ type legacyHTTP struct {
 
 func newLegacyHTTP(o *Options, q *orderedQueue, feed proxy.Handler) *legacyHTTP {
 	return &legacyHTTP{name: o.Name, http: o.Dial.HTTP, limits: o.Limits, log: o.Log,
-		observer: o.Observer, queue: q, feed: feed, tasks: taskgroup.New(),
+		observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
 		gone: make(chan struct{})}
 }
 
@@ -86,8 +86,8 @@ func (l *legacyHTTP) lost() (<-chan struct{}, func() error) {
 	return l.gone, func() error { return l.fault }
 }
 
-// fail ends the use of the connection, and then its calls, so that what a client sends after a call
-// that failed goes to another connection.
+// fail marks the connection as unusable, and then ends its calls. In this order, a request that a
+// client sends after a failed call goes to another connection.
 func (l *legacyHTTP) fail(err error) {
 	l.failed.Do(func() {
 		l.fault = err
@@ -117,7 +117,7 @@ func (l *legacyHTTP) isExpired(a *HTTPResponse, m *mcp.Message) bool {
 // Close ends the session, here and at the server.
 func (l *legacyHTTP) Close() error {
 	l.fail(closingError(l.name))
-	l.tasks.Close()
+	l.goroutines.Close()
 	l.mu.Lock()
 	session := l.session
 	l.mu.Unlock()
@@ -133,7 +133,8 @@ func (l *legacyHTTP) Close() error {
 	a, err := l.http.Delete(ctx, h)
 	switch {
 	case err != nil:
-		l.log.Debug("end a session", "server", l.name, "error", err) // it expires by itself
+		// the server lets the session expire
+		l.log.Debug("ending a session failed", "server", l.name, "error", err)
 	case a.Events != nil:
 		a.Events.Close()
 	}
@@ -160,9 +161,9 @@ func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
 
 // reply posts o in the background.
 func (l *legacyHTTP) reply(o Outgoing, timeout time.Duration) {
-	l.replies.run(l.tasks, timeout, func(ctx context.Context) {
+	l.replies.run(l.goroutines, timeout, func(ctx context.Context) {
 		if err := l.post(ctx, o); err != nil {
-			l.log.Debug("write to a server", "server", l.name, "error", err)
+			l.log.Debug("writing to a server failed", "server", l.name, "error", err)
 		}
 	})
 }
@@ -202,9 +203,9 @@ func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 	}
 }
 
-// deliver hands a notification to the call that it is about, or to the session when it is about
-// none. stream is the call on whose stream it came: then it is handed over at once, else by way of
-// the session's queue.
+// deliver hands a notification to the call that it is about, or to the session when it is about no
+// call. stream is the call on whose stream it came, or nil. Notifications on a call's stream are
+// handed over at once, others through the session's queue.
 func (l *legacyHTTP) deliver(stream, about *pendingCall, m *mcp.Message) {
 	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
 	if about != nil && about.handler != nil {
@@ -220,8 +221,8 @@ func (l *legacyHTTP) deliver(stream, about *pendingCall, m *mcp.Message) {
 	}
 }
 
-// serverRequest asks the client what the server asks, on behalf of the call on whose stream the
-// request came.
+// serverRequest hands a request of the server to the handler of its call, and posts the answer. The
+// call is the one that waits for the request's task, or the one on whose stream the request came.
 func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	h := l.feed
 	if task := l.calls.forTask(m); task != nil {
@@ -229,12 +230,12 @@ func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	} else if c != nil && c.handler != nil {
 		h = c.handler
 	}
-	ctx, err := l.requests.begin(l.tasks.Context(), m.ID())
+	ctx, err := l.requests.begin(l.goroutines.Context(), m.ID())
 	if err != nil {
 		l.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()), shortWriteTimeout)
 		return
 	}
-	l.tasks.Go(func(context.Context) {
+	l.goroutines.Go(func(context.Context) {
 		answers := h.HandleRequests(ctx, []*mcp.Message{m})
 		if l.requests.end(m.ID()) {
 			l.reply(firstAnswer(answers, m.ID()), answerTimeout)

@@ -10,7 +10,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// maxResumes is how many attempts in a row are made to resume a broken stream, or to get anything
+// maxResumes is how many attempts in a row are made to resume a broken stream until an event comes
 // on it.
 const maxResumes = 4
 
@@ -180,8 +180,8 @@ func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Messag
 	}
 }
 
-// resume asks for the rest of a call's stream. A stream that it gets counts as a failure until an
-// event comes on it: otherwise a server could end each stream at once and be asked for ever.
+// resume asks for the rest of a call's stream. A resumed stream counts as a failure until an event
+// comes on it. Otherwise a server that ends each stream at once would be asked without end.
 func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, error) {
 	var last error
 	for p.failures < maxResumes {
@@ -233,7 +233,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 			}
 			return
 		case err != nil:
-			l.log.Debug("open a server's stream", "server", l.name, "error", err)
+			l.log.Debug("opening a server's stream failed", "server", l.name, "error", err)
 		case isStream(a):
 			began := time.Now()
 			err = readMessages(ctx, a.Events, l.limits, &position, func(m *mcp.Message,
@@ -277,7 +277,7 @@ func (l *legacyHTTP) notify(ctx context.Context, o Outgoing) error {
 		l.listening = true
 		l.mu.Unlock()
 		if start {
-			l.tasks.Go(l.listen)
+			l.goroutines.Go(l.listen)
 		}
 	}
 	return nil

@@ -69,19 +69,20 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	} else if c := p.calls.only(); c != nil {
 		h = c.handler
 	}
-	ctx, err := p.requests.begin(p.tasks.Context(), m.ID())
+	ctx, err := p.requests.begin(p.goroutines.Context(), m.ID())
 	if err != nil {
 		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
 		return
 	}
 	p.enqueue(m, func(context.Context) {
-		p.tasks.Go(func(connCtx context.Context) {
+		p.goroutines.Go(func(connCtx context.Context) {
 			answers := h.HandleRequests(ctx, []*mcp.Message{m})
 			if !p.requests.end(m.ID()) {
 				return // the server has cancelled it and expects no answer
 			}
 			if err := p.notify(connCtx, firstAnswer(answers, m.ID())); err != nil {
-				p.log.Debug("answer a server's request", "server", p.name, "error", err)
+				p.log.Debug("answering a server's request failed", "server", p.name,
+					"error", err)
 			}
 		})
 	})

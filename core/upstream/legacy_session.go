@@ -15,15 +15,16 @@ import (
 )
 
 // legacySession is one session with a legacy server. It has a connection of its own, opened by the
-// client's initialize. When the connection is lost, it is opened again with growing delays, and
-// what the client told the server is told again. It implements proxy.Server and LegacySession.
+// client's initialize. When the connection is lost, another is opened, with growing delays, and
+// what the client sent to set up the session is sent again. It implements proxy.Server and
+// LegacySession.
 type legacySession struct {
-	opts   *Options
-	prober *prober
-	dialer *legacyDialer
-	feed   proxy.Handler
-	tasks  *taskgroup.Group
-	queue  *orderedQueue
+	opts       *Options
+	prober     *prober
+	dialer     *legacyDialer
+	feed       proxy.Handler
+	goroutines *taskgroup.Group
+	queue      *orderedQueue
 	// holds one token, taken while initialize or notifications/initialized are being sent
 	handshake chan struct{}
 	closeOnce func() error // runs end, once
@@ -31,9 +32,9 @@ type legacySession struct {
 }
 
 func newLegacySession(c *connector, p *prober, feed proxy.Handler) *legacySession {
-	tasks := taskgroup.New()
-	queue := newOrderedQueue(tasks)
-	s := &legacySession{opts: c.opts, prober: p, feed: feed, tasks: tasks, queue: queue,
+	goroutines := taskgroup.New()
+	queue := newOrderedQueue(goroutines)
+	s := &legacySession{opts: c.opts, prober: p, feed: feed, goroutines: goroutines, queue: queue,
 		dialer:    &legacyDialer{connector: c, queue: queue, feed: feed},
 		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})}}
 	s.closeOnce = sync.OnceValue(s.end)
@@ -97,7 +98,7 @@ func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error 
 		}
 		return conn.notify(ctx, o)
 	}
-	ctx, release := s.tasks.Bind(ctx)
+	ctx, release := s.goroutines.Bind(ctx)
 	defer release()
 	unlock, err := s.lockHandshake(ctx)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *legacySession) Close() error { return s.closeOnce() }
 
 // CloseLater implements LegacySession.
 func (s *legacySession) CloseLater() {
-	s.dialer.discardLater(s.dialer.closing.counted(s))
+	s.dialer.discardLater(s.dialer.closingLimit.counted(s))
 }
 
 func (s *legacySession) end() error {
@@ -144,18 +145,18 @@ func (s *legacySession) end() error {
 		err = conn.Close()
 	default:
 		// the client may never have got the answer to initialize, and be trying again
-		err = s.dialer.closing.close(conn)
+		err = s.dialer.closingLimit.close(conn)
 	}
-	s.tasks.Close()
+	s.goroutines.Close()
 	s.queue.logDropped(s.opts.Log, s.opts.Name)
 	return err
 }
 
-// initialize opens the connection and sends initialize. done is false when the server has answered
-// an initialize before: then this one is a request like others.
+// initialize opens the connection and sends initialize. done is false when the server has already
+// answered an initialize: then o is sent like any other request.
 func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 	h proxy.Handler) (answer *mcp.Message, done bool, err error) {
-	ctx, release := s.tasks.Bind(ctx)
+	ctx, release := s.goroutines.Bind(ctx)
 	defer release()
 	unlock, err := s.lockHandshake(ctx)
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 		return nil, true, err
 	}
 	if answer.Kind == mcp.Error {
-		s.prober.doubt()
+		s.prober.discardAny()
 		s.dialer.abandon(ctx, conn)
 		return answer, true, nil
 	}
@@ -181,7 +182,7 @@ func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 	s.state.change(func() {
 		s.state.initialize, s.state.conn, s.state.since = o, conn, time.Now()
 	})
-	if !s.tasks.Go(s.supervise) {
+	if !s.goroutines.Go(s.supervise) {
 		s.dialer.abandon(ctx, conn)
 		return nil, true, closingError(s.opts.Name)
 	}
@@ -227,7 +228,7 @@ func (s *legacySession) supervise(ctx context.Context) {
 	}
 }
 
-// recover replaces a lost connection. It reports false when there will be no other.
+// recover replaces a lost connection. It reports false when no other connection will be opened.
 func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause error,
 	schedule *restartSchedule) bool {
 	restarts := s.opts.Restart || s.opts.Dial.Pipe == nil
@@ -262,7 +263,7 @@ func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause erro
 		if ctx.Err() != nil {
 			return false
 		}
-		s.prober.doubt()
+		s.prober.discardAny()
 		schedule.failed(0)
 		next = schedule.next(time.Now())
 		s.state.change(func() { s.state.fault, s.state.nextAttempt = err, next })
@@ -271,8 +272,8 @@ func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause erro
 	}
 }
 
-// reconnect opens another connection and tells the server again what the client told it. It returns
-// the answer to initialize.
+// reconnect opens another connection and sends again what the client sent to set up the session. It
+// returns the answer to initialize.
 func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err error) {
 	ctx, cancel := s.opts.startContext(ctx)
 	defer cancel()
@@ -286,7 +287,7 @@ func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err
 		return nil, err
 	}
 	if answer.Kind == mcp.Error {
-		s.prober.doubt()
+		s.prober.discardAny()
 		err = unavailable(s.opts.Name, "the server refused initialize after a restart", nil)
 	} else {
 		err = s.checkRevision(answer)
@@ -337,7 +338,8 @@ func (s *legacySession) announceChanges(initializeAnswer *mcp.Message) {
 		}
 		m := mcp.NewNotification("notifications/"+feature+"/list_changed", nil)
 		m.Direction = mcp.ToClient
-		// the client of a full queue has more urgent messages to take; it finds out by listing
+		// when the queue is full, this notification is dropped: a client that lists again gets the
+		// changes
 		_ = s.queue.add(delivery{size: m.Size(),
 			run: func(ctx context.Context) { s.feed.HandleNotification(ctx, m) }})
 	}

@@ -13,8 +13,8 @@ import (
 // maxRestoredSubscriptions is how many subscriptions of one session are restored after a restart.
 const maxRestoredSubscriptions = 1000
 
-// maxWaitForInitialized is how long requests wait for the client's notifications/initialized to be
-// sent before them. After that they are sent without it.
+// maxWaitForInitialized is how long requests wait until the client's notifications/initialized has
+// been sent. After that time they are sent without it.
 const maxWaitForInitialized = 2 * time.Second
 
 // legacyState is the current connection of a legacy session, and what was sent on it that has to be
@@ -51,7 +51,8 @@ func (s *legacyState) isInitialized() bool {
 	return s.initialize.m != nil
 }
 
-// current returns the connection, nil while there is none, and since when it serves.
+// current returns the connection, nil while there is none, and the time when initialize was
+// answered on it.
 func (s *legacyState) current() (legacyConn, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // maxInvalid is how many invalid messages a connection or stream may bring before it is given up.
 const maxInvalid = 100
 
-// messages yields the messages in b, one or those of a batch, each as a message for the client or
-// as the error that says why it is invalid.
+// messages yields the messages in b, which holds one message or a batch. It yields a valid message
+// as one for the client, and for an invalid message the reason.
 func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
 	return func(yield func(*mcp.Message, error) bool) {
 		if !mcp.IsBatch(b) {
@@ -68,8 +68,8 @@ func answeredID(err error) mcp.ID {
 	return ""
 }
 
-// endsCall reports whether an invalid message on the own stream of the call with that id is, or may
-// be, the call's answer. Then there is nothing more to wait for.
+// endsCall reports whether an invalid message is, or may be, the answer to the call with that id,
+// on whose own stream it came. The call then waits for nothing more.
 func endsCall(id mcp.ID, err error) bool {
 	return errors.As(err, new(*conn.TooLargeError)) || answeredID(err) == id
 }

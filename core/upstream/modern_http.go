@@ -12,8 +12,8 @@ import (
 // maxToolPages is how many pages of a list of tools are read for the headers of a call.
 const maxToolPages = 100
 
-// modernHTTP sends requests to a modern server over Streamable HTTP. Every request stands for
-// itself: its stream is its own, and closing the stream cancels it.
+// modernHTTP sends requests to a modern server over Streamable HTTP. Requests are independent of
+// each other: each has its own stream, and closing the stream cancels the request.
 type modernHTTP struct {
 	opts      *Options
 	doubt     func() // called when the server does not behave like a modern one
@@ -28,9 +28,10 @@ func newModernHTTP(o *Options, doubt func()) *modernHTTP {
 	return &modernHTTP{opts: o, doubt: doubt, arguments: newArgumentHeaders()}
 }
 
-// send sends a request and waits for its answer. A header mismatch means that nothing was run. The
-// request is then sent once more with the name not encoded, where it was encoded (go-sdk v1.8.0
-// does not decode it), and once more after the tools have been listed again.
+// send sends a request and waits for its answer. A server that answers with a header mismatch has
+// not run the request. If the name was encoded, the request is then sent again with the name not
+// encoded (go-sdk v1.8.0 does not decode it). A tools/call is also sent again after the tools have
+// been listed again.
 func (h *modernHTTP) send(ctx context.Context, o Outgoing,
 	handler proxy.Handler) (*mcp.Message, error) {
 	m := o.m
@@ -53,7 +54,7 @@ func (h *modernHTTP) send(ctx context.Context, o Outgoing,
 		}
 		if answer.ErrorCode() != mcp.CodeHeaderMismatch {
 			if m.Method == "tools/list" {
-				h.arguments.learn(m, answer)
+				h.arguments.record(m, answer)
 			}
 			if rawName {
 				h.mu.Lock()
@@ -194,15 +195,16 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	return nil
 }
 
-// listTools returns all pages of tools/list, for a call of a tool that is not known. Pages that
-// cannot be had are left out: the server will refuse the call if they matter.
+// listTools returns all pages of tools/list, for a call of a tool that is not known. It stops at a
+// page that cannot be read: if the missing tools matter, the server refuses the call.
 func (h *modernHTTP) listTools(ctx context.Context, call *mcp.Message) []*mcp.Message {
 	var pages []*mcp.Message
 	var cursor []byte
 	for range maxToolPages {
 		page, err := h.listToolsPage(ctx, call, cursor)
 		if err != nil || page.Kind != mcp.Response {
-			h.opts.Log.Debug("list a server's tools", "server", h.opts.Name, "error", err)
+			h.opts.Log.Debug("listing a server's tools failed", "server", h.opts.Name,
+				"error", err)
 			return pages
 		}
 		pages = append(pages, page)

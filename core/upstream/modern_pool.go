@@ -51,7 +51,7 @@ func (p *modernPool) release(principal string) {
 	}
 	s.releases++
 	releases := s.releases
-	p.connector.tasks.Go(func(ctx context.Context) {
+	p.connector.goroutines.Go(func(ctx context.Context) {
 		select {
 		case <-time.After(idleTimeout):
 		case <-ctx.Done():
@@ -86,11 +86,11 @@ func (p *modernPool) close() error {
 // sharedConn is one principal's connection to a modern server: HTTP, or a process that is started
 // when it is first needed and again when it has ended.
 type sharedConn struct {
-	connector *connector
-	opts      *Options
-	tasks     *taskgroup.Group
-	users     int // sessions that have it; guarded by the pool
-	releases  int // how often users fell to zero; guarded by the pool
+	connector  *connector
+	opts       *Options
+	goroutines *taskgroup.Group
+	users      int // sessions that have it; guarded by the pool
+	releases   int // how often users fell to zero; guarded by the pool
 
 	http *modernHTTP // nil for a process
 
@@ -110,7 +110,7 @@ type processStart struct {
 }
 
 func newSharedConn(c *connector, doubt func()) *sharedConn {
-	s := &sharedConn{connector: c, opts: c.opts, tasks: taskgroup.New()}
+	s := &sharedConn{connector: c, opts: c.opts, goroutines: taskgroup.New()}
 	if c.opts.Dial.HTTP != nil {
 		s.http = newModernHTTP(c.opts, doubt)
 	}
@@ -169,13 +169,13 @@ func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
 	}
 }
 
-// lose gives up a process that has ended. s.mu is held.
+// lose removes the process in use, which has ended. s.mu is held.
 func (s *sharedConn) lose() {
 	pipe := s.pipe
 	s.pipe = nil
 	s.schedule.failed(time.Since(s.startedAt))
 	s.opts.reportEvent("lost", pipe.fault) // before it is started again
-	s.tasks.Go(func(context.Context) { s.connector.discard(pipe) })
+	s.goroutines.Go(func(context.Context) { s.connector.discard(pipe) })
 }
 
 // start returns the start under way, or begins one. s.mu is held.
@@ -194,7 +194,7 @@ func (s *sharedConn) start() (*processStart, error) {
 			wait.Round(time.Second).String(), nil)
 	}
 	starting := &processStart{done: make(chan struct{})}
-	if !s.tasks.Go(func(ctx context.Context) { s.runStart(ctx, starting, due, isRestart) }) {
+	if !s.goroutines.Go(func(ctx context.Context) { s.runStart(ctx, starting, due, isRestart) }) {
 		return nil, closingError(s.opts.Name)
 	}
 	s.starting = starting
@@ -249,6 +249,6 @@ func (s *sharedConn) Close() error {
 	if pipe != nil {
 		err = pipe.Close()
 	}
-	s.tasks.Close()
+	s.goroutines.Close()
 	return err
 }

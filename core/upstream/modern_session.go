@@ -11,24 +11,24 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// modernSession is one session with a modern server, which itself knows no sessions: the use of the
-// connection that the sessions of a principal share. It implements ModernSession.
+// modernSession is one session of a client with a modern server. The server knows no sessions: the
+// sessions of a principal share one connection to it. modernSession implements ModernSession.
 type modernSession struct {
-	opts      *Options
-	prober    *prober
-	pool      *modernPool
-	principal string
-	conn      *sharedConn
-	tasks     *taskgroup.Group
-	queue     *orderedQueue // of what a process sends; nil over HTTP
-	closeOnce sync.Once
+	opts       *Options
+	prober     *prober
+	pool       *modernPool
+	principal  string
+	conn       *sharedConn
+	goroutines *taskgroup.Group
+	queue      *orderedQueue // of what a process sends; nil over HTTP
+	closeOnce  sync.Once
 }
 
 func newModernSession(p *prober, pool *modernPool, principal string) *modernSession {
 	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: principal,
-		conn: pool.acquire(principal), tasks: taskgroup.New()}
+		conn: pool.acquire(principal), goroutines: taskgroup.New()}
 	if !s.conn.isHTTP() {
-		s.queue = newOrderedQueue(s.tasks)
+		s.queue = newOrderedQueue(s.goroutines)
 	}
 	return s
 }
@@ -49,11 +49,11 @@ func (s *modernSession) Call(ctx context.Context, p pipeline.Passed,
 // Send implements ModernSession.
 func (s *modernSession) Send(ctx context.Context, o Outgoing,
 	h proxy.Handler) (answer *mcp.Message, resultType string, err error) {
-	ctx, release := s.tasks.Bind(ctx)
+	ctx, release := s.goroutines.Bind(ctx)
 	defer release()
 	answer, err = s.conn.send(ctx, o, h, s.queue)
 	if err == nil && answer.ErrorCode() == mcp.CodeUnsupportedVersion && contradictsItself(answer) {
-		answer, err = s.conn.send(ctx, o, h, s.queue) // nothing was run
+		answer, err = s.conn.send(ctx, o, h, s.queue) // the server has not run the request
 	}
 	if err != nil {
 		return nil, "", err
@@ -81,7 +81,7 @@ func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType st
 	name := s.opts.Name
 	if answer.Kind == mcp.Error {
 		if answer.ErrorCode() == mcp.CodeUnsupportedVersion {
-			s.prober.doubt()
+			s.prober.discardAny()
 			return "", unavailable(name, "the server refused a revision that it claimed to speak",
 				nil)
 		}
@@ -125,7 +125,7 @@ func (s *modernSession) Notify(ctx context.Context, p pipeline.Passed) error {
 		"notifications/cancelled", "notifications/tasks/status":
 		return nil // a call is cancelled by the end of its context
 	}
-	ctx, release := s.tasks.Bind(ctx)
+	ctx, release := s.goroutines.Bind(ctx)
 	defer release()
 	return s.conn.notify(ctx, Forward(p))
 }
@@ -133,7 +133,7 @@ func (s *modernSession) Notify(ctx context.Context, p pipeline.Passed) error {
 // Close implements proxy.Server. It is safe to call twice.
 func (s *modernSession) Close() error {
 	s.closeOnce.Do(func() {
-		s.tasks.Close()
+		s.goroutines.Close()
 		if s.queue != nil {
 			s.queue.logDropped(s.opts.Log, s.opts.Name)
 		}

@@ -25,8 +25,8 @@ type Options struct {
 	Version string // of Gatekit, for the clientInfo of the probe
 	Dial    Dial
 	Era     string // "auto" (default), "legacy" or "modern"; the latter two skip the probe
-	// Restart starts a process again that ended, with growing delays and at most 5 times in 5
-	// minutes.
+	// Restart means that a process that has ended is started again, with growing delays and at most
+	// 5 times in 5 minutes.
 	Restart bool
 	// Bridge serves clients of the era that the server does not speak. Without it, such clients are
 	// refused.

@@ -11,9 +11,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Outgoing is a message that may be written to a server, and the only kind that the code that
-// writes accepts: one that passed the pipeline, or one of Gatekit's own, which holds nothing of a
-// client's that has not passed.
+// Outgoing is a message that may be written to a server. Code that writes to servers accepts no
+// other type. It is a message that passed the pipeline, or one of Gatekit's own. Whatever the
+// latter contains of a client's messages has passed the pipeline too.
 type Outgoing struct{ m *mcp.Message }
 
 // Forward returns a message that passed the pipeline as one that may be written to a server.
@@ -77,8 +77,8 @@ func discoverRequest(id mcp.ID, version string) Outgoing {
 func pingRequest() Outgoing { return Outgoing{mcp.NewRequest("0", "ping", nil)} }
 
 // listToolsRequest returns a tools/list that asks which arguments are mirrored in headers. It is
-// made for a tools/call and carries the _meta of that call, except for what asks for messages of
-// its own: the progress token and the log level.
+// made for a tools/call and has the _meta of that call, without the progress token and the log
+// level, which ask for notifications.
 func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, error) {
 	params := []byte(`{}`)
 	if meta, ok := call.Get("/_meta"); ok {
@@ -95,7 +95,7 @@ func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, er
 // pong returns the answer to a server's ping, which is about this connection alone.
 func pong(id mcp.ID) Outgoing { return Outgoing{mcp.NewResponse(id, nil)} }
 
-// refusal returns the error that answers a server's request which nobody is asked about.
+// refusal returns the error that answers a server's request without asking the client.
 func refusal(id mcp.ID, code int, reason string) Outgoing {
 	return Outgoing{mcp.NewError(id, code, reason, nil)}
 }
@@ -109,10 +109,10 @@ func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
 	return refusal(id, mcp.CodeInternalError, "the client could not be asked")
 }
 
-// cancellation returns the notification that cancels the request with an id on this connection. It
-// is the client's own notification where cause holds one. A modern client describes itself in that
-// notification; the description is left out where the request, too, was sent without one, to a
-// legacy server.
+// cancellation returns the notification that cancels the request with an id on this connection. If
+// cause holds the client's own notification, that one is used. A modern client describes itself in
+// it. The description is removed when the request was sent without one, which means to a legacy
+// server.
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	var cancelled *proxy.CancelledError
 	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {

@@ -17,18 +17,18 @@ import (
 // maxHeldMessages is how many messages a server may send before a session has taken its connection.
 const maxHeldMessages = 256
 
-// pipeConn is a connection over a Pipe, in either era. One goroutine reads it. Answers find their
-// calls by id; all other messages go to the session's route function.
+// pipeConn is a connection over a Pipe, in either era. One goroutine reads it. It matches answers
+// to their calls by id, and hands all other messages to the session's route function.
 type pipeConn struct {
-	name     string // of the server
-	pipe     conn.PipeCloser
-	limits   mcp.Limits
-	log      *slog.Logger
-	observer Observer    // nil when nobody observes
-	modern   atomic.Bool // the server is asked server/discover instead of ping
-	tasks    *taskgroup.Group
-	calls    callTable
-	replies  backgroundWrites
+	name       string // of the server
+	pipe       conn.PipeCloser
+	limits     mcp.Limits
+	log        *slog.Logger
+	observer   Observer    // nil when nobody observes
+	modern     atomic.Bool // the server is asked server/discover instead of ping
+	goroutines *taskgroup.Group
+	calls      callTable
+	replies    backgroundWrites
 
 	// guards route and held; held while route runs, so that messages stay in order
 	routing sync.Mutex
@@ -46,16 +46,16 @@ type pipeConn struct {
 // the connection has failed or is closed.
 func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeConn {
 	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
-		tasks: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
+		goroutines: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
 	c.closeOnce = sync.OnceValue(c.end)
 	return c
 }
 
 // start begins to read the connection, until it fails or is closed.
-func (c *pipeConn) start() { c.tasks.Go(c.read) }
+func (c *pipeConn) start() { c.goroutines.Go(c.read) }
 
 // attach sets the function that gets all requests (except ping) and notifications of the server,
-// and hands it those that have been waiting. route must not block.
+// and calls it with those that came before. route must not block.
 func (c *pipeConn) attach(route func(m *mcp.Message)) {
 	c.routing.Lock()
 	defer c.routing.Unlock()
@@ -148,8 +148,9 @@ func (c *pipeConn) answer(m *mcp.Message) {
 	answered.queue.after(finish)
 }
 
-// fail ends the use of the connection, and then its calls, so that what a client sends after a call
-// that failed goes to another connection. The owner has still to close the connection.
+// fail marks the connection as unusable, and then ends its calls. In this order, a request that a
+// client sends after a failed call goes to another connection. The owner must still close the
+// connection.
 func (c *pipeConn) fail(err error) {
 	c.failed.Do(func() {
 		c.fault = err
@@ -182,8 +183,8 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	return c.await(ctx, begun, o)
 }
 
-// await writes a request and waits for its answer. When ctx ends, the server is told, and the error
-// is context.Cause(ctx).
+// await writes a request and waits for its answer. When ctx ends, await cancels the request at the
+// server, and the error is context.Cause(ctx).
 func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 	o Outgoing) (*mcp.Message, error) {
 	// When ctx ends first, the request is written nevertheless (or was written in part), and is
@@ -215,13 +216,13 @@ func (c *pipeConn) notify(ctx context.Context, o Outgoing) error {
 
 // reply writes o in the background.
 func (c *pipeConn) reply(o Outgoing) {
-	c.replies.run(c.tasks, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
+	c.replies.run(c.goroutines, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
 }
 
 // tryWrite writes o. A failure is only logged.
 func (c *pipeConn) tryWrite(ctx context.Context, o Outgoing) {
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
-		c.log.Debug("write to a server", "server", c.name, "error", err)
+		c.log.Debug("writing to a server failed", "server", c.name, "error", err)
 	}
 }
 
@@ -232,7 +233,7 @@ func (c *pipeConn) Close() error { return c.closeOnce() }
 func (c *pipeConn) end() error {
 	c.fail(closingError(c.name))
 	err := c.pipe.Close()
-	c.tasks.Close()
+	c.goroutines.Close()
 	return err
 }
 

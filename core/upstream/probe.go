@@ -16,8 +16,9 @@ import (
 const (
 	// how long a client's first message waits for the probe of a server that is being started
 	maxWaitForProbe = 30 * time.Second
-	// how old a result has to be before it can be doubted: a younger one would be found again
-	doubtableAfter = 10 * time.Second
+	// how old a result must be before it is discarded: another probe would only find a younger
+	// result again
+	discardableAfter = 10 * time.Second
 	// how many probe timeouts a URL has to respond: unlike a process's silence, its silence shows
 	// nothing
 	urlProbeTimeouts = 3
@@ -30,9 +31,9 @@ const probeID mcp.ID = "1"
 
 // prober finds out, and remembers, which revisions a server speaks.
 type prober struct {
-	opts      *Options
-	tasks     *taskgroup.Group
-	connector *connector
+	opts       *Options
+	goroutines *taskgroup.Group
+	connector  *connector
 
 	mu       sync.Mutex // taken before the connector's
 	current  *probe     // the last one; nil before the first, and when its result was wrong
@@ -42,11 +43,11 @@ type prober struct {
 // probe is one attempt to find out which revisions a server speaks.
 type probe struct {
 	done      chan struct{} // closed when the fields below are set
-	at        time.Time
+	endedAt   time.Time
 	revisions []string
 	guessed   bool      // concluded from silence or from the process's end
 	err       error     // the probe shows nothing
-	retry     time.Time // with err: when the next probe may be made
+	retryAt   time.Time // with err: when the next probe may be made
 }
 
 // probeResult holds what the answer to server/discover, or its absence, shows.
@@ -62,9 +63,9 @@ type probeResult struct {
 func legacyResult() probeResult { return probeResult{revisions: mcp.Legacy.Revisions()} }
 
 // revisions returns the revisions that the server speaks, the newest first. The first call probes
-// the server; the result is kept until it proves wrong. A probe that failed, which a refused one
-// did not, is repeated by a later call, with growing delays. A call that waits too long for a probe
-// gets an error.
+// the server; the result is kept until it proves wrong. A probe that failed is repeated by a later
+// call, with growing delays. A server that refuses the probe has answered it: that is not a
+// failure. A call that waits too long for a probe gets an error.
 func (p *prober) revisions(ctx context.Context) ([]string, error) {
 	switch p.opts.Era {
 	case "modern":
@@ -102,7 +103,7 @@ func (p *prober) start() (*probe, error) {
 	if current := p.current; current != nil {
 		select {
 		case <-current.done:
-			if current.err == nil || time.Now().Before(current.retry) {
+			if current.err == nil || time.Now().Before(current.retryAt) {
 				return current, nil
 			}
 			failures = p.failures
@@ -111,7 +112,7 @@ func (p *prober) start() (*probe, error) {
 		}
 	}
 	next := &probe{done: make(chan struct{})}
-	if !p.tasks.Go(func(ctx context.Context) { p.run(ctx, next, failures) }) {
+	if !p.goroutines.Go(func(ctx context.Context) { p.run(ctx, next, failures) }) {
 		return nil, closingError(p.opts.Name)
 	}
 	p.current = next
@@ -129,18 +130,18 @@ func (p *prober) run(ctx context.Context, current *probe, failures int) {
 		result = p.probeURL(ctx)
 	}
 	p.mu.Lock()
-	current.at, current.revisions = time.Now(), result.revisions
+	current.endedAt, current.revisions = time.Now(), result.revisions
 	current.guessed, current.err = result.guessed, result.err
 	p.failures = 0
 	if result.err != nil {
 		p.failures = failures + 1
-		current.retry = (&restartSchedule{failures: p.failures}).next(current.at)
+		current.retryAt = (&restartSchedule{failures: p.failures}).next(current.endedAt)
 	}
 	kept := conn != nil && p.current == current && p.connector.keepProbed(conn, result.discovered)
 	close(current.done)
 	p.mu.Unlock()
 	if result.late != nil {
-		p.tasks.Go(func(ctx context.Context) { p.awaitLateAnswer(ctx, result.late, conn) })
+		p.goroutines.Go(func(ctx context.Context) { p.awaitLateAnswer(ctx, result.late, conn) })
 	}
 	if conn != nil && (!kept || p.connector.expireProbed(ctx, conn)) {
 		p.connector.discard(conn)
@@ -163,7 +164,7 @@ func (p *prober) awaitLateAnswer(ctx context.Context, request *pendingCall, conn
 		return
 	}
 	p.opts.Log.Info("late answer to the probe: the server is modern", "server", p.opts.Name)
-	found := &probe{done: make(chan struct{}), at: time.Now(), revisions: result.revisions}
+	found := &probe{done: make(chan struct{}), endedAt: time.Now(), revisions: result.revisions}
 	close(found.done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,16 +188,18 @@ func (p *prober) speaksModern() bool {
 	}
 }
 
-// doubt is called when a server did not behave as the probe showed: the next use probes it again.
-func (p *prober) doubt() { p.discardResult(func(*probe) bool { return true }) }
+// discardAny discards the probe's result, guessed or not, because the server contradicted it. The
+// next use probes the server again.
+func (p *prober) discardAny() { p.discardIf(func(*probe) bool { return true }) }
 
-// doubtGuess has a server probed again whose result is only a guess.
-func (p *prober) doubtGuess() {
-	p.discardResult(func(current *probe) bool { return current.guessed })
+// discardGuess discards the probe's result if it is only a guess. The next use then probes the
+// server again.
+func (p *prober) discardGuess() {
+	p.discardIf(func(current *probe) bool { return current.guessed })
 }
 
-// discardResult discards the current result if it is doubted and not too young for that.
-func (p *prober) discardResult(isDoubted func(current *probe) bool) {
+// discardIf discards the current result if isDoubted reports true and the result is not too young.
+func (p *prober) discardIf(isDoubted func(current *probe) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current == nil {
@@ -204,7 +207,7 @@ func (p *prober) discardResult(isDoubted func(current *probe) bool) {
 	}
 	select {
 	case <-p.current.done:
-		if time.Since(p.current.at) >= doubtableAfter && isDoubted(p.current) {
+		if time.Since(p.current.endedAt) >= discardableAfter && isDoubted(p.current) {
 			p.current = nil
 		}
 	default:
@@ -236,7 +239,7 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 			if result.err == nil && (!result.discovered || isModern(result.revisions[0])) {
 				return result, conn
 			}
-			// the server took server/discover for the beginning of a session that it cannot go on
+			// the process may take server/discover for the beginning of a session: none can use it
 			p.connector.discard(conn)
 			return result, nil
 		case <-time.After(p.opts.ProbeTimeout):
@@ -304,7 +307,8 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 			http.StatusUnprocessableEntity:
 			answer, _ = bodyError(o.Limits, response, probeID)
 		default:
-			return probeResult{err: statusError(o.Name, response)} // it shows nothing
+			// such a response does not show the era
+			return probeResult{err: statusError(o.Name, response)}
 		}
 	}
 	if answer == nil {
@@ -313,7 +317,7 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 	return p.classify(answer)
 }
 
-// classify returns what an answer to server/discover shows.
+// classify returns the result of a probe that was answered with m.
 func (p *prober) classify(m *mcp.Message) probeResult {
 	pointer, discovered := "/supportedVersions", true
 	if m.Kind == mcp.Error {

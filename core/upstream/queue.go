@@ -23,11 +23,11 @@ var errQueueFull = errors.New("the client does not take what the server sends")
 //
 // # Why one queue for a whole session
 //
-// A log line on stdio names no call, and yet has to reach the client before the answer to the call
-// that it is about, as it does without Gatekit. So everything is delivered in order, and an answer
-// waits for what was read before it. An answer with nothing before it does not enter the queue.
+// A log message on stdio names no call. The client must still get it before the answer to its call,
+// as without Gatekit. So everything is delivered in order, and an answer waits for all messages
+// that were read before it. An answer with nothing before it does not enter the queue.
 type orderedQueue struct {
-	tasks *taskgroup.Group // runs drain
+	goroutines *taskgroup.Group // runs drain
 
 	mu       sync.Mutex
 	queue    []delivery
@@ -44,7 +44,9 @@ type delivery struct {
 }
 
 // newOrderedQueue returns an empty queue that delivers until tasks is closed.
-func newOrderedQueue(tasks *taskgroup.Group) *orderedQueue { return &orderedQueue{tasks: tasks} }
+func newOrderedQueue(goroutines *taskgroup.Group) *orderedQueue {
+	return &orderedQueue{goroutines: goroutines}
+}
 
 // add appends a delivery. When the queue is full, the oldest droppable deliveries are left out to
 // make room; without any, the error is errQueueFull.
@@ -72,13 +74,14 @@ func (q *orderedQueue) add(d delivery) error {
 	q.queue = append(q.queue, d)
 	q.bytes += d.size
 	if !q.draining {
-		q.draining = q.tasks.Go(q.drain)
+		q.draining = q.goroutines.Go(q.drain)
 	}
 	return nil
 }
 
-// after runs f once everything that was added before has been delivered: at once when nothing
-// waits. It ignores the bounds of the queue; the number of calls in flight bounds its use.
+// after runs f once everything that was added before has been delivered, or at once when nothing
+// waits. It ignores the bounds of the queue: each call uses it once, and the number of calls in
+// flight is bounded.
 func (q *orderedQueue) after(f func()) {
 	q.mu.Lock()
 	if !q.draining && len(q.queue) == 0 {

@@ -12,7 +12,7 @@ const (
 	longestRestartDelay = 30 * time.Second
 	startsPeriod        = 5 * time.Minute
 	maxStarts           = 5 // of a process in startsPeriod
-	// a connection that lived this long counts as a success when it is lost
+	// how long a connection must have been open to count as a success when it is lost
 	stableAfter = 10 * time.Second
 	// how long a call waits for a start that is not due yet
 	maxWaitForStart = 2 * time.Second

@@ -25,15 +25,15 @@ const cancelWait = 500 * time.Millisecond
 // # Why one subscription
 //
 // The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second replaces the
-// first, and the end of any ends them all. So before another is opened, the last one is cancelled
-// and has ended; what may have changed in between is reported as if it had. A subscription that
-// asks for more than is needed any more stays as it is.
+// first, and the end of any ends them all. So the mux cancels the last subscription and waits for
+// its end before it opens another. Then it notifies the subscribers as if everything had changed in
+// between. A subscription that asks for more than is needed stays open.
 type subscriptionMux struct {
 	conn  *pipeConn
 	begin func()        // starts run, once
 	wake  chan struct{} // holds one token: the subscribers, or what they ask for, have changed
 
-	// guards the fields below, isAcknowledged of the subscribers, and call and ack of current
+	// guards the fields below, isAcknowledged of the subscribers, and call and acknowledgement of current
 	mu          sync.Mutex
 	subscribers []*subscriber       // the youngest last
 	current     *sharedSubscription // nil while there is none
@@ -51,18 +51,18 @@ type subscriber struct {
 
 // sharedSubscription is a subscription at the server. It is the handler of its own request.
 type sharedSubscription struct {
-	mux    *subscriptionMux
-	opener *subscriber // the request is a copy of its request
-	filter subscriptionFilter
-	call   *pendingCall  // nil until the request has been entered
-	ack    *mcp.Message  // the server's acknowledgement; nil until it came
-	ended  chan struct{} // closed when the subscription has ended
-	end    reply         // how; read it after ended
+	mux             *subscriptionMux
+	opener          *subscriber // the request is a copy of its request
+	filter          subscriptionFilter
+	call            *pendingCall  // nil until the request has been entered
+	acknowledgement *mcp.Message  // the server's acknowledgement; nil until it came
+	ended           chan struct{} // closed when the subscription has ended
+	end             reply         // how; read it after ended
 }
 
 func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
 	mux := &subscriptionMux{conn: conn, wake: make(chan struct{}, 1)}
-	mux.begin = sync.OnceFunc(func() { conn.tasks.Go(mux.run) })
+	mux.begin = sync.OnceFunc(func() { conn.goroutines.Go(mux.run) })
 	return mux
 }
 
@@ -75,8 +75,9 @@ func (mux *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.H
 	mux.begin()
 	mux.mu.Lock()
 	mux.subscribers = append(mux.subscribers, s)
-	if mux.current != nil && mux.current.ack != nil && mux.current.filter.covers(s.filter) {
-		mux.acknowledge(s, mux.current.ack)
+	if mux.current != nil && mux.current.acknowledgement != nil &&
+		mux.current.filter.covers(s.filter) {
+		mux.acknowledge(s, mux.current.acknowledgement)
 	}
 	mux.mu.Unlock()
 	mux.wakeRun()
@@ -129,7 +130,7 @@ func (mux *subscriptionMux) run(ctx context.Context) {
 		if current != nil {
 			select {
 			case <-current.ended:
-				mux.passOnEnd(current)
+				mux.endSubscribers(current)
 			default:
 			}
 		}
@@ -137,14 +138,14 @@ func (mux *subscriptionMux) run(ctx context.Context) {
 	}
 }
 
-// passOnEnd ends the subscribers of a subscription that the server has ended: all of them or, when
-// the server never acknowledged it, the one whose request it refused.
-func (mux *subscriptionMux) passOnEnd(ended *sharedSubscription) {
+// endSubscribers ends the subscribers of a subscription that the server has ended. When the server
+// never acknowledged the subscription, only the subscriber whose request was refused ends.
+func (mux *subscriptionMux) endSubscribers(ended *sharedSubscription) {
 	mux.mu.Lock()
 	defer mux.mu.Unlock()
 	mux.current = nil
 	mux.subscribers = slices.DeleteFunc(mux.subscribers, func(s *subscriber) bool {
-		ends := ended.ack != nil || s == ended.opener
+		ends := ended.acknowledgement != nil || s == ended.opener
 		if ends {
 			s.queue.after(func() { s.finish(ended.end) })
 		}
@@ -160,9 +161,9 @@ func (s *subscriber) finish(r reply) {
 	}
 }
 
-// adjust cancels the current subscription when nobody needs it or it asks for too little, and opens
-// the one that is needed. It returns a channel that is closed when the subscription has ended, nil
-// when there is none.
+// adjust cancels the current subscription when no subscriber needs it, or when it asks for too
+// little. Then it opens the subscription that is needed. It returns a channel that is closed when
+// that subscription has ended, or nil when none is needed.
 func (mux *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
 	mux.mu.Lock()
 	current, needed := mux.current, subscriptionFilter{}
@@ -196,7 +197,7 @@ func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
 		close(s.ended)
 		return s
 	}
-	mux.conn.tasks.Go(func(context.Context) {
+	mux.conn.goroutines.Go(func(context.Context) {
 		select {
 		case s.end = <-c.done:
 		case <-mux.conn.gone:
@@ -271,10 +272,10 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 		return
 	}
 	if m.Method == "notifications/subscriptions/acknowledged" {
-		if s.ack != nil {
+		if s.acknowledgement != nil {
 			return // a second acknowledgement means nothing
 		}
-		s.ack = m
+		s.acknowledgement = m
 		for _, sub := range mux.subscribers {
 			switch {
 			case !s.filter.covers(sub.filter): // run opens another subscription for it

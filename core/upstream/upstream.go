@@ -15,11 +15,11 @@ import (
 
 // Upstream is a configured server, running or not. Its methods may be called from many goroutines.
 type Upstream struct {
-	opts      *Options
-	tasks     *taskgroup.Group
-	connector *connector
-	prober    *prober
-	pool      *modernPool
+	opts       *Options
+	goroutines *taskgroup.Group
+	connector  *connector
+	prober     *prober
+	pool       *modernPool
 
 	mu     sync.Mutex // taken before the pool's
 	closed bool
@@ -30,11 +30,11 @@ var _ proxy.Upstream = (*Upstream)(nil)
 
 // New returns the server that o configures. Nothing is started until a client needs it.
 func New(o Options) *Upstream {
-	opts, tasks := o.withDefaults(), taskgroup.New()
-	c := &connector{opts: opts, tasks: tasks}
-	p := &prober{opts: opts, tasks: tasks, connector: c}
-	return &Upstream{opts: opts, tasks: tasks, connector: c, prober: p,
-		pool: &modernPool{connector: c, doubt: p.doubt}, open: make(map[*openServer]struct{})}
+	opts, goroutines := o.withDefaults(), taskgroup.New()
+	c := &connector{opts: opts, goroutines: goroutines}
+	p := &prober{opts: opts, goroutines: goroutines, connector: c}
+	return &Upstream{opts: opts, goroutines: goroutines, connector: c, prober: p,
+		pool: &modernPool{connector: c, doubt: p.discardAny}, open: make(map[*openServer]struct{})}
 }
 
 // Revisions returns the revisions that the server speaks, the newest first. The first call probes
@@ -54,7 +54,7 @@ func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 	era := mcp.EraOf(o.Revision)
 	isNative := slices.ContainsFunc(revisions, func(r string) bool { return mcp.EraOf(r) == era })
 	if !isNative {
-		u.prober.doubtGuess()
+		u.prober.discardGuess()
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -134,19 +134,21 @@ func (u *Upstream) Close() error {
 	wg.Go(func() { errs[len(open)] = u.connector.close() })
 	wg.Wait()
 	errs[len(open)+1] = u.pool.close()
-	u.tasks.Close()
+	u.goroutines.Close()
 	return errors.Join(errs...)
 }
 
-// State returns what is known of the server without asking it: "idle" when there is no connection,
-// "up" when there is one, "down" when the last one was lost or could not be opened and a session
-// waits for another. A URL, which is asked with each request, is "idle".
+// State returns the state of the server, without sending anything to it. "idle" means no
+// connection, "up" an open connection. "down" means that the last connection was lost or could not
+// be opened, and that a session waits for another. A server over Streamable HTTP has no lasting
+// connection, and is "idle".
 func (u *Upstream) State() string {
 	state, _, _ := u.status()
 	return state
 }
 
-// status returns State, with some of the connections, and why the server is down.
+// status returns what State returns. It also returns some of the connections and, when the server
+// is down, the reason.
 func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 	u.mu.Lock()
 	hasSessions := len(u.open) > 0
@@ -162,9 +164,9 @@ func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 }
 
 // Ready asks the server whether it answers: a URL with server/discover, processes with that or
-// ping. It starts no process: a server that no client has used is "idle", without an error. Any
-// response of a URL is good that an older server might send, HTTP 404 included. state is that of
-// State; the error says why a client would not be served now.
+// ping. It starts no process: a server that no client has used is "idle", without an error. A URL
+// passes with any response that an older server might send, HTTP 404 included. state has the values
+// of State. The error is the reason why a client would not be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.opts.Dial.HTTP != nil {
 		if result := u.prober.probeURL(ctx); result.err != nil {
@@ -197,7 +199,8 @@ func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	return "down", errs[0]
 }
 
-// explainTimeout returns err, or what happened when err is that of ctx.
+// explainTimeout returns err or, when ctx has ended, an error that describes the timeout or the
+// cancellation.
 func (u *Upstream) explainTimeout(ctx context.Context, method string, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxChangedPlaces bounds the places of one step that are recorded.
+// maxChangedPlaces bounds the changed places that are recorded for one step.
 const maxChangedPlaces = 32
 
 // changedPlaces returns the places of edits, for the record. A removed member counts as its parent,
@@ -39,8 +39,8 @@ func sortedUnique(all []string) []string {
 	return slices.Compact(all)
 }
 
-// trimChanged shortens a place inside a larger place that a later step replaced: names in it may be
-// gone from the message.
+// trimChanged replaces each place that lies inside a place that a later step changed by the latter:
+// the names in its pointer may be gone from the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {

@@ -2,7 +2,8 @@ package pipeline
 
 import "context"
 
-// PriorFindings are the findings of the stages before one: policies decide by what plugins found.
+// PriorFindings are the findings of the stages that inspected a message before the current one. So
+// policies can decide by what plugins found.
 type PriorFindings struct {
 	Findings []Finding
 	Labels   []string

@@ -14,8 +14,8 @@ import (
 	"gatekit/audit"
 )
 
-// TestTornCheckpointInAnchorIsSkipped cuts the last checkpoint of an anchor file at each byte, as a
-// crash or a full disk would, and continues the log.
+// TestTornCheckpointInAnchorIsSkipped cuts an anchor file at every seventh byte of its last
+// checkpoint, as a crash or a full disk would, and continues the log.
 func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	anchor := file + ".anchor"
@@ -43,8 +43,8 @@ func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 		isLast := func(c *audit.Checkpoint) bool { return c.Root == fullCheckpoint(t, file).Root }
 		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
 			torn > 1 || torn == 0 && cut < len(whole)-2 {
-			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four in all, and the "+
-				"last among them", cut, len(whole), len(all), torn)
+			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four together, with the "+
+				"last checkpoint", cut, len(whole), len(all), torn)
 		}
 	}
 }
@@ -65,14 +65,14 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		record(t, l, event(""))
 		time.Sleep(2 * time.Minute)
 		if err := l.Health(); err == nil || !strings.Contains(err.Error(), "anchor a checkpoint") {
-			t.Errorf("the fault is %v", err)
+			t.Errorf("health: %v, want the error of the anchor file", err)
 		}
 		if err := os.Remove(filepath.Dir(anchor)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Minute)
 		if err := l.Health(); err != nil {
-			t.Errorf("the fault is %v", err)
+			t.Errorf("health: %v, want nil, because the anchor file is back", err)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -91,12 +91,12 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 		if checkpoints, torn, err := audit.OpenCheckpoints(readFile(t, anchor),
 			readPublicKey(t, file)); err != nil || torn > 0 ||
 			checkpoints[len(checkpoints)-1].Root != fullCheckpoint(t, file).Root {
-			t.Errorf("the anchor is not what the log is: %v", err)
+			t.Errorf("the last checkpoint in the anchor file is not that of the log: %v", err)
 		}
 	})
 }
 
-// TestOpenReportsMissingFiles opens a log from which files were removed while nobody wrote it.
+// TestOpenReportsMissingFiles opens a log after some of its files were removed.
 func TestOpenReportsMissingFiles(t *testing.T) {
 	dir, anchor := t.TempDir(), filepath.Join(t.TempDir(), "anchor")
 	write := func(dir string, n int) (logged string, err error) {
@@ -114,11 +114,11 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		return log.String(), l.Close()
 	}
 	if logged, err := write(dir, 50); logged != "" || err != nil {
-		t.Fatalf("%v, said %q", err, logged)
+		t.Fatalf("error %v, logged %q", err, logged)
 	}
 	olderCopy := copyFolder(t, dir)
 	if logged, err := write(dir, 1); logged != "" || err != nil {
-		t.Fatalf("%v, said %q", err, logged)
+		t.Fatalf("error %v, logged %q", err, logged)
 	}
 	copyWithout := func(name string, names ...string) string {
 		t.Helper()
@@ -141,19 +141,19 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		t.Fatalf("%v, %v", segments, err)
 	}
 	for _, tt := range []struct{ name, dir, logged, err string }{
-		{"all of it is an older copy", olderCopy, "", "the log ends at record 50, but its anchor " +
-			anchor +
-			" has a checkpoint of 51: the log was set back"},
-		{"a file in the middle", copyWithout(filepath.Base(segments[1])), "audit log file missing",
-			""},
-		{"all but the key", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl", "gatekit-*"),
+		{"the whole log is an older copy", olderCopy, "", "the log ends at record 50, but its " +
+			"anchor " + anchor + " has a checkpoint of 51: the log was set back"},
+		{"a segment in the middle is missing", copyWithout(filepath.Base(segments[1])),
+			"audit log file missing", ""},
+		{"all files but the key are missing", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl",
+			"gatekit-*"),
 			"the key of an older one exists", ""},
-		{"all of it", t.TempDir(), "the anchor file belongs to another audit log", ""},
+		{"all files are missing", t.TempDir(), "the anchor file belongs to another audit log", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			logged, err := write(tt.dir, 0)
 			if !strings.Contains(logged, tt.logged) || tt.logged == "" && logged != "" {
-				t.Errorf("said %q, want %q", logged, tt.logged)
+				t.Errorf("logged %q, want %q", logged, tt.logged)
 			}
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
 				!strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(),

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// LineError is the first line that breaks the chain.
+// LineError is the error for the first line that breaks the chain.
 type LineError struct {
 	Line   int // starts at 1
 	Reason string
@@ -16,10 +16,10 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-// Verify reads a log in a single file from its first line, and checks the hash chain. The error is
-// a *LineError for the first line that breaks it, or the reader's. Verify cannot detect a change of
-// the last line or a removal at the end, because nothing in the log is bound to them. That takes a
-// checkpoint and a [Verification].
+// Verify reads a log in a single file from its first line, and checks the hash chain. If a
+// line breaks the chain, the error is a *LineError. If r fails, the error wraps that of r. Verify
+// cannot detect that the last line was changed or that lines were removed at the end, because no
+// later line contains their hash. A [Verification] detects both with a checkpoint.
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var state chain
@@ -41,10 +41,11 @@ func Verify(r io.Reader) error {
 	}
 }
 
-// chain checks the lines of a log one after another.
+// chain checks the lines of a log one after another. It holds the seq and the hash of the last
+// line.
 type chain struct{ head }
 
-// check checks the next line. The seq of the first line must be first.
+// check checks the next line. The first line that it gets must have the seq firstSeq.
 func (c *chain) check(line []byte, firstSeq uint64) error {
 	seq, prev, err := parseLine(line)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"gatekit/audit"
 )
 
-// logLines returns the lines of a log of n records, each with its line feed.
+// logLines writes a log of n records, and returns its lines, each with its line feed.
 func logLines(t testing.TB, n int) [][]byte {
 	t.Helper()
 	var log bytes.Buffer
@@ -38,8 +38,8 @@ func TestVerify(t *testing.T) {
 		log  []byte
 		want string // "" for a valid log
 	}{
-		{"as it was written", edit(func(l [][]byte) [][]byte { return l }), ""},
-		{"nothing yet", nil, ""},
+		{"an unchanged log", edit(func(l [][]byte) [][]byte { return l }), ""},
+		{"an empty log", nil, ""},
 		{"a word changed", edit(func(l [][]byte) [][]byte {
 			l[1] = bytes.Replace(l[1],
 				[]byte("reason"), []byte("Reason"), 1)
@@ -51,7 +51,7 @@ func TestVerify(t *testing.T) {
 		{"the first line missing", edit(func(l [][]byte) [][]byte {
 			return l[1:]
 		}), "line 1: seq is 2, but the first record must be 1"},
-		{"two lines in each other's place", edit(func(l [][]byte) [][]byte {
+		{"two lines swapped", edit(func(l [][]byte) [][]byte {
 			l[1], l[2] = l[2],
 				l[1]
 			return l
@@ -62,31 +62,32 @@ func TestVerify(t *testing.T) {
 		{"an empty line", edit(func(l [][]byte) [][]byte {
 			return slices.Insert(l, 2, []byte("\n"))
 		}), "line 3: the line does not begin"},
-		{"a line renumbered after one was taken out", edit(func(l [][]byte) [][]byte {
+		{"a line removed and the next renumbered", edit(func(l [][]byte) [][]byte {
 			l[3] = bytes.Replace(l[3], []byte(`{"seq":4`), []byte(`{"seq":3`), 1)
 			return slices.Delete(l, 2, 3)
 		}), "line 3: prev is not"},
-		{"another spelling of a number", edit(func(l [][]byte) [][]byte {
+		{"a seq with a leading zero", edit(func(l [][]byte) [][]byte {
 			l[4] = bytes.Replace(l[4], []byte(`{"seq":5`), []byte(`{"seq":05`), 1)
 			return l
 		}), `line 5: seq "05" is not a valid record number`},
-		{"a record zero", edit(func(l [][]byte) [][]byte {
+		{"a record with the seq 0", edit(func(l [][]byte) [][]byte {
 			l[0] = bytes.Replace(l[0], []byte(`{"seq":1`), []byte(`{"seq":0`), 1)
 			return l
 		}), `line 1: seq "0" is not a valid record number`},
-		{"another spelling of a hash", edit(func(l [][]byte) [][]byte {
+		{"a hash in upper case", edit(func(l [][]byte) [][]byte {
 			i := bytes.Index(l[4], []byte(`"prev":"`)) + len(`"prev":"`)
 			copy(l[4][i:i+64], bytes.ToUpper(l[4][i:i+64]))
 			return l
 		}), "line 5: prev is not a SHA-256 hash"},
 		{"no line feed at the end", edit(func(l [][]byte) [][]byte { l[4] = l[4][:40]; return l }),
 			"line 5: the line is incomplete"},
-		{"a last line that is no JSON", edit(func(l [][]byte) [][]byte {
+		{"a last line that is not JSON", edit(func(l [][]byte) [][]byte {
 			l[4] = append(l[4][:120],
 				'\n')
 			return l
 		}), "line 5: the line is not valid JSON"},
-		{"a last line that starts anew", edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
+		{"a last line that repeats the first",
+			edit(func(l [][]byte) [][]byte { l[4] = l[0]; return l }),
 			"line 5: seq is 1"},
 	}
 	for _, tt := range tests {
@@ -98,19 +99,19 @@ func TestVerify(t *testing.T) {
 				}
 				return
 			}
-			var bad *audit.LineError
-			if !errors.As(err, &bad) || !strings.HasPrefix(err.Error(), tt.want) {
+			var lineErr *audit.LineError
+			if !errors.As(err, &lineErr) || !strings.HasPrefix(err.Error(), tt.want) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
 		})
 	}
-	t.Run("a reader that fails is no bad line", func(t *testing.T) {
+	t.Run("an error of the reader is returned", func(t *testing.T) {
 		err := audit.Verify(io.MultiReader(bytes.NewReader(log[0]), iotest.ErrReader(errFull)))
 		if !errors.Is(err, errFull) {
 			t.Errorf("error %v, want the reader's", err)
 		}
 	})
-	t.Run("lines longer than any buffer", func(t *testing.T) {
+	t.Run("lines longer than the read buffer", func(t *testing.T) {
 		var log bytes.Buffer
 		l := open(t, audit.Options{Writer: &log, Bodies: audit.BodiesRedacted})
 		m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"`+strings.Repeat("a",
@@ -124,7 +125,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// FuzzTampering replaces a piece of a log. Verify must find any change before the last line.
+// FuzzTampering replaces a part of a log. Verify must find every change before the last line.
 func FuzzTampering(f *testing.F) {
 	log := bytes.Join(logLines(f, 6), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
@@ -139,12 +140,12 @@ func FuzzTampering(f *testing.F) {
 			return
 		}
 		if err := audit.Verify(bytes.NewReader(tampered)); err == nil {
-			t.Errorf("%q in place of %q was not seen", piece, log[i:j])
+			t.Errorf("%q in place of %q was not found", piece, log[i:j])
 		}
 	})
 }
 
-// TestVerifyFindsEveryFlippedBit does so exhaustively for single bits.
+// TestVerifyFindsEveryFlippedBit flips every single bit before the last line.
 func TestVerifyFindsEveryFlippedBit(t *testing.T) {
 	log := bytes.Join(logLines(t, 3), nil)
 	last := bytes.LastIndexByte(log[:len(log)-1], '\n') + 1
@@ -152,7 +153,7 @@ func TestVerifyFindsEveryFlippedBit(t *testing.T) {
 		for bit := range 8 {
 			log[i] ^= 1 << bit
 			if err := audit.Verify(bytes.NewReader(log)); err == nil {
-				t.Fatalf("bit %d of byte %d was flipped and not seen", bit, i)
+				t.Fatalf("bit %d of byte %d was flipped and not found", bit, i)
 			}
 			log[i] ^= 1 << bit
 		}

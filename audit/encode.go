@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	maxString   = 1 << 10 // bytes of a name, reason or error; the rest is cut
+	maxString   = 1 << 10 // bytes of a name, reason or error; the rest is left out
 	maxFindings = 100     // findings per step
 
 	timeFormat = "2006-01-02T15:04:05.000000Z" // always UTC
@@ -29,14 +29,15 @@ type entry struct {
 
 var entryPool = sync.Pool{New: func() any { return new(entry) }}
 
+// release returns e to the pool, unless its buffer is large.
 func (e *entry) release() {
 	if cap(e.rest) <= 64<<10 {
 		entryPool.Put(e)
 	}
 }
 
-// encode encodes an outcome. All expensive work (escaping, hashing) happens here, outside of any
-// lock.
+// encode encodes an outcome. It does all expensive work (escaping, hashing), and the caller holds
+// no lock.
 func (l *Log) encode(o pipeline.Outcome) *entry {
 	e := entryPool.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
@@ -119,7 +120,7 @@ func appendFindings(b []byte, findings []pipeline.Finding) []byte {
 	return append(b, ']')
 }
 
-// appendStrings appends ,"name":["value",…], or nothing for none.
+// appendStrings appends ,"name":["value",…], or nothing if there are no values.
 func appendStrings(b []byte, name string, values []string) []byte {
 	if len(values) == 0 {
 		return b
@@ -136,7 +137,8 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendStatus appends code of a JSON-RPC error, or failed of a tool's result with isError: true.
+// appendStatus appends the member code if m is a JSON-RPC error, or failed if m is the result of a
+// tool with isError: true.
 func appendStatus(b []byte, m *mcp.Message) []byte {
 	switch {
 	case m == nil:
@@ -152,8 +154,8 @@ func appendStatus(b []byte, m *mcp.Message) []byte {
 }
 
 // appendBodies appends before and after, and hashes each distinct body once. A body that was denied
-// or changed gets a keyed hash. With a plain one, a reader of the log could find out by trying
-// which secret a stage removed.
+// or changed gets a keyed hash. From a plain hash, a reader of the log could find a removed secret
+// by trying candidates.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -199,7 +201,8 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	return b
 }
 
-// appendSize appends the beginning of a body object, and leaves the object open.
+// appendSize appends the beginning of a body object with its size. The caller appends the rest and
+// the closing brace.
 func appendSize(b []byte, name string, body []byte) []byte {
 	b = append(b, ',', '"')
 	b = append(b, name...)
@@ -215,8 +218,8 @@ func appendHash(b []byte, name string, sum []byte) []byte {
 	return append(b, '"')
 }
 
-// appendOneLine appends JSON with spaces in place of its line breaks, which in valid JSON can only
-// stand between tokens.
+// appendOneLine appends JSON with its line breaks replaced by spaces. In valid JSON, line breaks
+// are only between tokens.
 func appendOneLine(b, body []byte) []byte {
 	start := len(b)
 	b = append(b, body...)
@@ -236,7 +239,7 @@ func appendMicros(b []byte, duration time.Duration) []byte {
 	return strconv.AppendInt(b, duration.Microseconds(), 10)
 }
 
-// appendMember appends ,"name":"value", or nothing for no value.
+// appendMember appends ,"name":"value", or nothing if the value is empty.
 func appendMember(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
@@ -247,9 +250,9 @@ func appendMember(b []byte, name, value string) []byte {
 	return appendString(b, value)
 }
 
-// appendString appends s as a JSON string of bounded length that is safe to display. Unprintable
-// characters (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is
-// replaced.
+// appendString appends s as a JSON string that is safe to display. Unprintable characters
+// (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is replaced. Of a
+// string longer than maxString, it appends the beginning and the length.
 func appendString(b []byte, s string) []byte {
 	length := len(s)
 	if length > maxString {
@@ -298,6 +301,7 @@ var needsNoEscape = func() (t [utf8.RuneSelf]bool) {
 	return t
 }()
 
+// appendEscaped appends a character as an escape sequence, or the replacement character as it is.
 func appendEscaped(b []byte, r rune) []byte {
 	const digits = "0123456789abcdef"
 	switch {

@@ -18,10 +18,10 @@ import (
 // errTorn is the error for a last line without its line feed.
 var errTorn = errors.New("the line is incomplete: it has no line feed")
 
-// forEachLine calls f with each line of the log's files, without its line feed, from the file that
-// holds record from. The line is valid until f returns. An error of reading is a *positionError; so
-// is a line that is torn or too long. A log that is being written is read up to about its end at
-// the beginning.
+// forEachLine calls f with each line of the log's files, without its line feed. It begins with the
+// first line of the file that holds the record with the seq from. The line is valid until f
+// returns. If a file cannot be read, or a line is incomplete or too long, the error is a
+// *positionError. Records that are written during the call may be left out.
 func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
 	// Open the active file first: if it is renamed to a segment before the segments are listed, it
 	// is read as that segment.
@@ -70,6 +70,7 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && os.SameFile(i, j)
 }
 
+// forEachLineIn is forEachLine for one file.
 func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) error) error {
 	lines := bufio.NewReaderSize(r, 256<<10)
 	for n := 1; ; n++ {
@@ -89,7 +90,7 @@ func forEachLineIn(name string, r io.Reader, f func(at Position, line []byte) er
 	}
 }
 
-// positionError is an error with the position of its line.
+// positionError is an error about a line, with the line's position.
 type positionError struct {
 	position Position
 	err      error
@@ -100,8 +101,8 @@ func (e *positionError) Unwrap() error { return e.err }
 
 var errLong = fmt.Errorf("the line is longer than %d bytes", maxLineBytes)
 
-// readLine returns the next line without its line feed. With io.EOF it returns the incomplete last
-// line.
+// readLine returns the next line without its line feed. At the end of r it returns
+// io.EOF, with the incomplete last line if there is one.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -121,8 +122,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseLine parses the members that bind a line to the chain. It accepts only lines as this package
-// writes them: the same first members in the same order and spelling, in one valid JSON object.
+// parseLine parses seq and prev, which link a line to the one before it. It accepts only lines as
+// this package writes them: valid JSON objects that begin with seq, time and prev.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if seq, prev, err = parseLineHead(line); err == nil && !jsontext.Value(line).IsValid() {
 		err = errors.New("the line is not valid JSON")
@@ -130,7 +131,7 @@ func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	return seq, prev, err
 }
 
-// parseLineHead parses seq and prev at the beginning of a line.
+// parseLineHead is parseLine without the check that the rest of the line is valid JSON.
 func parseLineHead(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	rest, hasSeq := bytes.CutPrefix(line, []byte(`{"seq":`))
 	digits, rest, hasTime := bytes.Cut(rest, []byte(`,"time":"`))

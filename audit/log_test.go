@@ -82,8 +82,8 @@ func reasons(t testing.TB, log []byte) []string {
 	return all
 }
 
-// splitGaps returns the reasons that are not of "gap" records, and the number of records that the
-// gaps count.
+// splitGaps returns the reasons that do not belong to "gap" records, and the number of records that
+// the "gap" records count as missing.
 func splitGaps(t testing.TB, reasons []string) (others []string, missed int) {
 	t.Helper()
 	for _, r := range reasons {
@@ -103,7 +103,7 @@ type disk struct {
 	data     []byte
 	writes   int
 	syncs    int
-	write    func(b []byte) (kept, told int, err error) // nil succeeds
+	write    func(b []byte) (kept, reported int, err error) // nil succeeds
 	sync     func() error
 	truncate func() error
 }
@@ -113,14 +113,14 @@ func (d *disk) Write(b []byte) (int, error) {
 	write := d.write
 	d.writes++
 	d.mu.Unlock()
-	kept, told, err := len(b), len(b), error(nil)
+	kept, reported, err := len(b), len(b), error(nil)
 	if write != nil {
-		kept, told, err = write(b)
+		kept, reported, err = write(b)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.data = append(d.data, b[:kept]...)
-	return told, err
+	return reported, err
 }
 
 func (d *disk) Sync() error {
@@ -154,7 +154,7 @@ func (d *disk) locked(f func()) {
 
 var hmacMember = regexp.MustCompile(`"hmac":"[0-9a-f]{64}"`)
 
-func TestRecord(t *testing.T) {
+func TestRecordWritesLine(t *testing.T) {
 	m := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read"}}`)
 	changed, err := m.Edit(mcp.Set("/x", []byte("[1,\r\n2]")))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestRecord(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	// with the key that the log has created
+	// keyed is for a hash with the log's own key
 	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
@@ -180,11 +180,13 @@ func TestRecord(t *testing.T) {
 		o      pipeline.Outcome
 		want   string
 	}{
-		{"what passed as it was", "", pipeline.Outcome{Time: recordTime, Before: m, After: m,
+		{"a message that is forwarded unchanged", "", pipeline.Outcome{Time: recordTime, Before: m,
+			After:  m,
 			Action: "pass"},
 			start + fields + `,"action":"pass","before":{` + digest(m) + `},"after":{` + digest(m) +
 				`}}`},
-		{"what was changed", audit.BodiesDigest, pipeline.Outcome{Time: recordTime, Before: m,
+		{"a message that is changed", audit.BodiesDigest, pipeline.Outcome{Time: recordTime,
+			Before: m,
 			After:  changed,
 			Action: "modify", Reason: "key", Duration: 1500 * time.Microsecond,
 			Steps: []pipeline.Step{{Stage: "a", Action: "pass", Duration: 10},
@@ -193,17 +195,18 @@ func TestRecord(t *testing.T) {
 			start + fields + `,"action":"modify","reason":"key","steps":[{"stage":"a","action":"pass"},` +
 				`{"stage":"b","action":"modify","reason":"key","micros":1000,"findings":[{"type":"aws","pointer":"/x"},{"type":"jwt"}]}],` +
 				`"before":{` + keyed(m) + `},"after":{` + digest(changed) + `},"micros":1500}`},
-		{"what was denied keeps no body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
-			Before: m,
-			Action: "deny", Err: errors.New(`stage "a": broken`)},
+		{"the body of a denied message is not kept", audit.BodiesRedacted,
+			pipeline.Outcome{Time: recordTime,
+				Before: m,
+				Action: "deny", Err: errors.New(`stage "a": broken`)},
 			start + fields + `,"action":"deny","before":{` + keyed(m) +
 				`},"error":"stage \"a\": broken"}`},
-		{"sizes only", audit.BodiesNone, pipeline.Outcome{Time: recordTime, Before: m,
-			After:  changed,
+		{"with BodiesNone, only sizes", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
+			Before: m, After: changed,
 			Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
 				size(changed) + `}}`},
-		{"the body that went, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
+		{"the forwarded body, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
 			Before: m,
 			After:  changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
@@ -212,7 +215,7 @@ func TestRecord(t *testing.T) {
 			Before: bare,
 			After:  bare, Action: "pass"},
 			start + strings.Replace(fields, "call", "list", 1) + `,"action":"pass"}`},
-		{"an error that a server answers", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
+		{"an error of a server", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
 			Before: failed,
 			After:  failed, Action: "pass"},
 			start + `,"kind":"error","action":"pass","before":{` + size(failed) + `},"after":{` +
@@ -241,10 +244,11 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestFailedWriteIsTakenBack injects each fault as failed, and as done but reported as failed.
+// TestFailedWriteIsTakenBack injects faults of write and sync: some write nothing, some a part, and
+// some everything although they report an error.
 func TestFailedWriteIsTakenBack(t *testing.T) {
-	fails := func(kept, told func(b []byte) int, err error) func(b []byte) (int, int, error) {
-		return func(b []byte) (int, int, error) { return kept(b), told(b), err }
+	fails := func(kept, reported func(b []byte) int, err error) func(b []byte) (int, int, error) {
+		return func(b []byte) (int, int, error) { return kept(b), reported(b), err }
 	}
 	none := func([]byte) int { return 0 }
 	half := func(b []byte) int { return len(b) / 2 }
@@ -262,26 +266,26 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 			d.write = fails(half, half,
 				errFull)
 		}},
-		{"half was written, and nothing told", audit.DurabilityWrite, func(d *disk) {
+		{"half was written, and nothing reported", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(half,
 				none, errFull)
 		}},
-		{"all was written and reported as failed", audit.DurabilityWrite, func(d *disk) {
+		{"all was written, and an error reported", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(all,
 				all, errFull)
 		}},
-		{"all was written and reported as nothing", audit.DurabilityWrite,
+		{"all was written, and nothing reported", audit.DurabilityWrite,
 			func(d *disk) { d.write = fails(all, none, errFull) }},
-		{"half was written, and no error told", audit.DurabilityWrite, func(d *disk) {
+		{"half was written, and no error reported", audit.DurabilityWrite, func(d *disk) {
 			d.write = fails(half,
 				half, nil)
 		}},
-		{"it was written and not synced", audit.DurabilityFsync, func(d *disk) {
+		{"all was written, and sync failed", audit.DurabilityFsync, func(d *disk) {
 			d.sync = func() error {
 				return errFull
 			}
 		}},
-		{"half was written, so it was not synced", audit.DurabilityFsync,
+		{"half was written, before the sync", audit.DurabilityFsync,
 			func(d *disk) { d.write = fails(half, half, errFull) }},
 	}
 	for _, tt := range tests {
@@ -301,32 +305,34 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 				refused := 2
 				for range refused {
 					if seq, err := l.Record(t.Context(), event("refused")); err == nil || seq != 0 {
-						t.Fatalf("a failed write is record %d, error %v", seq, err)
+						t.Fatalf("a failed write returned seq %d, error %v", seq, err)
 					}
 				}
 				d.write, d.sync = nil, nil
 				if d.truncate != nil {
 					if _, err := l.Record(t.Context(), event("refused")); err == nil {
-						t.Fatal("a record went behind what was written in part")
+						t.Fatal("a record was written after an incomplete line")
 					}
 					refused++
 					d.truncate = nil
 				} else if string(d.data) != good {
-					t.Errorf("the log holds\n%s, want only what was there before", d.data)
+					t.Errorf("the log holds\n%s, want only the lines from before the failure",
+						d.data)
 				}
 
 				if seq := record(t, l, event("second")); seq != 3 {
-					t.Errorf("seq %d, want 3: what failed has no number, and a record says so", seq)
+					t.Errorf("seq %d, want 3: failed records get no seq, and seq 2 is the gap "+
+						"record", seq)
 				}
 				record(t, l, event("third"))
 				verify(t, d.data)
 				if got, missed := splitGaps(t,
 					reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" ||
 					missed != refused {
-					t.Errorf("the log holds %s, and that %d could not be written", got, missed)
+					t.Errorf("the log holds %s, and its gap records count %d", got, missed)
 				}
 				if !bytes.Contains(d.data, []byte(`,"action":"gap","reason":"`)) {
-					t.Error("no record is a gap")
+					t.Error("no record has the action gap")
 				}
 				if err := l.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -342,13 +348,13 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 	}
 }
 
-// plainWriter hides the other methods of a disk.
+// plainWriter hides Truncate and Sync of a disk: its own have other signatures.
 type plainWriter struct{ *disk }
 
 func (plainWriter) Truncate() {}
 func (plainWriter) Sync()     {}
 
-func TestWriterWithoutTruncate(t *testing.T) {
+func TestPartialWriteToWriterWithoutTruncateStopsLog(t *testing.T) {
 	d := &disk{}
 	l := open(t, audit.Options{Writer: plainWriter{d}, Durability: audit.DurabilityFsync})
 	record(t, l, event("first"))
@@ -363,7 +369,8 @@ func TestWriterWithoutTruncate(t *testing.T) {
 	for range 2 {
 		if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err,
 			errors.ErrUnsupported) {
-			t.Fatalf("error %v, want that it cannot be taken back", err)
+			t.Fatalf("error %v, want errors.ErrUnsupported, because the write cannot be taken back",
+				err)
 		}
 		d.write = nil
 	}
@@ -380,7 +387,7 @@ func TestWaitingRecordsShareOneWrite(t *testing.T) {
 		}
 		wg.Wait()
 		if took := time.Since(began); took > 3*time.Millisecond {
-			t.Errorf("1000 records at once took %v of 1 ms writes, want at most 3", took)
+			t.Errorf("1000 records at once took %v, want at most 3 writes of 1 ms each", took)
 		}
 		verify(t, d.data)
 	})
@@ -410,16 +417,16 @@ func TestLineChainedToFailedLineFails(t *testing.T) {
 			}
 		}
 		if d.writes != 1 {
-			t.Errorf("%d writes, want 1: the second batch hangs on the first", d.writes)
+			t.Errorf("%d writes, want 1: the second batch is chained to the first", d.writes)
 		}
 		d.write = nil
 		if seq := record(t, l, event("after")); seq != 2 {
-			t.Errorf("seq %d, want 2, after the record of what is missing", seq)
+			t.Errorf("seq %d, want 2, after the gap record", seq)
 		}
 		verify(t, d.data)
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" ||
 			missed != cap(failed) {
-			t.Errorf("the log holds %s, and that %d could not be written", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
 		}
 	})
 }
@@ -477,23 +484,23 @@ func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 				all := reasons(t, d.data)
 				lines, missed := splitGaps(t, all)
 				if len(lines) != len(kept) || missed != refused {
-					t.Errorf("%d lines, %d records answered for; %d are said to be missing, %d "+
-						"were refused", len(lines), len(kept), missed, refused)
+					t.Errorf("%d lines for %d accepted records; the gap records count %d, refused "+
+						"were %d", len(lines), len(kept), missed, refused)
 				}
 				for i, name := range all {
 					if seq, ok := kept[name]; ok && seq != uint64(i+1) {
-						t.Errorf("line %d is %s, which was told to be %d", i+1, name, seq)
+						t.Errorf("line %d is %s, for which Record returned %d", i+1, name, seq)
 					}
 				}
 				if n := l.Committed(); n != uint64(len(all)) {
-					t.Errorf("%d records are committed, of %d", n, len(all))
+					t.Errorf("%d records are committed, want %d", n, len(all))
 				}
 			})
 		}
 	}
 }
 
-func TestAsync(t *testing.T) {
+func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{}
 		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync, QueueBytes: 500})
@@ -505,21 +512,21 @@ func TestAsync(t *testing.T) {
 		record(t, l, event("3"))
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil ||
 			!strings.Contains(err.Error(), "queue is full") {
-			t.Errorf("over the bound the error is %v", err)
+			t.Errorf("the queue is full, but the error is %v", err)
 		}
 		if n := l.Pending(); n != 3 {
-			t.Errorf("%d records wait, want 3: one is being written", n)
+			t.Errorf("%d records are pending, want 3: one is being written, two are queued", n)
 		}
 		close(release)
 		synctest.Wait()
 		record(t, l, event("4"))
 		synctest.Wait()
 		if n := l.Pending(); n != 0 {
-			t.Errorf("%d records wait when all are written", n)
+			t.Errorf("%d records are pending, want 0: all are written", n)
 		}
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
 			missed != 1 {
-			t.Errorf("written %s, and that %d are missing", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
 		}
 
 		release = make(chan struct{})
@@ -537,7 +544,7 @@ func TestAsync(t *testing.T) {
 		synctest.Wait()
 		for range 2 {
 			if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
-				t.Errorf("error %v, want that writing fails", err)
+				t.Errorf("error %v, want the error of the failed write", err)
 			}
 			synctest.Wait()
 		}
@@ -549,10 +556,10 @@ func TestAsync(t *testing.T) {
 					nil
 			}
 		})
-		// the first starts another try to write, the second comes before that has ended
+		// The first record starts another try to write. The second comes while that try runs.
 		for range 2 {
 			if _, err := l.Record(t.Context(), event("refused")); err == nil {
-				t.Error("a record before the writing worked again")
+				t.Error("a record was accepted before a write succeeded")
 			}
 			synctest.Wait()
 		}
@@ -565,21 +572,21 @@ func TestAsync(t *testing.T) {
 		verify(t, d.data)
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" ||
 			missed != 5 {
-			t.Errorf("written %s, and that %d are missing", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
 		}
 	})
-	t.Run("what is lost is told at the end", func(t *testing.T) {
+	t.Run("Close reports lost records", func(t *testing.T) {
 		d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
 		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync})
 		record(t, l, event("1"))
 		if err := l.Close(); !errors.Is(err, errFull) || !strings.Contains(err.Error(),
 			"bytes of records are lost") {
-			t.Errorf("close: %v, want what is lost and why", err)
+			t.Errorf("close: %v, want the number of lost bytes and the cause", err)
 		}
 	})
 }
 
-func TestClose(t *testing.T) {
+func TestCloseWaitsForRecordsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{sync: func() error { time.Sleep(time.Second); return nil }}
 		l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityFsync})
@@ -592,10 +599,10 @@ func TestClose(t *testing.T) {
 			t.Error(err)
 		}
 		if n := len(reasons(t, d.data)); n != 3 {
-			t.Errorf("%d lines at the end, want the 3 that were under way", n)
+			t.Errorf("%d lines after Close, want 3", n)
 		}
 		if _, err := l.Record(t.Context(), event("late")); err == nil {
-			t.Error("a record after the end")
+			t.Error("a record was written after Close")
 		}
 		if err := l.Close(); err != nil {
 			t.Errorf("closed twice: %v", err)
@@ -604,14 +611,15 @@ func TestClose(t *testing.T) {
 	})
 }
 
-func TestOptions(t *testing.T) {
+func TestOpenRefusesInvalidOptions(t *testing.T) {
 	tests := []struct {
 		name string
 		o    audit.Options
 		want string
 	}{
-		{"no destination", audit.Options{}, "either File or Writer"},
-		{"twice", audit.Options{File: "x", Writer: &bytes.Buffer{}}, "either File or Writer"},
+		{"neither File nor Writer", audit.Options{}, "either File or Writer"},
+		{"File and Writer", audit.Options{File: "x", Writer: &bytes.Buffer{}},
+			"either File or Writer"},
 		{"unknown bodies", audit.Options{Writer: &bytes.Buffer{}, Bodies: "all"},
 			`unknown bodies "all"`},
 		{"unknown durability", audit.Options{Writer: &bytes.Buffer{}, Durability: "none"},

@@ -20,23 +20,24 @@ import (
 )
 
 const (
-	checkpointInterval    = time.Second // a record gets a checkpoint after this time at the latest
-	checkpointRecords     = 1000        // or once this many have none, but not more often than
-	checkpointMinInterval = 200 * time.Millisecond
+	checkpointInterval    = time.Second            // longest time until a record gets a checkpoint
+	checkpointRecords     = 1000                   // this many records get a checkpoint earlier
+	checkpointMinInterval = 200 * time.Millisecond // shortest time between two checkpoints
 
-	// Each record without a checkpoint takes 32 bytes of memory. If checkpoints fail, the log
-	// refuses records after maxUnsignedFailing of them, as it would be no evidence. If the disk is
-	// only slow, it does so after maxUnsigned.
+	// A log whose checkpoints fail protects its records less and less. After maxUnsignedFailing
+	// records without a checkpoint, it refuses further records. If the last checkpoint was written,
+	// and the disk is only slow, the limit is maxUnsigned. Each record without a checkpoint takes
+	// 32 bytes of memory.
 	maxUnsignedFailing = 1 << 16
 	maxUnsigned        = 1 << 22
 
-	// for the last call of OnCheckpoint, and for a write of the anchor file
+	// time limit of the last call of OnCheckpoint, and of a write of the anchor file
 	anchorTimeout = 5 * time.Second
 )
 
-// maintenance is the work next to writing records: the Merkle tree and its checkpoints, retention,
-// and checks of the clock and of the active file's identity. It runs on a timer, which is set only
-// when there is something to do.
+// maintenance does all work of a log except writing records: the Merkle tree and its checkpoints,
+// retention, and checks of the clock and of the active file's identity. A timer starts each run.
+// The timer is set only when there is something to do.
 type maintenance struct {
 	log       *Log
 	logger    *slog.Logger
@@ -49,29 +50,29 @@ type maintenance struct {
 	leafHasher hash.Hash // guarded by Log.mu
 	leafHash   tlog.Hash // result of leafHasher; guarded by Log.mu
 
-	// may be taken while Log.writing is held; nothing is taken while it is held
+	// mu may be locked while Log.writing is held. While mu is held, no other lock is taken.
 	mu                sync.Mutex
 	tree              *tree
 	signedSize        int64       // size of the last checkpoint
-	timer             *time.Timer // nil before start
+	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set, or start will set it
 	expedited         bool        // the timer is set to checkpointMinInterval
 	rotatedSincePrune bool        // a segment was added since the last prune
-	checkpointErr     error       // of the last checkpoint
-	fileErr           error       // the active file is no longer the log's
-	pruneErr          error       // of the last prune
+	checkpointErr     error       // of the last checkpoint, nil if it was written
+	fileErr           error       // set when the active file was moved, removed or replaced
+	pruneErr          error       // of the last prune, nil if it succeeded
 	anchors           anchors
 
 	runMu         sync.Mutex // held during a run; taken before all other locks
 	stopped       bool
-	cleanClose    bool          // all records are covered by the last checkpoint
-	partialOnDisk map[int]int64 // by level: number of the partial tile on the disk, -1 for none
+	cleanClose    bool          // the last checkpoint covers all records
+	partialOnDisk map[int]int64 // number of the partial tile on the disk, by level; -1 for none
 	lastClock     time.Time     // wall clock at the last run
 	lastPrune     time.Time     // when retention was last applied
 }
 
-// newMaintenance restores the tree of an existing log, or starts a new one. It also returns the
-// checkpoint that the log continues from.
+// newMaintenance restores the tree of an existing log, or starts the tree of a new log. It also
+// returns the checkpoint that the log continues from.
 func newMaintenance(l *Log, o Options,
 	end logEnd) (m *maintenance, continued *Checkpoint, err error) {
 	m = &maintenance{
@@ -112,8 +113,8 @@ func newMaintenance(l *Log, o Options,
 	if isNew {
 		continued = &Checkpoint{Origin: newOrigin(key.Name()), Root: m.tree.root()}
 		if keyExists {
-			m.logger.Warn("starting a new audit log, although the key of an older one exists; "+
-				"check whether that log was removed", "file", o.File)
+			m.logger.Warn("new audit log started, although the key of an older one exists; "+
+				"check whether the older log was removed", "file", o.File)
 		}
 	}
 	if err := m.checkAnchor(continued.Origin, verifier, end.head.seq); err != nil {
@@ -148,11 +149,11 @@ func newOrigin(signer string) string {
 	return signer + "/" + hex.EncodeToString(epoch)
 }
 
-// originFile returns the file of the log's origin, which OpenValueHasher needs.
+// originFile returns the name of the file with the log's origin. OpenValueHasher reads that file.
 func originFile(dir string) string { return filepath.Join(dir, "origin") }
 
-// writeCheckpoint signs a checkpoint and replaces the last one. When it returns nil, the checkpoint
-// survives a power cut.
+// writeCheckpoint signs a checkpoint and replaces the last checkpoint on the disk. When it returns
+// nil, the checkpoint survives a power cut.
 func (m *maintenance) writeCheckpoint(c *Checkpoint) error {
 	if err := c.sign(m.key); err != nil {
 		return err
@@ -160,7 +161,7 @@ func (m *maintenance) writeCheckpoint(c *Checkpoint) error {
 	return atomicfile.Write(filepath.Join(m.dir, "checkpoint"), c.Note)
 }
 
-// start schedules the first run: the log may have been left with work to do.
+// start schedules the first run, because the previous process may have left work to do.
 func (m *maintenance) start() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,25 +195,27 @@ func (m *maintenance) addLeaves(leaves []tlog.Hash) {
 	}
 }
 
-// checkUnsigned returns an error when too many records have no checkpoint to write another.
+// checkUnsigned returns an error when so many records have no checkpoint that no further record may
+// be written.
 func (m *maintenance) checkUnsigned() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.tree.size - m.signedSize; n >= maxUnsignedFailing && m.checkpointErr != nil ||
 		n >= maxUnsigned {
-		return fmt.Errorf("%d records have no checkpoint: none can be written to %s", n, m.dir)
+		return fmt.Errorf("%d records have no checkpoint: checkpoints cannot be written to %s", n,
+			m.dir)
 	}
 	return nil
 }
 
-// noteRotation notes that a segment was added.
+// noteRotation marks that a segment was added, so that the next prune looks for expired segments.
 func (m *maintenance) noteRotation() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rotatedSincePrune = true
 }
 
-// run does what is due. The timer calls it.
+// run does the work that is due. The timer calls run.
 func (m *maintenance) run() {
 	m.runMu.Lock()
 	defer m.runMu.Unlock()
@@ -246,7 +249,7 @@ func (m *maintenance) scheduleNext() {
 	}
 }
 
-// health returns what does not work, or nil.
+// health returns the errors of the last tries of all that maintenance does, or nil.
 func (m *maintenance) health() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,8 +270,8 @@ func (m *maintenance) health() error {
 	return errors.Join(errs...)
 }
 
-// reportCheckpoint logs when checkpoints start to fail and when they work again, and schedules
-// another try after a failure.
+// reportCheckpoint notes the result of a checkpoint. It logs when checkpoints start to fail and
+// when they work again, and schedules another try after a failure.
 func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Lock()
 	before := m.checkpointErr
@@ -280,15 +283,15 @@ func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		m.logger.Error("audit checkpoint failed; records are still written for a while",
+		m.logger.Error("audit checkpoint failed; records are written until too many have none",
 			"error", err)
 	case err == nil && before != nil:
 		m.logger.Info("audit checkpoints written again")
 	}
 }
 
-// checkpoint signs the current tree if it has grown. Order matters: records are synced before they
-// are signed, so that a power cut leaves no checkpoint of records that do not exist.
+// checkpoint signs the current tree if it has grown. The records are synced before the tree is
+// signed. Otherwise a power cut could leave a checkpoint of records that are lost.
 func (m *maintenance) checkpoint() error {
 	m.mu.Lock()
 	size, grown := m.tree.size, m.tree.size > m.signedSize
@@ -317,7 +320,7 @@ func (m *maintenance) checkpoint() error {
 		case t.W < tileWidth:
 			m.partialOnDisk[t.L] = t.N
 		case !known || n == t.N:
-			// most tiles never had a partial tile on the disk
+			// otherwise this tile had no partial tile on the disk
 			if err := removePartialTiles(m.dir, t.Tile); err != nil {
 				return err
 			}
@@ -352,14 +355,14 @@ func (l *Log) syncFile() error {
 	return nil
 }
 
-// checkFile stops the log when the active file is no longer its own.
+// checkFile ends the log when the active file was moved, removed or replaced.
 func (m *maintenance) checkFile() {
 	m.log.writing <- struct{}{}
 	defer func() { <-m.log.writing }()
 	m.log.checkFile()
 }
 
-// reportLostFile reports that the active file is no longer the log's.
+// reportLostFile logs that the active file was moved, removed or replaced, and keeps the error.
 func (m *maintenance) reportLostFile(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -367,8 +370,8 @@ func (m *maintenance) reportLostFile(err error) {
 	m.logger.Error("audit log lost; messages are denied", "error", err)
 }
 
-// checkClock records that the clock was set back. Then the times of records are no longer in the
-// order of their seqs.
+// checkClock writes a record if the clock was set back since the last run. Then the order of the
+// records' times differs from the order of their seqs.
 func (m *maintenance) checkClock() {
 	now := time.Now().Round(0) // without the monotonic clock
 	if setBack := m.lastClock.Sub(now); setBack > 0 {
@@ -381,12 +384,12 @@ func (m *maintenance) checkClock() {
 }
 
 func clockReason(setBack time.Duration) string {
-	return fmt.Sprintf("the clock was set back by %s: the order of records is that of seq, not "+
-		"of time",
-		setBack.Round(time.Millisecond))
+	return fmt.Sprintf("the clock was set back by %s: the records are in the order of seq, not of "+
+		"time", setBack.Round(time.Millisecond))
 }
 
-// stop writes the last checkpoint, and waits until it is anchored.
+// stop writes the last checkpoint, and waits until the checkpoint is in the anchor file and
+// OnCheckpoint has returned.
 func (m *maintenance) stop() error {
 	m.runMu.Lock()
 	defer m.runMu.Unlock()

@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// checkPaths returns an error when a configured path (key, anchor) is one of the log's own files,
-// by whatever name: writing to it would destroy one or the other.
+// checkPaths returns an error when the configured key or anchor is one of the log's own files, also
+// by another path. Two kinds of content in one file would destroy each other.
 func (o *Options) checkPaths() error {
 	logFiles := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {
 		if conflict := conflictingFile(o.Key, o.File, logFiles); conflict != "" {
 			return fmt.Errorf("the key %s is a file of the log itself (%s)\nhint: configure "+
-				"another "+
-				"file as key in [audit]", o.Key, conflict)
+				"another file as key in [audit]", o.Key, conflict)
 		}
 		logFiles = append(logFiles, o.Key)
 	} else {
@@ -24,14 +23,15 @@ func (o *Options) checkPaths() error {
 	if o.AnchorFile != "" {
 		if conflict := conflictingFile(o.AnchorFile, o.File, logFiles); conflict != "" {
 			return fmt.Errorf("the anchor %s is a file of the log itself (%s)\nhint: configure "+
-				"another "+
-				"file as anchor in [audit], best on another machine's disk", o.AnchorFile, conflict)
+				"another file as anchor in [audit], best on another machine's disk",
+				o.AnchorFile, conflict)
 		}
 	}
 	return nil
 }
 
-// conflictingFile returns which of the log's own files path is, or "" if it is none of them.
+// conflictingFile describes which of the log's own files path is: one of logFiles, a segment, or a
+// file in one of the log's folders. It returns "" if path is none of them.
 func conflictingFile(path, log string, logFiles []string) string {
 	path, log = absolute(path), absolute(log)
 	info, _ := os.Stat(path)

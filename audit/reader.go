@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Position is the place of a line.
+// Position is the file and the number of a line.
 type Position struct {
 	File string
 	Line int // starts at 1
@@ -23,28 +23,29 @@ type Position struct {
 
 func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
-// Reader reads a log from any record on. It checks the form of each line, but not the chain; see
-// Verify.
+// Reader reads the records of a log, from the record From on. It checks the form of each line.
+// Verify checks the chain.
 type Reader struct {
 	File string // the log's active file
 	// seq of the first record to read; 0 for the first that exists
 	From uint64
 	Poll time.Duration // how often Follow looks for new records; default 200 ms
-	// with Follow: returns the seq of the last record that may be read, nil for all; the process
-	// that writes the log must not read records that a failed write will take back
+	// Limit returns the seq of the last record that Follow and FollowLines may read; nil for no
+	// limit. The process that writes the log sets Limit to Log.Committed, because a failed write
+	// takes later records back.
 	Limit func() uint64
 
 	position Position
-	// the record for which the segments were listed again
+	// seq of the record for which the segments were last listed again, by hasEarlierSegment
 	recheckedSeq uint64
 }
 
 // Position returns the position of the record that was read last.
 func (r *Reader) Position() Position { return r.position }
 
-// All returns the existing records, once. It ends at the first error, which has the position. An
-// incomplete last line is skipped: it is being written, or was torn, which Verify reports. The
-// caller owns the Line of a record.
+// All returns the existing records. It ends at the first error, which contains the position. An
+// incomplete last line is skipped: either it is being written, or a crash has cut it off, and
+// Verify reports it. The caller owns the Line of a record.
 func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, false))
 }
@@ -55,13 +56,12 @@ func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, true))
 }
 
-// Lines returns the existing lines without parsing them, but for their head (seq, time, prev), for
-// callers that need few of them. ParseRecord parses a line. A line is valid until the next one is
-// read.
+// Lines returns the existing lines. It parses only their head (seq, time, prev), for callers that
+// need few of the records. ParseRecord parses a line. A line is valid until the next one is read.
 func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
 
-// FollowLines returns existing and new lines, like Follow. Whenever there is no new line it returns
-// nil, so that the caller can act on time.
+// FollowLines returns existing and new lines, like Follow. After each poll that finds no new line,
+// it returns nil, so that the caller can do what is due.
 func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return r.lines(ctx, true)
 }
@@ -89,6 +89,7 @@ func (r *Reader) parse(lines iter.Seq2[[]byte, error]) iter.Seq2[Record, error] 
 	}
 }
 
+// lines returns the existing lines and, with follow, new ones.
 func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		next := r.From
@@ -99,7 +100,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 				return
 			}
 			relist := false
-		look:
+		nextSegment:
 			for i, segment := range segments {
 				if i+1 < len(segments) && segments[i+1] != r.File && segmentFirstSeq(r.File,
 					segments[i+1]) <= next {
@@ -110,7 +111,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 					return
 				case segmentSkipped:
 					relist = true
-					break look
+					break nextSegment
 				}
 			}
 			if relist {
@@ -123,7 +124,7 @@ func (r *Reader) lines(ctx context.Context, follow bool) iter.Seq2[[]byte, error
 	}
 }
 
-// wait waits for the poll interval. It reports whether ctx is still valid.
+// wait waits for the poll interval, or until ctx ends. It returns false if ctx has ended.
 func (r *Reader) wait(ctx context.Context) bool {
 	poll := r.Poll
 	if poll <= 0 {
@@ -139,7 +140,7 @@ func (r *Reader) wait(ctx context.Context) bool {
 	}
 }
 
-// segmentResult is why reading a file ended.
+// segmentResult is the reason why readSegment returned.
 type segmentResult int
 
 const (
@@ -148,9 +149,10 @@ const (
 	segmentSkipped                      // an earlier segment must be read first
 )
 
-// readSegment reads the records of a file from *next on, and advances *next. With live it follows
-// the file until it is rotated.
-func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, next *uint64,
+// readSegment yields the lines of a file, from the record *next on, and sets *next to the seq after
+// the last one. With follow, it follows the file until
+// the file is rotated.
+func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next *uint64,
 	yield func([]byte, error) bool) segmentResult {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -164,11 +166,11 @@ func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, ne
 	r.position = Position{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the next line
-	// taken before reading: records up to this limit can no longer be taken back
+	// The limit is taken before reading, because only records up to it cannot be taken back.
 	lastReadable := r.limit()
 	for rotated := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
-		if err == io.EOF && (!isActive || rotated) {
+		if err == io.EOF && (!follow || rotated) {
 			return segmentDone
 		}
 		if err != nil && err != io.EOF {
@@ -182,7 +184,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, ne
 				return readingStopped
 			}
 		}
-		if err == io.EOF || isActive && seq > lastReadable { // read it again later
+		if err == io.EOF || follow && seq > lastReadable { // read the line again later
 			if err == io.EOF {
 				rotated = r.isRotated(f) // read once more: lines may have been added in between
 			}
@@ -190,7 +192,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, ne
 				return readingStopped
 			}
 			lastReadable = r.limit()
-			// a failed write was taken back; skip the known lines again
+			// A failed write was taken back. Read from the start; lines before *next are skipped.
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset, r.position.Line = 0, 0
 			}
@@ -219,8 +221,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, isActive bool, ne
 	return readingStopped
 }
 
-// hasEarlierSegment reports whether a segment has records before seq. The active file may have been
-// rotated after the segments were listed and before it was opened.
+// hasEarlierSegment reports whether a segment begins before the record seq. The active file may
+// have been rotated between the listing of the segments and its opening.
 func (r *Reader) hasEarlierSegment(seq uint64) bool {
 	segments, err := Segments(r.File)
 	return err == nil && slices.ContainsFunc(segments, func(s string) bool {
@@ -228,6 +230,7 @@ func (r *Reader) hasEarlierSegment(seq uint64) bool {
 	})
 }
 
+// limit returns the seq of the last record that may be read.
 func (r *Reader) limit() uint64 {
 	if r.Limit == nil {
 		return math.MaxUint64

@@ -16,7 +16,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// writeLog writes a log of n records, and returns its file and lines.
+// writeLog writes a log of n records, and returns its file and its lines with their line feeds.
 func writeLog(t *testing.T, n int) (file string, lines [][]byte) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -40,7 +40,7 @@ func writeLog(t *testing.T, n int) (file string, lines [][]byte) {
 	return file, bytes.SplitAfter(bytes.TrimSuffix(b, []byte("\n")), []byte("\n"))
 }
 
-// writeLines writes lines to a file of the log.
+// writeLines replaces a file of the log by these lines, and adds a missing line feed at the end.
 func writeLines(t *testing.T, name string, lines ...[]byte) {
 	t.Helper()
 	b := bytes.Join(lines, nil)
@@ -73,17 +73,17 @@ func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 			}
 			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line,
 				bytes.TrimSpace(lines[want-1])) {
-				t.Fatalf("from %d: record %d came instead of %d: %s", from, record.Seq, want,
+				t.Fatalf("from %d: got record %d, want %d: %s", from, record.Seq, want,
 					record.Line)
 			}
 			if at := (audit.Position{File: []string{first, second, file}[(want-1)/3],
 				Line: int((want-1)%3) + 1}); r.Position() != at {
-				t.Errorf("record %d is at %s, not %s", want, r.Position(), at)
+				t.Errorf("record %d: position %s, want %s", want, r.Position(), at)
 			}
 			want++
 		}
 		if want != max(10, from) {
-			t.Errorf("from %d it ended before %d", from, want)
+			t.Errorf("from %d: reading ended before record %d", from, want)
 		}
 	}
 }
@@ -94,8 +94,8 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	lastReadable := uint64(2)
-	steps := map[uint64]func(){ // runs after a record, before more is read
-		2: func() { // record 3 was written, is not committed, and is taken back
+	steps := map[uint64]func(){ // run after a record was read, before the next is read
+		2: func() { // record 3 is written, but not committed, and is taken back
 			writeLines(t, file, lines[0], lines[1], lines[7])
 			time.AfterFunc(30*time.Millisecond, func() { writeLines(t, file, lines[:4]...) })
 		},
@@ -104,8 +104,9 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 				"gatekit-00000000000000000001.jsonl")); err != nil {
 				t.Error(err)
 			}
-			whole := lines[5]
-			if err := os.WriteFile(file, slices.Concat(lines[4], whole[:20]), 0o600); err != nil {
+			nextLine := lines[5]
+			if err := os.WriteFile(file, slices.Concat(lines[4], nextLine[:20]),
+				0o600); err != nil {
 				t.Error(err)
 			}
 			time.AfterFunc(30*time.Millisecond, func() { writeLines(t, file, lines[4:9]...) })
@@ -127,14 +128,14 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want++; record.Seq != want || !bytes.Equal(record.Line, bytes.TrimSpace(lines[want-1])) {
-			t.Fatalf("record %d came as number %d", record.Seq, want)
+			t.Fatalf("got record %d, want %d", record.Seq, want)
 		}
 		if step := steps[want]; step != nil {
 			step()
 		}
 	}
 	if want != 9 {
-		t.Errorf("%d records came", want)
+		t.Errorf("got %d records, want 9", want)
 	}
 }
 
@@ -161,7 +162,7 @@ func TestFollowMissesNothingDuringFrequentRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Seq != last+1 {
-			t.Errorf("record %d comes after %d", r.Seq, last)
+			t.Errorf("record %d follows record %d", r.Seq, last)
 		}
 		if last = r.Seq; last == records {
 			break
@@ -203,7 +204,7 @@ func TestReaderSkipsMissingSegment(t *testing.T) {
 		n, last = n+1, r.Seq
 	}
 	if n >= 20 || n < 10 || last != 20 {
-		t.Errorf("%d records, to %d", n, last)
+		t.Errorf("got %d records, the last is %d", n, last)
 	}
 }
 
@@ -219,17 +220,17 @@ func TestReaderErrorsHavePosition(t *testing.T) {
 	writeLines(t, file, lines[0], []byte("rubbish\n"), lines[2])
 	if n, err := read(); n != 2 || err == nil ||
 		err.Error() != file+":2: the line does not begin with seq, time and prev" {
-		t.Errorf("%d: %v", n, err)
+		t.Errorf("an invalid line: %d results, error %v", n, err)
 	}
 	writeLines(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
 		[]byte(",\"action\":\"deny\"}\n")))
 	if n, err := read(); n != 2 || err == nil {
-		t.Errorf("a name that is there twice: %d: %v", n, err)
+		t.Errorf("a duplicate member: %d results, error %v", n, err)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := read(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a file: %v", err)
+		t.Errorf("a missing file: error %v", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is one parsed line of the log. doc.go describes its fields. A member that the line leaves
-// out is zero here.
+// Record is one parsed line of the log. doc.go describes the members of a line. The field of a
+// member that the line does not have is zero.
 type Record struct {
 	Seq       uint64    `json:"seq"`
 	Time      time.Time `json:"time"`
@@ -21,7 +21,7 @@ type Record struct {
 	Exchange  string    `json:"exchange"`
 	Principal string    `json:"principal"`
 	Direction string    `json:"direction"` // "to_server" or "to_client"
-	// "request", "response", "error" or "notification"; "" of an event
+	// "request", "response", "error" or "notification"; "" if the record is about an event
 	Kind   string `json:"kind"`
 	Method string `json:"method"`
 	Server string `json:"server"`
@@ -37,12 +37,12 @@ type Record struct {
 	Failed bool     `json:"failed"` // a tool's result has isError: true
 	Micros int64    `json:"micros"`
 	Error  string   `json:"error"`
-	// first record of a range: of the removed ones in a "prune", of those without a checkpoint in a
-	// "recovered"
+	// first record of the range that the record is about: the removed records ("prune"), or those
+	// that had no checkpoint ("recovered")
 	From    uint64 `json:"from"`
 	Through uint64 `json:"through"` // last record of that range
 
-	Line []byte `json:"-"` // the line as it is in the log, without its line feed
+	Line []byte `json:"-"` // the line in the log, without its line feed
 }
 
 // Step is the action of one stage, with its reason and findings.
@@ -56,8 +56,8 @@ type Step struct {
 	Changed []string `json:"changed"`
 }
 
-// Finding is the type and the place of something that a stage found. It never holds the content
-// itself.
+// Finding is the type and the place of something that a stage found. A finding never contains the
+// content itself.
 type Finding struct {
 	Type    string `json:"type"`
 	Pointer string `json:"pointer"`
@@ -72,13 +72,13 @@ type Body struct {
 	Body jsontext.Value `json:"body"` // the body itself, only with bodies = "redacted"
 }
 
-// IsEvent reports whether the record is of no message but of an event: a start, a reload, a lost
-// plugin.
+// IsEvent reports whether the record is about an event (a start, a reload, a lost plugin) and not
+// about a message.
 func (r *Record) IsEvent() bool { return r.Kind == "" }
 
-// ParseRecord parses a line of the log, and keeps a reference to it. It ignores unknown members, so
-// that it can read the log of a newer Gatekit. A line with a duplicate member, or without seq, time
-// or action, is an error.
+// ParseRecord parses a line of the log. The Record refers to the line, which must not change.
+// Unknown members are ignored, so that the log of a newer Gatekit can be read. A line with a
+// duplicate member, or without seq, time or action, is an error.
 func ParseRecord(line []byte) (Record, error) {
 	r := Record{Line: line}
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -90,10 +90,10 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// ParseSummary parses a line like ParseRecord at a fraction of the cost, for callers that scan many
-// lines. It leaves Prev, Steps, Before, After, Values, From and Through zero, and it does not check
-// that the rest of the line is valid JSON. A line that this package did not write is parsed by
-// ParseRecord. ParseSummary keeps a reference to the line.
+// ParseSummary is a faster ParseRecord, for callers that scan many lines. It leaves Prev, Steps,
+// Before, After, Values, From and Through zero, and does not check that the rest of the line is
+// valid JSON. A line in another form than this package writes is handed to ParseRecord. The Record
+// refers to the line, which must not change.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
 	p := summaryParser{rest: line}
@@ -127,7 +127,7 @@ func ParseSummary(line []byte) (Record, error) {
 // summaryParser holds the part of a line that is not parsed yet.
 type summaryParser struct{ rest []byte }
 
-// consume consumes text and reports whether it came next.
+// consume removes text from the beginning of rest, and reports whether text was there.
 func (p *summaryParser) consume(text string) bool {
 	if len(p.rest) < len(text) || string(p.rest[:len(text)]) != text {
 		return false
@@ -136,8 +136,8 @@ func (p *summaryParser) consume(text string) bool {
 	return true
 }
 
-// readUntil consumes everything up to and including the next c, and stores what precedes c in s
-// unless s is nil.
+// readUntil removes everything up to and including the next c from rest. It stores what precedes c
+// in s, unless s is nil. It reports whether there was a c.
 func (p *summaryParser) readUntil(s *string, c byte) bool {
 	end := bytes.IndexByte(p.rest, c)
 	if end < 0 {
@@ -150,7 +150,8 @@ func (p *summaryParser) readUntil(s *string, c byte) bool {
 	return true
 }
 
-// readString consumes the rest of a JSON string, including its closing quote, and stores it in s.
+// readString removes the rest of a JSON string, with its closing quote, from rest. It stores the
+// decoded string in s, and reports whether the string was valid.
 func (p *summaryParser) readString(s *string) bool {
 	end := bytes.IndexByte(p.rest, '"')
 	if end < 0 {
@@ -172,8 +173,8 @@ func (p *summaryParser) readString(s *string) bool {
 	return err == nil
 }
 
-// parseTail parses the last members of the line, from its end. Members of the same names occur in
-// steps and bodies, too, but never directly before the closing brace.
+// parseTail parses error, micros, failed and code, backwards from the end of the line. Steps and
+// bodies may have members of these names, too, but never directly before the closing brace.
 func (p *summaryParser) parseTail(r *Record) {
 	rest := bytes.TrimSuffix(p.rest, []byte("}"))
 	const name = `,"error":"`
@@ -188,8 +189,8 @@ func (p *summaryParser) parseTail(r *Record) {
 	r.Code, _ = cutLastNumber(rest, `,"code":`)
 }
 
-// cutLastNumber returns the number at the end of b and what precedes it, if the number is the
-// member called name.
+// cutLastNumber returns the value of the member called name, if b ends with that member and the
+// value is a number. before is b without the member.
 func cutLastNumber(b []byte, name string) (n int64, before []byte) {
 	i := bytes.LastIndex(b, []byte(name))
 	if i < 0 {

@@ -11,9 +11,9 @@ import (
 // pruneInterval is how often retention is applied while no segment is added.
 const pruneInterval = time.Minute
 
-// prune removes expired segments. Before that it writes a record of the removal, so that
-// verification can tell it from a deletion by somebody else, and syncs the tiles of their records,
-// which the tree still needs.
+// prune removes expired segments. Before that, it writes a record of the removal, by which
+// verification distinguishes the removal from a deletion by somebody else. It also syncs the tiles
+// of the removed records, because the tree still needs these tiles.
 func (m *maintenance) prune() {
 	if m.retention == (Retention{}) {
 		return
@@ -42,8 +42,8 @@ func (m *maintenance) prune() {
 	}
 }
 
-// rotateAged starts the next file when the active one begins with an expired record. Otherwise a
-// log with few records would keep them forever.
+// rotateAged starts the next file when the first record of the active file has expired. Otherwise a
+// log with few records would never remove any.
 func (m *maintenance) rotateAged() error {
 	if m.retention.For <= 0 {
 		return nil
@@ -67,7 +67,7 @@ func (m *maintenance) rotateAged() error {
 	return l.rotate()
 }
 
-// segment is a file of the log that is no longer written.
+// segment is a file of the log to which nothing is written any more.
 type segment struct {
 	name        string
 	first, last uint64
@@ -75,8 +75,8 @@ type segment struct {
 	lastWrite   time.Time
 }
 
-// expiredSegments returns the expired segments, oldest first. A segment stays until all of its
-// records are in full tiles.
+// expiredSegments returns the expired segments, oldest first. signed is the number of records that
+// have a checkpoint. A segment does not expire before all of its records are in full tiles.
 func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 	names, next, err := m.listSegments()
 	if err != nil || len(names) < 2 {
@@ -107,8 +107,8 @@ func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 	return all, nil
 }
 
-// listSegments returns the files of the log, and the seq of the first record in the active file, or
-// of the next record if that is empty.
+// listSegments returns the files of the log, the active file last, and the seq of the active file's
+// first record. If the active file is empty, that is the seq of the next record.
 func (m *maintenance) listSegments() (names []string, next uint64, err error) {
 	l := m.log
 	l.writing <- struct{}{}
@@ -151,8 +151,9 @@ func (m *maintenance) removeSegments(expired []segment) error {
 	return nil
 }
 
-// waitForCheckpoint waits until the record is written, which with DurabilityAsync is after Record
-// has returned, and makes a checkpoint of it: verification believes only a record that has one.
+// waitForCheckpoint waits until the record is written, and then makes a checkpoint that covers it.
+// With DurabilityAsync, a record is written after Record has returned. Verification accepts a
+// removal only if a checkpoint covers its record.
 func (m *maintenance) waitForCheckpoint(seq uint64) error {
 	for tries := 0; m.log.Committed() < seq; tries++ {
 		if tries == 500 {
@@ -163,9 +164,9 @@ func (m *maintenance) waitForCheckpoint(seq uint64) error {
 	return m.checkpoint()
 }
 
-// pruneHistory collects the removals that the log's records announce. A "prune" record counts only
-// if a checkpoint covers it, and not only since a start found it without one: Gatekit makes a
-// checkpoint before it removes a file.
+// pruneHistory collects the removals that the log's records announce. Gatekit makes a checkpoint of
+// a "prune" record before it removes a file. So a "prune" record counts only if a checkpoint covers
+// it, and no "recovered" record lists it among the records without a checkpoint.
 type pruneHistory struct {
 	prunes    []pruneRecord
 	recovered []SeqRange
@@ -177,13 +178,14 @@ type pruneRecord struct{ seq, through uint64 }
 // SeqRange is a range of records, both ends included.
 type SeqRange struct{ From, Through uint64 }
 
-// observe collects a line if it is a "prune" or "recovered" record.
+// observe keeps the range of a "prune" or "recovered" record. Other lines are ignored.
 func (h *pruneHistory) observe(line []byte) {
 	if !bytes.Contains(line, []byte(`,"action":"prune"`)) && !bytes.Contains(line,
 		[]byte(`,"action":"recovered"`)) {
 		return
 	}
-	r, err := ParseRecord(line) // fails for no such record; the text may be part of a message
+	// A body may contain this text, too, so the parsed action decides.
+	r, err := ParseRecord(line)
 	switch {
 	case err != nil:
 	case r.Action == "prune":
@@ -193,8 +195,8 @@ func (h *pruneHistory) observe(line []byte) {
 	}
 }
 
-// prunedThrough returns the last record that may be missing at the beginning of the log, according
-// to the first signed records.
+// prunedThrough returns the last record that Gatekit itself has removed from the beginning of the
+// log, or 0. Only the first signed records count, which a checkpoint covers.
 func (h *pruneHistory) prunedThrough(signed int64) (through uint64) {
 	for _, p := range h.prunes {
 		wasRecovered := slices.ContainsFunc(h.recovered, func(s SeqRange) bool {

@@ -19,7 +19,7 @@ import (
 
 const (
 	defaultGrace = 2 * time.Second
-	// bytes on stdout that are not messages, during the whole life of a child
+	// limit of the bytes on a child's stdout that are not messages, from its start to its end
 	maxInvalidBytes = 64 << 10
 )
 
@@ -37,7 +37,7 @@ type Command struct {
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
-	Grace      time.Duration // between closing stdin, TERM and KILL; 0 is 2 s
+	Grace      time.Duration // wait after closing stdin, and again after SIGTERM; 0 is 2 s
 	// Log gets the lines that the process writes to stderr. With nil nothing is logged.
 	Log *slog.Logger
 }
@@ -51,12 +51,12 @@ type Child struct {
 	stdin, stdout *os.File
 	lines         *lineReader
 	writer        *lineWriter
-	invalidBytes  int   // read from stdout; owned by the goroutine that reads, like readError
-	readError     error // of all further reads; nil while reading can go on
+	invalidBytes  int   // on stdout so far; only the goroutine that reads uses this and readError
+	readError     error // returned by every further Read; nil while the child can be read
 
 	process   *process.Process
 	closeOnce sync.Once
-	closing   chan struct{} // closed when Close was called
+	closing   chan struct{} // closed by the first call of Close
 }
 
 var _ conn.PipeCloser = (*Child)(nil)
@@ -65,7 +65,7 @@ var _ conn.PipeCloser = (*Child)(nil)
 type ExitError struct {
 	Server string
 	Reason string // "exited with status 1", "was ended by signal killed"
-	Stderr string // its last lines, control characters escaped
+	Stderr string // the last lines of stderr, control characters escaped
 }
 
 func (e *ExitError) Error() string {
@@ -148,8 +148,8 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 }
 
 // Read implements conn.Pipe. Lines that are no JSON object or array are logged and skipped; a child
-// that writes more than 64 KiB of them is killed. The error is io.EOF after Close and an *ExitError
-// when the child ended by itself. Read is for one goroutine at a time.
+// that writes more than 64 KiB of such lines is killed. The error is io.EOF after Close, and an
+// *ExitError when the child ended by itself. Read is for one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.readError != nil {
 		return nil, c.readError
@@ -170,17 +170,17 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 		c.invalidBytes += len(b) + 1
 		if c.invalidBytes > maxInvalidBytes {
 			c.process.Signal(syscall.SIGKILL)
-			c.readError = fmt.Errorf("server %q was killed: it wrote more than %d KiB to "+
-				"stdout that are not messages\nhint: a stdio server must write its log to "+
-				"stderr; is it started in its stdio mode?", c.name, maxInvalidBytes>>10)
+			c.readError = fmt.Errorf("server %q was killed: more than %d KiB on its "+
+				"stdout were not messages\nhint: a stdio server must write its log to stderr; "+
+				"check that the server is started in its stdio mode", c.name, maxInvalidBytes>>10)
 			return nil, c.readError
 		}
 	}
 }
 
-// isMessage reports whether a line can be a JSON-RPC message or batch. It looks at the first two
-// tokens only, which tell a message from a log line like "[info] ready" or "{'a': 1}". The parser
-// of the message checks the rest.
+// isMessage reports whether a line can be a JSON-RPC message or batch. The first two
+// tokens are enough to distinguish a message from a log line like "[info] ready" or "{'a': 1}". The
+// parser of the message checks the rest.
 func isMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	if len(line) < 2 {
@@ -227,8 +227,8 @@ func (c *Child) exitError(ctx context.Context) error {
 }
 
 // Close ends the server. It closes stdin and waits, sends SIGTERM to the process group and waits,
-// and sends SIGKILL. It returns when the process has been reaped, its group is dead and its stderr
-// has been read. Further calls wait for the same.
+// and sends SIGKILL. Every call returns when the process has been reaped, its group is dead and its
+// stderr has been read.
 func (c *Child) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)
@@ -237,7 +237,7 @@ func (c *Child) Close() error {
 			select {
 			case <-c.process.Done():
 			case <-time.After(c.grace):
-				c.log.Debug("server does not exit; sending signal", "signal", s.String())
+				c.log.Debug("signal sent to a server that does not exit", "signal", s.String())
 				c.process.Signal(s)
 			}
 		}
@@ -248,9 +248,9 @@ func (c *Child) Close() error {
 	return nil
 }
 
-// childStdout reads a child's stdout. A read deadline is set when the child is gone: what is in the
-// pipe then is still read, but a process that has left the group and holds the pipe open is not
-// waited for.
+// childStdout reads a child's stdout. A read deadline is set when the child has exited. After it,
+// Read returns only what the pipe still contains. Otherwise Read would wait for a process that has
+// left the child's group and keeps the pipe open.
 type childStdout struct{ pollableFile }
 
 func (s childStdout) Read(ctx context.Context, p []byte) (int, error) {

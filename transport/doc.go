@@ -12,29 +12,30 @@
 //
 // # What it promises
 //
-//   - Bytes are kept. Only line breaks between JSON tokens are removed, where a line of stdio or an
-//     event cannot hold them.
+//   - Messages are forwarded byte for byte, with one exception: line breaks between JSON tokens are
+//     removed in lines of stdio and in events, which cannot contain them.
 //   - Everything is bounded: messages, events, header blocks, connections, streams, bodies in
-//     flight, the stderr of a child, the invalid lines on its stdout, and how long a peer may take
-//     to read or write.
+//     flight, a child's stderr, the invalid lines on a child's stdout, and the time that a peer may
+//     take to read or write.
 //   - No goroutine outlives its connection, and no process of a child's process group outlives the
 //     child.
 //   - A request that is refused here (Host, Origin, method, content type, size) is recorded by
-//     HTTPServerOptions.RecordRefusal. No part of it is handed on.
+//     HTTPServerOptions.RecordRefusal. No part of the request is forwarded.
 //
 // # Why there is no compaction of JSON
 //
 // A line of stdio and a line of an event must not hold a line break. In valid JSON a line break can
 // stand between tokens only, where it means nothing. So it is enough to remove every CR and LF, and
-// all other bytes stay as they are. Messages that are written here have been parsed by core/mcp.
+// all other bytes are kept. Messages that are written here have been parsed by core/mcp.
 //
 // # Why the writer has no permanent goroutine
 //
 // Several calls are answered on one pipe at the same time. When no write is under way and the pipe
-// has room, a message is written by its caller, from where it is. Else the first caller starts a
-// goroutine, which writes what is pending, and what is added meanwhile in one more write, until
-// nothing is pending. So an idle pipe costs no goroutine, a caller that returns early cannot tear a
-// line, and a burst costs few system calls.
+// has room, the caller writes its message itself, without a copy. Otherwise messages are copied to
+// a pending batch, and the first caller starts a goroutine that writes the batch. What is added
+// meanwhile becomes the next batch. The goroutine ends when nothing is pending. So an idle pipe
+// costs no goroutine, a caller that returns early leaves no incomplete line, and a burst costs few
+// system calls.
 //
 // # Why a body is read whole before anything is answered
 //

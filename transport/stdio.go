@@ -16,7 +16,7 @@ import (
 type StdioPipe struct {
 	lines    *lineReader
 	writer   *lineWriter
-	cleanups []func() // undo the changes to in and out, and close files that were opened
+	cleanups []func() // for Close: undo what makePollable did to in and out
 }
 
 var _ conn.Pipe = (*StdioPipe)(nil)
@@ -44,14 +44,15 @@ func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	return b, err
 }
 
-// Write implements conn.Pipe: it writes one message as one line, and returns when the line is in
-// the pipe. After an error other than context.Cause(ctx), no line can be written.
+// Write implements conn.Pipe. It writes one message as one line, and returns when the line is in
+// the pipe. If the error is context.Cause(ctx), Write can be called again. After any other error,
+// all further calls fail.
 func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }
 
-// Close ends calls of Read and Write that wait, if in and out are pipes or sockets. It makes these
-// blocking again if they were.
+// Close ends calls of Read and Write that wait, if in and out are pipes or sockets. If
+// NewStdioPipe took the files out of blocking mode, Close puts them back.
 func (p *StdioPipe) Close() error {
 	p.writer.fail(errClosed)
 	for _, f := range p.cleanups {
@@ -60,8 +61,8 @@ func (p *StdioPipe) Close() error {
 	return nil
 }
 
-// makePollable returns a file for the same pipe or socket as f, whose reads and writes wait in the
-// runtime's poller. For any other file it returns f.
+// makePollable returns a file with the pipe or socket of f. Reads and writes of the returned file
+// wait in the runtime's poller. If f is no pipe or socket, makePollable returns f itself.
 func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
@@ -74,12 +75,12 @@ func (p *StdioPipe) makePollable(f *os.File) *os.File {
 		return f
 	}
 	if stderrInfo, err := os.Stderr.Stat(); err == nil && os.SameFile(info, stderrInfo) {
-		// Blocking or not is a property of the open pipe, not of the descriptor: a log that shares
-		// the pipe would lose lines.
+		// All descriptors of an open pipe share its blocking mode. Gatekit's log is written to
+		// stderr: if stderr were non-blocking too, a full pipe would lose log lines.
 		return f
 	}
-	// The file gets a descriptor of its own. Closing that ends the reads and writes that wait, and
-	// does not close f.
+	// The returned file gets a descriptor of its own, so that closing the file ends the reads and
+	// writes that wait, and leaves f open.
 	var duplicate *os.File
 	withDescriptor(f, func(fd uintptr) {
 		dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
@@ -99,9 +100,9 @@ func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	return duplicate
 }
 
-// withDescriptor calls do with f's descriptor.
-func withDescriptor(f *os.File, do func(fd uintptr)) {
+// withDescriptor calls use with f's descriptor.
+func withDescriptor(f *os.File, use func(fd uintptr)) {
 	if c, err := f.SyscallConn(); err == nil {
-		c.Control(do)
+		c.Control(use)
 	}
 }

@@ -11,10 +11,11 @@ import (
 	"gatekit/audit"
 )
 
-// maxCellBytes bounds a cell, in bytes: a spreadsheet accepts 32,767 characters.
+// maxCellBytes is the limit of a cell. Spreadsheets accept up to 32,767 characters.
 const maxCellBytes = 32_000
 
-// columns are those of gatekit-python, and then Gatekit's own.
+// columns are the names of the columns: first the columns of the CSV that gatekit-python writes,
+// then those that only Gatekit has, from seq on.
 var columns = []string{
 	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome",
 	"security_evaluated", "modified", "reason", "duration_ms",
@@ -22,13 +23,14 @@ var columns = []string{
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
 
-// errorCodeColumn is the index of error_code: the minus of a number starts no formula.
+// errorCodeColumn is the index of error_code. Its cells need no escapeFormula: they hold only
+// numbers, and the minus sign of a number starts no formula.
 const errorCodeColumn = 12
 
 // Columns returns the names of the columns of [CSV].
 func Columns() []string { return slices.Clone(columns) }
 
-// csvEncoder encodes CSV.
+// csvEncoder encodes records as rows of a CSV table.
 type csvEncoder struct{}
 
 func (csvEncoder) Header() []byte { return appendRow(nil, columns) }
@@ -65,7 +67,8 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 	})
 }
 
-// eventType returns event_type in the words of gatekit-python, or EVENT for an event.
+// eventType returns the value of event_type that gatekit-python uses for such a message, or EVENT
+// for an event.
 func eventType(r *audit.Record) string {
 	kind := strings.ToUpper(r.Kind)
 	switch {
@@ -79,6 +82,7 @@ func eventType(r *audit.Record) string {
 	return kind
 }
 
+// responseStatus returns "success" or "error" for a response, and "" for any other record.
 func responseStatus(r *audit.Record) string {
 	switch {
 	case r.Kind == "error", r.Failed, r.Kind == "response" && isDenied(r):
@@ -97,7 +101,7 @@ func errorCode(r *audit.Record) string {
 	return strconv.FormatInt(r.Code, 10)
 }
 
-// formatMillis formats a duration in milliseconds, or "" if it was not measured.
+// formatMillis returns a duration in milliseconds, or "" if the duration was not measured.
 func formatMillis(micros int64) string {
 	if micros == 0 {
 		return ""
@@ -106,6 +110,7 @@ func formatMillis(micros int64) string {
 		64)
 }
 
+// appendRow appends a row, with cells that are safe to open in a spreadsheet.
 func appendRow(b []byte, cells []string) []byte {
 	safe := make([]string, len(cells))
 	for i, c := range cells {
@@ -121,8 +126,8 @@ func appendRow(b []byte, cells []string) []byte {
 	return out.Bytes()
 }
 
-// escapeFormula puts an apostrophe before a cell that a spreadsheet would take for a formula. Some
-// spreadsheets skip leading spaces, and some accept the full-width forms of the signs.
+// escapeFormula adds an apostrophe before a cell that a spreadsheet would evaluate as a formula.
+// Some spreadsheets skip leading spaces, and some accept full-width signs.
 func escapeFormula(cell string) string {
 	if rest := strings.TrimLeft(cell, " \u00a0\u3000"); rest != "" &&
 		strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(rest)[0]) {

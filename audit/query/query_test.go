@@ -19,11 +19,13 @@ import (
 
 var startTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// outcome returns a record in the test's notation:
+// outcome parses an outcome in the notation of these tests. It has eight words, with "-" for an
+// empty one, then perhaps a reason and the stage that decided:
 //
 //	+250ms s1/1 to_server request tools/call files read pass: a reason [stage]
 //
-// how long after at; session/exchange; "-" is nothing; a stage makes a step of it.
+// The words are: time after startTime, session/exchange, direction, kind, method, server, name,
+// action. A name with an exclamation mark is that of a tool that failed.
 func outcome(t testing.TB, text string) pipeline.Outcome {
 	t.Helper()
 	head, reason, _ := strings.Cut(text, ": ")
@@ -62,7 +64,7 @@ func outcome(t testing.TB, text string) pipeline.Outcome {
 	return o
 }
 
-// writeLog writes an audit log of these records.
+// writeLog writes an audit log of records in the notation of outcome, and returns its file.
 func writeLog(t testing.TB, records string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -81,6 +83,7 @@ func writeLog(t testing.TB, records string) string {
 	return file
 }
 
+// formatCall returns a call as one line.
 func formatCall(c *query.Call) string {
 	word := func(s string) string {
 		if s == "" {
@@ -107,6 +110,7 @@ func formatCall(c *query.Call) string {
 	return s
 }
 
+// formatCalls returns the calls of a log that the filter selects, one line each.
 func formatCalls(t testing.TB, file string, f query.Filter) (all []string) {
 	t.Helper()
 	for c, err := range query.Calls(t.Context(), &audit.Reader{File: file}, &f, query.Options{}) {
@@ -124,30 +128,30 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+0s s/1 to_server request tools/call files read pass
 			+5ms s/1 to_client response tools/call files read pass`,
 			`1 s tools/call files read pass answered 5ms`},
-		{"two calls at once, each with its own answer, in the order of their ends", `
+		{"concurrent calls are returned in the order of their ends", `
 			+0s s/1 to_server request tools/call files read pass
 			+1ms s/2 to_server request tools/call files write pass
 			+2ms s/2 to_client response tools/call files write pass
 			+3ms s/1 to_client response tools/call files read pass`,
 			`2 s tools/call files write pass answered 1ms
 			1 s tools/call files read pass answered 3ms`},
-		{"the same number in another session is another call", `
+		{"the same exchange in another session is another call", `
 			+0s s/1 to_server request tools/call files read pass
 			+1ms r/1 to_server request tools/call files read pass
 			+2ms r/1 to_client response tools/call files read deny: no [policy]`,
 			`2 r tools/call files read deny refused 2ms: no [policy]
 			1 s tools/call files read pass - 0s`},
-		{"a request that is refused has no answer", `
+		{"a denied request has no response", `
 			+0s s/1 to_server request tools/call files read deny: no [policy]`,
 			`1 s tools/call files read deny refused 1ms: no [policy]`},
-		{"what was changed weighs more than what passed, and a denial more than all", `
+		{"the action of a call is modify rather than pass, and deny rather than modify", `
 			+0s s/1 to_server request tools/call files read modify: took out a key [secrets]
 			+1ms s/1 to_client response tools/call files read pass
 			+2ms s/2 to_server request tools/call files read modify: took out a key [secrets]
 			+3ms s/2 to_client response tools/call files read deny: no [policy]`,
 			`1 s tools/call files read modify answered 1ms: took out a key [secrets]
 			3 s tools/call files read deny refused 2ms: no [policy]`},
-		{"errors: the server's, and Gatekit's own with its words", `
+		{"an error of the server, and an error of Gatekit with its reason", `
 			+0s s/1 to_server request tools/call files read pass
 			+1ms s/1 to_client error tools/call files read pass
 			+2ms s/2 to_client error tools/call - - answer: no such server`,
@@ -157,7 +161,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+0s s/1 to_server request tools/call files read pass
 			+1ms s/1 to_client response tools/call files read! pass`,
 			`1 s tools/call files read pass failed 1ms`},
-		{"a list of several servers, of several pages, ends with the answer to the client", `
+		{"a list of several servers and pages ends with the response to the client", `
 			+0s s/1 to_server request tools/list a - pass
 			+0s s/1 to_server request tools/list b - pass
 			+1ms s/1 to_client response tools/list a - pass
@@ -166,7 +170,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+4ms s/1 to_client response tools/list b - pass
 			+5ms s/1 to_client response tools/list - - answer`,
 			`1 s tools/list a,b - hide answered 5ms: 1 [tools]`},
-		{"a list of the one server whose names are kept has no other answer", `
+		{"a list of the only server, whose names have no prefix, ends with the server's response", `
 			+0s s/1 to_server request tools/list a - pass
 			+1ms s/1 to_client response tools/list a - pass
 			+2ms s/2 to_server request tools/call a read pass
@@ -175,7 +179,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			`3 s tools/call a read pass answered 1ms
 			1 s tools/list a - pass answered 1ms
 			5 s tools/call a read deny refused 1ms: no [policy]`},
-		{"a server's question, and the parked call that it belongs to", `
+		{"a server's request, and the parked call that it belongs to", `
 			+0s s/1 to_server request tools/call old ask pass
 			+1ms s/1 to_client request elicitation/create old - pass
 			+2ms s/1 to_client response tools/call old - park: it waits
@@ -184,7 +188,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+6s s/1 to_client response tools/call old ask pass`,
 			`2 s ← elicitation/create old - pass answered 4.999s
 			1 s tools/call old ask pass answered 6s (parked)`},
-		{"a question that is answered with another request, after its call was", `
+		{"a server's request whose response comes with the client's next request", `
 			+0s s/1 to_server request tools/call new ask pass
 			+1ms s/1 to_client request sampling/createMessage new - pass
 			+2ms s/1 to_client response tools/call new ask pass
@@ -194,20 +198,20 @@ func TestCallsJoinsRecords(t *testing.T) {
 			`1 s tools/call new ask pass answered 2ms
 			2 s ← sampling/createMessage new - pass answered 999ms
 			4 s tools/call new ask pass answered 1s`},
-		{"two equal questions, answered in another order than they were asked, each of its own call", `
+		{"equal server requests of two calls, answered in reverse order", `
 			+0s s/1 to_client request roots/list old - pass
 			+1ms s/2 to_client request roots/list old - pass
 			+2ms s/2 to_server response roots/list old - pass
 			+9ms s/1 to_server response roots/list old - pass`,
 			`2 s ← roots/list old - pass answered 1ms
 			1 s ← roots/list old - pass answered 9ms`},
-		{"a question that is refused", `
+		{"a denied server request", `
 			+0s s/1 to_server request tools/call old ask pass
 			+1ms s/1 to_client request sampling/createMessage old - deny: no [policy]
 			+2ms s/1 to_client response tools/call old ask pass`,
 			`2 s ← sampling/createMessage old - deny refused 1ms: no [policy]
 			1 s tools/call old ask pass answered 2ms`},
-		{"a call that a human approves", `
+		{"a call that the client's user approves", `
 			+0s s/1 to_server request tools/call a pay ask: it costs [policy]
 			+1ms s/1 to_client request elicitation/create a - answer
 			+9s s/1 to_server response elicitation/create a - pass
@@ -216,14 +220,14 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+10s s/1 to_client response tools/call a pay pass`,
 			`2 s ← elicitation/create a - answer answered 8.999s
 			1 s tools/call a pay approve answered 10s: by the client's user`},
-		{"a call that waits for a human elsewhere is over, and what comes of it later is another", `
+		{"a call that needs gatekit approve ends, and its retry is another call", `
 			+0s s/1 to_server request tools/call a pay ask: it costs [policy]
 			+9s s/2 to_server request tools/call a pay approve: by gatekit approve
 			+9s s/2 to_server request tools/call a pay pass
 			+10s s/2 to_client response tools/call a pay pass`,
 			`1 s tools/call a pay ask refused 1ms: it costs [policy]
 			2 s tools/call a pay approve answered 1s: by gatekit approve`},
-		{"a call that is cancelled, and what its server still said", `
+		{"a cancelled call, with a progress notification and a late response", `
 			+0s s/1 to_server request tools/call a wait pass
 			+1s s/1 to_client notification notifications/progress a - pass
 			+2s s/1 to_server notification notifications/cancelled a - pass
@@ -234,7 +238,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+2s s/1 to_server notification notifications/cancelled a - answer: timed out
 			+2s s/1 to_client error tools/call - - answer: server "a" does not answer`,
 			`1 s tools/call a wait pass error 2s: server "a" does not answer`},
-		{"notifications that something was done with, and none of the others", `
+		{"denied notifications are calls, and notifications that passed are not", `
 			+0s s/1 to_server request tools/call a wait pass
 			+1s s/1 to_client notification notifications/progress a - deny: no [policy]
 			+1s s/1 to_client notification notifications/progress a - pass
@@ -242,7 +246,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 			+2s s/1 to_client response tools/call a wait pass`,
 			`2 s ← notifications/progress a - deny done 1ms: no [policy]
 			1 s tools/call a wait pass answered 2s`},
-		{"a start ends what was open before it, and an answer without a request stands alone", `
+		{"a start ends the open calls, and a response without a request is a call", `
 			+0s s/1 to_server request tools/call a wait pass
 			+1s -/- - - - - - start: version 1
 			+2s s/1 to_client response tools/call a wait pass
@@ -277,7 +281,7 @@ const sessionRecords = `
 	+7s s2/2 to_server request tools/call github a"b\ pass
 	+8s -/- - - - files - lost`
 
-func TestFilter(t *testing.T) {
+func TestFilterSelectsRecordsAndCalls(t *testing.T) {
 	file := writeLog(t, sessionRecords)
 	for _, tt := range []struct {
 		name           string
@@ -285,35 +289,36 @@ func TestFilter(t *testing.T) {
 		records, calls []uint64
 	}{
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
-		{"a time, of which the end is not in it",
-			query.Filter{Since: startTime.Add(2 * time.Second),
-				Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
+		{"a time range without its end", query.Filter{Since: startTime.Add(2 * time.Second),
+			Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
 		{"a session", query.Filter{Session: query.Patterns{"s1"}}, []uint64{2, 3, 4},
 			[]uint64{2, 4}},
 		{"an exchange of a session", query.Filter{Session: query.Patterns{"s2"},
 			Exchange: query.Patterns{"1"}}, []uint64{5, 6, 7}, []uint64{5}},
 		{"a server by a part of its name", query.Filter{Server: query.Patterns{"f*s", "nobody"}},
 			[]uint64{2, 3, 9}, []uint64{2, 9}},
-		{"a name with what JSON escapes", query.Filter{Name: query.Patterns{`a"b\`}}, []uint64{8},
+		{"a name with characters that JSON escapes", query.Filter{Name: query.Patterns{`a"b\`}},
+			[]uint64{8},
 			[]uint64{8}},
-		{"a name by stars", query.Filter{Name: query.Patterns{"*ea*r*", "r*d*d", "*ee*"}},
+		{"names by patterns", query.Filter{Name: query.Patterns{"*ea*r*", "r*d*d", "*ee*"}},
 			[]uint64{4, 5, 7}, []uint64{4, 5}},
-		{"an action of an answer", query.Filter{Action: query.Patterns{"modify"}}, []uint64{3},
+		{"the action of a response", query.Filter{Action: query.Patterns{"modify"}}, []uint64{3},
 			[]uint64{2}},
-		{"all that a stage did", query.Filter{Stage: query.Patterns{"secrets", "first"}},
+		{"a stage that changed or denied", query.Filter{Stage: query.Patterns{"secrets", "first"}},
 			[]uint64{3},
 			[]uint64{2}},
-		{"what a stage let pass", query.Filter{Stage: query.Patterns{"first"},
+		{"a stage that allowed", query.Filter{Stage: query.Patterns{"first"},
 			Action: query.Patterns{"pass"}}, []uint64{3, 4}, []uint64{2, 4}},
-		{"another action than the stage's", query.Filter{Stage: query.Patterns{"secrets"},
-			Action: query.Patterns{"deny"}}, nil, nil},
+		{"a stage with an action that it did not take",
+			query.Filter{Stage: query.Patterns{"secrets"},
+				Action: query.Patterns{"deny"}}, nil, nil},
 		{"errors", query.Filter{Kind: query.Patterns{"error"}}, []uint64{7}, []uint64{5}},
 		{"events", query.Filter{Kind: query.Patterns{"event"}}, []uint64{1, 9}, []uint64{1, 9}},
 		{"notifications", query.Filter{Kind: query.Patterns{"notification"}}, []uint64{6},
 			[]uint64{6}},
 		{"a method", query.Filter{Method: query.Patterns{"prompts/*"}}, []uint64{5, 7},
 			[]uint64{5}},
-		{"two things that are not true of one record", query.Filter{Server: query.Patterns{"files"},
+		{"conditions that no single record meets", query.Filter{Server: query.Patterns{"files"},
 			Action: query.Patterns{"deny"}}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -342,7 +347,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-func TestKeepRecords(t *testing.T) {
+func TestCallKeepsAtMost200Records(t *testing.T) {
 	records := "+0s s/1 to_server request tools/call a wait pass\n" +
 		strings.Repeat("+1s s/1 to_client notification notifications/progress a - pass\n", 250) +
 		"+2s s/1 to_client response tools/call a wait deny: no [policy]"
@@ -351,7 +356,7 @@ func TestKeepRecords(t *testing.T) {
 		if err != nil || len(c.Records) != 200 || c.OmittedRecords != 52 ||
 			c.Records[199].Seq != 200 ||
 			c.Action != "deny" || c.DecidingStage() != "policy" {
-			t.Fatalf("%d records and %d left, %s, %v", len(c.Records), c.OmittedRecords,
+			t.Fatalf("%d records kept and %d omitted, %s, %v", len(c.Records), c.OmittedRecords,
 				formatCall(c),
 				err)
 		}
@@ -371,7 +376,7 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	}
 }
 
-func TestCallsFollow(t *testing.T) {
+func TestCallsFollowsGrowingLog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
 	if err != nil {
@@ -390,7 +395,7 @@ func TestCallsFollow(t *testing.T) {
 	write("+0s s/1 to_server request tools/call a read pass",
 		"+0s s/2 to_server request tools/list a - pass")
 	afterCall := []func(){
-		// the list may be incomplete
+		// the call of tools/list stays open, as it may have further pages
 		func() { write("+2s s/2 to_client response tools/list a - pass") },
 		stop,
 	}
@@ -435,6 +440,6 @@ func TestErrorHasPosition(t *testing.T) {
 		all = append(all, err)
 	}
 	if err := errors.Join(all...); err == nil || strings.Count(err.Error(), want) != 2 {
-		t.Errorf("got %v, want twice %s", err, want)
+		t.Errorf("got %v, want %s from Calls and from Records", err, want)
 	}
 }

@@ -15,15 +15,15 @@ const (
 	maxRetryAfter = 15 * time.Minute // longest delay that a receiver may ask for
 )
 
-// backoff is the delay between tries. It doubles from minBackoff to maxBackoff, and up to half of
-// it is taken off at random, so that several Gatekits do not retry at the same moments.
-// (github.com/cenkalti/backoff/v5 would replace one line of it, and need more to configure and
-// reset.)
-type backoff struct{ last time.Duration }
+// backoff computes and waits for the delays between tries. The delay doubles from minBackoff to
+// maxBackoff. Up to half of each delay is left out at random, so that several Gatekits do not retry
+// at the same moments. (github.com/cenkalti/backoff/v5 would save one line here, and need more
+// lines for its configuration and reset.)
+type backoff struct{ last time.Duration } // before the random part was subtracted
 
-// wait waits for the next delay, or for the one that the receiver asked for if that is longer. When
-// ctx ends, wait returns at once, for one more try before the end. It reports whether drainCtx is
-// still valid.
+// wait waits for the next delay, or for the delay that the receiver has requested if that is
+// longer. When ctx ends (the sink is stopped), wait returns at once and resets the delay: what is
+// left is sent until drainCtx ends. wait returns false if drainCtx has ended.
 func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) bool {
 	b.last = min(max(2*b.last, minBackoff), maxBackoff)
 	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(requested, maxRetryAfter)))
@@ -49,6 +49,7 @@ type retryLaterError struct {
 
 func (e *retryLaterError) Unwrap() error { return e.error }
 
+// retryDelay returns the delay that err asks for, or 0.
 func retryDelay(err error) time.Duration {
 	if l, ok := errors.AsType[*retryLaterError](err); ok {
 		return l.after
@@ -56,7 +57,8 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// retryAfter returns the delay in a response's Retry-After, which is in seconds or a time.
+// retryAfter returns the delay until the Retry-After of a response, which is a number of seconds or
+// a time. It returns 0 if there is none.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil {

@@ -21,23 +21,24 @@ import (
 type FileOptions struct {
 	Path    string // created with its folder, or continued
 	Encoder format.Encoder
-	// size at which the file is renamed, to a name with the time, and a new one is started; 0 for
-	// never
+	// size from which the file is rotated: it gets a name with the time, and a new file is started;
+	// 0 for never
 	SegmentBytes int64
-	KeepFiles    int // how many renamed files are kept; 0 for all
+	KeepFiles    int // number of rotated files that are kept; 0 for all
 }
 
 // NewFile returns a receiver that appends to a file, and flushes each batch to the disk. If the
-// file was moved away, by logrotate or by hand, it is created again, with its header. The receiver
-// takes no checkpoints; for a file of those, see audit.Options.AnchorFile.
+// file was moved or removed, by logrotate or by hand, it is created again, with its header. The
+// receiver refuses checkpoints. audit.Options.AnchorFile is a file for them.
 func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
 
-var errNoCheckpoints = errors.New("this receiver takes no checkpoints")
+var errNoCheckpoints = errors.New("a file receiver takes no checkpoints")
 
 type file struct {
 	FileOptions
-	blocking blockingCall // writes to a disk that may hang; it owns the other fields while it runs
-	current  *os.File     // nil while no file is open
+	// runs append, as a disk may hang; append owns the other fields while it runs
+	blocking blockingCall
+	current  *os.File // nil while no file is open
 	size     int64
 	buf      []byte
 }
@@ -57,8 +58,8 @@ func (f *file) Send(ctx context.Context, b Batch) error {
 	return f.blocking.run(ctx, func() error { return f.append(len(header)) })
 }
 
-// append writes the lines in buf. It leaves out the header, which is the given number of bytes
-// long, unless the file is empty.
+// append writes the header and the lines in buf to the file. If the file is not empty, it leaves
+// out the header, which is the first headerBytes of buf.
 func (f *file) append(headerBytes int) error {
 	if err := f.ensureOpen(); err != nil {
 		return err
@@ -72,8 +73,8 @@ func (f *file) append(headerBytes int) error {
 		err = f.current.Sync()
 	}
 	if err != nil {
-		// The whole batch is sent again, so a partial write would duplicate records and end in the
-		// middle of a line.
+		// The whole batch is sent again. After a partial write, that would leave duplicates and an
+		// incomplete line.
 		err = errors.Join(err, f.current.Truncate(f.size), f.close())
 		return fmt.Errorf("write the sink's file: %w", err)
 	}
@@ -84,8 +85,8 @@ func (f *file) append(headerBytes int) error {
 	return nil
 }
 
-// ensureOpen opens the file at the path, unless it is open already, and rotates it if it is too
-// large.
+// ensureOpen opens the file at the path, unless that file is open already, and rotates it if it is
+// too large.
 func (f *file) ensureOpen() error {
 	if f.current != nil {
 		openInfo, err := f.current.Stat()
@@ -109,6 +110,7 @@ func (f *file) ensureOpen() error {
 	return f.openFile()
 }
 
+// openFile opens or creates the file, and cuts off an incomplete last line.
 func (f *file) openFile() error {
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 		return fmt.Errorf("create the folder of the sink's file: %w", err)
@@ -124,7 +126,7 @@ func (f *file) openFile() error {
 	end, err := opened.Seek(0, io.SeekEnd)
 	if err == nil && end > 0 {
 		var last [1]byte
-		// cut off an incomplete last line; its record is sent again
+		// Cut off an incomplete last line. Its record is sent again.
 		if _, err = opened.ReadAt(last[:], end-1); err == nil && last[0] != '\n' {
 			if end, err = lastLineEnd(opened, end); err == nil {
 				err = opened.Truncate(end)
@@ -132,7 +134,7 @@ func (f *file) openFile() error {
 		}
 	}
 	if err == nil {
-		// otherwise a power cut could remove the new or renamed file
+		// Without this, a power cut could remove the new or the renamed file.
 		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
@@ -158,7 +160,7 @@ func lastLineEnd(f *os.File, end int64) (int64, error) {
 	return 0, nil
 }
 
-// rotate renames the file, and removes the oldest of the renamed ones.
+// rotate renames the file, and removes the oldest rotated files if there are more than KeepFiles.
 func (f *file) rotate() error {
 	ext := filepath.Ext(f.Path)
 	stem := strings.TrimSuffix(f.Path, ext) + "-"
@@ -190,7 +192,8 @@ func (f *file) rotate() error {
 	return nil
 }
 
-// rotatedLayout is the time in the name of a rotated file; names sort by time.
+// rotatedLayout is the layout of the time in the names of rotated files. Sorted by name, the files
+// are in the order of time.
 const rotatedLayout = "20060102T150405.000000000Z"
 
 func (f *file) Close() error {

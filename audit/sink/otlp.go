@@ -31,24 +31,23 @@ import (
 
 // OTLPOptions configure an OTLP receiver.
 type OTLPOptions struct {
-	// over HTTP the full URL, https://HOST:4318/v1/logs; over gRPC https://HOST:4317; http:// is
-	// without TLS
+	// https://HOST:4317 with gRPC, https://HOST:4318/v1/logs with HTTP; http:// for no TLS
 	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	TLS      *tls.Config    // nil trusts what the system trusts
+	TLS      *tls.Config    // nil trusts the certificate authorities of the system
 	Encoder  format.Encoder // encodes the body
 	Version  string         // Gatekit's version
 }
 
 // NewOTLP returns a receiver that sends each record as an OpenTelemetry log record, over gRPC or as
 // protobuf over HTTP. The body is the encoded record; see recordAttributes for the attributes. A
-// checkpoint is a log record with the event name gatekit.checkpoint. Records that a collector
-// rejects from a batch that it has accepted in part are skipped: the collector does not tell which
-// they are, and OTLP forbids sending such a batch again.
+// checkpoint is a log record with the event name gatekit.checkpoint. If a collector accepts only a
+// part of a batch, the rejected records are skipped: the collector does not say which they are, and
+// OTLP forbids sending such a batch again.
 //
-// It uses the protocol's messages and not the exporters of the OpenTelemetry SDK. Those report
-// rejected records to a handler of the whole process, after they have returned success.
+// The receiver builds the protocol's messages itself. The exporters of the OpenTelemetry SDK return
+// success first, and report rejected records later to a handler of the whole process.
 func NewOTLP(o OTLPOptions) (Receiver, error) {
 	host, _ := os.Hostname()
 	c := &otlp{encoder: o.Encoder, secrets: headerSecrets(o.Headers),
@@ -89,9 +88,8 @@ type otlp struct {
 	secrets  secrets
 	resource *resource.Resource
 	scope    *common.InstrumentationScope
-	export   func(context.Context,
-		*collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
-	close func() error
+	export   exporter
+	close    func() error
 }
 
 func (c *otlp) Send(ctx context.Context, b Batch) error {
@@ -124,6 +122,7 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 	return nil
 }
 
+// record returns the log record for r, or for the shortened r if short.
 func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	recordTime := uint64(r.Time.UnixNano())
 	line := encoderOf(c.encoder, short).Append(nil, r)
@@ -134,12 +133,12 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	l := &logs.LogRecord{TimeUnixNano: recordTime, ObservedTimeUnixNano: recordTime,
 		EventName: "gatekit.audit",
 		Body:      stringValue(string(line[:len(line)-1])), Attributes: recordAttributes(r)}
-	switch severity(r) {
-	case 3:
+	switch severity(r) { // the syslog severity
+	case 3: // err
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_ERROR, "ERROR"
-	case 4:
+	case 4: // warning
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN"
-	case 5:
+	case 5: // notice
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_INFO2, "INFO2"
 	default:
 		l.SeverityNumber, l.SeverityText = logs.SeverityNumber_SEVERITY_NUMBER_INFO, "INFO"
@@ -147,8 +146,9 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	return l
 }
 
-// recordAttributes returns the attributes that records are searched by: names of the semantic
-// conventions for MCP where they exist, otherwise names of the log behind "gatekit.".
+// recordAttributes returns the attributes by which records are searched. Their names are those of
+// the semantic conventions for MCP. Where these have no name, it is "gatekit." and the member's
+// name in the audit log.
 func recordAttributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
@@ -161,9 +161,9 @@ func recordAttributes(r *audit.Record) []*common.KeyValue {
 	}
 	all := nonEmptyAttributes(
 		"mcp.method.name", r.Method, "mcp.session.id", r.Session, "enduser.id", r.Principal,
-		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server, name,
-		r.Name,
-		"gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction, "gatekit.kind", r.Kind,
+		"gatekit.action", r.Action, "gatekit.reason", r.Reason, "gatekit.server", r.Server,
+		name, r.Name, "gatekit.exchange", r.Exchange, "gatekit.direction", r.Direction,
+		"gatekit.kind", r.Kind,
 		"error.message", r.Error)
 	switch {
 	case r.Code != 0:
@@ -192,9 +192,11 @@ func stringValue(s string) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: s}}
 }
 
+// exporter sends a batch to a collector, and returns the collector's response.
 type exporter = func(context.Context,
 	*collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error)
 
+// httpExport returns an exporter over HTTP.
 func httpExport(p *httpPoster) exporter {
 	return func(ctx context.Context,
 		request *collector.ExportLogsServiceRequest) (*collector.ExportLogsServiceResponse, error) {
@@ -208,12 +210,13 @@ func httpExport(p *httpPoster) exporter {
 		}
 		response := new(collector.ExportLogsServiceResponse)
 		if err := proto.Unmarshal(answer, response); err != nil {
-			return nil, fmt.Errorf("the response is not one of an OTLP collector: %w", err)
+			return nil, fmt.Errorf("the response is not an OTLP export response: %w", err)
 		}
 		return response, nil
 	}
 }
 
+// grpcExport returns an exporter over gRPC.
 func grpcExport(client collector.LogsServiceClient, headers map[string]string) exporter {
 	headerValues := headerSecrets(headers)
 	return func(ctx context.Context,
@@ -230,8 +233,8 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 				return nil, &retryLaterError{err, info.GetRetryDelay().AsDuration()}
 			}
 		}
-		// ResourceExhausted may also mean too many requests; a smaller batch and a pause help then,
-		// too
+		// ResourceExhausted may mean a batch that is too large, or too many requests. A smaller
+		// batch after a pause helps against both.
 		if st.Code() == codes.ResourceExhausted || st.Code() == codes.InvalidArgument {
 			return nil, &RejectedError{Err: err}
 		}

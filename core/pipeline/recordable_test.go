@@ -19,39 +19,48 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 		return pipeline.Verdict{}, errors.New("down")
 	})
 	deny := always(pipeline.Verdict{Reason: "no"})
-	const tool, vendor = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`, `{"jsonrpc":"2.0","id":1,"method":"x/s3cret","params":{}}`
+	const (
+		toolCall      = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s3cret"}}`
+		unknownMethod = `{"jsonrpc":"2.0","id":1,"method":"x/s3cret","params":{}}`
+	)
 	for _, tt := range []struct {
 		name         string
 		message      string
 		stages       []stage
 		skipOnError  bool
-		listed       string // of names, that a server gave before
+		listed       string // name of a tool that a server listed before, or ""
 		wantRecorded bool
 	}{
-		{"a name that all stages let pass is told", tool, []stage{allow, allow}, false, "", true},
-		{"a name that the last stage denies is told", tool, []stage{allow, deny}, false, "", true},
-		{"a name that not all stages have judged is not", tool, []stage{deny, allow}, false,
+		{"a name that all stages allow is recorded", toolCall, []stage{allow, allow}, false,
+			"", true},
+		{"a name that the last stage denies is recorded", toolCall, []stage{allow, deny}, false,
+			"", true},
+		{"a name that not all stages inspected is withheld", toolCall, []stage{deny, allow}, false,
 			"", false},
-		{"a name that not all stages have judged is told when a server listed it", tool,
+		{"a name that not all stages inspected is recorded if a server listed it", toolCall,
 			[]stage{deny, allow}, false, "s3cret", true},
-		{"a name in which something was found is not", tool,
-			[]stage{finding(pipeline.Deny, "/name")},
+		{"a name with a finding is withheld", toolCall, []stage{finding(pipeline.Deny, "/name")},
 			false, "", false},
-		{"a name in which something was found is not, though a server listed it", tool,
+		{"a name with a finding is withheld, even if a server listed it", toolCall,
 			[]stage{finding(pipeline.Deny, "/name")}, false, "s3cret", false},
-		{"a name in which something was found is not, though it passes", tool,
+		{"a name with a finding is withheld, even if the message is allowed", toolCall,
 			[]stage{finding(pipeline.Allow, "/name"), allow}, false, "", false},
-		{"a name is told when something was found elsewhere", tool,
+		{"a name is recorded if the finding is elsewhere", toolCall,
 			[]stage{finding(pipeline.Deny, "/arguments/a")}, false, "", true},
-		{"a name that a stage failed to judge is not", tool, []stage{failing}, false, "", false},
-		{"a name that a stage skipped is not", tool, []stage{failing}, true, "", false},
-		{"a method that all stages let pass is told", vendor, []stage{allow}, false, "", true},
-		{"a method in which something was found is not", vendor,
+		{"a name that a stage failed to inspect is withheld", toolCall, []stage{failing}, false,
+			"", false},
+		{"a name is withheld if the failed stage was skipped", toolCall, []stage{failing}, true,
+			"", false},
+		{"an unknown method that all stages allow is recorded", unknownMethod, []stage{allow},
+			false, "", true},
+		{"an unknown method with a finding is withheld", unknownMethod,
 			[]stage{finding(pipeline.Deny, "")},
 			false, "", false},
-		{"a method in which something was found is not, though it passes", vendor,
+		{"an unknown method with a finding is withheld, even if the message is allowed",
+			unknownMethod,
 			[]stage{finding(pipeline.Allow, "")}, false, "", false},
-		{"a method that not all stages have judged is not", vendor, []stage{deny, allow}, false,
+		{"an unknown method that not all stages inspected is withheld", unknownMethod,
+			[]stage{deny, allow}, false,
 			"", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,9 +92,10 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 					o.Withheld == nil
 				isWithheld := !slices.Contains([]string{o.Before.Method, o.Before.Name},
 					"s3cret") &&
-					o.Before.Method != vendor && len(o.Withheld) == 1
+					o.Before.Method != unknownMethod && len(o.Withheld) == 1
 				if isRecorded != tt.wantRecorded || isWithheld == tt.wantRecorded {
-					t.Errorf("the record of the %s says %q %q, veiled %q", what, o.Before.Method,
+					t.Errorf("the record of the %s has the method %q and the name %q, withheld "+
+						"are %q", what, o.Before.Method,
 						o.Before.Name, o.Withheld)
 				}
 			}
@@ -95,7 +105,8 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 				return
 			}
 			if to := passed.Message(); to.Name != name || to.Method != method {
-				t.Errorf("the message moves as %q %q", to.Method, to.Name)
+				t.Errorf("the forwarded message has the method %q and the name %q", to.Method,
+					to.Name)
 			}
 			answer := parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 			answer.Method, answer.Name, answer.Request = method, name, passed.Message()
@@ -114,15 +125,16 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 		stages          []pipeline.StageConfig
 		withheld        []string
 	}{
-		{"what a client asked for", `Unknown tool: "a \"s3cret\" one", or not`,
+		{"a quoted name from a client is withheld", `Unknown tool: "a \"s3cret\" one", or not`,
 			`Unknown tool: …, or not`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
 			[]string{`a "s3cret" one`}},
-		{"what is cut in a quote", `Unknown tool: "s3cret`, `Unknown tool: …`,
+		{"a message that ends within a quote is withheld", `Unknown tool: "s3cret`,
+			`Unknown tool: …`,
 			[]pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
-		{"the name of a server is no client's", `server "files" is not available`,
+		{"the quoted name of a server is recorded", `server "files" is not available`,
 			`server "files" is not available`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
 			nil},
-		{"where there is no stage nobody looks for anything", `Unknown tool: "s3cret"`,
+		{"without stages, a quoted name is recorded", `Unknown tool: "s3cret"`,
 			`Unknown tool: "s3cret"`, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,10 +143,10 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 			m.Method, m.Server = "tools/call", "files"
 			passed := pipeline.New(rec, pipeline.Options{}, tt.stages...).PassOwn(t.Context(), m)
 			if clientMessage, _ := passed.Message().Text("/message"); clientMessage != tt.message {
-				t.Errorf("the client is told %q", clientMessage)
+				t.Errorf("the client got the message %q", clientMessage)
 			}
 			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.withheld) {
-				t.Errorf("recorded %q, veiled %q; want %q, %q", o.Reason, o.Withheld, tt.reason,
+				t.Errorf("recorded %q, withheld %q; want %q, %q", o.Reason, o.Withheld, tt.reason,
 					tt.withheld)
 			}
 		})

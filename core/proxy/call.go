@@ -210,7 +210,7 @@ func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *m
 	}
 	if carriesInputRequests(raw) {
 		return pipeline.Passed{},
-			srv.unavailable("it asked for input where the protocol does not allow it (" +
+			srv.unavailable("the server asked for input where the protocol does not allow it (" +
 				m.Method + ")")
 	}
 	return call.settings.Pipeline.Pass(ctx, raw)
@@ -249,7 +249,8 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 		// No stage would inspect these requests, and some clients answer inputRequests whatever
 		// resultType is.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
-			return nil, srv.unavailable("it asked for input in a result that does not say so")
+			return nil, srv.unavailable("inputRequests is in a result whose resultType is not " +
+				"input_required")
 		}
 	}
 	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs

@@ -12,23 +12,25 @@ import (
 	"gatekit/core/proxy"
 )
 
-// failOnPrefixedNames returns a stage that fails the test when it sees one of the names: stages see
-// the servers' own names only.
+// failOnPrefixedNames returns a stage that fails the test when it gets a message with one of the
+// names. Stages must get the servers' own names, without prefixes.
 func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
-	return pipeline.StageConfig{Name: "no-prefixed-names",
+	return pipeline.StageConfig{Name: "fail-on-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			for _, name := range names {
 				if slices.Contains([]string{"tools/call", "prompts/get", "resources/read"},
 					m.Method) &&
 					m.Name == name {
-					t.Errorf("a stage saw %s of %s", m.Method, m.Name)
+					t.Errorf("a stage got %s of %s, a name with a prefix", m.Method, m.Name)
 				}
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
 }
 
-// Each group of the catalogue of name places: what one side sends, and what the other receives.
+// TestNamesAreRewrittenInAllPlacesOfTheCatalogue sends messages with names in every group of the
+// catalogue in core/mcp/nameplaces.go. It compares what a server sends or receives with what the
+// client receives or sends.
 func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
 		content         = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
@@ -37,20 +39,23 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		prefixedTask    = `"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a+t"}}`
 	)
 	type row struct {
-		// request, result, error, notification (of the server), question, answer, notice (of the
-		// client)
-		kind string
-		// params: of the request that a result or an error answers
-		method, params, server, atClient string
+		kind   string // one of kinds
+		method string
+		params string // of the client's request, if kind is result or error
+		// the same body, as the server sends or receives it, and as the client does
+		server, client string
 	}
 	kinds := map[string]struct {
 		kind      mcp.Kind
 		direction mcp.Direction
 	}{
-		"request": {mcp.Request, mcp.ToServer}, "result": {mcp.Response, mcp.ToClient},
-		"error": {mcp.Error, mcp.ToClient}, "notification": {mcp.Notification, mcp.ToClient},
-		"question": {mcp.Request, mcp.ToClient}, "answer": {mcp.Response, mcp.ToServer},
-		"notice": {mcp.Notification, mcp.ToServer},
+		"request":             {mcp.Request, mcp.ToServer},
+		"result":              {mcp.Response, mcp.ToClient},
+		"error":               {mcp.Error, mcp.ToClient},
+		"notification":        {mcp.Notification, mcp.ToClient},
+		"server request":      {mcp.Request, mcp.ToClient},
+		"client response":     {mcp.Response, mcp.ToServer},
+		"client notification": {mcp.Notification, mcp.ToServer},
 	}
 	var covered []string
 	for _, c := range []row{
@@ -101,13 +106,13 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 				`},{"role":"user","content":{"type":"resource_link","uri":"f:///x"}}]}`,
 			`{"messages":[{"role":"user","content":` + prefixedContent +
 				`},{"role":"user","content":{"type":"resource_link","uri":"a+f:///x"}}]}`},
-		{"question", "sampling/createMessage",
+		{"server request", "sampling/createMessage",
 			"", `{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				content + `}]}],"tools":[{"name":"x"}],"_meta":{}}`,
 			`{"messages":[{"role":"user","content":[{"type":"tool_result","content":` +
 				prefixedContent +
 				`}]}],"tools":[{"name":"x"}],"_meta":{"gatekit/server":"a"}}`},
-		{"answer", "sampling/createMessage",
+		{"client response", "sampling/createMessage",
 			"", `{"role":"assistant","content":[{"type":"resource_link","uri":"f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`,
 			`{"role":"assistant","content":[{"type":"resource_link","uri":"a+f:///x"},{"type":"resource_link","uri":"b+f:///x"}]}`},
 		{"result", "tools/list", `{}`,
@@ -134,15 +139,17 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 			`{"name":"a__x",` + prefixedTask + `}`},
 		{"notification", "notifications/message", "", `{"logger":"l","data":"l",` +
 			relatedTask + `}`, `{"logger":"a/l","data":"l",` + prefixedTask + `}`},
-		{"question", "elicitation/create", "",
+		{"server request", "elicitation/create", "",
 			`{"message":"m","mode":"url","url":"f:///x","elicitationId":"e",` + relatedTask + `}`,
 			`{"message":"[a] m","mode":"url","url":"f:///x","elicitationId":"a+e",` + prefixedTask +
 				`}`},
-		{"answer", "elicitation/create", "", `{"action":"accept",` + relatedTask + `}`,
+		{"client response", "elicitation/create", "", `{"action":"accept",` + relatedTask + `}`,
 			`{"action":"accept",` + prefixedTask + `}`},
-		{"notice", "notifications/cancelled", "", `{"requestId":8,` + relatedTask + `}`,
+		{"client notification", "notifications/cancelled", "", `{"requestId":8,` + relatedTask +
+			`}`,
 			`{"requestId":8,` + prefixedTask + `}`},
-		{"notice", "notifications/progress", "", `{"progressToken":1,` + relatedTask + `}`,
+		{"client notification", "notifications/progress", "", `{"progressToken":1,` + relatedTask +
+			`}`,
 			`{"progressToken":1,` + prefixedTask + `}`},
 		{"notification", "notifications/elicitation/complete",
 			"", `{"elicitationId":"e"}`, `{"elicitationId":"a+e"}`},
@@ -173,15 +180,15 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 					case "notification":
 						caller.HandleNotification(ctx, mcp.NewNotification(c.method,
 							[]byte(c.server)))
-					case "question":
+					case "server request":
 						caller.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", c.method,
 							[]byte(c.server))})
-					case "answer":
+					case "client response":
 						answers := caller.HandleRequests(ctx,
 							[]*mcp.Message{mcp.NewRequest("1", c.method,
 								[]byte(`{"message":""}`))})
 						return `{"structuredContent":` + string(answers[0].Message().Body()) + `}`
-					case "notice":
+					case "client notification":
 						if m.Method == "tools/call" && m.Name == "wait" {
 							return ""
 						}
@@ -191,48 +198,48 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 				w := open(t, map[string]*fakeServer{"a": a, "b": serverAnswering("!-32601 no")},
 					nil, failOnPrefixedNames(t, "a__x", "a+f:///x"))
 				w.client.answer = func(m *mcp.Message) *mcp.Message {
-					return mcp.NewResponse(m.ID(), []byte(c.atClient))
+					return mcp.NewResponse(m.ID(), []byte(c.client))
 				}
 				switch c.kind {
 				case "request":
 					ctx, cancel := context.WithCancel(t.Context())
 					if c.method != "subscriptions/listen" {
-						w.call(t, c.method, c.atClient)
+						w.call(t, c.method, c.client)
 					} else {
 						a.answer = func(ctx context.Context, _ *mcp.Message,
 							_ proxy.Handler) string {
 							cancel()
 							return ""
 						}
-						w.session.Call(ctx, request(t, "7", c.method, c.atClient), w.client)
+						w.session.Call(ctx, request(t, "7", c.method, c.client), w.client)
 					}
 					cancel()
-					equal(t, "the server saw", a.seen(), []string{c.method + " " + c.server})
+					equal(t, "the server got", a.seen(), []string{c.method + " " + c.server})
 				case "result":
-					equal(t, "the client got", w.call(t, c.method, c.params), c.atClient)
+					equal(t, "the client got", w.call(t, c.method, c.params), c.client)
 				case "error":
 					m := w.session.Call(t.Context(), request(t, "7", c.method, c.params),
 						w.client).Message()
 					data, _ := m.Get("/data")
-					equal(t, "the client got", string(data), c.atClient)
+					equal(t, "the client got", string(data), c.client)
 				case "notification":
 					w.call(t, "tools/call", `{"name":"a__y"}`)
 					equal(t, "the client got", w.client.received(),
-						[]string{c.method + " " + c.atClient})
-				case "question":
+						[]string{c.method + " " + c.client})
+				case "server request":
 					w.call(t, "tools/call", `{"name":"a__y"}`)
 					equal(t, "the client got", w.client.asked,
-						[]string{c.method + " " + c.atClient})
-				case "answer":
+						[]string{c.method + " " + c.client})
+				case "client response":
 					equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__y"}`),
 						`{"structuredContent":`+c.server+`}`)
-				case "notice":
+				case "client notification":
 					done := make(chan struct{})
 					call := w.session.Begin(request(t, "8", "tools/call", `{"name":"a__wait"}`),
 						w.client)
 					go func() { defer close(done); call.Run(t.Context()) }()
 					synctest.Wait()
-					n := notification(t, c.method, c.atClient)
+					n := notification(t, c.method, c.client)
 					n.Server = "a"
 					w.session.Notify(t.Context(), n)
 					if c.method == "notifications/cancelled" {
@@ -249,7 +256,7 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	}
 	for _, group := range mcp.NamePlaceGroups() {
 		if !slices.Contains(covered, group) {
-			t.Errorf("no message has %s", group)
+			t.Errorf("no case tests the group %q of the catalogue", group)
 		}
 	}
 }

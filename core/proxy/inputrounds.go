@@ -153,7 +153,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m,
 	answer *mcp.Message, round *inputRound) (result, again *mcp.Message, err error) {
 	if round.Count++; round.Count > call.settings.Limits.InputRounds {
-		return nil, nil, srv.unavailable("it asked for input too many times")
+		return nil, nil, srv.unavailable("the server asked for input too many times in one call")
 	}
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
 		exchange: call.request.Exchange, request: call.request}
@@ -166,7 +166,7 @@ func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m
 	}
 	state, _ := answer.Get("/requestState")
 	if len(state) > maxRequestState {
-		return nil, nil, srv.unavailable("its requestState is too long to be kept by a client")
+		return nil, nil, srv.unavailable("requestState is too long for a client to keep")
 	}
 	round.Methods, round.Declined, round.State = q.methods, q.declined, string(state)
 	if len(q.methods) > 0 || len(q.declined) == 0 {
@@ -214,13 +214,13 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	m *mcp.Message) (inputRequests, error) {
 	q := inputRequests{methods: map[string]string{}, declined: map[string]string{}}
 	if raw, ok := m.Get("/inputRequests"); ok && raw[0] != '{' {
-		return q, h.server.unavailable("its inputRequests are no object")
+		return q, h.server.unavailable("inputRequests is not an object")
 	}
 	var err error
 	n := 0
 	m.Members("/inputRequests", func(key string, raw []byte) bool {
 		if n++; n > maxInputRequests {
-			err = h.server.unavailable("it asked for too much input at once")
+			err = h.server.unavailable("the server asked for too much input at once")
 			return false
 		}
 		err = h.inspectInputRequest(ctx, set, &q, key, raw)
@@ -233,10 +233,10 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 	key string, raw []byte) error {
 	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
-		return h.server.unavailable("its inputRequests hold what is no request")
+		return h.server.unavailable("a member of inputRequests is not a request")
 	}
 	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
-		return h.server.unavailable("its inputRequests hold what servers may not ask for: " +
+		return h.server.unavailable("inputRequests contains a request that servers may not send: " +
 			quoteName(ask.Method))
 	}
 	ask = h.stamp(ask)
@@ -256,7 +256,7 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 		}
 		return nil
 	case errors.As(err, &own): // the client would take the code for one about its own request
-		return h.server.unavailable("its inputRequests hold what it may not ask for: " +
+		return h.server.unavailable("inputRequests contains a request that is not allowed: " +
 			own.message)
 	case !errors.As(err, &denied):
 		return err

@@ -12,7 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asksForInput asks for input until it gets its own state back, then returns what it got.
+// asksForInput returns the answers of a server that asks for input. When the client returns the
+// input responses, the server answers with the params that it received.
 func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
@@ -23,12 +24,13 @@ func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Ha
 	}
 }
 
+// twoServers returns the servers a, as given, and b, which answers with the params of the request.
 func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
 
-// callFirstRound makes the first round of a call. It returns the client's answer and the state for
-// the next round.
+// callFirstRound makes the first round of a call. It returns the result that the client receives,
+// and the state for the next round.
 func callFirstRound(t *testing.T, w *fixture) (result *mcp.Message, state string) {
 	t.Helper()
 	result = mcp.NewResponse("7",
@@ -37,6 +39,7 @@ func callFirstRound(t *testing.T, w *fixture) (result *mcp.Message, state string
 	return result, state
 }
 
+// retryParams returns the params of the next round of a call.
 func retryParams(state, name, arguments, responses string) string {
 	return `{"name":"` + name + `","arguments":` + arguments + `,"inputResponses":` + responses +
 		`,"requestState":"` + state + `"}`
@@ -59,7 +62,7 @@ func TestInputRoundIsForwardedAndSealed(t *testing.T) {
 	w.record.expect(t, "pass to_client request elicitation/create a",
 		"pass to_client response tools/call a x")
 
-	// The client re-encodes its arguments: other order, other blanks, the same meaning.
+	// The client encodes its arguments again, in another order and with other spaces.
 	got := w.call(t, "tools/call", retryParams(state, "a__x", `{"a": [1.0, { }], "b":1}`,
 		`{"k":{"action":"accept"},"extra":{"action":"accept"}}`))
 	equal(t, "the server got", got,
@@ -75,13 +78,13 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 		const arguments, yes = `{"b":1,"a":[1.0,{}]}`, `{"k":{"action":"accept"}}`
 		flipped := state[:20] + string(state[20]^1) + state[21:]
 		for name, params := range map[string]string{
-			"another tool":          retryParams(state, "a__y", arguments, yes),
-			"another server":        retryParams(state, "b__x", arguments, yes),
-			"changed arguments":     retryParams(state, "a__x", `{"b":2,"a":[1.0,{}]}`, yes),
-			"a number spelt anew":   retryParams(state, "a__x", `{"b":1,"a":[1,{}]}`, yes),
-			"a flipped bit":         retryParams(flipped, "a__x", arguments, yes),
-			"the server's own":      retryParams("mine!", "a__x", arguments, yes),
-			"a state that is empty": retryParams("", "a__x", arguments, yes),
+			"another tool":       retryParams(state, "a__y", arguments, yes),
+			"another server":     retryParams(state, "b__x", arguments, yes),
+			"changed arguments":  retryParams(state, "a__x", `{"b":2,"a":[1.0,{}]}`, yes),
+			"a number rewritten": retryParams(state, "a__x", `{"b":1,"a":[1,{}]}`, yes),
+			"a flipped bit":      retryParams(flipped, "a__x", arguments, yes),
+			"the server's state": retryParams("mine!", "a__x", arguments, yes),
+			"an empty state":     retryParams("", "a__x", arguments, yes),
 		} {
 			equal(t, name, w.call(t, "tools/call", params),
 				"!-32602 invalid or expired requestState: make the call again without one")
@@ -93,35 +96,38 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 			"!-32602 invalid or expired requestState: make the call again without one")
 		if got := w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)); strings.HasPrefix(got, "!") {
-			t.Errorf("the right one: %s", got)
+			t.Errorf("the unchanged request: got %s, want a result", got)
 		}
 		time.Sleep(11 * time.Minute)
-		equal(t, "too late", w.call(t, "tools/call", retryParams(state, "a__x", arguments, yes)),
+		equal(t, "after 11 minutes", w.call(t, "tools/call", retryParams(state, "a__x", arguments,
+			yes)),
 			"!-32602 invalid or expired requestState: make the call again without one")
 	})
 }
 
-func TestAnotherInstanceWithSameKeyTakesNextRound(t *testing.T) {
+func TestInstanceWithSameKeyContinuesInputRound(t *testing.T) {
 	a := &fakeServer{answer: asksForInput(elicitRequests)}
-	one, two := open(t, twoServers(a), nil), open(t, twoServers(a), nil)
-	one.client.takesInputRequests, two.client.takesInputRequests = true, true
-	_, state := callFirstRound(t, one)
-	got := two.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+	first, second := open(t, twoServers(a), nil), open(t, twoServers(a), nil)
+	first.client.takesInputRequests, second.client.takesInputRequests = true, true
+	_, state := callFirstRound(t, first)
+	got := second.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 		`{"k":{"action":"accept"}}`))
 	if strings.HasPrefix(got, "!") {
-		t.Errorf("next round: %s", got)
+		t.Errorf("the next round got %s, want a result", got)
 	}
 }
 
+// denyMethods returns a stage that denies messages of these methods, and allows all others.
 func denyMethods(methods ...string) pipeline.StageConfig {
-	return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
-		for _, method := range methods {
-			if m.Method == method {
-				return pipeline.Verdict{}
+	return pipeline.StageConfig{Name: "deny-methods",
+		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
+			for _, method := range methods {
+				if m.Method == method {
+					return pipeline.Verdict{}
+				}
 			}
-		}
-		return pipeline.Verdict{Action: pipeline.Allow}
-	})}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
 }
 
 func TestDeniedInputRequestIsDeclined(t *testing.T) {
@@ -176,18 +182,18 @@ func TestInputRoundsAreBounded(t *testing.T) {
 	w := open(t, twoServers(endless), nil, denyMethods("elicitation/create"))
 	w.client.takesInputRequests = true
 	equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`),
-		`!-32603 server "a" is not available: it asked for input too many times`)
-	equal(t, "times it was called", len(endless.seen()), 17)
+		`!-32603 server "a" is not available: the server asked for input too many times in one call`)
+	equal(t, "number of calls that the server got", len(endless.seen()), 17)
 }
 
-func TestInputResponsesWithoutStateAreInspectedByShape(t *testing.T) {
+func TestMethodOfInputResponseWithoutStateIsFoundByShape(t *testing.T) {
 	w := open(t, twoServers(&fakeServer{answer: echo}), nil)
 	w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept"},"r":{"roots":[]},"s":{"role":"assistant"}}}`)
 	w.record.expect(t, "pass to_server response elicitation/create a",
 		"pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
 	got := w.call(t, "tools/call",
 		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
-	equal(t, "a shape of two kinds", got,
+	equal(t, "an answer with the shapes of two methods", got,
 		`!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
 }
 
@@ -203,47 +209,48 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 		return `{"resultType":"input_required","inputRequests":{"ok":{"method":"roots/list"},"k":` +
 			e + `}}`
 	}
-	many := strings.Repeat(`"k`, 1)
+	many := `"k`
 	for i := range 65 {
 		many += strings.Repeat("x", i) + `":{"method":"roots/list"},"k`
 	}
 	for _, c := range []struct{ name, result, want string }{
-		{"a list", `{"resultType":"input_required","inputRequests":[{"method":"elicitation/create"}]}`, "its inputRequests are no object"},
+		{"a list", `{"resultType":"input_required","inputRequests":[{"method":"elicitation/create"}]}`, "inputRequests is not an object"},
 		{"a string", `{"resultType":"input_required","inputRequests":"x"}`,
-			"its inputRequests are no object"},
+			"inputRequests is not an object"},
 		{"null", `{"resultType":"input_required","inputRequests":null}`,
-			"its inputRequests are no object"},
-		{"one that is no object", entry(`7`), "its inputRequests hold what is no request"},
-		{"one that is empty", entry(`{}`), "its inputRequests hold what is no request"},
-		{"one without a method", entry(`{"params":{}}`),
-			"its inputRequests hold what is no request"},
-		{"one whose method is no string", entry(`{"method":1}`),
-			"its inputRequests hold what is no request"},
-		{"one whose params are no object", entry(`{"method":"roots/list","params":[1]}`),
-			"its inputRequests hold what is no request"},
-		{"one that a careless reader takes for another",
+			"inputRequests is not an object"},
+		{"a member that is no object", entry(`7`), "a member of inputRequests is not a request"},
+		{"an empty member", entry(`{}`), "a member of inputRequests is not a request"},
+		{"a member without a method", entry(`{"params":{}}`),
+			"a member of inputRequests is not a request"},
+		{"a member whose method is no string", entry(`{"method":1}`),
+			"a member of inputRequests is not a request"},
+		{"a member whose params are no object", entry(`{"method":"roots/list","params":[1]}`),
+			"a member of inputRequests is not a request"},
+		{"a member with a method and a Method",
 			entry(`{"method":"roots/list","Method":"sampling/createMessage"}`),
-			"its inputRequests hold what is no request"},
-		{"one whose params a careless reader takes for others",
+			"a member of inputRequests is not a request"},
+		{"params with a message and a Message",
 			entry(`{"method":"elicitation/create","params":{"message":"a","Message":"b"}}`),
-			"its inputRequests hold what is no request"},
-		{"one that is an answer", entry(`{"result":{}}`),
-			"its inputRequests hold what is no request"},
-		{"one of a method that nobody knows", entry(`{"method":"x/y"}`),
-			`its inputRequests hold what it may not ask for: method not found: "x/y"`},
-		{"one of a method of clients", entry(`{"method":"tools/call","params":{"name":"x"}}`),
-			`its inputRequests hold what servers may not ask for: "tools/call"`},
-		{"one of a method that has no place there", entry(`{"method":"tasks/list"}`),
-			`its inputRequests hold what servers may not ask for: "tasks/list"`},
-		{"too many", `{"resultType":"input_required","inputRequests":{` + many +
-			`":{"method":"roots/list"}}}`, "it asked for too much input at once"},
-		{"a state too long to come back", `{"resultType":"input_required","requestState":"` +
+			"a member of inputRequests is not a request"},
+		{"a response", entry(`{"result":{}}`),
+			"a member of inputRequests is not a request"},
+		{"an unknown method", entry(`{"method":"x/y"}`),
+			`inputRequests contains a request that is not allowed: method not found: "x/y"`},
+		{"a method of clients", entry(`{"method":"tools/call","params":{"name":"x"}}`),
+			`inputRequests contains a request that servers may not send: "tools/call"`},
+		{"a method that is not allowed in inputRequests", entry(`{"method":"tasks/list"}`),
+			`inputRequests contains a request that servers may not send: "tasks/list"`},
+		{"too many members", `{"resultType":"input_required","inputRequests":{` + many +
+			`":{"method":"roots/list"}}}`, "the server asked for too much input at once"},
+		{"a requestState that is too long", `{"resultType":"input_required","requestState":"` +
 			strings.Repeat("x", 2<<20) + `"}`,
-			"its requestState is too long to be kept by a client"},
-		{"in a result that says it is complete", `{"resultType":"complete","inputRequests":` +
-			elicitRequests + `}`, "it asked for input in a result that does not say so"},
-		{"in a result that says nothing", `{"inputRequests":` + elicitRequests + `}`,
-			"it asked for input in a result that does not say so"},
+			"requestState is too long for a client to keep"},
+		{"a result with the resultType complete", `{"resultType":"complete","inputRequests":` +
+			elicitRequests + `}`, "inputRequests is in a result whose resultType is not " +
+			"input_required"},
+		{"a result without a resultType", `{"inputRequests":` + elicitRequests + `}`,
+			"inputRequests is in a result whose resultType is not input_required"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t, twoServers(serverAnswering(c.result)), nil)
@@ -252,13 +259,13 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 				`!-32603 server "a" is not available: `+c.want)
 		})
 	}
-	t.Run("in a list", func(t *testing.T) {
+	t.Run("a result of tools/list", func(t *testing.T) {
 		w := open(t, twoServers(serverAnswering(
 			`{"resultType":"input_required","tools":[],"inputRequests":`+
 				elicitRequests+`}`)), nil)
 		w.client.takesInputRequests = true
 		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
-			t.Errorf("answer %s", got)
+			t.Errorf("tools/list got the input request: %s", got)
 		}
 	})
 }
@@ -272,22 +279,22 @@ func TestInvalidInputResponsesAreNotForwarded(t *testing.T) {
 		{"a list", `[{"action":"accept"}]`, "inputResponses is no object"},
 		{"a string", `"x"`, "inputResponses is no object"},
 		{"null", `null`, "inputResponses is no object"},
-		{"one that is no object", `{"k":"accept"}`, `inputResponses: "k" is no answer`},
-		{"one that is null", `{"k":null}`, `inputResponses: "k" is no answer`},
-		{"one that a careless reader takes for another",
+		{"a member that is no object", `{"k":"accept"}`, `inputResponses: "k" is no answer`},
+		{"a member that is null", `{"k":null}`, `inputResponses: "k" is no answer`},
+		{"a member with an action and an Action",
 			`{"k":{"action":"decline","Action":"accept"}}`, `inputResponses: "k" is no answer`},
-		{"too many", `{` + many + `}`, "inputResponses has more than 64 members"},
+		{"too many members", `{` + many + `}`, "inputResponses has more than 64 members"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &fakeServer{answer: asksForInput(elicitRequests)}
 			w := open(t, twoServers(a), nil)
 			w.client.takesInputRequests = true
 			_, state := callFirstRound(t, w)
-			equal(t, "with a state", w.call(t, "tools/call", retryParams(state,
+			equal(t, "with a requestState", w.call(t, "tools/call", retryParams(state,
 				"a__x", `{"b":1,"a":[1.0,{}]}`, c.responses)), "!-32602 "+c.want)
 			if got := w.call(t, "tools/call", `{"name":"a__x","inputResponses":`+c.responses+
 				`}`); !strings.HasPrefix(got, "!-32602 "+c.want) {
-				t.Errorf("without one: %s", got)
+				t.Errorf("without a requestState: got %s, want %s", got, c.want)
 			}
 			equal(t, "tasks/update", w.call(t, "tasks/update", `{"taskId":"a+t","inputResponses":`+
 				c.responses+`}`), "!-32602 "+c.want)
@@ -334,9 +341,9 @@ func TestLinksInInputRequestsAndResponsesArePrefixed(t *testing.T) {
 	}
 }
 
-// A result is inspected after its requests, and as the client will see it, so that a removed part
-// stays out.
-func TestEditsOfInputRoundAreKept(t *testing.T) {
+// TestEditsOfResultWithInputRequestsAreKept changes an input request in the result that contains
+// it. Stages inspect the input requests first, and then the result as the client will get it.
+func TestEditsOfResultWithInputRequestsAreKept(t *testing.T) {
 	redact := pipeline.StageConfig{Name: "redact",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			if m.Kind == mcp.Response && m.CarriesInput {
@@ -358,7 +365,7 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 	task := func(questions string) string {
 		return `{"taskId":"t","status":"input_required","inputRequests":` + questions + `}`
 	}
-	tell := func(questions string) *fakeServer {
+	asksInTask := func(questions string) *fakeServer {
 		return &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
 			c proxy.Handler) string {
 			if m.Method == "tools/call" {
@@ -371,22 +378,22 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 	}
 	shown := `{"taskId":"a+t","status":"input_required","inputRequests":{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}}`
 
-	w := open(t, twoServers(tell(elicitRequests)), nil)
+	w := open(t, twoServers(asksInTask(elicitRequests)), nil)
 	equal(t, "tasks/get", w.call(t, "tasks/get", `{"taskId":"a+t"}`), shown)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.received(), []string{"notifications/tasks " + shown})
+	equal(t, "the client got", w.client.received(), []string{"notifications/tasks " + shown})
 	w.record.expect(t, "pass to_client request elicitation/create a",
 		"pass to_client response tasks/get a t",
 		"pass to_client notification notifications/tasks a t")
 
-	for name, questions := range map[string]string{"refused": elicitRequests,
-		"no object": `[{"method":"elicitation/create"}]`, "no request": `{"k":7}`} {
-		w = open(t, twoServers(tell(questions)), nil, denyMethods("elicitation/create"))
+	for name, questions := range map[string]string{"a denied request": elicitRequests,
+		"a list": `[{"method":"elicitation/create"}]`, "a member that is no request": `{"k":7}`} {
+		w = open(t, twoServers(asksInTask(questions)), nil, denyMethods("elicitation/create"))
 		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
 			t.Errorf("%s: tasks/get: %s", name, got)
 		}
 		w.call(t, "tools/call", `{"name":"a__x"}`)
-		equal(t, name+": told", w.client.received(), []string{})
+		equal(t, name+": the client got", w.client.received(), []string{})
 	}
 
 	a := &fakeServer{answer: echo}

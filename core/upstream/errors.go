@@ -9,8 +9,8 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// errSessionExpired is the cause of a lost connection when the server does not know the session any
-// more. The request that showed it was not run.
+// errSessionExpired is the cause of a lost connection when the server has forgotten the session.
+// The server has not run the request that it answered with this error.
 var errSessionExpired = errors.New("the server has ended the session")
 
 // unavailable returns the error for a request that the server did not answer.
@@ -32,9 +32,10 @@ func invalidAnswer(server string, err error) error {
 	return unavailable(server, "the answer is not a valid message", err)
 }
 
-// notStarted returns the error for a request that could not be entered among the calls in flight.
+// notStarted returns the error for a request that callTable.begin refused, so that the request was
+// not sent.
 func notStarted(server string, err error) error {
-	if u := (*proxy.UnavailableError)(nil); errors.As(err, &u) {
+	if errors.As(err, new(*proxy.UnavailableError)) {
 		return err
 	}
 	return unavailable(server, err.Error(), nil)

@@ -40,7 +40,7 @@ func parseFilter(m *mcp.Message) subscriptionFilter {
 	return f
 }
 
-// covers reports whether f asks for everything that g asks for.
+// covers reports whether f asks for everything that other asks for.
 func (f subscriptionFilter) covers(other subscriptionFilter) bool {
 	for name, member := range other {
 		if len(member.intersect(f[name]).values) < len(member.values) {
@@ -50,7 +50,7 @@ func (f subscriptionFilter) covers(other subscriptionFilter) bool {
 	return true
 }
 
-// intersect returns m without the values that other does not have.
+// intersect returns the values that both m and other have.
 func (m filterMember) intersect(other filterMember) filterMember {
 	both := filterMember{isList: m.isList}
 	for _, v := range m.values {
@@ -61,7 +61,7 @@ func (m filterMember) intersect(other filterMember) filterMember {
 	return both
 }
 
-// add adds everything that g asks for.
+// add adds to f everything that other asks for.
 func (f subscriptionFilter) add(other subscriptionFilter) {
 	for name, member := range other {
 		sum := filterMember{isList: member.isList, values: slices.Clone(f[name].values)}
@@ -74,6 +74,7 @@ func (f subscriptionFilter) add(other subscriptionFilter) {
 	}
 }
 
+// encode returns the member as JSON.
 func (m filterMember) encode() []byte {
 	if !m.isList {
 		return []byte(m.values[0])
@@ -81,6 +82,7 @@ func (m filterMember) encode() []byte {
 	return []byte("[" + strings.Join(m.values, ",") + "]")
 }
 
+// encode returns the filter as JSON, with its members sorted by name.
 func (f subscriptionFilter) encode() []byte {
 	var members []string
 	for _, name := range slices.Sorted(maps.Keys(f)) {
@@ -89,7 +91,8 @@ func (f subscriptionFilter) encode() []byte {
 	return []byte("{" + strings.Join(members, ",") + "}")
 }
 
-// neededEntry returns the member of a filter, and the value in it, that a notification falls under.
+// neededEntry returns what a filter must contain to ask for exactly the notification m: the name of
+// the member, and the value in it. Both are empty if no filter can ask for m.
 func neededEntry(m *mcp.Message) (name, value string) {
 	switch m.Method {
 	case "notifications/resources/updated":
@@ -107,16 +110,17 @@ func neededEntry(m *mcp.Message) (name, value string) {
 	return feature + "ListChanged", "true"
 }
 
-// hasEntryFor reports whether the filter has exactly what a notification is about.
+// hasEntryFor reports whether the filter asks for exactly the resource, task or list that the
+// notification m is about.
 func (f subscriptionFilter) hasEntryFor(m *mcp.Message) bool {
 	name, value := neededEntry(m)
 	return slices.Contains(f[name].values, value)
 }
 
-// wants reports whether a notification is for the owner of the filter. isNamed is true when some
-// filter names exactly what the notification is about. Otherwise the notification may be about a
-// part of a resource that a filter names.
-func (f subscriptionFilter) wants(m *mcp.Message, isNamed bool) bool {
+// wants reports whether the notification m is sent to the subscriber with the filter f. hasExact is
+// true when the filter of some subscriber asks for exactly the resource or task of m. If none does,
+// m may be about a part of a subscribed resource, and every filter with such a member wants m.
+func (f subscriptionFilter) wants(m *mcp.Message, hasExact bool) bool {
 	name, _ := neededEntry(m)
-	return name == "" || f.hasEntryFor(m) || !isNamed && len(f[name].values) > 0
+	return name == "" || f.hasEntryFor(m) || !hasExact && len(f[name].values) > 0
 }

@@ -286,10 +286,10 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 		}
 		return
 	}
-	isNamed := s.filter.hasEntryFor(m)
+	hasExact := s.filter.hasEntryFor(m)
 	for _, sub := range mux.subscribers {
 		isServed := sub.isAcknowledged || s.filter.covers(sub.filter)
-		if isServed && sub.filter.wants(m, isNamed) {
+		if isServed && sub.filter.wants(m, hasExact) {
 			mux.deliver(sub, withSubscription(m, sub.request.ID()))
 		}
 	}

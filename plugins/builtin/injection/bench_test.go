@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// goroot returns the directory of Go's sources. It skips the test if there is no go command.
+// goroot returns the root folder of the Go installation. It skips the test if there is no go
+// command.
 func goroot(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
@@ -53,7 +54,8 @@ func BenchmarkInspect(b *testing.B) {
 	}
 }
 
-// BenchmarkInspectHostileText inspects texts of the words with which most rules begin.
+// BenchmarkInspectHostileText inspects the texts that cost most: each repeats words with which many
+// rules begin to match.
 func BenchmarkInspectHostileText(b *testing.B) {
 	const n = 64 << 10
 	for _, text := range []string{"ignore all previous ",

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Limits of the memory. A list with more names, or of a further server, is denied. A further
-// principal replaces the one whose last list is oldest.
+// Limits of the memory. A list that exceeds maxNames or maxServers is denied. When maxPrincipals is
+// exceeded, the principal whose last list is oldest is forgotten.
 const (
 	maxPrincipals = 256
 	maxServers    = 64   // of one principal
@@ -14,20 +14,21 @@ const (
 	maxMentions   = 16   // of one definition
 )
 
-// listMemory remembers the lists that each principal has got. Nothing crosses from one principal to
-// another. Its methods may be called from many goroutines.
+// listMemory remembers the lists that each principal has got. The lists of one principal have no
+// influence on another's. Its methods may be called from many goroutines.
 type listMemory struct {
 	mu         sync.Mutex
-	principals map[string]*list.Element // of recent, by principal
-	recent     *list.List               // of *principalLists, the most recently listed first
+	principals map[string]*list.Element // elements of recent, by principal
+	// of *principalLists; first the principal that got a list last
+	recent *list.List
 }
 
 // principalLists holds the lists of one principal's servers.
 type principalLists struct {
 	principal       string
-	servers         map[string]map[itemID]*itemRecord
-	toolsBySkeleton map[string]map[toolID]bool
-	toolsByMention  map[string]map[toolID]bool // by the words that their definitions mention
+	servers         map[string]map[itemID]*itemRecord // by server
+	toolsBySkeleton map[string]map[toolID]bool        // by the skeletons of their names
+	toolsByMention  map[string]map[toolID]bool        // by the words that their definitions mention
 }
 
 // itemID identifies an item of a server.
@@ -38,10 +39,10 @@ type toolID struct{ server, name string }
 
 // itemRecord is the result of the last inspection of an item.
 type itemRecord struct {
-	hidden    bool     // because of its own texts and name
-	shadowing bool     // because it imitates another server's tool, or mentions one
-	skeleton  string   // of its name
-	mentions  []string // words in its texts that may be names of tools
+	hidden    bool     // the item is hidden because of its own texts and name
+	shadowing bool     // the tool imitates or mentions another server's tool
+	skeleton  string   // skeleton of the name; names that look alike have the same one
+	mentions  []string // words in the item's texts that may be names of tools
 }
 
 func newListMemory() *listMemory {
@@ -70,7 +71,8 @@ func (m *listMemory) forPrincipal(principal string) *principalLists {
 	return l
 }
 
-// find returns the lists of the principal, or nil if there are none. The caller holds m.mu.
+// find returns the lists of the principal, or nil if the principal has got none. The caller holds
+// m.mu.
 func (m *listMemory) find(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		return e.Value.(*principalLists)
@@ -107,8 +109,8 @@ func (m *listMemory) eachTemplate(principal, server string,
 	}
 }
 
-// store replaces the records of items of a server. It returns false when there are too many to be
-// remembered. The memory owns the records from then on, and changes only their field shadowing.
+// store replaces the records of items of a server. It returns false if a limit is exceeded. The
+// memory owns the records from then on, and changes only their field shadowing.
 func (m *listMemory) store(principal, server string, records map[itemID]*itemRecord) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,6 +137,7 @@ func (m *listMemory) store(principal, server string, records map[itemID]*itemRec
 	return true
 }
 
+// index adds a tool to toolsBySkeleton and toolsByMention.
 func (l *principalLists) index(tool toolID, record *itemRecord) {
 	addToIndex(l.toolsBySkeleton, record.skeleton, tool)
 	for _, word := range record.mentions {
@@ -142,6 +145,7 @@ func (l *principalLists) index(tool toolID, record *itemRecord) {
 	}
 }
 
+// unindex removes a tool from toolsBySkeleton and toolsByMention.
 func (l *principalLists) unindex(tool toolID, record *itemRecord) {
 	removeFromIndex(l.toolsBySkeleton, record.skeleton, tool)
 	for _, word := range record.mentions {
@@ -163,7 +167,7 @@ func removeFromIndex(index map[string]map[toolID]bool, word string, tool toolID)
 	}
 }
 
-// lookalikes returns the other tools of the principal, of any server, whose names have the
+// lookalikes returns the other tools of the principal, on any server, whose names have this
 // skeleton.
 func (m *listMemory) lookalikes(principal string, tool toolID, skeleton string) (tools []toolID) {
 	m.mu.Lock()
@@ -178,8 +182,8 @@ func (m *listMemory) lookalikes(principal string, tool toolID, skeleton string) 
 	return tools
 }
 
-// isForeignTool reports whether a word is the name of another server's tool, and not of a tool of
-// the server itself.
+// isForeignTool reports whether the word is the name of a tool of another server, and the server
+// itself has no tool of that name.
 func (m *listMemory) isForeignTool(principal, server, word string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,8 +202,8 @@ func (m *listMemory) isForeignTool(principal, server, word string) bool {
 	return false
 }
 
-// toolsMentioning returns the tools of other servers whose definitions mention the word, unless
-// their own server has a tool of that name.
+// toolsMentioning returns the tools of other servers whose definitions mention the word. It leaves
+// out a tool whose own server has a tool with the word as its name.
 func (m *listMemory) toolsMentioning(principal, server, word string) (tools []toolID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// placeholderMaker makes placeholders. The same value has the same placeholder, and without the key
-// a placeholder reveals nothing about its value.
+// placeholderMaker makes placeholders. The same value gets the same placeholder. Without the key, a
+// placeholder reveals nothing about its value.
 type placeholderMaker struct{ key []byte }
 
-// newPlaceholderMaker uses the key of the configuration. If that is empty, it makes a random key,
-// which is lost when the process ends.
+// newPlaceholderMaker returns a placeholderMaker with the key of the configuration. If that key is
+// empty, it uses a random key, so that placeholders change when the process is restarted.
 func newPlaceholderMaker(key string) placeholderMaker {
 	if key != "" {
 		return placeholderMaker{[]byte(key)}
@@ -42,10 +42,13 @@ func (s *stage) replacement(d detection) string {
 	return "[" + d.findingType + ":" + s.placeholders.digitsFor(d.findingType, d.value) + "]"
 }
 
-// mask returns the value with most of it replaced by stars. The last four digits of a card, an
-// account and a phone number stay, and so do the last two characters of a national id, the first
-// letter and the domain of an e-mail address, the first half of an IPv4 address and the first
-// quarter of an IPv6 address.
+// mask returns the value with most of it replaced by stars. Visible are:
+//
+//   - of a card, account or phone number the last four digits
+//   - of a national id the last two characters
+//   - of an e-mail address the first character and the domain
+//   - of an IPv4 address the first half
+//   - of an IPv6 address the first quarter
 func mask(d detection) string {
 	v := d.value
 	switch d.kind {
@@ -66,7 +69,8 @@ func mask(d detection) string {
 	return maskAllBut(v, 4)
 }
 
-// maskAllBut returns v with stars in the place of all letters and digits but the last few.
+// maskAllBut returns v with each letter and digit replaced by a star, except the last ones, of
+// which visible is the number.
 func maskAllBut(v string, visible int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {

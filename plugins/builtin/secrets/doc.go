@@ -5,26 +5,28 @@
 //
 //   - Every string, number and member name of a body is searched: arguments, results, errors,
 //     notifications, lists, prompts, instructions, and the requests of servers with their answers.
-//     So are the names of methods that the specification does not define. Base64 (in one piece, in
-//     lines, in data: URLs) and percent-encoding are decoded and searched, three levels deep.
-//   - Only the secret itself is redacted: the group of a rule, not its whole match. Of a private
-//     key that is everything from BEGIN to END, or to the end of the text. Of percent-encoding it
-//     is the secret's part, of base64 the whole encoded run.
-//   - The name of a member is read together with its value: {"api_key": "8f3k…"} is detected as
-//     api_key="8f3k…" is. So is {"name": "API_KEY", "value": "8f3k…"}.
+//     The names of methods that the specification does not define are searched, too. Base64 (in one
+//     piece, in lines, in data: URLs) and percent-encoding are decoded and searched, three levels
+//     deep.
+//   - Only the secret itself is redacted: what the group of a rule matches, not the whole match. A
+//     private key is redacted from BEGIN to END, or to the end of the text. Within
+//     percent-encoding, only the part with the secret is redacted, but base64 is redacted as a
+//     whole.
+//   - The name of a member is read together with its value: {"api_key": "8f3k…"} and
+//     {"name": "API_KEY", "value": "8f3k…"} are detected like the text api_key="8f3k…".
 //   - The same secret has the same placeholder, [secret:RULE:8 digits], as long as the stage runs.
 //     The digits are an HMAC with a random key that is not stored.
 //   - No reason and no finding holds a secret. If the name of a member is a secret, the finding's
-//     pointer has a placeholder in its place.
-//   - A message with a secret that cannot be redacted is denied. That is a secret in the name or
-//     URI that routes a request, in the name of a method, or in the names of more than 100 members.
-//   - A message is denied if it is not searched completely before its context ends. Time is linear
-//     in the size of the message, whatever it holds.
+//     pointer contains a placeholder instead.
+//   - A message with a secret that cannot be redacted is denied. A secret cannot be redacted in the
+//     name or URI that routes a request, in the name of a method, or in more than 100 member names.
+//   - A message is denied if it is not searched completely before its context ends. The time is
+//     linear in the size of the message, whatever the message contains.
 //
-// The plugin is against token exposure (MCP01) and context over-sharing (MCP10) of the OWASP MCP
-// Top 10. It follows recommendation 4 of the NSA's guidance of May 2026: secrets in results, errors
-// and logs must not reach the model. It also keeps secrets out of arguments to servers that should
-// not have them. docs/threats.md lists the threats and the tests.
+// The plugin protects against token exposure (MCP01) and context over-sharing (MCP10) of the OWASP
+// MCP Top 10. It follows recommendation 4 of the NSA's guidance of May 2026: secrets in results,
+// errors and logs must not reach the model. It also keeps secrets out of arguments to servers that
+// should not have them. docs/threats.md lists the threats and the tests.
 //
 // # Limits
 //
@@ -36,13 +38,13 @@
 // secrets that leak.
 //
 // A password that an elicitation asks for is redacted in the answer, and a key that a tool needs is
-// redacted in the call. Where that is not wanted, allow it by tool and pointer.
+// redacted in the call. To prevent that, add the tool and the pointer to the option allow.
 //
 // # Options
 //
 //	action      redact (default), block, audit
-//	key         makes the placeholders, so that they survive a restart and are the same for all
-//	            replicas; default: a random key
+//	key         the key of the placeholders' HMAC; with the same key, placeholders are the same
+//	            after a restart and on all replicas; default: a random key
 //	directions  to_server, to_client; default: both
 //	decode      search in base64 and percent-encoding; default: true
 //	rules       enable, disable: lists of ids ("*" disables all)
@@ -52,15 +54,17 @@
 //
 // schema.json describes each option. The rules come from two files. gitleaks.toml is the unchanged
 // file of gitleaks v8.30.1 (MIT, LICENSE.gitleaks). rules.toml holds our own rules, and our changes
-// to those of gitleaks. The rule "named-secret", for passwords that are too short or too plain for
-// a rule about values, is code. The rule hashicorp-tf-password is off by default.
+// to those of gitleaks. The rule "named-secret" is in code: it detects passwords by the name before
+// them, because they are too short or too simple for a rule about values. The rule
+// hashicorp-tf-password is off by default.
 //
 // # Figures
 //
-// These are measured on the 6,710 fixtures of gitleaks, each as the text of a result: 6,368 hold a
-// secret, and 342 nearly do. "Found" counts a secret that any rule detects. "Wrong" counts a near
-// miss that is detected as the secret that it nearly is. 31 near misses hold a secret of another
-// rule and count as neither; gitleaks detects 30 of these, too.
+// These are measured on the 6,710 fixtures of gitleaks, each as the text of a result. 6,368 of them
+// are positives, which contain a secret. 342 are near misses: texts that resemble the secret of a
+// rule and contain none. "Found" counts the positives in which any rule detects the secret. "Wrong"
+// counts the near misses that are detected as the secret that they resemble. 31 near misses contain
+// a secret of another rule and are not counted as wrong; gitleaks detects 30 of these, too.
 //
 //	class                        positives  found  recall  near misses  wrong  precision
 //	name = value (101 rules)          2839   2839    1.00           56      0       1.00
@@ -74,13 +78,14 @@
 //
 // The fixtures were generated from the rules. So the figures show that the matcher follows the
 // rules, not that the rules are good: of secrets planted by others, gitleaks' rules find about two
-// thirds. The detector of gitleaks finds 6,343 of the 6,368 under the rule's own name. All that it
-// finds in any of the 6,710 texts is redacted here. testdata/oracle measures that; it is a module
-// of its own and not part of the tests.
+// thirds. The detector of gitleaks finds 6,343 of the 6,368 under the rule's own name. The plugin
+// redacts everything that the detector finds in the 6,710 texts. The program in testdata/oracle
+// measures that. It is a module of its own and not part of the tests.
 //
-// The next figures are of texts without secrets. Each detection was checked by hand. In the READMEs
-// they are examples of tokens and of passwords in URLs, a badge's token and a GPG fingerprint; in
-// the code they are examples, one of them a private key, and names with digits.
+// The next figures are measured on texts without secrets. Each detection was checked by hand. The
+// detections in the READMEs are examples of tokens and of passwords in URLs, a badge's token and a
+// GPG fingerprint. Those in the code are examples, one of them a private key, and names with
+// digits.
 //
 //	text                                                             flagged         share
 //	164 tools and instructions of 14 published servers                     0           0 %
@@ -99,8 +104,8 @@
 //	code                  8.3 µs     0.45 ms     7.1 ms   148 MB/s
 //	many small members     16 µs     0.99 ms      15 ms    70 MB/s
 //
-// Of hostile texts of 64 KiB, one with a secret in every 20 bytes takes 170 ms. Names without
-// values take 3.1 ms, and beginnings of secrets without ends 2.3 ms.
+// Hostile texts of 64 KiB take longer: 170 ms with a secret in every 20 bytes, 3.1 ms with names
+// that have no values, and 2.3 ms with beginnings of secrets that have no end.
 //
 //	go test -run xxx -bench Inspect -benchmem ./plugins/builtin/secrets
 //
@@ -108,22 +113,22 @@
 //
 // # Why gitleaks' packages are not used
 //
-// The detector of gitleaks runs at about 1 MB/s on messages of 64 KiB, or at 25 to 50 MB/s and for
-// 20 MiB of memory with RE2 in WebAssembly; both were measured for the project before. It returns
-// the place of the match and not that of the secret, and the text itself can switch it off
-// ("gitleaks:allow"). Its config package imports viper, with global state, and 22 modules, to read
-// one TOML file. The file is the valuable part. A new version of it is used as it is, and the tests
-// show what it changes.
+// The detector of gitleaks runs at about 1 MB/s on messages of 64 KiB. With RE2 in WebAssembly, it
+// runs at 25 to 50 MB/s and needs 20 MiB of memory. Both were measured before the plugin was
+// written. The detector returns the place of the match and not that of the secret. A text can
+// switch it off by containing "gitleaks:allow". To read one TOML file, gitleaks' config package
+// imports 22 modules and viper, which has global state. The valuable part is the TOML file. A new
+// version of the file is used without changes, and the tests show its effect.
 //
 // # Why it is fast
 //
-// One pass of an automaton over a text (automaton.go) finds the words with which some secret begins
-// or is named. These words are derived from the regexes (prefix.go), together with the sets of
-// bytes that a match begins with. A regex for "name = value" is split (assignment.go), so that the
-// name, the operator and the beginning of the value are checked before the regex is tried. That
-// leaves a few windows of some hundred bytes in a text of 64 KiB. The regex is matched against
-// these, with everything that belongs to its rule: group, entropy, allow lists. Regexes are
-// compiled when they are first needed.
+// One pass of an automaton over a text (automaton.go) finds the words with which secrets, or the
+// names before secrets, begin. prefix.go derives these words from the regexes, together with the
+// sets of bytes with which a match can begin. A regex for "name = value" is split (assignment.go),
+// so that the name, the operator and the beginning of the value are checked before the regex is
+// tried. In a text of 64 KiB, a few windows of some hundred bytes remain. The regex is matched
+// against these windows, and the other conditions of its rule are checked: group, entropy, allow
+// lists. Regexes are compiled when they are first needed.
 //
 // # Why some rules are wider than gitleaks'
 //

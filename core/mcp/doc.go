@@ -54,7 +54,7 @@
 // Gatekit is not enough, since the bytes go on to such readers. Names inside arguments, schemas and
 // structured content belong to the server and are accepted in any spelling.
 //
-//   - # Why a parse error has two fields for the id
+// # Why a parse error has two fields for the id
 //
 // An invalid request needs an error under its id, or its client waits for ever. An invalid answer
 // must not be answered: its id may be that of an unrelated call on the other side. So ParseError

@@ -268,11 +268,11 @@ func (p *editSplicer) editObject(from int, each func(func(member) bool),
 
 // editArray applies edits to the array at from.
 func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
-	at := make(map[int]*editNode, len(changes))
+	byIndex := make(map[int]*editNode, len(changes))
 	var added *editNode
 	for _, node := range changes {
 		if n, ok := arrayIndex(node.token); ok {
-			at[n] = node
+			byIndex[n] = node
 		} else if node.token == "-" && node.isTarget && !node.isRemoval() {
 			added = node
 		}
@@ -280,7 +280,7 @@ func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 	r := siblings{splicer: p, previousEnd: from + 1}
 	n := 0
 	eachItem(p.m.raw, from, func(value span) bool {
-		err = r.next(int(value.from), value, at[n])
+		err = r.next(int(value.from), value, byIndex[n])
 		n++
 		return err == nil
 	})

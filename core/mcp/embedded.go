@@ -40,12 +40,12 @@ func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 // IsAnswerTo reports whether m has the shape of an answer to a server's request: sampling,
 // elicitation or roots.
 func IsAnswerTo(m *Message, method string) bool {
-	at, known := map[string]string{"elicitation/create": "/action",
+	pointer, known := map[string]string{"elicitation/create": "/action",
 		"sampling/createMessage": "/role", "roots/list": "/roots"}[method]
 	if !known {
 		return false
 	}
-	_, ok := m.Get(at)
+	_, ok := m.Get(pointer)
 	return ok
 }
 

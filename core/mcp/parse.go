@@ -91,8 +91,8 @@ func (s *scanner) scanMessage() *fault {
 	return nil
 }
 
-// hasMember reports whether the name of the envelope's member was read. Its value may not have
-// been.
+// hasMember reports whether the name of the envelope's member was read. Its value may be
+// missing.
 func (s *scanner) hasMember(at int) bool { return !s.envelope[at].name.isEmpty() }
 
 // memberValue returns the raw value of the envelope's member, and whether there is one.

@@ -39,15 +39,15 @@ func sortedUnique(all []string) []string {
 	return slices.Compact(all)
 }
 
-// trimChanged replaces each place that lies inside a place that a later step changed by the latter:
-// the names in its pointer may be gone from the message.
+// trimChanged shortens recorded places. Where a later step changed a larger place around a place, it
+// records the larger one: the names in the pointer of the smaller may be gone from the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {
 			for _, later := range steps[i+1:] {
-				for _, over := range later.Changed {
-					if strings.HasPrefix(at, over+"/") {
-						at = over
+				for _, outer := range later.Changed {
+					if strings.HasPrefix(at, outer+"/") {
+						at = outer
 					}
 				}
 			}

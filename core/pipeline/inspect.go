@@ -60,7 +60,8 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 		if step.Action == "modify" {
 			step.Changed = changedPlaces(v.Edits)
 		}
-	case s.skipOnError && ctx.Err() == nil: // not when the sender gave up: that is no fault of the stage
+	case s.skipOnError && ctx.Err() == nil:
+		// When ctx has ended, the sender gave up: that is no fault of the stage, which is not skipped.
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
 	if err != nil {

@@ -25,13 +25,13 @@ func (f *PriorFindings) addTo(ctx context.Context) context.Context {
 	if len(f.Findings)+len(f.Labels) == 0 {
 		return ctx
 	}
-	now := *f // a copy: later findings are not for this stage
-	return context.WithValue(ctx, priorFindingsKey{}, &now)
+	snapshot := *f // a copy: later findings are not for this stage
+	return context.WithValue(ctx, priorFindingsKey{}, &snapshot)
 }
 
-func (f *PriorFindings) add(o stageResult) {
-	if o.err == nil {
-		f.Findings = append(f.Findings, o.verdict.Findings...)
-		f.Labels = append(f.Labels, o.verdict.Labels...)
+func (f *PriorFindings) add(result stageResult) {
+	if result.err == nil {
+		f.Findings = append(f.Findings, result.verdict.Findings...)
+		f.Labels = append(f.Labels, result.verdict.Labels...)
 	}
 }

@@ -98,7 +98,7 @@ func hasFindingInName(m *mcp.Message, steps []Step) bool {
 }
 
 // hasFindingInMethod reports whether the method is unknown and a step has a finding without a
-// pointer, so outside of the body: such a finding may be in the method.
+// pointer. Such a finding lies outside of the body, perhaps in the method.
 func hasFindingInMethod(m *mcp.Message, steps []Step) bool {
 	return isUnknownMethod(m.Method) && slices.ContainsFunc(steps, func(s Step) bool {
 		return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Pointer == "" })
@@ -187,13 +187,13 @@ func (o *Outcome) withholdQuotes(m *mcp.Message) {
 			break
 		}
 		text = text[len(quoted):]
-		switch what, _ := strconv.Unquote(quoted); what {
+		switch unquoted, _ := strconv.Unquote(quoted); unquoted {
 		case "", m.Server, mcp.MetaProtocolVersion, mcp.MetaCapabilities, mcp.MetaClientInfo,
 			mcp.MetaLogLevel:
 			b.WriteString(quoted)
 		default:
 			b.WriteString("…")
-			o.Withheld = append(o.Withheld, what)
+			o.Withheld = append(o.Withheld, unquoted)
 		}
 	}
 	o.Reason = b.String() + text

@@ -137,8 +137,8 @@ func sameValue(a, b *mcp.Message, pointer string) bool {
 		return ok && s == t
 	}
 	raw, ok := a.Get(pointer)
-	edited, still := b.Get(pointer)
-	return ok == still && string(raw) == string(edited)
+	edited, editedOK := b.Get(pointer)
+	return ok == editedOK && string(raw) == string(edited)
 }
 
 // applyHide removes the hidden names from lists and filters. It denies a message about a hidden
@@ -149,15 +149,15 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 		hidden[name] = name != "" // "" hides nothing: messages without a name have it
 	}
 	method, _ := mcp.LookupMethod(m.Method)
-	about := []string{m.Name}
+	names := []string{m.Name}
 	if m.Kind == mcp.Request || m.Kind == mcp.Notification {
 		for _, at := range []string{method.NamePointer, "/ref/name", "/ref/uri"} {
 			if name, ok := m.Text(at); ok {
-				about = append(about, name)
+				names = append(names, name)
 			}
 		}
 	}
-	for _, name := range about {
+	for _, name := range names {
 		if hidden[name] {
 			reason := v.Reason
 			if reason == "" {
@@ -168,7 +168,7 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	}
 
 	var edits []mcp.Edit
-	take := func(list, name string) {
+	removeHidden := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
 			// Only a Message decodes protocol bytes. A Message of the item alone is quicker than a
 			// pointer into the list, which would be searched again for each item.
@@ -179,12 +179,12 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 		})
 	}
 	if m.Kind == mcp.Response && method.ItemsPointer != "" {
-		take(method.ItemsPointer, method.ItemNamePointer)
+		removeHidden(method.ItemsPointer, method.ItemNamePointer)
 	}
 	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.Direction) {
 		// a filter: an array of URIs or task ids
 		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {
-			take(list, "")
+			removeHidden(list, "")
 		}
 	}
 	if len(edits) == 0 {

@@ -296,12 +296,12 @@ func (call *Call) cancelWith(client context.Context) (stop func()) {
 		return func() {}
 	}
 	done := make(chan struct{})
-	after := context.AfterFunc(client, func() {
+	stopAfter := context.AfterFunc(client, func() {
 		defer close(done)
 		call.abandon()
 	})
 	return func() {
-		if !after() {
+		if !stopAfter() {
 			<-done
 		}
 	}

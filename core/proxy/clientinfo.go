@@ -43,18 +43,18 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 	}
 	name, _ := m.Text(at + "/name")
 	version, _ := m.Text(at + "/version")
-	who := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
+	client := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
 		display.Clip(version, 100))
 	s.mu.Lock()
 	if len(info) <= maxClientInfo {
 		s.clients.last = bytes.Clone(info)
 	}
-	known := s.clients.names[who] || len(s.clients.names) >= maxClients
+	known := s.clients.names[client] || len(s.clients.names) >= maxClients
 	if !known {
 		if s.clients.names == nil {
 			s.clients.names = map[string]bool{}
 		}
-		s.clients.names[who] = true
+		s.clients.names[client] = true
 	}
 	s.mu.Unlock()
 	if known {
@@ -62,7 +62,7 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
 	// its request will not be forwarded either
-	if err := set.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.options.Revision,
+	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,
 		nil); err != nil {
 		set.Log.Error("client not recorded", "error", err)
 	}

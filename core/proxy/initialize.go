@@ -68,7 +68,7 @@ func (call *Call) initializeServers(ctx context.Context,
 			srv.initializeLate(background)
 		})
 	}
-	var slow <-chan time.Time // starts at the first good answer
+	var waitOver <-chan time.Time // starts at the first good answer
 	for n := 0; n < len(servers); n++ {
 		select {
 		case r := <-results:
@@ -76,12 +76,12 @@ func (call *Call) initializeServers(ctx context.Context,
 			if p.err = r.err; p.err == nil {
 				p.err = p.add(r.answer)
 			}
-			if slow == nil && p.err == nil {
+			if waitOver == nil && p.err == nil {
 				t := time.NewTimer(initializeWait)
 				defer t.Stop()
-				slow = t.C
+				waitOver = t.C
 			}
-		case <-slow:
+		case <-waitOver:
 			n = len(servers)
 		case <-ctx.Done():
 			return pipeline.Passed{}, context.Cause(ctx)

@@ -231,26 +231,26 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 
 func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, q *inputRequests,
 	key string, raw []byte) error {
-	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	request, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return h.server.unavailable("a member of inputRequests is not a request")
 	}
-	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
+	if meth, known := mcp.LookupMethod(request.Method); known && meth.Direction != mcp.ToClient {
 		return h.server.unavailable("inputRequests contains a request that servers may not send: " +
-			quoteName(ask.Method))
+			quoteName(request.Method))
 	}
-	ask = h.stamp(ask)
+	request = h.stamp(request)
 	at := "/inputRequests/" + mcp.EscapePointer(key)
-	passed, err := h.inspectRequest(ctx, set, ask)
+	passed, err := h.inspectRequest(ctx, set, request)
 	var own *requestError
 	var denied *pipeline.DeniedError
 	switch {
 	case err == nil:
-		asked := ask.Body()
+		asked := request.Body()
 		if passed, err = h.requestForClient(set, passed); err != nil {
 			return err
 		}
-		q.methods[key] = ask.Method
+		q.methods[key] = request.Method
 		if body := passed.Message().Body(); string(body) != string(asked) {
 			q.edits = append(q.edits, mcp.Set(at+"/params", body))
 		}
@@ -261,7 +261,7 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 	case !errors.As(err, &denied):
 		return err
 	}
-	declined := denied.DeclineResponse(ask.ID()).Message()
+	declined := denied.DeclineResponse(request.ID()).Message()
 	if declined == nil || declined.Kind != mcp.Response {
 		return err // sampling cannot be declined: the call ends with the denial
 	}

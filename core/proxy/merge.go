@@ -169,13 +169,13 @@ func withPartial(members []member, parts []serverPart) []member {
 func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
 	var rest, meta memberSet
 	var ttl, scope []byte
-	typed, full := false, true // full: every result has a ttlMs
+	hasResultType, allHaveTTL := false, true // full: every result has a ttlMs
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
 			switch {
 			case slices.Contains(skip, name):
 			case name == "resultType":
-				typed = true
+				hasResultType = true
 			case name == "ttlMs":
 				if ttl == nil || isShorter(raw, ttl) {
 					ttl = raw
@@ -201,12 +201,12 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 			return true
 		})
 		_, hasTTL := m.Get("/ttlMs")
-		full = full && hasTTL
+		allHaveTTL = allHaveTTL && hasTTL
 	}
-	if ttl != nil && !full {
+	if ttl != nil && !allHaveTTL {
 		ttl = []byte("0")
 	}
-	if typed {
+	if hasResultType {
 		rest.add("resultType", []byte(`"complete"`))
 	}
 	if ttl != nil {

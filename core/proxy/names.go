@@ -24,57 +24,57 @@ type prefixer struct {
 
 // addPrefix returns the name that clients see for a server's own. shared tells that more than one
 // server owns it.
-func (p *prefixer) addPrefix(t mcp.NameKind, server, v string, shared bool) string {
+func (p *prefixer) addPrefix(kind mcp.NameKind, server, name string, shared bool) string {
 	if p.disabled {
-		return v
+		return name
 	}
-	switch t {
+	switch kind {
 	case mcp.ToolName, mcp.PromptName:
-		return server + separator + v
+		return server + separator + name
 	case mcp.LoggerName:
-		return server + "/" + v
+		return server + "/" + name
 	case mcp.TaskID, mcp.ElicitationID:
-		return server + "+" + v
+		return server + "+" + name
 	case mcp.URI, mcp.URITemplate:
 		switch p.resources {
 		case "prefix":
-			return server + separator + v
+			return server + separator + name
 		case "transparent":
 			// A URI that looks prefixed would be routed to the server of that name.
-			if _, _, named := p.splitPrefix(t, v); !named && !shared {
-				return v
+			if _, _, named := p.splitPrefix(kind, name); !named && !shared {
+				return name
 			}
 		}
-		if scheme, rest, ok := cutUIScheme(v); ok {
+		if scheme, rest, ok := cutUIScheme(name); ok {
 			return scheme + server + "+" + rest // MCP Apps need the scheme (SEP-1865)
 		}
-		return server + "+" + v
+		return server + "+" + name
 	}
-	return v
+	return name
 }
 
 // splitPrefix splits a name that a client sent. ok is false when it has no server's prefix: a URI
 // may then still have an owner.
-func (p *prefixer) splitPrefix(t mcp.NameKind, v string) (server, clean string, ok bool) {
-	switch t {
+func (p *prefixer) splitPrefix(kind mcp.NameKind, name string) (server, clean string, ok bool) {
+	switch kind {
 	case mcp.ToolName, mcp.PromptName:
-		return p.cutServer(v, separator, false)
+		return p.cutServer(name, separator, false)
 	case mcp.TaskID, mcp.ElicitationID:
-		return p.cutServer(v, "+", false)
+		return p.cutServer(name, "+", false)
 	case mcp.URI, mcp.URITemplate:
-		if scheme, rest, ui := cutUIScheme(v); ui {
+		if scheme, rest, ui := cutUIScheme(name); ui {
 			if server, clean, ok = p.cutServer(rest, "+", false); ok {
 				return server, scheme + clean, true
 			}
 		}
 		// A scheme is not case-sensitive (RFC 3986 3.1), and some clients put it in lower case or
 		// upper case.
-		if server, clean, ok = p.cutServer(v, "+", true); ok {
+		if server, clean, ok = p.cutServer(name, "+", true); ok {
 			return server, clean, true
 		}
-		return p.cutServer(v, separator, false)
+		return p.cutServer(name, separator, false)
 	}
-	return "", v, false
+	return "", name, false
 }
 
 func (p *prefixer) cutServer(v, sep string, fold bool) (server, clean string, ok bool) {

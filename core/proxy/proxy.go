@@ -239,11 +239,11 @@ func (p *Proxy) Close() error {
 }
 
 // closeAll closes all at once and waits for them.
-func closeAll[T any](all []T, shut func(T) error) error {
+func closeAll[T any](all []T, closeOne func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, one := range all {
-		wg.Go(func() { errs[i] = shut(one) })
+		wg.Go(func() { errs[i] = closeOne(one) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -8,21 +8,21 @@ import (
 // route returns the one server that a request is for, and the server's own name of the tool,
 // prompt, resource or task.
 func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
-	pointer, token, what := meth.NamePointer, mcp.URI, "resource"
+	pointer, nameKind, noun := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
 	case mcp.RouteByName:
-		token, what = mcp.ToolName, "tool"
+		nameKind, noun = mcp.ToolName, "tool"
 		if meth.Name == "prompts/get" {
-			token, what = mcp.PromptName, "prompt"
+			nameKind, noun = mcp.PromptName, "prompt"
 		}
 	case mcp.RouteByTask:
-		token, what = mcp.TaskID, "task"
+		nameKind, noun = mcp.TaskID, "task"
 	case mcp.RouteByReference:
 		switch kind, _ := call.request.Text("/ref/type"); kind {
 		case "ref/prompt":
-			pointer, token, what = "/ref/name", mcp.PromptName, "prompt"
+			pointer, nameKind, noun = "/ref/name", mcp.PromptName, "prompt"
 		case "ref/resource":
-			pointer, token = "/ref/uri", mcp.URITemplate
+			pointer, nameKind = "/ref/uri", mcp.URITemplate
 		default:
 			return nil, "", requestErrorf(mcp.CodeInvalidParams,
 				"unknown reference: the type is ref/prompt or ref/resource")
@@ -31,32 +31,32 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	name, ok := call.request.Text(pointer)
 	// Without prefixes a missing name is left to the server, but not one that is no string: a
 	// lenient server takes ["x"] for x, and stages would see no name.
-	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
+	if _, present := call.request.Get(pointer); !ok && (present && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
 			call.request.Method, pointer)
 	}
 	if call.settings.names.disabled {
 		srv, err := call.onlyServer()
-		if err == nil && token == mcp.TaskID && call.isOthersTask(srv.name, name) {
+		if err == nil && nameKind == mcp.TaskID && call.denyIfOthersTask(srv.name, name) {
 			err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
 		return srv, name, err // the server itself reports other faults of the name
 	}
-	server, clean, ok := call.settings.names.splitPrefix(token, name)
-	if !ok && (token == mcp.URI || token == mcp.URITemplate) {
+	server, clean, ok := call.settings.names.splitPrefix(nameKind, name)
+	if !ok && (nameKind == mcp.URI || nameKind == mcp.URITemplate) {
 		server, ok = call.session.uriOwners.owner(name)
 	}
-	if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+	if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 		if srv := call.session.server(server); srv != nil {
 			return srv, clean, nil
 		}
 	}
-	f := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
-	if what == "resource" && len(name) <= maxURIBytes {
-		f.data = object(textField("uri", name))
+	failure := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", noun, quoteName(name))
+	if noun == "resource" && len(name) <= maxURIBytes {
+		failure.data = object(textField("uri", name))
 	}
-	return nil, "", f
+	return nil, "", failure
 }
 
 // onlyServer returns the one server, where names have no prefixes.

@@ -120,7 +120,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	if len(requests) == 0 {
 		return answers
 	}
-	got, err := h.client.SendRequests(ctx, requests)
+	replies, err := h.client.SendRequests(ctx, requests)
 	for j, i := range indices {
 		switch {
 		case errors.Is(err, ErrOutsideCall) && inspected[j].Method != "roots/list":
@@ -132,12 +132,12 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 			answers[i] = h.declineRequest(ctx, set, inspected[j],
 				requestErrorf(mcp.CodeInternalError,
 					"the client could not be asked: %s", err))
-		case j >= len(got) || got[j] == nil:
+		case j >= len(replies) || replies[j] == nil:
 			answers[i] = h.declineRequest(ctx, set, inspected[j],
 				requestErrorf(mcp.CodeInternalError,
 					"the client did not answer"))
 		default:
-			answers[i] = h.inspectAnswer(ctx, set, inspected[j], got[j])
+			answers[i] = h.inspectAnswer(ctx, set, inspected[j], replies[j])
 		}
 	}
 	return answers
@@ -210,7 +210,7 @@ func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) strin
 func (h *serverHandler) clientCapabilities() (declares func(capability string) bool, known bool) {
 	m, at := h.session.clientInitialize(), "/capabilities/"
 	if h.request != nil {
-		if _, per := h.request.Get(mcp.PointerCapabilities); per {
+		if _, inRequest := h.request.Get(mcp.PointerCapabilities); inRequest {
 			m, at = h.request, mcp.PointerCapabilities+"/"
 		}
 	}

@@ -162,17 +162,17 @@ func listChangesIn(m *mcp.Message) (features []string) {
 
 // subscribedItems reads one array of the filter. Items that no server owns are left out, and so are
 // not acknowledged.
-func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []subscribedItem) {
+func (call *Call) subscribedItems(pointer string, nameKind mcp.NameKind) (found []subscribedItem) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
 			return true
 		}
-		server, clean, ok := call.settings.names.splitPrefix(token, v)
-		if !ok && token == mcp.URI {
+		server, clean, ok := call.settings.names.splitPrefix(nameKind, v)
+		if !ok && nameKind == mcp.URI {
 			server, ok = call.session.uriOwners.owner(v)
 		}
-		if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+		if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 			found = append(found, subscribedItem{server: server, clean: clean, raw: raw})
 		}
 		return len(found) <= maxSubscribedItems
@@ -181,10 +181,10 @@ func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []s
 }
 
 // addSubscription adds the subscription to the session's, unless there are too many.
-func (s *Session) addSubscription(sub *subscription, most int) error {
+func (s *Session) addSubscription(sub *subscription, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.subscriptions) >= most {
+	if len(s.subscriptions) >= limit {
 		return requestErrorf(mcp.CodeInternalError,
 			"too many subscriptions are open: end one, then try again")
 	}
@@ -206,9 +206,9 @@ func (sub *subscription) concerns(server string) bool {
 
 // itemsOf returns the items of one server, as the client sent them.
 func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
-	for _, w := range all {
-		if w.server == server {
-			raw = append(raw, w.raw)
+	for _, item := range all {
+		if item.server == server {
+			raw = append(raw, item.raw)
 		}
 	}
 	return raw
@@ -280,12 +280,12 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 		return !srv.isClosed()
 	}
 	call.noteAsked(srv)
-	honoured := false
+	anyAcknowledged := false
 	intercept := func(ctx context.Context, p pipeline.Passed) bool {
 		if p.Message().Method != acknowledgedMethod {
 			return !sub.isWanted(p.Message()) || sub.holdBack(p)
 		}
-		if honoured = sub.handleAcknowledgement(set, p.Message()); late {
+		if anyAcknowledged = sub.handleAcknowledgement(set, p.Message()); late {
 			sub.reportMissed(ctx, srv)
 		}
 		return true
@@ -300,7 +300,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	case answer.Kind == mcp.Error:
 		return answer.ErrorCode() != mcp.CodeMethodNotFound
 	}
-	return honoured // a server that honours nothing ends at once, and would do so again
+	return anyAcknowledged // a server that honours nothing ends at once, and would do so again
 }
 
 // request returns the subscription for one server, with that server's part of the filter.
@@ -367,23 +367,23 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	})
 	sub.mu.Lock()
 	if !sub.opened {
-		for _, of := range []struct {
-			pointer string
-			token   mcp.NameKind
-			all     []subscribedItem
+		for _, list := range []struct {
+			pointer  string
+			nameKind mcp.NameKind
+			all      []subscribedItem
 		}{{"/notifications/resourceSubscriptions", mcp.URI, sub.uris}, {"/notifications/taskIds",
 			mcp.TaskID, sub.tasks}} {
-			acked := map[string]bool{}
-			m.Items(of.pointer, func(_ int, raw []byte) bool {
+			acknowledged := map[string]bool{}
+			m.Items(list.pointer, func(_ int, raw []byte) bool {
 				name, _ := mcp.NewResponse("", raw).Text("")
-				if _, clean, ok := set.names.splitPrefix(of.token, name); ok {
+				if _, clean, ok := set.names.splitPrefix(list.nameKind, name); ok {
 					name = clean
 				}
-				acked[name] = true
+				acknowledged[name] = true
 				return true
 			})
-			for i, w := range of.all {
-				of.all[i].acknowledged = w.acknowledged || w.server == m.Server && acked[w.clean]
+			for i, item := range list.all {
+				list.all[i].acknowledged = item.acknowledged || item.server == m.Server && acknowledged[item.clean]
 			}
 		}
 	}

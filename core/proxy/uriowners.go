@@ -26,19 +26,19 @@ type ownedURI struct {
 }
 
 // add notes that the server owns a URI.
-func (o *uriOwners) add(server string, what ownedURI) {
-	uri := what.uri
+func (o *uriOwners) add(server string, owned ownedURI) {
+	uri := owned.uri
 	if len(uri) > maxURIBytes {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if what.template {
+	if owned.template {
 		o.addTemplate(server, uri)
 		return
 	}
-	switch had, ok := o.uris[uri]; {
-	case ok && had != server:
+	switch owner, ok := o.uris[uri]; {
+	case ok && owner != server:
 		o.uris[uri] = ""
 	case !ok && len(o.uris) < maxOwnedURIs:
 		if o.uris == nil {

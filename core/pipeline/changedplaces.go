@@ -39,8 +39,8 @@ func sortedUnique(all []string) []string {
 	return slices.Compact(all)
 }
 
-// trimChanged shortens recorded places. Where a later step changed a larger place around a place, it
-// records the larger one: the names in the pointer of the smaller may be gone from the message.
+// trimChanged replaces a place by a larger place around it, if a later step changed the larger one:
+// the names in the pointer of the smaller may be gone from the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {

@@ -61,7 +61,7 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 			step.Changed = changedPlaces(v.Edits)
 		}
 	case s.skipOnError && ctx.Err() == nil:
-		// When ctx has ended, the sender gave up: that is no fault of the stage, which is not skipped.
+		// When ctx has ended, the sender gave up. That is no fault of the stage.
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxClients bounds how many clients of one session are recorded: those of one principal may share
-// a session.
+// maxClients bounds how many clients of one session are recorded: several clients of one principal
+// may share a session.
 const maxClients = 32
 
 // maxClientInfo bounds the remembered clientInfo, in bytes.
@@ -24,8 +24,8 @@ type recordedClients struct {
 }
 
 // recordClient records which clients use the session, each once, by the clientInfo in initialize or
-// in every request. m is a message that passed: a client's name is content like other, and a stage
-// may redact or deny it.
+// in every request. m is a message that passed the pipeline, since a stage may redact or deny the
+// name of a client like any other content.
 func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
@@ -61,7 +61,7 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	// its request will not be forwarded either
+	// on an error the request is not forwarded either: its own record fails, too
 	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,
 		nil); err != nil {
 		set.Log.Error("client not recorded", "error", err)

@@ -16,7 +16,7 @@ const (
 // client may run sampling and elicitation as tasks). Another server cannot use them. The zero
 // clientTasks is empty and ready.
 type clientTasks struct {
-	server map[string]string // by task id
+	server map[string]string // name of the server by task id
 	ids    []string
 }
 

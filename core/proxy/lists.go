@@ -167,8 +167,8 @@ type cursor struct {
 	Digest string `json:"d"`
 }
 
-// mergeList merges the servers' pages, in the order of the configuration, and returns the page at
-// at.
+// mergeList merges the servers' pages, in the order of the configuration, and returns the members
+// of the page that begins at start.
 func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
@@ -204,7 +204,8 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) (
 	return append(members, rest...), nil
 }
 
-// page returns the items from at on, and the cursor of the next page; "" when there is none.
+// page returns one page of the items, from start on, and the cursor of the next page; "" when there
+// is none.
 func (call *Call) page(meth mcp.Method, items [][]byte,
 	start cursor) (page [][]byte, next string, err error) {
 	if start.From == 0 && len(items) <= call.settings.Limits.PageItems {

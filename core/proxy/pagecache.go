@@ -16,9 +16,9 @@ const maxCachedBytes = 8 << 20
 // pageCache keeps the servers' lists as clients see them, so that prefixes need not be added again
 // to a list that did not change.
 //
-// It only saves time: the servers are asked each time, and their answers are parsed, inspected and
-// recorded. An entry is used only for an answer of the same bytes. The cache belongs to one
-// configuration and ends with it.
+// The cache changes no answer: the servers are asked each time, and their answers are parsed,
+// inspected and recorded. An entry is used only when the answer has the same bytes again. The cache
+// belongs to one configuration and ends with it.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[pageKey]*clientPage
@@ -86,12 +86,11 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, inspected pipeline.Pas
 	return fresh, nil
 }
 
-// sharesPages reports whether a page looks the same in every session. With resources =
-// "transparent" it does not: the prefix of a URI depends on the other URIs that the session has
-// seen.
+// sharesPages reports whether a page is the same in every session. With resources = "transparent"
+// it is not: the prefix of a URI depends on the other URIs that the session has seen.
 func (set *settings) sharesPages() bool { return set.names.resources != "transparent" }
 
-// list returns the answer that was last merged of exactly these pages, or nil.
+// list returns the stored answer if it was merged of exactly these pages, or nil.
 func (cache *pageCache) list(method string, pages []*clientPage) *mcp.Message {
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
@@ -101,7 +100,7 @@ func (cache *pageCache) list(method string, pages []*clientPage) *mcp.Message {
 	return nil
 }
 
-// storeList keeps an answer that was merged of pages alone.
+// storeList keeps an answer that was merged of exactly these pages.
 func (cache *pageCache) storeList(method string, pages []*clientPage, answer *mcp.Message) {
 	if answer.Size() > maxCachedBytes {
 		return

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// for the servers' acknowledgements, before the client gets its own
+	// how long the client's acknowledgement waits for those of the servers
 	acknowledgementWait = 5 * time.Second
 	// a subscription that lasted this long is opened again after the shortest delay
 	stableAfter = time.Minute
@@ -40,13 +40,14 @@ type subscription struct {
 	addServer    func(srv *sessionServer) // follows one more server
 	acknowledged chan struct{}            // closed when unacknowledged is empty
 
-	mu             sync.Mutex        // guards the fields below
-	listChanges    []string          // features whose list changes the client wants: "tools"
-	uris           []subscribedItem  // only their acknowledged changes
-	tasks          []subscribedItem  // the same
+	mu          sync.Mutex // guards the fields below
+	listChanges []string   // features whose list changes the client wants: "tools"
+	// resources; after newSubscription only the field acknowledged changes
+	uris           []subscribedItem
+	tasks          []subscribedItem  // likewise for tasks
 	unacknowledged map[string]bool   // servers that have not acknowledged yet
 	opened         bool              // the client has got its acknowledgement
-	heldBack       []pipeline.Passed // notifications from before
+	heldBack       []pipeline.Passed // notifications that came before opened was set
 }
 
 // serveSubscription opens a subscription at every server that the filter concerns, and returns when
@@ -115,8 +116,8 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	return pipeline.Passed{}, context.Cause(ctx)
 }
 
-// subscribeUnprefixed forwards the subscription to the one server. Gatekit's own list changes are
-// added.
+// subscribeUnprefixed forwards the subscription to the one server. The client also gets list
+// changes that Gatekit causes.
 func (call *Call) subscribeUnprefixed(ctx context.Context,
 	sub *subscription) (pipeline.Passed, error) {
 	srv, err := call.onlyServer()
@@ -134,7 +135,7 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 	})
 }
 
-// newSubscription reads the filter.
+// newSubscription returns the subscription that the filter of the request asks for.
 func (call *Call) newSubscription() (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
 		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
@@ -160,8 +161,8 @@ func listChangesIn(m *mcp.Message) (features []string) {
 	return features
 }
 
-// subscribedItems reads one array of the filter. Items that no server owns are left out, and so are
-// not acknowledged.
+// subscribedItems reads one array of the filter. Items that no server owns are left out, and
+// therefore never acknowledged.
 func (call *Call) subscribedItems(pointer string, nameKind mcp.NameKind) (found []subscribedItem) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
@@ -240,7 +241,7 @@ func (sub *subscription) stopWaitingFor(server string) {
 	}
 }
 
-// followServer keeps the subscription open at one server for as long as the client's is.
+// followServer keeps the subscription open at one server until the client's subscription ends.
 func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	failures := 1
 	for late := false; ; late = true {
@@ -260,9 +261,9 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	}
 }
 
-// followOnce opens the subscription at one server and waits for its end. late tells that it was
-// open, or tried, before; then the client is notified of changes that it may have missed. The
-// result tells whether another attempt makes sense.
+// followOnce opens the subscription at one server and waits for its end. late is set for every
+// attempt after the first; then the client is notified of changes that it may have missed. again
+// reports whether another attempt makes sense.
 func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	late bool) (again bool) {
 	// A subscription may outlive a configuration, and with it its policies.
@@ -333,7 +334,7 @@ func (sub *subscription) filter(uris, tasks [][]byte) []byte {
 }
 
 // isWanted reports whether the client asked for a notification that a server sent on the
-// subscription. Servers may send no others, and some do.
+// subscription. Servers must not send other notifications, but some do.
 func (sub *subscription) isWanted(m *mcp.Message) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -383,7 +384,8 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 				return true
 			})
 			for i, item := range list.all {
-				list.all[i].acknowledged = item.acknowledged || item.server == m.Server && acknowledged[item.clean]
+				list.all[i].acknowledged = item.acknowledged || item.server == m.Server &&
+					acknowledged[item.clean]
 			}
 		}
 	}
@@ -392,8 +394,8 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	return honoured
 }
 
-// holdBack keeps a notification from before the client's acknowledgement, which must be first. It
-// reports whether it did.
+// holdBack keeps a notification until the client has got its acknowledgement, which must come
+// first. It returns false, and keeps nothing, if the client has got it already.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()

@@ -47,10 +47,10 @@ type PendingApproval struct {
 // Bounds of approvals.
 const (
 	// the time for a human to approve, and then for the client to retry
-	pendingFor  = 10 * time.Minute
-	maxPending  = 1000
-	maxOfOne    = 100 // of one principal, so that no principal can use up all of them
-	approvalEnd = ".json"
+	pendingFor            = 10 * time.Minute
+	maxPending            = 1000
+	maxPendingOfPrincipal = 100 // of one principal, so that no principal can use up all of them
+	approvalSuffix        = ".json"
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
@@ -58,20 +58,20 @@ var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 // id returns the name of a request: a digest of the principal, the server, the method, the name and
 // the params without _meta.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
-	said := m
+	withoutMeta := m
 	if _, ok := m.Get("/_meta"); ok {
 		var err error
-		if said, err = m.Edit(mcp.Remove("/_meta")); err != nil {
+		if withoutMeta, err = m.Edit(mcp.Remove("/_meta")); err != nil {
 			return "", err
 		}
 	}
-	meaning, err := mcp.CanonicalDigest(said.Body())
+	paramsDigest, err := mcp.CanonicalDigest(withoutMeta.Body())
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
 	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name,
-		string(meaning)} {
+		string(paramsDigest)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return strings.ToLower(base32.StdEncoding.WithPadding(
@@ -85,7 +85,7 @@ func (a *Approvals) now() time.Time {
 	return time.Now()
 }
 
-func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
+func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalSuffix) }
 
 // Consume implements proxy.Approvals. It removes the file first, so that of two concurrent calls
 // one succeeds.
@@ -102,7 +102,7 @@ func (a *Approvals) Consume(m *mcp.Message) bool {
 }
 
 // Submit implements proxy.Approvals.
-func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error) {
+func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, err error) {
 	id, err := a.id(m)
 	if err != nil {
 		return "", err
@@ -114,17 +114,17 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	if err != nil {
 		return "", err
 	}
-	known, own := false, 0
+	submitted, own := false, 0
 	for _, p := range all {
 		if p.ID == id && p.Approved { // after Take was called
 			return "approved in the meantime: retry", nil
 		}
-		known = known || p.ID == id
+		submitted = submitted || p.ID == id
 		if p.Principal == m.Principal {
 			own++
 		}
 	}
-	if !known && (len(all) >= maxPending || own >= maxOfOne) {
+	if !submitted && (len(all) >= maxPending || own >= maxPendingOfPrincipal) {
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
 			"lists them; each expires after ten minutes")
 	}
@@ -145,7 +145,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), approvalEnd)
+		id, ok := strings.CutSuffix(e.Name(), approvalSuffix)
 		if !ok || !approvalID.MatchString(id) {
 			continue
 		}

@@ -69,7 +69,7 @@ type moduleFile struct {
 // name.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	signed, err := checkSize(raw)
+	signed, err := checkArchive(raw)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -105,9 +105,9 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	return out, nil
 }
 
-// checkSize reports whether a bundle is signed; the error tells why it is too large. OPA's reader
-// bounds each file, but not all files together.
-func checkSize(raw []byte) (signed bool, err error) {
+// checkArchive reports whether a bundle is signed; the error tells why it is too large. OPA's
+// reader bounds each file, but not all files together.
+func checkArchive(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("the bundle is larger than %d bytes", MaxBundle)
 	}

@@ -30,7 +30,8 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 // last one that is allowed. The returned function undoes the count of a message that is denied. ok
 // is false when there is no room: a session whose calls cannot be counted could exceed any limit.
 // lately tells that the calls of the last minute are needed, too.
-func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo func(), ok bool) {
+func (s *session) countCall(m *mcp.Message, now time.Time,
+	needsMinute bool) (undo func(), ok bool) {
 	key, tool := callKey(m)
 	if key == "" {
 		return func() {}, true
@@ -39,7 +40,7 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo fu
 	defer s.mu.Unlock()
 	_, known := s.calls[key]
 	if !known && s.callNameBytes+callNameSize(key) > maxCallNameBytes ||
-		lately && !s.lastMinute.count(key, now) {
+		needsMinute && !s.lastMinute.count(key, now) {
 		return nil, false
 	}
 	if s.calls[key]++; !known {
@@ -60,7 +61,7 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo fu
 		if tool {
 			s.calls[""]--
 		}
-		if lately {
+		if needsMinute {
 			s.lastMinute.undo(key, now)
 		}
 	}, true

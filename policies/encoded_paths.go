@@ -25,16 +25,16 @@ func hiddenTraversal(text string) string {
 	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""
 	}
-	said := -1
-	return forEachDecoding(text, func(reading string) string {
-		n := countParents(reading)
-		if said < 0 {
-			said = max(n, countParents(trimQuotes(reading)))
+	plainParents := -1
+	return forEachDecoding(text, func(decoding string) string {
+		n := countParents(decoding)
+		if plainParents < 0 {
+			plainParents = max(n, countParents(trimQuotes(decoding)))
 		}
 		switch {
-		case strings.Contains(reading, "\x00"):
+		case strings.Contains(decoding, "\x00"):
 			return "the path contains a NUL character"
-		case n > said:
+		case n > plainParents:
 			return "the path hides `../` in an encoded form"
 		}
 		return ""
@@ -103,13 +103,13 @@ func isPlainJSON(raw []byte) bool {
 		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
 		return false
 	}
-	const high = 0x8080808080808080 // of eight bytes
-	var seen uint64
+	const highBits = 0x8080808080808080 // of eight bytes
+	var combined uint64
 	for ; len(raw) >= 8; raw = raw[8:] {
-		seen |= binary.NativeEndian.Uint64(raw)
+		combined |= binary.NativeEndian.Uint64(raw)
 	}
 	for _, c := range raw {
-		seen |= uint64(c)
+		combined |= uint64(c)
 	}
-	return seen&high == 0
+	return combined&highBits == 0
 }

@@ -30,7 +30,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	if name == "" && meth.NamePointer != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
 		name, _ = m.Text(meth.NamePointer)
 	}
-	one := func(list string) []itemUse {
+	singleUse := func(list string) []itemUse {
 		if name == "" {
 			return nil
 		}
@@ -51,20 +51,20 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	}
 	switch m.Method {
 	case "tools/call":
-		return one("tools/list")
+		return singleUse("tools/list")
 	case "prompts/get":
-		return one("prompts/list")
+		return singleUse("prompts/list")
 	case "resources/read", "resources/subscribe", "resources/unsubscribe",
 		"notifications/resources/updated":
-		return one("resources/list")
+		return singleUse("resources/list")
 	case "completion/complete":
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
-			return one("prompts/list")
+			return singleUse("prompts/list")
 		}
-		uses := one("resources/templates/list")
+		uses := singleUse("resources/templates/list")
 		// without a variable, the reference can also be a resource
 		if !strings.Contains(name, "{") {
-			uses = append(uses, one("resources/list")...)
+			uses = append(uses, singleUse("resources/list")...)
 		}
 		return uses
 	case "subscriptions/listen":
@@ -131,8 +131,8 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	unlisted := map[string]bool{}
 	var items []*ast.Term
 	// the keys of definitions: of the used items, and of resources with equivalent URIs
-	var keys, alike []string
-	var folded map[string][]string // set when it is first needed
+	var keys, equivalentKeys []string
+	var keysByURI map[string][]string // set when it is first needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,22 +153,22 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 				ast.StringTerm(name)}))
 			// the normal form, too: a rule may hide resources by its prefix
 			if u.list == "resources/list" && hasSpecialCharacters(name) {
-				usual := normalURI(name)
-				if usual != name {
+				normal := normalURI(name)
+				if normal != name {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
-						meth.ItemNamePointer[1:]), ast.StringTerm(usual)}))
+						meth.ItemNamePointer[1:]), ast.StringTerm(normal)}))
 				}
-				if folded == nil {
-					folded = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
+				if keysByURI == nil {
+					keysByURI = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
 				}
-				alike = append(alike, folded[strings.ToLower(usual)]...)
+				equivalentKeys = append(equivalentKeys, keysByURI[strings.ToLower(normal)]...)
 			}
 			continue
 		}
 		keys = append(keys, key)
 	}
-	slices.Sort(alike)
-	keys = append(keys, slices.Compact(alike)...)
+	slices.Sort(equivalentKeys)
+	keys = append(keys, slices.Compact(equivalentKeys)...)
 	for _, key := range keys {
 		d := s.definitions[key]
 		if d.value == nil {
@@ -201,13 +201,13 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 // applyHides adds to v what the policies hide: v denies a message that uses a hidden item, and
 // removes hidden items from a list or a filter. made are the effects of the rules on the message
 // itself.
-func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, b messageContext,
-	made *decision, v *pipeline.Verdict) error {
+func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
+	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
-	if len(hides.rules) == 0 && len(made.hidden) == 0 || v.Action == pipeline.Deny {
+	if len(hides.rules) == 0 && len(effects.hidden) == 0 || v.Action == pipeline.Deny {
 		return nil
 	}
-	refuse := func(reason string) {
+	deny := func(reason string) {
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
 	for _, u := range session.itemUses(m) {
@@ -215,11 +215,11 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 		hide := func(items []hiddenItem) {
 			for _, h := range items {
 				if _, known := hiddenBy[h.name]; !known {
-					hiddenBy[h.name] = h.by
+					hiddenBy[h.name] = h.rule
 				}
 			}
 		}
-		hide(made.hidden)
+		hide(effects.hidden)
 		// the names that may be hidden, depending on a definition that is not known
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
@@ -233,19 +233,19 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				if err != nil {
 					return err
 				}
-				inList, err := s.evaluate(ctx, q, func() ast.Value {
-					return s.input(list.message, session, messageContext{now: b.now,
+				listEffects, err := s.evaluate(ctx, q, func() ast.Value {
+					return s.input(list.message, session, messageContext{now: mc.now,
 						items: list.items}, q.reads)
-				}, b.now)
+				}, mc.now)
 				if err != nil {
 					return err
 				}
-				hide(inList.hidden)
+				hide(listEffects.hidden)
 				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && needsDefinition(q.hideReads,
 					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
 				}
-				for _, n := range inList.notes {
+				for _, n := range listEffects.notes {
 					v.Findings = append(v.Findings,
 						pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
 				}
@@ -267,15 +267,15 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
 			case !hidden:
-				refuse(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",
+				deny(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",
 					itemKinds[u.list], name, u.list))
 				return nil
 			case u.tasks != nil:
-				refuse(fmt.Sprintf("%s: the task belongs to the tool %s, which is hidden from "+
+				deny(fmt.Sprintf("%s: the task belongs to the tool %s, which is hidden from "+
 					"this client", by, name))
 				return nil
 			default:
-				refuse(fmt.Sprintf("%s: the %s is hidden from this client", by, itemKinds[u.list]))
+				deny(fmt.Sprintf("%s: the %s is hidden from this client", by, itemKinds[u.list]))
 				return nil
 			}
 		}
@@ -299,14 +299,14 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
 	}
-	meant := map[string]string{} // the rule that hides a reading
+	hiddenSpellings := map[string]string{} // the rule that hides a reading
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
 		all, err := uriSpellings(uri)
 		if err != nil {
 			return fmt.Errorf("compare URIs with a hidden URI: %w", err)
 		}
 		for _, r := range all {
-			meant[r] = hiddenBy[uri]
+			hiddenSpellings[r] = hiddenBy[uri]
 		}
 	}
 	for _, uri := range uris {
@@ -318,7 +318,7 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 			return fmt.Errorf("compare a URI with the hidden URIs: %w", err)
 		}
 		for _, r := range all {
-			if by, hidden := meant[r]; hidden {
+			if by, hidden := hiddenSpellings[r]; hidden {
 				hiddenBy[uri] = by
 				break
 			}

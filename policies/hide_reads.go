@@ -78,7 +78,7 @@ func itemVariables(r *ast.Rule) map[ast.Var]bool {
 
 // hiddenMember returns the member of an item that a rule hides, or "".
 func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
-	of := func(t *ast.Term) {
+	setMember := func(t *ast.Term) {
 		ref, ok := t.Value.(ast.Ref)
 		if !ok || len(ref) < 2 {
 			return
@@ -89,14 +89,14 @@ func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 			}
 		}
 	}
-	of(r.Head.Key)
+	setMember(r.Head.Key)
 	for _, e := range r.Body {
 		if e.IsEquality() || e.IsAssignment() {
 			switch {
 			case e.Operand(0).Equal(r.Head.Key):
-				of(e.Operand(1))
+				setMember(e.Operand(1))
 			case e.Operand(1).Equal(r.Head.Key):
-				of(e.Operand(0))
+				setMember(e.Operand(0))
 			}
 		}
 	}

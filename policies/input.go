@@ -90,7 +90,7 @@ var inputMembers = [...]string{"direction", "kind", "method", "server", "name", 
 	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
 // input returns the input for a message, with only the members in r.
-func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet) ast.Value {
+func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSet) ast.Value {
 	return object(r, inputMembers[:], func(name string, r readSet) ast.Value {
 		switch name {
 		case "direction":
@@ -104,13 +104,13 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "name":
 			return optionalString(m.Name)
 		case "params", "result", "error":
-			if b.bodyMissing || name != bodyOf[m.Kind] {
+			if mc.bodyMissing || name != bodyMember[m.Kind] {
 				return nil
 			}
-			if b.items != nil {
+			if mc.items != nil {
 				meth, _ := mcp.LookupMethod(m.Method)
 				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsPointer[1:]),
-					ast.NewTerm(b.items)})
+					ast.NewTerm(mc.items)})
 			}
 			return valueOf(m.Body(), r)
 		case "request":
@@ -121,10 +121,10 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "item":
 			return sess.item(m)
 		case "items":
-			if b.items != nil {
-				return b.items
+			if mc.items != nil {
+				return mc.items
 			}
-			return valueOf(items(m), r)
+			return valueOf(listedItems(m), r)
 		case "session":
 			return sess.inputValue(m, s.now(), r)
 		case "principal":
@@ -137,16 +137,16 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "roots":
 			return valueOf(sess.declaredRoots(), r)
 		case "findings":
-			return findings(b.findings)
+			return findings(mc.findings)
 		case "time":
-			return ast.String(b.now.UTC().Format(time.RFC3339Nano))
+			return ast.String(mc.now.UTC().Format(time.RFC3339Nano))
 		}
 		return nil
 	})
 }
 
-// bodyOf is the name of a message's body in the input.
-var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
+// bodyMember is the name of a message's body in the input.
+var bodyMember = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
 // optionalString returns a member's value, or nil for an empty one.
@@ -183,8 +183,8 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// items returns the definitions in a list, as JSON.
-func items(m *mcp.Message) []byte {
+// listedItems returns the definitions in a list, as JSON.
+func listedItems(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
 		return nil

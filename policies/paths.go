@@ -44,8 +44,8 @@ func (b pathBounds) problem(text string) string {
 		return "the path is not valid UTF-8"
 	}
 	first := true
-	return forEachDecoding(text, func(reading string) string {
-		why := b.decodedProblem(reading)
+	return forEachDecoding(text, func(decoding string) string {
+		why := b.decodedProblem(decoding)
 		if why != "" && !first {
 			why += " once decoded"
 		}
@@ -56,19 +56,19 @@ func (b pathBounds) problem(text string) string {
 
 // forEachDecoding calls problem for every decoding of a text, the text itself first, until one
 // returns a problem.
-func forEachDecoding(text string, fault func(reading string) string) string {
-	readings, seen := []string{text}, map[string]bool{text: true}
-	for i := 0; i < len(readings); i++ {
-		if why := fault(readings[i]); why != "" {
+func forEachDecoding(text string, problem func(reading string) string) string {
+	decodings, seen := []string{text}, map[string]bool{text: true}
+	for i := 0; i < len(decodings); i++ {
+		if why := problem(decodings[i]); why != "" {
 			return why
 		}
-		for _, next := range decodeOnce(readings[i]) {
+		for _, next := range decodeOnce(decodings[i]) {
 			if !seen[next] {
 				seen[next] = true
-				readings = append(readings, next)
+				decodings = append(decodings, next)
 			}
 		}
-		if len(readings) > maxDecodings {
+		if len(decodings) > maxDecodings {
 			return "there are too many ways to decode the text"
 		}
 	}
@@ -283,9 +283,9 @@ func (b pathBounds) absoluteProblem(text string) string {
 		return "no allowed folders are known"
 	}
 	clean := cleanPath(text)
-	within := func(path string, of func(string) string) bool {
+	within := func(path string, normalize func(string) string) bool {
 		for _, root := range b.Roots {
-			if r, ok := localRoot(root); ok && isWithin(path, of(r)) {
+			if r, ok := localRoot(root); ok && isWithin(path, normalize(r)) {
 				return true
 			}
 		}

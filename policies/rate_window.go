@@ -29,8 +29,8 @@ const bucketBytes = 56 // two time.Time and a number
 func (m *rateWindow) bytes() int { return m.bucketCount * bucketBytes }
 
 // countExpired returns how many of the buckets are a minute old.
-func countExpired(bursts []bucket, now time.Time) (n int) {
-	for n < len(bursts) && now.Sub(bursts[n].last) >= time.Minute {
+func countExpired(buckets []bucket, now time.Time) (n int) {
+	for n < len(buckets) && now.Sub(buckets[n].last) >= time.Minute {
 		n++
 	}
 	return n
@@ -38,21 +38,21 @@ func countExpired(bursts []bucket, now time.Time) (n int) {
 
 // dropExpired removes the expired buckets of a key.
 func (m *rateWindow) dropExpired(key string, now time.Time) {
-	bursts := m.buckets[key]
-	n := countExpired(bursts, now)
+	buckets := m.buckets[key]
+	n := countExpired(buckets, now)
 	m.bucketCount -= n
-	if n == len(bursts) {
+	if n == len(buckets) {
 		delete(m.buckets, key)
 		return
 	}
-	m.buckets[key] = slices.Delete(bursts, 0, n)
+	m.buckets[key] = slices.Delete(buckets, 0, n)
 }
 
 // count counts a call, and reports whether there was room for it.
 func (m *rateWindow) count(key string, now time.Time) bool {
 	m.dropExpired(key, now)
-	if bursts := m.buckets[key]; len(bursts) > 0 {
-		if b := &bursts[len(bursts)-1]; now.Sub(b.first) < time.Second {
+	if buckets := m.buckets[key]; len(buckets) > 0 {
+		if b := &buckets[len(buckets)-1]; now.Sub(b.first) < time.Second {
 			b.calls++
 			if now.After(b.last) {
 				b.last = now
@@ -82,13 +82,13 @@ func (m *rateWindow) add(key string, b bucket) {
 
 // undo removes a call that was counted at a time.
 func (m *rateWindow) undo(key string, at time.Time) {
-	bursts := m.buckets[key]
-	for i := len(bursts) - 1; i >= 0; i-- {
-		if bursts[i].first.After(at) && i > 0 {
+	buckets := m.buckets[key]
+	for i := len(buckets) - 1; i >= 0; i-- {
+		if buckets[i].first.After(at) && i > 0 {
 			continue
 		}
-		if bursts[i].calls--; bursts[i].calls == 0 {
-			m.buckets[key] = slices.Delete(bursts, i, i+1)
+		if buckets[i].calls--; buckets[i].calls == 0 {
+			m.buckets[key] = slices.Delete(buckets, i, i+1)
 			m.bucketCount--
 		}
 		return
@@ -98,8 +98,8 @@ func (m *rateWindow) undo(key string, at time.Time) {
 // calls returns the number of calls by key; "" is the key of all tools together.
 func (m *rateWindow) calls(now time.Time) map[string]int {
 	all := map[string]int{}
-	for key, bursts := range m.buckets {
-		for _, b := range bursts[countExpired(bursts, now):] {
+	for key, buckets := range m.buckets {
+		for _, b := range buckets[countExpired(buckets, now):] {
 			all[key] += b.calls
 			// a tool's key begins with the server's name, which contains no slash
 			if server, _, _ := strings.Cut(key, " "); !strings.Contains(server, "/") {

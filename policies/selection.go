@@ -113,9 +113,10 @@ func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server,
 }
 
 // classOfMessage returns the class of a message. Its arguments count unless the body is missing.
-func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyless bool) messageClass {
+func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyMissing bool) messageClass {
 	c := i.classOf(m.Direction, m.Kind, m.Method, m.Server, m.Name)
-	if i.comparedValues[encodedTraversalMember]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
+	if i.comparedValues[encodedTraversalMember]["true"] && !bodyMissing &&
+		bodyMember[m.Kind] == "params" {
 		if raw, ok := m.Get("/arguments"); ok && jsonMayHideTraversal(raw) {
 			c[encodedTraversalMember] = "true"
 		}
@@ -191,7 +192,7 @@ func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool
 func requiredValues(body ast.Body) map[int][]string {
 	found := map[int][]string{}
 	bound := map[ast.Var]int{} // the variables that equal one of classMembers
-	factOf := func(t *ast.Term) (int, bool) {
+	classMember := func(t *ast.Term) (int, bool) {
 		switch v := t.Value.(type) {
 		case ast.Var:
 			f, ok := bound[v]
@@ -205,10 +206,10 @@ func requiredValues(body ast.Body) map[int][]string {
 		}
 		return 0, false
 	}
-	want := func(f int, values []string) {
-		if had, ok := found[f]; ok { // both have to hold
+	require := func(f int, values []string) {
+		if earlier, ok := found[f]; ok { // both have to hold
 			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool {
-				return !slices.Contains(had, v)
+				return !slices.Contains(earlier, v)
 			})
 		}
 		found[f] = values
@@ -225,7 +226,7 @@ func requiredValues(body ast.Body) map[int][]string {
 		if operands := e.Operands(); len(operands) == 1 &&
 			e.Operator().String() == encodedTraversalBuiltin &&
 			isArguments(operands[0]) {
-			want(encodedTraversalMember, []string{"true"})
+			require(encodedTraversalMember, []string{"true"})
 		}
 		if len(e.Operands()) != 2 {
 			continue
@@ -233,27 +234,27 @@ func requiredValues(body ast.Body) map[int][]string {
 		a, b := e.Operand(0), e.Operand(1)
 		switch e.Operator().String() {
 		case ast.Equality.Name, ast.Equal.Name:
-			if _, ok := factOf(a); !ok && !isArguments(a) {
+			if _, ok := classMember(a); !ok && !isArguments(a) {
 				a, b = b, a
 			}
 			if v, ok := b.Value.(ast.Var); ok && isArguments(a) {
 				arguments[v] = true
 				continue
 			}
-			f, ok := factOf(a)
+			f, ok := classMember(a)
 			if !ok {
 				continue
 			}
 			switch v := b.Value.(type) {
 			case ast.String:
-				want(f, []string{string(v)})
+				require(f, []string{string(v)})
 			case ast.Var:
 				bound[v] = f
 			}
 		case ast.Member.Name:
-			f, ok := factOf(a)
+			f, ok := classMember(a)
 			if values, constant := constantStrings(b.Value); ok && constant {
-				want(f, values)
+				require(f, values)
 			}
 		}
 	}
@@ -331,15 +332,15 @@ const (
 
 // query returns those rules of q that can hold for messages of a class.
 func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
-	at := queryKey{q.ruleSet, c}
+	classKey := queryKey{q.ruleSet, c}
 	i.mu.RLock()
-	made, full := i.byClass[at], len(i.byClass) >= maxClasses
+	cached, full := i.byClass[classKey], len(i.byClass) >= maxClasses
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != anyMessage {
+	if cached == nil && full && c[0] != anyMessage {
 		return i.query(q, messageClass{anyMessage})
 	}
-	if made != nil {
-		return made, nil
+	if cached != nil {
+		return cached, nil
 	}
 	var rules []effectRule
 	var bodies, enforced []*ast.Rule
@@ -356,18 +357,18 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 		}
 	}
 	reached := i.reachableRules(bodies, c)
-	key := fmt.Sprint(q.ruleSet)
+	rulesKey := fmt.Sprint(q.ruleSet)
 	for _, r := range reached {
-		key += fmt.Sprintf(" %p", r) // unique, because the compiler keeps the rules alive
+		rulesKey += fmt.Sprintf(" %p", r) // unique, because the compiler keeps the rules alive
 	}
 	i.mu.RLock()
-	made, full = i.byRules[key], len(i.byRules) >= maxPrepared
+	cached, full = i.byRules[rulesKey], len(i.byRules) >= maxPrepared
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != anyMessage {
+	if cached == nil && full && c[0] != anyMessage {
 		return i.query(q, messageClass{anyMessage})
 	}
 	// without the lock, because preparing is slow: several goroutines may prepare the same query
-	if made == nil {
+	if cached == nil {
 		p, err := prepare(q.ruleSet, rules, i.compiler, i.data)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the policies: %w", err)
@@ -379,13 +380,13 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 		if q.ruleSet != allRules {
 			p.hideReads = i.analyzeHideRules(enforced, c)
 		}
-		made = &p
+		cached = &p
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if other := i.byRules[key]; other != nil {
-		made = other
+	if other := i.byRules[rulesKey]; other != nil {
+		cached = other
 	}
-	i.byRules[key], i.byClass[at] = made, made
-	return made, nil
+	i.byRules[rulesKey], i.byClass[classKey] = cached, cached
+	return cached, nil
 }

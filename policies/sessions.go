@@ -125,15 +125,15 @@ func (m *SessionStore) forget(key string) {
 // evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
 // of the least recently used ones except keep.
 func (m *SessionStore) evict(keep *session) {
-	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
+	maxDefinitions, maxState := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
 		cmp.Or(m.MaxStateBytes,
 			defaultMaxStateBytes)
-	if m.definitionBytes.Load() <= most && m.stateBytes.Load() <= mostKept {
+	if m.definitionBytes.Load() <= maxDefinitions && m.stateBytes.Load() <= maxState {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.stateBytes.Load() > mostKept {
+	for m.stateBytes.Load() > maxState {
 		key := m.firstSession(func(s *session) bool {
 			return s.stateSize() > 0
 		}, func(a, b *session) bool { return a.stateSize() > b.stateSize() })
@@ -142,7 +142,7 @@ func (m *SessionStore) evict(keep *session) {
 		}
 		m.forget(key)
 	}
-	for m.definitionBytes.Load() > most {
+	for m.definitionBytes.Load() > maxDefinitions {
 		key := m.leastRecentlyUsed(func(s *session) bool { return s != keep && s.hasDefinitions() })
 		if key == "" {
 			return
@@ -160,7 +160,7 @@ func (s *session) stateSize() int {
 // updateSize tells the store the current size of the session without definitions. s.mu must be
 // held.
 func (s *session) updateSize() {
-	was := s.stateBytes
+	before := s.stateBytes
 	s.stateBytes = 0
 	if !s.ended {
 		s.stateBytes = len(s.client) + len(s.roots) + s.callNameBytes + s.lastMinute.bytes()
@@ -168,8 +168,8 @@ func (s *session) updateSize() {
 			s.stateBytes += len(l)
 		}
 	}
-	if s.stateBytes != was {
-		s.store.stateBytes.Add(int64(s.stateBytes - was))
+	if s.stateBytes != before {
+		s.store.stateBytes.Add(int64(s.stateBytes - before))
 	}
 }
 
@@ -183,7 +183,7 @@ func (s *session) record(m *mcp.Message) {
 		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
 		s.roots = copyMember(m, "/roots", maxRootsBytes)
-	case m.Kind == mcp.Response && items(m) != nil:
+	case m.Kind == mcp.Response && listedItems(m) != nil:
 		s.recordDefinitions(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
 		if id, ok := mcp.CreatedTaskID(m); ok {
@@ -196,9 +196,9 @@ func (s *session) record(m *mcp.Message) {
 }
 
 // copyMember returns a copy of a member of a message; nil when it is absent or longer than most.
-func copyMember(m *mcp.Message, at string, most int) []byte {
-	raw, _ := m.Get(at)
-	if len(raw) > most {
+func copyMember(m *mcp.Message, pointer string, limit int) []byte {
+	raw, _ := m.Get(pointer)
+	if len(raw) > limit {
 		return nil
 	}
 	return slices.Clone(raw)
@@ -215,7 +215,7 @@ type definition struct {
 // definition: it is treated as not listed. s.mu must be held.
 func (s *session) recordDefinitions(m *mcp.Message) {
 	meth, _ := mcp.LookupMethod(m.Method)
-	here := map[string]bool{} // the keys of this list so far
+	seen := map[string]bool{} // the keys of this list so far
 	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
 		if !ok || s.ended {
@@ -224,14 +224,14 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 		key := meth.ItemsPointer + " " + m.Server + " " + name
 		old := s.definitions[key]
 		next := definition{raw: slices.Clone(raw)}
-		switch again := here[key]; {
+		switch again := seen[key]; {
 		case again && (old.raw == nil || bytes.Equal(old.raw, raw)):
 			// there was no room for the first one, or both are equal
 			return true
 		case again:
 			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), ambiguous: true}
 		}
-		here[key] = true
+		seen[key] = true
 		if len(next.raw) > maxDefinitionBytes ||
 			s.definitionBytes-len(old.raw)+len(next.raw) > maxSessionDefinitionBytes {
 			next = definition{}

@@ -67,18 +67,18 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 			return nil, nil, err
 		}
 	}
-	of, in, err := run(ctx, rules)
+	ruleTests, ruleCoverage, err := run(ctx, rules)
 	// the coverage of library rules comes from their own tests
 	covered = slices.DeleteFunc(covered, func(c Coverage) bool {
 		return strings.HasPrefix(c.File, "library/")
 	})
-	return append(tests, of...), append(covered, in...), err
+	return append(tests, ruleTests...), append(covered, ruleCoverage...), err
 }
 
 // run runs all tests in s.
 func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	covered := cover.New()
-	results, err := results(ctx, s,
+	results, err := runTester(ctx, s,
 		func(r *tester.Runner) {
 			r.SetCoverageQueryTracer(covered).SetCoverageRuns([]cover.Kind{})
 		})
@@ -93,7 +93,7 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	}
 	places := map[string]string{}
 	if len(failed) > 0 { // run them again with a trace, which excludes measuring coverage
-		again, err := resultsOf(ctx, s, "^("+strings.Join(failed, "|")+")$")
+		again, err := tracedResults(ctx, s, "^("+strings.Join(failed, "|")+")$")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -119,11 +119,12 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	return tests, coverage(covered, s.modules), nil
 }
 
-func resultsOf(ctx context.Context, s *sources, names string) ([]*tester.Result, error) {
-	return results(ctx, s, func(r *tester.Runner) { r.EnableTracing(true).Filter(names) })
+func tracedResults(ctx context.Context, s *sources, names string) ([]*tester.Result, error) {
+	return runTester(ctx, s, func(r *tester.Runner) { r.EnableTracing(true).Filter(names) })
 }
 
-func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*tester.Result, error) {
+func runTester(ctx context.Context, s *sources,
+	set func(*tester.Runner)) ([]*tester.Result, error) {
 	c, err := compiler()
 	if err != nil {
 		return nil, err

@@ -110,13 +110,14 @@ func parseURI(text string) parsedURI {
 	for label := range strings.SplitSeq(u.Host, ".") {
 		u.Punycode = u.Punycode || strings.HasPrefix(label, "xn--")
 	}
-	own := u.Host
-	u.Special, u.Fault = hostKind(own, &u.Host)
+	asciiHost := u.Host
+	u.Special, u.Fault = hostKind(asciiHost, &u.Host)
 	// notes://inbox, issue://42: not a host, but a word of the server's own scheme
-	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 &&
+	if !schemesWithHost[u.Scheme] && asciiHost != "localhost" && strings.Count(asciiHost,
+		".") != 3 &&
 		(u.Fault != "" ||
-			u.Host != own || !strings.Contains(own, ".")) {
-		u.Host, u.Special, u.Fault = own, "", ""
+			u.Host != asciiHost || !strings.Contains(asciiHost, ".")) {
+		u.Host, u.Special, u.Fault = asciiHost, "", ""
 	}
 	return u
 }
@@ -127,14 +128,14 @@ func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
 	}
-	why := forEachDecoding(text, func(reading string) string {
+	why := forEachDecoding(text, func(decoding string) string {
 		name := ""
-		if s := schemeName(reading); s != "" {
-			name = reading[:len(s)+1]
+		if s := schemeName(decoding); s != "" {
+			name = decoding[:len(s)+1]
 		}
-		rest := reading[len(name):]
+		rest := decoding[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(cleanPath(rest),
+		for _, r := range []string{decoding, name + slashes + strings.TrimPrefix(cleanPath(rest),
 			"/")} {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)

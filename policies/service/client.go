@@ -48,13 +48,13 @@ type Options struct {
 // Client downloads bundles, and sends decision logs and status. Its methods may be called
 // concurrently.
 type Client struct {
-	log     *slog.Logger
-	refused func(string, error)
-	polls   []*bundlePoll
-	reports *reporter     // nil when neither decision logs nor status are sent
-	started chan struct{} // closed by Start
-	closed  chan struct{} // closed by Close
-	close   func()
+	log            *slog.Logger
+	bundleRejected func(string, error)
+	polls          []*bundlePoll
+	reports        *reporter     // nil when neither decision logs nor status are sent
+	started        chan struct{} // closed by Start
+	closed         chan struct{} // closed by Close
+	close          func()
 
 	mu       sync.Mutex // held while bundles are activated
 	activate func([]*policies.Bundle) error
@@ -64,7 +64,7 @@ type Client struct {
 // Open starts polling the bundles, and returns when it has each of them. Cached bundles are
 // available at once. The error tells which bundle is missing, and why.
 func Open(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{log: o.Log, refused: o.BundleRejected, started: make(chan struct{}),
+	c := &Client{log: o.Log, bundleRejected: o.BundleRejected, started: make(chan struct{}),
 		closed: make(chan struct{}), active: map[string]*policies.Bundle{}}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
@@ -122,10 +122,10 @@ func (c *Client) Bundles() []*policies.Bundle {
 }
 
 // sortedByName returns bundles sorted by name.
-func sortedByName(held map[string]*policies.Bundle) []*policies.Bundle {
-	all := make([]*policies.Bundle, 0, len(held))
-	for _, name := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, held[name])
+func sortedByName(bundles map[string]*policies.Bundle) []*policies.Bundle {
+	all := make([]*policies.Bundle, 0, len(bundles))
+	for _, name := range slices.Sorted(maps.Keys(bundles)) {
+		all = append(all, bundles[name])
 	}
 	return all
 }
@@ -197,8 +197,9 @@ func (p *bundlePoll) readCache() *policies.Bundle {
 	}
 	if err != nil {
 		p.log.Error("cached bundle rejected", "file", p.source.CacheFile, "error", err)
-		if p.client.refused != nil {
-			p.client.refused(p.source.Name, fmt.Errorf("cached in %s: %w", p.source.CacheFile, err))
+		if p.client.bundleRejected != nil {
+			p.client.bundleRejected(p.source.Name, fmt.Errorf("cached in %s: %w",
+				p.source.CacheFile, err))
 		}
 		return nil
 	}

@@ -50,7 +50,7 @@ func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, erro
 	if err != nil {
 		return nil, err
 	}
-	asks, err := rest.New(settings, nil, rest.Logger(logger{p.log}),
+	restClient, err := rest.New(settings, nil, rest.Logger(logger{p.log}),
 		rest.AuthPluginLookup(func(string) rest.HTTPAuthPlugin { return p.transport }))
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, erro
 	if err := config.ValidateAndInjectDefaults(); err != nil {
 		return nil, err
 	}
-	p.downloader = download.New(config, asks,
+	p.downloader = download.New(config, restClient,
 		b.Resource).WithBundleVerificationConfig(policies.VerificationConfig(b.Keys)).
 		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1,
 			ProcessAnnotation: true}).WithCallback(p.downloaded)
@@ -107,16 +107,16 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 // reportResult logs the result of a request when it differs from the previous one. It returns the
 // error to report, without addresses.
 func (p *bundlePoll) reportResult(err error) error {
-	wrong, isRefused := errors.AsType[rejectedBundle](err)
+	rejected, isRejected := errors.AsType[rejectedBundle](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {
-	case isRefused:
-		err = wrong.error
+	case isRejected:
+		err = rejected.error
 	case ok:
 		err = fmt.Errorf("the service answered with status %d %s", status.StatusCode,
 			http.StatusText(status.StatusCode))
 	case err != nil:
 		_, unreached := errors.AsType[*url.Error](err)
-		err, isRefused = publicError(err), !unreached
+		err, isRejected = publicError(err), !unreached
 	}
 	p.mu.Lock()
 	before := p.latestError
@@ -126,10 +126,10 @@ func (p *bundlePoll) reportResult(err error) error {
 	case err == nil && before != nil:
 		p.log.Info("bundle download recovered")
 	case err == nil || before != nil && before.Error() == err.Error():
-	case isRefused:
+	case isRejected:
 		p.log.Error("bundle rejected; keeping the previous one", "error", err)
-		if p.client.refused != nil {
-			p.client.refused(p.source.Name, err)
+		if p.client.bundleRejected != nil {
+			p.client.bundleRejected(p.source.Name, err)
 		}
 	default:
 		p.log.Warn("bundle download failed", "error", err)

@@ -28,11 +28,11 @@ import (
 
 // Bounds of decision logs.
 const (
-	maxQueued    = 1024             // decisions that wait to become events
-	maxText      = 256              // bytes of a name in an event
-	maxUpload    = 1 << 20          // compressed bytes of one request
-	flushTimeout = 3 * time.Second  // for sending the buffer at the end
-	reportDrops  = 10 * time.Second // between warnings about dropped decisions
+	maxQueued           = 1024             // decisions that wait to become events
+	maxText             = 256              // bytes of a name in an event
+	maxUpload           = 1 << 20          // compressed bytes of one request
+	flushTimeout        = 3 * time.Second  // for sending the buffer at the end
+	dropWarningInterval = 10 * time.Second // between warnings about dropped decisions
 )
 
 // DecisionLogs configures where decision logs are sent.
@@ -55,7 +55,7 @@ type reporter struct {
 	queue      chan *server.Info
 	dropped    atomic.Uint64 // decisions for which the queue was full
 	stopping   chan struct{} // closed to stop logDecisions
-	done       sync.WaitGroup
+	running    sync.WaitGroup
 
 	mu       sync.Mutex
 	statuses map[string]*bundle.Status // a status is replaced, never modified
@@ -70,15 +70,15 @@ const (
 func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	r := &reporter{log: o.Log, metrics: metrics.New(), queue: make(chan *server.Info, maxQueued),
 		stopping: make(chan struct{}), statuses: map[string]*bundle.Status{}}
-	senders, services := map[string]*transport{}, map[string]any{}
-	for name, remote := range r.remotes(o) {
-		t, err := newTransport(remote, o.Version, nil)
+	transports, services := map[string]*transport{}, map[string]any{}
+	for name, endpoint := range r.endpoints(o) {
+		t, err := newTransport(endpoint, o.Version, nil)
 		if err != nil {
 			return nil, err
 		}
-		senders[name] = t
+		transports[name] = t
 		r.transports = append(r.transports, t)
-		services[name] = map[string]any{"url": remote.URL,
+		services[name] = map[string]any{"url": endpoint.URL,
 			"credentials": map[string]string{"plugin": "to/" + name}}
 	}
 	settings, err := json.Marshal(map[string]any{"services": services,
@@ -86,12 +86,12 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet := logger{o.Log}
-	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(quiet),
-		plugins.ConsoleLogger(quiet)); err != nil {
+	opaLog := logger{o.Log}
+	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(opaLog),
+		plugins.ConsoleLogger(opaLog)); err != nil {
 		return nil, err
 	}
-	for name, t := range senders {
+	for name, t := range transports {
 		r.manager.Register("to/"+name, authPlugin{t, "to/" + name, r.manager})
 	}
 	if err = r.plugins(o); err == nil {
@@ -101,12 +101,12 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 		r.manager.Stop(ctx)
 		return nil, err
 	}
-	r.done.Go(r.logDecisions)
+	r.running.Go(r.logDecisions)
 	return r, nil
 }
 
-// remotes returns the endpoints by service.
-func (r *reporter) remotes(o Options) map[string]Endpoint {
+// endpoints returns the endpoints by service.
+func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
 		all[logService] = o.DecisionLogs.Endpoint
@@ -177,9 +177,9 @@ func (authPlugin) Reconfigure(context.Context, any) {}
 // logDecisions turns decisions into events, outside of the messages' goroutines, and logs how many
 // were dropped.
 func (r *reporter) logDecisions() {
-	tick := time.NewTicker(reportDrops)
+	tick := time.NewTicker(dropWarningInterval)
 	defer tick.Stop()
-	var said uint64
+	var reported uint64
 	for {
 		select {
 		case d := <-r.queue:
@@ -189,7 +189,7 @@ func (r *reporter) logDecisions() {
 			}
 			continue
 		case <-tick.C:
-			said = r.warnDropped(said)
+			reported = r.warnDropped(reported)
 			continue
 		case <-r.stopping:
 		}
@@ -198,20 +198,20 @@ func (r *reporter) logDecisions() {
 				r.dropped.Add(1)
 			}
 		}
-		r.warnDropped(said)
+		r.warnDropped(reported)
 		return
 	}
 }
 
 // warnDropped logs how many decisions were dropped, if there are more than reported before, and
 // returns their number.
-func (r *reporter) warnDropped(said uint64) uint64 {
+func (r *reporter) warnDropped(reported uint64) uint64 {
 	lost := r.dropped.Load()
 	if n, ok := r.metrics.Counter(
 		"decision_logs_dropped_buffer_size_limit_exceeded").Value().(uint64); ok {
 		lost += n
 	}
-	if lost > said {
+	if lost > reported {
 		r.log.Warn("decisions dropped: the decision log service is too slow or down; the audit "+
 			"log has them", "dropped", lost)
 	}
@@ -221,7 +221,7 @@ func (r *reporter) warnDropped(said uint64) uint64 {
 // stop sends what is buffered, as far as the service accepts it in time.
 func (r *reporter) stop() {
 	close(r.stopping)
-	r.done.Wait()
+	r.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	for _, t := range r.transports {
@@ -282,10 +282,10 @@ type loggingStage struct {
 
 // Inspect implements pipeline.Stage.
 func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	at, took := time.Now(), metrics.New()
-	took.Timer(metrics.RegoQueryEval).Start()
+	began, timing := time.Now(), metrics.New()
+	timing.Timer(metrics.RegoQueryEval).Start()
 	v, err := l.stage.Inspect(ctx, m)
-	took.Timer(metrics.RegoQueryEval).Stop()
+	timing.Timer(metrics.RegoQueryEval).Stop()
 	result := map[string]any{"action": action(ctx, v, err)}
 	if rule := ruleOfReason(v.Reason); rule != "" {
 		result["rule"] = rule
@@ -296,8 +296,8 @@ func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Ver
 	var input, results any = messageSummary(m), result
 	select {
 	case l.reports.queue <- &server.Info{
-		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions,
-		Input: &input, Results: &results, Metrics: took,
+		DecisionID: rand.Text(), Path: "gatekit", Timestamp: began.UTC(), Bundles: l.revisions,
+		Input: &input, Results: &results, Metrics: timing,
 		Custom: map[string]any{"policies": l.stage.Digest(), "session": truncate(m.Session),
 			"exchange": truncate(m.Exchange)},
 	}:

@@ -18,12 +18,12 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Approvals are the requests that wait for a human's approval, and those that were approved. They
-// are files in a folder that only its owner can enter, which is how `gatekit approve` reaches a
-// running Gatekit. A file contains what a human has to see: the principal, the request and the
-// reason, whatever the audit log redacts. It expires after ten minutes, and is removed when
-// somebody next submits or lists requests. The arguments of a request are only in the file's name,
-// as a part of a digest. Approvals implements proxy.Approvals.
+// Approvals stores the requests that wait for a human's approval, and those that were approved.
+// Each request is a file in a folder that only its owner can enter: `gatekit approve` and a running
+// Gatekit both use this folder. A file contains what a human has to see: the principal, the server,
+// the method, the name and the reason, also when the audit log redacts them. A file expires after
+// ten minutes, and the next Submit or List removes it. The arguments of a request are not stored:
+// only a digest of them is part of the file's name. Approvals implements proxy.Approvals.
 type Approvals struct {
 	Dir string // created when it is first needed
 	// the identity (URL or command) of each server by its name: two Gatekits that share the folder
@@ -55,8 +55,8 @@ const (
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// id returns the name of a request: a digest of the principal, the server, the method, the name and
-// the params without _meta.
+// id returns the id of a request, which is also the name of its file: a digest of the principal,
+// the server, the method, the name and the params without _meta.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
 	withoutMeta := m
 	if _, ok := m.Get("/_meta"); ok {
@@ -101,7 +101,7 @@ func (a *Approvals) Consume(m *mcp.Message) bool {
 	return os.Remove(a.file(id)) == nil
 }
 
-// Submit implements proxy.Approvals.
+// Submit implements proxy.Approvals. instruction tells the client's user what to do next.
 func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, err error) {
 	id, err := a.id(m)
 	if err != nil {
@@ -116,7 +116,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, e
 	}
 	submitted, own := false, 0
 	for _, p := range all {
-		if p.ID == id && p.Approved { // after Take was called
+		if p.ID == id && p.Approved { // after Consume returned false
 			return "approved in the meantime: retry", nil
 		}
 		submitted = submitted || p.ID == id
@@ -138,7 +138,8 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, e
 		pendingFor/time.Minute), nil
 }
 
-// List returns the requests that wait or are approved, the oldest first.
+// List returns the requests that wait or are approved, by their time of expiry. It removes expired
+// files.
 func (a *Approvals) List() (all []PendingApproval, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +152,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 		}
 		p, err := a.read(id)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // taken meanwhile
+		case errors.Is(err, fs.ErrNotExist): // consumed meanwhile
 		case err != nil || a.now().After(p.Expires):
 			os.Remove(a.file(id))
 		default:
@@ -162,7 +163,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 	return all, err
 }
 
-// Approve approves a request that waits, once, and returns it.
+// Approve approves a waiting request for one call, and returns it.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
 		return PendingApproval{},

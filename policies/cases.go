@@ -22,26 +22,28 @@ type Case struct {
 	Message     *mcp.Message
 	Time        time.Time // zero means now
 	Findings    []pipeline.Finding
-	BodyMissing bool // the log does not have the body, so members that policies read are missing
+	BodyMissing bool // the body is not in the log: the input has no params, result or error
 
 	Seq     uint64 // the number of the audit record; 0 for a case from elsewhere
-	IsEvent bool   // the record is not of a message, but of a start or a reload
+	IsEvent bool   // the record is about a start or a reload, not about a message
 	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
 	Stage   string // the stage that caused the action: "policy", or a plugin's name
 
-	// the recorded action of the policies; "" when they were not evaluated, or it is not known
+	// the recorded action of the policies; "" when they were not evaluated, or the action is not
+	// known
 	RecordedAction string
 
 	exchange string
 	state    caseState
 }
 
-// WasEvaluated reports whether policies were, or would be, evaluated for the case. They are not for
-// records of events, for messages that a plugin denied or answered, and for Gatekit's own answers.
+// WasEvaluated reports whether the policies were evaluated for a recorded case, or would be for a
+// written one. Policies are not evaluated for events, for messages that a plugin denied or
+// answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// caseState is the state of the session that a case contains. The session's own state is used for
-// what is absent.
+// caseState is the state of the session that a case contains. A nil member leaves the session's own
+// state unchanged.
 type caseState struct {
 	client, roots, item []byte
 	labels              []string
@@ -58,9 +60,9 @@ var caseMembers = []string{
 	"micros", "through",
 }
 
-// ParseCase parses a case. It is one JSON object: a JSON-RPC message that may also have members of
-// the input (input.schema.json), as Explain prints the input, or a record of the audit log. Kind
-// and direction default to those of the method.
+// ParseCase parses a case, which is one JSON object. The object is a record of the audit log, or a
+// JSON-RPC message that may also have members of the input (input.schema.json), such as the input
+// that Explain prints. Kind and direction default to those of the method.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -149,9 +151,9 @@ func (r *caseReader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
-	// other actions are on Gatekit's own messages, or on messages that were evaluated elsewhere
+	// a record with another action is about a message for which the policies were not evaluated
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
-		c.RecordedAction = "pass" // unless a step of the policies follows
+		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
@@ -233,7 +235,7 @@ func (r *caseReader) fill(c *Case) {
 			return
 		}
 	}
-	direction := meth.Direction // to whom who asks: the table says who sends it
+	direction := meth.Direction // the direction of the method's requests
 	if direction == 0 {
 		direction = mcp.ToServer
 	}
@@ -307,8 +309,8 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 	}
 }
 
-// message builds a message from members that come from a file, and parses it as strictly as one
-// from a peer.
+// message builds a message from the members of a case, and parses it as strictly as a message from
+// a peer.
 func message(kind string, id jsontext.Value, method, body string,
 	raw jsontext.Value) (*mcp.Message, error) {
 	b := []byte(`{"jsonrpc":"2.0"`)
@@ -333,11 +335,11 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher sets the request of each response among consecutive cases. The zero
-// value is ready to use.
+// RequestMatcher sets Message.Request of each response among consecutive cases. The zero value is
+// ready to use.
 type RequestMatcher struct{ requests map[string]*mcp.Message }
 
-// Add adds the next case.
+// Add adds the next case, and sets its request when the case is a response.
 func (rm *RequestMatcher) Add(c *Case) {
 	if c.IsEvent || c.exchange == "" {
 		return
@@ -358,7 +360,7 @@ func (rm *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// setState sets the state that a case contains.
+// setState replaces the session's state with what a case contains.
 func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -412,8 +414,8 @@ func (s *Stage) contextOf(c *Case) messageContext {
 	return mc
 }
 
-// Evaluate returns the outcome of a case, as it would be recorded. As with live messages, its
-// session remembers what passes.
+// Evaluate returns the outcome of a case, as it would be recorded. The session of the case records
+// what passes, as it does for live messages.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
 	w := &outcomeRecorder{}
@@ -423,8 +425,8 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// BodyMembersRead returns the members of the input that the policies read, and that a message
-// without its body does not have.
+// BodyMembersRead returns those members of the input that the policies read and that are missing
+// when a message has no body.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // decision collects the effects of all rules on one message. Deny takes precedence over ask, ask
 // over hide, and hide over redact and set.
 type decision struct {
-	shadow bool // effects are noted and not enforced
+	shadow bool // effects are only recorded as notes, and not enforced
 
 	denies, asks []string // reasons
 	hidden       []hiddenItem
@@ -34,7 +35,8 @@ type setEdit struct {
 	edit mcp.Edit
 }
 
-// redaction replaces the value at a pointer, or what matches a pattern. One of both is empty.
+// redaction replaces the value at a pointer, or all matches of a pattern. Either pointer or pattern
+// is empty.
 type redaction struct {
 	rule, pointer, pattern, replacement string
 }
@@ -131,10 +133,11 @@ func toJSON(v ast.Value) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return marshal(native)
+	return json.Marshal(native)
 }
 
-// maxNoteBytes is the length to which notes are cut, because policies can put anything into them.
+// maxNoteBytes bounds a note in a finding: longer ones are cut, because policies can put anything
+// into a note.
 const maxNoteBytes = 300 // bytes
 
 // verdict combines the effects into a verdict.
@@ -172,8 +175,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 	return v, nil
 }
 
-// edits returns the edits of set and redact, and the names of the rules that make them. Where both
-// name the same value, it is redacted.
+// edits returns the edits of set and redact, and the names of the rules that make them. A value
+// that both set and redact name is redacted.
 func (d *decision) edits(m *mcp.Message,
 	patterns *patterns) (edits []mcp.Edit, rules []string, err error) {
 	edited := map[string]bool{}

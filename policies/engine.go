@@ -44,10 +44,10 @@ type ruleQuery struct {
 	query   rego.PreparedEvalQuery
 	reads   readSet // the members of the input that the rules read; nil means all
 
-	hideReads []hideReads // for each enforced hide rule, what it reads of an item
+	hideReads []hideReads // what each enforced hide rule reads of an item
 }
 
-// ruleSet tells of which rules a query is, or a selection from these.
+// ruleSet identifies the rules of a query, or the rules from which the query is a selection.
 type ruleSet int
 
 const (
@@ -65,11 +65,11 @@ type effectRule struct {
 	library bool
 }
 
-// effectNames are the names of the rules that decide.
+// effectNames are the names of the rules that have an effect on a message.
 var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
 // findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with
-// such a name that is not a set is an error: it could never decide anything.
+// such a name that is not a set is an error, because it could never have an effect.
 func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -144,7 +144,7 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 		now: s.now()})
 }
 
-// messageContext is the information about a message beside the message itself and its session.
+// messageContext is what the rules get about a message in addition to the message and its session.
 type messageContext struct {
 	findings    []pipeline.Finding
 	labels      []string
@@ -153,9 +153,9 @@ type messageContext struct {
 	items       *ast.Array // replaces the items in the body of a list
 }
 
-// inspect returns the verdict for a message, and records in its session what passes. The call is
-// counted first, so that concurrent calls cannot exceed a limit; the count is undone unless the
-// message passes.
+// inspect returns the verdict for a message, and records a message that passes in its session. The
+// call is counted first, so that concurrent calls cannot exceed a limit. The count is undone when
+// the message does not pass.
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
@@ -213,8 +213,8 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	return v, nil
 }
 
-// evaluate evaluates a query and returns its effects. The input is built only when the query has
-// rules.
+// evaluate evaluates a query and returns the effects of its rules. It calls input only when the
+// query has rules.
 func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
 	now time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
@@ -233,7 +233,7 @@ func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Val
 	return d, nil
 }
 
-// eval returns the set of each rule of the query. The error is that of ctx when ctx ends first.
+// eval returns the set of each rule of the query. When ctx ends first, it returns the cause of ctx.
 func (q *ruleQuery) eval(ctx context.Context, input ast.Value, now time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
 	// OPA would start a goroutine for each evaluation to cancel it with ctx

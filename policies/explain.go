@@ -21,7 +21,7 @@ import (
 type Explanation struct {
 	Input   []byte // the whole input, as JSON that ParseCase reads
 	Effects []Effect
-	// the rules without effect; Line is where the rule begins, Value the expression that failed
+	// the rules without effect. Line is where the rule begins, Value the expression that failed
 	NotMatched []Effect
 	Outcome    pipeline.Outcome
 }
@@ -41,8 +41,8 @@ type Effect struct {
 // Read is a member of the input and its value; "" when it is absent.
 type Read struct{ Ref, Value string }
 
-// Explain is Evaluate that also tells why. It evaluates the policies once more, without the
-// optimizations that skip rules which cannot change the result.
+// Explain evaluates a case as Evaluate does, and also returns which rules caused the outcome. It
+// evaluates the policies once more, without the optimizations that skip rules.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.sessions.session(c.Message)
 	session.setState(c.Message, c.state, s.contextOf(c).now)
@@ -61,7 +61,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err := s.explain(ctx, e, s.all, input, s.contextOf(c).now); err != nil {
 		return e, ctx.Err() // the error is also in the outcome
 	}
-	// what the hide rules do to the list with the items that the message uses
+	// the effects of hide rules on a list of the items that the message uses
 	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
 		for _, u := range session.itemUses(c.Message) {
 			list, err := session.listUsed(c.Message, u, nil)
@@ -85,7 +85,7 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, input 
 	now time.Time) error {
 	sets, t, err := q.trace(ctx, input, now, rego.EvalRuleIndexing(false),
 		rego.EvalEarlyExit(false))
-	if err != nil { // perhaps from a function that rule indexing skips
+	if err != nil { // perhaps from a function in a rule that rule indexing skips
 		sets, t, err = q.trace(ctx, input, now)
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (q *ruleQuery) trace(ctx context.Context, input ast.Value, now time.Time,
 	return sets, t, err
 }
 
-// isOf reports whether the effect is of a rule.
+// isOf reports whether the effect comes from a rule.
 func (f Effect) isOf(r *ast.Rule) bool {
 	return f.File == r.Location.File && f.Line == r.Location.Row
 }
@@ -147,13 +147,13 @@ type tracedRule struct {
 	last   *ast.Expr // the last expression of its body that failed
 }
 
-// isRule reports whether the evaluation is of an effect rule.
+// isRule reports whether this is an evaluation of an effect rule.
 func (x *tracedRule) isRule(r effectRule) bool {
 	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
 		x.rule.Head.Ref()[0].String() == r.effect
 }
 
-// produced reports whether the evaluation added a value to a rule's set.
+// produced reports whether this evaluation added a value to the set of an effect rule.
 func (x *tracedRule) produced(r effectRule, v *ast.Term) bool {
 	return x.isRule(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
 		return a.Compare(v.Value) == 0
@@ -169,9 +169,9 @@ func (x *tracedRule) failedExpression() string {
 	return fmt.Sprintf("%s:%d: %s", x.last.Location.File, x.last.Location.Row, line)
 }
 
-// tracer records which rules produced which values, and which expressions failed in the others.
+// tracer records which values each evaluated rule produced, and which of its expressions failed.
 type tracer struct {
-	rules map[uint64]*tracedRule // by query
+	rules map[uint64]*tracedRule // by the id of the query that evaluates the rule's body
 	order []*tracedRule
 }
 
@@ -210,7 +210,7 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	}
 }
 
-// maxReadBytes bounds the values that are shown of what a rule read.
+// maxReadBytes bounds Read.Value.
 const maxReadBytes = 120 // bytes
 
 // readBy returns the members of the input that a rule, and the rules that it uses, read.

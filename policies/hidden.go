@@ -14,13 +14,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// itemUse is the use of items of a list by a message. What the policies hide in the list is denied
-// here, so that a user's hide rule about lists needs no deny rule beside it. A library rule
-// needs one: see hideQuery.
+// itemUse is the use of listed items by a message. When the policies hide an item from the list,
+// its use is denied, too. So a user's hide rule needs no deny rule beside it. A library rule needs
+// one: see hideQuery.
 type itemUse struct {
 	list  string   // the method that lists such items
 	names []string // names, URIs or templates
-	tasks []string // when the message names tasks: the task of the tool with the same index
+	// the tasks that the message names; names then has the tool of each, at the same index
+	tasks []string
 }
 
 // itemUses returns the items of lists that a message uses.
@@ -85,7 +86,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	return nil
 }
 
-// taskUses returns the tools whose tasks a message names, as far as they are known.
+// taskUses returns the use of the tools whose tasks a message names. Unknown tasks are left out.
 func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	u := itemUse{list: "tools/list"}
 	for _, id := range ids {
@@ -99,24 +100,26 @@ func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	return []itemUse{u}
 }
 
-// itemKinds are the names for people of what the lists contain, by the list's method.
+// itemKinds are the words for listed items in reasons, by the method of the list.
 var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
 	"resources/list": "resource", "resources/templates/list": "resource template"}
 
-// Bounds of the items that are checked for one message. A message above them is denied.
+// Bounds of the items that one message uses. A message that exceeds them is denied.
 const (
 	maxUsedNames    = 10_000  // distinct names
 	maxDecodedBytes = 2 << 20 // of definitions that are not kept as Rego values
 )
 
-// itemList is the list of one server that contains the items which a message uses.
+// itemList is a list as a server would send it, reduced to the items that a message uses. The hide
+// rules are evaluated for this list.
 type itemList struct {
-	message  *mcp.Message // without a body
-	items    *ast.Array   // each once, as it was listed; only its name when it was not
-	unlisted map[string]bool
+	message  *mcp.Message    // without a body
+	items    *ast.Array      // each definition as it was listed; only the name of an unlisted item
+	unlisted map[string]bool // the names that were not listed
 }
 
-// listUsed returns the list of the used items, with the items when r contains them.
+// listUsed returns the list of the items that a message uses. The items are left out when r does
+// not contain them.
 func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
@@ -130,7 +133,7 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
-	// the keys of definitions: of the used items, and of resources with equivalent URIs
+	// the keys of the used items' definitions, and of resources with equivalent URIs
 	var keys, equivalentKeys []string
 	var keysByURI map[string][]string // set when it is first needed
 	seen, decoded := map[string]bool{}, 0
@@ -151,7 +154,7 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// the normal form, too: a rule may hide resources by its prefix
+			// also with the normal form of the URI, which a rule may compare with a prefix
 			if u.list == "resources/list" && hasSpecialCharacters(name) {
 				normal := normalURI(name)
 				if normal != name {
@@ -198,9 +201,9 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	return keys
 }
 
-// applyHides adds to v what the policies hide: v denies a message that uses a hidden item, and
-// removes hidden items from a list or a filter. made are the effects of the rules on the message
-// itself.
+// applyHides changes v for the hidden items that a message uses. v then denies the message; or, for
+// a list of tasks or a subscription filter, removes the hidden items. effects are those of the
+// rules on the message itself.
 func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
 	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
@@ -220,7 +223,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			}
 		}
 		hide(effects.hidden)
-		// the names that may be hidden, depending on a definition that is not known
+		// the names of unlisted items, when their definitions decide whether they are hidden
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
 			q, err := s.selector.query(hides, s.selector.classOf(mcp.ToClient, mcp.Response, u.list,
@@ -283,8 +286,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 	return nil
 }
 
-// unlisted returns those of the names that were not listed. A listed item is not another spelling
-// of a hidden one: the rules judged it by itself.
+// unlisted returns the used names that were not listed. Only these can be other spellings of hidden
+// URIs: the hide rules have judged each listed item itself.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -294,12 +297,12 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	})
 }
 
-// addOtherSpellings adds to hiddenBy those of the URIs that a server may read as a hidden one.
+// addOtherSpellings adds those uris to hiddenBy that a server may read as a hidden URI.
 func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
 	}
-	hiddenSpellings := map[string]string{} // the rule that hides a reading
+	hiddenSpellings := map[string]string{} // the rule that hides a URI, by each spelling of it
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
 		all, err := uriSpellings(uri)
 		if err != nil {
@@ -334,8 +337,8 @@ func onlyHides(rules []effectRule) []effectRule {
 	})
 }
 
-// hideQuery returns the hide rules to evaluate for the use of items. The library's own rules deny
-// the most frequent uses themselves, and are left out for these.
+// hideQuery returns the hide rules to evaluate for the items that a message uses. For the most
+// frequent uses, the library rules are left out: their deny rules already cover them.
 func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	switch m.Method {
 	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",

@@ -145,11 +145,11 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 	})
 }
 
-// bodyMember is the name of a message's body in the input.
+// bodyMember is the member of the input that has a message's body, by kind.
 var bodyMember = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
-// optionalString returns a member's value, or nil for an empty one.
+// optionalString returns a string as a value; nil, which leaves the member out, for "".
 func optionalString(v string) ast.Value {
 	if v == "" {
 		return nil
@@ -183,7 +183,7 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// listedItems returns the definitions in a list, as JSON.
+// listedItems returns the definitions in a list response, as JSON; nil for other messages.
 func listedItems(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
@@ -193,8 +193,8 @@ func listedItems(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf returns JSON as a Rego value, with only the members in r; nil for nil. The JSON was
-// parsed strictly before, so an error here is a bug.
+// valueOf returns JSON as a Rego value, with only the members in r. It returns nil when raw is nil,
+// and panics on invalid JSON, which is a bug: the JSON was parsed strictly before.
 func valueOf(raw []byte, r readSet) ast.Value {
 	if raw == nil {
 		return nil
@@ -262,9 +262,10 @@ func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 // maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
 const maxNumberBytes = 400 // bytes
 
-// inputNumber returns a number for the input: its text, unless that is beyond the range of float64.
-// Servers read such numbers as infinity or 0, while OPA computes with all digits: it would compute
-// with 1e99999999 until the deadline, and panics for larger exponents.
+// inputNumber returns a number for the input: its text, or a replacement when it is beyond the
+// range of float64 or very long. Servers read numbers beyond that range as infinity or 0. OPA
+// computes with all digits: with 1e99999999 it would compute until the deadline, and it panics for
+// larger exponents.
 func inputNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// rateWindow counts the calls of the last minute of one session by key (see callKey). It is
-// bounded, and its size depends on the number of keys and not of calls.
+// rateWindow counts the calls of one session in the last minute, by key (see callKey). It is
+// bounded: its size depends on the number of keys, not of calls.
 type rateWindow struct {
 	buckets     map[string][]bucket // oldest first
-	bucketCount int                 // of all keys
+	bucketCount int                 // the number of buckets of all keys
 }
 
 // maxBuckets bounds the buckets of one session.
 const maxBuckets = 20_000
 
-// bucket counts the calls within one second. They expire together, when the last of them is a
-// minute old.
+// bucket counts the calls within one second. It expires when its last call is a minute old.
 type bucket struct {
 	first, last time.Time
 	calls       int
@@ -28,7 +27,7 @@ const bucketBytes = 56 // two time.Time and a number
 // bytes returns about how much memory the buckets take.
 func (m *rateWindow) bytes() int { return m.bucketCount * bucketBytes }
 
-// countExpired returns how many of the buckets are a minute old.
+// countExpired returns how many of the buckets have expired.
 func countExpired(buckets []bucket, now time.Time) (n int) {
 	for n < len(buckets) && now.Sub(buckets[n].last) >= time.Minute {
 		n++
@@ -80,7 +79,7 @@ func (m *rateWindow) add(key string, b bucket) {
 	m.bucketCount++
 }
 
-// undo removes a call that was counted at a time.
+// undo removes a call that was counted at the given time.
 func (m *rateWindow) undo(key string, at time.Time) {
 	buckets := m.buckets[key]
 	for i := len(buckets) - 1; i >= 0; i-- {
@@ -110,11 +109,11 @@ func (m *rateWindow) calls(now time.Time) map[string]int {
 	return all
 }
 
-// reset replaces all counts with calls that were made at a time.
+// reset replaces all counts with the given number of calls, all made at the given time.
 func (m *rateWindow) reset(calls map[string]int, at time.Time) {
 	*m = rateWindow{}
 	for key, n := range calls {
-		if key != "" && n > 0 && m.bucketCount < maxBuckets { // "" is their sum
+		if key != "" && n > 0 && m.bucketCount < maxBuckets { // "" is the sum of all tools
 			m.add(key, bucket{at, at, n})
 		}
 	}

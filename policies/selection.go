@@ -11,11 +11,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 )
 
-// classMembers are the members of the input that are known before a message's body is read, and by
-// which rules exclude messages: a rule with input.method == "tools/call" or input.kind in {...}
-// cannot hold for other messages. The last one is not a member: it is "true" when
-// gatekit.path.disguised(input.params.arguments) holds, because most calls need no other check of
-// their arguments.
+// classMembers are members of the input that are known before a message's body is read. Rules
+// exclude messages by them: a rule with input.method == "tools/call" or input.kind in {...} cannot
+// hold for other messages. The last element is not a member of the input. Its value is "true" when
+// gatekit.path.disguised(input.params.arguments) holds: when it does not, most calls need no other
+// check of their arguments.
 var classMembers = [...]string{"direction", "kind", "method", "server", "name",
 	encodedTraversalBuiltin}
 
@@ -30,8 +30,8 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 )
 
-// messageClass is a class of messages for which the same rules can hold: their values of
-// classMembers, each "" when no rule compares that value.
+// messageClass identifies the messages for which the same rules can hold. It has their values of
+// classMembers; "" stands for all values that no rule compares.
 type messageClass [len(classMembers)]string
 
 // anyMessage is the direction of the class that contains all messages: every rule can hold for it.
@@ -60,12 +60,13 @@ type ruleSelector struct {
 	settings ast.Value // data.config, which is constant; nil when packages define parts of it
 	// for each of classMembers, the values that rules compare it with
 	comparedValues [len(classMembers)]map[string]bool
-	// a rule replaces parts of the input (with), so that the analysis does not hold: select all
+	// a rule replaces parts of the input (with), so that the analysis would be wrong: select all
+	// rules
 	disabled bool
 
 	mu      sync.RWMutex
 	byClass map[queryKey]*ruleQuery
-	byRules map[string]*ruleQuery // by the rules that they evaluate and use
+	byRules map[string]*ruleQuery // by the rules that a query evaluates, and the rules these use
 }
 
 // queryKey identifies a query.
@@ -83,7 +84,8 @@ func newRuleSelector(c *ast.Compiler, data storage.Store, settings ast.Value) *r
 		i.comparedValues[f] = map[string]bool{}
 	}
 	for _, m := range c.Modules {
-		if m.Package.Path.HasPrefix(settingsRef) { // even a package without rules is an object
+		// in OPA, even a package without rules is an object
+		if m.Package.Path.HasPrefix(settingsRef) {
 			i.settings = nil
 		}
 		ast.WalkWiths(m, func(*ast.With) bool {
@@ -112,7 +114,7 @@ func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server,
 	return c
 }
 
-// classOfMessage returns the class of a message. Its arguments count unless the body is missing.
+// classOfMessage returns the class of a message, with its arguments unless the body is missing.
 func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyMissing bool) messageClass {
 	c := i.classOf(m.Direction, m.Kind, m.Method, m.Server, m.Name)
 	if i.comparedValues[encodedTraversalMember]["true"] && !bodyMissing &&
@@ -139,8 +141,8 @@ func (i *ruleSelector) canHold(r *ast.Rule, c messageClass) bool {
 	})
 }
 
-// isFalseSetting reports whether an expression is only a setting, or the negation of one, that is
-// false.
+// isFalseSetting reports whether an expression is only a setting, or the negation of a setting, and
+// is false.
 func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || len(e.With) > 0 || i.settings == nil {
@@ -187,8 +189,8 @@ func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool
 	})
 }
 
-// requiredValues returns, for each of classMembers that a body compares, the values with which the
-// body can hold.
+// requiredValues returns the values with which a rule's body can hold, by the index in
+// classMembers. Members that the body does not compare are left out.
 func requiredValues(body ast.Body) map[int][]string {
 	found := map[int][]string{}
 	bound := map[ast.Var]int{} // the variables that equal one of classMembers
@@ -207,7 +209,7 @@ func requiredValues(body ast.Body) map[int][]string {
 		return 0, false
 	}
 	require := func(f int, values []string) {
-		if earlier, ok := found[f]; ok { // both have to hold
+		if earlier, ok := found[f]; ok { // both comparisons have to hold
 			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool {
 				return !slices.Contains(earlier, v)
 			})
@@ -296,7 +298,7 @@ func (i *ruleSelector) rulesFor(ref ast.Ref, c messageClass) []*ast.Rule {
 	})
 }
 
-// reachableRules returns rules, and the rules that they use for messages of a class.
+// reachableRules returns the given rules, and all rules that they use for messages of a class.
 func (i *ruleSelector) reachableRules(rules []*ast.Rule, c messageClass) (all []*ast.Rule) {
 	seen := map[*ast.Rule]bool{}
 	rules = slices.Clone(rules)
@@ -322,15 +324,15 @@ func (i *ruleSelector) reachableRules(rules []*ast.Rule, c messageClass) (all []
 	return all
 }
 
-// Bounds of the caches. Rules that compare methods, servers and names make as many classes as the
-// product of their values, most of which have the same rules. When a cache is full, further
-// messages are evaluated with all rules.
+// Bounds of the caches. The number of classes is the product of the numbers of methods, servers and
+// names that rules compare. Most classes have the same rules. When a cache is full, messages of
+// further classes are evaluated with all rules.
 const (
 	maxClasses  = 1 << 16
 	maxPrepared = 4096
 )
 
-// query returns those rules of q that can hold for messages of a class.
+// query returns a query of those rules of q that can hold for messages of a class.
 func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 	classKey := queryKey{q.ruleSet, c}
 	i.mu.RLock()

@@ -30,10 +30,10 @@ type bundlePoll struct {
 	firstRaw []byte
 
 	mu          sync.Mutex
-	latestError error // of the latest request; nil is none
+	latestError error // of the latest request; nil when that succeeded
 }
 
-// newBundlePoll returns the poll of a bundle. Starting its downloader starts it.
+// newBundlePoll returns the poll of a bundle. The caller starts it with downloader.Start.
 func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, error) {
 	p := &bundlePoll{source: b, client: c, log: c.log.With("bundle", b.Name),
 		available: make(chan struct{})}
@@ -88,13 +88,14 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 		active = p.transport.bundle
 		if err = p.client.activateBundle(p, p.transport.bundle, p.transport.raw); err != nil {
 			err = rejectedBundle{err}
-			// forget the ETag, to download the bundle again: what it conflicts with may change
+			// forget the ETag, to download the same bundle again: it may fit later, with other
+			// bundles
 			p.downloader.SetCache("")
 		}
 	}
 	err = p.reportResult(err)
 	select {
-	case <-p.client.started: // before Start, no bundle is active
+	case <-p.client.started: // before Start, no bundle is active, and no status is sent
 		p.client.reports.updateBundleStatus(p.source.Name, active, err)
 	default:
 	}
@@ -115,8 +116,8 @@ func (p *bundlePoll) reportResult(err error) error {
 		err = fmt.Errorf("the service answered with status %d %s", status.StatusCode,
 			http.StatusText(status.StatusCode))
 	case err != nil:
-		_, unreached := errors.AsType[*url.Error](err)
-		err, isRejected = publicError(err), !unreached
+		_, isUnreachable := errors.AsType[*url.Error](err)
+		err, isRejected = publicError(err), !isUnreachable
 	}
 	p.mu.Lock()
 	before := p.latestError

@@ -29,7 +29,7 @@ import (
 // Bounds of decision logs.
 const (
 	maxQueued           = 1024             // decisions that wait to become events
-	maxText             = 256              // bytes of a name in an event
+	maxText             = 256              // bytes of one text in an event
 	maxUpload           = 1 << 20          // compressed bytes of one request
 	flushTimeout        = 3 * time.Second  // for sending the buffer at the end
 	dropWarningInterval = 10 * time.Second // between warnings about dropped decisions
@@ -53,7 +53,7 @@ type reporter struct {
 	logs       *logs.Plugin
 	metrics    metrics.Metrics
 	queue      chan *server.Info
-	dropped    atomic.Uint64 // decisions for which the queue was full
+	dropped    atomic.Uint64 // decisions that were lost: the queue was full, or Log failed
 	stopping   chan struct{} // closed to stop logDecisions
 	running    sync.WaitGroup
 
@@ -105,7 +105,7 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	return r, nil
 }
 
-// endpoints returns the endpoints by service.
+// endpoints returns the configured endpoints, by the service's name.
 func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
@@ -117,8 +117,8 @@ func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	return all
 }
 
-// plugins creates OPA's plugins and registers them. They stop in that order: the decision log
-// plugin reports to the status plugin, and waits for it.
+// plugins creates OPA's plugins and registers them, in the order in which they must stop: the
+// decision log plugin reports to the status plugin, and waits for it.
 func (r *reporter) plugins(o Options) error {
 	if d := o.DecisionLogs; d != nil {
 		raw, err := json.Marshal(map[string]any{"service": logService, "resource": d.Resource,
@@ -174,8 +174,8 @@ func (authPlugin) Stop(context.Context) {}
 // Reconfigure implements plugins.Plugin.
 func (authPlugin) Reconfigure(context.Context, any) {}
 
-// logDecisions turns decisions into events, outside of the messages' goroutines, and logs how many
-// were dropped.
+// logDecisions turns the queued decisions into events, so that no message waits for that, and logs
+// how many were dropped.
 func (r *reporter) logDecisions() {
 	tick := time.NewTicker(dropWarningInterval)
 	defer tick.Stop()
@@ -203,8 +203,7 @@ func (r *reporter) logDecisions() {
 	}
 }
 
-// warnDropped logs how many decisions were dropped, if there are more than reported before, and
-// returns their number.
+// warnDropped logs the number of dropped decisions if it is greater than reported, and returns it.
 func (r *reporter) warnDropped(reported uint64) uint64 {
 	lost := r.dropped.Load()
 	if n, ok := r.metrics.Counter(
@@ -218,7 +217,7 @@ func (r *reporter) warnDropped(reported uint64) uint64 {
 	return lost
 }
 
-// stop sends what is buffered, as far as the service accepts it in time.
+// stop sends the buffered decisions, waits for flushTimeout at most, and stops the plugins.
 func (r *reporter) stop() {
 	close(r.stopping)
 	r.running.Wait()
@@ -260,8 +259,9 @@ func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err 
 }
 
 // WithDecisionLog returns a stage that evaluates the policies and sends their decisions to the
-// decision log service: what a message is about, and which rule decided; no content and no reason,
-// which may quote content. No message waits for that.
+// decision log service. A decision has the message's method, server, name and principal, and the
+// rule that decided. It has no content, and no reason, which may quote content. No message waits
+// for the service.
 func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -322,7 +322,7 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	return "deny"
 }
 
-// messageSummary returns what a message is about.
+// messageSummary returns what a decision log event contains of a message.
 func messageSummary(m *mcp.Message) map[string]any {
 	name, _, _ := strings.Cut(m.Name, "?")
 	if strings.Contains(m.Method, "resources/") || m.Method == "completion/complete" {
@@ -336,8 +336,8 @@ func messageSummary(m *mcp.Message) map[string]any {
 	return all
 }
 
-// publicURI returns the scheme, host and path of a URI. Other parts can be secret, and a URI with
-// neither host nor path can be all content.
+// publicURI returns the scheme, host and path of a URI. Other parts can be secret. Of a URI without
+// host and absolute path it returns only the scheme: the rest can be content, as in data: URIs.
 func publicURI(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]
@@ -359,8 +359,8 @@ func publicURI(uri string) string {
 	return scheme + ":" + rest
 }
 
-// hostWithoutUser matches what follows the slashes of a URI that has no user: a host, a port if
-// any, and a path.
+// hostWithoutUser matches the part of a URI after `//` when the URI has no user: a host, perhaps a
+// port, and the start of the path.
 var hostWithoutUser = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // reasonRule matches the rule's name at the start of a reason.
@@ -374,5 +374,5 @@ func ruleOfReason(reason string) string {
 	return ""
 }
 
-// truncate bounds a text.
+// truncate cuts a text to maxText bytes of valid UTF-8.
 func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }

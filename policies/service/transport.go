@@ -19,7 +19,7 @@ import (
 
 // Bounds of one response of a service.
 const (
-	headerTimeout = 10 * time.Second // until its header
+	headerTimeout = 10 * time.Second // until the response's header
 	answerTimeout = time.Minute      // until the end of a bundle
 	sendTimeout   = 10 * time.Second // until a decision log or status is accepted
 	maxRedirects  = 5
@@ -102,8 +102,8 @@ type rejectedBundle struct{ error }
 
 func (r rejectedBundle) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper. For a bundle, it returns when the whole response was read
-// and parsed as a bundle, or with the reason why not.
+// RoundTrip implements http.RoundTripper. For a bundle, it reads the whole response and parses it
+// first. An invalid bundle is an error.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel() // the body was read when RoundTrip returns
@@ -134,7 +134,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// begin registers a request, and reports whether the transport is open.
+// begin registers a request. It returns false when the transport is closed.
 func (t *transport) begin(r *http.Request, cancel context.CancelFunc) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +162,7 @@ func (t *transport) close() {
 	t.inFlight = nil
 }
 
-// publicError returns the error of a request without its address, which may contain a secret.
+// publicError returns the error of a request without the address, which may contain a secret.
 func publicError(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		if u.Timeout() && errors.Is(u.Err, context.DeadlineExceeded) {

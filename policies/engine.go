@@ -144,7 +144,7 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 		now: s.now()})
 }
 
-// messageContext is what the rules get about a message in addition to the message and its session.
+// messageContext has the information that rules get in addition to a message and its session.
 type messageContext struct {
 	findings    []pipeline.Finding
 	labels      []string

@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hideReads is what one hide rule reads of a list's items.
+// hideReads describes which members of a list's items one hide rule reads.
 type hideReads struct {
 	member      string          // the member whose value the rule adds to hide; "" when unknown
 	readMembers map[string]bool // the members of items that the rule reads

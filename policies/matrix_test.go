@@ -26,8 +26,8 @@ func replaceAll(pattern, with string) func(string) string {
 
 var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// transformations are what servers, correct or not, do to a path before they open it: each is one
-// step. They are written independently of the rule's code.
+// transformations are the steps by which servers, correct or not, may change a path before they
+// open it. They are written independently of the rule's code.
 var transformations = map[string]func(string) string{
 	"decodes percent escapes": func(s string) string {
 		return escaped.ReplaceAllStringFunc(s, func(e string) string {

@@ -8,9 +8,9 @@ import (
 )
 
 // askForInput puts the questions in a modern server's result to a legacy client, one after another.
-// It returns the JSON object of the client's answers, nil when there was no question. When the
-// client cannot or will not answer, and the server's revision cannot express that, the call ends
-// with the error message refusal.
+// It returns the client's answers as a JSON object, or nil when there was no question. refusal is
+// the error that ends the call: the client did not answer, and the server's revision has no answer
+// that expresses this.
 func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Message,
 	h proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
 	raw, ok := result.Get("/inputRequests")
@@ -20,7 +20,7 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 	if raw[0] != '{' {
 		return nil, nil, unavailable(s.name, "the server's inputRequests are not an object", nil)
 	}
-	given := []byte("{")
+	collected := []byte("{")
 	n := 0
 	result.Members("/inputRequests", func(key string, raw []byte) bool {
 		if n++; n > maxInputRequests {
@@ -31,19 +31,19 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 		answer, refusal, err = s.askOne(ctx, request, key, raw, h)
 		if err == nil && refusal == nil {
 			if n > 1 {
-				given = append(given, ',')
+				collected = append(collected, ',')
 			}
-			given = append(append(append(given, mcp.Quote(key)...), ':'), answer...)
+			collected = append(append(append(collected, mcp.Quote(key)...), ':'), answer...)
 		}
 		return err == nil && refusal == nil
 	})
 	if err != nil || refusal != nil || n == 0 {
 		return nil, refusal, err
 	}
-	return append(given, '}'), nil, nil
+	return append(collected, '}'), nil, nil
 }
 
-// askOne puts one question to the client. It returns what the server is to get as the answer.
+// askOne puts one question to the client. It returns the answer as the server is to get it.
 func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
 	h proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
 	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
@@ -66,17 +66,17 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 	if unsupported != "" {
 		return nil, unsupportedInput(unsupported), nil
 	}
-	got := h.HandleRequests(ctx, []*mcp.Message{toClient(question)})
+	replies := h.HandleRequests(ctx, []*mcp.Message{toClient(question)})
 	if ctx.Err() != nil {
 		return nil, nil, context.Cause(ctx)
 	}
-	if len(got) != 1 || got[0].Message() == nil {
+	if len(replies) != 1 || replies[0].Message() == nil {
 		return nil, unsupportedInput("the client could not be asked"), nil
 	}
-	switch m, denied := got[0].Message(), got[0].Denial(); {
+	switch m, denied := replies[0].Message(), replies[0].Denial(); {
 	case m.Kind == mcp.Response:
 		return m.Body(), nil, nil
-	case denied != nil: // the server's revision has no way to tell the server
+	case denied != nil: // the server's revision has no answer that expresses a denial
 		return nil, nil, denied
 	case m.ErrorCode() == mcp.CodeMethodNotFound || m.ErrorCode() == mcp.CodeInvalidParams:
 		return nil, unsupportedInput(q.Method), nil

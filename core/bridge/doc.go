@@ -16,8 +16,8 @@
 // upstream.NativeSessions and returns a proxy.Server that speaks the client's era:
 //
 //   - legacyToModern is a modern server for a legacy client. It has one modern session. The
-//     client's initialize becomes a server/discover; what the client said in it, and its log level,
-//     goes with each request.
+//     client's initialize becomes a server/discover; what the client declared in it, and its log
+//     level, are sent with each request.
 //   - modernToLegacy is a legacy server for a modern client. It has a pool of legacy sessions, one
 //     for each set of capabilities that the client declares (session_pool.go). They are opened when
 //     a request needs them, and closed when no request has used them for a while.
@@ -46,13 +46,13 @@
 //
 // # Why calls share a session with a legacy server
 //
-// On stdio a server's question never names its call, and over HTTP only if the server likes. With
-// a session for each call no question could be mistaken, but the calls would not see each other's
-// effects: a session is a process with its own memory. So calls that declare the same capabilities
-// share one session. A question that names no call is put to the client in the youngest call that
-// the client waits for; its answer finds the server's question whichever call brought it. Where
-// several clients may be behind the session and several such calls are in flight, the question is
-// refused: it could be shown to another client than the one that it is about.
+// On stdio a server's question never names its call, and over HTTP the server may leave that out.
+// With a session for each call, the call of a question would always be known. But the calls would
+// not see each other's effects: on stdio each session is a process with its own memory. So calls
+// that declare the same capabilities share one session. A question that names no call is put to the
+// client in the youngest call that the client waits for. The server gets the answer, whichever of
+// its calls caused the question. When several clients may be behind the session and several such
+// calls are in flight, the question is refused: the wrong client could see it.
 //
 // # Subscriptions
 //
@@ -66,15 +66,15 @@
 //
 // # Tasks
 //
-// The two eras have different designs of tasks. Neither crosses as such. A tool that runs as a task
-// only is called as one, and its call is answered with the task's result (legacy_task.go,
-// modern_task.go).
+// The two eras have different designs of tasks. Neither is translated into the other. A tool that
+// runs only as a task is called as a task, and the call is answered with the task's result
+// (legacy_task.go, modern_task.go).
 //
 // # What does not cross the eras
 //
 //   - Requests about tasks, and methods of vendors: method not found.
-//   - A question outside of any call, to a modern client, except for the roots, which wait for a
-//     call: it is refused.
+//   - A question outside of any call, to a modern client: it is refused. A question for the roots
+//     waits for a call first.
 //   - The keys under which a modern client gets questions: a legacy server gives none, so the
 //     bridge makes them.
 //   - An error as the answer to a question, to a modern server: the call ends with an error. Where
@@ -85,8 +85,8 @@
 //
 // # Locks
 //
-// parkedCall.mu comes before ParkedCalls.mu. It is held while the result that asks is recorded
-// (parkedCall.park), so that no answer can come before the call is parked.
+// parkedCall.mu is locked before ParkedCalls.mu. parkedCall.park holds parkedCall.mu while it
+// records the result that asks, so that no answer can come before the call is parked.
 //
 // # Reading order
 //

@@ -14,7 +14,7 @@ import (
 // expects. It keeps no state.
 
 // resultForLegacy returns a modern server's result as a legacy client of a revision is to get it.
-// request is the client's.
+// request is the client's request.
 func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, mcp.RemoveReservedMeta(m)...)
@@ -60,7 +60,7 @@ func textBlock(text string) string {
 }
 
 // contentForLegacy replaces content blocks of types that the revision does not have by texts that
-// name them. pointer is that of one block or of an array.
+// name them. pointer points to one block or to an array of blocks.
 func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	if revision >= mcp.Rev20250618 {
 		return nil // it has all types
@@ -101,7 +101,7 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeResourceNotFound))))
 		}
 	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion:
-		// about what Gatekit sent, not about what the client sent
+		// the error is about what Gatekit added to the client's request
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))))
 	}
 	return m, nil
@@ -223,12 +223,12 @@ func messagesForLegacy(q *mcp.Message,
 			if unsupported = unsupportedBlock(block, revision); unsupported != "" {
 				return false
 			}
-			one, err := m.Edit(mcp.Set("/content", block))
+			single, err := m.Edit(mcp.Set("/content", block))
 			if err != nil {
 				unsupported = err.Error()
 				return false
 			}
-			messages = append(messages, one.Body())
+			messages = append(messages, single.Body())
 		}
 		return true
 	})
@@ -239,8 +239,8 @@ func messagesForLegacy(q *mcp.Message,
 	return edits, unsupported
 }
 
-// unsupportedBlock returns what is unknown to a revision before 2025-11-25 in a content block for a
-// model, "" when nothing is.
+// unsupportedBlock describes what a content block for a model holds that a revision before
+// 2025-11-25 does not have. It returns "" when the revision has all of it.
 func unsupportedBlock(raw []byte, revision string) string {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return "content that is not an object"

@@ -7,11 +7,11 @@ import (
 	"gatekit/core/mcp"
 )
 
-// This file translates what a legacy server sends into what a modern client expects, and the
-// capabilities that each era's clients declare into those of the other. It keeps no state.
+// This file translates what a legacy server sends into what a modern client expects. It keeps no
+// state.
 
 // resultForModern returns a legacy server's result as a modern client is to get it. request is the
-// client's, initializeAnswer the server's answer to initialize.
+// client's request, initializeAnswer the server's answer to initialize.
 func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	if !bytes.HasPrefix(m.Body(), []byte("{")) {
 		return m, nil // the proxy reports what is wrong with it
@@ -86,8 +86,8 @@ func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Messa
 	return m.WithID(request.ID()), nil
 }
 
-// questionForModern returns a request of a legacy server as a modern client is to get it: without
-// what refers to messages that the client's revision does not have.
+// questionForModern returns a request of a legacy server as a modern client is to get it. Members
+// that refer to messages that the client's revision does not have are removed.
 func questionForModern(m *mcp.Message) (*mcp.Message, error) {
 	edits := append(mcp.RemoveReservedMeta(m, "progressToken"), mcp.Remove("/task"),
 		mcp.Remove("/elicitationId"))

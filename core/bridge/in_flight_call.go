@@ -14,17 +14,17 @@ import (
 // opened first.
 const maxURLElicitations = 3
 
-// inFlightCall is one call of a modern client at a legacy server. It is the handler of what the
-// server sends for the call.
+// inFlightCall is one call of a modern client at a legacy server. It handles the messages that the
+// server sends during the call.
 type inFlightCall struct {
 	session *pooledSession
 	request *mcp.Message
 	handler proxy.Handler
 }
 
-// run sends the request, which o holds as the server is to get it, and returns the answer for the
-// client. When the server demands that pages are opened first, the client is asked to open them,
-// and the request is sent again: nothing was run.
+// run sends o, the request as the server is to get it, and returns the answer for the client. When
+// the server demands that pages are opened first, the client is asked to open them, and the request
+// is sent again. A server that demands this has not run the request.
 func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Message, error) {
 	defer c.session.addCall(c)()
 	var answer *mcp.Message
@@ -52,7 +52,7 @@ func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Messa
 	return answer, nil
 }
 
-// send sends the request, as a task if the tool does not run otherwise.
+// send sends the request, as a task if the tool runs only as a task.
 func (c *inFlightCall) send(ctx context.Context, o upstream.Outgoing) (*mcp.Message, error) {
 	s := c.session
 	if s.isTaskOnly(c.request) {
@@ -65,7 +65,7 @@ func (c *inFlightCall) send(ctx context.Context, o upstream.Outgoing) (*mcp.Mess
 	case s.needsTask(ctx, c.request, answer):
 		return s.callAsTask(ctx, c.request, o, c)
 	case c.request.Method == "tools/list":
-		s.taskTools.learn(answer)
+		s.taskTools.record(answer)
 	}
 	return answer, nil
 }
@@ -106,8 +106,8 @@ func (c *inFlightCall) openPages(ctx context.Context,
 	return nil, nil
 }
 
-// HandleNotification implements proxy.Handler. A modern client gets log messages only when it asked
-// for them, and from the level on that it asked for.
+// HandleNotification implements proxy.Handler. A modern client gets log messages only if its
+// request names a log level, and only those of that level or above.
 func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
@@ -147,7 +147,7 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		}
 		q, err := questionForModern(m)
 		if err != nil {
-			return make([]pipeline.Passed, len(ms)) // means refusals
+			return make([]pipeline.Passed, len(ms)) // a zero Passed refuses its request
 		}
 		questions[i] = toClient(q)
 	}

@@ -10,8 +10,9 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Some tools of legacy servers (2025-11-25) run as tasks only, of a design that modern clients do
-// not know. The bridge calls such a tool as a task, and answers the call with the task's result.
+// Some tools of legacy servers (2025-11-25) run only as tasks. Modern clients do not know the
+// design of these tasks. The bridge calls such a tool as a task, and answers the call with the
+// task's result.
 
 // maxToolPages is how many pages of a list of tools are read.
 const maxToolPages = 100
@@ -45,16 +46,16 @@ func isToolError(answer *mcp.Message) bool {
 	return string(raw) == "true"
 }
 
-// listTools lists all tools. When a page cannot be had, the tools stay unknown.
+// listTools lists all tools. When a page cannot be read, the tools still count as not listed.
 func (s *pooledSession) listTools(ctx context.Context) {
 	var cursor []byte
 	for range maxToolPages {
 		page, err := s.server.Send(ctx, listToolsRequest(cursor), nil)
 		if err != nil || page.Kind != mcp.Response {
-			s.log.Debug("list a server's tools", "server", s.name, "error", err)
+			s.log.Debug("listing a server's tools failed", "server", s.name, "error", err)
 			return
 		}
-		s.taskTools.learn(page)
+		s.taskTools.record(page)
 		var more bool
 		if cursor, more = page.Get("/nextCursor"); !more {
 			break
@@ -64,7 +65,7 @@ func (s *pooledSession) listTools(ctx context.Context) {
 }
 
 // callAsTask makes a tools/call as a task, and returns the task's result when the task has ended.
-// request is the client's, o what the server is to get.
+// request is the client's request, o the request as the server is to get it.
 func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o upstream.Outgoing,
 	h proxy.Handler) (*mcp.Message, error) {
 	o, err := asTaskCall(o)
@@ -81,7 +82,7 @@ func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o 
 	}
 	pollCtx, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
-	if !s.tasks.Go(func(context.Context) {
+	if !s.goroutines.Go(func(context.Context) {
 		defer close(stopped)
 		s.pollTask(pollCtx, id, pollInterval(created, "/task/pollInterval"), h)
 	}) {
@@ -119,12 +120,12 @@ func (s *pooledSession) pollTask(ctx context.Context, id []byte, interval time.D
 
 // cancelTask cancels a task in the background.
 func (s *pooledSession) cancelTask(id []byte) {
-	s.tasks.Go(func(ctx context.Context) {
+	s.goroutines.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 		defer cancel()
 		o := legacyTaskRequest("tasks/cancel", id, nil)
 		if _, err := s.server.Send(ctx, o, nil); err != nil {
-			s.log.Debug("cancel a task", "server", s.name, "error", err)
+			s.log.Debug("cancelling a task failed", "server", s.name, "error", err)
 		}
 	})
 }

@@ -13,24 +13,24 @@ import (
 )
 
 // legacyToModern is a modern server as one session of a legacy client sees it. What the client
-// sends once (its initialize, its log level) goes with each request; what the server asks for in a
-// result is asked of the client live; a long-lived subscription brings what a legacy server would
-// send by itself.
+// sends once (its initialize, its log level) is sent with each request. Questions in the server's
+// results become requests to the client. A long-lived subscription receives the notifications that
+// a legacy server would send without being asked.
 type legacyToModern struct {
 	*modernClient
 	feed      proxy.Handler
 	closeOnce sync.Once
 
 	mu           sync.Mutex
-	client       clientDescription
+	description  clientDescription
 	subscription *longLivedSubscription // nil before initialize was answered
 }
 
 func newLegacyToModern(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *legacyToModern {
 	return &legacyToModern{feed: feed, modernClient: &modernClient{name: native.Name(),
-		revision: o.Revision, rounds: opts.Rounds, log: opts.Log, server: native.OpenModern(o),
-		tasks: taskgroup.New()}}
+		revision: o.Revision, maxRounds: opts.Rounds, log: opts.Log, server: native.OpenModern(o),
+		goroutines: taskgroup.New()}}
 }
 
 // Call implements proxy.Server.
@@ -38,7 +38,7 @@ func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
 	h proxy.Handler) (*mcp.Message, error) {
 	m := p.Message()
 	s.mu.Lock()
-	subscription, client := s.subscription, s.client
+	subscription, client := s.subscription, s.description
 	s.mu.Unlock()
 	switch {
 	case m.Method == "initialize":
@@ -64,7 +64,7 @@ func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
 		return nil, unavailable(s.name,
 			"the request could not be translated to the server's revision", err)
 	}
-	call := &modernCall{modernClient: s.modernClient, request: o, client: h}
+	call := &modernCall{modernClient: s.modernClient, request: o, handler: h}
 	return call.run(ctx)
 }
 
@@ -85,7 +85,7 @@ func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
 	o, err := discoverRequest(m, client)
 	if err != nil {
 		return nil, unavailable(s.name,
-			"server/discover could not be made of the client's initialize", err)
+			"server/discover could not be built from the client's initialize", err)
 	}
 	answer, _, err := s.server.Send(ctx, o, h)
 	if err != nil || answer.Kind == mcp.Error {
@@ -97,19 +97,19 @@ func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.client = client
+	s.description = client
 	if s.subscription == nil {
 		s.subscription = newLongLivedSubscription(s.modernClient, answer, s.feed, s.describe)
 	}
 	return result, nil
 }
 
-// describe returns the client's description for requests that no call of the client is behind. Log
-// messages come on the streams of calls.
+// describe returns the client's description for requests of the bridge's own, which belong to no
+// call of the client. It has no log level, since log messages come on the streams of calls.
 func (s *legacyToModern) describe() clientDescription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client := s.client
+	client := s.description
 	client.logLevel = nil
 	return client
 }
@@ -119,7 +119,7 @@ func (s *legacyToModern) setLevel(m *mcp.Message) *mcp.Message {
 	raw, _ := m.Get("/level")
 	if level, _ := m.Text("/level"); mcp.LogLevelRank(level) >= 0 {
 		s.mu.Lock()
-		s.client.logLevel = raw
+		s.description.logLevel = raw
 		s.mu.Unlock()
 		return toClient(mcp.NewResponse(m.ID(), nil))
 	}
@@ -145,7 +145,7 @@ func (s *legacyToModern) Notify(_ context.Context, p pipeline.Passed) error {
 func (s *legacyToModern) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
-		s.tasks.Close()
+		s.goroutines.Close()
 		err = s.server.Close()
 	})
 	return err

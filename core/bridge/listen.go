@@ -37,7 +37,7 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	for {
 		select {
 		case n := <-sub.waiting:
-			sub.took(n)
+			sub.recordTaken(n)
 			if edited, err := n.Edit(mcp.Set(mcp.PointerSubscriptionID, sub.id)); err == nil {
 				h.HandleNotification(ctx, edited)
 			}
@@ -47,8 +47,9 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// subscribe subscribes to the resources of a listen that nobody is subscribed to yet. It returns
-// those that the server has accepted in time, as JSON.
+// subscribe subscribes sub to the resources that the subscriptions/listen m names. The server is
+// asked only for resources that have no subscriber yet. It returns the URIs of those that the
+// server has accepted in time, as JSON.
 func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	sub *subscriber) (accepted []string) {
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeTimeout)
@@ -60,18 +61,18 @@ func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	defer unlock()
 	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 		uri, ok := mcp.NewResponse("", raw).Text("")
-		// read without the lock: only this function writes to it
+		// sub.uris is read without the lock: only this function writes to it
 		_, isRepeated := sub.uris[uri]
 		if !ok || isRepeated || len(sub.uris) >= maxSubscribedResources {
 			return true
 		}
-		if s.uris[uri] == 0 {
+		if s.subscriberCounts[uri] == 0 {
 			answer, err := s.server.Send(ctx, subscriptionRequest("resources/subscribe", raw), nil)
 			if err != nil || answer.Kind == mcp.Error {
 				return ctx.Err() == nil
 			}
 		}
-		s.uris[uri]++
+		s.subscriberCounts[uri]++
 		s.mu.Lock()
 		sub.uris[uri] = struct{}{}
 		s.mu.Unlock()
@@ -81,7 +82,8 @@ func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	return accepted
 }
 
-// unsubscribe removes a subscriber, and ends in the background the subscriptions that only it had.
+// unsubscribe removes a subscriber. In the background, it unsubscribes the session from the
+// resources that have no other subscriber.
 func (s *pooledSession) unsubscribe(sub *subscriber) {
 	s.mu.Lock()
 	delete(s.subscribers, sub)
@@ -90,7 +92,7 @@ func (s *pooledSession) unsubscribe(sub *subscriber) {
 	if len(uris) == 0 {
 		return
 	}
-	s.tasks.Go(func(ctx context.Context) {
+	s.goroutines.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 		defer cancel()
 		unlock, err := s.lockState(ctx)
@@ -99,13 +101,14 @@ func (s *pooledSession) unsubscribe(sub *subscriber) {
 		}
 		defer unlock()
 		for uri := range uris {
-			if s.uris[uri]--; s.uris[uri] > 0 {
+			if s.subscriberCounts[uri]--; s.subscriberCounts[uri] > 0 {
 				continue
 			}
-			delete(s.uris, uri)
+			delete(s.subscriberCounts, uri)
 			o := subscriptionRequest("resources/unsubscribe", mcp.Quote(uri))
 			if _, err := s.server.Send(ctx, o, nil); err != nil {
-				s.log.Debug("end a subscription", "server", s.name, "error", err)
+				s.log.Debug("unsubscribing from a resource failed", "server", s.name,
+					"error", err)
 			}
 		}
 	})

@@ -17,28 +17,30 @@ import (
 const (
 	// delay before a subscription that failed or ended is opened again
 	firstSubscriptionDelay = time.Second
-	// a subscription that lived this long counts as a success when it ends
+	// how long a subscription must have been open to count as a success when it ends
 	stableAfter = 10 * time.Second
 )
 
-// longLivedSubscription is kept at a modern server for a legacy client's session. It brings what
-// the client would get from a legacy server by itself: changes of lists, and of the resources that
-// it has subscribed to. A subscription cannot be changed, so each further resource takes a new one.
+// longLivedSubscription keeps a subscription open at a modern server, for a legacy client's
+// session. It receives what a legacy server would send to the client without being asked: changes
+// of lists, and of the resources that the client has subscribed to. A subscription cannot be
+// changed, so each further resource needs a new subscription.
 type longLivedSubscription struct {
 	*modernClient
 	feed      proxy.Handler            // gets the notifications
-	describe  func() clientDescription // returns the client's, at the time
+	describe  func() clientDescription // returns the client's current description
 	begin     func()                   // starts run, once
 	attempted chan struct{}            // closed when a first subscription was opened or refused
-	flags     []string                 // what the server declared: "toolsListChanged", …
+	// the list changes that the server declared: "toolsListChanged", …
+	flags []string
 
 	mu      sync.Mutex
-	uris    map[string]bool // that the client subscribed to; true when the server honours it
+	uris    map[string]bool // resources that the client subscribed to; true once acknowledged
 	version int             // counts the changes of uris
 	// the version that the server was last asked for, with or without success
-	settled int
-	changed chan struct{} // closed and replaced with each change of a field above
-	refused bool          // the server takes no subscriptions
+	lastTried int
+	changed   chan struct{} // closed and replaced with each change of a field above
+	refused   bool          // the server takes no subscriptions
 }
 
 // newLongLivedSubscription returns the subscription for what a server declares in its answer to
@@ -49,7 +51,11 @@ func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed
 		attempted: make(chan struct{}), uris: map[string]bool{}, changed: make(chan struct{})}
 	l.begin = sync.OnceFunc(func() {
 		attempted := sync.OnceFunc(func() { close(l.attempted) })
-		if !l.tasks.Go(func(ctx context.Context) { defer attempted(); l.run(ctx, attempted) }) {
+		if !l.goroutines.Go(func(ctx context.Context) {
+			defer attempted()
+			l.run(ctx,
+				attempted)
+		}) {
 			attempted()
 		}
 	})
@@ -62,7 +68,8 @@ func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed
 	return l
 }
 
-// start opens the subscription in the background, if the server declared anything to notify of.
+// start opens the subscription in the background, if the server declared that it notifies of
+// changed lists.
 func (l *longLivedSubscription) start() {
 	if len(l.flags) > 0 {
 		l.begin()
@@ -93,8 +100,8 @@ func (l *longLivedSubscription) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// subscribe returns the answer to a resources/subscribe, when the server has acknowledged or
-// refused the resource.
+// subscribe waits until the server has acknowledged or refused the resource of a
+// resources/subscribe, and returns the answer to the client.
 func (l *longLivedSubscription) subscribe(ctx context.Context,
 	m *mcp.Message) (*mcp.Message, error) {
 	uri, ok := m.Text("/uri")
@@ -105,7 +112,7 @@ func (l *longLivedSubscription) subscribe(ctx context.Context,
 	var version int
 	full := false
 	l.change(func() {
-		if _, again := l.uris[uri]; !again {
+		if _, isKnown := l.uris[uri]; !isKnown {
 			if full = len(l.uris) >= maxSubscribedResources; full {
 				return
 			}
@@ -121,13 +128,13 @@ func (l *longLivedSubscription) subscribe(ctx context.Context,
 	l.begin()
 	for {
 		l.mu.Lock()
-		settled, honoured := l.settled >= version, l.uris[uri]
+		tried, acknowledged := l.lastTried >= version, l.uris[uri]
 		refused, changed := l.refused, l.changed
 		l.mu.Unlock()
 		switch {
-		case settled && honoured:
+		case tried && acknowledged:
 			return toClient(mcp.NewResponse(m.ID(), nil)), nil
-		case refused || settled:
+		case refused || tried:
 			l.change(func() { delete(l.uris, uri) })
 			return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
 				"the server does not take this subscription",
@@ -154,9 +161,11 @@ func (l *longLivedSubscription) unsubscribe(m *mcp.Message) *mcp.Message {
 	return toClient(mcp.NewResponse(m.ID(), nil))
 }
 
-// wanted returns the filter of the subscription that is needed, nil for none, with its version and
-// a channel that is closed when it changes.
-func (l *longLivedSubscription) wanted() (filter []byte, version int, changed <-chan struct{}) {
+// wantedFilter returns the filter of the subscription that is needed, or nil when none is needed.
+// It also returns the filter's version, and a channel that is closed when the filter may have
+// changed.
+func (l *longLivedSubscription) wantedFilter() (filter []byte, version int,
+	changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.flags)+len(l.uris) == 0 {
@@ -177,8 +186,8 @@ func (l *longLivedSubscription) wanted() (filter []byte, version int, changed <-
 	return b, l.version, l.changed
 }
 
-// run keeps the subscription open, as it is needed, until ctx ends or the server refuses it. It
-// calls attempted when the first one was opened or refused.
+// run keeps the subscription that is needed open, until ctx ends or the server refuses
+// subscriptions. It calls attempted when the first subscription was opened or refused.
 func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 	var open *openSubscription // nil while there is none
 	failures, missed := 0, false
@@ -188,11 +197,11 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			backoff.Delay(firstSubscriptionDelay, longestRetryDelay, failures))
 	}
 	for ctx.Err() == nil {
-		filter, version, changed := l.wanted()
+		filter, version, changed := l.wantedFilter()
 		if filter == nil {
 			open.close()
 			open = nil
-			l.settle(version)
+			l.markTried(version)
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -200,11 +209,11 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			continue
 		}
 		if open == nil || open.version != version {
-			honoured := l.honoured() // notifications of these may have been missed
+			acknowledged := l.acknowledgedURIs() // notifications of these may have been missed
 			next := l.open(ctx, filter, version)
 			open.close()
 			if open = next; open == nil {
-				l.settle(version)
+				l.markTried(version)
 				attempted()
 				if l.isRefused() || !pause() {
 					return
@@ -212,10 +221,10 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 				missed = true
 				continue
 			}
-			l.settle(version)
+			l.markTried(version)
 			attempted()
 			if missed {
-				l.reportMissed(ctx, honoured)
+				l.reportMissed(ctx, acknowledged)
 			}
 			missed = false
 		}
@@ -237,9 +246,9 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 	open.close()
 }
 
-// settle records that the server has been asked for a version.
-func (l *longLivedSubscription) settle(version int) {
-	l.change(func() { l.settled = max(l.settled, version) })
+// markTried records that the server has been asked for this version of the filter.
+func (l *longLivedSubscription) markTried(version int) {
+	l.change(func() { l.lastTried = max(l.lastTried, version) })
 }
 
 func (l *longLivedSubscription) isRefused() bool {
@@ -250,13 +259,14 @@ func (l *longLivedSubscription) isRefused() bool {
 
 // openSubscription is one subscription that is open at the server.
 type openSubscription struct {
-	version int // of the filter
-	cancel  context.CancelFunc
-	acked   chan struct{} // closed when the server has acknowledged it
-	ended   chan struct{} // closed when it has ended
+	version      int // of the filter
+	cancel       context.CancelFunc
+	acknowledged chan struct{} // closed when the server has acknowledged it
+	ended        chan struct{} // closed when it has ended
 }
 
-// close ends the subscription and waits for it. A nil subscription needs no end.
+// close ends the subscription and waits until it has ended. For a nil subscription, close does
+// nothing.
 func (o *openSubscription) close() {
 	if o != nil {
 		o.cancel()
@@ -264,20 +274,21 @@ func (o *openSubscription) close() {
 	}
 }
 
-// open opens a subscription. It returns it when the server has acknowledged it, and nil when the
-// server has not in time.
+// open opens a subscription and returns it once the server has acknowledged it. It returns nil when
+// the server does not do so in time.
 func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	version int) *openSubscription {
 	request, err := listenRequest(l.describe(), filter)
 	if err != nil {
 		return nil
 	}
-	o := &openSubscription{version: version, acked: make(chan struct{}),
+	o := &openSubscription{version: version, acknowledged: make(chan struct{}),
 		ended: make(chan struct{})}
 	listenCtx, cancel := context.WithCancel(ctx)
 	o.cancel = cancel
-	handler := &subscriptionHandler{l: l, acknowledged: sync.OnceFunc(func() { close(o.acked) })}
-	started := l.tasks.Go(func(context.Context) {
+	handler := &subscriptionHandler{l: l,
+		acknowledged: sync.OnceFunc(func() { close(o.acknowledged) })}
+	started := l.goroutines.Go(func(context.Context) {
 		defer close(o.ended)
 		answer, _, err := l.server.Send(listenCtx, request, handler)
 		switch {
@@ -295,7 +306,7 @@ func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	timer := time.NewTimer(acknowledgeTimeout)
 	defer timer.Stop()
 	select {
-	case <-o.acked:
+	case <-o.acknowledged:
 		return o
 	case <-o.ended:
 	case <-timer.C:
@@ -305,8 +316,8 @@ func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	return nil
 }
 
-// honoured returns the resources that the server has acknowledged.
-func (l *longLivedSubscription) honoured() (uris []string) {
+// acknowledgedURIs returns the resources that the server has acknowledged, in order.
+func (l *longLivedSubscription) acknowledgedURIs() (uris []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uri, ok := range l.uris {

@@ -16,13 +16,13 @@ import (
 type modernCall struct {
 	*modernClient
 	request upstream.Outgoing // as the server is to get it
-	client  proxy.Handler
+	handler proxy.Handler
 }
 
-// run sends the request, again for each time that the server asks for input, and returns the answer
-// for the client.
+// run sends the request and returns the answer for the client. Each time that the server asks for
+// input, run sends the request again, with the client's answers.
 func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
-	request, client := c.request, c.client
+	request, client := c.request, c.handler
 	if _, ok := request.Message().Get("/_meta/progressToken"); ok {
 		client = &increasingProgress{Handler: client}
 	}
@@ -67,7 +67,7 @@ func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
 				return nil, context.Cause(ctx)
 			}
 		default:
-			if rounds++; rounds > c.rounds {
+			if rounds++; rounds > c.maxRounds {
 				return nil, unavailable(c.name, "the server asked for input too many times", nil)
 			}
 		}
@@ -78,14 +78,15 @@ func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
 	}
 }
 
-// followTask waits for the end of the task that the request was answered with.
+// followTask waits for the end of the task that created, the server's answer to the request,
+// describes. It returns the task's result or error.
 func (c *modernCall) followTask(ctx context.Context, request, created *mcp.Message,
 	client proxy.Handler) (*mcp.Message, error) {
 	id, ok := created.Get("/taskId")
 	if !ok {
 		return nil, unavailable(c.name, "the server created a task without an id", nil)
 	}
-	t := &modernTask{modernClient: c.modernClient, call: request, id: id, client: client,
+	t := &modernTask{modernClient: c.modernClient, call: request, id: id, handler: client,
 		answered: map[string]bool{}}
 	return t.follow(ctx, created)
 }

@@ -20,15 +20,15 @@ const (
 // tasksExtension is the name of the tasks extension in the capabilities of modern clients.
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
-// modernClient represents a legacy client's session to the server, as a modern client. The calls
-// and the subscription of the session share it.
+// modernClient stands for a legacy client's session towards a modern server, which sees a modern
+// client. The calls and the subscription of the session share it.
 type modernClient struct {
-	name     string // of the server
-	revision string // of the legacy client
-	rounds   int    // how many times a call may ask the client for input
-	log      *slog.Logger
-	server   upstream.ModernSession
-	tasks    *taskgroup.Group // of the session
+	name       string // of the server
+	revision   string // of the legacy client
+	maxRounds  int    // how many times a call may ask the client for input
+	log        *slog.Logger
+	server     upstream.ModernSession
+	goroutines *taskgroup.Group // of the session
 }
 
 // declaresTasks reports whether a request declares the tasks extension.

@@ -9,12 +9,12 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Some tools of modern servers run as tasks only, an extension that legacy clients do not know. The
-// bridge declares the extension for a call of such a tool, and answers the call with the task's
-// result.
+// Some tools of modern servers run only as tasks. Tasks are an extension that legacy clients do not
+// know. The bridge declares the extension for a call of such a tool, and answers the call with the
+// task's result.
 
 // demandsTasks reports whether the answer to a call is an error that demands the tasks extension,
-// which the call did not declare. Then nothing was run.
+// which the call did not declare. A server that answers with this error has not run the call.
 func demandsTasks(request, answer *mcp.Message) bool {
 	if answer.ErrorCode() != mcp.CodeMissingCapability || request.Method != "tools/call" {
 		return false
@@ -29,22 +29,22 @@ type modernTask struct {
 	*modernClient
 	call     *mcp.Message
 	id       []byte // of the task, as JSON
-	client   proxy.Handler
+	handler  proxy.Handler
 	answered map[string]bool // input requests that the client has answered, by their keys
 }
 
-// follow waits for the end of the task that a call was answered with, and returns what the call is
-// to be answered with: a complete result, or an error. When it returns earlier, the task is
-// cancelled.
+// follow waits for the end of the task that the server's answer created describes. It returns the
+// answer to the call: a complete result, or an error. When follow returns before the task has
+// ended, it cancels the task.
 func (t *modernTask) follow(ctx context.Context,
 	created *mcp.Message) (answer *mcp.Message, err error) {
-	ended := false // at the server
+	ended := false // the server has ended the task
 	defer func() {
 		if !ended {
 			t.cancel()
 		}
 	}()
-	progress := progressReporter{client: t.client, call: t.call}
+	progress := progressReporter{handler: t.handler, call: t.call}
 	for state := created; ; {
 		status, _ := state.Text("/status")
 		switch status {
@@ -64,10 +64,10 @@ func (t *modernTask) follow(ctx context.Context,
 			ended = true
 			return nil, unavailable(t.name, "the server has cancelled the task", nil)
 		case "working":
-			t.client.ReportActivity()
+			t.handler.ReportActivity()
 			progress.report(ctx, state)
 		case "input_required":
-			t.client.ReportActivity()
+			t.handler.ReportActivity()
 			refusal, err := t.giveInput(ctx, state)
 			if err != nil || refusal != nil {
 				return refusal, err
@@ -82,9 +82,9 @@ func (t *modernTask) follow(ctx context.Context,
 		}
 		o, err := modernTaskRequest("tasks/get", t.id, t.call)
 		if err != nil {
-			return nil, unavailable(t.name, "tasks/get could not be made of the call", err)
+			return nil, unavailable(t.name, "tasks/get could not be built from the call", err)
 		}
-		next, _, err := t.server.Send(ctx, o, t.client)
+		next, _, err := t.server.Send(ctx, o, t.handler)
 		if err != nil || next.Kind == mcp.Error {
 			return next, err
 		}
@@ -92,8 +92,8 @@ func (t *modernTask) follow(ctx context.Context,
 	}
 }
 
-// giveInput puts the questions of a task that were not answered yet to the client, and sends the
-// answers. A message that it returns ends the call.
+// giveInput puts the unanswered questions of a task to the client, and sends the answers to the
+// server. refusal is the message that ends the call, or nil.
 func (t *modernTask) giveInput(ctx context.Context,
 	state *mcp.Message) (refusal *mcp.Message, err error) {
 	var old []mcp.Edit
@@ -106,14 +106,14 @@ func (t *modernTask) giveInput(ctx context.Context,
 		}
 		return len(keys) <= maxInputRequests
 	})
-	if len(t.answered)+len(keys) > maxInputRequests*t.rounds {
+	if len(t.answered)+len(keys) > maxInputRequests*t.maxRounds {
 		return nil, unavailable(t.name, "the server asked for input too many times", nil)
 	}
 	unanswered, err := state.Edit(old...)
 	if err != nil {
 		return nil, untranslatable(t.name, err)
 	}
-	answers, refusal, err := t.askForInput(ctx, t.call, unanswered, t.client)
+	answers, refusal, err := t.askForInput(ctx, t.call, unanswered, t.handler)
 	if refusal != nil {
 		return toClient(refusal), err
 	}
@@ -125,10 +125,10 @@ func (t *modernTask) giveInput(ctx context.Context,
 	}
 	o, err := modernTaskRequest("tasks/update", t.id, t.call, mcp.Set("/inputResponses", answers))
 	if err != nil {
-		return nil, unavailable(t.name, "tasks/update could not be made of the client's answers",
-			err)
+		return nil, unavailable(t.name,
+			"tasks/update could not be built from the client's answers", err)
 	}
-	updated, _, err := t.server.Send(ctx, o, t.client)
+	updated, _, err := t.server.Send(ctx, o, t.handler)
 	if err != nil || updated.Kind == mcp.Error {
 		return updated, err
 	}
@@ -141,11 +141,11 @@ func (t *modernTask) cancel() {
 	if err != nil {
 		return
 	}
-	t.tasks.Go(func(ctx context.Context) {
+	t.goroutines.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 		defer cancel()
 		if _, _, err := t.server.Send(ctx, o, nil); err != nil {
-			t.log.Debug("cancel a task", "server", t.name, "error", err)
+			t.log.Debug("cancelling a task failed", "server", t.name, "error", err)
 		}
 	})
 }
@@ -153,10 +153,10 @@ func (t *modernTask) cancel() {
 // progressReporter sends the status messages of a task to a client that asked for progress, each
 // time that the message has changed.
 type progressReporter struct {
-	client proxy.Handler
-	call   *mcp.Message
-	last   string // message
-	count  int    // of reports
+	handler proxy.Handler
+	call    *mcp.Message
+	last    string // message
+	count   int    // of reports
 }
 
 func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {
@@ -167,7 +167,7 @@ func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {
 	}
 	r.last = message
 	r.count++
-	r.client.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/progress",
+	r.handler.HandleNotification(ctx, toClient(mcp.NewNotification("notifications/progress",
 		[]byte(`{"progressToken":`+string(token)+`,"progress":`+strconv.Itoa(r.count)+
 			`,"message":`+string(mcp.Quote(message))+`}`))))
 }

@@ -12,15 +12,15 @@ import (
 	"gatekit/core/upstream"
 )
 
-// modernToLegacy is a legacy server as one session of a modern client sees it. Each request of the
-// client stands for itself; what the server has to know of the client, it learns in the sessions of
-// the pool.
+// modernToLegacy is a legacy server as one session of a modern client sees it. A modern client
+// describes itself with each request. A legacy server gets the description once, when a session of
+// the pool begins.
 type modernToLegacy struct {
-	native    upstream.NativeSessions
-	client    proxy.OpenOptions // of the client's session
-	pool      *sessionPool
-	tasks     *taskgroup.Group
-	closeOnce sync.Once
+	native        upstream.NativeSessions
+	clientOptions proxy.OpenOptions // of the client's session
+	pool          *sessionPool
+	goroutines    *taskgroup.Group
+	closeOnce     sync.Once
 
 	mu     sync.Mutex
 	modern upstream.ModernSession // set when the server turned out to be modern; nil before
@@ -29,14 +29,15 @@ type modernToLegacy struct {
 
 func newModernToLegacy(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *modernToLegacy {
-	return &modernToLegacy{native: native, client: o, pool: newSessionPool(opts, native, o, feed),
-		tasks: taskgroup.New()}
+	return &modernToLegacy{native: native, clientOptions: o, pool: newSessionPool(opts, native, o,
+		feed),
+		goroutines: taskgroup.New()}
 }
 
 // Call implements proxy.Server.
 func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	h proxy.Handler) (*mcp.Message, error) {
-	ctx, release := s.tasks.Bind(ctx)
+	ctx, release := s.goroutines.Bind(ctx)
 	defer release()
 	m := p.Message()
 	switch method, known := mcp.LookupMethod(m.Method); {
@@ -78,15 +79,14 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	return call.run(ctx, o)
 }
 
-// modernSession returns a session with the server as a modern one, if it has turned out to be one:
-// some servers take longer to start than the probe waits, and count as legacy meanwhile. Otherwise
-// it returns nil.
+// modernSession returns a modern session if the server has turned out to be modern, and otherwise
+// nil. Some servers take longer to start than the probe waits, and count as legacy until then.
 func (s *modernToLegacy) modernSession() upstream.ModernSession {
 	speaksModern := s.native.SpeaksModern()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.modern == nil && speaksModern && !s.closed {
-		s.modern = s.native.OpenModern(s.client)
+		s.modern = s.native.OpenModern(s.clientOptions)
 	}
 	return s.modern
 }
@@ -103,12 +103,12 @@ func (s *modernToLegacy) Close() error {
 		s.closed = true
 		modern := s.modern
 		s.mu.Unlock()
-		s.tasks.Cancel()
+		s.goroutines.Cancel()
 		err = s.pool.close()
 		if modern != nil {
 			err = errors.Join(err, modern.Close())
 		}
-		s.tasks.Close()
+		s.goroutines.Close()
 	})
 	return err
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // This file makes everything that the bridge writes to servers: translations of requests that
-// passed the pipeline, and requests of the bridge's own, which hold nothing of a client's that has
-// not passed. test/layout checks that no other file of this package makes such messages.
+// passed the pipeline, and requests of the bridge's own. Whatever these contain of a client's
+// messages has passed the pipeline too. test/layout checks that no other file of this package makes
+// such messages.
 
 // clientDescription describes the client to a modern server, with each request, as JSON.
 type clientDescription struct {
@@ -32,15 +33,15 @@ func (d clientDescription) edits() []mcp.Edit {
 	return edits
 }
 
-// edit returns o with edits made.
+// edit returns o with the edits applied.
 func edit(o upstream.Outgoing, edits ...mcp.Edit) (upstream.Outgoing, error) {
 	m, err := o.Message().Edit(edits...)
 	return upstream.Own(m), err
 }
 
 // forModernServer returns a legacy client's request as a modern server is to get it, with the
-// client's description. What the client itself put under reserved keys is removed: its revision
-// gives it no meaning.
+// client's description. Values that the client put under reserved keys are removed: they have no
+// meaning in its revision.
 func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoing, error) {
 	edits := d.edits()
 	o.Message().Members("/_meta", func(name string, _ []byte) bool {
@@ -58,8 +59,8 @@ func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoin
 	return edit(o, edits...)
 }
 
-// withInput returns a request with the answers to what the server asked for in its result, and with
-// the state that it gave for that. Both may be nil.
+// withInput returns a request with the client's answers, and with the requestState of the server's
+// result that asked for them. Both may be nil.
 func withInput(o upstream.Outgoing, answers, state []byte) (upstream.Outgoing, error) {
 	var edits []mcp.Edit
 	if answers != nil {
@@ -71,7 +72,7 @@ func withInput(o upstream.Outgoing, answers, state []byte) (upstream.Outgoing, e
 	return edit(o, edits...)
 }
 
-// discoverRequest returns the server/discover that stands for a legacy client's initialize.
+// discoverRequest returns the server/discover that replaces a legacy client's initialize.
 func discoverRequest(initialize *mcp.Message, d clientDescription) (upstream.Outgoing, error) {
 	m, err := mcp.NewRequest(initialize.ID(), "server/discover", nil).Edit(d.edits()...)
 	return upstream.Own(m), err
@@ -93,8 +94,8 @@ func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {
 	return edit(o, mcp.Set(pointer, []byte(`{"`+tasksExtension+`":{}}`)))
 }
 
-// modernTaskRequest returns a request about the task that a modern server made of call. It carries
-// the _meta of call, except for what asks for messages of its own.
+// modernTaskRequest returns a request about the task that a modern server made of call. It has the
+// _meta of call, without the progress token and the log level, which ask for notifications.
 func modernTaskRequest(method string, id []byte, call *mcp.Message,
 	more ...mcp.Edit) (upstream.Outgoing, error) {
 	meta, _ := call.Get("/_meta")
@@ -158,8 +159,8 @@ func asTaskCall(o upstream.Outgoing) (upstream.Outgoing, error) {
 	return edit(o, mcp.Set("/task", []byte("{}")))
 }
 
-// legacyTaskRequest returns a request about a task of a legacy server. It asks for the progress
-// that call, which may be nil, asked for.
+// legacyTaskRequest returns a request about a task of a legacy server. If call is not nil and asked
+// for progress, the request asks for it too.
 func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Outgoing {
 	params := slices.Concat([]byte(`{"taskId":`), id)
 	if call != nil {
@@ -170,8 +171,8 @@ func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Out
 	return upstream.Own(mcp.NewRequest("0", method, append(params, '}')))
 }
 
-// capabilitiesForLegacy returns what a modern client declared with a request as a legacy server is
-// to get it in initialize. raw may be nil.
+// capabilitiesForLegacy returns the capabilities that a modern client declared with a request, as a
+// legacy server is to get them in initialize. raw may be nil.
 func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil
@@ -189,8 +190,8 @@ func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	return m.Body(), nil
 }
 
-// capabilitiesForModern returns what a legacy client declared in initialize as a modern server is
-// to get it with each request. raw may be nil.
+// capabilitiesForModern returns the capabilities that a legacy client declared in initialize, as a
+// modern server is to get them with each request. raw may be nil.
 func capabilitiesForModern(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil

@@ -58,25 +58,25 @@ const (
 // # Why calls are parked
 //
 // A modern client cannot be asked anything while its call runs. It is asked in a result
-// (inputRequests), and makes the call again with its answers (inputResponses; MCP 2026-07-28,
-// multi round-trip requests). A legacy server asks in the midst of the call, which goes on. Such a
-// call is parked from the result that asks the client until the client comes back.
+// (inputRequests), and makes the call again with its answers (inputResponses; MCP 2026-07-28, multi
+// round-trip requests). A legacy server asks during the call, which goes on. Such a call is parked
+// from the result that asks the client until the client comes back.
 //
 // # Why a call that may be parked runs in a goroutine of its own
 //
 // The call outlives the request that brought it: that request is answered with the question, and
 // another brings the answer. Between the two the client holds a ticket, sealed in requestState. The
-// ticket is good once, in this process, for the same call of the same session. Any other
-// requestState is refused, and the call is never run again in its place. A client that does not
-// come back costs at most ParkedCallLimits.Wait. After that the server is told that the client
-// gave up.
+// ticket is valid once, in this process, for the same call of the same session. Any other
+// requestState is refused: the call is not run a second time instead. For a client that does not
+// come back, the call is kept for ParkedCallLimits.Wait at most. After that the server is told that
+// the client gave up.
 type ParkedCalls struct {
 	proxy   *proxy.Proxy
 	limits  ParkedCallLimits
 	workers *workers.Pool
 
 	mu          sync.Mutex               // taken after parkedCall.mu, never before
-	parked      map[string]parking       // by the name of the call
+	parked      map[string]parkedEntry   // by the name of the call
 	byPrincipal map[string]parkedAmounts // without principals that have no parked call
 	total       parkedAmounts
 }
@@ -86,7 +86,7 @@ var _ downstream.CallParker = (*ParkedCalls)(nil)
 // NewParkedCalls returns a ParkedCalls without calls.
 func NewParkedCalls(o ParkedCallsOptions) *ParkedCalls {
 	return &ParkedCalls{proxy: o.Proxy, limits: o.Limits.withDefaults(), workers: o.Workers,
-		parked: map[string]parking{}, byPrincipal: map[string]parkedAmounts{}}
+		parked: map[string]parkedEntry{}, byPrincipal: map[string]parkedAmounts{}}
 }
 
 // parkedAmounts are calls and their bytes, those of all principals or of one.
@@ -96,8 +96,8 @@ func (a parkedAmounts) add(calls, bytes int) parkedAmounts {
 	return parkedAmounts{a.calls + calls, a.bytes + bytes}
 }
 
-// parking is a call for as long as it is parked.
-type parking struct {
+// parkedEntry is a parked call in the table of parked calls.
+type parkedEntry struct {
 	call    *parkedCall
 	round   int
 	bytes   int
@@ -130,7 +130,7 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 		// Any other requestState goes on to the proxy, which made it for a server's own question,
 		// or refuses it.
 	}
-	c := &parkedCall{calls: p, session: s, m: m, name: rand.Text(),
+	c := &parkedCall{calls: p, session: s, firstRequest: m, name: rand.Text(),
 		finished: make(chan struct{}), closed: make(chan struct{}),
 		questionAdded: make(chan struct{}, 1), client: client}
 	c.progressToken, _ = m.Get(progressTokenPointer)
@@ -149,8 +149,8 @@ func (p *ParkedCalls) resume(s downstream.ParkerSession, t ticket, m *mcp.Messag
 	defer c.mu.Unlock()
 	c.client = client
 	c.progressToken, _ = m.Get(progressTokenPointer)
-	m.Server, m.Exchange = c.server, c.exchange
-	return &resumedCall{c, m}, c.m.ID(), nil
+	m.Server, m.Exchange = c.askingServer, c.askingExchange
+	return &resumedCall{c, m}, c.firstRequest.ID(), nil
 }
 
 // Count returns how many calls are parked.
@@ -170,7 +170,7 @@ func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int) bool {
 		own.calls > 0 && own.bytes+bytes > maxParkedBytesPerPrincipal {
 		return false
 	}
-	p.parked[t.Name] = parking{c, t.Round, bytes, c.session.Hold()}
+	p.parked[t.Name] = parkedEntry{c, t.Round, bytes, c.session.Hold()}
 	p.total, p.byPrincipal[c.session.Principal] = p.total.add(1, bytes), own.add(1, bytes)
 	return true
 }
@@ -180,21 +180,21 @@ func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int) bool {
 func (p *ParkedCalls) take(t ticket, session string) *parkedCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k, ok := p.parked[t.Name]
-	if !ok || k.round != t.Round || k.call.session.Name != session {
+	entry, ok := p.parked[t.Name]
+	if !ok || entry.round != t.Round || entry.call.session.Name != session {
 		return nil
 	}
-	p.remove(k.call)
-	return k.call
+	p.remove(entry.call)
+	return entry.call
 }
 
 // remove takes a call out of the parked ones. The caller holds p.mu.
 func (p *ParkedCalls) remove(c *parkedCall) {
-	k := p.parked[c.name]
-	k.release()
+	entry := p.parked[c.name]
+	entry.release()
 	delete(p.parked, c.name)
-	p.total = p.total.add(-1, -k.bytes)
-	own := p.byPrincipal[c.session.Principal].add(-1, -k.bytes)
+	p.total = p.total.add(-1, -entry.bytes)
+	own := p.byPrincipal[c.session.Principal].add(-1, -entry.bytes)
 	if own.calls > 0 {
 		p.byPrincipal[c.session.Principal] = own
 	} else {
@@ -206,10 +206,10 @@ func (p *ParkedCalls) remove(c *parkedCall) {
 func (p *ParkedCalls) EndSession(name string) {
 	var ended []*parkedCall
 	p.mu.Lock()
-	for _, k := range p.parked {
-		if k.call.session.Name == name {
-			p.remove(k.call)
-			ended = append(ended, k.call)
+	for _, entry := range p.parked {
+		if entry.call.session.Name == name {
+			p.remove(entry.call)
+			ended = append(ended, entry.call)
 		}
 	}
 	p.mu.Unlock()

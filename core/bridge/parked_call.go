@@ -13,31 +13,32 @@ import (
 )
 
 // parkedCall is a call that is parked whenever its server asks the client. To the proxy it is the
-// client of the call. It forwards to the client of whichever request waits for the call just then.
+// client of the call. It forwards messages to the client of the request that waits for the call at
+// that time.
 type parkedCall struct {
-	calls   *ParkedCalls
-	session downstream.ParkerSession
-	m       *mcp.Message // the first request, under the id that the proxy knows
-	name    string       // 130 random bits
-	cancel  context.CancelFunc
+	calls        *ParkedCalls
+	session      downstream.ParkerSession
+	firstRequest *mcp.Message // the first request, under the id that the proxy knows
+	name         string       // 130 random bits
+	cancel       context.CancelFunc
 
 	finished chan struct{} // closed when answer is set
 	answer   pipeline.Passed
 
 	closed chan struct{} // closed when no question is put to the client any more
-	close  func()        // closes closed
+	close  func()        // closes the channel closed, once
 	// holds an element when there are questions that wait may have missed
 	questionAdded chan struct{}
 
-	mu            sync.Mutex   // guards what follows
-	client        proxy.Client // of the request that waits for the call; nil while none waits
-	progressToken []byte       // of that request; nil when it has none
-	questions     []*question  // not answered yet
-	questionCount int          // questions so far
-	server        string       // that asked last, for the record
-	exchange      string       // in which that server asked, for the record
-	round         int          // results that asked so far
-	timer         *time.Timer  // ends the wait for the client; nil before the first result
+	mu             sync.Mutex   // guards what follows
+	client         proxy.Client // of the request that waits for the call; nil while none waits
+	progressToken  []byte       // of that request; nil when it has none
+	questions      []*question  // not answered yet
+	questionCount  int          // questions so far
+	askingServer   string       // that asked last, for the record
+	askingExchange string       // in which that server asked, for the record
+	round          int          // results that asked so far
+	timer          *time.Timer  // ends the wait for the client; nil before the first result
 }
 
 // newCall is the first request of a call.
@@ -91,9 +92,9 @@ func (c *parkedCall) abandon() {
 	c.cancel()
 }
 
-// siblingWait is how long a first question waits for others, which are then put to the client in
-// the same result.
-const siblingWait = 15 * time.Millisecond
+// furtherQuestionsWait is how long a first question waits for further questions, so that one result
+// can ask all of them.
+const furtherQuestionsWait = 15 * time.Millisecond
 
 // wait waits until the call is answered or there is something to ask, and returns the answer or the
 // result that asks.
@@ -122,7 +123,7 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 			continue
 		case <-ctx.Done():
 			continue
-		case <-time.After(siblingWait):
+		case <-time.After(furtherQuestionsWait):
 		}
 		if result, ok := c.park(ctx); ok {
 			return result
@@ -146,31 +147,31 @@ func (c *parkedCall) park(ctx context.Context) (result pipeline.Passed, ok bool)
 		default:
 		}
 		c.abandon()
-		return c.calls.refuse(ctx, c.session, c.m, mcp.CodeInternalError,
+		return c.calls.refuse(ctx, c.session, c.firstRequest, mcp.CodeInternalError,
 			"the server asks for input, but "+reason), true
 	}
 	if c.round++; c.round > c.calls.limits.Rounds {
 		return fail("has asked too many times during this call")
 	}
 	t := ticket{c.name, c.round}
-	state, err := c.calls.proxy.SealCallState(c.m, t)
+	state, err := c.calls.proxy.SealCallState(c.firstRequest, t)
 	if err != nil {
 		return fail("the call cannot be resumed: its requestState could not be made")
 	}
-	bytes := c.m.Size()
+	bytes := c.firstRequest.Size()
 	for _, q := range c.questions {
 		bytes += q.passed.Message().Size()
 	}
 	if !c.calls.keep(c, t, bytes) {
 		return fail("too many calls wait for answers: answer those, then try again")
 	}
-	asking := mcp.NewResponse(c.m.ID(), appendInputRequired(nil, c.questions, state))
+	asking := mcp.NewResponse(c.firstRequest.ID(), appendInputRequired(nil, c.questions, state))
 	first := c.questions[0].passed.Message()
-	c.server, c.exchange = first.Server, first.Exchange
-	asking.Server, asking.Exchange, asking.CarriesInput = c.server, c.exchange, true
+	c.askingServer, c.askingExchange = first.Server, first.Exchange
+	asking.Server, asking.Exchange, asking.CarriesInput = c.askingServer, c.askingExchange, true
 	c.client = nil
 	c.timer = time.AfterFunc(c.calls.limits.Wait, func() { c.expire(t) })
-	return c.calls.passOwn(ctx, c.session, asking, c.m), true
+	return c.calls.passOwn(ctx, c.session, asking, c.firstRequest), true
 }
 
 // expire abandons the call when its client has not come back with the ticket.
@@ -202,7 +203,7 @@ func (c *parkedCall) takeAnswers(m *mcp.Message) {
 	}
 }
 
-// notifyWait makes wait look at the questions.
+// notifyWait wakes wait, so that it puts the open questions to the client.
 func (c *parkedCall) notifyWait() {
 	select {
 	case c.questionAdded <- struct{}{}:
@@ -210,7 +211,7 @@ func (c *parkedCall) notifyWait() {
 	}
 }
 
-// progressTokenPointer is where a request asks for progress.
+// progressTokenPointer is the pointer to the progress token of a request.
 const progressTokenPointer = "/_meta/progressToken"
 
 // Notify implements proxy.Client. While no request waits, the notification is dropped.
@@ -235,8 +236,8 @@ func (c *parkedCall) Notify(ctx context.Context, p pipeline.Passed) error {
 	return client.Notify(ctx, p)
 }
 
-// TakesInputRequests implements proxy.InputRequestClient: a server's result that asks goes to the
-// client as it is.
+// TakesInputRequests implements proxy.InputRequestClient: a server's result that asks for input is
+// forwarded to the client.
 func (c *parkedCall) TakesInputRequests() bool { return true }
 
 // IsWaiting implements proxy.WaitReporter.

@@ -15,21 +15,22 @@ import (
 	"gatekit/core/upstream"
 )
 
-// rootsWait is how long a server that asks for the roots outside of any call waits for a call to
-// ask in. Many servers ask when a session begins, and a session begins with a call.
+// rootsWait bounds how long a server's question for the roots, asked outside of any call, waits for
+// a call in which the client can be asked. Many servers ask when a session begins, and a session
+// begins with a call.
 const rootsWait = 10 * time.Second
 
 // pooledSession is one session with a legacy server, shared by the calls of a modern client that
-// declare the same capabilities. It is the handler of what the server sends outside of calls, or
-// without naming one.
+// declare the same capabilities. It handles what the server sends outside of calls, or without
+// naming a call.
 type pooledSession struct {
-	key    string // the digest of the capabilities
-	name   string // of the server
-	log    *slog.Logger
-	feed   proxy.Handler    // of the client's session
-	shared bool             // several clients may be behind the client's session
-	tasks  *taskgroup.Group // of the pool
-	server upstream.LegacySession
+	key        string // the digest of the capabilities
+	name       string // of the server
+	log        *slog.Logger
+	feed       proxy.Handler    // of the client's session
+	shared     bool             // several clients may be behind the client's session
+	goroutines *taskgroup.Group // of the pool
+	server     upstream.LegacySession
 
 	opened           chan struct{} // closed when the handshake has ended
 	initializeAnswer *mcp.Message  // read it after opened
@@ -38,16 +39,16 @@ type pooledSession struct {
 	users     int         // guarded by the pool's mu
 	idleTimer *time.Timer // runs while users is 0; guarded by the pool's mu
 
-	stateLock chan struct{} // holds one token, taken while the server is told one of these:
-	level     string        // of log messages; guarded by stateLock
-	// subscriptions, with their number of subscribers; guarded by stateLock
-	uris map[string]int
+	// holds one token, taken while the server's log level or subscriptions are being changed
+	stateLock        chan struct{}
+	level            string         // the server's log level; guarded by stateLock
+	subscriberCounts map[string]int // by the URI of the resource; guarded by stateLock
 
 	taskTools taskTools
 
 	mu          sync.Mutex
 	calls       []sessionCall // in flight, the oldest first; replaced, never changed in place
-	called      chan struct{} // closed and replaced with each new call
+	callAdded   chan struct{} // closed and replaced with each new call
 	subscribers map[*subscriber]struct{}
 }
 
@@ -112,8 +113,8 @@ func (s *pooledSession) addCall(c sessionCall) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls = append(slices.Clone(s.calls), c)
-	close(s.called)
-	s.called = make(chan struct{})
+	close(s.callAdded)
+	s.callAdded = make(chan struct{})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -129,11 +130,10 @@ func (s *pooledSession) isInFlight(c sessionCall) bool {
 	return slices.Contains(s.calls, c)
 }
 
-// HandleNotification implements proxy.Handler for what the server sends outside of calls, as far as
-// that is clear.
+// HandleNotification implements proxy.Handler for notifications that name no call.
 func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
-	case "notifications/message": // with several calls its owner is not clear
+	case "notifications/message": // with several calls, the message could belong to any of them
 		s.mu.Lock()
 		calls := s.calls
 		s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) 
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status",
 		"notifications/progress":
-		return // the client's revision does not have it, or it is for no call
+		return // the client's revision does not have the method, or the progress is of no call
 	}
 	if m.Method == "notifications/tools/list_changed" {
 		s.taskTools.forget()
@@ -165,20 +165,21 @@ func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 			return s.feed.HandleRequests(ctx, ms) // refuses: there is no call to ask in
 		}
 		answers := c.askInCall(ctx, ms)
-		if ctx.Err() != nil || s.isInFlight(c) || !hasFailed(answers) {
+		if ctx.Err() != nil || s.isInFlight(c) || !anyFailed(answers) {
 			return answers
 		}
 		// the call was answered before the client could be asked in it
 	}
 }
 
-// callToAskIn returns the call to ask the client in. It returns nil when there is none, and none
-// begins that is worth waiting for, or when the call could be another client's.
+// callToAskIn returns the call in which to ask the client. It returns nil when there is none, or
+// when the call could be another client's. A question for the roots waits up to rootsWait for a
+// call to begin.
 func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
 	var timeout <-chan time.Time
 	for {
 		s.mu.Lock()
-		calls, called := s.calls, s.called
+		calls, called := s.calls, s.callAdded
 		s.mu.Unlock()
 		var waiting, parked []sessionCall // the youngest first
 		for _, c := range slices.Backward(calls) {
@@ -215,8 +216,9 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 	}
 }
 
-// hasFailed reports whether a client could not be asked.
-func hasFailed(answers []pipeline.Passed) bool {
+// anyFailed reports whether one of the answers is missing or an internal error: the client could
+// not be asked.
+func anyFailed(answers []pipeline.Passed) bool {
 	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
 		m := p.Message()
 		return m == nil || m.ErrorCode() == mcp.CodeInternalError

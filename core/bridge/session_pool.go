@@ -17,7 +17,7 @@ import (
 const (
 	// how many sets of capabilities have a session; requests that declare others wait
 	maxPooledSessions = 8
-	// after which a session that no call uses is closed
+	// how long a session that no call uses is kept
 	pooledSessionIdle = 5 * time.Minute
 	// delay after the first handshake that failed
 	firstHandshakeDelay = 200 * time.Millisecond
@@ -29,11 +29,11 @@ const (
 // asked. A modern client declares that with each request. So there is one session for each set of
 // capabilities that the client declares. The package documentation says why calls share a session.
 type sessionPool struct {
-	opts   Options
-	native upstream.NativeSessions
-	client proxy.OpenOptions // of the client's session
-	feed   proxy.Handler     // of the client's session
-	tasks  *taskgroup.Group
+	opts          Options
+	native        upstream.NativeSessions
+	clientOptions proxy.OpenOptions // of the client's session
+	feed          proxy.Handler     // of the client's session
+	goroutines    *taskgroup.Group
 
 	mu       sync.Mutex // guards the fields below, and some of the sessions' fields
 	sessions []*pooledSession
@@ -42,13 +42,14 @@ type sessionPool struct {
 	failures int           // handshakes in a row that failed
 	lastErr  error         // of the last handshake; nil when it succeeded
 	lastKey  string        // the capabilities of that handshake
-	retry    time.Time     // when another session with these capabilities may be opened
+	retryAt  time.Time     // when another session with these capabilities may be opened
 }
 
 func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
 	feed proxy.Handler) *sessionPool {
-	return &sessionPool{opts: opts, native: native, client: o, feed: feed, tasks: taskgroup.New(),
-		changed: make(chan struct{})}
+	return &sessionPool{opts: opts, native: native, clientOptions: o, feed: feed,
+		goroutines: taskgroup.New(),
+		changed:    make(chan struct{})}
 }
 
 // wake wakes the requests that wait for a session. p.mu is held.
@@ -114,7 +115,7 @@ func (p *sessionPool) find(key string, m *mcp.Message,
 	switch {
 	case i >= 0:
 		s = p.sessions[i]
-	case p.lastErr != nil && p.lastKey == key && time.Now().Before(p.retry):
+	case p.lastErr != nil && p.lastKey == key && time.Now().Before(p.retryAt):
 		return nil, nil, nil, p.lastErr
 	case len(p.sessions) >= maxPooledSessions:
 		idle := slices.IndexFunc(p.sessions, func(s *pooledSession) bool { return s.users == 0 })
@@ -142,16 +143,17 @@ func (p *sessionPool) begin(key string, m *mcp.Message,
 	name := p.native.Name()
 	initialize, err := initializeRequest(m, capabilities, p.opts.Version)
 	if err != nil {
-		return nil, unavailable(name, "initialize could not be made of the client's request", err)
+		return nil, unavailable(name, "initialize could not be built from the client's request",
+			err)
 	}
 	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed,
-		shared: p.client.Shared,
-		tasks:  p.tasks, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
-		called: make(chan struct{}), uris: map[string]int{},
+		shared:     p.clientOptions.Shared,
+		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
-	s.server = p.native.OpenLegacy(p.client, s)
+	s.server = p.native.OpenLegacy(p.clientOptions, s)
 	p.sessions = append(p.sessions, s)
-	started := p.tasks.Go(func(ctx context.Context) {
+	started := p.goroutines.Go(func(ctx context.Context) {
 		startCtx, cancel := p.native.StartContext(ctx)
 		defer cancel()
 		s.initializeAnswer, s.openErr = s.handshake(startCtx, initialize)
@@ -171,7 +173,7 @@ func (p *sessionPool) finishOpen(s *pooledSession) {
 	if s.openErr != nil {
 		p.failures++
 		delay := backoff.Delay(firstHandshakeDelay, longestRetryDelay, p.failures)
-		p.retry = time.Now().Add(delay)
+		p.retryAt = time.Now().Add(delay)
 		p.sessions = slices.DeleteFunc(p.sessions, func(other *pooledSession) bool {
 			return other == s
 		})
@@ -228,6 +230,6 @@ func (p *sessionPool) close() error {
 		wg.Go(func() { errs[i] = s.server.Close() })
 	}
 	wg.Wait()
-	p.tasks.Close()
+	p.goroutines.Close()
 	return errors.Join(errs...)
 }

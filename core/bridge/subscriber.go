@@ -49,5 +49,5 @@ func (s *subscriber) offer(m *mcp.Message) {
 	}
 }
 
-// took records that a notification has been taken from those that wait.
-func (s *subscriber) took(m *mcp.Message) { s.bytes.Add(-int64(m.Size())) }
+// recordTaken records that a notification has been taken from those that wait.
+func (s *subscriber) recordTaken(m *mcp.Message) { s.bytes.Add(-int64(m.Size())) }

@@ -17,8 +17,8 @@ type taskTools struct {
 	listed   bool // all tools have been listed
 }
 
-// learn reads an answer to tools/list.
-func (t *taskTools) learn(answer *mcp.Message) {
+// record reads from an answer to tools/list which tools run only as tasks.
+func (t *taskTools) record(answer *mcp.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	answer.Items("/tools", func(_ int, raw []byte) bool {

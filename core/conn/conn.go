@@ -12,8 +12,8 @@ import (
 // the SSE transport of MCP 2024-11-05.
 type Pipe interface {
 	// Read returns the next message, owned by the caller. The error is io.EOF, or wraps it, when
-	// the peer is gone. It is a *TooLargeError when one message was skipped, and the next Read goes
-	// on after that. Every other error ends the connection.
+	// the peer is gone. It is a *TooLargeError when one message was skipped: the next Read returns
+	// the message after it. Every other error ends the connection.
 	Read(ctx context.Context) ([]byte, error)
 	// Write writes one message, which comes in parts. Line breaks between its tokens are removed
 	// where the transport needs that. Write may be called by many goroutines; messages leave whole
@@ -24,8 +24,8 @@ type Pipe interface {
 // PipeCloser is a Pipe that its user closes.
 type PipeCloser interface {
 	Pipe
-	// Close ends the connection and what is at its other end, if that is a child process. It
-	// returns when both are gone.
+	// Close ends the connection, and the child process at its other end if there is one. It returns
+	// when both have ended.
 	io.Closer
 }
 
@@ -44,6 +44,6 @@ func (e *TooLargeError) Error() string {
 type Event struct {
 	ID    string
 	Name  string // "event:" field; "" stands for "message"
-	Data  []byte // empty when the event only sets the ID, for a stream to be resumed from, or Retry
+	Data  []byte // empty when the event only sets Retry, or the ID from which a stream is resumed
 	Retry int    // milliseconds before a client reconnects; 0 when the event does not say
 }

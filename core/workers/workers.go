@@ -17,21 +17,21 @@ package workers
 
 import "sync"
 
-// idle is the largest number of goroutines of a pool that wait for the next call.
-const idle = 64
+// maxIdle is the largest number of goroutines of a pool that wait for the next call.
+const maxIdle = 64
 
 // Pool runs each call in a goroutine, and keeps some of these goroutines for the next calls. It is
 // safe for many goroutines. A nil Pool keeps none.
 type Pool struct {
-	waiting chan func()   // received by the goroutines that wait
-	places  chan struct{} // holds an element for each goroutine that waits
-	ended   chan struct{}
-	end     func()
+	next       chan func()   // received by the goroutines that wait
+	idlePlaces chan struct{} // holds an element for each goroutine that waits
+	ended      chan struct{}
+	end        func()
 }
 
 // New returns a pool without a goroutine.
 func New() *Pool {
-	p := &Pool{waiting: make(chan func()), places: make(chan struct{}, idle),
+	p := &Pool{next: make(chan func()), idlePlaces: make(chan struct{}, maxIdle),
 		ended: make(chan struct{})}
 	p.end = sync.OnceFunc(func() { close(p.ended) })
 	return p
@@ -45,7 +45,7 @@ func (p *Pool) Run(f func()) {
 		return
 	}
 	select {
-	case p.waiting <- f:
+	case p.next <- f:
 	default:
 		go p.work(f)
 	}
@@ -55,13 +55,13 @@ func (p *Pool) work(f func()) {
 	for {
 		f()
 		select {
-		case p.places <- struct{}{}:
+		case p.idlePlaces <- struct{}{}:
 		default:
-			return // enough wait
+			return // enough goroutines wait already
 		}
 		select {
-		case f = <-p.waiting:
-			<-p.places
+		case f = <-p.next:
+			<-p.idlePlaces
 		case <-p.ended:
 			return
 		}

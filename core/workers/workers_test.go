@@ -13,17 +13,17 @@ func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
 		for range 2 { // the second time there are some that wait
 			var ran atomic.Int32
 			release := make(chan struct{})
-			for range 3 * idle {
+			for range 3 * maxIdle {
 				p.Run(func() { ran.Add(1); <-release })
 			}
 			synctest.Wait()
-			if n := ran.Load(); n != 3*idle {
-				t.Errorf("%d of %d run at once", n, 3*idle)
+			if n := ran.Load(); n != 3*maxIdle {
+				t.Errorf("%d of %d run at once", n, 3*maxIdle)
 			}
 			close(release)
 			synctest.Wait()
-			if n := len(p.places); n != idle {
-				t.Errorf("%d wait, want %d", n, idle)
+			if n := len(p.idlePlaces); n != maxIdle {
+				t.Errorf("%d wait, want %d", n, maxIdle)
 			}
 		}
 		p.Close()

@@ -24,7 +24,8 @@ const (
 	healthInterval = 3 * time.Second // shortest time between two health checks
 )
 
-// openTelemetry returns nil when neither [admin] nor [telemetry] asks for telemetry.
+// openTelemetry starts the telemetry of a configuration. It returns nil when the configuration sets
+// neither [admin] http nor [telemetry] url.
 func openTelemetry(c *config.Config, log *slog.Logger) (*telemetry.Telemetry, error) {
 	if c.Admin.HTTP == "" && c.Telemetry.URL == "" {
 		return nil, nil
@@ -50,16 +51,16 @@ func collectorOf(c config.Telemetry) (telemetry.Collector, error) {
 	}, nil
 }
 
-// traced is the front for HTTP clients when telemetry is on. Calls that name no trace join the
-// trace that the headers of their HTTP request name.
-type traced struct {
+// tracedEndpoint is the endpoint for HTTP clients when telemetry is on. A call without a trace in
+// _meta continues the trace that the headers of its HTTP request name.
+type tracedEndpoint struct {
 	*downstream.Endpoint
-	by *telemetry.Telemetry
+	telemetry *telemetry.Telemetry
 }
 
 // Post implements transport.Endpoint.
-func (t traced) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	t.Endpoint.Post(t.by.ContextFromHeader(ctx, r.Header), r, w)
+func (t tracedEndpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+	t.Endpoint.Post(t.telemetry.ContextFromHeader(ctx, r.Header), r, w)
 }
 
 // listenAdmin binds the listener for operators.
@@ -67,8 +68,8 @@ func (g *gateway) listenAdmin(c *config.Config) (*transport.AdminServer, error) 
 	return transport.ListenAdmin(transport.AdminServerOptions{Addr: c.Admin.HTTP, Log: g.log,
 		Pages: map[string]http.Handler{
 			"/metrics": g.recording.telemetry.Handler(),
-			"/healthz": newHealth(g.healthy),
-			"/readyz":  newHealth(g.ready),
+			"/healthz": newHealthHandler(g.healthy),
+			"/readyz":  newHealthHandler(g.ready),
 		}})
 }
 
@@ -97,24 +98,24 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 		},
 		Sinks: func() []telemetry.SinkState {
 			var states []telemetry.SinkState
-			for _, one := range g.recording.sinks.running() {
-				states = append(states, telemetry.SinkState{Name: one.Name, Backlog: one.Backlog()})
+			for _, s := range g.recording.sinks.running() {
+				states = append(states, telemetry.SinkState{Name: s.Name, Backlog: s.Backlog()})
 			}
 			return states
 		},
 	}
 }
 
-// finding is the state of one part of the gateway: of a server, a plugin or the audit log.
-type finding struct {
+// healthResult is the result of one health check: of a server, a plugin or the audit log.
+type healthResult struct {
 	name, state string
 	err         error
 }
 
-// healthy checks the audit log, without which no message moves. After a failure it tries to write a
-// record. A log whose checkpoints or anchor cannot be written is unhealthy too, though messages
-// move.
-func (g *gateway) healthy(ctx context.Context) []finding {
+// healthy checks the audit log, without which no message moves. If the last record failed, it tries
+// to write another. A log whose checkpoints or anchor cannot be written is also unhealthy, although
+// messages still move.
+func (g *gateway) healthy(ctx context.Context) []healthResult {
 	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
 		err = g.recording.event(ctx, "retry", "the audit log could not be written", nil)
@@ -122,15 +123,15 @@ func (g *gateway) healthy(ctx context.Context) []finding {
 	if err == nil {
 		err = g.recording.audit.Health()
 	}
-	return []finding{{"audit", "written", err}}
+	return []healthResult{{"audit", "written", err}}
 }
 
 // ready asks all servers, and checks the plugins and the audit log.
-func (g *gateway) ready(ctx context.Context) []finding {
+func (g *gateway) ready(ctx context.Context) []healthResult {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	servers := *g.servers.Load()
-	found := make([]finding, len(servers))
+	results := make([]healthResult, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
 		wg.Go(func() {
@@ -138,34 +139,37 @@ func (g *gateway) ready(ctx context.Context) []finding {
 			if err != nil {
 				err = errors.New(fullReason(err))
 			}
-			found[i] = finding{"server " + s.config.Name, state, err}
+			results[i] = healthResult{"server " + s.config.Name, state, err}
 		})
 	}
 	wg.Wait()
 	for _, p := range g.host.Status() {
-		f := finding{"plugin " + p.Name, "up", nil}
+		f := healthResult{"plugin " + p.Name, "up", nil}
 		if !p.Running {
 			f.err = cmp.Or(p.Err, errors.New("not running"))
 		}
-		found = append(found, f)
+		results = append(results, f)
 	}
-	return append(found, g.healthy(ctx)...)
+	return append(results, g.healthy(ctx)...)
 }
 
-// health is a page with one line for each part. Its status is 200 when all parts are well, and
-// otherwise 503. It runs one check at a time, and returns the last result when that is recent.
-type health struct {
-	check func(context.Context) []finding
+// healthHandler serves a page with one line for each result. Its status is 200 when all results are
+// good, and otherwise 503. It runs one check at a time, and repeats the last results while they are
+// younger than healthInterval.
+type healthHandler struct {
+	check func(context.Context) []healthResult
 
-	mu       sync.Mutex // held during a check
-	last     time.Time
-	findings []finding
+	mu      sync.Mutex // held during a check
+	last    time.Time
+	results []healthResult
 }
 
-func newHealth(check func(context.Context) []finding) *health { return &health{check: check} }
+func newHealthHandler(check func(context.Context) []healthResult) *healthHandler {
+	return &healthHandler{check: check}
+}
 
 // ServeHTTP implements http.Handler.
-func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *healthHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusOK
 	var page strings.Builder
 	for _, f := range h.current(r.Context()) {
@@ -183,13 +187,13 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, page.String())
 }
 
-// current returns the findings of a check that is at most healthInterval old.
-func (h *health) current(ctx context.Context) []finding {
+// current returns the results of a check that is at most healthInterval old.
+func (h *healthHandler) current(ctx context.Context) []healthResult {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last.IsZero() || time.Since(h.last) >= healthInterval {
-		// Others wait for the result, too, when this client goes away.
-		h.findings, h.last = h.check(context.WithoutCancel(ctx)), time.Now()
+		// The check continues when this client disconnects: others may wait for its result.
+		h.results, h.last = h.check(context.WithoutCancel(ctx)), time.Now()
 	}
-	return h.findings
+	return h.results
 }

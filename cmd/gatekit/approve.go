@@ -29,11 +29,11 @@ func approvals(servers []config.Server) (*policies.Approvals, error) {
 func (p *program) approve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approve [ID]",
-		Short: "Approve a request that needs approval, or list those that wait",
+		Short: "Approve a denied request, or list the requests that wait for approval",
 		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
 Gatekit denies the request and names the command that approves it. An approval is valid once, for
 the same principal, server, tool and arguments, when the request is made again within ten minutes.
-Only the user who runs Gatekit can approve.`,
+Without ID, approve lists the requests. Only the user who runs Gatekit can approve.`,
 		Example: `  gatekit approve
   gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args: cobra.MaximumNArgs(1),
@@ -62,8 +62,7 @@ Only the user who runs Gatekit can approve.`,
 					state = "approved"
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, describeApproval(r),
-					r.Reason,
-					r.Expires.Format(time.TimeOnly))
+					r.Reason, r.Expires.Format(time.TimeOnly))
 			}
 			return w.Flush()
 		},

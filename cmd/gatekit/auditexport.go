@@ -26,8 +26,8 @@ func (p *program) auditExport() *cobra.Command {
 
   jsonl   the unchanged lines of the log; on a terminal, unprintable characters are escaped
   ocsf    Open Cybersecurity Schema Framework 1.5.0: one JSON object a line
-  csv     a table, with the columns of gatekit-python first; no cell can act as a formula
-  text    lines for people
+  csv     a table; no cell is run as a formula by a spreadsheet
+  text    one readable line for each record
 
 Export does not verify the log: use "gatekit audit verify", and "gatekit audit prove" to prove a
 record to others. "go doc gatekit/audit" describes the lines of the log, and
@@ -45,8 +45,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return err
 		}
 		f, err := format.New(form.value, format.Options{Version: version(),
-			EscapeUnprintable: output == "" &&
-				isTerminal(os.Stdout)})
+			EscapeUnprintable: output == "" && isTerminal(os.Stdout)})
 		if err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 		return nil
 	}
 	configFlag(c, &config)
-	c.Flags().Var(&form, "format", "the `form`: "+strings.Join(format.Names(), ", "))
+	c.Flags().Var(&form, "format", "the `format`: "+strings.Join(format.Names(), ", "))
 	c.Flags().StringVarP(&output, "output", "o", "",
 		"`file` to create (default: stdout)")
 	return c

@@ -21,8 +21,8 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 12h, 7d).
 
 --action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or that of
-an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy that acted;
-with --action, the one that did this action: --stage secrets --action modify.`
+an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy that acted.
+With both, this stage did this action: --stage secrets --action modify.`
 
 // filterFlags adds the filter flags to a command. The returned function reads them after parsing.
 func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
@@ -30,16 +30,16 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	var since, until string
 	var tools []string
 	flags := c.Flags()
-	flags.StringVar(&since, "since", "", "records from this `time` on, or of this age at most")
+	flags.StringVar(&since, "since", "", "records from this `time` on, or at most this old")
 	flags.StringVar(&until, "until", "", "records before this `time`, or older than this age")
-	for _, w := range []struct {
-		name  string
-		words *query.Patterns
-		what  string
+	for _, flag := range []struct {
+		name     string
+		patterns *query.Patterns
+		usage    string
 	}{
 		{"session", &f.Session, "records of this `session`"},
 		{"exchange", &f.Exchange,
-			"records of this `exchange` (a request and what belongs to it)"},
+			"records of this `exchange` (a request and all that belongs to it)"},
 		{"principal", &f.Principal, "records for this `principal`"},
 		{"server", &f.Server, "messages to or from this `server`"},
 		{"name", &f.Name, "messages about this `name`: a tool, a prompt or a URI"},
@@ -49,7 +49,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		{"action", &f.Action, "records with this `action`"},
 		{"stage", &f.Stage, "records on which this `stage` acted: a plugin, or policy"},
 	} {
-		flags.StringArrayVar((*[]string)(w.words), w.name, nil, w.what)
+		flags.StringArrayVar((*[]string)(flag.patterns), flag.name, nil, flag.usage)
 	}
 	flags.StringArrayVar(&tools, "tool", nil, "calls of this `tool`, short for --method "+
 		"tools/call --name")
@@ -69,8 +69,8 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 }
 
 // auditReader returns the log that a command reads, and the filter that its flags describe.
-func auditReader(cmd *cobra.Command, config string, args []string, read func() (*query.Filter,
-	error)) (*audit.Reader, *query.Filter, error) {
+func auditReader(cmd *cobra.Command, config string, args []string,
+	read func() (*query.Filter, error)) (*audit.Reader, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
 		return nil, nil, err
@@ -89,8 +89,8 @@ func readError(err error) error {
 	case errors.Is(err, syscall.EPIPE):
 		return errReported
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w\nhint: name the log; the logs of gatekit wrap are in gatekit/audit "+
-			"in your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+		return fmt.Errorf("%w\nhint: name the file of the log; the logs of gatekit wrap are in "+
+			"gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
 	}
 	return err
 }

@@ -59,7 +59,7 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		s := &callPrinter{w: out, steps: steps, widths: narrowest,
+		s := &callPrinter{w: out, steps: steps, widths: narrowestColumns,
 			colour: colour.value == "always" ||
 				colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
 		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
@@ -88,16 +88,16 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 
 // callPrinter prints calls.
 type callPrinter struct {
-	w             *bufio.Writer // it keeps the first error
+	w             *bufio.Writer // a bufio.Writer keeps its first error
 	steps, colour bool
 	widths        [4]int // widths of the columns, grown as needed
 }
 
-// Columns are the action, for whom, the server, and what was asked. They begin narrow, and get
-// wider for a call that needs it, but not for the sake of any.
+// The columns are the action, the principal or session, the server, and the request. Each begins at
+// its narrowest width and grows with longer values, at most to its widest.
 var (
-	narrowest = [4]int{7, 1, 1, 16}
-	widest    = [4]int{8, 32, 20, 40}
+	narrowestColumns = [4]int{7, 1, 1, 16}
+	widestColumns    = [4]int{8, 32, 20, 40}
 )
 
 func (s *callPrinter) show(c *query.Call) error {
@@ -190,7 +190,7 @@ func (s *callPrinter) column(n int, value string) string {
 	}
 	value = format.Visible(value)
 	length := len([]rune(value))
-	s.widths[n] = max(s.widths[n], min(length, widest[n]))
+	s.widths[n] = max(s.widths[n], min(length, widestColumns[n]))
 	return value + strings.Repeat(" ", max(0, s.widths[n]-length))
 }
 
@@ -199,7 +199,7 @@ func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	if !s.colour {
 		return column
 	}
-	code := "33" // yellow: something was done with it
+	code := "33" // yellow: a stage denied or changed it
 	switch {
 	case c.Status == query.StatusRefused, c.Status == query.StatusError,
 		c.Status == query.StatusToolFailed, c.Error != "":
@@ -246,15 +246,16 @@ func (s *callPrinter) record(r *audit.Record) {
 			fmt.Fprintf(s.w, "            found %s\n",
 				format.Visible(strings.TrimSpace(f.Type+" "+f.Pointer)))
 		}
-		for _, at := range step.Changed {
-			fmt.Fprintf(s.w, "            changed %s\n", format.Visible(cmp.Or(at, "all of it")))
+		for _, pointer := range step.Changed {
+			fmt.Fprintf(s.w, "            changed %s\n",
+				format.Visible(cmp.Or(pointer, "all of it")))
 		}
 	}
 }
 
 // bodies returns the sizes and hashes of a message's body.
 func bodies(r *audit.Record) string {
-	say := func(b *audit.Body) string {
+	describe := func(b *audit.Body) string {
 		switch {
 		case b.SHA256 != "":
 			return fmt.Sprintf("%d bytes %s", b.Size,
@@ -269,11 +270,11 @@ func bodies(r *audit.Record) string {
 	case r.Before == nil && r.After == nil:
 		return ""
 	case r.Before == nil:
-		return ", " + say(r.After)
+		return ", " + describe(r.After)
 	case r.After == nil || !format.IsModified(r):
-		return ", " + say(r.Before)
+		return ", " + describe(r.Before)
 	}
-	return ", " + say(r.Before) + " → " + say(r.After)
+	return ", " + describe(r.Before) + " → " + describe(r.After)
 }
 
 // rounded returns a duration with about three significant digits.

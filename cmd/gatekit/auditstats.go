@@ -63,8 +63,8 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 	return c
 }
 
-// mostRows is the largest number of rows in a printed table.
-const mostRows = 20
+// maxRows is the largest number of rows in a printed table.
+const maxRows = 20
 
 func statsTable(out io.Writer, s *query.Stats) error {
 	if s.Since.IsZero() {
@@ -80,7 +80,7 @@ func statsTable(out io.Writer, s *query.Stats) error {
 		}
 		fmt.Fprintf(w, "\n%s\tCALLS\tDENIED\tCHANGED\tERRORS\tCANCELLED\tOPEN\tP50\tP95\tP99\n",
 			title)
-		for _, n := range all[:min(len(all), mostRows)] {
+		for _, n := range all[:min(len(all), maxRows)] {
 			name := "-"
 			if n.Name != "" {
 				name = format.Visible(n.Name)
@@ -96,22 +96,22 @@ func statsTable(out io.Writer, s *query.Stats) error {
 			}
 			fmt.Fprintln(w)
 		}
-		if len(all) > mostRows {
-			fmt.Fprintf(w, "and %d more\n", len(all)-mostRows)
+		if len(all) > maxRows {
+			fmt.Fprintf(w, "and %d more\n", len(all)-maxRows)
 		}
 	}
-	all, asked := s.Calls, s.ServerRequests
-	all.Name, asked.Name = "from clients", "from servers"
-	counts("CALLS", slices.DeleteFunc([]*query.CallCounts{&all, &asked},
+	all, fromServers := s.Calls, s.ServerRequests
+	all.Name, fromServers.Name = "from clients", "from servers"
+	counts("CALLS", slices.DeleteFunc([]*query.CallCounts{&all, &fromServers},
 		func(n *query.CallCounts) bool {
-			return n == &asked && n.All == 0
+			return n == &fromServers && n.All == 0
 		}))
 	counts("SERVER", s.Servers())
 	counts("TOOL", s.Tools())
 	counts("PRINCIPAL", s.Principals())
 	if denials := s.Denials(); len(denials) > 0 {
 		fmt.Fprintf(w, "\nDENIED BY\tRULE\tTIMES\n")
-		for _, d := range denials[:min(len(denials), mostRows)] {
+		for _, d := range denials[:min(len(denials), maxRows)] {
 			fmt.Fprintf(w, "%s\t%s\t%d\n", format.Visible(d.Stage),
 				format.Visible(d.DenialSource.Rule),
 				d.Count)
@@ -167,31 +167,31 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Name      string    `json:"name,omitempty"`
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-	one := func(n *query.CallCounts) count {
+	countOf := func(n *query.CallCounts) count {
 		return count{n.Name, n.All, n.Refused, n.Modified, n.Failed, n.Cancelled, n.Open,
 			ms(n.Latency(percents[0])), ms(n.Latency(percents[1])), ms(n.Latency(percents[2]))}
 	}
 	each := func(all []*query.CallCounts) []count {
 		counts := make([]count, len(all))
 		for i, n := range all {
-			counts[i] = one(n)
+			counts[i] = countOf(n)
 		}
 		return counts
 	}
 	report := struct {
-		Since      *time.Time     `json:"since,omitempty"`
-		Until      *time.Time     `json:"until,omitempty"`
-		Calls      count          `json:"calls"`
-		Questions  count          `json:"questions"`
-		Servers    []count        `json:"servers"`
-		Tools      []count        `json:"tools"`
-		Principals []count        `json:"principals"`
-		Denials    []denials      `json:"denials"`
-		Slowest    []slow         `json:"slowest"`
-		Events     map[string]int `json:"events"`
+		Since          *time.Time     `json:"since,omitempty"`
+		Until          *time.Time     `json:"until,omitempty"`
+		Calls          count          `json:"calls"`
+		ServerRequests count          `json:"questions"`
+		Servers        []count        `json:"servers"`
+		Tools          []count        `json:"tools"`
+		Principals     []count        `json:"principals"`
+		Denials        []denials      `json:"denials"`
+		Slowest        []slow         `json:"slowest"`
+		Events         map[string]int `json:"events"`
 	}{
-		Calls: one(&s.Calls), Questions: one(&s.ServerRequests), Servers: each(s.Servers()),
-		Tools: each(s.Tools()), Principals: each(s.Principals()),
+		Calls: countOf(&s.Calls), ServerRequests: countOf(&s.ServerRequests),
+		Servers: each(s.Servers()), Tools: each(s.Tools()), Principals: each(s.Principals()),
 		Denials: []denials{}, Slowest: []slow{}, Events: map[string]int{},
 	}
 	if !s.Since.IsZero() {

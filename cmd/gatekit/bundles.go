@@ -17,8 +17,8 @@ type bundleSource struct {
 	config  *config.Config
 	client  *service.Client // set by start; nil when the configuration needs no service
 
-	// bundles are those in the active policies, at first those that start got. The gateway's mu
-	// guards them once polling has begun.
+	// bundles are the bundles in the active policies. start sets them; once polling has begun,
+	// gateway.mu guards them.
 	bundles []*policies.Bundle
 }
 
@@ -28,7 +28,7 @@ func (b *bundleSource) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop waits while changed bundles are being applied.
+// stop ends the polling. It waits for bundles that are being applied.
 func (b *bundleSource) stop() error {
 	if b.client != nil {
 		b.client.Close()
@@ -36,12 +36,12 @@ func (b *bundleSource) stop() error {
 	return nil
 }
 
-// sameAs reports whether both talk to the same services in the same way.
+// sameAs reports whether b and other have the same settings for services.
 func (b *bundleSource) sameAs(other *bundleSource) bool {
 	return reflect.DeepEqual(serviceSettings(b.config), serviceSettings(other.config))
 }
 
-// serviceSettings returns what of [policy] concerns services.
+// serviceSettings returns the settings of [policy] that concern services.
 func serviceSettings(c *config.Config) config.Policy {
 	if c.Policy == nil {
 		return config.Policy{}
@@ -50,16 +50,17 @@ func serviceSettings(c *config.Config) config.Policy {
 		Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
 }
 
-// poll lets bundles that change from now on be applied.
+// poll begins to ask the services for changed bundles. It calls apply with all bundles when one has
+// changed.
 func (b *bundleSource) poll(apply func(*bundleSource, []*policies.Bundle) error) {
 	if b.client != nil {
 		b.client.Start(func(all []*policies.Bundle) error { return apply(b, all) })
 	}
 }
 
-// openBundles gets the bundles of a configuration from their services, or the kept copies, and
-// begins to send reports. The client is nil when the configuration needs no service.
-func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refused func(name string,
+// openBundles gets the bundles of a configuration from their services, or from their persist files,
+// and begins to send reports. The client is nil when the configuration needs no service.
+func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, rejected func(name string,
 	err error)) (*service.Client, []*policies.Bundle, error) {
 	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil &&
 		c.Policy.Status == nil {
@@ -73,7 +74,7 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 		}
 		remotes[s.Name] = r
 	}
-	o := service.Options{Version: version(), Log: log, BundleRejected: refused}
+	o := service.Options{Version: version(), Log: log, BundleRejected: rejected}
 	for _, b := range c.Policy.Bundles {
 		keys := policyKeys(c)
 		if b.Key != "" {
@@ -100,16 +101,16 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, refuse
 }
 
 // bundlesOnce gets the bundles of a configuration for a command that checks no messages: from the
-// services, or the kept copies. It sends no reports.
+// services, or from their persist files. It sends no reports.
 func bundlesOnce(ctx context.Context, c *config.Config,
 	log *slog.Logger) ([]*policies.Bundle, error) {
-	asked := *c
+	withoutReports := *c
 	if c.Policy != nil {
 		p := *c.Policy
 		p.DecisionLogs, p.Status = nil, nil
-		asked.Policy = &p
+		withoutReports.Policy = &p
 	}
-	client, all, err := openBundles(ctx, &asked, log, nil)
+	client, all, err := openBundles(ctx, &withoutReports, log, nil)
 	if client != nil {
 		client.Close()
 	}

@@ -35,9 +35,10 @@ none, it
   - starts each server, or calls its URL, and asks for its name and revision;
   - starts each plugin and runs its self-test;
   - gets the bundles from their services and runs the tests of the active policies;
-  - checks that the audit log, the sinks and the telemetry collector can be used, sending nothing.
+  - checks that the audit log, the sinks and the telemetry collector can be used, without
+    sending anything.
 
-It prints one line for each, and exits with 0 if all is well and with 1 otherwise:
+It prints one line for each result. It exits with 0 if all are ok, and with 1 otherwise:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
@@ -48,8 +49,8 @@ It prints one line for each, and exits with 0 if all is well and with 1 otherwis
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
 Check writes nothing to the audit log, and sends no records, decision logs or status. It does not
-check the address of [listen], nor whether another process writes to the audit log: a running
-Gatekit may use both.`,
+check the address of [listen], nor whether another process writes to the audit log,
+because a running Gatekit may use both.`,
 		Example: `  gatekit check
   gatekit check --config /etc/gatekit/gatekit.toml`,
 		Args: noArgs,
@@ -69,7 +70,8 @@ Gatekit may use both.`,
 	return c
 }
 
-// report prints the mistakes of a configuration one a line, in the format that editors can jump to.
+// report prints the mistakes of a configuration, one on each line, in a format that editors
+// can jump to.
 func report(cmd *cobra.Command, err error) error {
 	if es, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(cmd.ErrOrStderr(), es)
@@ -133,8 +135,7 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		}
 	}
 	ok := func(name, result string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name,
-			result)
+		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, result)
 	}
 	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
@@ -188,14 +189,14 @@ func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
 // checkPolicies gets the bundles from their services, runs the tests of the policies, and returns a
 // summary. The error has the failed tests with their lines.
 func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string, error) {
-	asked := *cfg.Policy
-	asked.Bundles = slices.Clone(asked.Bundles)
-	for i := range asked.Bundles {
-		asked.Bundles[i].Persist = "" // a kept bundle must not hide that the service lacks it
+	policy := *cfg.Policy
+	policy.Bundles = slices.Clone(policy.Bundles)
+	for i := range policy.Bundles {
+		policy.Bundles[i].Persist = "" // the persist file must not hide a missing bundle
 	}
 	o := policyOptions(cfg)
 	var err error
-	if o.Bundles, err = bundlesOnce(ctx, &config.Config{Policy: &asked}, p.log); err != nil {
+	if o.Bundles, err = bundlesOnce(ctx, &config.Config{Policy: &policy}, p.log); err != nil {
 		return "", err
 	}
 	stage, err := policies.Load(o)
@@ -275,8 +276,8 @@ func checkWritable(file string) error {
 	return os.Remove(probe)
 }
 
-// fullReason returns all that is known about a failure. Clients do not get the cause of an
-// unavailable server, but the user of this command does.
+// fullReason returns the reason of a failure with its cause. Clients do not get the cause of an
+// unavailable server; users of gatekit check and of /readyz do.
 func fullReason(err error) string {
 	if u, ok := errors.AsType[*proxy.UnavailableError](err); ok && u.Err != nil {
 		return u.Reason + ": " + u.Err.Error()
@@ -299,22 +300,21 @@ func (p *program) probeServer(ctx context.Context, s config.Server,
 		return "", "", err
 	}
 	// Gatekit's own request passes no stage, and a check leaves no record.
-	us := checkClient{pipeline.New(discardRecorder{}, pipeline.Options{})}
-	server, err := up.Open(ctx, proxy.OpenOptions{Session: "check", Revision: revisions[0]}, us)
+	client := checkClient{pipeline.New(discardRecorder{}, pipeline.Options{})}
+	server, err := up.Open(ctx, proxy.OpenOptions{Session: "check", Revision: revisions[0]}, client)
 	if err != nil {
 		return "", "", err
 	}
 	defer func() { err = errors.Join(err, server.Close()) }()
-	hello := firstRequest(revisions[0])
-	m, err := server.Call(ctx, us.p.PassOwn(ctx, hello), us)
+	request := firstRequest(revisions[0])
+	m, err := server.Call(ctx, client.p.PassOwn(ctx, request), client)
 	if err != nil {
 		return "", "", err
 	}
 	if m.Kind != mcp.Response {
 		text, _ := m.Text("/message")
-		return "", "", fmt.Errorf("the server answered %s with error %d, %q", hello.Method,
-			m.ErrorCode(),
-			text)
+		return "", "", fmt.Errorf("the server answered %s with error %d, %q", request.Method,
+			m.ErrorCode(), text)
 	}
 	revision = revisions[0]
 	if v, ok := m.Text("/protocolVersion"); ok {
@@ -325,13 +325,13 @@ func (p *program) probeServer(ctx context.Context, s config.Server,
 
 // firstRequest returns the first request of a client without capabilities, in a revision.
 func firstRequest(revision string) *mcp.Message {
-	us := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
+	clientInfo := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
 	method, params := "initialize",
-		fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision, us)
+		fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{},"clientInfo":%s}`, revision,
+			clientInfo)
 	if m, ok := mcp.LookupMethod("server/discover"); ok && m.ExistsIn(revision) {
 		method, params = m.Name, fmt.Sprintf(`{"_meta":{%q:%q,%q:%s,%q:{}}}`,
-			mcp.MetaProtocolVersion,
-			revision, mcp.MetaClientInfo, us, mcp.MetaCapabilities)
+			mcp.MetaProtocolVersion, revision, mcp.MetaClientInfo, clientInfo, mcp.MetaCapabilities)
 	}
 	m := mcp.NewRequest("1", method, []byte(params))
 	m.Direction, m.Session = mcp.ToServer, "check"

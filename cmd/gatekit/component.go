@@ -23,20 +23,20 @@ type replaceable[C any] interface {
 	sameAs(other C) bool
 }
 
-// part is a component made of two functions. Either may be nil.
-type part struct {
+// funcComponent is a component that consists of two functions. Either may be nil.
+type funcComponent struct {
 	onStart func(ctx context.Context) error
 	onStop  func() error
 }
 
-func (p *part) start(ctx context.Context) error {
+func (p *funcComponent) start(ctx context.Context) error {
 	if p.onStart == nil {
 		return nil
 	}
 	return p.onStart(ctx)
 }
 
-func (p *part) stop() error {
+func (p *funcComponent) stop() error {
 	if p.onStop == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func isServer(c component) bool {
 	return ok
 }
 
-// kept returns the running component that is the same as the wanted one, or else the wanted one.
+// kept returns the running component that does what wanted would do, or wanted if there is none.
 func kept[C replaceable[C]](running []component, wanted C) C {
 	for _, r := range running {
 		if r, ok := r.(C); ok && wanted.sameAs(r) {

@@ -13,7 +13,7 @@ import (
 
 // recordedPart returns a component that appends what is done with it to calls.
 func recordedPart(name string, calls *[]string, startErr, stopErr error) component {
-	return &part{
+	return &funcComponent{
 		onStart: func(context.Context) error {
 			*calls = append(*calls, "start "+name)
 			return startErr
@@ -29,7 +29,7 @@ func TestComponentsStopInReverseOrder(t *testing.T) {
 	var calls []string
 	stuck := errors.New("b is stuck")
 	list := []component{recordedPart("a", &calls, nil, nil), recordedPart("b", &calls, nil, stuck),
-		&part{}, recordedPart("c", &calls, nil, nil)}
+		&funcComponent{}, recordedPart("c", &calls, nil, nil)}
 	if err := startAll(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}

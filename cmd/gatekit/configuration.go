@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -50,20 +51,12 @@ func findConfig() (string, error) {
 	}
 	return "", fmt.Errorf("no configuration found: there is no %s\nhint: name one with --config, "+
 		"or run a single server without one: gatekit wrap -- COMMAND",
-		orList(places))
-}
-
-func orList(words []string) string {
-	s := words[0]
-	for _, w := range words[1:] {
-		s += " and no " + w
-	}
-	return s
+		strings.Join(places, " and no "))
 }
 
 // checkRunnable is the check that config.Load and config.Watch run. It reports built-in plugins
-// that do not exist, and mistakes in the policies, with their positions. Running without a
-// configured check would be worse than not running.
+// that do not exist, and mistakes in the policies, with their positions. Gatekit must not run
+// without a plugin or a policy that the configuration names.
 func checkRunnable(c *config.Config) (errs config.Errors) {
 	errs = checkPluginNames(c)
 	if err := checkPolicyFiles(c); err != nil {

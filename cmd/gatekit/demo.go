@@ -37,8 +37,8 @@ func (p *program) demo() *cobra.Command {
 		Long: `Demo runs a real session between built-in parts: a client, Gatekit, two servers, and
 the plugins "tools" and "secrets", each in its own process, with the default rules of gatekit wrap.
 It hides a tool, redacts a key in a file, and denies a disguised path and a sampling request for too
-much context. Then it shows and verifies the audit log. It needs no network and leaves nothing
-behind.
+much context. Then it shows and verifies the audit log. It needs no network and keeps no
+files.
 
   client ── gatekit ─┬─ files: read_file, delete_file
                      └─ notes: add_note, summarize`,
@@ -46,7 +46,7 @@ behind.
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), 30*time.Second,
-				errors.New("no end within 30s"))
+				errors.New("the demo did not end within 30s"))
 			defer cancel()
 			p.logWarningsOnly(cmd)
 			if err := demo(ctx, cmd.OutOrStdout(), p.log); err != nil {
@@ -92,26 +92,26 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
 		return err
 	}
-	return showTrail(ctx, out, c.Audit.File)
+	return showAuditLog(ctx, out, c.Audit.File)
 }
 
 // demoSession connects a client to the gateway and makes the calls of the demo.
 func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
-	toGate, fromClient, err := os.Pipe()
+	toGatekit, fromClient, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	toClient, fromGate, err := os.Pipe()
+	toClient, fromGatekit, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	pipe := transport.NewStdioPipe(toGate, fromGate, 0)
+	pipe := transport.NewStdioPipe(toGatekit, fromGatekit, 0)
 	served := make(chan error, 1)
 	go func() { served <- g.endpoint.ServePipe(ctx, pipe, "") }()
 	defer func() {
 		fromClient.Close() // the client is gone
 		err = errors.Join(err, <-served, pipe.Close())
-		for _, f := range []*os.File{toGate, toClient, fromGate} {
+		for _, f := range []*os.File{toGatekit, toClient, fromGatekit} {
 			f.Close()
 		}
 	}()
@@ -160,11 +160,11 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 		fmt.Fprintf(out, "\n%s\n\n   → tools/call %s %s\n", step.title, step.tool, step.arguments)
 		result, err := session.CallTool(ctx, &sdk.CallToolParams{Name: step.tool,
 			Arguments: step.arguments})
-		refused, isError := errors.AsType[*jsonrpc.Error](err)
+		callErr, isError := errors.AsType[*jsonrpc.Error](err)
 		switch {
 		case isError:
-			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", refused.Code, refused.Message,
-				refused.Data)
+			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", callErr.Code, callErr.Message,
+				callErr.Data)
 		case err != nil:
 			return err
 		default:
@@ -178,8 +178,8 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	return nil
 }
 
-// showTrail prints the log's records about tools and verifies the log.
-func showTrail(ctx context.Context, out io.Writer, file string) error {
+// showAuditLog prints the log's records about tools and verifies the log.
+func showAuditLog(ctx context.Context, out io.Writer, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err

@@ -113,8 +113,7 @@ func summaryRequest(notes []string) *mcp.CreateMessageParams {
 		MaxTokens:      100,
 		Messages: []*mcp.SamplingMessage{{Role: "user",
 			Content: &mcp.TextContent{Text: "Summarise these notes in one line: " +
-				"" + strings.Join(notes,
-				"; ")}}},
+				strings.Join(notes, "; ")}}},
 	}
 }
 

@@ -40,8 +40,8 @@ beside those of the message. The input that explain prints is such a file, too:
     "findings": [{ "type": "email", "pointer": "/arguments" }] }
 
 Policies see names without the prefix of the server. --record N explains record N of the audit log,
-with what its session knew at that time from earlier records. The log has bodies only with [audit]
-bodies = "redacted", and never the body of a denied message; explain says where a body is missing.`,
+after the earlier records of its session. The log has bodies only with [audit] bodies = "redacted",
+and never the body of a denied message. Explain reports it when a body is missing.`,
 		Example: `  gatekit policy explain message.json
   gatekit policy explain --record 41
   gatekit policy explain --all --record 41 --log audit/gatekit.jsonl`,
@@ -56,7 +56,7 @@ bodies = "redacted", and never the body of a denied message; explain says where 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, o, err := p.configured(cmd.Context(), config)
+			cfg, o, err := p.loadPolicyOptions(cmd.Context(), config)
 			if err != nil {
 				return report(cmd, err)
 			}
@@ -64,42 +64,42 @@ bodies = "redacted", and never the body of a denied message; explain says where 
 			if err != nil {
 				return err
 			}
-			var one *policies.Case
+			var message *policies.Case
 			if record > 0 {
 				if log == "" {
 					log = cfg.Audit.File
 				}
-				one, err = recordedCase(cmd.Context(), stage, log, record)
+				message, err = recordedCase(cmd.Context(), stage, log, record)
 			} else {
-				one, err = readCase(args[0])
+				message, err = readCase(args[0])
 			}
 			if err != nil {
 				return err
 			}
-			if server, name, ok := strings.Cut(one.Message.Name, "__"); ok &&
-				one.Message.Server == "" {
+			if server, name, ok := strings.Cut(message.Message.Name, "__"); ok &&
+				message.Message.Server == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(),
 					"hint: policies see names without the prefix of the server: try \"server\": "+
 						"%q and the name %q\n", server, name)
 			}
-			e, err := stage.Explain(cmd.Context(), one)
+			e, err := stage.Explain(cmd.Context(), message)
 			if err != nil {
 				return err
 			}
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
-			if missing := stage.BodyMembersRead(); one.BodyMissing && len(missing) > 0 {
+			if missing := stage.BodyMembersRead(); message.BodyMissing && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
 					"\nThe verdict may differ from the recorded one: the record has no body, and "+
 						"the policies read %s.\n", strings.Join(missing, ", "))
 			}
-			if was := one.Action; was != "" {
+			if recorded := message.Action; recorded != "" {
 				by := ""
-				if one.Stage != "" {
-					by = " by " + one.Stage
+				if message.Stage != "" {
+					by = " by " + message.Stage
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "recorded: %s%s\n", was, by)
+				fmt.Fprintf(cmd.OutOrStdout(), "recorded: %s%s\n", recorded, by)
 			}
 			return nil
 		},
@@ -164,8 +164,8 @@ func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	return found, nil
 }
 
-// eachCase calls f with each message of a file, one a line, until f returns an error; io.EOF ends
-// it without an error.
+// eachCase calls f with the message in each line of a file, until f returns an error. When that is
+// io.EOF, eachCase returns nil.
 func eachCase(file string, f func(line int, c *policies.Case) error) error {
 	in := os.Stdin
 	if file != "-" {
@@ -176,7 +176,7 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 		defer in.Close()
 	}
 	r := bufio.NewReader(in)
-	var known policies.RequestMatcher
+	var requests policies.RequestMatcher
 	for line := 1; ; line++ {
 		b, err := r.ReadBytes('\n')
 		if text := bytes.TrimSpace(b); len(text) > 0 {
@@ -184,7 +184,7 @@ func eachCase(file string, f func(line int, c *policies.Case) error) error {
 			if err != nil {
 				return fmt.Errorf("%s:%d: %w", displayPath(file), line, err)
 			}
-			known.Add(c)
+			requests.Add(c)
 			if err := f(line, c); err == io.EOF {
 				return nil
 			} else if err != nil {
@@ -213,8 +213,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 			would = "would "
 		}
 		fmt.Fprintf(w, "%s:%d: %s%s by %s: %s\n", displayPath(f.File), f.Line, would, f.Effect,
-			f.Rule,
-			f.Value)
+			f.Rule, f.Value)
 		for _, r := range f.Reads {
 			if r.Value == "" {
 				r.Value = "(undefined)"
@@ -261,7 +260,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// oneLine returns the text of printable in one line.
+// oneLine returns a text for a terminal in which line breaks are replaced, too.
 func oneLine(text string) string {
 	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

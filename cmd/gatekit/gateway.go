@@ -66,17 +66,17 @@ func (g *gateway) components() []component {
 	r := g.recording
 	return slices.Concat(
 		[]component{
-			&part{g.openTelemetry, r.closeTelemetry},
-			&part{g.makeSinks, r.closeSinks},
-			&part{g.openAuditLog, r.closeAuditLog},
-			&part{g.openHost, g.closeHost},
-			&part{nil, g.closeWorkers},
+			&funcComponent{g.openTelemetry, r.closeTelemetry},
+			&funcComponent{g.makeSinks, r.closeSinks},
+			&funcComponent{g.openAuditLog, r.closeAuditLog},
+			&funcComponent{g.openHost, g.closeHost},
+			&funcComponent{nil, g.closeWorkers},
 		},
 		g.active.components(),
 		[]component{
-			&part{g.openProxy, g.closeProxy},
-			&part{g.openSessions, g.endSessions},
-			&part{g.announce, nil},
+			&funcComponent{g.openProxy, g.closeProxy},
+			&funcComponent{g.openSessions, g.endSessions},
+			&funcComponent{g.announce, nil},
 		})
 }
 
@@ -85,7 +85,8 @@ func (g *gateway) components() []component {
 func (g *gateway) close() error {
 	g.mu.Lock()
 	list := g.components()
-	g.mu.Unlock() // changed bundles may be waiting for it, and closing their client waits for them
+	// Unlocked first: the bundle source stops when its changed bundles are applied, which needs mu.
+	g.mu.Unlock()
 	return stopAll(list)
 }
 
@@ -143,12 +144,12 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		o.Observer = g.recording.telemetry
 	}
 	if c.Policy != nil {
-		waiting, err := approvals(c.Servers)
+		pending, err := approvals(c.Servers)
 		if err != nil {
 			g.log.Warn("approval folder unavailable: only the client's user can approve "+
 				"requests", "error", err)
 		} else {
-			o.Approvals = waiting
+			o.Approvals = pending
 		}
 	}
 	for i, s := range c.Servers {
@@ -188,12 +189,12 @@ func (g *gateway) openSessions(context.Context) error {
 	return nil
 }
 
-// closeTimeout bounds the end of the sessions. A server has 2 s to end by itself, and 2 s more
-// after SIGTERM.
+// closeTimeout limits how long the end of all sessions may take. A server has 2 s to end
+// by itself, and 2 s more after SIGTERM.
 const closeTimeout = 15 * time.Second
 
-// endSessions ends the sessions of HTTP clients. It may be called before close, too, which calls it
-// again.
+// endSessions ends the sessions of HTTP clients. listeners.serve calls it before close does, which
+// calls it again.
 func (g *gateway) endSessions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

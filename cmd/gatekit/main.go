@@ -38,7 +38,7 @@ func execute(args []string) int {
 		return 0
 	}
 	if !errors.Is(err, errReported) {
-		// it may contain names from a peer
+		// The error may contain text from a client or server.
 		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error()))
 	}
 	if !p.started {
@@ -96,7 +96,7 @@ func (p *program) root() *cobra.Command {
 		Short: "Check and record every message between MCP clients and servers",
 		Long: `Gatekit stands between MCP clients and MCP servers. A client sees one server, and a
 server sees one client. Gatekit checks every message against plugins and policies and records it in
-the audit log before it forwards it. Messages that are neither denied nor modified are forwarded
+the audit log before forwarding it. Messages that are neither denied nor modified are forwarded
 unchanged.
 
 See it work, without any setup:      gatekit demo
@@ -140,16 +140,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // choice is the value of a flag that takes one of several words.
 type choice struct {
-	value string
-	of    []string
+	value   string
+	allowed []string
 }
 
 func (c *choice) String() string { return c.value }
 func (c *choice) Type() string   { return "word" }
 func (c *choice) Set(s string) error {
 	s = strings.ToLower(s)
-	if !slices.Contains(c.of, s) {
-		return fmt.Errorf("must be one of %s", strings.Join(c.of, ", "))
+	if !slices.Contains(c.allowed, s) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.allowed, ", "))
 	}
 	c.value = s
 	return nil
@@ -166,8 +166,8 @@ func (p *program) setLogFormat(cmd *cobra.Command, c config.Log) {
 	}
 }
 
-// logWarningsOnly hides informational log lines, such as what servers print, for commands whose
-// user waits for an answer. The flag --log-level overrides it.
+// logWarningsOnly hides informational log lines, such as what servers print, for commands that
+// print a result. The flag --log-level overrides it.
 func (p *program) logWarningsOnly(cmd *cobra.Command) {
 	if !cmd.Flag("log-level").Changed {
 		p.level.Set(slog.LevelWarn)

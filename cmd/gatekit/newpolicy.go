@@ -102,7 +102,7 @@ func policyFolder(path string) (folder string, used bool) {
 	return "policies", false
 }
 
-// writePolicy writes both files, or neither.
+// writePolicy writes a policy and its tests. When it fails, it leaves neither file.
 func writePolicy(folder, name string) ([]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err

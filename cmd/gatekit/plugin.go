@@ -23,15 +23,14 @@ as a JSON Schema. A configuration uses a plugin by its name:
   use = "secrets"
   config = { action = "redact" }
 
-Plugin NAME… runs plugins as the process that Gatekit starts for them. By hand, it prints a message
-and exits.`,
+Plugin NAME… is for Gatekit, which runs it to start a plugin process. In a terminal, it prints a
+message and exits.`,
 		Example: `  gatekit plugin list
   gatekit plugin list secrets`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("plugin needs an argument: list, or the name of a built-in "+
-					"plugin: %s",
-					strings.Join(builtinNames(), ", "))
+					"plugin: %s", strings.Join(builtinNames(), ", "))
 			}
 			for i, name := range args {
 				if i == 0 && name == "list" {

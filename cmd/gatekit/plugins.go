@@ -17,7 +17,7 @@ import (
 	"gatekit/plugins"
 )
 
-// newHost returns the host for the plugins of a configuration. It starts none yet.
+// newHost returns the host for the plugins of a configuration. It starts no plugin.
 func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, reason string,
 	err error)) (*plugins.Host, error) {
 	self, err := os.Executable()
@@ -72,8 +72,8 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	return all, errs
 }
 
-// loadPlugins starts the plugins of a configuration. The error has what is wrong with each plugin,
-// with its position in the file.
+// loadPlugins starts the plugins of a configuration. The error lists the plugins that
+// cannot be used, with their positions in the file.
 func loadPlugins(ctx context.Context, host *plugins.Host,
 	c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
 	all, errs := pluginSpecs(c)
@@ -156,7 +156,7 @@ func selfTest(ctx context.Context, set *plugins.Set, i int, stage pipeline.Stage
 // outcomeRecorder keeps the outcome of one message instead of recording it.
 type outcomeRecorder struct {
 	action   string
-	findings []string // their types, each once
+	findings []string // the types of the findings, each once
 	err      error
 }
 

@@ -26,14 +26,14 @@ const policyTimeout = time.Second
 const policyStage = "policy"
 
 // loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
-// nil when there are none. The memory holds what they remember of sessions.
-func loadPolicies(c *config.Config, polled []*policies.Bundle,
-	memory *policies.SessionStore) (*policies.Stage, error) {
+// nil when there are none. The store keeps what the policies remember of sessions.
+func loadPolicies(c *config.Config, bundles []*policies.Bundle,
+	sessions *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
 		return nil, nil
 	}
 	o := policyOptions(c)
-	o.Bundles, o.Sessions = polled, memory
+	o.Bundles, o.Sessions = bundles, sessions
 	stage, err := policies.Load(o)
 	if err != nil {
 		return nil, withPositions(c, err)
@@ -88,8 +88,9 @@ func describePolicies(stage *policies.Stage) string {
 	return text
 }
 
-// configured returns the configuration at path and its policies, with the bundles of its services.
-func (p *program) configured(ctx context.Context,
+// loadPolicyOptions returns the configuration at path and the options of its policies, with the
+// bundles of its services.
+func (p *program) loadPolicyOptions(ctx context.Context,
 	path string) (*config.Config, policies.Options, error) {
 	c, err := loadConfig(path)
 	if err != nil {
@@ -117,7 +118,7 @@ func displayPath(file string) string {
 	return file
 }
 
-// displayText returns a text with paths inside the working folder in the form of shown.
+// displayText returns a text in which the paths inside the working folder are relative to it.
 func displayText(text string) string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -126,14 +127,14 @@ func displayText(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// withPositions returns the errors of policies with positions: those of the policy file or of the
-// rule's settings, or else that of [policy].
+// withPositions returns the errors of policies, each with a position: in the policy file, or at the
+// settings of its rule, or else at [policy].
 func withPositions(c *config.Config, err error) error {
 	var errs config.Errors
-	for _, line := range unjoined(err) {
-		for _, one := range unjoined(line) {
-			text := one.Error()
-			switch setting, ok := errors.AsType[*policies.SettingsError](one); {
+	for _, joined := range unjoined(err) {
+		for _, e := range unjoined(joined) {
+			text := e.Error()
+			switch setting, ok := errors.AsType[*policies.SettingsError](e); {
 			case ok && c.Policy.ConfigPositions[setting.Rule] != (config.Position{}):
 				errs = append(errs, &config.Error{Position: c.Policy.ConfigPositions[setting.Rule],
 					Message: text})
@@ -141,7 +142,7 @@ func withPositions(c *config.Config, err error) error {
 				errs = append(errs, &config.Error{Message: text})
 			default:
 				errs = append(errs, &config.Error{Position: c.Policy.Position, Message: "policy: " +
-					"" + text})
+					text})
 			}
 		}
 	}
@@ -210,7 +211,7 @@ func policyCapabilities() *cobra.Command {
 		Short: "Print the functions that policies may use, for OPA's tools",
 		Long: `Capabilities prints the functions that policies may use, in the format of OPA's
 tools: the functions of OPA without those that access the network or the system, and those of
-Gatekit. With this file, opa build rejects what Gatekit would reject, and knows
+Gatekit. With this file, opa build rejects what Gatekit would reject, and accepts
 gatekit.path.fault.`,
 		Example: `  gatekit policy capabilities > capabilities.json
   opa build --capabilities capabilities.json --bundle policies --revision 42 \

@@ -37,7 +37,7 @@ Test prints each failed test, with the expression that was not true, and then ex
 			o := policies.Options{Files: args}
 			if len(args) == 0 {
 				var err error
-				if _, o, err = p.configured(cmd.Context(), config); err != nil {
+				if _, o, err = p.loadPolicyOptions(cmd.Context(), config); err != nil {
 					return report(cmd, err)
 				}
 			}
@@ -71,8 +71,7 @@ func printTests(w io.Writer, tests []policies.Test) bool {
 			fmt.Fprintf(w, "%s:%d: %s\n    %s\n", displayPath(t.File), t.Line, t.Name,
 				indented(displayText(t.Failure)))
 			if t.Output != "" {
-				fmt.Fprintf(w, "    output: %s\n", indented(strings.TrimSuffix(t.Output,
-					"\n")))
+				fmt.Fprintf(w, "    output: %s\n", indented(strings.TrimSuffix(t.Output, "\n")))
 			}
 		}
 	}

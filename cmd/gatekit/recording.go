@@ -14,8 +14,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// recording is everything that is told what the gateway does: the audit log, its sinks, and
-// telemetry.
+// recording holds all that records what the gateway does: the audit log, its sinks, and telemetry.
 type recording struct {
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry // nil when neither [admin] nor [telemetry] asks for it
@@ -26,7 +25,7 @@ type recording struct {
 	started   bool               // the start is recorded, so the stop will be
 }
 
-// telemetryTimeout bounds how long a stop waits for the last measurements to be sent.
+// telemetryTimeout limits how long a stop waits for the last measurements to be sent.
 const telemetryTimeout = 3 * time.Second
 
 func (r *recording) openTelemetry(c *config.Config) (err error) {
@@ -53,8 +52,8 @@ func (r *recording) startSinks(auditFile string) {
 	r.sinks.start(auditFile, r.audit, r.sinkEvent)
 }
 
-// closeSinks closes the sinks, which first send what is left in the audit log: also the stop, so
-// the log is closed before.
+// closeSinks closes the sinks after they have sent the remaining records. The audit log is closed
+// before, so that the record of the stop is sent, too.
 func (r *recording) closeSinks() error {
 	r.sinks.close()
 	return nil
@@ -84,7 +83,7 @@ func (r *recording) openAuditLog(c config.Audit) (err error) {
 	return nil
 }
 
-// closeAuditLog records the stop, where a start was recorded, and closes the log.
+// closeAuditLog records the stop, if the start was recorded, and closes the log.
 func (r *recording) closeAuditLog() error {
 	var err error
 	if r.started {
@@ -124,8 +123,8 @@ func (r *recording) serverEvent(server, action, reason string, err error) {
 	}
 }
 
-// sinkEvent records that a sink was lost or works again. After the audit log is closed it cannot,
-// but the sink itself has logged the event.
+// sinkEvent records that a sink was lost or works again. After the audit log is closed, the
+// event cannot be recorded; the sink has logged it.
 func (r *recording) sinkEvent(action, reason string, err error) {
 	if err := r.event(context.Background(), action, reason, err); err != nil {
 		r.log.Debug("event not recorded", "event", action, "error", err)

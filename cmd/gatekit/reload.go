@@ -9,8 +9,8 @@ import (
 	"gatekit/policies"
 )
 
-// activeConfig is a configuration with the components that it alone needs. A reload keeps those
-// that the next configuration needs as well.
+// activeConfig is a configuration with its components. A reload keeps the components that the next
+// configuration needs as well.
 type activeConfig struct {
 	config   *config.Config
 	servers  []*server // as in config.Servers
@@ -28,8 +28,8 @@ func (a *activeConfig) components() []component {
 	return append(list, a.bundles, a.policies, a.plugins)
 }
 
-// plan returns the components that c needs, none of which is started but those kept from running,
-// which may be nil.
+// plan returns c with its components: those of running that c needs as well, and new ones, which
+// are not started. running may be nil.
 func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 	var old []component
 	if running != nil {
@@ -81,7 +81,7 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// Without the lock: a bundle source waits for the bundles that it is activating.
+	// Unlocked first: a bundle source stops when its changed bundles are applied, which needs mu.
 	if err := stopAll(without(before.components(), next.components())); err != nil {
 		g.log.Warn("removed component not stopped cleanly", "error", err)
 	}
@@ -109,8 +109,8 @@ func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 }
 
 // keepUntilRestart returns c with the tables of the active configuration that only a restart can
-// change, and logs which of them differ. The next reload is compared with what it returns. g.mu is
-// held.
+// change, and logs which of them differ. The next reload compares its tables with those of the
+// returned configuration. g.mu is held.
 func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	next, active := *c, g.active.config
 	for _, t := range []struct {

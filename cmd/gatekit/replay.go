@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,9 +36,9 @@ method, server and name; rules that read more may decide differently, and replay
 verdict.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
-		Args: atMostOneFile,
+		Args: atMostOne("replay"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, o, err := p.configured(cmd.Context(), config)
+			cfg, o, err := p.loadPolicyOptions(cmd.Context(), config)
 			if err != nil {
 				return report(cmd, err)
 			}
@@ -53,7 +52,7 @@ verdict.`,
 			if err != nil {
 				return err
 			}
-			r := replay{w: cmd.OutOrStdout(), file: file, needs: stage.BodyMembersRead()}
+			r := replay{w: cmd.OutOrStdout(), file: file, bodyMembers: stage.BodyMembersRead()}
 			err = eachCase(file, func(line int, c *policies.Case) error {
 				if err := cmd.Context().Err(); err != nil {
 					return err
@@ -62,7 +61,7 @@ verdict.`,
 					return nil
 				}
 				if !c.WasEvaluated() {
-					r.others++
+					r.notEvaluated++
 					return nil
 				}
 				r.compare(line, c, stage.Evaluate(cmd.Context(), c))
@@ -71,7 +70,7 @@ verdict.`,
 			if err != nil {
 				return err
 			}
-			r.sum(shadow)
+			r.printSummary(shadow)
 			return nil
 		},
 	}
@@ -79,25 +78,18 @@ verdict.`,
 	return c
 }
 
-func atMostOneFile(_ *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return errors.New("replay takes one file")
-	}
-	return nil
-}
-
-// replay counts what becomes of messages.
+// replay compares the verdicts on recorded messages, and counts the results.
 type replay struct {
-	w     io.Writer
-	file  string
-	needs []string // what is read of the input that is missing without a body
+	w           io.Writer
+	file        string
+	bodyMembers []string // parts of the input that policies read and that need a body
 
-	same, differ, uncertain, unknown, bodyless, others int
+	same, differ, uncertain, unknown, bodyless, notEvaluated int
 }
 
 func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
-	lacking := c.BodyMissing && len(r.needs) > 0
-	if lacking {
+	bodyNeeded := c.BodyMissing && len(r.bodyMembers) > 0
+	if bodyNeeded {
 		r.bodyless++
 	}
 	was := c.RecordedAction
@@ -107,12 +99,12 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 		return
 	case was == "":
 		r.unknown++
-	case was == o.Action, changes(was) && (changes(o.Action) || o.Action == "pass") &&
+	case was == o.Action, isChange(was) && (isChange(o.Action) || o.Action == "pass") &&
 		!c.BodyMissing && c.Seq > 0:
-		// the body is the one that they had changed
+		// The recorded body has the change already: there may be nothing left to change.
 		r.same++
 		return
-	case lacking:
+	case bodyNeeded:
 		r.uncertain++
 	default:
 		r.differ++
@@ -129,44 +121,43 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 		then = was + ", now "
 	}
 	fmt.Fprintf(r.w, "%s:%d: %s: %s%s", displayPath(r.file), line,
-		oneLine(strings.Join(words, " ")),
-		then, o.Action)
+		oneLine(strings.Join(words, " ")), then, o.Action)
 	if o.Err != nil {
 		fmt.Fprintf(r.w, ": %s", printable(displayText(o.Err.Error())))
 	} else if o.Reason != "" {
 		fmt.Fprintf(r.w, ": %s", oneLine(o.Reason))
 	}
-	if lacking {
+	if bodyNeeded {
 		fmt.Fprint(r.w, " (body not recorded)")
 	}
 	fmt.Fprintln(r.w)
 }
 
-func changes(action string) bool { return action == "modify" || action == "hide" }
+func isChange(action string) bool { return action == "modify" || action == "hide" }
 
-func (r *replay) sum(shadow bool) {
+func (r *replay) printSummary(shadow bool) {
 	known := r.same + r.differ + r.uncertain
-	if known+r.unknown+r.others == 0 {
+	if known+r.unknown+r.notEvaluated == 0 {
 		fmt.Fprintf(r.w, "%s contains no messages\n", displayPath(r.file))
 		return
 	}
 	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another",
-		plural(known+r.unknown+r.others, "message"), r.same, r.differ)
+		plural(known+r.unknown+r.notEvaluated, "message"), r.same, r.differ)
 	if r.uncertain > 0 {
 		fmt.Fprintf(r.w, ", %d perhaps with another", r.uncertain)
 	}
 	if r.unknown > 0 {
 		fmt.Fprintf(r.w, ", %d without a recorded verdict", r.unknown)
 	}
-	if r.others > 0 {
-		fmt.Fprintf(r.w, ", %d not seen by policies", r.others)
+	if r.notEvaluated > 0 {
+		fmt.Fprintf(r.w, ", %d not seen by policies", r.notEvaluated)
 	}
 	fmt.Fprintln(r.w)
 	if r.bodyless > 0 {
 		fmt.Fprintf(r.w, "%s without a body: only direction, kind, method, server and name were "+
 			"checked, but the policies also read %s. [audit] bodies = \"redacted\" records the "+
 			"bodies of messages that pass.\n",
-			plural(r.bodyless, "message"), strings.Join(r.needs, ", "))
+			plural(r.bodyless, "message"), strings.Join(r.bodyMembers, ", "))
 	}
 	if shadow {
 		fmt.Fprintln(r.w, "The mode is shadow: this shows what the policies would do if they "+

@@ -32,8 +32,7 @@ When Gatekit cannot start, it answers the client's first request with the reason
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(path)
 			if err != nil {
-				// Where it should have listened is not known then; a client that started us waits
-				// on stdio.
+				// [listen] is unknown without a configuration, so a client may wait on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
 			p.setLogFormat(cmd, cfg.Log)

@@ -41,7 +41,10 @@ type listeners struct {
 // components returns the listeners in the order in which they are bound. They are stopped only when
 // a later one cannot be bound: once they serve, the end of the context stops them.
 func (l *listeners) components() []component {
-	return []component{&part{l.bindClients, l.releaseClients}, &part{l.bindAdmin, nil}}
+	return []component{
+		&funcComponent{l.bindClients, l.releaseClients},
+		&funcComponent{l.bindAdmin, nil},
+	}
 }
 
 func (l *listeners) bindClients(context.Context) (err error) {
@@ -108,7 +111,7 @@ func (l *listeners) serve(ctx context.Context) error {
 
 	<-ctx.Done()
 	g.log.Info("shutting down", "reason", context.Cause(ctx))
-	errs := []error{g.endSessions()} // or the streams of HTTP clients would hold up the listener
+	errs := []error{g.endSessions()} // first: the listener waits for open streams
 	running.Wait()
 	close(failed)
 	for err := range failed {
@@ -122,17 +125,17 @@ func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
 	err := g.endpoint.ServePipe(ctx, pipe, "")
 	if ctx.Err() != nil {
-		err = nil // the pipe reports only that we left
+		err = nil // the pipe reports only the end of ctx
 	}
 	return errors.Join(err, pipe.Close())
 }
 
-// listen binds the address for HTTP clients. Requests that it refuses are recorded like any other
-// refusal.
+// listen binds the address for HTTP clients. The requests that it refuses are
+// recorded.
 func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 	var endpoint transport.Endpoint = g.endpoint
 	if g.recording.telemetry != nil {
-		endpoint = traced{g.endpoint, g.recording.telemetry}
+		endpoint = tracedEndpoint{g.endpoint, g.recording.telemetry}
 	}
 	return transport.ListenHTTP(transport.HTTPServerOptions{
 		Addr:           c.Listen.HTTP,
@@ -166,7 +169,7 @@ func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	return errReported
 }
 
-// isTerminal reports whether a person is at the other end of f.
+// isTerminal reports whether f is a terminal, at which a person may read and type.
 func isTerminal(f *os.File) bool {
 	i, err := f.Stat()
 	if err != nil || i.Mode()&os.ModeCharDevice == 0 {

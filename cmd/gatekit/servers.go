@@ -44,8 +44,8 @@ func (s *server) start(context.Context) error {
 
 func (s *server) stop() error { return s.Close() }
 
-// sameAs reports whether both reach the same server in the same way. Settings that only the proxy
-// reads may differ.
+// sameAs reports whether both have the same settings, except those that only the proxy
+// reads.
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
@@ -54,7 +54,7 @@ func (s *server) sameAs(other *server) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// upstreamOptions returns the options for a server, without those that report what it does.
+// upstreamOptions returns the options for a server, without the functions that report its events.
 func upstreamOptions(s config.Server, limits config.Limits,
 	log *slog.Logger) (upstream.Options, error) {
 	d, err := dialer(s, limits, log)
@@ -70,7 +70,7 @@ func upstreamOptions(s config.Server, limits config.Limits,
 	}, err
 }
 
-// dialer returns how to reach a server: by a child process, or over HTTP.
+// dialer returns the functions that connect to a server: a child process, or one reached over HTTP.
 func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
 	if s.Command != "" {
 		command := transport.Command{
@@ -103,7 +103,7 @@ func messageLimits(l config.Limits) mcp.Limits {
 	return mcp.Limits{Bytes: l.MessageBytes, Depth: l.Depth, Tokens: l.Tokens, Batch: l.Batch}
 }
 
-// revealed returns secrets as plain strings, for those who send or set them.
+// revealed returns secrets as plain strings, for headers and environment variables.
 func revealed(secrets map[string]config.Secret) map[string]string {
 	out := make(map[string]string, len(secrets))
 	for k, v := range secrets {
@@ -113,7 +113,8 @@ func revealed(secrets map[string]config.Secret) map[string]string {
 }
 
 // checkCommands returns an error when no server can be started because none of the programs is
-// found: a mistake of new users. One missing program among others only leaves out its own tools.
+// found: a mistake of new users. If some programs are found, Gatekit starts, and the
+// tools of the other servers are missing.
 func checkCommands(servers []config.Server) error {
 	var missing []error
 	for _, s := range servers {

@@ -28,7 +28,7 @@ type sinks struct {
 	log     *slog.Logger
 	pending []pendingSink
 
-	mu     sync.Mutex // guards all
+	mu     sync.Mutex // guards active
 	active []*sink.Sink
 
 	stop context.CancelFunc // nil before start
@@ -41,7 +41,7 @@ type pendingSink struct {
 	to sink.Receiver
 }
 
-// newSinks makes the receivers of the sinks. It opens no connection.
+// newSinks returns the sinks of a configuration, with their receivers. It opens no connection.
 func newSinks(c config.Audit, log *slog.Logger) (*sinks, error) {
 	s := &sinks{log: log}
 	for _, c := range c.Sinks {
@@ -62,11 +62,11 @@ func (s *sinks) abandon() {
 	}
 }
 
-// A line over the network is bounded, whatever a message held: receivers of syslog take 8 KiB with
-// its header, others what is in a batch.
+// The largest lines that sinks send over the network, in bytes. Receivers of syslog take 8 KiB
+// including the header; the second limit is for otlp and webhook.
 const (
-	syslogLine  = 7900
-	networkLine = 256 << 10
+	maxSyslogLine  = 7900
+	maxNetworkLine = 256 << 10
 )
 
 // newReceiver returns the receiver of a sink. An unusable certificate or key is an error.
@@ -75,9 +75,9 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 		EscapeUnprintable: c.Kind == "stderr"}
 	switch c.Kind {
 	case "syslog":
-		o.MaxBytes = syslogLine
+		o.MaxBytes = maxSyslogLine
 	case "otlp", "webhook":
-		o.MaxBytes = networkLine
+		o.MaxBytes = maxNetworkLine
 	}
 	form, err := format.New(c.Format, o)
 	if err != nil {
@@ -106,8 +106,8 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
 }
 
-// cursorFile returns the path of the file that holds how far a sink has sent. Stderr has none: it
-// does not repeat what earlier processes wrote.
+// cursorFile returns the path of the file that holds how far a sink has sent. A sink of kind
+// stderr has none, so it never continues where an earlier process stopped.
 func cursorFile(log string, c config.Sink) string {
 	if c.Kind == "stderr" {
 		return ""
@@ -116,7 +116,7 @@ func cursorFile(log string, c config.Sink) string {
 }
 
 // start lets the sinks send what is in the log and what is added to it. The sinks report their own
-// failures by event; no event is a message.
+// failures by calling event.
 func (s *sinks) start(file string, record *audit.Log, event func(action, reason string,
 	err error)) {
 	ctx, stop := context.WithCancel(context.Background())
@@ -124,7 +124,7 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.pending {
-		one := sink.New(sink.Options{
+		running := sink.New(sink.Options{
 			Name:        m.Name,
 			Receiver:    m.to,
 			LogFile:     file,
@@ -135,9 +135,9 @@ func (s *sinks) start(file string, record *audit.Log, event func(action, reason 
 			Logger:      s.log,
 			RecordEvent: event,
 		})
-		s.active = append(s.active, one)
+		s.active = append(s.active, running)
 		s.runs.Go(func() {
-			if err := one.Run(ctx, sinkDrain); err != nil {
+			if err := running.Run(ctx, sinkDrain); err != nil {
 				s.log.Warn("audit sink failed", "error", err)
 			}
 		})
@@ -153,8 +153,8 @@ func (s *sinks) running() []*sink.Sink {
 
 // anchor sends a checkpoint to the sinks that take checkpoints. It does not wait for them.
 func (s *sinks) anchor(checkpoint []byte) {
-	for _, one := range s.running() {
-		one.QueueCheckpoint(checkpoint)
+	for _, running := range s.running() {
+		running.QueueCheckpoint(checkpoint)
 	}
 }
 
@@ -195,8 +195,8 @@ func checkSinks(cfg *config.Config, ok, fail func(name, result string)) {
 				err = fmt.Errorf("open %s: %w", displayPath(c.Path), err)
 			}
 		}
-		if i, gone := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" &&
-			strings.HasPrefix(c.URL, "unix://") && (gone != nil || i.Mode()&os.ModeSocket == 0) {
+		if i, statErr := os.Stat(strings.TrimPrefix(c.URL, "unix://")); c.Kind == "syslog" &&
+			strings.HasPrefix(c.URL, "unix://") && (statErr != nil || i.Mode()&os.ModeSocket == 0) {
 			err = errors.Join(err, fmt.Errorf("%s is not a socket", c.URL))
 		}
 		if err != nil {

@@ -16,7 +16,8 @@ type pluginSet struct {
 	gateway *gateway
 	config  *config.Config
 
-	set    *plugins.Set // set by start, as what follows
+	// Set by start.
+	set    *plugins.Set
 	stages []pipeline.StageConfig
 }
 
@@ -35,10 +36,10 @@ type policySet struct {
 	gateway *gateway
 	config  *config.Config
 	source  *bundleSource
-	changed []*policies.Bundle // compiled instead of the bundles that source has, if not nil
+	changed []*policies.Bundle // used instead of source.bundles, if not nil
 
 	stage  *policies.Stage // set by start; nil when the configuration has no policies
-	logged pipeline.Stage  // set by start: the stage, which also feeds the decision log
+	logged pipeline.Stage  // set by start: stage, whose decisions are also sent to the decision log
 }
 
 func (p *policySet) start(context.Context) (err error) {

@@ -38,8 +38,8 @@ func (p *program) auditVerify() *cobra.Command {
 		Use:   "verify [FILE]",
 		Short: "Verify that the audit log is complete and unmodified",
 		Long: `Verify reads all files of the log. It checks that each record contains the hash of
-the record before it, and that all records match the signed checkpoint beside the log. If they do
-not, it names the first record that was changed, removed or moved, by file, line and number. It can
+the record before it, and that all records match the signed checkpoint beside the log. Otherwise
+it names the first record that was changed, removed or moved, by file, line and number. It can
 run while Gatekit does.
 
 What the result proves depends on what the log is compared with:
@@ -51,7 +51,7 @@ What the result proves depends on what the log is compared with:
                  Records before a checkpoint cannot be changed or removed even with the private key.
                  FILE holds one or more checkpoints. The flag may be repeated.
 
-The anchor that the configuration names is always compared. It is an error when it is missing.`,
+The anchor that the configuration names is always compared. A missing anchor is an error.`,
 		Example: `  gatekit audit verify
   gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
 		Args: atMostOne("verify"),
@@ -70,12 +70,11 @@ The anchor that the configuration names is always compared. It is an error when 
 				fs.ErrNotExist)) {
 				return err
 			}
-			since, passed, unheld := checkpoints(file, since, anchor, v.Key)
+			since, notes, unusable := checkpoints(file, since, anchor, v.Key)
 			v.Checkpoints = since
 			if isTerminal(os.Stderr) {
 				v.Progress = func(records uint64) {
-					fmt.Fprintf(os.Stderr, "\r%d records",
-						records)
+					fmt.Fprintf(os.Stderr, "\r%d records", records)
 				}
 			}
 			done, err := v.Run(cmd.Context())
@@ -85,12 +84,12 @@ The anchor that the configuration names is always compared. It is an error when 
 			if bad, ok := errors.AsType[*audit.RecordError](err); ok {
 				bad.Position.File = displayPath(bad.Position.File)
 			}
-			if err := errors.Join(err, unheld); err != nil {
+			if err := errors.Join(err, unusable); err != nil {
 				return err
 			}
 			printVerification(cmd.OutOrStdout(), file, v.Key, done)
-			for _, p := range passed {
-				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", p)
+			for _, n := range notes {
+				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", n)
 			}
 			if beside {
 				fmt.Fprintf(cmd.OutOrStdout(),
@@ -109,14 +108,14 @@ The anchor that the configuration names is always compared. It is an error when 
 }
 
 // checkpoints returns the checkpoints that a log must match, and notes about what was skipped. The
-// error is about unusable files; the log is still compared with the other checkpoints.
+// error names the unusable files; the log is still compared with the other checkpoints.
 func checkpoints(log string, files []string, anchor string,
-	key note.Verifier) (all []*audit.Checkpoint, passed []string, err error) {
+	key note.Verifier) (all []*audit.Checkpoint, notes []string, err error) {
 	var errs []error
 	if anchor != "" {
 		// reading a pipe may never end
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
-			passed = append(passed, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
+			notes = append(notes, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
 				"name a copy with --since", displayPath(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
@@ -129,20 +128,20 @@ func checkpoints(log string, files []string, anchor string,
 		}
 	}
 	for _, file := range files {
-		some, torn, err := checkpointsIn(file, key)
+		some, incomplete, err := checkpointsIn(file, key)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if all = append(all, some...); torn > 0 {
-			passed = append(passed, fmt.Sprintf("%s in %s incomplete: compared with the others "+
-				"in the file",
-				plural(torn, "checkpoint"), displayPath(file)))
+		if all = append(all, some...); incomplete > 0 {
+			notes = append(notes, fmt.Sprintf("%s in %s incomplete: compared with the others "+
+				"in the file", plural(incomplete, "checkpoint"), displayPath(file)))
 		}
 	}
-	return all, passed, errors.Join(errs...)
+	return all, notes, errors.Join(errs...)
 }
 
-func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, torn int, err error) {
+func checkpointsIn(file string,
+	key note.Verifier) (all []*audit.Checkpoint, incomplete int, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read checkpoints: %w", err)
@@ -151,10 +150,10 @@ func checkpointsIn(file string, key note.Verifier) (all []*audit.Checkpoint, tor
 		return nil, 0, fmt.Errorf("no key to verify %s with: name one with --key",
 			displayPath(file))
 	}
-	if all, torn, err = audit.OpenCheckpoints(b, key); err != nil {
+	if all, incomplete, err = audit.OpenCheckpoints(b, key); err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", displayPath(file), err)
 	}
-	return all, torn, nil
+	return all, incomplete, nil
 }
 
 // maxRecovered is how many ranges of records without a checkpoint are listed.
@@ -167,8 +166,7 @@ func printVerification(w io.Writer, file string, key note.Verifier,
 		return
 	}
 	fmt.Fprintf(w, "%s: records %d to %d are complete and unmodified\n", displayPath(file),
-		done.First,
-		done.Last)
+		done.First, done.Last)
 	fmt.Fprintf(w, "  checkpoint of %s, signed by %s+%08x\n", plural(int(done.Checkpoint.Size),
 		"record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
@@ -200,8 +198,8 @@ func (p *program) auditProve() *cobra.Command {
 		Short: "Print a proof that a record is in the audit log",
 		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that
 connect it to a signed checkpoint. To check it, somebody needs only the public key (gatekit audit
-key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format. They see
-no other record.`,
+key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format. The
+proof contains no other record.`,
 		Example: `  gatekit audit prove 41 > record-41.tlog-proof`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -344,9 +342,10 @@ func (p *program) auditHash() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print the hash that the audit log has for an argument",
-		Long: `Records of requests have "values": hashes of the texts in the arguments (the first 16
-texts of up to 4 KiB). The hashes use the key of the log, in FILE.key. So you can find out who used
-a text, but nobody can read the texts, or guess them without the key. TEXT "-" reads a line from
+		Long: `Hash prints the hash that records have for TEXT, to find the requests that contained
+it. Records of requests have "values": hashes of the texts in the arguments (the first 16 texts of
+up to 4 KiB). The hashes use the key of the log, in FILE.key. Nobody can read a text from its hash,
+and only somebody who has the key can check a guess. TEXT "-" reads a line from
 stdin, which keeps the text out of the history of your shell.`,
 		Example: `  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {

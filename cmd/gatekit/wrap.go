@@ -45,9 +45,9 @@ honest servers and clients do not send, and change nothing:
   sampling/gate      denies requests to the client's model that include the context of other
                      servers, and more than 60 requests a minute.
 
---rule adds a rule of the library without settings; for a default rule, this replaces its settings,
-which makes it stricter (--root then names all roots). --policy adds your own Rego. With --shadow,
-rules and policies deny and change nothing; the audit log has what they would do.
+--rule adds a rule of the library without settings. A default rule loses the settings below and gets
+stricter; for roots/traversal, --root then names all roots. --policy adds your own Rego. With
+--shadow, rules and policies deny and change nothing; the audit log has what they would do.
 
 --plugin adds a plugin with its default settings. No plugin is active by default: text that a plugin
 redacts in a file is missing when the client writes the file back, and each plugin adds about 300 µs
@@ -93,7 +93,8 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	c.Flags().Var(&o.era, "era", "protocol `era` of the server: auto, legacy or modern")
 	c.Flags().StringArrayVar(&o.env, "env", nil,
 		"environment variable for the server: `KEY` or KEY=VALUE; may be repeated")
-	c.Flags().StringVar(&o.cwd, "cwd", "", "working `folder` of the server (default: this one)")
+	c.Flags().StringVar(&o.cwd, "cwd", "",
+		"working `folder` of the server (default: the current one)")
 	c.Flags().StringArrayVar(&o.roots, "root", nil,
 		"`folder` that paths must stay in; may be repeated")
 	c.Flags().StringArrayVar(&o.rules, "rule", nil,
@@ -123,12 +124,12 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
 	s := &c.Servers[0]
 	s.Era = o.era.value
-	if err := o.place(s); err != nil {
+	if err := o.makePathsAbsolute(s); err != nil {
 		return nil, fmt.Errorf("start server %q: %w", s.Name, err)
 	}
 	for _, e := range o.env {
-		key, value, given := strings.Cut(e, "=")
-		if !given {
+		key, value, hasValue := strings.Cut(e, "=")
+		if !hasValue {
 			var ok bool
 			if value, ok = os.LookupEnv(key); !ok {
 				return nil, fmt.Errorf("start server %q: --env %s: the variable is not "+
@@ -156,9 +157,9 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 	return c, nil
 }
 
-// place makes the paths of a server absolute. They are relative to the working folder of Gatekit,
-// not to that of the server.
-func (o *wrapOptions) place(s *config.Server) (err error) {
+// makePathsAbsolute makes the paths of a server absolute. They are relative to the working folder
+// of Gatekit, not to that of the server.
+func (o *wrapOptions) makePathsAbsolute(s *config.Server) (err error) {
 	if strings.ContainsRune(s.Command, filepath.Separator) {
 		if s.Command, err = filepath.Abs(s.Command); err != nil {
 			return err

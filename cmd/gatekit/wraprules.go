@@ -13,7 +13,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// addRules adds the default rules, and what the flags name, to the configuration.
+// addRules adds the default rules to the configuration, and the rules, policies and plugins
+// that the flags name.
 func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 	p := &config.Policy{Mode: "enforce", Config: map[string]map[string]any{}}
 	if o.shadow {
@@ -37,12 +38,12 @@ func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 		return err
 	}
 	const traversal = "roots/traversal"
-	_, inForce := p.Config[traversal]
+	_, isActive := p.Config[traversal]
 	switch named := slices.Contains(o.rules, traversal); {
 	case named && len(o.roots) > 0:
 		p.Config[traversal] = map[string]any{"roots": library.FolderSettings(folders,
 			home)["roots"]}
-	case !named && len(folders) > 0 && (inForce || len(o.roots) > 0):
+	case !named && len(folders) > 0 && (isActive || len(o.roots) > 0):
 		p.Config[traversal] = library.FolderSettings(folders, home)
 	}
 	p.Rules = slices.Sorted(maps.Keys(p.Config))
@@ -90,14 +91,14 @@ var filesystemServer = regexp.MustCompile(
 
 // filesystemFolders returns the folders that a command gives to server-filesystem. It returns none
 // when the command runs another program, or when one of the folders does not exist here, as in a
-// container: to deny what the server allows would be worse.
+// container: the rule must not deny paths that the server allows.
 func filesystemFolders(command []string, cwd, home string) (folders []string) {
-	at := slices.IndexFunc(command, filesystemServer.MatchString)
-	if at < 0 {
+	index := slices.IndexFunc(command, filesystemServer.MatchString)
+	if index < 0 {
 		return nil
 	}
-	for _, word := range command[at+1:] {
-		if word == "~" || strings.HasPrefix(word, "~/") { // the server does so, too
+	for _, word := range command[index+1:] {
+		if word == "~" || strings.HasPrefix(word, "~/") { // server-filesystem expands ~, too
 			if home == "" {
 				return nil
 			}

@@ -32,7 +32,7 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 			b.Resource = "bundles/" + b.Name
 		}
 		if i := l.resolveService(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
-			isExposed(p.Services[i].URL) {
+			canBeChangedInTransit(p.Services[i].URL) {
 			l.errorf(at, "%s comes over http and is not signed, so its policies could be changed "+
 				"on the way; use https, or verify its signature with [policy.key.NAME]", name)
 		}
@@ -92,8 +92,8 @@ func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	}
 }
 
-// isExposed reports whether others on the network can change what comes from a URL.
-func isExposed(text string) bool {
+// canBeChangedInTransit reports whether others on the network can change what comes from a URL.
+func canBeChangedInTransit(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "http" && !isLoopback(u.Hostname())
 }

@@ -15,9 +15,8 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// maxFile is the size, in bytes, to which the configuration and each file that ${file:} names are
-// limited.
-const maxFile = 1 << 20
+// maxFileBytes limits the size of the configuration, and of each file that ${file:} names.
+const maxFileBytes = 1 << 20
 
 // Check finds mistakes that this package cannot know about, such as a plugin that does not exist.
 // When there are other mistakes, the Config holds defaults in their place.
@@ -209,14 +208,14 @@ func (l *loader) readFile(path string) ([]byte, error) {
 	if i, err := f.Stat(); err == nil && i.IsDir() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(b) > maxFile {
+	if len(b) > maxFileBytes {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d "+
 			"bytes",
-			maxFile)}
+			maxFileBytes)}
 	}
 	l.files[path] = b
 	return b, nil

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// interval is the time between two checks of the files. A file that changed is read when it has
+// pollInterval is the time between two checks of the files. A file that changed is read when it has
 // stayed the same for one interval, since editors write in several steps.
-const interval = 250 * time.Millisecond
+const pollInterval = 250 * time.Millisecond
 
 // Watch calls changed, one call at a time, whenever a file of the configuration has new contents.
 // These files are the one that c was read from, the files of its ${file:} substitutions, its
@@ -33,7 +33,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 	last := c.source
 	seen := statFiles(last.watchedFiles())
 	unread := true // a change since Load is noticed, too
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -43,7 +43,7 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		}
 		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
 			seen, unread = now, true
-			tick.Reset(interval) // after a late tick, the next one must not follow at once
+			tick.Reset(pollInterval) // after a late tick, the next one must not follow at once
 			continue
 		}
 		if !unread {

@@ -33,7 +33,8 @@ type subscriptionMux struct {
 	begin func()        // starts run, once
 	wake  chan struct{} // holds one token: the subscribers, or what they ask for, have changed
 
-	// guards the fields below, isAcknowledged of the subscribers, and call and acknowledgement of current
+	// guards the fields below, isAcknowledged of the subscribers, and call and acknowledgement of
+	// current
 	mu          sync.Mutex
 	subscribers []*subscriber       // the youngest last
 	current     *sharedSubscription // nil while there is none

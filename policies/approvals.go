@@ -18,12 +18,12 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Approvals are the requests that wait for a human's approval, and those that were approved. They
-// are files in a folder that only its owner can enter, which is how `gatekit approve` reaches a
-// running Gatekit. A file contains what a human has to see: the principal, the request and the
-// reason, whatever the audit log redacts. It expires after ten minutes, and is removed when
-// somebody next submits or lists requests. The arguments of a request are only in the file's name,
-// as a part of a digest. Approvals implements proxy.Approvals.
+// Approvals stores the requests that wait for a human's approval, and those that were approved.
+// Each request is a file in a folder that only its owner can enter: `gatekit approve` and a running
+// Gatekit both use this folder. A file contains what a human has to see: the principal, the server,
+// the method, the name and the reason, also when the audit log redacts them. A file expires after
+// ten minutes, and the next Submit or List removes it. The arguments of a request are not stored:
+// only a digest of them is part of the file's name. Approvals implements proxy.Approvals.
 type Approvals struct {
 	Dir string // created when it is first needed
 	// the identity (URL or command) of each server by its name: two Gatekits that share the folder
@@ -47,31 +47,31 @@ type PendingApproval struct {
 // Bounds of approvals.
 const (
 	// the time for a human to approve, and then for the client to retry
-	pendingFor  = 10 * time.Minute
-	maxPending  = 1000
-	maxOfOne    = 100 // of one principal, so that no principal can use up all of them
-	approvalEnd = ".json"
+	pendingFor            = 10 * time.Minute
+	maxPending            = 1000
+	maxPendingOfPrincipal = 100 // of one principal, so that no principal can use up all of them
+	approvalSuffix        = ".json"
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// id returns the name of a request: a digest of the principal, the server, the method, the name and
-// the params without _meta.
+// id returns the id of a request, which is also the name of its file: a digest of the principal,
+// the server, the method, the name and the params without _meta.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
-	said := m
+	withoutMeta := m
 	if _, ok := m.Get("/_meta"); ok {
 		var err error
-		if said, err = m.Edit(mcp.Remove("/_meta")); err != nil {
+		if withoutMeta, err = m.Edit(mcp.Remove("/_meta")); err != nil {
 			return "", err
 		}
 	}
-	meaning, err := mcp.CanonicalDigest(said.Body())
+	paramsDigest, err := mcp.CanonicalDigest(withoutMeta.Body())
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
 	for _, part := range []string{m.Principal, m.Server, a.Servers[m.Server], m.Method, m.Name,
-		string(meaning)} {
+		string(paramsDigest)} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return strings.ToLower(base32.StdEncoding.WithPadding(
@@ -85,7 +85,7 @@ func (a *Approvals) now() time.Time {
 	return time.Now()
 }
 
-func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalEnd) }
+func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalSuffix) }
 
 // Consume implements proxy.Approvals. It removes the file first, so that of two concurrent calls
 // one succeeds.
@@ -101,8 +101,8 @@ func (a *Approvals) Consume(m *mcp.Message) bool {
 	return os.Remove(a.file(id)) == nil
 }
 
-// Submit implements proxy.Approvals.
-func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error) {
+// Submit implements proxy.Approvals. instruction tells the client's user what to do next.
+func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, err error) {
 	id, err := a.id(m)
 	if err != nil {
 		return "", err
@@ -114,17 +114,17 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 	if err != nil {
 		return "", err
 	}
-	known, own := false, 0
+	submitted, own := false, 0
 	for _, p := range all {
-		if p.ID == id && p.Approved { // after Take was called
+		if p.ID == id && p.Approved { // after Consume returned false
 			return "approved in the meantime: retry", nil
 		}
-		known = known || p.ID == id
+		submitted = submitted || p.ID == id
 		if p.Principal == m.Principal {
 			own++
 		}
 	}
-	if !known && (len(all) >= maxPending || own >= maxOfOne) {
+	if !submitted && (len(all) >= maxPending || own >= maxPendingOfPrincipal) {
 		return "", errors.New("too many requests wait for approval\nhint: `gatekit approve` " +
 			"lists them; each expires after ten minutes")
 	}
@@ -138,20 +138,21 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (how string, err error
 		pendingFor/time.Minute), nil
 }
 
-// List returns the requests that wait or are approved, the oldest first.
+// List returns the requests that wait or are approved, by their time of expiry. It removes expired
+// files.
 func (a *Approvals) List() (all []PendingApproval, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), approvalEnd)
+		id, ok := strings.CutSuffix(e.Name(), approvalSuffix)
 		if !ok || !approvalID.MatchString(id) {
 			continue
 		}
 		p, err := a.read(id)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // taken meanwhile
+		case errors.Is(err, fs.ErrNotExist): // consumed meanwhile
 		case err != nil || a.now().After(p.Expires):
 			os.Remove(a.file(id))
 		default:
@@ -162,7 +163,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 	return all, err
 }
 
-// Approve approves a request that waits, once, and returns it.
+// Approve approves a waiting request for one call, and returns it.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
 		return PendingApproval{},

@@ -21,10 +21,10 @@ type Builtin struct {
 //
 //   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}): why the path leaves
 //     the roots; "" when it does not.
-//   - gatekit.path.disguise(path): why the path is not what it looks like, wherever it leads; ""
-//     when it is.
-//   - gatekit.path.disguised(value): whether any string or member name in a value may have such a
-//     problem. When it is false, gatekit.path.disguise returns "" for all of them.
+//   - gatekit.path.disguise(path): why the path is not what it looks like: the `../` or NUL that it
+//     hides in an encoded form; "" when it hides nothing.
+//   - gatekit.path.disguised(value): whether any string or member name in a value may hide such an
+//     encoding. When the result is false, gatekit.path.disguise returns "" for all of them.
 //   - gatekit.uri.parse(uri): an object with scheme, host, port, user, path, punycode, special and
 //     fault.
 //   - gatekit.uri.readings(uri): the strings, in lower case, that a server may read the URI as: as
@@ -98,8 +98,8 @@ func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, 
 	return newBuiltin(true, name, decl, f)
 }
 
-// uncachedBuiltin returns a function that depends only on its arguments, and costs less than
-// caching its results.
+// uncachedBuiltin returns a function whose results OPA does not cache: they depend only on the
+// arguments, and computing them costs less than caching.
 func uncachedBuiltin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value,
 	error)) Builtin {
 	return newBuiltin(false, name, decl, f)

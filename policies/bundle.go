@@ -32,8 +32,8 @@ type Key struct {
 	Scope     string // the scope that a signature must have
 }
 
-// VerificationConfig returns keys in the form of OPA's readers; nil without keys. A single key is
-// used for every signature, whatever key name it has.
+// VerificationConfig returns keys in the form that OPA's readers take; nil without keys. A single
+// key verifies every signature, also one that names another key.
 func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
@@ -63,13 +63,13 @@ type moduleFile struct {
 	raw  []byte
 }
 
-// ReadBundle reads a .tar.gz within bounds. It may contain only Rego and data (no delta, no
-// WebAssembly). With keys, it must be signed with one of them, as must be all of its files. Without
-// keys it must not be signed, because nothing could verify the signature. The error starts with
-// name.
+// ReadBundle reads a bundle (.tar.gz) within bounds. A bundle may contain only Rego and data (no
+// delta, no WebAssembly). With keys, the bundle must have a signature by one of them, which covers
+// all files. Without keys the bundle must not be signed, because nothing could verify the
+// signature. The error starts with name.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
-	signed, err := checkSize(raw)
+	signed, err := checkArchive(raw)
 	switch {
 	case err != nil:
 		return fail(err)
@@ -105,9 +105,9 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	return out, nil
 }
 
-// checkSize reports whether a bundle is signed; the error tells why it is too large. OPA's reader
-// bounds each file, but not all files together.
-func checkSize(raw []byte) (signed bool, err error) {
+// checkArchive checks the size and the number of a bundle's files, and reports whether the bundle
+// is signed. OPA's reader bounds each file, but not all files together.
+func checkArchive(raw []byte) (signed bool, err error) {
 	if len(raw) > MaxBundle {
 		return false, fmt.Errorf("the bundle is larger than %d bytes", MaxBundle)
 	}
@@ -135,7 +135,7 @@ func checkSize(raw []byte) (signed bool, err error) {
 	}
 }
 
-// addBundle adds a bundle that was read.
+// addBundleFile reads a bundle from a file and adds it.
 func (s *sources) addBundleFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {
@@ -153,7 +153,7 @@ func (s *sources) addBundleFile(name string) error {
 	return s.addBundle(b)
 }
 
-// addBundle takes in a bundle that was read.
+// addBundle adds the data and the modules of a bundle.
 func (s *sources) addBundle(b *Bundle) error {
 	s.bundles = append(s.bundles, b)
 	faults := []error{s.addData(b.Name, b.data)}

@@ -9,8 +9,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// callNameSize returns about how many bytes it takes to count the calls of a name, which is in two
-// maps.
+// callNameSize returns about how many bytes of memory the counters of a name take. The name is a
+// key in two maps.
 func callNameSize(name string) int { return 2*len(name) + 64 }
 
 // callKey returns the key under which a message is counted: "server name" for a tool, "method
@@ -26,11 +26,12 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 	return "", false
 }
 
-// countCall counts a message before it is evaluated, so that concurrent messages cannot each be the
-// last one that is allowed. The returned function undoes the count of a message that is denied. ok
-// is false when there is no room: a session whose calls cannot be counted could exceed any limit.
-// lately tells that the calls of the last minute are needed, too.
-func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo func(), ok bool) {
+// countCall counts a message before it is evaluated: otherwise concurrent messages could each pass
+// as the last call within a limit. The returned function undoes the count, for a message that is
+// denied. ok is false when there is no room for a counter: such a message must be denied, because
+// without a count it could exceed any limit. needsMinute also counts it for the last minute.
+func (s *session) countCall(m *mcp.Message, now time.Time,
+	needsMinute bool) (undo func(), ok bool) {
 	key, tool := callKey(m)
 	if key == "" {
 		return func() {}, true
@@ -39,7 +40,7 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo fu
 	defer s.mu.Unlock()
 	_, known := s.calls[key]
 	if !known && s.callNameBytes+callNameSize(key) > maxCallNameBytes ||
-		lately && !s.lastMinute.count(key, now) {
+		needsMinute && !s.lastMinute.count(key, now) {
 		return nil, false
 	}
 	if s.calls[key]++; !known {
@@ -60,19 +61,19 @@ func (s *session) countCall(m *mcp.Message, now time.Time, lately bool) (undo fu
 		if tool {
 			s.calls[""]--
 		}
-		if lately {
+		if needsMinute {
 			s.lastMinute.undo(key, now)
 		}
 	}, true
 }
 
-// callCounts returns counts as an object, without the message that is being evaluated, which has
-// been counted already.
+// callCounts returns the counts of calls as an object. It subtracts the message m itself, which
+// countCall has counted before the evaluation.
 func callCounts(calls map[string]int, m *mcp.Message) ast.Value {
-	own, tool := callKey(m)
+	ownKey, tool := callKey(m)
 	var members [][2]*ast.Term
 	for name, n := range calls {
-		if own != "" && (name == own || name == "" && tool) {
+		if ownKey != "" && (name == ownKey || name == "" && tool) {
 			n--
 		}
 		if n > 0 {

@@ -22,26 +22,28 @@ type Case struct {
 	Message     *mcp.Message
 	Time        time.Time // zero means now
 	Findings    []pipeline.Finding
-	BodyMissing bool // the log does not have the body, so members that policies read are missing
+	BodyMissing bool // the body is not in the log: the input has no params, result or error
 
 	Seq     uint64 // the number of the audit record; 0 for a case from elsewhere
-	IsEvent bool   // the record is not of a message, but of a start or a reload
+	IsEvent bool   // the record is about a start or a reload, not about a message
 	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
 	Stage   string // the stage that caused the action: "policy", or a plugin's name
 
-	// the recorded action of the policies; "" when they were not evaluated, or it is not known
+	// the recorded action of the policies; "" when they were not evaluated, or the action is not
+	// known
 	RecordedAction string
 
 	exchange string
 	state    caseState
 }
 
-// WasEvaluated reports whether policies were, or would be, evaluated for the case. They are not for
-// records of events, for messages that a plugin denied or answered, and for Gatekit's own answers.
+// WasEvaluated reports whether the policies were evaluated for a recorded case, or would be for a
+// written one. Policies are not evaluated for events, for messages that a plugin denied or
+// answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// caseState is the state of the session that a case contains. The session's own state is used for
-// what is absent.
+// caseState is the state of the session that a case contains. A nil member leaves the session's own
+// state unchanged.
 type caseState struct {
 	client, roots, item []byte
 	labels              []string
@@ -58,9 +60,9 @@ var caseMembers = []string{
 	"micros", "through",
 }
 
-// ParseCase parses a case. It is one JSON object: a JSON-RPC message that may also have members of
-// the input (input.schema.json), as Explain prints the input, or a record of the audit log. Kind
-// and direction default to those of the method.
+// ParseCase parses a case, which is one JSON object. The object is a record of the audit log, or a
+// JSON-RPC message that may also have members of the input (input.schema.json), such as the input
+// that Explain prints. Kind and direction default to those of the method.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -76,10 +78,10 @@ func ParseCase(b []byte) (*Case, error) {
 		return nil, errors.New("more than one JSON value; gatekit policy replay takes " +
 			"many messages, one on each line")
 	}
-	inside := jsontext.NewDecoder(bytes.NewReader(whole))
-	for _, err = inside.ReadToken(); err == nil && inside.PeekKind() != '}'; {
+	body := jsontext.NewDecoder(bytes.NewReader(whole))
+	for _, err = body.ReadToken(); err == nil && body.PeekKind() != '}'; {
 		var name jsontext.Token
-		if name, err = inside.ReadToken(); err != nil {
+		if name, err = body.ReadToken(); err != nil {
 			break
 		}
 		key := name.String()
@@ -88,14 +90,14 @@ func ParseCase(b []byte) (*Case, error) {
 				strings.Join(caseMembers[:18], ", "))
 		}
 		var v jsontext.Value
-		if v, err = inside.ReadValue(); err == nil {
+		if v, err = body.ReadValue(); err == nil {
 			in[key] = slices.Clone(v)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := caseReader{in: in}
+	r := caseReader{members: in}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
 	c.RecordedAction = c.Action
 	if in["seq"] != nil && in["prev"] != nil {
@@ -110,8 +112,8 @@ func ParseCase(b []byte) (*Case, error) {
 
 // caseReader reads members; err is the first error.
 type caseReader struct {
-	in  map[string]jsontext.Value
-	err error
+	members map[string]jsontext.Value
+	err     error
 }
 
 func (r *caseReader) fail(format string, a ...any) {
@@ -122,7 +124,7 @@ func (r *caseReader) fail(format string, a ...any) {
 
 // decode decodes a member if it is present.
 func (r *caseReader) decode(name string, v any) {
-	raw, ok := r.in[name]
+	raw, ok := r.members[name]
 	if !ok {
 		return
 	}
@@ -140,18 +142,18 @@ func (r *caseReader) text(name string) (s string) {
 
 // record turns the members of an audit record into those of a message.
 func (r *caseReader) record(c *Case) {
-	delete(r.in, "error") // an error of a stage, not of the message
+	delete(r.members, "error") // an error of a stage, not of the message
 	r.decode("seq", &c.Seq)
-	c.IsEvent, c.BodyMissing, c.RecordedAction = r.in["kind"] == nil, true, ""
+	c.IsEvent, c.BodyMissing, c.RecordedAction = r.members["kind"] == nil, true, ""
 	var steps []struct {
 		Stage, Action, Reason string
 		Micros                int
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
-	// other actions are on Gatekit's own messages, or on messages that were evaluated elsewhere
+	// a record with another action is about a message for which the policies were not evaluated
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
-		c.RecordedAction = "pass" // unless a step of the policies follows
+		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
@@ -171,16 +173,16 @@ func (r *caseReader) record(c *Case) {
 		Body   json.RawMessage
 	}
 	r.decode("after", &after)
-	if r.in["before"] == nil { // the message had no body
+	if r.members["before"] == nil { // the message had no body
 		c.BodyMissing = false
 	}
 	if after.Body != nil {
 		c.BodyMissing = false
-		r.in[map[string]string{"response": "result",
+		r.members[map[string]string{"response": "result",
 			"error": "error"}[r.text("kind")]] = jsontext.Value(after.Body)
-		if b, ok := r.in[""]; ok {
-			r.in["params"] = b
-			delete(r.in, "")
+		if b, ok := r.members[""]; ok {
+			r.members["params"] = b
+			delete(r.members, "")
 		}
 	}
 }
@@ -195,11 +197,11 @@ func (r *caseReader) fill(c *Case) {
 	kind := r.text("kind")
 	switch {
 	case kind != "":
-	case r.in["result"] != nil:
+	case r.members["result"] != nil:
 		kind = "response"
-	case r.in["error"] != nil:
+	case r.members["error"] != nil:
 		kind = "error"
-	case r.in["id"] != nil || meth.Kind == mcp.Request:
+	case r.members["id"] != nil || meth.Kind == mcp.Request:
 		kind = "request"
 	default:
 		kind = "notification"
@@ -213,48 +215,50 @@ func (r *caseReader) fill(c *Case) {
 		r.fail(`the message has no "method"`)
 	}
 	for _, other := range []string{"params", "result", "error"} {
-		if other != body && r.in[other] != nil {
+		if other != body && r.members[other] != nil {
 			r.fail("a %s has no member %q", kind, other)
 		}
 	}
 	if r.err != nil {
 		return
 	}
-	m, err := message(kind, r.in["id"], method, body, r.in[body])
+	m, err := message(kind, r.members["id"], method, body, r.members[body])
 	if err != nil {
 		r.fail("%w", err)
 		return
 	}
-	asked := m
-	if (kind == "response" || kind == "error") && r.in["request"] != nil {
-		if asked, err = message("request", nil, method, "params", r.in["request"]); err != nil {
+	request := m
+	if (kind == "response" || kind == "error") && r.members["request"] != nil {
+		if request, err = message("request", nil, method,
+			"params", r.members["request"]); err != nil {
 			r.fail("request: %w", err)
 			return
 		}
 	}
-	to := meth.Direction // to whom who asks: the table says who sends it
-	if to == 0 {
-		to = mcp.ToServer
+	direction := meth.Direction // the direction of the method's requests
+	if direction == 0 {
+		direction = mcp.ToServer
 	}
 	if kind == "response" || kind == "error" {
-		to = mcp.ToServer + mcp.ToClient - to
+		direction = mcp.ToServer + mcp.ToClient - direction
 	}
 	switch d := r.text("direction"); d {
 	case "":
 	case "to_server":
-		to = mcp.ToServer
+		direction = mcp.ToServer
 	case "to_client":
-		to = mcp.ToClient
+		direction = mcp.ToClient
 	default:
 		r.fail(`direction is %q, want "to_server" or "to_client"`, d)
 	}
-	m.Direction, m.Method, m.Server, m.Name = to, method, r.text("server"), r.text("name")
+	m.Direction, m.Method, m.Server, m.Name = direction, method, r.text("server"), r.text("name")
 	if m.Name == "" && meth.NamePointer != "" {
-		m.Name, _ = asked.Text(meth.NamePointer)
+		m.Name, _ = request.Text(meth.NamePointer)
 	}
-	if asked != m {
-		asked.Direction, asked.Server, asked.Name = mcp.ToServer+mcp.ToClient-to, m.Server, m.Name
-		m.Request = asked
+	if request != m {
+		request.Direction, request.Server, request.Name = mcp.ToServer+mcp.ToClient-direction,
+			m.Server, m.Name
+		m.Request = request
 	}
 	r.session(c, m)
 	var findings []struct{ Type, Pointer string }
@@ -264,7 +268,7 @@ func (r *caseReader) fill(c *Case) {
 			c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})
 		}
 	}
-	if r.in["time"] != nil {
+	if r.members["time"] != nil {
 		r.decode("time", &c.Time)
 	}
 	c.Message = m
@@ -272,7 +276,7 @@ func (r *caseReader) fill(c *Case) {
 
 // session reads the principal and the state of the session.
 func (r *caseReader) session(c *Case, m *mcp.Message) {
-	if r.in["session"].Kind() == '"' {
+	if r.members["session"].Kind() == '"' {
 		m.Session = r.text("session")
 	} else {
 		var s struct {
@@ -286,7 +290,7 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		m.Session, c.state.client, c.state.labels, c.state.calls, c.state.minute = s.ID, s.Client,
 			s.Labels, s.Calls, s.Minute
 	}
-	if r.in["principal"].Kind() == '"' {
+	if r.members["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
 	} else {
 		var p struct {
@@ -296,17 +300,17 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		r.decode("principal", &p)
 		m.Principal = p.Subject
 	}
-	c.state.roots, c.state.item = r.in["roots"], r.in["item"]
-	if v, ok := r.in["roots"]; ok && v.Kind() != '[' {
+	c.state.roots, c.state.item = r.members["roots"], r.members["item"]
+	if v, ok := r.members["roots"]; ok && v.Kind() != '[' {
 		r.fail("roots is not a JSON array")
 	}
-	if v, ok := r.in["item"]; ok && v.Kind() != '{' {
+	if v, ok := r.members["item"]; ok && v.Kind() != '{' {
 		r.fail("item is not a JSON object")
 	}
 }
 
-// message builds a message from members that come from a file, and parses it as strictly as one
-// from a peer.
+// message builds a message from the members of a case, and parses it as strictly as a message from
+// a peer.
 func message(kind string, id jsontext.Value, method, body string,
 	raw jsontext.Value) (*mcp.Message, error) {
 	b := []byte(`{"jsonrpc":"2.0"`)
@@ -331,12 +335,12 @@ func message(kind string, id jsontext.Value, method, body string,
 	return mcp.Parse(append(b, '}'))
 }
 
-// RequestMatcher sets the request of each response among consecutive cases. The zero
-// value is ready to use.
-type RequestMatcher struct{ asked map[string]*mcp.Message }
+// RequestMatcher sets Message.Request of each response among consecutive cases. The zero value is
+// ready to use.
+type RequestMatcher struct{ requests map[string]*mcp.Message }
 
-// Add adds the next case.
-func (cs *RequestMatcher) Add(c *Case) {
+// Add adds the next case, and sets its request when the case is a response.
+func (rm *RequestMatcher) Add(c *Case) {
 	if c.IsEvent || c.exchange == "" {
 		return
 	}
@@ -344,43 +348,43 @@ func (cs *RequestMatcher) Add(c *Case) {
 	key := strings.Join([]string{m.Principal, m.Session, c.exchange, m.Method, m.Server}, "\x00")
 	switch {
 	case m.Kind == mcp.Request && !c.BodyMissing:
-		if cs.asked == nil {
-			cs.asked = map[string]*mcp.Message{}
+		if rm.requests == nil {
+			rm.requests = map[string]*mcp.Message{}
 		}
-		cs.asked[key] = m
+		rm.requests[key] = m
 	case m.Kind == mcp.Response || m.Kind == mcp.Error:
 		if m.Request == nil {
-			m.Request = cs.asked[key]
+			m.Request = rm.requests[key]
 		}
-		delete(cs.asked, key)
+		delete(rm.requests, key)
 	}
 }
 
-// setState sets the state that a case contains.
-func (s *session) setState(m *mcp.Message, k caseState, at time.Time) {
+// setState replaces the session's state with what a case contains.
+func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.client != nil {
-		s.client = k.client
+	if state.client != nil {
+		s.client = state.client
 	}
-	if k.roots != nil {
-		s.roots = k.roots
+	if state.roots != nil {
+		s.roots = state.roots
 	}
-	if k.labels != nil {
-		s.labels = slices.Clone(k.labels)
+	if state.labels != nil {
+		s.labels = slices.Clone(state.labels)
 	}
-	if k.calls != nil {
-		s.calls, s.callNameBytes = maps.Clone(k.calls), 0
-		for name := range k.calls {
+	if state.calls != nil {
+		s.calls, s.callNameBytes = maps.Clone(state.calls), 0
+		for name := range state.calls {
 			s.callNameBytes += callNameSize(name)
 		}
 	}
-	if k.minute != nil {
-		s.lastMinute.reset(k.minute, at)
+	if state.minute != nil {
+		s.lastMinute.reset(state.minute, at)
 	}
-	if key, ok := definitionKey(m); ok && k.item != nil {
+	if key, ok := definitionKey(m); ok && state.item != nil {
 		s.dropParsed(s.definitions[key])
-		s.definitions[key] = definition{raw: k.item}
+		s.definitions[key] = definition{raw: state.item}
 	}
 }
 
@@ -403,15 +407,15 @@ func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdic
 }
 
 func (s *Stage) contextOf(c *Case) messageContext {
-	b := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing}
-	if b.now.IsZero() {
-		b.now = s.now()
+	mc := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing}
+	if mc.now.IsZero() {
+		mc.now = s.now()
 	}
-	return b
+	return mc
 }
 
-// Evaluate returns the outcome of a case, as it would be recorded. As with live messages, its
-// session remembers what passes.
+// Evaluate returns the outcome of a case, as it would be recorded. The session of the case records
+// what passes, as it does for live messages.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
 	w := &outcomeRecorder{}
@@ -421,8 +425,8 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// BodyMembersRead returns the members of the input that the policies read, and that a message
-// without its body does not have.
+// BodyMembersRead returns those members of the input that the policies read and that are missing
+// when a message has no body.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

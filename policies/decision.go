@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ import (
 // decision collects the effects of all rules on one message. Deny takes precedence over ask, ask
 // over hide, and hide over redact and set.
 type decision struct {
-	shadow bool // effects are noted and not enforced
+	shadow bool // effects are only recorded as notes, and not enforced
 
 	denies, asks []string // reasons
 	hidden       []hiddenItem
@@ -26,17 +27,18 @@ type decision struct {
 }
 
 // hiddenItem is a name that a rule hides.
-type hiddenItem struct{ by, name string }
+type hiddenItem struct{ rule, name string }
 
 // setEdit is an edit by a set rule.
 type setEdit struct {
-	by   string
+	rule string
 	edit mcp.Edit
 }
 
-// redaction replaces the value at a pointer, or what matches a pattern. One of both is empty.
+// redaction replaces the value at a pointer, or all matches of a pattern. Either pointer or pattern
+// is empty.
 type redaction struct {
-	by, pointer, pattern, with string
+	rule, pointer, pattern, replacement string
 }
 
 // add adds one element of a rule's set. An element of the wrong type is an error, which denies the
@@ -76,12 +78,12 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		if !isObject {
 			return wrong(`objects with a "path" or a "pattern", and "with"`)
 		}
-		red := redaction{by: r.name}
-		var at, what, with bool
-		red.pointer, at = member(fields, "path")
-		red.pattern, what = member(fields, "pattern")
-		red.with, with = member(fields, "with")
-		if at == what || !with {
+		red := redaction{rule: r.name}
+		var hasPath, hasPattern, hasReplacement bool
+		red.pointer, hasPath = member(fields, "path")
+		red.pattern, hasPattern = member(fields, "pattern")
+		red.replacement, hasReplacement = member(fields, "with")
+		if hasPath == hasPattern || !hasReplacement {
 			return wrong(`objects with a "path" or a "pattern", and "with"`)
 		}
 		d.redactions = append(d.redactions, red)
@@ -131,17 +133,18 @@ func toJSON(v ast.Value) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return marshal(native)
+	return json.Marshal(native)
 }
 
-// maxNoteBytes is the length to which notes are cut, because policies can put anything into them.
+// maxNoteBytes bounds a note in a finding: longer ones are cut, because policies can put anything
+// into a note.
 const maxNoteBytes = 300 // bytes
 
 // verdict combines the effects into a verdict.
 func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict, error) {
 	v := pipeline.Verdict{Action: pipeline.Allow, Labels: d.labels}
-	for _, n := range d.notes {
-		v.Findings = append(v.Findings, pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
+	for _, note := range d.notes {
+		v.Findings = append(v.Findings, pipeline.Finding{Type: note[:min(len(note), maxNoteBytes)]})
 	}
 	switch {
 	case len(d.denies) > 0:
@@ -172,14 +175,15 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 	return v, nil
 }
 
-// edits returns the edits of set and redact, and the names of the rules that make them. Where both
-// name the same value, it is redacted.
+// edits returns the edits of set and redact, and the names of the rules that make them. A value
+// that both set and redact name is redacted.
 func (d *decision) edits(m *mcp.Message,
-	patterns *patterns) (edits []mcp.Edit, by []string, err error) {
-	covered := map[string]bool{}
-	within := func(at string) bool {
-		for p := range covered {
-			if at == p || strings.HasPrefix(at, p+"/") || strings.HasPrefix(p, at+"/") {
+	patterns *patterns) (edits []mcp.Edit, rules []string, err error) {
+	edited := map[string]bool{}
+	overlapsEdit := func(pointer string) bool {
+		for p := range edited {
+			if pointer == p || strings.HasPrefix(pointer, p+"/") || strings.HasPrefix(p,
+				pointer+"/") {
 				return true
 			}
 		}
@@ -188,62 +192,63 @@ func (d *decision) edits(m *mcp.Message,
 	// outer values first: redacting one also redacts the values inside it
 	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions),
 		func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) {
-		if !slices.Contains(by, r.by) {
-			by = append(by, r.by)
+		if !slices.Contains(rules, r.rule) {
+			rules = append(rules, r.rule)
 		}
-		if r.pointer == "" || within(r.pointer) {
+		if r.pointer == "" || overlapsEdit(r.pointer) {
 			continue
 		}
 		if _, there := m.Get(r.pointer); there {
-			covered[r.pointer] = true
-			edits = append(edits, mcp.Set(r.pointer, mcp.Quote(r.with)))
+			edited[r.pointer] = true
+			edits = append(edits, mcp.Set(r.pointer, mcp.Quote(r.replacement)))
 		}
 	}
 	for _, s := range d.sets {
-		if !within(s.edit.Pointer) {
-			covered[s.edit.Pointer] = true
+		if !overlapsEdit(s.edit.Pointer) {
+			edited[s.edit.Pointer] = true
 			edits = append(edits, s.edit)
-			if !slices.Contains(by, s.by) {
-				by = append(by, s.by)
+			if !slices.Contains(rules, s.rule) {
+				rules = append(rules, s.rule)
 			}
 		}
 	}
-	var cuts []scan.Redaction
+	var textRedactions []scan.Redaction
 	for _, r := range d.redactions {
 		if r.pattern == "" {
 			continue
 		}
 		re, err := patterns.compiled(r.pattern)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: redact: %w", r.by, err)
+			return nil, nil, fmt.Errorf("%s: redact: %w", r.rule, err)
 		}
 		scan.Texts(m, func(t scan.Text) bool {
-			if t.Kind == mcp.NumberLeaf || within(t.Pointer()) {
+			if t.Kind == mcp.NumberLeaf || overlapsEdit(t.Pointer()) {
 				return true
 			}
-			for _, at := range re.FindAllStringIndex(t.Value, -1) {
-				cuts = append(cuts, scan.Redaction{Text: t, Span: scan.Span{From: at[0], To: at[1]},
-					Replacement: r.with})
+			for _, span := range re.FindAllStringIndex(t.Value, -1) {
+				textRedactions = append(textRedactions, scan.Redaction{Text: t,
+					Span:        scan.Span{From: span[0], To: span[1]},
+					Replacement: r.replacement})
 			}
 			return true
 		})
 	}
-	if len(cuts) == 0 {
-		return edits, by, nil
+	if len(textRedactions) == 0 {
+		return edits, rules, nil
 	}
 	if len(edits) == 0 {
-		edits, err = scan.Redact(m, cuts)
-		return edits, by, err
+		edits, err = scan.Redact(m, textRedactions)
+		return edits, rules, err
 	}
-	more, err := scan.Redact(m, cuts)
+	more, err := scan.Redact(m, textRedactions)
 	// a member's name was redacted, which replaces the whole body: apply the edits to that body
 	if err == nil && len(more) == 1 && more[0].Pointer == "" {
-		var next *mcp.Message
-		if next, err = m.Edit(more...); err == nil {
-			if next, err = next.Edit(edits...); err == nil {
-				return []mcp.Edit{mcp.Set("", next.Body())}, by, nil
+		var redacted *mcp.Message
+		if redacted, err = m.Edit(more...); err == nil {
+			if redacted, err = redacted.Edit(edits...); err == nil {
+				return []mcp.Edit{mcp.Set("", redacted.Body())}, rules, nil
 			}
 		}
 	}
-	return append(edits, more...), by, err
+	return append(edits, more...), rules, err
 }

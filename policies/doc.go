@@ -18,7 +18,7 @@
 //     use of an item that was not listed is denied. A hidden resource is hidden in every spelling
 //     of its URI, except for spellings that are listed resources of their own. Hiding a template
 //     hides only the template: URIs made from it are judged as resources. Library rules are the
-//     exception: for calls of tools, reads and subscriptions they deny the use themselves.
+//     exception: for calls of tools, reads and subscriptions, their own deny rules do this.
 //   - Policies have no access to the network, the environment or files. There is one exception:
 //     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only
 //     whether they lead out of the roots.
@@ -46,8 +46,8 @@
 // # Why sessions are remembered
 //
 // A rule about a call needs the definition of the tool, the client's roots, and what happened
-// before. The stage sees all of these pass. It remembers those that it allowed, per session and
-// within bounds. This is not what the server says at the time of the call: a tool that a plugin
+// before. All of these are in earlier messages. The stage keeps them, per session and within
+// bounds, from the messages that it allowed. They are what the client saw: a tool that a plugin
 // removed from a list is missing here, too. Client information above 4 KiB and roots above 64 KiB
 // are not kept: input.session.client and input.roots are then undefined, and a rule that needs them
 // has to deny, as roots/traversal does. No stage learns when a session ends. When there are too

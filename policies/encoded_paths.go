@@ -9,8 +9,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hiddenTraversal returns the problem of a path that looks harmless but is not: once decoded in
-// some way, it contains more `../` than before, or a NUL character. An http(s) URL is not a path.
+// hiddenTraversal returns the problem of a path that hides what it does: some decoding of the path
+// contains more `../` than the path itself, or a NUL character. The result is "" for other paths,
+// and for an http(s) URL, which is not a path.
 func hiddenTraversal(text string) string {
 	if !hasSpecialCharacters(text) {
 		return ""
@@ -25,16 +26,16 @@ func hiddenTraversal(text string) string {
 	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""
 	}
-	said := -1
-	return forEachDecoding(text, func(reading string) string {
-		n := countParents(reading)
-		if said < 0 {
-			said = max(n, countParents(trimQuotes(reading)))
+	plainParents := -1 // the `../` of the text itself, which is the first decoding
+	return forEachDecoding(text, func(decoding string) string {
+		n := countParents(decoding)
+		if plainParents < 0 {
+			plainParents = max(n, countParents(trimQuotes(decoding)))
 		}
 		switch {
-		case strings.Contains(reading, "\x00"):
+		case strings.Contains(decoding, "\x00"):
 			return "the path contains a NUL character"
-		case n > said:
+		case n > plainParents:
 			return "the path hides `../` in an encoded form"
 		}
 		return ""
@@ -51,9 +52,9 @@ func countParents(path string) (n int) {
 	return n
 }
 
-// mayHideTraversal is a quick check of a text that may not be a path at all. It can report true for
-// a harmless text with line breaks or of great length. It never reports false when hiddenTraversal
-// finds a problem.
+// mayHideTraversal checks quickly a text that may not be a path at all. It can report true for a
+// harmless text that is long or has line breaks. When hiddenTraversal finds a problem, it reports
+// true.
 func mayHideTraversal(text string) bool {
 	switch {
 	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
@@ -97,19 +98,20 @@ func jsonMayHideTraversal(raw []byte) bool {
 }
 
 // isPlainJSON reports whether no string in JSON can hide a traversal: the JSON is ASCII, without
-// percent signs, "..", and escapes that could stand for these, a backslash or NUL.
+// percent signs, "..", escaped backslashes and \u escapes, which could stand for any of these or
+// NUL.
 func isPlainJSON(raw []byte) bool {
 	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
 		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {
 		return false
 	}
-	const high = 0x8080808080808080 // of eight bytes
-	var seen uint64
+	const highBits = 0x8080808080808080 // the highest bit of each of eight bytes
+	var combined uint64
 	for ; len(raw) >= 8; raw = raw[8:] {
-		seen |= binary.NativeEndian.Uint64(raw)
+		combined |= binary.NativeEndian.Uint64(raw)
 	}
 	for _, c := range raw {
-		seen |= uint64(c)
+		combined |= uint64(c)
 	}
-	return seen&high == 0
+	return combined&highBits == 0
 }

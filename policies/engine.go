@@ -44,10 +44,10 @@ type ruleQuery struct {
 	query   rego.PreparedEvalQuery
 	reads   readSet // the members of the input that the rules read; nil means all
 
-	hideReads []hideReads // for each enforced hide rule, what it reads of an item
+	hideReads []hideReads // what each enforced hide rule reads of an item
 }
 
-// ruleSet tells of which rules a query is, or a selection from these.
+// ruleSet identifies the rules of a query, or the rules from which the query is a selection.
 type ruleSet int
 
 const (
@@ -65,11 +65,11 @@ type effectRule struct {
 	library bool
 }
 
-// effectNames are the names of the rules that decide.
+// effectNames are the names of the rules that have an effect on a message.
 var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
 // findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with
-// such a name that is not a set is an error: it could never decide anything.
+// such a name that is not a set is an error, because it could never have an effect.
 func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -94,12 +94,12 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 				continue
 			}
 			seen[ref] = true
-			var words []string
+			var segments []string
 			for _, t := range pkg[2:] {
 				s, _ := t.Value.(ast.String)
-				words = append(words, string(s))
+				segments = append(segments, string(s))
 			}
-			rules = append(rules, effectRule{ref: ref, name: strings.Join(words, "/"),
+			rules = append(rules, effectRule{ref: ref, name: strings.Join(segments, "/"),
 				effect: effect,
 				shadow: isShadow(m), library: strings.HasPrefix(file, "library/")})
 		}
@@ -144,7 +144,7 @@ func (s *Stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, 
 		now: s.now()})
 }
 
-// messageContext is the information about a message beside the message itself and its session.
+// messageContext has the information that rules get in addition to a message and its session.
 type messageContext struct {
 	findings    []pipeline.Finding
 	labels      []string
@@ -153,23 +153,23 @@ type messageContext struct {
 	items       *ast.Array // replaces the items in the body of a list
 }
 
-// inspect returns the verdict for a message, and records in its session what passes. The call is
-// counted first, so that concurrent calls cannot exceed a limit; the count is undone unless the
-// message passes.
+// inspect returns the verdict for a message, and records a message that passes in its session. The
+// call is counted first, so that concurrent calls cannot exceed a limit. The count is undone when
+// the message does not pass.
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
-	b messageContext) (pipeline.Verdict, error) {
+	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
-	if !session.addLabels(b.labels) {
+	if !session.addLabels(mc.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
 			nil
 	}
-	_, lately := s.reads.below("session").wants("minute")
-	undo, ok := session.countCall(m, b.now, lately)
+	_, needsMinute := s.reads.below("session").wants("minute")
+	undo, ok := session.countCall(m, mc.now, needsMinute)
 	if !ok {
 		return pipeline.Verdict{Reason: "the session has called too many different tools to " +
 			"count its calls"}, nil
 	}
-	v, err := s.decide(ctx, m, session, b)
+	v, err := s.decide(ctx, m, session, mc)
 	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
 		!session.addLabels(v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
@@ -192,20 +192,20 @@ func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 // decide returns the verdict of the rules that can hold for a message, without any effect on its
 // session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
-	b messageContext) (pipeline.Verdict, error) {
-	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, b.bodyMissing))
+	mc messageContext) (pipeline.Verdict, error) {
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, mc.bodyMissing))
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	made, err := s.evaluate(ctx, q, func() ast.Value {
-		return s.input(m, session, b, q.reads)
-	}, b.now)
+	effects, err := s.evaluate(ctx, q, func() ast.Value {
+		return s.input(m, session, mc, q.reads)
+	}, mc.now)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	v, err := made.verdict(m, &s.patterns)
+	v, err := effects.verdict(m, &s.patterns)
 	if err == nil {
-		err = s.applyHides(ctx, m, session, b, made, &v)
+		err = s.applyHides(ctx, m, session, mc, effects, &v)
 	}
 	if err != nil {
 		return pipeline.Verdict{}, err
@@ -213,15 +213,15 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	return v, nil
 }
 
-// evaluate evaluates a query and returns its effects. The input is built only when the query has
-// rules.
+// evaluate evaluates a query and returns the effects of its rules. It calls input only when the
+// query has rules.
 func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Value,
-	at time.Time) (*decision, error) {
+	now time.Time) (*decision, error) {
 	d := &decision{shadow: s.shadow}
 	if len(q.rules) == 0 {
 		return d, nil
 	}
-	sets, err := q.eval(ctx, input(), at)
+	sets, err := q.eval(ctx, input(), now)
 	if err != nil {
 		return nil, err
 	}
@@ -233,14 +233,14 @@ func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Val
 	return d, nil
 }
 
-// eval returns the set of each rule of the query. The error is that of ctx when ctx ends first.
-func (q *ruleQuery) eval(ctx context.Context, input ast.Value, at time.Time,
+// eval returns the set of each rule of the query. When ctx ends first, it returns the cause of ctx.
+func (q *ruleQuery) eval(ctx context.Context, input ast.Value, now time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
 	// OPA would start a goroutine for each evaluation to cancel it with ctx
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel),
-		rego.EvalParsedInput(input), rego.EvalTime(at), rego.EvalGenerateJSON(func(t *ast.Term,
+		rego.EvalParsedInput(input), rego.EvalTime(now), rego.EvalGenerateJSON(func(t *ast.Term,
 			_ *rego.EvalContext) (any, error) {
 			return t, nil
 		}))...)
@@ -256,13 +256,13 @@ func (q *ruleQuery) eval(ctx context.Context, input ast.Value, at time.Time,
 	if !ok {
 		return nil, errors.New("the policies returned no result")
 	}
-	answers, ok := t.Value.(*ast.Array)
-	if !ok || answers.Len() != len(q.rules) {
+	values, ok := t.Value.(*ast.Array)
+	if !ok || values.Len() != len(q.rules) {
 		return nil, errors.New("the policies returned a result of another shape than the query")
 	}
 	sets := make([]ast.Set, len(q.rules))
 	for i, r := range q.rules {
-		if sets[i], ok = answers.Elem(i).Value.(ast.Set); !ok {
+		if sets[i], ok = values.Elem(i).Value.(ast.Set); !ok {
 			return nil, fmt.Errorf("%s is not a set", r.ref)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 type Explanation struct {
 	Input   []byte // the whole input, as JSON that ParseCase reads
 	Effects []Effect
-	// the rules without effect; Line is where the rule begins, Value the expression that failed
+	// the rules without effect. Line is where the rule begins, Value the expression that failed
 	NotMatched []Effect
 	Outcome    pipeline.Outcome
 }
@@ -41,27 +41,27 @@ type Effect struct {
 // Read is a member of the input and its value; "" when it is absent.
 type Read struct{ Ref, Value string }
 
-// Explain is Evaluate that also tells why. It evaluates the policies once more, without the
-// optimizations that skip rules which cannot change the result.
+// Explain evaluates a case as Evaluate does, and also returns which rules caused the outcome. It
+// evaluates the policies once more, without the optimizations that skip rules.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.sessions.session(c.Message)
 	session.setState(c.Message, c.state, s.contextOf(c).now)
 	// the input shows the counts as they are during the evaluation
-	undo, ok := session.countCall(c.Message, s.contextOf(c).now, true)
+	undoCount, ok := session.countCall(c.Message, s.contextOf(c).now, true)
 	if !ok {
 		return nil, errors.New("the session has called too many different tools to count its calls")
 	}
-	all := s.input(c.Message, session, s.contextOf(c), nil)
-	undo()
-	shown, err := toJSON(all)
+	input := s.input(c.Message, session, s.contextOf(c), nil)
+	undoCount()
+	inputJSON, err := toJSON(input)
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Input: shown, Outcome: s.Evaluate(ctx, c)}
-	if err := s.explain(ctx, e, s.all, all, s.contextOf(c).now); err != nil {
+	e := &Explanation{Input: inputJSON, Outcome: s.Evaluate(ctx, c)}
+	if err := s.explain(ctx, e, s.all, input, s.contextOf(c).now); err != nil {
 		return e, ctx.Err() // the error is also in the outcome
 	}
-	// what the hide rules do to the list with the items that the message uses
+	// the effects of hide rules on a list of the items that the message uses
 	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
 		for _, u := range session.itemUses(c.Message) {
 			list, err := session.listUsed(c.Message, u, nil)
@@ -81,36 +81,37 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 }
 
 // explain adds to e the effects of the rules of q on an input.
-func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, all ast.Value,
-	at time.Time) error {
-	sets, t, err := q.trace(ctx, all, at, rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false))
-	if err != nil { // perhaps from a function that rule indexing skips
-		sets, t, err = q.trace(ctx, all, at)
+func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, input ast.Value,
+	now time.Time) error {
+	sets, t, err := q.trace(ctx, input, now, rego.EvalRuleIndexing(false),
+		rego.EvalEarlyExit(false))
+	if err != nil { // perhaps from a function in a rule that rule indexing skips
+		sets, t, err = q.trace(ctx, input, now)
 	}
 	if err != nil {
 		return err
 	}
 	for i, r := range q.rules {
-		given := map[*ast.Rule]bool{}
+		reported := map[*ast.Rule]bool{}
 		sets[i].Foreach(func(v *ast.Term) {
 			for _, x := range t.order {
 				if !x.produced(r, v) {
 					continue
 				}
 				if !slices.ContainsFunc(e.Effects, func(f Effect) bool {
-					return f.is(x.rule) && f.Value == compact(v.Value)
+					return f.isOf(x.rule) && f.Value == compact(v.Value)
 				}) {
 					e.Effects = append(e.Effects, Effect{Rule: r.name, Effect: r.effect,
 						Value: compact(v.Value), Shadow: s.shadow || r.shadow,
 						File: x.rule.Location.File, Line: x.rule.Location.Row,
-						Reads: s.readBy(x.rule, all)})
+						Reads: s.readBy(x.rule, input)})
 				}
-				given[x.rule] = true
+				reported[x.rule] = true
 			}
 		})
 		for _, x := range t.order {
-			if x.isRule(r) && !given[x.rule] {
-				given[x.rule] = true
+			if x.isRule(r) && !reported[x.rule] {
+				reported[x.rule] = true
 				e.NotMatched = append(e.NotMatched, Effect{Rule: r.name, Effect: r.effect,
 					Value:  x.failedExpression(),
 					Shadow: s.shadow || r.shadow, File: x.rule.Location.File,
@@ -125,17 +126,17 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, all as
 const traceTimeout = 20 * time.Second
 
 // trace evaluates a query with a tracer.
-func (q *ruleQuery) trace(ctx context.Context, input ast.Value, at time.Time,
+func (q *ruleQuery) trace(ctx context.Context, input ast.Value, now time.Time,
 	how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*tracedRule{}}
-	sets, err := q.eval(ctx, input, at, append(how, rego.EvalQueryTracer(t))...)
+	sets, err := q.eval(ctx, input, now, append(how, rego.EvalQueryTracer(t))...)
 	return sets, t, err
 }
 
-// is reports whether the effect is of a rule.
-func (f Effect) is(r *ast.Rule) bool {
+// isOf reports whether the effect comes from a rule.
+func (f Effect) isOf(r *ast.Rule) bool {
 	return f.File == r.Location.File && f.Line == r.Location.Row
 }
 
@@ -146,13 +147,13 @@ type tracedRule struct {
 	last   *ast.Expr // the last expression of its body that failed
 }
 
-// isRule reports whether the evaluation is of an effect rule.
+// isRule reports whether this is an evaluation of an effect rule.
 func (x *tracedRule) isRule(r effectRule) bool {
 	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
 		x.rule.Head.Ref()[0].String() == r.effect
 }
 
-// produced reports whether the evaluation added a value to a rule's set.
+// produced reports whether this evaluation added a value to the set of an effect rule.
 func (x *tracedRule) produced(r effectRule, v *ast.Term) bool {
 	return x.isRule(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
 		return a.Compare(v.Value) == 0
@@ -168,9 +169,9 @@ func (x *tracedRule) failedExpression() string {
 	return fmt.Sprintf("%s:%d: %s", x.last.Location.File, x.last.Location.Row, line)
 }
 
-// tracer records which rules produced which values, and which expressions failed in the others.
+// tracer records which values each evaluated rule produced, and which of its expressions failed.
 type tracer struct {
-	rules map[uint64]*tracedRule // by query
+	rules map[uint64]*tracedRule // by the id of the query that evaluates the rule's body
 	order []*tracedRule
 }
 
@@ -209,11 +210,11 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 	}
 }
 
-// maxReadBytes bounds the values that are shown of what a rule read.
+// maxReadBytes bounds Read.Value.
 const maxReadBytes = 120 // bytes
 
 // readBy returns the members of the input that a rule, and the rules that it uses, read.
-func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
+func (s *Stage) readBy(r *ast.Rule, input ast.Value) (reads []Read) {
 	rules, seen := []*ast.Rule{r}, map[*ast.Rule]bool{r: true}
 	for i := 0; i < len(rules); i++ {
 		for d := range s.graph.Dependencies(rules[i]) {
@@ -227,20 +228,20 @@ func (s *Stage) readBy(r *ast.Rule, input ast.Value) (all []Read) {
 			if !ref.HasPrefix(ast.InputRootRef) || len(ground) < 2 {
 				return false
 			}
-			one := Read{Ref: ground.String()}
+			read := Read{Ref: ground.String()}
 			if v, err := input.Find(ground[1:]); err == nil {
-				if one.Value = compact(v); len(one.Value) > maxReadBytes {
-					one.Value = strings.ToValidUTF8(one.Value[:maxReadBytes], "") + "…"
+				if read.Value = compact(v); len(read.Value) > maxReadBytes {
+					read.Value = strings.ToValidUTF8(read.Value[:maxReadBytes], "") + "…"
 				}
 			}
-			if !slices.Contains(all, one) {
-				all = append(all, one)
+			if !slices.Contains(reads, read) {
+				reads = append(reads, read)
 			}
 			return false
 		})
 	}
-	slices.SortFunc(all, func(a, b Read) int { return strings.Compare(a.Ref, b.Ref) })
-	return all
+	slices.SortFunc(reads, func(a, b Read) int { return strings.Compare(a.Ref, b.Ref) })
+	return reads
 }
 
 // compact returns a value as JSON on one line.

@@ -14,13 +14,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// itemUse is the use of items of a list by a message. What the policies hide in the list is denied
-// here, so that a user's hide rule about lists needs no deny rule beside it. A library rule
-// needs one: see hideQuery.
+// itemUse is the use of listed items by a message. When the policies hide an item from the list,
+// its use is denied, too. So a user's hide rule needs no deny rule beside it. A library rule needs
+// one: see hideQuery.
 type itemUse struct {
 	list  string   // the method that lists such items
 	names []string // names, URIs or templates
-	tasks []string // when the message names tasks: the task of the tool with the same index
+	// the tasks that the message names; names then has the tool of each, at the same index
+	tasks []string
 }
 
 // itemUses returns the items of lists that a message uses.
@@ -30,7 +31,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	if name == "" && meth.NamePointer != "" && m.Kind != mcp.Response && m.Kind != mcp.Error {
 		name, _ = m.Text(meth.NamePointer)
 	}
-	one := func(list string) []itemUse {
+	singleUse := func(list string) []itemUse {
 		if name == "" {
 			return nil
 		}
@@ -51,20 +52,20 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	}
 	switch m.Method {
 	case "tools/call":
-		return one("tools/list")
+		return singleUse("tools/list")
 	case "prompts/get":
-		return one("prompts/list")
+		return singleUse("prompts/list")
 	case "resources/read", "resources/subscribe", "resources/unsubscribe",
 		"notifications/resources/updated":
-		return one("resources/list")
+		return singleUse("resources/list")
 	case "completion/complete":
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
-			return one("prompts/list")
+			return singleUse("prompts/list")
 		}
-		uses := one("resources/templates/list")
+		uses := singleUse("resources/templates/list")
 		// without a variable, the reference can also be a resource
 		if !strings.Contains(name, "{") {
-			uses = append(uses, one("resources/list")...)
+			uses = append(uses, singleUse("resources/list")...)
 		}
 		return uses
 	case "subscriptions/listen":
@@ -85,7 +86,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	return nil
 }
 
-// taskUses returns the tools whose tasks a message names, as far as they are known.
+// taskUses returns the use of the tools whose tasks a message names. Unknown tasks are left out.
 func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	u := itemUse{list: "tools/list"}
 	for _, id := range ids {
@@ -99,24 +100,26 @@ func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 	return []itemUse{u}
 }
 
-// itemKinds are the names for people of what the lists contain, by the list's method.
+// itemKinds are the words for listed items in reasons, by the method of the list.
 var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
 	"resources/list": "resource", "resources/templates/list": "resource template"}
 
-// Bounds of the items that are checked for one message. A message above them is denied.
+// Bounds of the items that one message uses. A message that exceeds them is denied.
 const (
 	maxUsedNames    = 10_000  // distinct names
 	maxDecodedBytes = 2 << 20 // of definitions that are not kept as Rego values
 )
 
-// itemList is the list of one server that contains the items which a message uses.
+// itemList is a list as a server would send it, reduced to the items that a message uses. The hide
+// rules are evaluated for this list.
 type itemList struct {
-	message  *mcp.Message // without a body
-	items    *ast.Array   // each once, as it was listed; only its name when it was not
-	unlisted map[string]bool
+	message  *mcp.Message    // without a body
+	items    *ast.Array      // each definition as it was listed; only the name of an unlisted item
+	unlisted map[string]bool // the names that were not listed
 }
 
-// listUsed returns the list of the used items, with the items when r contains them.
+// listUsed returns the list of the items that a message uses. The items are left out when r does
+// not contain them.
 func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
@@ -130,9 +133,9 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	}
 	unlisted := map[string]bool{}
 	var items []*ast.Term
-	// the keys of definitions: of the used items, and of resources with equivalent URIs
-	var keys, alike []string
-	var folded map[string][]string // set when it is first needed
+	// the keys of the used items' definitions, and of resources with equivalent URIs
+	var keys, equivalentKeys []string
+	var keysByURI map[string][]string // set when it is first needed
 	seen, decoded := map[string]bool{}, 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,24 +154,24 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// the normal form, too: a rule may hide resources by its prefix
+			// also with the normal form of the URI, which a rule may compare with a prefix
 			if u.list == "resources/list" && hasSpecialCharacters(name) {
-				usual := normalURI(name)
-				if usual != name {
+				normal := normalURI(name)
+				if normal != name {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
-						meth.ItemNamePointer[1:]), ast.StringTerm(usual)}))
+						meth.ItemNamePointer[1:]), ast.StringTerm(normal)}))
 				}
-				if folded == nil {
-					folded = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
+				if keysByURI == nil {
+					keysByURI = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
 				}
-				alike = append(alike, folded[strings.ToLower(usual)]...)
+				equivalentKeys = append(equivalentKeys, keysByURI[strings.ToLower(normal)]...)
 			}
 			continue
 		}
 		keys = append(keys, key)
 	}
-	slices.Sort(alike)
-	keys = append(keys, slices.Compact(alike)...)
+	slices.Sort(equivalentKeys)
+	keys = append(keys, slices.Compact(equivalentKeys)...)
 	for _, key := range keys {
 		d := s.definitions[key]
 		if d.value == nil {
@@ -198,16 +201,16 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	return keys
 }
 
-// applyHides adds to v what the policies hide: v denies a message that uses a hidden item, and
-// removes hidden items from a list or a filter. made are the effects of the rules on the message
-// itself.
-func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, b messageContext,
-	made *decision, v *pipeline.Verdict) error {
+// applyHides changes v for the hidden items that a message uses. v then denies the message; or, for
+// a list of tasks or a subscription filter, removes the hidden items. effects are those of the
+// rules on the message itself.
+func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
+	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
-	if len(hides.rules) == 0 && len(made.hidden) == 0 || v.Action == pipeline.Deny {
+	if len(hides.rules) == 0 && len(effects.hidden) == 0 || v.Action == pipeline.Deny {
 		return nil
 	}
-	refuse := func(reason string) {
+	deny := func(reason string) {
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
 	for _, u := range session.itemUses(m) {
@@ -215,12 +218,12 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 		hide := func(items []hiddenItem) {
 			for _, h := range items {
 				if _, known := hiddenBy[h.name]; !known {
-					hiddenBy[h.name] = h.by
+					hiddenBy[h.name] = h.rule
 				}
 			}
 		}
-		hide(made.hidden)
-		// the names that may be hidden, depending on a definition that is not known
+		hide(effects.hidden)
+		// the names of unlisted items, when their definitions decide whether they are hidden
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
 			q, err := s.selector.query(hides, s.selector.classOf(mcp.ToClient, mcp.Response, u.list,
@@ -233,19 +236,19 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				if err != nil {
 					return err
 				}
-				inList, err := s.evaluate(ctx, q, func() ast.Value {
-					return s.input(list.message, session, messageContext{now: b.now,
+				listEffects, err := s.evaluate(ctx, q, func() ast.Value {
+					return s.input(list.message, session, messageContext{now: mc.now,
 						items: list.items}, q.reads)
-				}, b.now)
+				}, mc.now)
 				if err != nil {
 					return err
 				}
-				hide(inList.hidden)
+				hide(listEffects.hidden)
 				if meth, _ := mcp.LookupMethod(u.list); !s.shadow && needsDefinition(q.hideReads,
 					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
 				}
-				for _, n := range inList.notes {
+				for _, n := range listEffects.notes {
 					v.Findings = append(v.Findings,
 						pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
 				}
@@ -267,15 +270,15 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			case m.Method == "subscriptions/listen":
 				v.Hide = append(v.Hide, name)
 			case !hidden:
-				refuse(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",
+				deny(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",
 					itemKinds[u.list], name, u.list))
 				return nil
 			case u.tasks != nil:
-				refuse(fmt.Sprintf("%s: the task belongs to the tool %s, which is hidden from "+
+				deny(fmt.Sprintf("%s: the task belongs to the tool %s, which is hidden from "+
 					"this client", by, name))
 				return nil
 			default:
-				refuse(fmt.Sprintf("%s: the %s is hidden from this client", by, itemKinds[u.list]))
+				deny(fmt.Sprintf("%s: the %s is hidden from this client", by, itemKinds[u.list]))
 				return nil
 			}
 		}
@@ -283,8 +286,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 	return nil
 }
 
-// unlisted returns those of the names that were not listed. A listed item is not another spelling
-// of a hidden one: the rules judged it by itself.
+// unlisted returns the used names that were not listed. Only these can be other spellings of hidden
+// URIs: the hide rules have judged each listed item itself.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -294,19 +297,19 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	})
 }
 
-// addOtherSpellings adds to hiddenBy those of the URIs that a server may read as a hidden one.
+// addOtherSpellings adds those uris to hiddenBy that a server may read as a hidden URI.
 func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
 	}
-	meant := map[string]string{} // the rule that hides a reading
+	hiddenSpellings := map[string]string{} // the rule that hides a URI, by each spelling of it
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
 		all, err := uriSpellings(uri)
 		if err != nil {
 			return fmt.Errorf("compare URIs with a hidden URI: %w", err)
 		}
 		for _, r := range all {
-			meant[r] = hiddenBy[uri]
+			hiddenSpellings[r] = hiddenBy[uri]
 		}
 	}
 	for _, uri := range uris {
@@ -318,7 +321,7 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 			return fmt.Errorf("compare a URI with the hidden URIs: %w", err)
 		}
 		for _, r := range all {
-			if by, hidden := meant[r]; hidden {
+			if by, hidden := hiddenSpellings[r]; hidden {
 				hiddenBy[uri] = by
 				break
 			}
@@ -334,8 +337,8 @@ func onlyHides(rules []effectRule) []effectRule {
 	})
 }
 
-// hideQuery returns the hide rules to evaluate for the use of items. The library's own rules deny
-// the most frequent uses themselves, and are left out for these.
+// hideQuery returns the hide rules to evaluate for the items that a message uses. For the most
+// frequent uses, the library rules are left out: their deny rules already cover them.
 func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	switch m.Method {
 	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",

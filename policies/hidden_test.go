@@ -41,8 +41,8 @@ hide contains item.uriTemplate if {
 	startswith(item.uriTemplate, "secret:")
 }
 `
-	as := func(who string, m *mcp.Message) *mcp.Message {
-		m.Principal = who
+	withPrincipal := func(principal string, m *mcp.Message) *mcp.Message {
+		m.Principal = principal
 		return m
 	}
 	request := func(method, params, name string) *mcp.Message {
@@ -53,7 +53,7 @@ hide contains item.uriTemplate if {
 	}
 	uses := map[string]func() *mcp.Message{
 		"a call": func() *mcp.Message { return called("secret_tool", `{}`) },
-		"a task's call": func() *mcp.Message {
+		"a call as a task": func() *mcp.Message {
 			return request("tools/call", `{"name":"secret_tool","task":{}}`, "secret_tool")
 		},
 		"a prompt": func() *mcp.Message {
@@ -64,10 +64,10 @@ hide contains item.uriTemplate if {
 				`{"ref":{"type":"ref/prompt","name":"secret_prompt"},"argument":{"name":"a","value":""}}`, "secret_prompt")
 		},
 		"a read": func() *mcp.Message { return reading("file:///secret/a") },
-		"a subscribing": func() *mcp.Message {
+		"a subscription": func() *mcp.Message {
 			return request("resources/subscribe", `{"uri":"file:///secret/a"}`, "file:///secret/a")
 		},
-		"an update": func() *mcp.Message {
+		"an update notification": func() *mcp.Message {
 			return notice("notifications/resources/updated", `{"uri":"file:///secret/a"}`,
 				"file:///secret/a")
 		},
@@ -79,19 +79,19 @@ hide contains item.uriTemplate if {
 			return request("completion/complete",
 				`{"ref":{"type":"ref/resource","uri":"file:///secret/a"},"argument":{"name":"id","value":""}}`, "file:///secret/a")
 		},
-		"a task's state": func() *mcp.Message {
+		"tasks/get": func() *mcp.Message {
 			return request("tasks/get", `{"taskId":"t1"}`, "t1")
 		},
-		"a task's result": func() *mcp.Message {
+		"tasks/result": func() *mcp.Message {
 			return request("tasks/result", `{"taskId":"t2"}`, "t2")
 		},
-		"a task's end": func() *mcp.Message {
+		"tasks/cancel": func() *mcp.Message {
 			return request("tasks/cancel", `{"taskId":"t1"}`, "t1")
 		},
-		"a task's input": func() *mcp.Message {
+		"tasks/update": func() *mcp.Message {
 			return request("tasks/update", `{"taskId":"t2"}`, "t2")
 		},
-		"a task's news": func() *mcp.Message {
+		"a task notification": func() *mcp.Message {
 			return notice("notifications/tasks", `{"taskId":"t2"}`, "t2")
 		},
 	}
@@ -103,66 +103,74 @@ hide contains item.uriTemplate if {
 		return answered(request("tasks/list", `{}`, ""),
 			`{"tasks":[{"taskId":"t1"},{"taskId":"t3"}]}`)
 	}
-	for _, seen := range []bool{false, true} {
-		for _, who := range []string{"ann", "bob"} {
-			t.Run(fmt.Sprintf("%s, who has listed: %v", who, seen), func(t *testing.T) {
-				memory := &policies.SessionStore{}
-				// tasks of a time when nothing was hidden
-				before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
-					Sessions: memory})
-				if err != nil {
-					t.Fatal(err)
-				}
-				verdictOf(t, before, as(who, answered(called("secret_tool", `{}`),
-					`{"task":{"taskId":"t1"}}`)))
-				verdictOf(t, before, as(who, answered(called("secret_tool", `{}`),
-					`{"resultType":"task","taskId":"t2"}`)))
-				verdictOf(t, before, as(who, answered(called("tool", `{}`),
-					`{"task":{"taskId":"t3"}}`)))
-				s, err := policies.Load(policies.Options{Files: []string{folder(t,
-					map[string]string{"mine.rego": "package gatekit.mine\n" + rego})},
-					Sessions: memory})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if seen {
-					got := verdictOf(t, s, as(who, answered(request("tools/list", `{}`, ""),
-						`{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
-					if strings.Contains(got, "secret_tool") != (who == "ann") {
-						t.Errorf("the list is %s", got)
+	for _, listed := range []bool{false, true} {
+		for _, principal := range []string{"ann", "bob"} {
+			t.Run(fmt.Sprintf("%s, tools listed before: %v", principal, listed),
+				func(t *testing.T) {
+					sessions := &policies.SessionStore{}
+					// these tasks were created before a rule hid their tools
+					before, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
+						Sessions: sessions})
+					if err != nil {
+						t.Fatal(err)
 					}
-				}
-				for what, use := range uses {
-					if got := verdictOf(t, s, as(who, use())); isHidden(got) != (who == "bob") {
-						t.Errorf("%s: %s", what, got)
+					verdictOf(t, before, withPrincipal(principal,
+						answered(called("secret_tool", `{}`),
+							`{"task":{"taskId":"t1"}}`)))
+					verdictOf(t, before, withPrincipal(principal,
+						answered(called("secret_tool", `{}`),
+							`{"resultType":"task","taskId":"t2"}`)))
+					verdictOf(t, before, withPrincipal(principal, answered(called("tool", `{}`),
+						`{"task":{"taskId":"t3"}}`)))
+					s, err := policies.Load(policies.Options{Files: []string{folder(t,
+						map[string]string{"mine.rego": "package gatekit.mine\n" + rego})},
+						Sessions: sessions})
+					if err != nil {
+						t.Fatal(err)
 					}
-					other := as(who, use())
-					other.Session = "another"
-					if got := verdictOf(t, s, other); isHidden(got) != (who == "bob") {
-						t.Errorf("%s, in another session: %s", what, got)
+					if listed {
+						got := verdictOf(t, s, withPrincipal(principal,
+							answered(request("tools/list", `{}`, ""),
+								`{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
+						if strings.Contains(got, "secret_tool") != (principal == "ann") {
+							t.Errorf("the list is %s", got)
+						}
 					}
-				}
-				if got := verdictOf(t, s, as(who, listen())); strings.Contains(got,
-					"secret") != (who == "ann") || !strings.Contains(got, "file:///b") {
-					t.Errorf("a subscription: %s", got)
-				}
-				if got := verdictOf(t, s, as(who, tasks())); strings.Contains(got,
-					"t1") != (who == "ann") || !strings.Contains(got, "t3") {
-					t.Errorf("the tasks: %s", got)
-				}
-				for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"),
-					request("tasks/get", `{"taskId":"t3"}`, "t3")} {
-					if got := verdictOf(t, s, as(who, m)); strings.HasPrefix(got, "denied") {
-						t.Errorf("what is not hidden: %s", got)
+					for name, use := range uses {
+						if got := verdictOf(t, s, withPrincipal(principal,
+							use())); isHidden(got) != (principal == "bob") {
+							t.Errorf("%s: %s", name, got)
+						}
+						other := withPrincipal(principal, use())
+						other.Session = "another"
+						if got := verdictOf(t, s, other); isHidden(got) != (principal == "bob") {
+							t.Errorf("%s, in another session: %s", name, got)
+						}
 					}
-				}
-			})
+					if got := verdictOf(t, s, withPrincipal(principal,
+						listen())); strings.Contains(got,
+						"secret") != (principal == "ann") || !strings.Contains(got, "file:///b") {
+						t.Errorf("subscriptions/listen: %s", got)
+					}
+					if got := verdictOf(t, s, withPrincipal(principal,
+						tasks())); strings.Contains(got,
+						"t1") != (principal == "ann") || !strings.Contains(got, "t3") {
+						t.Errorf("tasks/list: %s", got)
+					}
+					for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"),
+						request("tasks/get", `{"taskId":"t3"}`, "t3")} {
+						if got := verdictOf(t, s, withPrincipal(principal,
+							m)); strings.HasPrefix(got, "denied") {
+							t.Errorf("the use of an item that is not hidden: %s", got)
+						}
+					}
+				})
 		}
 	}
 }
 
-// A hide that goes by the definition is asked with the one that was listed; in shadow it only says
-// what it would do.
+// A hide rule that reads definitions gets, for a call, the definition that was listed. In shadow
+// mode the call passes, and a finding tells that the rule would hide the tool.
 func TestHideRuleReadsDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
@@ -172,13 +180,12 @@ func TestHideRuleReadsDefinition(t *testing.T) {
 	s := loaded(t, rego)
 	verdictOf(t, s, list())
 	if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
-		t.Errorf("what is hidden: %s", got)
+		t.Errorf("the call of a hidden tool: %s", got)
 	}
 	if got := verdictOf(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") {
-		t.Errorf("what is not hidden: %s", got)
+		t.Errorf("the use of an item that is not hidden: %s", got)
 	}
-	quiet := loaded(t, rego)
-	shadow, err := policies.Load(policies.Options{Files: quiet.Files(), Shadow: true})
+	shadow, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,28 +193,28 @@ func TestHideRuleReadsDefinition(t *testing.T) {
 	j := &journal{}
 	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
 		Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
-		t.Errorf("in shadow: %v", err)
+		t.Errorf("in shadow mode: %v", err)
 	}
 	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type,
 		`would hide: t: "x"`) {
-		t.Errorf("in shadow it says %v", f)
+		t.Errorf("in shadow mode the findings are %v", f)
 	}
 }
 
-// A hide that fails for what is used denies, as it would fail the list.
+// A call is denied when a hide rule fails with an error for the called tool.
 func TestFailingHideRuleDenies(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
 	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got,
 		`error: stage "policy": evaluate the policies`) {
-		t.Errorf("it is %s", got)
+		t.Errorf("got %s, want an error of the evaluation", got)
 	}
 }
 
-// A call that is refused because its tool is hidden takes nothing of a limit.
+// A call that is denied because its tool is hidden does not count against a limit.
 func TestHiddenCallIsNotCounted(t *testing.T) {
 	for name, rego := range map[string]string{
-		"by its name":  `hide contains "x"`,
-		"in the lists": `hide contains item.name if { some item in input.items; item.name == "x" }`,
+		"without a list": `hide contains "x"`,
+		"in a list":      `hide contains item.name if { some item in input.items; item.name == "x" }`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(),
@@ -219,7 +226,7 @@ func TestHiddenCallIsNotCounted(t *testing.T) {
 			}
 			for range 5 {
 				if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
-					t.Fatalf("what is hidden: %s", got)
+					t.Fatalf("the call of a hidden tool: %s", got)
 				}
 			}
 			for i := range 3 {
@@ -232,12 +239,12 @@ func TestHiddenCallIsNotCounted(t *testing.T) {
 	}
 }
 
-// What the library's rules hide is out of reach in the ways, too, that they say nothing of
-// themselves.
+// An item that a library rule hides cannot be used in the ways for which the rule has no deny rule
+// either: tasks, notifications and completions.
 func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
-	memory := &policies.SessionStore{}
+	sessions := &policies.SessionStore{}
 	load := func(o policies.Options) *policies.Stage {
-		o.Sessions = memory
+		o.Sessions = sessions
 		s, err := policies.Load(o)
 		if err != nil {
 			t.Fatal(err)
@@ -275,7 +282,8 @@ func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 		}
 	}
 	for name, m := range map[string]*mcp.Message{"a task": task("t2"),
-		"an update": updated("file:///data/x"), "a template": complete("file:///data/{x}"),
+		"an update notification":     updated("file:///data/x"),
+		"a template":                 complete("file:///data/{x}"),
 		"a template above the roots": complete("file:///{path}")} {
 		if got := verdictOf(t, s, m); strings.HasPrefix(got, "denied") {
 			t.Errorf("%s: %s", name, got)
@@ -283,26 +291,28 @@ func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A server cannot have a tool judged by the better of two definitions, or by one that it has
-// replaced.
+// When a server lists a tool twice with different definitions, none of them is used to judge a
+// call. When it lists the tool again, the new definition replaces the old one.
 func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`,
 		`{"name":"x","annotations":{"destructiveHint":true}}`
 	large := `{"name":"x","description":"` + strings.Repeat("d", 1_000_001) + `"}`
 	for name, c := range map[string]struct {
 		lists    [][]string
-		readonly bool // tools/readonly lets it be called
-		hidden   bool // a rule that hides what destroys refuses it: it is such, or nobody knows
+		readonly bool // tools/readonly allows the call
+		// a rule that hides destructive tools denies the call: the tool is destructive, or its
+		// definition is not known
+		hidden bool
 	}{
-		"one":                          {[][]string{{good}}, true, false},
-		"one, twice":                   {[][]string{{good, good}}, true, false},
-		"the good one last":            {[][]string{{bad, good}}, false, true},
-		"the good one first":           {[][]string{{good, bad}}, false, true},
-		"three":                        {[][]string{{good, bad, good}}, false, true},
-		"replaced":                     {[][]string{{good}, {bad}}, false, true},
-		"made good":                    {[][]string{{bad, good}, {good}}, true, false},
-		"replaced by one that is huge": {[][]string{{good}, {large}}, false, true},
-		"huge, and a good one":         {[][]string{{large, good}}, false, true},
+		"one definition":                      {[][]string{{good}}, true, false},
+		"the same definition twice":           {[][]string{{good, good}}, true, false},
+		"the good one last":                   {[][]string{{bad, good}}, false, true},
+		"the good one first":                  {[][]string{{good, bad}}, false, true},
+		"good, bad, good":                     {[][]string{{good, bad, good}}, false, true},
+		"good, then replaced by bad":          {[][]string{{good}, {bad}}, false, true},
+		"ambiguous, then replaced by good":    {[][]string{{bad, good}, {good}}, true, false},
+		"replaced by a too large one":         {[][]string{{good}, {large}}, false, true},
+		"too large and good in the same list": {[][]string{{large, good}}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for rule, s := range map[string]*policies.Stage{"readonly": fromLibrary(t,
@@ -323,17 +333,18 @@ func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	}
 }
 
-// Whoever begins tasks without end does not make the tools of another's unknown.
+// A principal that creates very many tasks does not displace the tasks of another principal: the
+// stage still knows of which tool they are.
 func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
-	begins := func(principal, tool, id string) {
+	createTask := func(principal, tool, id string) {
 		m := answered(called(tool, `{}`), `{"task":{"taskId":"`+id+`"}}`)
 		m.Principal = principal
 		verdictOf(t, s, m)
 	}
-	begins("alice", "write", "t")
+	createTask("alice", "write", "t")
 	for i := range 10_001 {
-		begins("mallory", "read", fmt.Sprint(i))
+		createTask("mallory", "read", fmt.Sprint(i))
 	}
 	m := sent(mcp.NewRequest("1", "tasks/result", []byte(`{"taskId":"t"}`)), mcp.ToServer, "t")
 	m.Principal = "alice"
@@ -343,10 +354,10 @@ func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	}
 }
 
-// What is hidden by more than its name cannot be used before its definition is known. What its name
-// alone decides can.
+// An item that was not listed cannot be used when a hide rule reads more of an item than its name.
+// It can be used when the hide rules read only the name.
 func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
-	for rule, refused := range map[string]bool{
+	for rule, denied := range map[string]bool{
 		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
 		`hide contains item.name if { some item in input.items; not item.annotations.readOnlyHint; input.method == "tools/list" }`: true,
 		`hide contains item.name if { item := input.items[_]; contains(item.description, "!"); input.method == "tools/list" }`:     true,
@@ -366,7 +377,7 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 			"input.principal.subject == \"bob\" }\n" +
 			"bad(name) if startswith(name, \"secret\")": false,
 		`hide contains input.items[i].name if { some i; input.items[i].name == "y" }`: false,
-		// of resources
+		// rules about resources, which cannot hide a tool
 		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:           false,
 		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`: false,
 		`hide contains "y"`: false,
@@ -374,25 +385,25 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 		s := loaded(t, rule)
 		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
 			"denied: the tool x was not listed, and may be hidden: request tools/list first") !=
-			refused && !isHidden(got) || strings.HasPrefix(got, "denied") != refused {
+			denied && !isHidden(got) || strings.HasPrefix(got, "denied") != denied {
 			t.Errorf("%s\n%s", rule, got)
 		}
-		quiet, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
+		shadow, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := verdictOf(t, quiet, called("x", `{}`)); strings.HasPrefix(got, "denied") {
-			t.Errorf("%s\nin shadow: %s", rule, got)
+		if got := verdictOf(t, shadow, called("x", `{}`)); strings.HasPrefix(got, "denied") {
+			t.Errorf("%s\nin shadow mode: %s", rule, got)
 		}
 		verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			`{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
 		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
-			t.Errorf("%s\nlisted: %s", rule, got)
+			t.Errorf("%s\nafter tools/list: %s", rule, got)
 		}
 	}
 }
 
-// A resource that is hidden is hidden however it is spelled.
+// A hidden resource is hidden in every spelling of its URI.
 func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	for _, rule := range []string{
 		`hide contains "file:///secret/a" if input.method in {"resources/list", "resources/read"}`,
@@ -406,7 +417,8 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
-		// listed beside what is hidden, it is another: list and use are one
+		// a URI that is listed beside the hidden one is another resource: the rules judged it by
+		// itself
 		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true,
 			`{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} {
 			s := loaded(t, rule)
@@ -418,7 +430,7 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 			}
 		}
 		if got := verdictOf(t, s, reading("file:///secret/a")); !isHidden(got) {
-			t.Errorf("%s\nlisted: %s", rule, got)
+			t.Errorf("%s\nafter tools/list: %s", rule, got)
 		}
 		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c",
 			"note://secret/a"} {
@@ -429,7 +441,8 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	}
 }
 
-// Beside another spelling of it, a resource is asked about with the definition that was listed.
+// A message names a resource by its listed URI and by other spellings of it. Each name is judged
+// with the definition that was listed.
 func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
 	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),

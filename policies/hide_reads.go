@@ -6,16 +6,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hideReads holds the members of a list's items that one hide rule reads, and the member by which
-// it hides them.
+// hideReads describes which members of a list's items one hide rule reads.
 type hideReads struct {
-	member      string          // the member of which the rule hides the value; "" is not known
+	member      string          // the member whose value the rule adds to hide; "" when unknown
 	readMembers map[string]bool // the members of items that the rule reads
-	readsAll    bool            // the rule may read other members, too
+	readsAll    bool            // the rule may read any member
 }
 
-// analyzeHideRules returns what each of the bodies of hide rules reads, with the rules that it
-// uses.
+// analyzeHideRules returns what each of the hide rules reads, including what the rules that it uses
+// read.
 func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all []hideReads) {
 	for _, b := range bodies {
 		h := hideReads{readMembers: map[string]bool{}}
@@ -32,8 +31,9 @@ func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all
 }
 
 // needsDefinition reports whether one of the hide rules needs more of an item than its name to
-// decide. A rule that hides by another member than the list's name is about another kind of list:
-// one that hides item.name is not about resources, whose name is item.uri.
+// decide. name is the member that names the items of the list. A rule that hides another member is
+// about another kind of list: a rule that hides item.name is not about resources, which item.uri
+// names.
 func needsDefinition(hiders []hideReads, name string) bool {
 	return slices.ContainsFunc(hiders, func(h hideReads) bool {
 		if h.member != "" && h.member != name {
@@ -64,7 +64,7 @@ func itemAlias(e *ast.Expr) (ast.Var, bool) {
 	return v, ok && isListItem(b)
 }
 
-// itemVariables returns the variables of a rule that are items.
+// itemVariables returns the variables of a rule to which it assigns items.
 func itemVariables(r *ast.Rule) map[ast.Var]bool {
 	found := map[ast.Var]bool{}
 	ast.WalkExprs(r, func(e *ast.Expr) bool {
@@ -76,9 +76,9 @@ func itemVariables(r *ast.Rule) map[ast.Var]bool {
 	return found
 }
 
-// hiddenMember returns the member of an item that a rule hides, or "".
+// hiddenMember returns the member of an item whose value a rule adds to hide, or "".
 func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
-	of := func(t *ast.Term) {
+	setMember := func(t *ast.Term) {
 		ref, ok := t.Value.(ast.Ref)
 		if !ok || len(ref) < 2 {
 			return
@@ -89,22 +89,22 @@ func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 			}
 		}
 	}
-	of(r.Head.Key)
+	setMember(r.Head.Key)
 	for _, e := range r.Body {
 		if e.IsEquality() || e.IsAssignment() {
 			switch {
 			case e.Operand(0).Equal(r.Head.Key):
-				of(e.Operand(1))
+				setMember(e.Operand(1))
 			case e.Operand(1).Equal(r.Head.Key):
-				of(e.Operand(0))
+				setMember(e.Operand(0))
 			}
 		}
 	}
 	return member
 }
 
-// collect adds what a rule reads of items. An expression that it does not understand may read all
-// members.
+// collect adds what a rule reads of items. For an expression that it cannot analyze, it sets
+// readsAll.
 func (h *hideReads) collect(r *ast.Rule, items map[ast.Var]bool) {
 	member := func(rest ast.Ref) {
 		if len(rest) > 0 {

@@ -90,7 +90,7 @@ var inputMembers = [...]string{"direction", "kind", "method", "server", "name", 
 	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
 
 // input returns the input for a message, with only the members in r.
-func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet) ast.Value {
+func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSet) ast.Value {
 	return object(r, inputMembers[:], func(name string, r readSet) ast.Value {
 		switch name {
 		case "direction":
@@ -104,13 +104,13 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "name":
 			return optionalString(m.Name)
 		case "params", "result", "error":
-			if b.bodyMissing || name != bodyOf[m.Kind] {
+			if mc.bodyMissing || name != bodyMember[m.Kind] {
 				return nil
 			}
-			if b.items != nil {
+			if mc.items != nil {
 				meth, _ := mcp.LookupMethod(m.Method)
 				return ast.NewObject([2]*ast.Term{ast.StringTerm(meth.ItemsPointer[1:]),
-					ast.NewTerm(b.items)})
+					ast.NewTerm(mc.items)})
 			}
 			return valueOf(m.Body(), r)
 		case "request":
@@ -121,10 +121,10 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "item":
 			return sess.item(m)
 		case "items":
-			if b.items != nil {
-				return b.items
+			if mc.items != nil {
+				return mc.items
 			}
-			return valueOf(items(m), r)
+			return valueOf(listedItems(m), r)
 		case "session":
 			return sess.inputValue(m, s.now(), r)
 		case "principal":
@@ -137,19 +137,19 @@ func (s *Stage) input(m *mcp.Message, sess *session, b messageContext, r readSet
 		case "roots":
 			return valueOf(sess.declaredRoots(), r)
 		case "findings":
-			return findings(b.findings)
+			return findings(mc.findings)
 		case "time":
-			return ast.String(b.now.UTC().Format(time.RFC3339Nano))
+			return ast.String(mc.now.UTC().Format(time.RFC3339Nano))
 		}
 		return nil
 	})
 }
 
-// bodyOf is the name of a message's body in the input.
-var bodyOf = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
+// bodyMember is the member of the input that has a message's body, by kind.
+var bodyMember = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
-// optionalString returns a member's value, or nil for an empty one.
+// optionalString returns a string as a value; nil, which leaves the member out, for "".
 func optionalString(v string) ast.Value {
 	if v == "" {
 		return nil
@@ -183,8 +183,8 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// items returns the definitions in a list, as JSON.
-func items(m *mcp.Message) []byte {
+// listedItems returns the definitions in a list response, as JSON; nil for other messages.
+func listedItems(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
 		return nil
@@ -193,8 +193,8 @@ func items(m *mcp.Message) []byte {
 	return raw
 }
 
-// valueOf returns JSON as a Rego value, with only the members in r; nil for nil. The JSON was
-// parsed strictly before, so an error here is a bug.
+// valueOf returns JSON as a Rego value, with only the members in r. It returns nil when raw is nil,
+// and panics on invalid JSON, which is a bug: the JSON was parsed strictly before.
 func valueOf(raw []byte, r readSet) ast.Value {
 	if raw == nil {
 		return nil
@@ -262,9 +262,10 @@ func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 // maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
 const maxNumberBytes = 400 // bytes
 
-// inputNumber returns a number for the input: its text, unless that is beyond the range of float64.
-// Servers read such numbers as infinity or 0, while OPA computes with all digits: it would compute
-// with 1e99999999 until the deadline, and panics for larger exponents.
+// inputNumber returns a number for the input: its text, or a replacement when it is beyond the
+// range of float64 or very long. Servers read numbers beyond that range as infinity or 0. OPA
+// computes with all digits: with 1e99999999 it would compute until the deadline, and it panics for
+// larger exponents.
 func inputNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)

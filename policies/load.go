@@ -43,9 +43,9 @@ type Options struct {
 //go:embed input.schema.json
 var inputSchema []byte
 
-// forbidden are the built-in functions that policies must not use: those that reach out of a policy
-// or reveal the environment, and those that a number in a message can make use all memory or time,
-// which no deadline stops.
+// forbidden are the built-in functions that policies must not use. Some reach out of a policy or
+// reveal the environment. With others, a large number in a message could use all memory or time,
+// and no deadline would stop them.
 var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module",
 	"trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
@@ -73,8 +73,8 @@ type sources struct {
 	tests   bool // whether to read the tests beside the policies
 }
 
-// readSources reads everything that o selects; with tests, also the tests of its files. The error
-// joins all errors, each with its file, and with its line if there is one.
+// readSources reads everything that o selects, and with tests also the tests beside its files. The
+// error joins all errors, each with its file, and with its line if there is one.
 func readSources(o Options, tests bool) (*sources, error) {
 	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
 		tests: tests}
@@ -185,10 +185,10 @@ func (s *sources) addFile(name string) error {
 	return errors.Join(faults...)
 }
 
-// addFolder adds the .rego files in a folder and its subfolders. Hidden folders are left out: a
-// folder that Kubernetes mounts has a second copy of each file in one. A folder without policies is
-// an error, because it is probably the wrong one. So is a signed folder, because only signatures of
-// bundles are verified.
+// addFolder adds the .rego files in a folder and its subfolders. Hidden subfolders are left out: a
+// folder that Kubernetes mounts has a second copy of each file in a hidden subfolder. A folder
+// without policies is an error, because it is probably the wrong one. A signed folder is an error,
+// because only signatures of bundles are verified.
 func (s *sources) addFolder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
 		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
@@ -228,7 +228,7 @@ func (s *sources) addPolicyFile(file string) error {
 	return s.addModule(filepath.Clean(file), b)
 }
 
-// addData adds the members of a document to the data. No two documents may have the same member.
+// addDataFile reads a JSON document and adds its members to the data.
 func (s *sources) addDataFile(name string) error {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *sources) addDataFile(name string) error {
 	return s.addData(name, doc)
 }
 
-// addData takes members of a document into the data. Two documents may not say the same thing.
+// addData adds the members of a document to the data. Two documents may not have the same member.
 func (s *sources) addData(name string, doc map[string]any) error {
 	for _, k := range slices.Sorted(maps.Keys(doc)) {
 		if _, twice := s.data[k]; twice {
@@ -254,7 +254,7 @@ func (s *sources) addData(name string, doc map[string]any) error {
 	return nil
 }
 
-// withLocations returns OPA's errors one on each line, each with its location.
+// withLocations returns OPA's errors with one line for each, which begins with its location.
 func withLocations(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
@@ -297,8 +297,8 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Check reports errors in the files and settings of o. It does not compile them, for use when
-// bundles that they need are not available.
+// Check reports errors in the files and settings of o. It does not compile the policies, so that it
+// also works when bundles that they need are not available.
 func Check(o Options) error {
 	_, err := readSources(o, false)
 	return err

@@ -18,55 +18,55 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// replaces is a reader that replaces what matches.
-func replaces(pattern, with string) func(string) string {
+// replaceAll returns a transformation that replaces all matches of a pattern.
+func replaceAll(pattern, with string) func(string) string {
 	re := regexp.MustCompile(pattern)
 	return func(s string) string { return re.ReplaceAllString(s, with) }
 }
 
 var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// The readers are servers, good and bad: each is one thing that a server does to a path before it
-// opens it. They are written without a look at what the rule does, as servers are.
-var readers = map[string]func(string) string{
-	"decodes": func(s string) string {
+// transformations are the steps by which servers, correct or not, may change a path before they
+// open it. They are written independently of the rule's code.
+var transformations = map[string]func(string) string{
+	"decodes percent escapes": func(s string) string {
 		return escaped.ReplaceAllStringFunc(s, func(e string) string {
 			plain, _ := url.PathUnescape(e)
 			return plain
 		})
 	},
-	"decodes the escapes of IIS":    replaces(`%u00([0-7][0-9A-Fa-f])`, "%$1"),
-	"takes a backslash for a slash": strings.NewReplacer(`\`, "/").Replace,
-	"normalizes Unicode":            norm.NFKC.String,
-	"takes overlong UTF-8": strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/",
+	"decodes the escapes of IIS":   replaceAll(`%u00([0-7][0-9A-Fa-f])`, "%$1"),
+	"reads a backslash as a slash": strings.NewReplacer(`\`, "/").Replace,
+	"normalizes Unicode":           norm.NFKC.String,
+	"decodes overlong UTF-8": strings.NewReplacer("\xc0\xae", ".", "\xc0\xaf", "/",
 		"\xe0\x80\xae", ".", "\xe0\x80\xaf", "/", "\xc1\x9c", `\`).Replace,
-	"ends at a NUL": func(s string) string {
+	"cuts the path at a NUL": func(s string) string {
 		s, _, _ = strings.Cut(s,
 			"\x00")
 		return s
 	},
-	"cuts off spaces":              strings.TrimSpace,
-	"cuts off quotes":              replaces(`^["']|["']$`, ""),
-	"cuts off the byte order mark": replaces(`^\x{feff}+`, ""),
-	"leaves out what is no UTF-8":  func(s string) string { return strings.ToValidUTF8(s, "") },
-	"cuts off parameters":          replaces(`;[^/]*`, ""),
-	"cuts off dots and spaces":     replaces(`(\.\.) [. ]*(/|$)`, "$1$2"),
-	"takes out ../, once":          strings.NewReplacer("../", "").Replace,
-	"fits to its code page": strings.NewReplacer("¥", `\`, "₩", `\`, "∕", "/", "⁄", "/",
+	"trims spaces":                     strings.TrimSpace,
+	"trims quotes":                     replaceAll(`^["']|["']$`, ""),
+	"removes the byte order mark":      replaceAll(`^\x{feff}+`, ""),
+	"removes invalid UTF-8":            func(s string) string { return strings.ToValidUTF8(s, "") },
+	"removes path parameters":          replaceAll(`;[^/]*`, ""),
+	"removes dots and spaces after ..": replaceAll(`(\.\.) [. ]*(/|$)`, "$1$2"),
+	"removes ../ once":                 strings.NewReplacer("../", "").Replace,
+	"converts to a code page": strings.NewReplacer("¥", `\`, "₩", `\`, "∕", "/", "⁄", "/",
 		"∖", `\`).Replace,
-	"cleans":                         path.Clean,
-	"takes a URI for a path":         replaces(`(?i)^file:(//(localhost)?)?`, ""),
-	"takes a URI for a path, a host": replaces(`(?i)^file://[^/]*`, ""),
+	"resolves . and ..":                            path.Clean,
+	"reads a file URI as a path":                   replaceAll(`(?i)^file:(//(localhost)?)?`, ""),
+	"reads a file URI as a path, without its host": replaceAll(`(?i)^file://[^/]*`, ""),
 }
 
-// openedPaths returns the files that a server may open for a text: the results of each reader,
-// applied to each other's up to three times.
+// openedPaths returns the files that a server may open for a text: the results of up to three
+// transformations in a row, in every order.
 func openedPaths(text, root string) (paths []string) {
 	all := []string{text}
 	for at, step := 0, 0; step < 3; step++ {
 		for end := len(all); at < end; at++ {
-			for _, reader := range readers {
-				if next := reader(all[at]); !slices.Contains(all, next) {
+			for _, transform := range transformations {
+				if next := transform(all[at]); !slices.Contains(all, next) {
 					all = append(all, next)
 				}
 			}
@@ -81,9 +81,9 @@ func openedPaths(text, root string) (paths []string) {
 	return paths
 }
 
-// matrix is payloads that try to reach secret.txt, from a root that is top/data: spellings of "..",
-// of "/", how often, from where, and through which links.
-func matrix(top string, starts []string) (payloads []string) {
+// traversalPayloads returns paths that try to reach secret.txt from the root top/data. They combine
+// spellings of ".." and of "/", the number of "..", the start folder, and symbolic links.
+func traversalPayloads(top string, starts []string) (payloads []string) {
 	seen := map[string]bool{}
 	add := func(p string) {
 		if !seen[p] {
@@ -96,8 +96,8 @@ func matrix(top string, starts []string) (payloads []string) {
 	seps := append([]string{"%c0%af", "%c1%9c", "¥", "₩", "%2f%2f", "/ /", "\\/"}, slash...)
 	for i, start := range starts {
 		ups, seps := ups, seps
-		// every spelling from the root, and three from every other place: the race detector makes
-		// all of them a minute
+		// all spellings from the root, but only three from other start folders: with the race
+		// detector, all of them would take a minute
 		if i > 0 {
 			ups, seps = []string{"..", "%2e%2e", "．．"}, []string{"/", "%2f", `\`}
 		}
@@ -129,9 +129,8 @@ func matrix(top string, starts []string) (payloads []string) {
 	return payloads
 }
 
-// Each payload of the matrix is refused or harmless: no server that does to it what servers do
-// comes to a file outside of the root. As arguments, as URIs, and as roots that the client
-// declares.
+// Each payload is denied or harmless: no server that applies the transformations to it opens a file
+// outside of the root. The payloads are sent as arguments, as URIs, and as roots of the client.
 func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -156,14 +155,14 @@ func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	known := map[string]bool{} // what was opened, and whether it was the secret
+	isSecret := map[string]bool{} // by the names of the files that were opened
 	harmful := func(payload string) bool {
 		return slices.ContainsFunc(openedPaths(payload, root), func(name string) bool {
-			secret, tried := known[name]
+			secret, tried := isSecret[name]
 			if !tried {
 				b, err := os.ReadFile(name)
 				secret = err == nil && string(b) == "SECRET"
-				known[name] = secret
+				isSecret[name] = secret
 			}
 			return secret
 		})
@@ -184,8 +183,8 @@ func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 			"", "chain", top + "/alias", top + "/out/../data", "file://" + r,
 			"FILE://localhost" + r + "/in"}
 		var some []string
-		for i, p := range matrix(top, starts) {
-			if i%3 == n { // of the three, each takes its turn
+		for i, p := range traversalPayloads(top, starts) {
+			if i%3 == n { // a third of the payloads for each of the three cases
 				some = append(some, p)
 			}
 		}
@@ -201,35 +200,35 @@ func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 				for where, passes := range map[string]map[string]bool{"argument": arguments,
 					"URI": uris, "root": roots} {
 					if passes[p] {
-						t.Errorf("the %s %q passes, and can be read as %q", where, p,
+						t.Errorf("the %s %q passes, but a server may open %q", where, p,
 							openedPaths(p, root))
 					}
 				}
 			}
 			passed := len(arguments)
-			t.Logf("%d payloads: %d can do harm, and all are refused; %d pass", len(some), attacks,
+			t.Logf("%d payloads: %d harmful, %d allowed", len(some), attacks,
 				passed)
 			if attacks < 200 || passed < 30 {
-				t.Errorf("of %d payloads %d can do harm, and %d pass: this says nothing", len(some),
+				t.Errorf("of %d payloads, %d are harmful and %d allowed: too few for a "+
+					"meaningful test", len(some),
 					attacks, passed)
 			}
-			// the single ways to a resource go by the same, of which these are some
+			// resources/read uses the same check as subscriptions/listen, so a sample is enough
 			for _, p := range some {
 				if len(p)%17 == 0 && harmful(p) && !refused(t, s, reading(p)) {
-					t.Errorf("the URI %q is read", p)
+					t.Errorf("resources/read of the URI %q is allowed", p)
 				}
 			}
 		})
 	}
 }
 
-// allowedPayloads returns those of the paths that pass a stage of roots/traversal: as arguments, as
-// URIs, and
-// as roots that a client declares. Many are judged at once.
+// allowedPayloads returns the paths that a stage with roots/traversal allows as arguments, as URIs,
+// and as roots of a client. Each message contains up to 100 of them.
 func allowedPayloads(t *testing.T, s *policies.Stage,
 	paths []string) (arguments, uris, roots map[string]bool) {
 	t.Helper()
-	inspected := func(m *mcp.Message) pipeline.Verdict {
+	inspect := func(m *mcp.Message) pipeline.Verdict {
 		v, err := s.Inspect(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
@@ -243,10 +242,10 @@ func allowedPayloads(t *testing.T, s *policies.Stage,
 			texts, objects = append(texts, quoted(p)), append(objects, `{"uri":`+quoted(p)+`}`)
 		}
 		list := strings.Join(texts, ",")
-		argument := inspected(called("x", `{"paths":[`+list+`]}`))
-		uri := inspected(sent(mcp.NewRequest("1", "subscriptions/listen",
+		argument := inspect(called("x", `{"paths":[`+list+`]}`))
+		uri := inspect(sent(mcp.NewRequest("1", "subscriptions/listen",
 			[]byte(`{"notifications":{"resourceSubscriptions":[`+list+`]}}`)), mcp.ToServer, ""))
-		root := inspected(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
+		root := inspect(answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
 			`{"roots":[`+strings.Join(objects, ",")+`]}`))
 		for i, p := range some {
 			if !strings.Contains(argument.Reason, fmt.Sprintf("argument paths/%d: ", i)) {

@@ -22,7 +22,7 @@ type pathBounds struct {
 	Roots []string `json:"roots"` // the allowed folders, as paths or file: URIs
 	Base  string   `json:"base"`  // where relative paths start; "" when it is not known
 	Home  string   `json:"home"`  // what ~ stands for; "" when it is not known
-	// allow relative paths without a base, if they stay below it
+	// without a base: allow relative paths that do not leave the folder in which they start
 	Relative bool `json:"relative"`
 	Links    bool `json:"links"` // follow the symbolic links of this machine
 }
@@ -33,9 +33,10 @@ const (
 	maxDecodings = 64
 )
 
-// problem returns why a path, or a URI, leaves the allowed folders; "" when it does not. It is not
-// known how a server decodes the path: percent escapes once or twice, backslashes as slashes, "~"
-// as the home folder. So every decoding of the path must stay within the folders.
+// problem returns why a path, or a URI, leaves the allowed folders; "" when it does not. How a
+// server decodes the path is not known: it may decode percent escapes once or twice, read
+// backslashes as slashes, or "~" as the home folder. So every decoding of the path must stay within
+// the folders.
 func (b pathBounds) problem(text string) string {
 	switch {
 	case len(text) > maxPathBytes:
@@ -44,8 +45,8 @@ func (b pathBounds) problem(text string) string {
 		return "the path is not valid UTF-8"
 	}
 	first := true
-	return forEachDecoding(text, func(reading string) string {
-		why := b.decodedProblem(reading)
+	return forEachDecoding(text, func(decoding string) string {
+		why := b.decodedProblem(decoding)
 		if why != "" && !first {
 			why += " once decoded"
 		}
@@ -56,19 +57,19 @@ func (b pathBounds) problem(text string) string {
 
 // forEachDecoding calls problem for every decoding of a text, the text itself first, until one
 // returns a problem.
-func forEachDecoding(text string, fault func(reading string) string) string {
-	readings, seen := []string{text}, map[string]bool{text: true}
-	for i := 0; i < len(readings); i++ {
-		if why := fault(readings[i]); why != "" {
+func forEachDecoding(text string, problem func(reading string) string) string {
+	decodings, seen := []string{text}, map[string]bool{text: true}
+	for i := 0; i < len(decodings); i++ {
+		if why := problem(decodings[i]); why != "" {
 			return why
 		}
-		for _, next := range decodeOnce(readings[i]) {
+		for _, next := range decodeOnce(decodings[i]) {
 			if !seen[next] {
 				seen[next] = true
-				readings = append(readings, next)
+				decodings = append(decodings, next)
 			}
 		}
-		if len(readings) > maxDecodings {
+		if len(decodings) > maxDecodings {
 			return "there are too many ways to decode the text"
 		}
 	}
@@ -104,7 +105,7 @@ var (
 	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
-// decodeOnce returns what readers could make of a text in one step.
+// decodeOnce returns the texts that servers could make of a text by one decoding step.
 func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
 		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
@@ -127,15 +128,15 @@ func decodeOnce(text string) (all []string) {
 		strings.TrimFunc(text, isBlank), trimQuotes(text))
 }
 
-// isBlank reports whether readers trim a character from the ends of a path. JavaScript also trims
-// the byte order mark.
+// isBlank reports whether servers may trim a character from the ends of a path. JavaScript also
+// trims the byte order mark.
 func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
 // trimQuotes returns a path without the quotes that server-filesystem trims.
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
 
-// decodeOverlong decodes a text as lenient UTF-8 decoders do, which accept an ASCII character in
-// more bytes than it needs (C0 AE for a dot).
+// decodeOverlong decodes a text as lenient UTF-8 decoders do: they accept an ASCII character that
+// is encoded in more than one byte (C0 AE for a dot).
 func decodeOverlong(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -207,7 +208,7 @@ func (b pathBounds) fileURIProblem(rest string) string {
 		return "the file URI is relative"
 	}
 	readings := []string{rest}
-	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some readers keep the query in the path
+	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some servers keep the query in the path
 		readings = append(readings, rest[:at])
 	}
 	for _, r := range readings {
@@ -259,8 +260,8 @@ func (b pathBounds) pathProblem(text string) string {
 	return ""
 }
 
-// leavesStart reports whether a relative path leaves the folder in which it starts, if only on the
-// way.
+// leavesStart reports whether a relative path leaves the folder in which it starts, even if it
+// comes back later.
 func leavesStart(text string) bool {
 	depth := 0
 	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
@@ -283,9 +284,9 @@ func (b pathBounds) absoluteProblem(text string) string {
 		return "no allowed folders are known"
 	}
 	clean := cleanPath(text)
-	within := func(path string, of func(string) string) bool {
+	within := func(path string, normalize func(string) string) bool {
 		for _, root := range b.Roots {
-			if r, ok := localRoot(root); ok && isWithin(path, of(r)) {
+			if r, ok := localRoot(root); ok && isWithin(path, normalize(r)) {
 				return true
 			}
 		}
@@ -301,8 +302,8 @@ func (b pathBounds) absoluteProblem(text string) string {
 	return ""
 }
 
-// windowsProblem is absoluteProblem for a path with a drive. Case does not matter, and links are
-// not followed.
+// windowsProblem returns the problem of an absolute path with a drive. It ignores case, and does
+// not follow links.
 func (b pathBounds) windowsProblem(text string) string {
 	fold := func(p string) string {
 		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
@@ -331,7 +332,8 @@ func (b pathBounds) windowsProblem(text string) string {
 	return "the path leaves the allowed folders"
 }
 
-// cleanPath returns an absolute path without ".", ".." and what some systems accept for "..".
+// cleanPath returns an absolute path without ".", ".." and the spellings that some systems accept
+// for "..".
 func cleanPath(text string) string {
 	segments := strings.Split(text, "/")
 	for i, s := range segments {
@@ -347,8 +349,8 @@ func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }
 
-// localRoot returns a root as a path. ok is false for another scheme or machine, or a path that
-// contains "..".
+// localRoot returns a root as a path. The second result is false for a root with another scheme, on
+// another machine, or with a path that is relative or contains "..".
 func localRoot(root string) (string, bool) {
 	name := uriScheme(root)
 	switch {

@@ -1,14 +1,12 @@
 package policies
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"sync"
 )
 
-// maxPatterns bounds the compiled patterns that are kept: a policy can build patterns from
-// anything.
+// maxPatterns bounds the cache: a policy can build new patterns for each message.
 const maxPatterns = 1000
 
 // patterns caches compiled regular expressions, because policies use the same few for each message.
@@ -35,6 +33,3 @@ func (p *patterns) compiled(text string) (*regexp.Regexp, error) {
 	p.known[text] = re
 	return re, nil
 }
-
-// marshal is a value of Rego's as JSON.
-func marshal(v any) ([]byte, error) { return json.Marshal(v) }

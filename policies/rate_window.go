@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// rateWindow counts the calls of the last minute of one session by key (see callKey). It is
-// bounded, and its size depends on the number of keys and not of calls.
+// rateWindow counts the calls of one session in the last minute, by key (see callKey). It is
+// bounded: its size depends on the number of keys, not of calls.
 type rateWindow struct {
 	buckets     map[string][]bucket // oldest first
-	bucketCount int                 // of all keys
+	bucketCount int                 // the number of buckets of all keys
 }
 
 // maxBuckets bounds the buckets of one session.
 const maxBuckets = 20_000
 
-// bucket counts the calls within one second. They expire together, when the last of them is a
-// minute old.
+// bucket counts the calls within one second. It expires when its last call is a minute old.
 type bucket struct {
 	first, last time.Time
 	calls       int
@@ -28,9 +27,9 @@ const bucketBytes = 56 // two time.Time and a number
 // bytes returns about how much memory the buckets take.
 func (m *rateWindow) bytes() int { return m.bucketCount * bucketBytes }
 
-// countExpired returns how many of the buckets are a minute old.
-func countExpired(bursts []bucket, now time.Time) (n int) {
-	for n < len(bursts) && now.Sub(bursts[n].last) >= time.Minute {
+// countExpired returns how many of the buckets have expired.
+func countExpired(buckets []bucket, now time.Time) (n int) {
+	for n < len(buckets) && now.Sub(buckets[n].last) >= time.Minute {
 		n++
 	}
 	return n
@@ -38,21 +37,21 @@ func countExpired(bursts []bucket, now time.Time) (n int) {
 
 // dropExpired removes the expired buckets of a key.
 func (m *rateWindow) dropExpired(key string, now time.Time) {
-	bursts := m.buckets[key]
-	n := countExpired(bursts, now)
+	buckets := m.buckets[key]
+	n := countExpired(buckets, now)
 	m.bucketCount -= n
-	if n == len(bursts) {
+	if n == len(buckets) {
 		delete(m.buckets, key)
 		return
 	}
-	m.buckets[key] = slices.Delete(bursts, 0, n)
+	m.buckets[key] = slices.Delete(buckets, 0, n)
 }
 
 // count counts a call, and reports whether there was room for it.
 func (m *rateWindow) count(key string, now time.Time) bool {
 	m.dropExpired(key, now)
-	if bursts := m.buckets[key]; len(bursts) > 0 {
-		if b := &bursts[len(bursts)-1]; now.Sub(b.first) < time.Second {
+	if buckets := m.buckets[key]; len(buckets) > 0 {
+		if b := &buckets[len(buckets)-1]; now.Sub(b.first) < time.Second {
 			b.calls++
 			if now.After(b.last) {
 				b.last = now
@@ -80,15 +79,15 @@ func (m *rateWindow) add(key string, b bucket) {
 	m.bucketCount++
 }
 
-// undo removes a call that was counted at a time.
+// undo removes a call that was counted at the given time.
 func (m *rateWindow) undo(key string, at time.Time) {
-	bursts := m.buckets[key]
-	for i := len(bursts) - 1; i >= 0; i-- {
-		if bursts[i].first.After(at) && i > 0 {
+	buckets := m.buckets[key]
+	for i := len(buckets) - 1; i >= 0; i-- {
+		if buckets[i].first.After(at) && i > 0 {
 			continue
 		}
-		if bursts[i].calls--; bursts[i].calls == 0 {
-			m.buckets[key] = slices.Delete(bursts, i, i+1)
+		if buckets[i].calls--; buckets[i].calls == 0 {
+			m.buckets[key] = slices.Delete(buckets, i, i+1)
 			m.bucketCount--
 		}
 		return
@@ -98,8 +97,8 @@ func (m *rateWindow) undo(key string, at time.Time) {
 // calls returns the number of calls by key; "" is the key of all tools together.
 func (m *rateWindow) calls(now time.Time) map[string]int {
 	all := map[string]int{}
-	for key, bursts := range m.buckets {
-		for _, b := range bursts[countExpired(bursts, now):] {
+	for key, buckets := range m.buckets {
+		for _, b := range buckets[countExpired(buckets, now):] {
 			all[key] += b.calls
 			// a tool's key begins with the server's name, which contains no slash
 			if server, _, _ := strings.Cut(key, " "); !strings.Contains(server, "/") {
@@ -110,11 +109,11 @@ func (m *rateWindow) calls(now time.Time) map[string]int {
 	return all
 }
 
-// reset replaces all counts with calls that were made at a time.
+// reset replaces all counts with the given number of calls, all made at the given time.
 func (m *rateWindow) reset(calls map[string]int, at time.Time) {
 	*m = rateWindow{}
 	for key, n := range calls {
-		if key != "" && n > 0 && m.bucketCount < maxBuckets { // "" is their sum
+		if key != "" && n > 0 && m.bucketCount < maxBuckets { // "" is the sum of all tools
 			m.add(key, bucket{at, at, n})
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 )
 
-// classMembers are the members of the input that are known before a message's body is read, and by
-// which rules exclude messages: a rule with input.method == "tools/call" or input.kind in {...}
-// cannot hold for other messages. The last one is not a member: it is "true" when
-// gatekit.path.disguised(input.params.arguments) holds, because most calls need no other check of
-// their arguments.
+// classMembers are members of the input that are known before a message's body is read. Rules
+// exclude messages by them: a rule with input.method == "tools/call" or input.kind in {...} cannot
+// hold for other messages. The last element is not a member of the input. Its value is "true" when
+// gatekit.path.disguised(input.params.arguments) holds: when it does not, most calls need no other
+// check of their arguments.
 var classMembers = [...]string{"direction", "kind", "method", "server", "name",
 	encodedTraversalBuiltin}
 
@@ -30,8 +30,8 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 )
 
-// messageClass is a class of messages for which the same rules can hold: their values of
-// classMembers, each "" when no rule compares that value.
+// messageClass identifies the messages for which the same rules can hold. It has their values of
+// classMembers; "" stands for all values that no rule compares.
 type messageClass [len(classMembers)]string
 
 // anyMessage is the direction of the class that contains all messages: every rule can hold for it.
@@ -60,12 +60,13 @@ type ruleSelector struct {
 	settings ast.Value // data.config, which is constant; nil when packages define parts of it
 	// for each of classMembers, the values that rules compare it with
 	comparedValues [len(classMembers)]map[string]bool
-	// a rule replaces parts of the input (with), so that the analysis does not hold: select all
+	// a rule replaces parts of the input (with), so that the analysis would be wrong: select all
+	// rules
 	disabled bool
 
 	mu      sync.RWMutex
 	byClass map[queryKey]*ruleQuery
-	byRules map[string]*ruleQuery // by the rules that they evaluate and use
+	byRules map[string]*ruleQuery // by the rules that a query evaluates, and the rules these use
 }
 
 // queryKey identifies a query.
@@ -83,7 +84,8 @@ func newRuleSelector(c *ast.Compiler, data storage.Store, settings ast.Value) *r
 		i.comparedValues[f] = map[string]bool{}
 	}
 	for _, m := range c.Modules {
-		if m.Package.Path.HasPrefix(settingsRef) { // even a package without rules is an object
+		// in OPA, even a package without rules is an object
+		if m.Package.Path.HasPrefix(settingsRef) {
 			i.settings = nil
 		}
 		ast.WalkWiths(m, func(*ast.With) bool {
@@ -112,10 +114,11 @@ func (i *ruleSelector) classOf(to mcp.Direction, kind mcp.Kind, method, server,
 	return c
 }
 
-// classOfMessage returns the class of a message. Its arguments count unless the body is missing.
-func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyless bool) messageClass {
+// classOfMessage returns the class of a message, with its arguments unless the body is missing.
+func (i *ruleSelector) classOfMessage(m *mcp.Message, bodyMissing bool) messageClass {
 	c := i.classOf(m.Direction, m.Kind, m.Method, m.Server, m.Name)
-	if i.comparedValues[encodedTraversalMember]["true"] && !bodyless && bodyOf[m.Kind] == "params" {
+	if i.comparedValues[encodedTraversalMember]["true"] && !bodyMissing &&
+		bodyMember[m.Kind] == "params" {
 		if raw, ok := m.Get("/arguments"); ok && jsonMayHideTraversal(raw) {
 			c[encodedTraversalMember] = "true"
 		}
@@ -138,8 +141,8 @@ func (i *ruleSelector) canHold(r *ast.Rule, c messageClass) bool {
 	})
 }
 
-// isFalseSetting reports whether an expression is only a setting, or the negation of one, that is
-// false.
+// isFalseSetting reports whether an expression is only a setting, or the negation of a setting, and
+// is false.
 func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || len(e.With) > 0 || i.settings == nil {
@@ -186,12 +189,12 @@ func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool
 	})
 }
 
-// requiredValues returns, for each of classMembers that a body compares, the values with which the
-// body can hold.
+// requiredValues returns the values with which a rule's body can hold, by the index in
+// classMembers. Members that the body does not compare are left out.
 func requiredValues(body ast.Body) map[int][]string {
 	found := map[int][]string{}
 	bound := map[ast.Var]int{} // the variables that equal one of classMembers
-	factOf := func(t *ast.Term) (int, bool) {
+	classMember := func(t *ast.Term) (int, bool) {
 		switch v := t.Value.(type) {
 		case ast.Var:
 			f, ok := bound[v]
@@ -205,10 +208,10 @@ func requiredValues(body ast.Body) map[int][]string {
 		}
 		return 0, false
 	}
-	want := func(f int, values []string) {
-		if had, ok := found[f]; ok { // both have to hold
+	require := func(f int, values []string) {
+		if earlier, ok := found[f]; ok { // both comparisons have to hold
 			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool {
-				return !slices.Contains(had, v)
+				return !slices.Contains(earlier, v)
 			})
 		}
 		found[f] = values
@@ -225,7 +228,7 @@ func requiredValues(body ast.Body) map[int][]string {
 		if operands := e.Operands(); len(operands) == 1 &&
 			e.Operator().String() == encodedTraversalBuiltin &&
 			isArguments(operands[0]) {
-			want(encodedTraversalMember, []string{"true"})
+			require(encodedTraversalMember, []string{"true"})
 		}
 		if len(e.Operands()) != 2 {
 			continue
@@ -233,27 +236,27 @@ func requiredValues(body ast.Body) map[int][]string {
 		a, b := e.Operand(0), e.Operand(1)
 		switch e.Operator().String() {
 		case ast.Equality.Name, ast.Equal.Name:
-			if _, ok := factOf(a); !ok && !isArguments(a) {
+			if _, ok := classMember(a); !ok && !isArguments(a) {
 				a, b = b, a
 			}
 			if v, ok := b.Value.(ast.Var); ok && isArguments(a) {
 				arguments[v] = true
 				continue
 			}
-			f, ok := factOf(a)
+			f, ok := classMember(a)
 			if !ok {
 				continue
 			}
 			switch v := b.Value.(type) {
 			case ast.String:
-				want(f, []string{string(v)})
+				require(f, []string{string(v)})
 			case ast.Var:
 				bound[v] = f
 			}
 		case ast.Member.Name:
-			f, ok := factOf(a)
+			f, ok := classMember(a)
 			if values, constant := constantStrings(b.Value); ok && constant {
-				want(f, values)
+				require(f, values)
 			}
 		}
 	}
@@ -295,7 +298,7 @@ func (i *ruleSelector) rulesFor(ref ast.Ref, c messageClass) []*ast.Rule {
 	})
 }
 
-// reachableRules returns rules, and the rules that they use for messages of a class.
+// reachableRules returns the given rules, and all rules that they use for messages of a class.
 func (i *ruleSelector) reachableRules(rules []*ast.Rule, c messageClass) (all []*ast.Rule) {
 	seen := map[*ast.Rule]bool{}
 	rules = slices.Clone(rules)
@@ -321,25 +324,25 @@ func (i *ruleSelector) reachableRules(rules []*ast.Rule, c messageClass) (all []
 	return all
 }
 
-// Bounds of the caches. Rules that compare methods, servers and names make as many classes as the
-// product of their values, most of which have the same rules. When a cache is full, further
-// messages are evaluated with all rules.
+// Bounds of the caches. The number of classes is the product of the numbers of methods, servers and
+// names that rules compare. Most classes have the same rules. When a cache is full, messages of
+// further classes are evaluated with all rules.
 const (
 	maxClasses  = 1 << 16
 	maxPrepared = 4096
 )
 
-// query returns those rules of q that can hold for messages of a class.
+// query returns a query of those rules of q that can hold for messages of a class.
 func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
-	at := queryKey{q.ruleSet, c}
+	classKey := queryKey{q.ruleSet, c}
 	i.mu.RLock()
-	made, full := i.byClass[at], len(i.byClass) >= maxClasses
+	cached, full := i.byClass[classKey], len(i.byClass) >= maxClasses
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != anyMessage {
+	if cached == nil && full && c[0] != anyMessage {
 		return i.query(q, messageClass{anyMessage})
 	}
-	if made != nil {
-		return made, nil
+	if cached != nil {
+		return cached, nil
 	}
 	var rules []effectRule
 	var bodies, enforced []*ast.Rule
@@ -356,18 +359,18 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 		}
 	}
 	reached := i.reachableRules(bodies, c)
-	key := fmt.Sprint(q.ruleSet)
+	rulesKey := fmt.Sprint(q.ruleSet)
 	for _, r := range reached {
-		key += fmt.Sprintf(" %p", r) // unique, because the compiler keeps the rules alive
+		rulesKey += fmt.Sprintf(" %p", r) // unique, because the compiler keeps the rules alive
 	}
 	i.mu.RLock()
-	made, full = i.byRules[key], len(i.byRules) >= maxPrepared
+	cached, full = i.byRules[rulesKey], len(i.byRules) >= maxPrepared
 	i.mu.RUnlock()
-	if made == nil && full && c[0] != anyMessage {
+	if cached == nil && full && c[0] != anyMessage {
 		return i.query(q, messageClass{anyMessage})
 	}
 	// without the lock, because preparing is slow: several goroutines may prepare the same query
-	if made == nil {
+	if cached == nil {
 		p, err := prepare(q.ruleSet, rules, i.compiler, i.data)
 		if err != nil {
 			return nil, fmt.Errorf("prepare the policies: %w", err)
@@ -379,13 +382,13 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 		if q.ruleSet != allRules {
 			p.hideReads = i.analyzeHideRules(enforced, c)
 		}
-		made = &p
+		cached = &p
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if other := i.byRules[key]; other != nil {
-		made = other
+	if other := i.byRules[rulesKey]; other != nil {
+		cached = other
 	}
-	i.byRules[key], i.byClass[at] = made, made
-	return made, nil
+	i.byRules[rulesKey], i.byClass[classKey] = cached, cached
+	return cached, nil
 }

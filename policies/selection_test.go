@@ -13,78 +13,78 @@ import (
 	"gatekit/policies/library"
 )
 
-// guarded are rules with every kind of expression that excludes messages, and rules without one.
-// Each line is a policy of its own, together with usedByGuarded.
-const guarded = `
+// conditionRules are rules with every kind of expression that excludes messages, and rules without
+// such an expression. Each line becomes a policy of its own, together with helperRules.
+const conditionRules = `
 deny contains "equal" if { input.method == "tools/call"; input.kind == "request"; input.name == "x" }
-deny contains "turned" if { "error" == input.kind }
-deny contains "one of" if { input.method in {"prompts/get", "ping"}; input.kind != "response" }
-deny contains "one of a list" if input.name in ["p", "x y"]
-deny contains "one of a list with a call" if input.name in [lower("X"), "y"]
-deny contains "one of a set with a rule" if input.name in {held, "y"}
-deny contains "one of a list with a part of the input" if input.name in ["y", input.params.held]
-deny contains "one of the values of an object" if input.name in {"a": "z", "b": input.params.held}
-deny contains "a variable of a list" if { x := input.name; x in ["a", input.params.held] }
-deny contains "one of a list with a comprehension's" if input.name in ["a", concat("", [y | some y in ["x"]])]
-deny contains "by way of a variable" if { m := input.method; m == "resources/read"; input.direction == "to_server" }
-deny contains "by way of a rule" if reading
-deny contains "not by way of a rule" if { input.kind == "notification"; not reading }
-deny contains "by way of a default" if { input.server == "b"; quiet }
-deny contains "by way of a false default" if usual
-deny contains "by way of another rule's else" if graded
-deny contains "by way of a function" if on("completion/complete")
-deny contains "by way of a set" if "tools/list" in spoken
-deny contains "all of them" if { every m in [input.method] { m == "logging/setLevel" } }
-deny contains "both at once" if { input.kind == "request"; input.kind == "response" }
-deny contains sprintf("whatever it is: %v", [input.params.secret]) if input.params.secret
-deny contains "a way round" if input[part] == "roots/list"
+deny contains "equal, operands swapped" if { "error" == input.kind }
+deny contains "in a set" if { input.method in {"prompts/get", "ping"}; input.kind != "response" }
+deny contains "in a list" if input.name in ["p", "x y"]
+deny contains "in a list with a call" if input.name in [lower("X"), "y"]
+deny contains "in a set with a rule" if input.name in {listedName, "y"}
+deny contains "in a list with a member of the input" if input.name in ["y", input.params.held]
+deny contains "in the values of an object" if input.name in {"a": "z", "b": input.params.held}
+deny contains "a variable in a list" if { x := input.name; x in ["a", input.params.held] }
+deny contains "in a list with a comprehension" if input.name in ["a", concat("", [y | some y in ["x"]])]
+deny contains "through a variable" if { m := input.method; m == "resources/read"; input.direction == "to_server" }
+deny contains "through a rule" if isResourceUse
+deny contains "through a negated rule" if { input.kind == "notification"; not isResourceUse }
+deny contains "through a default" if { input.server == "b"; notPing }
+deny contains "through a false default" if isInitialize
+deny contains "through an else of another rule" if isTaskGet
+deny contains "through a function" if hasMethod("completion/complete")
+deny contains "through a set" if "tools/list" in answeredMethods
+deny contains "through every" if { every m in [input.method] { m == "logging/setLevel" } }
+deny contains "impossible" if { input.kind == "request"; input.kind == "response" }
+deny contains sprintf("without a condition: %v", [input.params.secret]) if input.params.secret
+deny contains "a computed member of the input" if input[memberName] == "roots/list"
 deny contains "disguised" if gatekit.path.disguised(input.params.arguments)
-deny contains "disguised by way of a variable" if { x := input.params.arguments; gatekit.path.disguised(x) }
-deny contains "disguised by way of an answer" if { x := gatekit.path.disguised(input.params.arguments); x == true }
+deny contains "disguised through a variable" if { x := input.params.arguments; gatekit.path.disguised(x) }
+deny contains "disguised, result in a variable" if { x := gatekit.path.disguised(input.params.arguments); x == true }
 deny contains "not disguised" if { input.kind == "request"; not gatekit.path.disguised(input.params.arguments) }
 deny contains "disguised and more" if { gatekit.path.disguised(input.params.arguments); gatekit.path.disguised(input.params.arguments.path) }
-deny contains "disguised elsewhere" if { input.params.arguments.path; gatekit.path.disguised(input.params.other) }
-deny contains "arguments that are true" if { x := input.params.arguments; x == "true" }
+deny contains "disguised in another member" if { input.params.arguments.path; gatekit.path.disguised(input.params.other) }
+deny contains "arguments that are the string true" if { x := input.params.arguments; x == "true" }
 deny contains "a setting" if { input.kind == "request"; not data.config.nobody.has }
 deny contains "another setting" if { data.config.nobody.has; input.kind == "request" }
 deny contains "with another input" if { input.kind == "request"; input.method == "tools/list" with input.method as "tools/list" }
-deny contains "a rule with another input" if { input.kind == "request"; listing with input as {"method": "tools/list"} }
-deny contains "a name that is none" if { not input.name; input.method == "tools/call" }
+deny contains "a rule with another input" if { input.kind == "request"; isToolsList with input as {"method": "tools/list"} }
+deny contains "no name" if { not input.name; input.method == "tools/call" }
 label contains "seen" if { input.method == "tools/call"; input.kind == "response"; input.request.arguments.deep.down == 1 }
 note contains input.result if { input.kind == "response"; input.method == "ping" }
 hide contains item.name if { input.method == "tools/list"; some item in input.items; startswith(item.name, "d") }
 `
 
-// usedByGuarded are the helper rules of guarded.
-const usedByGuarded = `
-part := "method"
-held := "x"
-reading if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
-default quiet := true
-quiet := false if input.method == "ping"
-listing if input.method == "tools/list"
-default usual := false
-usual if { input.method == "initialize"; input.kind == "request" }
-graded := false if { input.method == "tools/call" } else := true if { input.method == "tasks/get" }
-on(method) if input.method == method
-spoken contains input.method if input.kind == "response"
+// helperRules are the rules that conditionRules use.
+const helperRules = `
+memberName := "method"
+listedName := "x"
+isResourceUse if { input.method in {"resources/read", "resources/subscribe"}; input.server == "a" }
+default notPing := true
+notPing := false if input.method == "ping"
+isToolsList if input.method == "tools/list"
+default isInitialize := false
+isInitialize if { input.method == "initialize"; input.kind == "request" }
+isTaskGet := false if { input.method == "tools/call" } else := true if { input.method == "tasks/get" }
+hasMethod(method) if input.method == method
+answeredMethods contains input.method if input.kind == "response"
 `
 
 // Only the rules that can hold for a message are evaluated, and only what they read of it is in the
 // input. The outcome must be the same as with all rules and the whole input, as in Explain.
 func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	dir := t.TempDir()
-	for i, line := range strings.Split(strings.TrimSpace(guarded), "\n") {
+	for i, line := range strings.Split(strings.TrimSpace(conditionRules), "\n") {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("g%d.rego", i)),
-			fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, usedByGuarded),
+			fmt.Appendf(nil, "package gatekit.g%d\n\n%s\n%s", i, line, helperRules),
 			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, o := range map[string]policies.Options{
-		"guards":      {Files: []string{dir}},
+		"conditions":  {Files: []string{dir}},
 		"the library": {Rules: library.Names()},
-		"the default": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"},
+		"the defaults": {Rules: []string{"elicitation/gate", "roots/traversal", "sampling/gate"},
 			Config: library.DefaultRules()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,21 +119,22 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
 				}
 			}
-			for _, reason := range []string{"equal", "turned", "one of", "one of a list",
-				"one of a list with a call", "one of a set with a rule",
-				"one of a list with a part of the input",
-				"one of the values of an object", "a variable of a list",
-				"one of a list with a comprehension's", "by way of a variable", "by way of a rule",
-				"not by way of a rule", "by way of a default", "by way of a false default",
-				"by way of another rule's else", "by way of a function", "by way of a set",
-				"all of them", "whatever it is: 1", "a way round",
-				"disguised", "disguised by way of a variable", "disguised by way of an answer",
-				"not disguised", "disguised and more", "disguised elsewhere",
-				"arguments that are true", "a setting", "with another input",
+			for _, reason := range []string{"equal", "equal, operands swapped", "in a set",
+				"in a list",
+				"in a list with a call", "in a set with a rule",
+				"in a list with a member of the input",
+				"in the values of an object", "a variable in a list",
+				"in a list with a comprehension", "through a variable", "through a rule",
+				"through a negated rule", "through a default", "through a false default",
+				"through an else of another rule", "through a function", "through a set",
+				"through every", "without a condition: 1", "a computed member of the input",
+				"disguised", "disguised through a variable", "disguised, result in a variable",
+				"not disguised", "disguised and more", "disguised in another member",
+				"arguments that are the string true", "a setting", "with another input",
 				"a rule with another input",
-				"a name that is none"} {
-				if name == "guards" && !seen[`"`+reason+`"`] {
-					t.Errorf("no message shows %q", reason)
+				"no name"} {
+				if name == "conditions" && !seen[`"`+reason+`"`] {
+					t.Errorf("no message is denied by the rule %q", reason)
 				}
 			}
 		})
@@ -144,19 +145,19 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
 	settings := map[string]map[string]any{"tools/arguments": {
 		"rules": []any{map[string]any{"argument": "path"}}}}
-	for name, tt := range map[string]struct{ condition, beside string }{
-		"a list's element by text": {`data.config["tools/arguments"].rules["0"]`,
+	for name, tt := range map[string]struct{ condition, otherModule string }{
+		"a list element by a string index": {`data.config["tools/arguments"].rules["0"]`,
 			"package gatekit.other"},
-		"a package without rules":  {"data.config.void", "package config.void"},
-		"and what it is a part of": {"data.config.void", "package config.void.deep"},
-		"a rule in a package there": {"data.config.void.rule",
+		"a package without rules":                 {"data.config.void", "package config.void"},
+		"a package above a package without rules": {"data.config.void", "package config.void.deep"},
+		"a rule in a package below data.config": {"data.config.void.rule",
 			"package config.void\n\nrule if input.method"},
-		"and what is not there": {"not data.config.void", "package gatekit.other"},
+		"the negation of an absent setting": {"not data.config.void", "package gatekit.other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for file, text := range map[string]string{"t.rego": "package gatekit.t\n\ndeny " +
-				"contains \"it holds\" if " + tt.condition, "beside.rego": tt.beside} {
+				"contains \"it holds\" if " + tt.condition, "other.rego": tt.otherModule} {
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -198,12 +199,13 @@ func TestQueriesAreCachedForManyClasses(t *testing.T) {
 	}
 	last := call(69, 69)
 	if n := testing.AllocsPerRun(10, func() { _, _ = s.Inspect(t.Context(), last) }); n > 300 {
-		t.Errorf("the last takes %.0f allocations", n)
+		t.Errorf("the call of the last class takes %.0f allocations, want at most 300: its "+
+			"query is not cached", n)
 	}
 }
 
-// messages are all methods, as every kind of message, from two servers, with bodies that have
-// something for each of the rules.
+// messages returns messages of all methods and kinds, of two servers. Their bodies have the members
+// that conditionRules and the library rules read.
 func messages() (all []string) {
 	const params = `{"name":%q,"uri":"file:///etc/passwd","secret":1,"held":"x","other":"..%%2fx","arguments":%s,"includeContext":"allServers","mode":"form","message":"your password",` +
 		`"requestedSchema":{"type":"object","properties":{"password":{"type":"string"}}},"task":{},"maxTokens":1,"messages":[],"tools":[],"argument":{"name":"path","value":"../x"},"ref":{"type":"ref/prompt","name":%q},` +

@@ -14,10 +14,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// SessionStore keeps what policies are told about a session beside the message: the client's
-// information, labels, call counts, roots, and the definitions of listed items. It outlives a
-// Stage, so that a reload keeps it. It is safe for concurrent use, and its zero value is ready to
-// use.
+// SessionStore keeps the state of sessions that policies can read: the client's information,
+// labels, call counts, roots, and the definitions of listed items. The same SessionStore can be
+// given to the next Stage, so that a reload keeps the sessions. It is safe for concurrent use, and
+// its zero value is ready to use.
 type SessionStore struct {
 	MaxDefinitionBytes int64 // bounds the definitions of all sessions; 0 means 256 MiB
 	MaxStateBytes      int64 // bounds everything else of all sessions; 0 means 256 MiB
@@ -25,19 +25,19 @@ type SessionStore struct {
 	mu              sync.Mutex
 	sessions        map[string]*session
 	definitionBytes atomic.Int64 // size of the definitions of all sessions
-	stateBytes      atomic.Int64 // size of everything else, about
+	stateBytes      atomic.Int64 // approximate size of everything else
 	parsedBytes     atomic.Int64 // size of the definitions that are also kept as Rego values
 	// the tool of each task, for all sessions: a principal can use its tasks in any session
 	tasks tasks.Registry
 }
 
-// Bounds of the store. Nobody tells it that a session has ended. Above maxSessions, the least
+// Bounds of the store, which does not learn when a session ends. Above maxSessions, the least
 // recently used session is forgotten: policies then see it as a new one, without labels.
 // maxSessions is far above what one Gatekit serves at a time. Above MaxDefinitionBytes, the least
-// recently used session loses its definitions until it lists again: its tools are then treated as
-// not listed. Above MaxStateBytes, the largest session is forgotten, so that nobody can make others
-// lose their state by filling its own. A value of one session that is too long is ignored, or the
-// message is denied.
+// recently used session loses its definitions, and its items are treated as not listed until they
+// are listed again. Above MaxStateBytes, the largest session is forgotten, so that nobody can make
+// others lose their state by filling its own. A value of one session that is too long is ignored,
+// or the message is denied.
 const (
 	maxSessions               = 10_000
 	defaultMaxDefinitionBytes = 256 << 20
@@ -72,7 +72,7 @@ type session struct {
 	parsedBytes     int                   // size of the definitions that are also Rego values
 	stateBytes      int                   // size of everything else, as counted in the store
 	store           *SessionStore
-	ended           bool // the store forgot the session; only messages in flight refer to it
+	ended           bool // the store has removed the session; messages in flight still refer to it
 }
 
 // session returns the session of a message. Messages without a session share one for each
@@ -96,8 +96,8 @@ func (m *SessionStore) session(msg *mcp.Message) *session {
 	return s
 }
 
-// firstSession returns the key of the eligible session that comes before all others, or "". m.mu
-// must be held.
+// firstSession returns the key of the eligible session that is first in the order of before, or "".
+// m.mu must be held.
 func (m *SessionStore) firstSession(eligible func(*session) bool,
 	before func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
@@ -123,17 +123,17 @@ func (m *SessionStore) forget(key string) {
 }
 
 // evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
-// of the least recently used ones except keep.
+// of the least recently used sessions, but not those of keep.
 func (m *SessionStore) evict(keep *session) {
-	most, mostKept := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
+	maxDefinitions, maxState := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
 		cmp.Or(m.MaxStateBytes,
 			defaultMaxStateBytes)
-	if m.definitionBytes.Load() <= most && m.stateBytes.Load() <= mostKept {
+	if m.definitionBytes.Load() <= maxDefinitions && m.stateBytes.Load() <= maxState {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.stateBytes.Load() > mostKept {
+	for m.stateBytes.Load() > maxState {
 		key := m.firstSession(func(s *session) bool {
 			return s.stateSize() > 0
 		}, func(a, b *session) bool { return a.stateSize() > b.stateSize() })
@@ -142,7 +142,7 @@ func (m *SessionStore) evict(keep *session) {
 		}
 		m.forget(key)
 	}
-	for m.definitionBytes.Load() > most {
+	for m.definitionBytes.Load() > maxDefinitions {
 		key := m.leastRecentlyUsed(func(s *session) bool { return s != keep && s.hasDefinitions() })
 		if key == "" {
 			return
@@ -157,10 +157,9 @@ func (s *session) stateSize() int {
 	return s.stateBytes
 }
 
-// updateSize tells the store the current size of the session without definitions. s.mu must be
-// held.
+// updateSize computes stateBytes again, and updates the store's sum. s.mu must be held.
 func (s *session) updateSize() {
-	was := s.stateBytes
+	before := s.stateBytes
 	s.stateBytes = 0
 	if !s.ended {
 		s.stateBytes = len(s.client) + len(s.roots) + s.callNameBytes + s.lastMinute.bytes()
@@ -168,8 +167,8 @@ func (s *session) updateSize() {
 			s.stateBytes += len(l)
 		}
 	}
-	if s.stateBytes != was {
-		s.store.stateBytes.Add(int64(s.stateBytes - was))
+	if s.stateBytes != before {
+		s.store.stateBytes.Add(int64(s.stateBytes - before))
 	}
 }
 
@@ -183,7 +182,7 @@ func (s *session) record(m *mcp.Message) {
 		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
 		s.roots = copyMember(m, "/roots", maxRootsBytes)
-	case m.Kind == mcp.Response && items(m) != nil:
+	case m.Kind == mcp.Response && listedItems(m) != nil:
 		s.recordDefinitions(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
 		if id, ok := mcp.CreatedTaskID(m); ok {
@@ -195,10 +194,10 @@ func (s *session) record(m *mcp.Message) {
 	}
 }
 
-// copyMember returns a copy of a member of a message; nil when it is absent or longer than most.
-func copyMember(m *mcp.Message, at string, most int) []byte {
-	raw, _ := m.Get(at)
-	if len(raw) > most {
+// copyMember returns a copy of a member of a message; nil when it is absent or longer than limit.
+func copyMember(m *mcp.Message, pointer string, limit int) []byte {
+	raw, _ := m.Get(pointer)
+	if len(raw) > limit {
 		return nil
 	}
 	return slices.Clone(raw)
@@ -207,7 +206,7 @@ func copyMember(m *mcp.Message, at string, most int) []byte {
 // definition is the definition of one name in a list.
 type definition struct {
 	raw       []byte    // as JSON; several definitions are separated by commas
-	ambiguous bool      // the list has several items of the name: it is unknown which one is used
+	ambiguous bool      // the list has several items of this name; which one is used is not known
 	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
 }
 
@@ -215,7 +214,7 @@ type definition struct {
 // definition: it is treated as not listed. s.mu must be held.
 func (s *session) recordDefinitions(m *mcp.Message) {
 	meth, _ := mcp.LookupMethod(m.Method)
-	here := map[string]bool{} // the keys of this list so far
+	seen := map[string]bool{} // the keys of this list so far
 	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
 		if !ok || s.ended {
@@ -224,14 +223,14 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 		key := meth.ItemsPointer + " " + m.Server + " " + name
 		old := s.definitions[key]
 		next := definition{raw: slices.Clone(raw)}
-		switch again := here[key]; {
+		switch again := seen[key]; {
 		case again && (old.raw == nil || bytes.Equal(old.raw, raw)):
-			// there was no room for the first one, or both are equal
+			// there was no room for the first definition, or both are equal
 			return true
 		case again:
 			next = definition{raw: slices.Concat(old.raw, []byte(","), raw), ambiguous: true}
 		}
-		here[key] = true
+		seen[key] = true
 		if len(next.raw) > maxDefinitionBytes ||
 			s.definitionBytes-len(old.raw)+len(next.raw) > maxSessionDefinitionBytes {
 			next = definition{}
@@ -252,7 +251,7 @@ func (s *session) hasDefinitions() bool {
 	return s.definitionBytes > 0
 }
 
-// dropDefinitions removes all definitions. An ended session records no more.
+// dropDefinitions removes all definitions. With ended, the session also records no more of them.
 func (s *session) dropDefinitions(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +262,7 @@ func (s *session) dropDefinitions(ended bool) {
 	s.updateSize()
 }
 
-// dropParsed counts the value of a definition as removed. s.mu must be held.
+// dropParsed subtracts the Rego value of a definition from the sizes. s.mu must be held.
 func (s *session) dropParsed(d definition) {
 	if d.value != nil {
 		s.parsedBytes -= len(d.raw)
@@ -349,7 +348,7 @@ func (s *session) addLabels(labels []string) bool {
 	return true
 }
 
-// inputValue returns input.session for a message that was counted.
+// inputValue returns input.session for a message that countCall has counted.
 func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()

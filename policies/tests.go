@@ -43,8 +43,8 @@ type Coverage struct {
 // RunTests runs the tests that o selects: the *_test.rego files in its folders and bundles and
 // beside its files, and the tests of its library rules. Tests are compiled as policies are:
 // forbidden functions do not exist, and an error of a function fails the test. Library rules are
-// tested with the settings of their tests, not with o's. The error has everything that prevents the
-// tests from running, one on each line.
+// tested with the settings of their tests, not with o's. The error joins everything that
+// prevents the tests from running, one on each line.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	s, err := readSources(o, true)
 	if err != nil {
@@ -67,18 +67,18 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 			return nil, nil, err
 		}
 	}
-	of, in, err := run(ctx, rules)
+	ruleTests, ruleCoverage, err := run(ctx, rules)
 	// the coverage of library rules comes from their own tests
 	covered = slices.DeleteFunc(covered, func(c Coverage) bool {
 		return strings.HasPrefix(c.File, "library/")
 	})
-	return append(tests, of...), append(covered, in...), err
+	return append(tests, ruleTests...), append(covered, ruleCoverage...), err
 }
 
-// run runs all tests in s.
+// run runs all tests in s, and the failed tests once more to find where they fail.
 func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	covered := cover.New()
-	results, err := results(ctx, s,
+	results, err := runTester(ctx, s,
 		func(r *tester.Runner) {
 			r.SetCoverageQueryTracer(covered).SetCoverageRuns([]cover.Kind{})
 		})
@@ -91,14 +91,15 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 			failed = append(failed, regexp.QuoteMeta(r.Package+"."+r.Name))
 		}
 	}
-	places := map[string]string{}
-	if len(failed) > 0 { // run them again with a trace, which excludes measuring coverage
-		again, err := resultsOf(ctx, s, "^("+strings.Join(failed, "|")+")$")
+	failures := map[string]string{}
+	// run them again with a trace: a run cannot both trace and measure coverage
+	if len(failed) > 0 {
+		traced, err := tracedResults(ctx, s, "^("+strings.Join(failed, "|")+")$")
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, r := range again {
-			places[r.Package+"."+r.Name] = failedAt(r)
+		for _, r := range traced {
+			failures[r.Package+"."+r.Name] = failedAt(r)
 		}
 	}
 	var tests []Test
@@ -109,7 +110,7 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 		case r.Error != nil:
 			t.Failure = r.Error.Error()
 		case r.Fail:
-			t.Failure = cmp.Or(places[r.Package+"."+r.Name], "the test failed")
+			t.Failure = cmp.Or(failures[r.Package+"."+r.Name], "the test failed")
 		}
 		tests = append(tests, t)
 	}
@@ -119,11 +120,14 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	return tests, coverage(covered, s.modules), nil
 }
 
-func resultsOf(ctx context.Context, s *sources, names string) ([]*tester.Result, error) {
-	return results(ctx, s, func(r *tester.Runner) { r.EnableTracing(true).Filter(names) })
+// tracedResults runs the tests whose names match a regular expression, with a trace.
+func tracedResults(ctx context.Context, s *sources, names string) ([]*tester.Result, error) {
+	return runTester(ctx, s, func(r *tester.Runner) { r.EnableTracing(true).Filter(names) })
 }
 
-func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*tester.Result, error) {
+// runTester runs the tests in s with OPA's runner, after configure has configured it.
+func runTester(ctx context.Context, s *sources,
+	configure func(*tester.Runner)) ([]*tester.Result, error) {
 	c, err := compiler()
 	if err != nil {
 		return nil, err
@@ -135,7 +139,7 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	r := tester.NewRunner().AddCustomBuiltins(functions).SetCompiler(
 		c.WithEnablePrintStatements(true)).SetStore(inmem.NewFromObject(
 		s.data)).SetModules(s.modules).RaiseBuiltinErrors(true)
-	set(r)
+	configure(r)
 	ch, err := r.RunTests(ctx, nil)
 	if err != nil {
 		return nil, withLocations(err)
@@ -147,7 +151,8 @@ func results(ctx context.Context, s *sources, set func(*tester.Runner)) ([]*test
 	return all, ctx.Err()
 }
 
-// failedAt returns the last line of the test itself that failed.
+// failedAt returns the expression in the body of a failed test that failed last, with file and
+// line.
 func failedAt(r *tester.Result) string {
 	var query uint64
 	var last *ast.Expr
@@ -194,8 +199,8 @@ func coverage(c *cover.Cover, modules map[string]*ast.Module) (all []Coverage) {
 // isTest reports whether a file contains tests.
 func isTest(file string) bool { return strings.HasSuffix(file, "_test.rego") }
 
-// testCounterpart returns the tests beside a policy file, or the policy file beside tests; "" when
-// there is none.
+// testCounterpart returns the name of the test file of a policy file, or of the policy file of a
+// test file; "" when that file does not exist.
 func testCounterpart(file string) string {
 	other := strings.TrimSuffix(file, ".rego") + "_test.rego"
 	if isTest(file) {

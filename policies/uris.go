@@ -20,11 +20,11 @@ type parsedURI struct {
 	Path     string `json:"path"`
 	Punycode bool   `json:"punycode"` // whether the host has letters that are not ASCII
 	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public one
-	// why parsers may read the URI differently; "" when they agree
+	// why parsers may read the URI in different ways; "" when they agree
 	Fault string `json:"fault"`
 }
 
-// schemesWithHost are the schemes whose URIs have a host, whatever follows the colon.
+// schemesWithHost are the schemes whose URIs always have a host.
 var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true,
 	"ftp": true,
 	"sse": true}
@@ -97,7 +97,7 @@ func parseURI(text string) parsedURI {
 		}
 		return u
 	}
-	host = percentEscape.ReplaceAllStringFunc(host, unescape) // browsers do
+	host = percentEscape.ReplaceAllStringFunc(host, unescape) // as browsers do
 	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(),
 		idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
@@ -110,31 +110,33 @@ func parseURI(text string) parsedURI {
 	for label := range strings.SplitSeq(u.Host, ".") {
 		u.Punycode = u.Punycode || strings.HasPrefix(label, "xn--")
 	}
-	own := u.Host
-	u.Special, u.Fault = hostKind(own, &u.Host)
-	// notes://inbox, issue://42: not a host, but a word of the server's own scheme
-	if !schemesWithHost[u.Scheme] && own != "localhost" && strings.Count(own, ".") != 3 &&
+	asciiHost := u.Host
+	u.Special, u.Fault = hostKind(asciiHost, &u.Host)
+	// in notes://inbox and issue://42, this is not a host, but a word of the server's own scheme
+	if !schemesWithHost[u.Scheme] && asciiHost != "localhost" && strings.Count(asciiHost,
+		".") != 3 &&
 		(u.Fault != "" ||
-			u.Host != own || !strings.Contains(own, ".")) {
-		u.Host, u.Special, u.Fault = own, "", ""
+			u.Host != asciiHost || !strings.Contains(asciiHost, ".")) {
+		u.Host, u.Special, u.Fault = asciiHost, "", ""
 	}
 	return u
 }
 
-// uriSpellings returns the strings that servers may read a URI as, in lower case: every decoding
-// (see forEachDecoding), as it is and without "." and "..". The error is that there are too many.
+// uriSpellings returns, in lower case, the URIs that servers may read a URI as: every decoding (see
+// forEachDecoding), unchanged and without "." and "..". It fails when there are too many, or when
+// the URI is too long.
 func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
 	}
-	why := forEachDecoding(text, func(reading string) string {
+	why := forEachDecoding(text, func(decoding string) string {
 		name := ""
-		if s := schemeName(reading); s != "" {
-			name = reading[:len(s)+1]
+		if s := schemeName(decoding); s != "" {
+			name = decoding[:len(s)+1]
 		}
-		rest := reading[len(name):]
+		rest := decoding[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range []string{reading, name + slashes + strings.TrimPrefix(cleanPath(rest),
+		for _, r := range []string{decoding, name + slashes + strings.TrimPrefix(cleanPath(rest),
 			"/")} {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)
@@ -197,8 +199,9 @@ var localNames = []string{
 	"yoogle.com", "traefik.me",
 }
 
-// hostKind returns the kind of a host that is not public, and its fault. A host that ends in a
-// number is an IPv4 address in one of its notations; canonical is set to the usual one.
+// hostKind returns the kind of a host that is not public, and its fault; "" for neither. A host
+// that ends in a number is an IPv4 address in some notation: then *canonical is set to the dotted
+// decimal notation.
 func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]

@@ -29,8 +29,9 @@ func newNameSet(list ...string) nameSet {
 	return n
 }
 
-// The names by which requests are routed and inspected, and those of results that are inspected or
-// reach a model. Other names of the specification may be spelt in any way.
+// Protocol names whose look-alikes are refused: the names by which requests are routed and
+// inspected, and the names in results that are inspected or reach a model. Look-alikes of other
+// names are accepted.
 var (
 	envelopeNameSet = newNameSet(envelopeNames[:]...)
 	paramsNameSet   = newNameSet("name", "uri", "arguments", "_meta", "cursor", "ref",
@@ -46,8 +47,9 @@ var (
 		"supportedVersions", "instructions", "action", "roots")
 )
 
-// confusableWith returns the name of n that a careless reader could take text for although text
-// differs from it. Such a reader ignores case as Unicode does, trims, or ends strings at NUL.
+// confusableWith returns the name in n for which a careless parser could take text, although text
+// is spelt differently. Such a parser ignores case as Unicode does, trims white space, or ends
+// strings at NUL.
 func confusableWith(text []byte, n nameSet) (string, bool) {
 	var buf [maxFolded]byte
 	name, ok := n[string(fold(buf[:0], text))]
@@ -56,8 +58,8 @@ func confusableWith(text []byte, n nameSet) (string, bool) {
 
 const maxFolded = 32 // longer than every name of the sets
 
-// fold appends text to dst as the most careless reader would see it, cut where it is too long to be
-// one of the names.
+// fold appends the folded form of text to dst: what a parser with all of these faults would read.
+// ASCII text is cut after maxFolded bytes, where it is too long to be one of the names.
 func fold(dst, text []byte) []byte {
 	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {
@@ -73,7 +75,7 @@ func fold(dst, text []byte) []byte {
 	return dst
 }
 
-// foldUnicode is fold for text with other characters than printable ASCII.
+// foldUnicode returns the folded form of text that contains other characters than printable ASCII.
 func foldUnicode(text []byte) []byte {
 	blank := func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.C, r) }
 	text = bytes.TrimLeftFunc(text, blank)

@@ -6,8 +6,9 @@
 //
 //   - Every peer reads an accepted message in the same way, where it matters. No object has two
 //     members of one name, at any depth, however the names are escaped. No member of the envelope,
-//     or of the first level of a body, has a name that a careless reader would take for one of the
-//     protocol's: a reader that ignores case, trims, or stops at NUL. All bytes are UTF-8.
+//     or of the first level of a body, has a name that a careless parser would take for a name of
+//     the protocol. A careless parser ignores case, trims white space, or stops at NUL. All bytes
+//     are UTF-8.
 //   - Bytes that are not edited are forwarded unchanged: white space, order, the spelling of
 //     numbers and strings, unknown members.
 //   - An edited message is as valid as the parsed one, and differs from it only in the edited
@@ -22,7 +23,7 @@
 // written. Append writes it.
 //
 // The files, in reading order: message.go, construct.go, methods.go, headers.go and loglevel.go
-// (what there is); parse.go, scanner.go, confusable.go, embedded.go and errors.go (bytes to
+// (the types and tables); parse.go, scanner.go, confusable.go, embedded.go and errors.go (bytes to
 // messages); traverse.go, read.go, leaves.go and canonical.go (reading); splice.go, edit.go
 // (changing); nameplaces.go, rewritenames.go and headerannotations.go (names and headers).
 //
@@ -41,8 +42,8 @@
 //
 // A server in JavaScript that cuts a text in the middle of an emoji sends "\ud83d". RFC 8259 allows
 // it, peers read it, and refusing the message would break servers that work. The bytes are
-// forwarded as they are. But two such names can be equal for one reader (both are U+FFFD) and
-// different for another, so names with a lone surrogate are refused. Text returns no string for
+// forwarded as they are. But names with a lone surrogate are refused: two of them can be equal for
+// one parser, which reads both as U+FFFD, and different for another. Text returns no string for
 // such a value: code that compares names then has no name rather than a wrong one. Code that scans
 // content must not stop there, and takes the raw value.
 //
@@ -53,10 +54,10 @@
 // Gatekit is not enough, since the bytes go on to such readers. Names inside arguments, schemas and
 // structured content belong to the server and are accepted in any spelling.
 //
-// # Why a parse error tells requests from answers
+// # Why a parse error has two fields for the id
 //
 // An invalid request needs an error under its id, or its client waits for ever. An invalid answer
 // must not be answered: its id may be that of an unrelated call on the other side. So ParseError
-// has the id as RequestID or as ResponseID, and as neither when the bytes end before the kind is
-// known.
+// has the id of a request in RequestID and the id of an answer in ResponseID. Both are empty when
+// the bytes end before the kind is known.
 package mcp

@@ -8,11 +8,11 @@ import (
 
 // Edit is one change of the body.
 type Edit struct {
-	// where; "" is the whole body; "-" as the last token appends an element to an array (RFC 6901,
-	// section 4)
+	// the place to change; "" is the whole body; "-" as the last token appends an element to an
+	// array (RFC 6901, section 4)
 	Pointer string
 	// valid JSON that replaces the value or adds the member, with its parent objects where absent;
-	// nil removes
+	// nil removes the value
 	Value []byte
 }
 
@@ -72,10 +72,11 @@ func idAndParams(raw []byte) (id, body span) {
 	return id, body
 }
 
-// editNode is a place in the tree of edits: what happens to the value there, or to values below it.
+// editNode is a node in the tree of edits. It stands for one place in the body and says what
+// happens to the value there, or to values below it.
 type editNode struct {
 	token    string
-	isTarget bool   // set or removed; there is nothing below then
+	isTarget bool   // an edit sets or removes this value; there are no children
 	value    []byte // nil removes
 	children []*editNode
 	byToken  map[string]*editNode // children by token, when they are many
@@ -84,7 +85,7 @@ type editNode struct {
 
 func (node *editNode) isRemoval() bool { return node.isTarget && node.value == nil }
 
-// addsValue reports whether the edits would create the place if it did not exist.
+// addsValue reports whether the edits create the place when the message lacks it.
 func (node *editNode) addsValue() bool {
 	for _, child := range node.children {
 		if child.addsValue() {
@@ -267,11 +268,11 @@ func (p *editSplicer) editObject(from int, each func(func(member) bool),
 
 // editArray applies edits to the array at from.
 func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
-	at := make(map[int]*editNode, len(changes))
+	byIndex := make(map[int]*editNode, len(changes))
 	var added *editNode
 	for _, node := range changes {
 		if n, ok := arrayIndex(node.token); ok {
-			at[n] = node
+			byIndex[n] = node
 		} else if node.token == "-" && node.isTarget && !node.isRemoval() {
 			added = node
 		}
@@ -279,7 +280,7 @@ func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 	r := siblings{splicer: p, previousEnd: from + 1}
 	n := 0
 	eachItem(p.m.raw, from, func(value span) bool {
-		err = r.next(int(value.from), value, at[n])
+		err = r.next(int(value.from), value, byIndex[n])
 		n++
 		return err == nil
 	})
@@ -321,12 +322,12 @@ func (node *editNode) appendValue(dst []byte) []byte {
 type siblings struct {
 	splicer         *editSplicer
 	remaining       int  // members or elements that are not removed, so far
-	previousRemoved bool // whether the one before was removed
-	previousEnd     int  // end of the one before; at first, of the opening bracket
+	previousRemoved bool // whether the previous member or element was removed
+	previousEnd     int  // end of the previous member or element; at first, of the opening bracket
 }
 
-// next handles the member or element that begins at from and has the value. A removed one takes the
-// comma before it along, or the one after it if none before it remains.
+// next handles the member or element that begins at from and has the value. A removed member or
+// element takes the comma before it along. If no earlier one remains, it takes the comma after it.
 func (r *siblings) next(from int, value span, node *editNode) error {
 	if r.previousRemoved && r.remaining == 0 {
 		r.splicer.splices[len(r.splicer.splices)-1].to = int32(from)

@@ -7,8 +7,8 @@ import (
 )
 
 // ParseEmbeddedRequest parses a request that another message carries as an object with a method and
-// params (a member of inputRequests). The request gets the id, and is checked as strictly as one
-// that comes alone. The message around it has passed the limits already.
+// params (a member of inputRequests). The request gets the id, and is checked as strictly as a
+// message of its own. Limits do not apply: the message around it has passed them already.
 func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -20,7 +20,8 @@ func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	return m, err
 }
 
-// ParseEmbeddedResponse is ParseEmbeddedRequest for a result (a member of inputResponses).
+// ParseEmbeddedResponse parses a result (a member of inputResponses) as [ParseEmbeddedRequest]
+// parses a request.
 func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -28,7 +29,7 @@ func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
-// ParseEmbeddedError is ParseEmbeddedRequest for an error (of a task).
+// ParseEmbeddedError parses an error (of a task) as [ParseEmbeddedRequest] parses a request.
 func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -39,12 +40,12 @@ func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 // IsAnswerTo reports whether m has the shape of an answer to a server's request: sampling,
 // elicitation or roots.
 func IsAnswerTo(m *Message, method string) bool {
-	at, known := map[string]string{"elicitation/create": "/action",
+	pointer, known := map[string]string{"elicitation/create": "/action",
 		"sampling/createMessage": "/role", "roots/list": "/roots"}[method]
 	if !known {
 		return false
 	}
-	_, ok := m.Get(at)
+	_, ok := m.Get(pointer)
 	return ok
 }
 

@@ -8,7 +8,8 @@ const (
 	// HeaderMethod and HeaderName repeat the method and name in the body of a modern request.
 	HeaderMethod = "Mcp-Method"
 	HeaderName   = "Mcp-Name"
-	// before the header name that a tool gives an argument, see [HeaderAnnotation]
+	// HeaderParamPrefix begins the name of a header that repeats an argument. The rest of the name
+	// comes from the schema of the tool, see [HeaderAnnotation].
 	HeaderParamPrefix = "Mcp-Param-"
 )
 

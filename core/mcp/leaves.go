@@ -15,10 +15,10 @@ type Leaf struct {
 	path *pathStep
 }
 
-// LeafKind is the kind of a leaf. A NameLeaf is the name of the member at its Pointer.
+// LeafKind is the kind of a leaf.
 type LeafKind uint8
 
-// What a leaf may be. A Name is that of the member at its Pointer.
+// The kinds of leaves. The Pointer of a NameLeaf locates the member that has the name.
 const (
 	StringLeaf LeafKind = iota + 1
 	NumberLeaf

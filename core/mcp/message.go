@@ -31,7 +31,7 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Direction tells which end of the whole way a message goes to, on whichever hop it is.
+// Direction is where a message ends up: at a server or at a client. It is the same on every hop.
 type Direction uint8
 
 const (
@@ -88,7 +88,7 @@ type Message struct {
 
 	raw      []byte
 	id       ID   // as written on this hop; differs from the id in raw after WithID
-	idSpan   span // the id in raw; without one, the empty span where it would go
+	idSpan   span // the id in raw; empty, where an id would be inserted, when raw has none
 	bodySpan span // params, result or error in raw; empty when absent
 
 	digest *[sha256.Size]byte // of the body; nil until WithDigest
@@ -146,7 +146,7 @@ func (m *Message) Append(dst []byte) []byte {
 	return append(dst, m.raw[after:]...)
 }
 
-// Parts returns the bytes that Append appends, without copying them. The caller may only write
+// Parts returns the bytes that Append appends, without copying them. The caller must not change
 // them.
 func (m *Message) Parts() [][]byte {
 	before, id, after := m.idReplacement()
@@ -195,7 +195,7 @@ func (m *Message) Digest() [sha256.Size]byte {
 }
 
 // WithDigest returns m with its digest computed once, for a message that is sent many times. The
-// digest holds under other ids, too.
+// digest stays valid when WithID changes the id.
 func (m *Message) WithDigest() *Message {
 	c := *m
 	sum := m.Digest()

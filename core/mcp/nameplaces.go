@@ -33,8 +33,8 @@ type NamePlace struct {
 	Pattern  string
 	NameKind NameKind
 
-	// The place counts only if the same object has ConditionMember with this string; "" is no
-	// condition.
+	// If ConditionMember is not "", the place holds a name only where the same object has a member
+	// ConditionMember whose value is the string ConditionValue.
 	ConditionMember, ConditionValue string
 }
 
@@ -60,7 +60,7 @@ func NamePlaceGroups() []string {
 	return groups
 }
 
-// holdsContentBlocks reports whether the place is content blocks rather than one string.
+// holdsContentBlocks reports whether the place holds content blocks, and not one string.
 func (p *NamePlace) holdsContentBlocks() bool {
 	return strings.HasSuffix(p.Pattern, "/"+contentBlocks)
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Limits bound the messages that Parse accepts. The zero value of each is its default.
+// Limits bound the messages that Parse accepts. A field that is 0 or negative has its default.
 type Limits struct {
 	Bytes  int // whole message; default 16 MiB
 	Depth  int // nesting of arrays and objects; default 200
@@ -91,7 +91,8 @@ func (s *scanner) scanMessage() *fault {
 	return nil
 }
 
-// hasMember reports whether the envelope's member was read, if perhaps not its value.
+// hasMember reports whether the name of the envelope's member was read. Its value may be
+// missing.
 func (s *scanner) hasMember(at int) bool { return !s.envelope[at].name.isEmpty() }
 
 // memberValue returns the raw value of the envelope's member, and whether there is one.
@@ -185,8 +186,8 @@ func (s *scanner) message() *Message {
 	return m
 }
 
-// parseError turns a fault into a ParseError. The id is set only when the other members show
-// whether it is that of a request or of an answer.
+// parseError turns a fault into a ParseError. An id is set only when the other members show whether
+// the message is a request or an answer.
 func (s *scanner) parseError(f *fault) *ParseError {
 	e := &ParseError{Code: f.code, Offset: int64(f.at), Pointer: pointerTo(s.input, f.at),
 		Reason: f.reason}

@@ -109,13 +109,15 @@ func (m *Message) find(pointer string) (span, bool) {
 	return at, ok
 }
 
-// memberList is the first members of an object, or empty when they are not indexed.
+// memberList holds the first members of an object, up to maxIndexed. It is empty when they are not
+// indexed.
 type memberList []member
 
-// isComplete reports whether the object has no other members.
+// isComplete reports whether the list has all members of the object.
 func (k memberList) isComplete() bool { return 0 < len(k) && len(k) < maxIndexed }
 
-// find is childSpan for the object at in. Most of the time it does not read the object.
+// find returns the value of the member named token, as childSpan does for the object at in. It
+// reads the object only when the list lacks the member and is not complete.
 func (k memberList) find(b []byte, in span, token string) (span, bool) {
 	for _, m := range k {
 		if m.hasName(b, token) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ReservedMetaPrefix is how the keys begin that the specification reserves in _meta.
+// ReservedMetaPrefix begins every key that the specification reserves in _meta.
 const ReservedMetaPrefix = "io.modelcontextprotocol/"
 
 // RemoveReservedMeta returns the edits that remove the reserved keys, and the keys in more, from

@@ -5,7 +5,7 @@ import "fmt"
 // RewriteNames replaces every name that the catalogue lists in m by what replace returns for it,
 // front to back. It returns m itself when no name changed. Item types and content types that the
 // catalogue does not know are left alone, and so are values that are not strings or have a lone
-// surrogate. An error of replace ends it.
+// surrogate. An error of replace ends the rewriting and is returned.
 func RewriteNames(m *Message, replace func(p NamePlace, value string) (string,
 	error)) (*Message, error) {
 	tree, ok := placeTrees[treeKey{m.Method, m.Kind, m.Direction}]
@@ -36,8 +36,8 @@ type treeKey struct {
 	direction Direction
 }
 
-// placeTrees holds the catalogue as one tree for each kind of message. A method without a tree has
-// that of "".
+// placeTrees holds the catalogue as one tree for each kind of message. Methods without a tree of
+// their own use the tree of "".
 var placeTrees = func() map[treeKey]*placeNode {
 	t := make(map[treeKey]*placeNode)
 	for _, p := range namePlaces {

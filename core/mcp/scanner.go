@@ -18,7 +18,7 @@ type scanner struct {
 	depth  int
 	values int
 	names  []seenName // of the objects that are open, the innermost last
-	// the first fault after which reading could go on, so that the id is still found
+	// the first fault that did not end the reading: it goes on to find the id
 	firstFault *fault
 
 	envelope [len(envelopeNames)]member
@@ -31,7 +31,8 @@ type seenName struct {
 	at   int
 }
 
-// level tells which names matter among the members of an object: its depth in the message.
+// level is the place of an object in the message. It decides which of the names of its members are
+// checked and indexed.
 type level uint8
 
 const (
@@ -269,8 +270,8 @@ func (s *scanner) scanMember(l level, base int) *fault {
 	return nil
 }
 
-// valueLevel returns the level of the value under a name. It notes a fault for a name that other
-// readers may take for one that matters at level l.
+// valueLevel returns the level of the value under a name. It notes a fault for a name that a
+// careless parser may take for a protocol name of level l.
 func (s *scanner) valueLevel(l level, text []byte, at int) level {
 	var known nameSet
 	next := levelOther
@@ -301,8 +302,8 @@ func (s *scanner) valueLevel(l level, text []byte, at int) level {
 	return next
 }
 
-// keepEnvelopeMember keeps a member of the envelope. It is also called before the value is read: if
-// that is invalid, its name still tells the kind of message.
+// keepEnvelopeMember keeps a member of the envelope. It is called once before the value is read,
+// and again after: when the value is invalid, the name alone still shows the kind of message.
 func (s *scanner) keepEnvelopeMember(text []byte, m member) {
 	if i := slices.Index(envelopeNames[:], string(text)); i >= 0 {
 		s.envelope[i] = m

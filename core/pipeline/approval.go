@@ -4,7 +4,8 @@ import "context"
 
 type approvedKey struct{}
 
-// WithApproval returns ctx for a request that a human has approved: stages that Ask allow it.
+// WithApproval returns ctx for a request that a human has approved. The verdict Ask of a stage then
+// allows the request.
 func WithApproval(ctx context.Context) context.Context {
 	return context.WithValue(ctx, approvedKey{}, true)
 }

@@ -7,7 +7,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxChangedPlaces bounds the places of one step that are recorded.
+// maxChangedPlaces bounds the changed places that are recorded for one step.
 const maxChangedPlaces = 32
 
 // changedPlaces returns the places of edits, for the record. A removed member counts as its parent,
@@ -39,15 +39,15 @@ func sortedUnique(all []string) []string {
 	return slices.Compact(all)
 }
 
-// trimChanged shortens a place inside a larger place that a later step replaced: names in it may be
-// gone from the message.
+// trimChanged replaces a place by a larger place around it, if a later step changed the larger one:
+// the names in the pointer of the smaller may be gone from the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {
 			for _, later := range steps[i+1:] {
-				for _, over := range later.Changed {
-					if strings.HasPrefix(at, over+"/") {
-						at = over
+				for _, outer := range later.Changed {
+					if strings.HasPrefix(at, outer+"/") {
+						at = outer
 					}
 				}
 			}

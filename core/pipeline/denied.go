@@ -7,24 +7,25 @@ import (
 	"gatekit/core/mcp"
 )
 
-// refusedByPolicy is all that the other side is told in words. The reason is for the record: a
-// model could work round a known rule.
+// refusedByPolicy is the message of the error that the other side gets. It lacks the reason, which
+// is for the record: a model could work round a known rule.
 const refusedByPolicy = "refused by policy"
 
 // DeniedError reports that a message may not be forwarded.
 type DeniedError struct {
-	Message *mcp.Message // the denied one
+	Message *mcp.Message // the denied message
 	// the stage that denied it; "audit" when the outcome could not be recorded, "pipeline" when the
 	// message could not be inspected
 	Stage string
-	// deny; answer when a stage answered in the server's place; ask when a human may approve it
+	// "deny"; "answer" when a stage answered in place of the server; "ask" when a human may approve
+	// the request
 	Action       string
 	ApprovalHint string // with ask: tells the client how a human approves; may be ""
-	Reason       string // the stage's; "" for a fault
-	RecordNumber uint64 // of its record; 0 when it could not be recorded
+	Reason       string // the reason that the stage gave; "" for a fault
+	RecordNumber uint64 // number of the audit record; 0 when the denial could not be recorded
 	Err          error  // the fault, if any: time-out, panic, recorder
 
-	answer         Passed // with the action "answer"
+	answer         Passed // of the stage, when Action is "answer"
 	options        Options
 	fullyInspected bool // as in its Outcome
 }
@@ -43,9 +44,9 @@ func (d *DeniedError) Error() string {
 
 func (d *DeniedError) Unwrap() error { return d.Err }
 
-// Response returns what the sender of a denied request, or the receiver of a denied answer, gets
-// instead, under that id: error -31000, an isError result, or the stage's own answer. For a
-// notification it is the zero Passed.
+// Response returns the answer for the client, under the given id, when its request or the server's
+// answer was denied: error -31000, an isError result, or the stage's own answer. For a notification
+// it returns the zero Passed.
 func (d *DeniedError) Response(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -72,10 +73,10 @@ func (d *DeniedError) clientMessage() string {
 	return refusedByPolicy
 }
 
-// DeclineResponse returns what a server gets when its request to the client, or the client's
-// answer, was denied, under the id of the request: error -1 for sampling, {"action":"decline"} for
-// elicitation, no roots for roots, error -31000 for others; or the stage's own answer. A server
-// learns no more than from a client that declines.
+// DeclineResponse returns the answer for a server, under the given id, when its request to the
+// client, or the client's answer, was denied. The answer is error -1 for sampling,
+// {"action":"decline"} for elicitation, no roots for roots, error -31000 for others; or the stage's
+// own answer. A server learns no more than from a client that declines.
 func (d *DeniedError) DeclineResponse(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -106,7 +107,8 @@ func (d *DeniedError) replacement(answer *mcp.Message) Passed {
 	return Passed{stampAnswer(d.Message, answer), d}
 }
 
-// data returns {"gatekit":{…}}, what a client may know of a denial: enough to find its record.
+// data returns {"gatekit":{…}}, the data of the error. It has what the client may know of a denial,
+// which is enough to find its record.
 func (d *DeniedError) data() []byte {
 	b := append([]byte(`{"gatekit":`), d.details()...)
 	return append(b, '}')

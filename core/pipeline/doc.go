@@ -3,16 +3,17 @@
 // writes to clients and servers takes nothing else, and no other package can make a Passed. So the
 // compiler proves that no message goes round the stages or the record.
 //
-// Pass asks the stages in their order; each sees the message with the changes of those before it.
-// Then it records the outcome, and returns the message. Every failure on this way denies:
+// Pass asks the stages in their order. Each stage sees the message with the changes of the stages
+// before it. Then it records the outcome, and returns the message. Every failure on this way
+// denies:
 //
 //   - The first denial ends the inspection. It overrides earlier edits and a stage's answer.
 //   - An invalid verdict denies: the zero Verdict, an unknown Action, a verdict that contradicts
 //     itself, an edit that cannot be made or would change the receiver, an Answer to a message that
-//     is no request. This holds with [StageConfig.SkipOnError], too: the stage asked for something
-//     that is not understood.
+//     is no request. [StageConfig.SkipOnError] makes no difference: the stage did decide, but
+//     Gatekit cannot do what it decided.
 //   - A stage that fails, panics or exceeds its time denies. With SkipOnError the message goes on
-//     without it. Edits of other stages are kept either way.
+//     to the next stage. Edits of other stages are kept either way.
 //   - A message that could not be recorded is not forwarded.
 //
 // A stage may Ask for a human's approval, which ends the inspection, too. Once a human has
@@ -31,7 +32,7 @@
 // A stage that ignores its context must not delay the message beyond its time. A running call
 // cannot be stopped, so it is abandoned, and a late verdict is dropped. At most 64 abandoned calls
 // are left running for each stage; beyond that the stage counts as failed without being asked,
-// until some of them return. The bound applies to a stage's whole life and to all callers: a stage
+// until some of them return. All callers share this bound for as long as the stage exists: a stage
 // that hangs is a fault of the installation, and memory that grows with each message would harm
 // everybody.
 //
@@ -46,31 +47,31 @@
 // Only the body of a request as received, and of a list as forwarded, has the clients' names. The
 // creator of the pipeline decides which stages may rename.
 //
-// A request for a renamed item by its old name is denied. No item hides another:
-// [Renames.Validate] refuses ambiguous names. A listed item whose server's name is a client's name
-// of another item is removed from the list, since a request by that name reaches the other item.
-// Where several stages rename, their names form layers, the last stage's outermost, and each layer
-// keeps these rules by itself.
+// A request for a renamed item by its old name is denied. No item hides another: [Renames.Validate]
+// refuses ambiguous names. If a server's name of a listed item is also the clients' name of another
+// item, the first is removed from the list: a request by that name reaches the other. Where several
+// stages rename, their names form layers, the last stage's outermost, and each layer keeps these
+// rules by itself.
 //
 // # Why some stages are asked together
 //
 // Asking a stage in another process takes longer than most stages take. Neighbouring stages of one
-// process are asked with one call ([StageGroup]), each about the message as those before it changed
-// it ([InspectInOrder]). Their verdicts are then checked, applied and recorded one by one, as if
-// each had been asked alone.
+// process are asked with one call ([StageGroup]), and each sees the message with the changes of the
+// stages before it ([InspectInOrder]). Their verdicts are then checked, applied and recorded one by
+// one, as if each had been asked alone.
 //
 // # Why a name may be missing in a record
 //
 // A record contains names, and a peer may put anything into a name. So an [Outcome] has a name, or
-// a method that is not in the protocol, in two cases. Either all stages that want the message
-// inspected it, none failed, and no [Finding] points there (for a method: no finding is without a
-// pointer). Or a server has listed the name in a list that passed. Otherwise the name is in
-// [Outcome.Withheld]; a recorder may keep keyed hashes of it. Names that Gatekit's own errors quote
-// are withheld, too, since no stage inspected them. A pipeline without stages withholds nothing:
-// nothing is searched for in its messages.
+// a method that is not in the protocol, in two cases. Either it was inspected by every stage that
+// wants the message, no stage failed, and no [Finding] points to the name (for a method: every
+// finding has a pointer). Or a server has listed the name in a list that passed. Otherwise the name
+// is in [Outcome.Withheld]; a recorder may keep keyed hashes of it. Names that Gatekit's own errors
+// quote are withheld, too, since no stage inspected them. A pipeline without stages withholds
+// nothing: nothing is searched for in its messages.
 //
 // # Why all stages see a message without a known server or method
 //
 // Wants selects by method and server. A message without a server (it goes to several), or with an
-// unknown method, could be one that a stage guards. Asking a stage too many is safe.
+// unknown method, could be one that a stage guards. To ask one stage too many is safe.
 package pipeline

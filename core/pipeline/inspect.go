@@ -15,7 +15,7 @@ import (
 const maxAbandoned = 64
 
 // errTimeout is the cause of a context that ended because the stage's time was over, and not
-// because the message's sender left.
+// because the sender of the message gave it up.
 var errTimeout = errors.New("time is over")
 
 // stage is a StageConfig in use.
@@ -60,7 +60,8 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 		if step.Action == "modify" {
 			step.Changed = changedPlaces(v.Edits)
 		}
-	case s.skipOnError && ctx.Err() == nil: // a sender that left is not the stage's fault
+	case s.skipOnError && ctx.Err() == nil:
+		// When ctx has ended, the sender gave up. That is no fault of the stage.
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
 	if err != nil {
@@ -78,8 +79,8 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 	return next, step, denied
 }
 
-// nextStages returns the first of the stages that want m and are asked together, and the stages
-// after them.
+// nextStages splits off the first stages that are asked in one call: one stage, or neighbours of
+// one group. next are those among them that want m. rest are the stages after them.
 func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
 	first := stages[0]
 	n := 1
@@ -103,14 +104,15 @@ func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
 // inspection is one call of one stage, or of neighbouring stages of a group.
 type inspection struct {
 	results []stageResult
-	// set by whichever comes first: the call that ends, or the waiting side that abandons it
+	// set by run when the call ends, or by inspectWith when it abandons the call; the first one
+	// wins
 	claimed atomic.Bool
 	done    chan struct{} // closed when results are there
 }
 
-// inspectWith returns the results of neighbouring stages: an error where one failed or panicked, or
-// where ctx or the time ended first. It never waits longer, and therefore runs the call in another
-// goroutine.
+// inspectWith asks neighbouring stages in one call and returns their results. The result of a stage
+// is an error if it failed or panicked, or if ctx or its time ended first. inspectWith runs the
+// call in another goroutine, so that it never waits longer.
 func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*stage) []stageResult {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
@@ -137,7 +139,7 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		// counted before run can see that it was abandoned, and take itself off the count
+		// counted first: once claimed is set, run may take the call off the count at any time
 		first.abandoned.Add(1)
 		if c.claimed.CompareAndSwap(false, true) {
 			return failAll(interruptedError(ctx, timeout))
@@ -154,7 +156,7 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	return c.results
 }
 
-// run is the call itself. It owns c.results until c.done is closed.
+// run asks the stages. It owns c.results until c.done is closed.
 func (c *inspection) run(ctx context.Context, m *mcp.Message, stages []*stage) {
 	returned := false
 	results := make([]stageResult, len(stages))

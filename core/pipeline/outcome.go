@@ -11,7 +11,7 @@ import (
 type Step struct {
 	Stage    string
 	Action   string // pass, deny, ask, modify, answer, hide, skip
-	Reason   string // the stage's; of a skip: the error
+	Reason   string // the reason that the stage gave; for a skip, the error
 	Duration time.Duration
 	Findings []Finding
 	// with modify: the changed places of the body, as far as they still exist in the forwarded
@@ -24,8 +24,8 @@ type Outcome struct {
 	Time time.Time
 	// as received; has session, exchange, direction, kind, method, server and name
 	Before *mcp.Message
-	// as forwarded; nil when it is not (a stage's answer is an outcome of its own), and Before
-	// itself when nothing changed
+	// as forwarded: Before itself when nothing changed, nil when nothing was forwarded; the answer
+	// of a stage is an outcome of its own
 	After *mcp.Message
 	// pass, deny, modify, answer, hide, ask, skip, park, or the action of an event
 	// (docs/operations.md)
@@ -35,20 +35,20 @@ type Outcome struct {
 	Duration time.Duration
 	Err      error
 	// Withheld are texts of a peer that are left out of Before's Name and Method and of Reason: no
-	// stage has inspected them, or one found something there. A recorder may keep keyed hashes of
-	// them, but no text and no body.
+	// stage has inspected them, or a stage found something in them. A recorder may keep keyed
+	// hashes of them, but no text and no body.
 	Withheld []string
 
-	// all stages that want Before were asked, as far as a denial did not make the last of them
-	// needless, and none failed
+	// every stage that wants Before has inspected it, and none failed. A denial ends the
+	// inspection, so only the last of these stages may have denied.
 	fullyInspected bool
 }
 
 // Recorder stores outcomes. When Record returns nil, the record is as durable as configured, and
 // the message may be forwarded; seq is the number of the record, from 1. When it returns an error,
-// the message is not forwarded. It records even when ctx has ended: that a message was denied
-// because its sender left is a decision, too. Many goroutines may call it at once. It keeps nothing
-// of o.
+// the message is not forwarded. Record records even when ctx has ended: the denial of a message
+// whose sender gave up is a decision, too. Many goroutines may call Record at once. Record must not
+// keep o, or anything in it.
 type Recorder interface {
 	Record(ctx context.Context, o Outcome) (seq uint64, err error)
 }

@@ -24,8 +24,8 @@ func (p Passed) WithID(id mcp.ID) Passed {
 }
 
 // Edit returns p with edited names, tokens, ids or attribution, for the hop that it is written to.
-// Only the adapters of clients and servers may call it, and not for anything that a stage decides
-// on.
+// Only the adapters of clients and servers may call it, and never to change a part of the message
+// on which stages decide.
 func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if p.m == nil {
 		return p, nil

@@ -29,7 +29,7 @@ type Pipeline struct {
 	// stage wants costs one look-up
 	stages    [mcp.Error + 1][mcp.ToClient + 1][]*stage
 	layers    []*renameLayer // of the stages that rename, in order
-	hasStages bool           // there are stages at all
+	hasStages bool           // New was given at least one stage
 }
 
 // New makes a pipeline of the stages, in order. recorder must not be nil.
@@ -129,8 +129,9 @@ func checkRoutable(m *mcp.Message) error {
 	return nil
 }
 
-// inspect asks the stages about o.Before, in the server's names, and fills in the rest of o.
-// Without a denial o.After may be forwarded. A stage's answer is returned; it is not inspected yet.
+// inspect asks the stages about o.Before, with the server's names in it, and fills in the rest of
+// o. If it returns no denial, o.After may be forwarded. It also returns a stage's answer, which is
+// not inspected yet.
 func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	layers []*renameLayer) (answer *mcp.Message, d *DeniedError) {
 	if o.Before.Kind == mcp.Request {
@@ -182,7 +183,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	switch o.Before.Kind {
 	case mcp.Request:
 		if name, method := p.mustWithhold(o); name || method {
-			// This is a mark only: the server gets the name, the records of its answers do not.
+			// This only marks the message: the server still gets the name, but the records of its
+			// answers lack it.
 			o.After = withNameWithheld(o.After)
 			if answer != nil {
 				answer.Request = o.After
@@ -204,8 +206,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	return answer, &DeniedError{Stage: answeredBy, Action: "answer", Reason: o.Reason}
 }
 
-// summarize returns the most severe action of the steps that let a message go, and the reason of
-// the first stage that took it.
+// summarize returns the most severe action of the steps of a message that was not denied, and the
+// reason of the first step with that action.
 func summarize(steps []Step) (action, reason string) {
 	for _, word := range []string{"answer", "modify", "hide", "skip"} {
 		for _, s := range steps {
@@ -246,8 +248,8 @@ func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 	return Passed{}
 }
 
-// RecordDecision records a human's decision on the request that d denied: the action and who took
-// it.
+// RecordDecision records a human's decision on the request that d denied: the action, and by whom
+// it was taken.
 func (p *Pipeline) RecordDecision(ctx context.Context, d *DeniedError, action, by string) error {
 	_, err := p.record(ctx, p.withhold(Outcome{Time: time.Now(), Before: d.Message, Action: action,
 		Reason: by, fullyInspected: d.fullyInspected}))

@@ -2,7 +2,8 @@ package pipeline
 
 import "context"
 
-// PriorFindings are the findings of the stages before one: policies decide by what plugins found.
+// PriorFindings are the findings of the stages that inspected a message before the current one. So
+// policies can decide by what plugins found.
 type PriorFindings struct {
 	Findings []Finding
 	Labels   []string
@@ -24,13 +25,13 @@ func (f *PriorFindings) addTo(ctx context.Context) context.Context {
 	if len(f.Findings)+len(f.Labels) == 0 {
 		return ctx
 	}
-	now := *f // a copy: later findings are not for this stage
-	return context.WithValue(ctx, priorFindingsKey{}, &now)
+	snapshot := *f // a copy: later findings are not for this stage
+	return context.WithValue(ctx, priorFindingsKey{}, &snapshot)
 }
 
-func (f *PriorFindings) add(o stageResult) {
-	if o.err == nil {
-		f.Findings = append(f.Findings, o.verdict.Findings...)
-		f.Labels = append(f.Labels, o.verdict.Labels...)
+func (f *PriorFindings) add(result stageResult) {
+	if result.err == nil {
+		f.Findings = append(f.Findings, result.verdict.Findings...)
+		f.Labels = append(f.Labels, result.verdict.Labels...)
 	}
 }

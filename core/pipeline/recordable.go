@@ -11,15 +11,16 @@ import (
 
 const (
 	maxListedNames = 10_000 // names that servers listed
-	// names of calls that passed, within the same count: clients can invent as many as they like
+	// names of calls that passed are added only below this count: clients can invent as many as
+	// they like
 	maxCalledNames = 5_000
 	maxNameBytes   = 1 << 10 // of one name
 )
 
-// RecordableNames are names that may be recorded in any message, inspected or not. Servers have
-// listed them, in a list that passed or from which they were hidden by name, or all stages let them
-// pass. Successive pipelines share them. The zero RecordableNames is empty and ready, and safe for
-// many goroutines.
+// RecordableNames are names that may be recorded in any message, inspected or not. A name is
+// recordable if a server has listed it, in a list that passed or from which the name was hidden, or
+// if a call of the name passed all stages. Successive pipelines share them. The zero
+// RecordableNames is empty and ready, and safe for many goroutines.
 type RecordableNames struct {
 	mu       sync.RWMutex
 	byServer map[string]map[string]bool // by server
@@ -52,8 +53,8 @@ func (n *RecordableNames) add(server, name string, limit int) {
 	n.count++
 }
 
-// addList adds the names of an inspected list, except those in which a step found something. With
-// only, it adds these alone.
+// addList adds the names of an inspected list, except those in which a step found something. If
+// only is not empty, other names are not added.
 func (n *RecordableNames) addList(m *mcp.Message, steps []Step, only ...string) {
 	method, _ := mcp.LookupMethod(m.Method)
 	if m.Kind != mcp.Response || method.ItemsPointer == "" || method.ItemNamePointer == "" {
@@ -96,8 +97,8 @@ func hasFindingInName(m *mcp.Message, steps []Step) bool {
 	return at != "" && hasFinding(steps, at)
 }
 
-// hasFindingInMethod reports whether the method is unknown and a step found something outside of
-// the body: then it may be the method itself.
+// hasFindingInMethod reports whether the method is unknown and a step has a finding without a
+// pointer. Such a finding lies outside of the body, perhaps in the method.
 func hasFindingInMethod(m *mcp.Message, steps []Step) bool {
 	return isUnknownMethod(m.Method) && slices.ContainsFunc(steps, func(s Step) bool {
 		return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Pointer == "" })
@@ -130,8 +131,8 @@ func (p *Pipeline) isRecordableName(m *mcp.Message) bool {
 	})
 }
 
-// mustWithhold reports which names of o must not be recorded: no stage inspected them, or one found
-// something there.
+// mustWithhold reports which names of o must not be recorded: not all stages inspected them, or a
+// stage found something in them.
 func (p *Pipeline) mustWithhold(o *Outcome) (name, method bool) {
 	m := o.Before
 	if !p.hasStages { // nothing is searched for in the rest of the message either
@@ -186,13 +187,13 @@ func (o *Outcome) withholdQuotes(m *mcp.Message) {
 			break
 		}
 		text = text[len(quoted):]
-		switch what, _ := strconv.Unquote(quoted); what {
+		switch unquoted, _ := strconv.Unquote(quoted); unquoted {
 		case "", m.Server, mcp.MetaProtocolVersion, mcp.MetaCapabilities, mcp.MetaClientInfo,
 			mcp.MetaLogLevel:
 			b.WriteString(quoted)
 		default:
 			b.WriteString("…")
-			o.Withheld = append(o.Withheld, what)
+			o.Withheld = append(o.Withheld, unquoted)
 		}
 	}
 	o.Reason = b.String() + text

@@ -17,13 +17,13 @@ type Renames struct {
 	Prompts map[string]string
 }
 
-// Validate reports ambiguous names: two items of one name, or a new name that another item had
-// before.
+// Validate returns an error for ambiguous names: two items get one name, or an item gets the
+// server's name of another renamed item.
 func (r Renames) Validate() error {
 	return errors.Join(checkNames("tool", r.Tools), checkNames("prompt", r.Prompts))
 }
 
-// checkNames is Validate for one kind of item: "tool" or "prompt".
+// checkNames validates the names of one kind of item: "tool" or "prompt".
 func checkNames(kind string, names map[string]string) error {
 	var faults []error
 	taken := map[string]string{}
@@ -151,7 +151,7 @@ func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 }
 
 // toClientNames puts the clients' names into the list of o, after all stages have seen it. An item
-// whose name is a client's name of another is removed: it could not be called.
+// whose name is the clients' name of another item is removed: it could not be called.
 func toClientNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	method, _ := mcp.LookupMethod(o.After.Method)
 	for _, l := range layers {

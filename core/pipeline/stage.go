@@ -29,15 +29,16 @@ type StageConfig struct {
 
 // StageGroup inspects with several stages in one call, where that is cheaper than one call for
 // each: when they run in one process. It asks them as [InspectInOrder] does. InspectAll returns one
-// verdict or one error for each stage that was asked; those after a denial are not asked. Its own
-// error counts as an error of every stage.
+// verdict or one error for each stage that was asked; stages after a denial are not asked. The
+// third result is an error of the call: it counts as an error of every stage.
 type StageGroup interface {
 	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
 
-// InspectInOrder asks n stages about m, one after another, each about the message as those before
-// it changed it. inspect asks the stage at an index. The results are a verdict or an error for each
-// stage that was asked. Stages after a denial, or after an invalid verdict, are not asked.
+// InspectInOrder asks n stages about m, one after another. Each sees the message with the changes
+// of the stages before it. inspect asks the stage at an index. The results are a verdict or an
+// error for each stage that was asked. Stages after a denial, or after an invalid verdict, are not
+// asked.
 func InspectInOrder(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict,
 	error)) (verdicts []Verdict, errs []error) {
 	for i := range n {

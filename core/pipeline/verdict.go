@@ -29,10 +29,10 @@ type Verdict struct {
 	Action Action
 	Reason string     // for the audit log; for the client only with [deny] reasons = true
 	Edits  []mcp.Edit // with Modify
-	// with Answer: a result, which the stages inspect as the response that it is
+	// with Answer: the result; the stages inspect it like a server's response
 	Answer []byte
-	// server's names or URIs that are hidden from this client: removed from lists, and a denial of
-	// any message that is about one
+	// server's names or URIs to hide from this client: they are removed from lists, and a message
+	// about one of them is denied
 	Hide     []string
 	Findings []Finding
 	Labels   []string
@@ -44,7 +44,7 @@ type Finding struct {
 	Pointer string // JSON pointer into the body
 }
 
-// denial is a denial by decision, as opposed to one by a fault.
+// denial is the error of a verdict that denies, as opposed to an error that is a fault.
 type denial struct {
 	reason string
 	ask    bool // a human could approve
@@ -137,26 +137,27 @@ func sameValue(a, b *mcp.Message, pointer string) bool {
 		return ok && s == t
 	}
 	raw, ok := a.Get(pointer)
-	edited, still := b.Get(pointer)
-	return ok == still && string(raw) == string(edited)
+	edited, editedOK := b.Get(pointer)
+	return ok == editedOK && string(raw) == string(edited)
 }
 
-// applyHide removes the hidden names from lists and filters. It denies a message that is about one.
+// applyHide removes the hidden names from lists and filters. It denies a message about a hidden
+// name.
 func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	hidden := make(map[string]bool, len(v.Hide))
 	for _, name := range v.Hide {
-		hidden[name] = name != "" // a message without a name is about none
+		hidden[name] = name != "" // "" hides nothing: messages without a name have it
 	}
 	method, _ := mcp.LookupMethod(m.Method)
-	about := []string{m.Name}
+	names := []string{m.Name}
 	if m.Kind == mcp.Request || m.Kind == mcp.Notification {
 		for _, at := range []string{method.NamePointer, "/ref/name", "/ref/uri"} {
 			if name, ok := m.Text(at); ok {
-				about = append(about, name)
+				names = append(names, name)
 			}
 		}
 	}
-	for _, name := range about {
+	for _, name := range names {
 		if hidden[name] {
 			reason := v.Reason
 			if reason == "" {
@@ -167,10 +168,10 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	}
 
 	var edits []mcp.Edit
-	take := func(list, name string) {
+	removeHidden := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			// Only a Message decodes protocol bytes, and one that holds just the item does not
-			// search the list again for each.
+			// Only a Message decodes protocol bytes. A Message of the item alone is quicker than a
+			// pointer into the list, which would be searched again for each item.
 			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}
@@ -178,12 +179,12 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 		})
 	}
 	if m.Kind == mcp.Response && method.ItemsPointer != "" {
-		take(method.ItemsPointer, method.ItemNamePointer)
+		removeHidden(method.ItemsPointer, method.ItemNamePointer)
 	}
 	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.Direction) {
 		// a filter: an array of URIs or task ids
 		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {
-			take(list, "")
+			removeHidden(list, "")
 		}
 	}
 	if len(edits) == 0 {
@@ -216,7 +217,7 @@ func (v Verdict) makeAnswer(m *mcp.Message) (*mcp.Message, error) {
 	return stampAnswer(m, a), nil
 }
 
-// hasResultType reports whether results for the request have a resultType: its revision has them.
+// hasResultType reports whether results for the request have a resultType, by its revision.
 func hasResultType(request *mcp.Message) bool {
 	_, ok := request.Get(mcp.PointerProtocolVersion)
 	return ok

@@ -15,8 +15,8 @@ type Wants struct {
 	Kinds      []mcp.Kind
 	Directions []mcp.Direction
 	Servers    []string
-	// OnlyKind are methods of which one kind alone is wanted: the call of a tool and not its
-	// result. It narrows the other fields.
+	// OnlyKind has, by method, the only kind that is wanted, for example calls of tools without
+	// their results. It narrows the other fields.
 	OnlyKind map[string]mcp.Kind
 }
 
@@ -26,7 +26,8 @@ func (w Wants) includesKind(kind mcp.Kind, to mcp.Direction) bool {
 		slices.Contains(w.Directions, to))
 }
 
-// includes reports whether w selects m, whose kind and direction it selects.
+// includes reports whether w selects m. The caller has checked kind and direction with
+// includesKind.
 func (w Wants) includes(m *mcp.Message) bool {
 	if only, ok := w.OnlyKind[m.Method]; ok && only != m.Kind {
 		return false
@@ -37,8 +38,8 @@ func (w Wants) includes(m *mcp.Message) bool {
 // IncludesServer reports whether w selects messages of the server.
 func (w Wants) IncludesServer(name string) bool { return matchesAny(w.Servers, name) }
 
-// matchesAny reports whether a pattern matches the name. No patterns match all names, and no name
-// matches all patterns.
+// matchesAny reports whether a pattern matches the name. An empty list of patterns matches every
+// name, and the empty name matches every list.
 func matchesAny(patterns []string, name string) bool {
 	if len(patterns) == 0 || name == "" {
 		return true

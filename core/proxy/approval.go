@@ -13,13 +13,13 @@ import (
 type Approvals interface {
 	// Consume reports whether the request was approved. An approval is valid once.
 	Consume(m *mcp.Message) bool
-	// Submit adds the request, with the reason, to those that wait for a human. It returns how a
-	// human approves it.
+	// Submit adds the request, with the reason, to the requests that wait for a human. hint is an
+	// instruction for the client: how a human approves the request.
 	Submit(m *mcp.Message, reason string) (hint string, err error)
 }
 
-// passWithApproval inspects a request. When a stage asks for a human's approval, the client is
-// asked to ask its user, in either era. If the client cannot, or nobody answered, the request is
+// passWithApproval inspects a request. When a stage asks for a human's approval, the client's user
+// is asked, in either era. If the client cannot ask, or the user does not answer, the request is
 // denied, with a hint how to approve it outside of the client.
 func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
@@ -65,8 +65,8 @@ func (call *Call) recordApproval(ctx context.Context, denied *pipeline.DeniedErr
 const approvalSchema = `{"type":"object","properties":{"approve":{"type":"boolean",` +
 	`"title":"Approve","default":false}},"required":["approve"]}`
 
-// askUser has the client ask its user. asked is false when the client did not declare elicitation,
-// or did not answer.
+// askUser asks the client's user to approve m, by an elicitation. asked is false when the client
+// did not declare elicitation, or did not answer.
 func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Message, reason string,
 	d *deadline) (asked, approved bool) {
 	h := &serverHandler{session: call.session, server: srv, client: call.client,

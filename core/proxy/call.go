@@ -17,22 +17,22 @@ type Call struct {
 	settings *settings
 	request  *mcp.Message // as the client sent it
 	client   Client
-	refused  error // why Begin did not enter the request; nil when it is in flight
-	// the request as its one server gets it; nil before routing, and for several servers
+	refused  error // why Begin did not accept the request; nil when it is in flight
+	// the request as the one server gets it; nil before routing, and when several servers get it
 	routed *mcp.Message
 
 	mu     sync.Mutex              // guards the fields below
 	endRun context.CancelCauseFunc // ends the context of Run; nil before Run
 	// the first cause of a cancellation; nil while there is none
 	cancelCause  error
-	lastAsked    string // the last server that was called; "" while none was
-	askedSeveral bool   // others were called, too
+	lastAsked    string // name of the last server that was called; "" before the first
+	askedSeveral bool   // more than one server was called
 }
 
-// Run serves the request and returns what is to be written back to the client under the request's
-// id: a result, an error or a denial. The result is the zero Passed when the call was cancelled, by
-// ctx or by a notifications/cancelled, and the request must not be answered. When either came
-// before Run, no server gets the request.
+// Run serves the request and returns the answer for the client, under the request's id: a result,
+// an error or a denial. When the call was cancelled, by ctx or by a notifications/cancelled, the
+// answer is the zero Passed: the client gets none. When the call was cancelled before Run, no
+// server gets the request.
 func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	// The call has a context of its own: when the client's context ends, abandon must still notify
 	// the server.
@@ -73,8 +73,8 @@ func (call *Call) Discard() {
 	call.Run(ended)
 }
 
-// start makes end the function that cancels the call. It calls end at once if the call was
-// cancelled before.
+// start stores end, by which cancel ends the running call. If the call was cancelled before, start
+// calls end at once.
 func (call *Call) start(end context.CancelCauseFunc) {
 	call.mu.Lock()
 	call.endRun = end
@@ -180,8 +180,8 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 	}
 }
 
-// callWithDeadline calls one server, for as long as the configuration allows. The answer is not
-// inspected yet.
+// callWithDeadline calls one server, for at most the time that the configuration allows. The answer
+// is not inspected yet.
 func (call *Call) callWithDeadline(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	intercept interceptor) (*mcp.Message, error) {
 	var d *deadline
@@ -278,7 +278,8 @@ func (call *Call) timeouts(srv *sessionServer) (idle, total time.Duration) {
 	return defaultTimeout, defaultMaxTimeout // the server is new in a later configuration
 }
 
-// startDeadline starts a deadline that cancels with a timeoutError and notifies the server.
+// startDeadline starts a deadline that calls cancel with a timeoutError. The error carries the
+// notification for the server.
 func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
 	cancel context.CancelCauseFunc) *deadline {
 	return startDeadline(idle, total, func(after string) {
@@ -289,19 +290,19 @@ func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
 	})
 }
 
-// cancelWith cancels the call when the client's context ends. The returned stop ends that, and
-// waits for a cancellation that has begun.
+// cancelWith cancels the call when the client's context ends. stop ends this, and waits for a
+// cancellation that has begun.
 func (call *Call) cancelWith(client context.Context) (stop func()) {
 	if client.Done() == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
-	after := context.AfterFunc(client, func() {
+	stopAfter := context.AfterFunc(client, func() {
 		defer close(done)
 		call.abandon()
 	})
 	return func() {
-		if !after() {
+		if !stopAfter() {
 			<-done
 		}
 	}
@@ -328,7 +329,7 @@ func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	return call.settings.Pipeline.PassOwn(context.Background(), n)
 }
 
-// askedServer returns the one server that was called, or "" for none and for several.
+// askedServer returns the name of the server that was called, or "" when none was, or several were.
 func (call *Call) askedServer() string {
 	call.mu.Lock()
 	defer call.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxClients bounds how many clients of one session are recorded: those of one principal may share
-// a session.
+// maxClients bounds how many clients of one session are recorded: several clients of one principal
+// may share a session.
 const maxClients = 32
 
 // maxClientInfo bounds the remembered clientInfo, in bytes.
@@ -24,8 +24,8 @@ type recordedClients struct {
 }
 
 // recordClient records which clients use the session, each once, by the clientInfo in initialize or
-// in every request. m is a message that passed: a client's name is content like other, and a stage
-// may redact or deny it.
+// in every request. m is a message that passed the pipeline, since a stage may redact or deny the
+// name of a client like any other content.
 func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
@@ -43,26 +43,26 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 	}
 	name, _ := m.Text(at + "/name")
 	version, _ := m.Text(at + "/version")
-	who := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
+	client := strings.TrimSpace(cmp.Or(display.Clip(name, 100), "a client without a name") + " " +
 		display.Clip(version, 100))
 	s.mu.Lock()
 	if len(info) <= maxClientInfo {
 		s.clients.last = bytes.Clone(info)
 	}
-	known := s.clients.names[who] || len(s.clients.names) >= maxClients
+	known := s.clients.names[client] || len(s.clients.names) >= maxClients
 	if !known {
 		if s.clients.names == nil {
 			s.clients.names = map[string]bool{}
 		}
-		s.clients.names[who] = true
+		s.clients.names[client] = true
 	}
 	s.mu.Unlock()
 	if known {
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	// its request will not be forwarded either
-	if err := set.Pipeline.RecordEvent(ctx, event, "connect", who+", "+s.options.Revision,
+	// on an error the request is not forwarded either: its own record fails, too
+	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,
 		nil); err != nil {
 		set.Log.Error("client not recorded", "error", err)
 	}

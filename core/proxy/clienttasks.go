@@ -16,8 +16,8 @@ const (
 // client may run sampling and elicitation as tasks). Another server cannot use them. The zero
 // clientTasks is empty and ready.
 type clientTasks struct {
-	server map[string]string // by task id
-	oldest []string
+	server map[string]string // name of the server by task id
+	ids    []string
 }
 
 // addClientTask remembers that m, the client's answer to a server, created a task.
@@ -35,11 +35,11 @@ func (s *Session) addClientTask(m *mcp.Message) {
 	if t.server == nil {
 		t.server = map[string]string{}
 	}
-	if len(t.oldest) == maxClientTasks {
-		delete(t.server, t.oldest[0])
-		t.oldest = t.oldest[1:]
+	if len(t.ids) == maxClientTasks {
+		delete(t.server, t.ids[0])
+		t.ids = t.ids[1:]
 	}
-	t.server[id], t.oldest = m.Server, append(t.oldest, id)
+	t.server[id], t.ids = m.Server, append(t.ids, id)
 }
 
 // clientTaskServer returns the server that a task of the client was created for, or "".

@@ -6,8 +6,8 @@ import (
 )
 
 // deadline bounds a call at a server. It expires when the server has made no progress for
-// idleLimit, or the whole call took longer than totalLimit. While the client is asked something,
-// the time does not count: that has a bound of its own. A nil deadline never expires.
+// idleLimit, or the whole call took longer than totalLimit. The time while the client is being
+// asked something does not count: that time has a bound of its own. A nil deadline never expires.
 type deadline struct {
 	idleLimit, totalLimit time.Duration
 	onExpiry              func(after string) // gets "1m0s without progress" or "10m0s"
@@ -16,7 +16,7 @@ type deadline struct {
 	timer    *time.Timer
 	idleDue  time.Time // when the server will have been silent for too long
 	totalDue time.Time // when the call will have taken too long
-	pauses   int       // requests that the client is being asked
+	pauses   int       // number of pauses without their resume yet
 	pausedAt time.Time // while pauses is above zero
 	stopped  bool      // expired, or stop was called
 }

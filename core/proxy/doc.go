@@ -8,12 +8,12 @@
 // core/mcp decides where it goes. It goes to the one server that its name, URI, reference or task
 // id denotes (route.go), or to all servers, whose answers are merged (lists.go, merge.go,
 // initialize.go), or, for a subscription, to all of them for as long as it lasts (subscription.go).
-// For each server the prefixes are taken off. The message, now that server's own, is inspected and
-// recorded by pipeline.Pass before Server.Call gets it (call.go, approval.go). The answer comes
-// back as that server's message, is inspected and recorded, and only then gets the prefixes back
-// (route.go, names.go, uriowners.go).
+// For each server the prefixes are taken off. The message, which now has the names of that server,
+// is inspected and recorded by pipeline.Pass before Server.Call gets it (call.go, approval.go). The
+// answer comes back as that server's message, is inspected and recorded, and only then gets the
+// prefixes back (route.go, names.go, uriowners.go).
 //
-// Messages that a server sends during a call, or outside of any, come in by a Handler
+// Messages that a server sends during a call, or outside of any call, come in by a Handler
 // (serverhandler.go) and are inspected in the same way: notifications, requests to the client, and
 // the client's answers to those. A result that carries input requests is taken apart, so that
 // stages see each request and each answer as a message of its own (inputrounds.go).
@@ -41,8 +41,8 @@
 //   - If a server fails or is slow, the client misses that server's items, and _meta reports this
 //     under "gatekit/partial".
 //   - A session belongs to one principal; cursors and request states are sealed for it.
-//   - Every wait ends: calls by their server's time-outs, lists after 20 s per server, everything
-//     by Session.Close, which waits for what it ended.
+//   - Every wait ends: calls by the time-outs of their server, lists after 20 s per server.
+//     Session.Close ends all of them, and waits until they have ended.
 //
 // # Why cursors contain no list
 //
@@ -61,7 +61,6 @@
 //
 // Proxy.mu comes before all others: it is held while every session takes over a new configuration.
 // The mutexes of Session, Call, sessionServer, subscription, uriOwners, pageCache and
-// longNameWarnings guard the fields of their own struct. They are held for moments and never while
-// another of them is taken.
-// deadline.mu is held while the deadline cancels its call.
+// longNameWarnings guard the fields of their own struct. Each is held only briefly, and no other of
+// them is taken meanwhile. deadline.mu is held while the deadline cancels its call.
 package proxy

@@ -29,7 +29,7 @@ func requestErrorf(code int, format string, args ...any) *requestError {
 type timeoutError struct {
 	*CancelledError
 	server string
-	after  string // "1m0s without progress", or "10m0s" for all of it
+	after  string // "1m0s without progress", or "10m0s" for the whole call
 }
 
 func (e *timeoutError) Error() string {
@@ -48,7 +48,7 @@ func (e *capabilityError) Error() string {
 // toServer returns the error for a server that sent a request.
 func (e *capabilityError) toServer() *requestError {
 	if strings.Contains(e.capability, "/") {
-		// the client has the method, but not the mode
+		// the client supports the method, but not this mode of it
 		return requestErrorf(mcp.CodeInvalidParams, "%s", e.Error())
 	}
 	return requestErrorf(mcp.CodeMethodNotFound, "%s", e.Error())
@@ -104,7 +104,7 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 		call.stampAnswer(mcp.NewError(call.request.ID(), own.code, own.message, own.data)))
 }
 
-// errorText returns an error message of a peer for a line of text.
+// errorText returns the code and text of a peer's error, on one line.
 func errorText(m *mcp.Message) string {
 	text, _ := m.Text("/message")
 	return fmt.Sprintf("error %d, %q", m.ErrorCode(), display.Clip(text, 200))

@@ -8,8 +8,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// initializeWait is how long one server may delay the client's initialize when others have
-// answered, and how long its first calls wait.
+// initializeWait is how long a server may delay the client's initialize after another server has
+// answered. It is also how long the first calls wait for their server.
 const initializeWait = 15 * time.Second
 
 // maxInstructions bounds the instructions of all servers together, in bytes.
@@ -68,7 +68,7 @@ func (call *Call) initializeServers(ctx context.Context,
 			srv.initializeLate(background)
 		})
 	}
-	var slow <-chan time.Time // starts at the first good answer
+	var waitOver <-chan time.Time // fires initializeWait after the first good answer
 	for n := 0; n < len(servers); n++ {
 		select {
 		case r := <-results:
@@ -76,12 +76,12 @@ func (call *Call) initializeServers(ctx context.Context,
 			if p.err = r.err; p.err == nil {
 				p.err = p.add(r.answer)
 			}
-			if slow == nil && p.err == nil {
+			if waitOver == nil && p.err == nil {
 				t := time.NewTimer(initializeWait)
 				defer t.Stop()
-				slow = t.C
+				waitOver = t.C
 			}
-		case <-slow:
+		case <-waitOver:
 			n = len(servers)
 		case <-ctx.Done():
 			return pipeline.Passed{}, context.Cause(ctx)
@@ -90,7 +90,7 @@ func (call *Call) initializeServers(ctx context.Context,
 	return call.mergeParts(ctx, parts, call.mergeServerInfo)
 }
 
-// initializeServer sends the client's initialize to one server and notes its answer.
+// initializeServer sends the client's initialize to one server and notes the answer in srv.
 func (call *Call) initializeServer(ctx context.Context,
 	srv *sessionServer) (pipeline.Passed, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	roundLifetime    = 10 * time.Minute // how long a client may take to answer a server's requests
+	roundLifetime    = 10 * time.Minute // time that a client may take to answer a server's requests
 	maxInputRequests = 64               // in one result, and answers in one request
 	// bytes of a server's requestState: the client must send it back, sealed
 	maxRequestState = 1 << 20
@@ -53,7 +53,8 @@ func carriesInputRequests(m *mcp.Message) bool {
 	return ok
 }
 
-// handleInputResponses opens the request's state and inspects its inputResponses one by one.
+// handleInputResponses decrypts the round in the requestState of m and inspects the inputResponses
+// one by one. It returns m as the server gets it.
 func (call *Call) handleInputResponses(ctx context.Context,
 	m *mcp.Message) (*mcp.Message, inputRound, error) {
 	var round inputRound
@@ -111,8 +112,8 @@ func (call *Call) handleInputResponses(ctx context.Context,
 	return m, round, err
 }
 
-// handleInputResponse inspects one answer and returns the answer for the server. method is that of
-// the server's request; "" when only the answer's shape tells it.
+// handleInputResponse inspects one answer and returns the answer for the server. method is the
+// method of the server's request; if it is "", it is found by the shape of the answer.
 func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, method string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
@@ -146,10 +147,10 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 	return passed.Message().Body(), nil
 }
 
-// handleInputRequests inspects the requests inside answer, the server's answer to m. Denied
-// requests are answered in the client's place. If only denied ones were sent, again is the next
-// request to the server. Otherwise result is the answer for the client, and round the state for its
-// next request.
+// handleInputRequests inspects the requests inside answer, the server's answer to m. Gatekit
+// answers denied requests in the client's place. If all were denied, again is the next request to
+// the server, with these answers. Otherwise result is the answer for the client, and round is the
+// state for the client's next request.
 func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m,
 	answer *mcp.Message, round *inputRound) (result, again *mcp.Message, err error) {
 	if round.Count++; round.Count > call.settings.Limits.InputRounds {
@@ -181,8 +182,8 @@ func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m
 	return nil, again, err
 }
 
-// sealRound replaces the server's requestState by the sealed round. It leaves answers alone whose
-// round has neither a state nor denied requests.
+// sealRound replaces the server's requestState in answer by the sealed round. An answer whose round
+// has neither a state nor denied requests is returned as it is.
 func (call *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
 	round inputRound) (pipeline.Passed, error) {
 	if !answer.Message().CarriesInput || len(round.State) == 0 && len(round.Declined) == 0 {
@@ -208,8 +209,8 @@ type inputRequests struct {
 	denied   error             // the last denial
 }
 
-// inspectInputRequests inspects the requests inside m one by one, as requests. Its edits put them
-// into m as the client gets them, so that later edits of m itself apply to that.
+// inspectInputRequests inspects the requests inside m one by one. The edits in its result turn them
+// into what the client gets. The caller applies these edits before stages inspect m itself.
 func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	m *mcp.Message) (inputRequests, error) {
 	q := inputRequests{methods: map[string]string{}, declined: map[string]string{}}
@@ -231,37 +232,38 @@ func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 
 func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, q *inputRequests,
 	key string, raw []byte) error {
-	ask, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
+	request, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
 	if err != nil {
 		return h.server.unavailable("a member of inputRequests is not a request")
 	}
-	if meth, known := mcp.LookupMethod(ask.Method); known && meth.Direction != mcp.ToClient {
+	if meth, known := mcp.LookupMethod(request.Method); known && meth.Direction != mcp.ToClient {
 		return h.server.unavailable("inputRequests contains a request that servers may not send: " +
-			quoteName(ask.Method))
+			quoteName(request.Method))
 	}
-	ask = h.stamp(ask)
+	request = h.stamp(request)
 	at := "/inputRequests/" + mcp.EscapePointer(key)
-	passed, err := h.inspectRequest(ctx, set, ask)
+	passed, err := h.inspectRequest(ctx, set, request)
 	var own *requestError
 	var denied *pipeline.DeniedError
 	switch {
 	case err == nil:
-		asked := ask.Body()
+		asked := request.Body()
 		if passed, err = h.requestForClient(set, passed); err != nil {
 			return err
 		}
-		q.methods[key] = ask.Method
+		q.methods[key] = request.Method
 		if body := passed.Message().Body(); string(body) != string(asked) {
 			q.edits = append(q.edits, mcp.Set(at+"/params", body))
 		}
 		return nil
-	case errors.As(err, &own): // the client would take the code for one about its own request
+	case errors.As(err, &own):
+		// with the code of own, the client would take the error for a fault of its own request
 		return h.server.unavailable("inputRequests contains a request that is not allowed: " +
 			own.message)
 	case !errors.As(err, &denied):
 		return err
 	}
-	declined := denied.DeclineResponse(ask.ID()).Message()
+	declined := denied.DeclineResponse(request.ID()).Message()
 	if declined == nil || declined.Kind != mcp.Response {
 		return err // sampling cannot be declined: the call ends with the denial
 	}
@@ -286,8 +288,8 @@ func answeredMethod(answer *mcp.Message) string {
 	return kind
 }
 
-// roundPurpose binds a requestState to the principal and to the request: method, server, name and
-// the meaning of the arguments.
+// roundPurpose returns the purpose to which a requestState is bound: principal, method, server,
+// name and a digest of the arguments.
 func (call *Call) roundPurpose(m *mcp.Message) ([]string, error) {
 	arguments, _ := m.Get("/arguments")
 	digest, err := mcp.CanonicalDigest(arguments)

@@ -12,42 +12,44 @@ import (
 // core/downstream has one implementation per era. Many goroutines may call its methods.
 type Client interface {
 	// Notify writes a notification on the stream of the call that this Client stands for (or of the
-	// session). Messages handed over one after another leave in that order and before the call's
-	// answer.
+	// session). Messages of successive calls of Notify are written in that order, and before the
+	// answer of the call.
 	Notify(ctx context.Context, m pipeline.Passed) error
 	// SendRequests sends requests of a server to the client and waits for their answers, in the
 	// same order: Response or Error messages. The ids in ms are those of the server; the Client
-	// uses its own. The error is for a client that cannot be asked: it is gone, or has no channel
-	// (ErrOutsideCall).
+	// uses its own. SendRequests returns an error if the client cannot be asked: the client is
+	// gone, or has no channel for requests (ErrOutsideCall).
 	SendRequests(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
 }
 
-// ErrOutsideCall reports that a client can only be asked inside a call, and there is none.
+// ErrOutsideCall reports that a client can be asked only inside a call, and that no call is in
+// flight.
 var ErrOutsideCall = errors.New("the client can be asked inside a call only, and only if it " +
 	"declares the capability")
 
-// InputRequestClient is a Client that takes a server's requests inside a result (inputRequests) and
-// answers with another request. A server that asks in that way hands its result on as it is, marked
-// CarriesInput, and stores nothing.
+// InputRequestClient is a Client that may take a server's requests inside a result (inputRequests),
+// and then answers with another request. For such a client, a Server returns a result with
+// inputRequests unchanged, marked CarriesInput, and stores nothing.
 type InputRequestClient interface{ TakesInputRequests() bool }
 
 // WaitReporter is a Client that does not always wait for the result of its call.
 type WaitReporter interface{ IsWaiting() bool }
 
-// Handler takes the messages that a server sends while it works for a call, or outside of any. The
-// proxy implements it: it inspects the messages, adds the prefixes and hands them to a Client.
+// Handler takes the messages that a server sends during a call, or outside of any call. The proxy
+// implements it: it inspects the messages, adds the prefixes and hands them to a Client.
 type Handler interface {
 	// HandleNotification takes a notification from the server, with ids and tokens of the client.
-	// It returns when the client has the notification, or when it was denied.
+	// It returns once the notification was written to the client, or was denied.
 	HandleNotification(ctx context.Context, m *mcp.Message)
-	// HandleRequests takes requests of the server. It returns one answer for each, under its id,
-	// whatever was denied or failed.
+	// HandleRequests takes requests of the server. It returns one answer for each request, under
+	// its id, even for those that were denied or failed.
 	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
 	// IsWaiting reports whether the client waits for the answer of the call just now. It is false
 	// after the client's last request was answered with questions, until the client comes back with
 	// the answers.
 	IsWaiting() bool
-	// ReportActivity tells that the server is working, when it sends nothing that would show it.
+	// ReportActivity restarts the idle time-out of the call. It is for a server that works, but
+	// sends no messages that show it.
 	ReportActivity()
 }
 
@@ -55,14 +57,15 @@ type Handler interface {
 // concurrently.
 type Server interface {
 	// Call writes the request under an id of its own and waits for the answer. The answer has the
-	// request's id, and all messages that c gets have the client's progress token and subscription
-	// id. When ctx ends, Call tells the server in the way of its revision and returns ctx's cause.
-	// The cause is a *CancelledError if there is a notification to forward. Other errors are
-	// *UnavailableError: there was no answer, and the request may have run or not; or
-	// *pipeline.DeniedError: the server asked for something that was denied, and its revision
-	// cannot express that.
+	// request's id, and all messages for c have the client's progress token and subscription id.
+	// When ctx ends, Call tells the server in the way of its revision and returns ctx's cause. The
+	// cause is a *CancelledError if there is a notification to forward. Other errors are
+	// *UnavailableError (there was no answer; the request may have run or not) and
+	// *pipeline.DeniedError (the server asked for something that was denied, and its revision has
+	// no answer for that).
 	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
-	// Notify writes a notification; nil also when the server's revision has no such thing.
+	// Notify writes a notification. It returns nil, too, when the server's revision has no such
+	// notification.
 	Notify(ctx context.Context, m pipeline.Passed) error
 	Close() error
 }
@@ -70,8 +73,8 @@ type Server interface {
 // Upstream is a configured server, running or not.
 type Upstream interface {
 	// Open returns the server for one session. It need not be connected yet. feed gets the messages
-	// that the server sends outside of any call, until Close. Whatever revision the server speaks,
-	// it acts as one of o.Revision.
+	// that the server sends outside of any call, until Close. The returned Server acts as one of
+	// o.Revision, whatever revision the server speaks.
 	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
 }
 

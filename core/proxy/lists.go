@@ -20,10 +20,10 @@ const maxListBytes = 64 << 20
 
 // broadcast sends a request to all servers that support it and merges their answers.
 func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Passed, error) {
-	var at cursor
+	var start cursor
 	if raw, paged := call.request.Get("/cursor"); paged {
 		token, _ := call.request.Text("/cursor")
-		if call.session.proxy.seal.open(token, &at, "cursor", call.request.Principal,
+		if call.session.proxy.seal.open(token, &start, "cursor", call.request.Principal,
 			meth.Name) != nil {
 			return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams,
 				"invalid cursor %.100s: ask again without one", raw)
@@ -35,7 +35,7 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 	}
 	switch {
 	case meth.ItemsPointer != "":
-		return call.listAnswer(ctx, meth, parts, at)
+		return call.listAnswer(ctx, meth, parts, start)
 	case meth.Name == "server/discover":
 		versions := make([][]byte, 0, 5)
 		for _, r := range mcp.Revisions() {
@@ -59,25 +59,25 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 
 // listAnswer merges the servers' parts into one list.
 func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serverPart,
-	at cursor) (pipeline.Passed, error) {
-	var views []*clientPage
+	start cursor) (pipeline.Passed, error) {
+	var pages []*clientPage
 	for _, p := range parts {
-		views = append(views, p.pages...)
+		pages = append(pages, p.pages...)
 	}
-	same := at.From == 0 && len(failedParts(parts)) == 0 && call.settings.sharesPages()
-	if same {
-		if m := call.settings.pages.list(meth.Name, views); m != nil {
+	cacheable := start.From == 0 && len(failedParts(parts)) == 0 && call.settings.sharesPages()
+	if cacheable {
+		if m := call.settings.pages.list(meth.Name, pages); m != nil {
 			return call.settings.Pipeline.PassOwn(ctx,
 				call.stampAnswer(m.WithID(call.request.ID()))), nil
 		}
 	}
 	answer, err := call.mergeParts(ctx, parts, func(good []*serverPart) ([]member, error) {
-		return call.mergeList(meth, good, at)
+		return call.mergeList(meth, good, start)
 	})
-	if m := answer.Message(); same && err == nil && m != nil && m.Kind == mcp.Response {
+	if m := answer.Message(); cacheable && err == nil && m != nil && m.Kind == mcp.Response {
 		// a list with a cursor is for one principal only
 		if _, more := m.Get("/nextCursor"); !more && len(failedParts(parts)) == 0 {
-			call.settings.pages.storeList(meth.Name, views, m)
+			call.settings.pages.storeList(meth.Name, pages, m)
 		}
 	}
 	return answer, err
@@ -118,7 +118,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	if err != nil {
 		return err
 	}
-	page, at, items, size := first, "", 0, 0
+	page, sentCursor, items, size := first, "", 0, 0
 	for n := 1; ; n++ {
 		answer, err := call.callOneOfSeveral(ctx, srv, page, d)
 		if err != nil {
@@ -146,13 +146,13 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 			return nil
 		case !ok:
 			return srv.unavailable("its nextCursor is no string")
-		case n > 1 && cursor == at:
+		case n > 1 && cursor == sentCursor:
 			return srv.unavailable("its nextCursor is the one that it was asked with")
 		case n >= call.settings.Limits.ListPages:
 			return srv.unavailable(fmt.Sprintf(
 				"its list has more than %d pages ([limits] list_pages)", n))
 		default:
-			at = cursor
+			sentCursor = cursor
 		}
 		if page, err = first.Edit(mcp.Set("/cursor", next)); err != nil {
 			return err
@@ -167,9 +167,9 @@ type cursor struct {
 	Digest string `json:"d"`
 }
 
-// mergeList merges the servers' pages, in the order of the configuration, and returns the page at
-// at.
-func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]member, error) {
+// mergeList merges the servers' pages, in the order of the configuration, and returns the members
+// of the page that begins at start.
+func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) ([]member, error) {
 	var results []*mcp.Message
 	var items [][]byte
 	size := 0
@@ -193,7 +193,7 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]m
 	}
 	name := meth.ItemsPointer[1:]
 	rest := call.mergeOtherMembers(results, name, "nextCursor")
-	page, next, err := call.page(meth, items, at)
+	page, next, err := call.page(meth, items, start)
 	if err != nil {
 		return nil, err
 	}
@@ -204,10 +204,11 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, at cursor) ([]m
 	return append(members, rest...), nil
 }
 
-// page returns the items from at on, and the cursor of the next page; "" when there is none.
+// page returns one page of the items, from start on, and the cursor of the next page; "" when there
+// is none.
 func (call *Call) page(meth mcp.Method, items [][]byte,
-	at cursor) (page [][]byte, next string, err error) {
-	if at.From == 0 && len(items) <= call.settings.Limits.PageItems {
+	start cursor) (page [][]byte, next string, err error) {
+	if start.From == 0 && len(items) <= call.settings.Limits.PageItems {
 		return items, "", nil
 	}
 	hash := sha256.New()
@@ -215,17 +216,17 @@ func (call *Call) page(meth mcp.Method, items [][]byte,
 		hash.Write(raw)
 	}
 	digest := hex.EncodeToString(hash.Sum(nil))
-	if at.From > 0 && (at.Digest != digest || at.From >= len(items)) {
+	if start.From > 0 && (start.Digest != digest || start.From >= len(items)) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams,
 			"invalid cursor: the list has changed, ask again without one")
 	}
-	end := min(at.From+call.settings.Limits.PageItems, len(items))
+	end := min(start.From+call.settings.Limits.PageItems, len(items))
 	if end == len(items) {
-		return items[at.From:], "", nil
+		return items[start.From:], "", nil
 	}
 	if next, err = call.session.proxy.seal.seal(cursor{end, digest},
 		"cursor", call.request.Principal, meth.Name); err != nil {
 		return nil, "", fmt.Errorf("make a cursor: %w", err)
 	}
-	return items[at.From:end], next, nil
+	return items[start.From:end], next, nil
 }

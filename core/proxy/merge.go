@@ -14,7 +14,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// errUnsupported reports that a server does not support the request. It is no failure.
+// errUnsupported reports that a server does not support the request. This does not count as a
+// failure of the server.
 var errUnsupported = errors.New("the server does not have it")
 
 // serverPart is one server's part of an answer that is merged.
@@ -26,8 +27,8 @@ type serverPart struct {
 	err     error             // why there is no answer, or no more pages
 }
 
-// add adds an answer of the server, which may be an error message. The error tells what is wrong
-// with it.
+// add adds an answer of the server, which may be an error message. add returns an error if the
+// answer cannot be merged.
 func (p *serverPart) add(answer pipeline.Passed) error {
 	m := answer.Message()
 	meth, _ := mcp.LookupMethod(m.Method)
@@ -58,13 +59,12 @@ func (p *serverPart) add(answer pipeline.Passed) error {
 	return nil
 }
 
-// maxCapabilities bounds what one server's capabilities can make of the answer to all. Servers have
-// a dozen.
+// Bounds of one server's capabilities, so that no server can make the merged answer large.
 const (
 	// members of one server's capabilities; servers have a dozen
 	maxCapabilities = 1000
-	// tasks, requests, tools, call: as deep as they are merged
-	maxCapabilityDepth = 4 // tasks, requests, tools, call: as deep as they are united
+	// levels that are merged: tasks, requests, tools, call
+	maxCapabilityDepth = 4
 )
 
 // countCapabilities counts the members of an object and of those in it, to a depth. It stops soon
@@ -81,8 +81,8 @@ func countCapabilities(raw []byte, depth int) int {
 	return n
 }
 
-// mergeParts returns the result that merge makes of the good parts, with a note in _meta on those
-// that failed. When all failed it returns an error.
+// mergeParts returns the result that merge makes of the parts with an answer. Its _meta lists the
+// servers that failed. When all failed, mergeParts returns an error.
 func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
 	merge func(good []*serverPart) ([]member,
 		error)) (pipeline.Passed, error) {
@@ -109,7 +109,7 @@ func failedParts(parts []serverPart) []serverPart {
 	})
 }
 
-// allFailed returns the client's answer when no server had one.
+// allFailed returns the answer for the client, or the error, when no server gave an answer.
 func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 	bad := failedParts(parts)
 	if len(bad) == 0 {
@@ -155,7 +155,7 @@ func withPartial(members []member, parts []serverPart) []member {
 	}
 	note := object(listField(partialKey, items))
 	for i, m := range members {
-		if m.name == "_meta" { // made by mergeRest or mergeHello: not empty
+		if m.name == "_meta" { // never empty: mergeOtherMembers and mergeServerInfo make it
 			members[i].raw = slices.Concat(m.raw[:len(m.raw)-1], []byte(","), note[1:])
 			return members
 		}
@@ -169,13 +169,13 @@ func withPartial(members []member, parts []serverPart) []member {
 func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
 	var rest, meta memberSet
 	var ttl, scope []byte
-	typed, full := false, true // full: every result has a ttlMs
+	hasResultType, allHaveTTL := false, true // full: every result has a ttlMs
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
 			switch {
 			case slices.Contains(skip, name):
 			case name == "resultType":
-				typed = true
+				hasResultType = true
 			case name == "ttlMs":
 				if ttl == nil || isShorter(raw, ttl) {
 					ttl = raw
@@ -201,12 +201,12 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 			return true
 		})
 		_, hasTTL := m.Get("/ttlMs")
-		full = full && hasTTL
+		allHaveTTL = allHaveTTL && hasTTL
 	}
-	if ttl != nil && !full {
+	if ttl != nil && !allHaveTTL {
 		ttl = []byte("0")
 	}
-	if typed {
+	if hasResultType {
 		rest.add("resultType", []byte(`"complete"`))
 	}
 	if ttl != nil {
@@ -221,13 +221,13 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 	return rest.members
 }
 
-// memberSet is the members of several objects. Of those of one name it has the first.
+// memberSet holds members of several objects: of each name, the first member.
 type memberSet struct {
 	members []member
 	names   map[string]bool // for speed: a hostile server may send a million
 }
 
-// add adds a member unless there is one of its name.
+// add adds a member, unless the set has one with this name.
 func (u *memberSet) add(name string, raw []byte) {
 	if u.names[name] {
 		return
@@ -239,7 +239,8 @@ func (u *memberSet) add(name string, raw []byte) {
 	u.members = append(u.members, field(name, raw))
 }
 
-// isShorter compares two durations in milliseconds; anything else counts as 0.
+// isShorter reports whether a is a shorter duration than b. Both are JSON numbers of milliseconds;
+// any other value counts as 0.
 func isShorter(a, b []byte) bool {
 	x, errX := strconv.ParseUint(string(a), 10, 63)
 	y, errY := strconv.ParseUint(string(b), 10, 63)
@@ -322,8 +323,8 @@ type namedValues struct {
 }
 
 // groupByName groups the members of several values by name, in order of appearance. Values that are
-// no objects have none. Deeper levels are merged by these values: a pointer would search the whole
-// message again for each.
+// not objects are ignored. Deeper levels are merged by calling groupByName with the values of one
+// name: a pointer for each would search the whole message again.
 func groupByName(objects [][]byte) []namedValues {
 	var members []namedValues
 	at := map[string]int{}
@@ -342,8 +343,9 @@ func groupByName(objects [][]byte) []namedValues {
 	return members
 }
 
-// uniteObjects returns an object with all members of the objects, the first of each name. Where
-// that is an object they are united in turn, to a depth.
+// uniteObjects returns an object with all members of the objects. Of members with one name it takes
+// the first value. If that is an object, it unites the values of this name in turn, down to depth
+// levels.
 func uniteObjects(objects [][]byte, depth int) []byte {
 	var members []member
 	for _, n := range groupByName(objects) {
@@ -356,7 +358,8 @@ func uniteObjects(objects [][]byte, depth int) []byte {
 	return object(members...)
 }
 
-// uniteAgreed unites the members of the objects, except those whose values differ.
+// uniteAgreed returns an object with all members of the objects, except names for which the objects
+// have different values.
 func uniteAgreed(objects [][]byte) []byte {
 	var members []member
 	for _, n := range groupByName(objects) {

@@ -7,8 +7,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Observer is notified of the calls of clients. It changes none, and must not block. Many
-// goroutines may call its methods.
+// Observer is notified of the calls of clients. An Observer cannot change a call, and must not
+// block. Many goroutines may call its methods.
 type Observer interface {
 	// StartCall is called with a request before it is inspected. The call runs in the returned
 	// context, which must be derived from ctx; ctx has the values of the client's own context.
@@ -18,8 +18,8 @@ type Observer interface {
 		ended func(pipeline.Passed))
 }
 
-// WithValues returns ctx with the values of another context added. The end of the other context
-// does not end it: a call may outlive the connection that it came by.
+// WithValues returns ctx with the values of another context added. When the other context ends, the
+// returned one does not: a call may outlive the connection that it came by.
 func WithValues(ctx, from context.Context) context.Context { return mergedValues{ctx, from} }
 
 type mergedValues struct {

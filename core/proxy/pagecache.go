@@ -16,9 +16,9 @@ const maxCachedBytes = 8 << 20
 // pageCache keeps the servers' lists as clients see them, so that prefixes need not be added again
 // to a list that did not change.
 //
-// It only saves time: the servers are asked each time, and their answers are parsed, inspected and
-// recorded. An entry is used only for an answer of the same bytes. The cache belongs to one
-// configuration and ends with it.
+// The cache changes no answer: the servers are asked each time, and their answers are parsed,
+// inspected and recorded. An entry is used only when the answer has the same bytes again. The cache
+// belongs to one configuration and ends with it.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[pageKey]*clientPage
@@ -51,65 +51,64 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, inspected pipeline.Pas
 	m := inspected.Message()
 	key, body := pageKey{m.Server, meth.Name, page}, m.Body()
 	cache.mu.Lock()
-	had := cache.pages[key]
+	cached := cache.pages[key]
 	cache.mu.Unlock()
-	if had != nil && bytes.Equal(had.body, body) {
-		for _, o := range had.uris {
+	if cached != nil && bytes.Equal(cached.body, body) {
+		for _, o := range cached.uris {
 			call.session.uriOwners.add(m.Server, o)
 		}
-		return had, nil
+		return cached, nil
 	}
-	v := &clientPage{body: body}
+	fresh := &clientPage{body: body}
 	named, err := call.session.addPrefixesAndReport(call.settings, inspected,
-		func(o ownedURI) { v.uris = append(v.uris, o) })
+		func(o ownedURI) { fresh.uris = append(fresh.uris, o) })
 	if err != nil {
 		return nil, fmt.Errorf("add prefixes to the list of server %q: %w", m.Server, err)
 	}
-	v.m = detached(named.Message())
-	v.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
-		v.items = append(v.items, raw)
+	fresh.m = detached(named.Message())
+	fresh.m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		fresh.items = append(fresh.items, raw)
 		return true
 	})
 	if !call.settings.sharesPages() {
-		return v, nil
+		return fresh, nil
 	}
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
 	grown := len(body)
-	if had := cache.pages[key]; had != nil {
-		grown -= len(had.body)
+	if replaced := cache.pages[key]; replaced != nil {
+		grown -= len(replaced.body)
 	}
 	if cache.size+grown <= maxCachedBytes {
-		cache.pages[key] = v
+		cache.pages[key] = fresh
 		cache.size += grown
 	}
-	return v, nil
+	return fresh, nil
 }
 
-// sharesPages reports whether a page looks the same in every session. With resources =
-// "transparent" it does not: the prefix of a URI depends on the other URIs that the session has
-// seen.
+// sharesPages reports whether a page is the same in every session. With resources = "transparent"
+// it is not: the prefix of a URI depends on the other URIs that the session has seen.
 func (set *settings) sharesPages() bool { return set.names.resources != "transparent" }
 
-// list returns the answer that was last merged of exactly these pages, or nil.
-func (cache *pageCache) list(method string, views []*clientPage) *mcp.Message {
+// list returns the stored answer if it was merged of exactly these pages, or nil.
+func (cache *pageCache) list(method string, pages []*clientPage) *mcp.Message {
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
-	if l := cache.lists[method]; l != nil && slices.Equal(l.pages, views) {
+	if l := cache.lists[method]; l != nil && slices.Equal(l.pages, pages) {
 		return l.answer
 	}
 	return nil
 }
 
-// storeList keeps an answer that was merged of pages alone.
-func (cache *pageCache) storeList(method string, views []*clientPage, answer *mcp.Message) {
+// storeList keeps an answer that was merged of exactly these pages.
+func (cache *pageCache) storeList(method string, pages []*clientPage, answer *mcp.Message) {
 	if answer.Size() > maxCachedBytes {
 		return
 	}
 	answer = detached(answer.WithDigest())
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
-	cache.lists[method] = &mergedList{views, answer}
+	cache.lists[method] = &mergedList{pages, answer}
 }
 
 // detached returns m without its request, so that it can be kept.

@@ -23,8 +23,8 @@ type Options struct {
 	Naming   Naming
 	Limits   Limits
 	Version  string // Gatekit's, for its serverInfo
-	// seals cursors and requestState; without it a random key is used, and then no other instance
-	// can serve the next page or round
+	// key that seals cursors and requestState. Without it a random key is used, and no other
+	// instance can serve the next page or round.
 	StateKey []byte
 	Log      *slog.Logger
 
@@ -54,7 +54,7 @@ type Naming struct {
 	Resources string // "scheme" (default), "prefix" or "transparent"
 }
 
-// Limits bound the work for one client; the zero value of each is its default.
+// Limits bound the work for one client. A field that is 0 or negative has its default.
 type Limits struct {
 	InFlight      int // calls of one session at a time; default 256
 	ListPages     int // pages taken from one server for one list; default 100
@@ -77,8 +77,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings are one configuration, in force from one Apply to the next. They never change, but for
-// caches.
+// settings are one configuration, in force from one Apply to the next. Only the caches in it
+// change.
 type settings struct {
 	Options
 	names  *prefixer
@@ -152,7 +152,7 @@ type Proxy struct {
 	tasks     tasks.Registry
 
 	// guards the fields below, and that every session has the settings in force
-	mu       sync.Mutex // guards what follows, and that every session has the settings in force
+	mu       sync.Mutex
 	sessions map[*Session]struct{}
 	closed   bool
 }
@@ -174,9 +174,9 @@ func New(o Options) (*Proxy, error) {
 
 // Apply puts new options in force without dropping sessions. Servers that are no longer named, or
 // have another Upstream, are closed with their unanswered calls. New servers are opened for the
-// existing sessions, and the clients are notified that lists changed. Calls at other servers end as
-// they began. The StateKey stays what it was. When the options are invalid the old ones stay in
-// force.
+// existing sessions, and the clients are notified that lists changed. Calls to other servers are
+// completed with the old options. The StateKey stays what it was. When the options are invalid the
+// old ones stay in force.
 func (p *Proxy) Apply(o Options) error {
 	set, err := newSettings(o)
 	if err != nil {
@@ -226,7 +226,7 @@ func (p *Proxy) forget(s *Session) {
 	p.mu.Unlock()
 }
 
-// Close ends all sessions and waits for what they started. New ones are refused.
+// Close ends all sessions and waits for the goroutines that they started. New sessions are refused.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -238,12 +238,12 @@ func (p *Proxy) Close() error {
 	return closeAll(sessions, (*Session).Close)
 }
 
-// closeAll closes all at once and waits for them.
-func closeAll[T any](all []T, shut func(T) error) error {
+// closeAll calls closeOne for all elements at once, and waits for the calls.
+func closeAll[T any](all []T, closeOne func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, one := range all {
-		wg.Go(func() { errs[i] = shut(one) })
+		wg.Go(func() { errs[i] = closeOne(one) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

@@ -8,55 +8,55 @@ import (
 // route returns the one server that a request is for, and the server's own name of the tool,
 // prompt, resource or task.
 func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
-	pointer, token, what := meth.NamePointer, mcp.URI, "resource"
+	pointer, nameKind, noun := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
 	case mcp.RouteByName:
-		token, what = mcp.ToolName, "tool"
+		nameKind, noun = mcp.ToolName, "tool"
 		if meth.Name == "prompts/get" {
-			token, what = mcp.PromptName, "prompt"
+			nameKind, noun = mcp.PromptName, "prompt"
 		}
 	case mcp.RouteByTask:
-		token, what = mcp.TaskID, "task"
+		nameKind, noun = mcp.TaskID, "task"
 	case mcp.RouteByReference:
 		switch kind, _ := call.request.Text("/ref/type"); kind {
 		case "ref/prompt":
-			pointer, token, what = "/ref/name", mcp.PromptName, "prompt"
+			pointer, nameKind, noun = "/ref/name", mcp.PromptName, "prompt"
 		case "ref/resource":
-			pointer, token = "/ref/uri", mcp.URITemplate
+			pointer, nameKind = "/ref/uri", mcp.URITemplate
 		default:
 			return nil, "", requestErrorf(mcp.CodeInvalidParams,
 				"unknown reference: the type is ref/prompt or ref/resource")
 		}
 	}
 	name, ok := call.request.Text(pointer)
-	// Without prefixes a missing name is left to the server, but not one that is no string: a
-	// lenient server takes ["x"] for x, and stages would see no name.
-	if _, there := call.request.Get(pointer); !ok && (there && pointer != "" ||
+	// Without prefixes, the server reports a missing name. A name that is not a string is refused
+	// here: a lenient server takes ["x"] for x, and stages would see no name.
+	if _, present := call.request.Get(pointer); !ok && (present && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
 			call.request.Method, pointer)
 	}
 	if call.settings.names.disabled {
 		srv, err := call.onlyServer()
-		if err == nil && token == mcp.TaskID && call.isOthersTask(srv.name, name) {
+		if err == nil && nameKind == mcp.TaskID && call.denyIfOthersTask(srv.name, name) {
 			err = requestErrorf(mcp.CodeInvalidParams, "Unknown task: %s", quoteName(name))
 		}
 		return srv, name, err // the server itself reports other faults of the name
 	}
-	server, clean, ok := call.settings.names.splitPrefix(token, name)
-	if !ok && (token == mcp.URI || token == mcp.URITemplate) {
+	server, clean, ok := call.settings.names.splitPrefix(nameKind, name)
+	if !ok && (nameKind == mcp.URI || nameKind == mcp.URITemplate) {
 		server, ok = call.session.uriOwners.owner(name)
 	}
-	if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+	if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 		if srv := call.session.server(server); srv != nil {
 			return srv, clean, nil
 		}
 	}
-	f := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", what, quoteName(name))
-	if what == "resource" && len(name) <= maxURIBytes {
-		f.data = object(textField("uri", name))
+	failure := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", noun, quoteName(name))
+	if noun == "resource" && len(name) <= maxURIBytes {
+		failure.data = object(textField("uri", name))
 	}
-	return nil, "", f
+	return nil, "", failure
 }
 
 // onlyServer returns the one server, where names have no prefixes.
@@ -68,8 +68,8 @@ func (call *Call) onlyServer() (*sessionServer, error) {
 	return nil, &UnavailableError{Server: name, Reason: "it is no longer configured"}
 }
 
-// removePrefixes takes our prefixes off a message that goes to m.Server. A URI with another
-// server's prefix is left as it is.
+// removePrefixes removes Gatekit's prefixes from a message that goes to m.Server. A URI with
+// another server's prefix is left as it is.
 func (s *Session) removePrefixes(set *settings, m *mcp.Message) (*mcp.Message, error) {
 	if set.names.disabled {
 		return m, nil
@@ -82,13 +82,14 @@ func (s *Session) removePrefixes(set *settings, m *mcp.Message) (*mcp.Message, e
 	})
 }
 
-// addPrefixes adds our prefixes to a message of a server, and remembers the URIs that the server
-// owns by it.
+// addPrefixes adds Gatekit's prefixes to a message of a server. It remembers the server as the
+// owner of the URIs in the message.
 func (s *Session) addPrefixes(set *settings, p pipeline.Passed) (pipeline.Passed, error) {
 	return s.addPrefixesAndReport(set, p, func(ownedURI) {})
 }
 
-// addPrefixesAndReport is addPrefixes. It also calls report for each URI that is remembered.
+// addPrefixesAndReport does the same as addPrefixes, and also calls report for each URI that is
+// remembered.
 func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	report func(ownedURI)) (pipeline.Passed, error) {
 	if set.names.disabled {
@@ -112,8 +113,8 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	})
 }
 
-// ownedURIAt returns the URI that a server owns by having it at a place of its message. Errors are
-// about URIs that do not exist.
+// ownedURIAt returns the URI v at a place of a server's message. ok is false if the server does not
+// own v by that: the place holds another kind of name, or m is an error, whose URI does not exist.
 func ownedURIAt(m *mcp.Message, at mcp.NamePlace, v string) (ownedURI, bool) {
 	return ownedURI{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
 		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)

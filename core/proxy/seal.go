@@ -18,8 +18,8 @@ import (
 // tokenPrefix marks the tokens that clients keep for Gatekit: cursors and requestStates.
 const tokenPrefix = "gk1."
 
-// errToken is all that a client learns about a token that is invalid, another's, or for another
-// purpose.
+// errToken is the error for every token that does not open: it is invalid, of another principal, or
+// for another purpose. A client learns no more.
 var errToken = errors.New("invalid or expired token")
 
 // sealer makes the tokens that clients keep for Gatekit. Clients can neither read nor change them,
@@ -69,8 +69,8 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	return nil
 }
 
-// SealCallState makes a token of v for the client that made the call m. It opens for the same
-// principal and the same call only: its method, its name or URI, the meaning of its arguments.
+// SealCallState makes a token of v for the client that made the call m. OpenCallState opens it only
+// for a call of the same principal with the same method, the same name or URI, and equal arguments.
 func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	purpose, err := callPurpose(m)
 	if err != nil {
@@ -79,8 +79,9 @@ func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCallState opens a token for the same call made again. It reports false for tokens that
-// SealCallState did not make for that call, here or in another process with the same key.
+// OpenCallState opens a token for m, which must be the call of SealCallState made again. It returns
+// false for a token that SealCallState did not make for such a call, here or in another process
+// with the same key.
 func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
 	purpose, err := callPurpose(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil

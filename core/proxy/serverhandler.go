@@ -16,12 +16,12 @@ type serverHandler struct {
 	client    Client
 	exchange  string       // "" outside of any call
 	request   *mcp.Message // the client's; nil outside of any call
-	deadline  *deadline    // nil for none: its methods accept that
+	deadline  *deadline    // nil when there is none: the methods of a nil deadline do nothing
 	intercept interceptor  // may be nil
 }
 
-// interceptor gets each inspected notification first. It reports whether the client must not get
-// it.
+// interceptor gets each inspected notification before the client. It returns true to keep the
+// notification from the client.
 type interceptor func(ctx context.Context, p pipeline.Passed) bool
 
 // clientTakesInputRequests reports whether the client takes requests inside a result.
@@ -36,7 +36,7 @@ func (h *serverHandler) IsWaiting() bool {
 	return !ok || w.IsWaiting()
 }
 
-// ReportActivity tells that the server is working.
+// ReportActivity restarts the idle time-out of the call.
 func (h *serverHandler) ReportActivity() { h.deadline.noteProgress() }
 
 // HandleNotification inspects a notification of the server and hands it to the client.
@@ -120,7 +120,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	if len(requests) == 0 {
 		return answers
 	}
-	got, err := h.client.SendRequests(ctx, requests)
+	replies, err := h.client.SendRequests(ctx, requests)
 	for j, i := range indices {
 		switch {
 		case errors.Is(err, ErrOutsideCall) && inspected[j].Method != "roots/list":
@@ -132,12 +132,12 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 			answers[i] = h.declineRequest(ctx, set, inspected[j],
 				requestErrorf(mcp.CodeInternalError,
 					"the client could not be asked: %s", err))
-		case j >= len(got) || got[j] == nil:
+		case j >= len(replies) || replies[j] == nil:
 			answers[i] = h.declineRequest(ctx, set, inspected[j],
 				requestErrorf(mcp.CodeInternalError,
 					"the client did not answer"))
 		default:
-			answers[i] = h.inspectAnswer(ctx, set, inspected[j], got[j])
+			answers[i] = h.inspectAnswer(ctx, set, inspected[j], replies[j])
 		}
 	}
 	return answers
@@ -153,8 +153,8 @@ func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 	return m
 }
 
-// inspectRequest checks that a server's request is known and that the client declared it, and
-// passes it through the pipeline.
+// inspectRequest checks that the method of a server's request is known and that the client declared
+// the capability for it. Then it passes the request through the pipeline.
 func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
 	m *mcp.Message) (pipeline.Passed, error) {
 	meth, known := mcp.LookupMethod(m.Method)
@@ -205,12 +205,12 @@ func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) strin
 	return ""
 }
 
-// clientCapabilities returns a test for the capabilities that the client declared, for this request
-// or for the session. known is false when none were seen.
+// clientCapabilities returns a function that reports whether the client declared a capability, for
+// this request or for the session. known is false when the client's declaration was not seen.
 func (h *serverHandler) clientCapabilities() (declares func(capability string) bool, known bool) {
 	m, at := h.session.clientInitialize(), "/capabilities/"
 	if h.request != nil {
-		if _, per := h.request.Get(mcp.PointerCapabilities); per {
+		if _, inRequest := h.request.Get(mcp.PointerCapabilities); inRequest {
 			m, at = h.request, mcp.PointerCapabilities+"/"
 		}
 	}
@@ -242,7 +242,8 @@ func (h *serverHandler) requestForClient(set *settings,
 	return p, nil
 }
 
-// inspectAnswer inspects the client's answer and returns the server's, under the server's id.
+// inspectAnswer inspects the client's answer and returns the answer for the server, under the
+// server's id.
 func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
 	m *mcp.Message) pipeline.Passed {
 	m = h.session.stamp(m, mcp.ToServer, h.exchange)
@@ -263,7 +264,7 @@ func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
 	return passed.WithID(asked.ID())
 }
 
-// declineRequest returns what the server gets instead of an answer.
+// declineRequest returns the answer for a server whose request asked was denied or failed with err.
 func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked *mcp.Message,
 	err error) pipeline.Passed {
 	var denied *pipeline.DeniedError

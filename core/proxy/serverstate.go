@@ -1,10 +1,11 @@
 package proxy
 
-// serverPhase tells how far a server has come with the client's initialize.
+// serverPhase is the progress of the client's initialize at one server.
 type serverPhase uint8
 
 const (
-	// No initialize was sent to the server. It stays so with clients that send none (2026-07-28).
+	// No initialize was sent to the server. The phase stays so with clients that send no initialize
+	// (2026-07-28).
 	phaseUninitialized serverPhase = iota
 	phaseInitializing              // initialize was sent; there is no answer yet
 	// the last initialize failed; it is repeated, unless it was denied
@@ -15,7 +16,7 @@ const (
 
 // serverState is the phase of one server in one session. Its methods are the only transitions:
 //
-//	              uninitialized  initializing  failed        initialized  closed
+//	                uninitialized  initializing  failed        initialized  closed
 //	sendInitialize  initializing   initializing  failed        initialized  closed
 //	succeed         initialized    initialized   initialized   initialized  closed
 //	fail            failed         failed        failed        initialized  closed

@@ -21,8 +21,8 @@ type Session struct {
 	feed      Client
 	uriOwners uriOwners
 
-	// for the session's background work, which outlives every call; Close ends it. It is kept here
-	// because no caller's context lasts that long.
+	// context of the session's background work, which outlives every call; Close ends it. A field
+	// holds it because no caller's context lasts that long.
 	backgroundContext context.Context
 	endBackground     context.CancelCauseFunc
 	wg                sync.WaitGroup // all goroutines of the session
@@ -41,24 +41,25 @@ type Session struct {
 	clients     recordedClients
 }
 
-// Call is Begin and Run in one step, for a client whose cancellations all come by ctx. `initialize`
-// and `server/discover` are calls like others. So is subscriptions/listen, which returns when the
-// subscription ends. Several calls run at once; two with one id are refused.
+// Call is Begin and Run in one step, for a client that cancels only by ctx. `initialize` and
+// `server/discover` are calls like others. So is `subscriptions/listen`, which returns when the
+// subscription ends. Several calls may run at once. A call with the id of a running one is refused.
 func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
 	return s.Begin(m, client).Run(ctx)
 }
 
-// Begin adds a request, as the client sent it, to the calls in flight and returns at once. A client
-// whose messages come in one order needs this: a notifications/cancelled that comes next finds the
-// call. A request that the session does not accept becomes a Call, too, whose Run returns the
-// error.
+// Begin adds a request, as the client sent it, to the calls in flight and returns at once. Where
+// messages come in order, Begin must be called before the next one is read, so that a
+// notifications/cancelled finds the call. A request that the session does not accept becomes a
+// Call, too; its Run returns the error.
 func (s *Session) Begin(m *mcp.Message, client Client) *Call {
 	call := &Call{session: s, settings: s.proxy.settings.Load(), client: client}
 	call.refused = s.enter(call, m)
 	return call
 }
 
-// enter adds the call to those in flight. The error is the reason why it is not accepted.
+// enter adds the call to those in flight. It returns an error if the session does not accept the
+// call.
 func (s *Session) enter(call *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +88,7 @@ func (s *Session) leave(call *Call) {
 	s.wg.Done()
 }
 
-// stamp returns m with the fields that the session knows.
+// stamp returns a copy of m with direction, exchange, session and principal set.
 func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.Message {
 	c := *m
 	c.Direction, c.Exchange, c.Session, c.Principal = to, exchange, s.options.Session,
@@ -96,9 +97,9 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 }
 
 // Notify takes a notification as the client sent it, inspects and records it, and forwards it to
-// its server or servers. A notifications/cancelled cancels the call with its requestId. For
-// some notifications (progress of a server's request) only downstream knows the server; it then
-// sets m.Server.
+// its server or servers. A notifications/cancelled cancels the call with its requestId. For some
+// notifications (progress of a server's request) only core/downstream knows the server, and has set
+// m.Server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	set := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
@@ -143,8 +144,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	forEachServer(servers, func(srv *sessionServer) { srv.forwardNotification(ctx, m) })
 }
 
-// forEachServer calls f for all servers at once, so that none waits for another. It returns when
-// all calls have returned, so that the next notification comes after.
+// forEachServer calls f for all servers at once, so that no server waits for another. It returns
+// when all calls have returned, so that notifications keep their order.
 func forEachServer(servers []*sessionServer, f func(*sessionServer)) {
 	if len(servers) == 1 {
 		f(servers[0])
@@ -164,7 +165,7 @@ func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message)
 	call := s.calls[string(id)]
 	s.mu.Unlock()
 	if call == nil || call.request.Method == "initialize" {
-		// not an error: the answer may have crossed it
+		// not an error: the answer may have been sent before the notification came
 		s.recordDropped(ctx, set, m, "no such call in flight")
 		return
 	}
@@ -178,7 +179,7 @@ func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message)
 	}
 }
 
-// recordDropped records a message that goes nowhere although no stage denied it.
+// recordDropped records a message that is not forwarded although no stage denied it.
 func (s *Session) recordDropped(ctx context.Context, set *settings, m *mcp.Message, why string) {
 	if err := set.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
 		set.Log.Error("dropped message not recorded", "method", m.Method, "error", err)
@@ -212,8 +213,8 @@ func (s *Session) clientInitialize() *mcp.Message {
 	return s.initialize
 }
 
-// updateServers makes the session's servers those of set. It returns the new ones and those that
-// set has no longer.
+// updateServers makes the session's servers those of set. It returns the servers that it added and
+// those that it removed.
 func (s *Session) updateServers(set *settings) (added, removed []*sessionServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +269,8 @@ func (s *Session) announceListChanges(ctx context.Context, srv *sessionServer) {
 	s.notifyListChanges(ctx, srv, s.notifyClient)
 }
 
-// notifyListChanges hands notify a list_changed notification for each feature: those that one
-// server declared, or, with nil, all.
+// notifyListChanges calls notify with a list_changed notification for each feature (tools, prompts,
+// resources) that srv declared. If srv is nil, it does so for all three.
 func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer,
 	notify func(context.Context, pipeline.Passed)) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
@@ -333,7 +334,8 @@ func (s *Session) Close() error {
 	calls := slices.Collect(maps.Values(s.calls))
 	servers := slices.Collect(maps.Values(s.servers))
 	s.mu.Unlock()
-	for _, call := range calls { // first, so that no call answers that it failed because of the end
+	// before the servers are closed, or the calls would be answered with an error
+	for _, call := range calls {
 		call.abandon()
 	}
 	s.endBackground(errClosed)

@@ -25,8 +25,8 @@ type sessionServer struct {
 
 	mu     sync.Mutex  // guards what follows
 	server Server      // nil until it is open
-	state  serverState // closed, too, once close was called
-	// its result of initialize or server/discover; nil until there is one
+	state  serverState // its phase is phaseClosed once close was called
+	// the server's result of initialize or server/discover; nil until there is one
 	serverInfo *mcp.Message
 	// whether the client's own result of initialize or server/discover contains serverInfo
 	shownToClient bool
@@ -136,7 +136,7 @@ func (srv *sessionServer) noteInitializeAnswer(answer *mcp.Message, err error) {
 	srv.serverInfo = answer
 }
 
-// noteShownToClient notes that the client's own result contains the server's.
+// noteShownToClient notes that the result for the client contains info, the result of the server.
 func (srv *sessionServer) noteShownToClient(info *mcp.Message) {
 	srv.mu.Lock()
 	srv.shownToClient, srv.serverInfo = true, info
@@ -165,8 +165,8 @@ func (srv *sessionServer) lacksCapability(capability string) bool {
 	return true
 }
 
-// pendingInitialize returns the client's initialize while it must still be sent to the server, and
-// nil when the server has it, is closed, or a stage denied it.
+// pendingInitialize returns the client's initialize if it must still be sent to the server. It
+// returns nil when the server has answered it, the server is closed, or a stage denied it.
 func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	initialize := srv.session.clientInitialize()
 	srv.mu.Lock()
@@ -183,7 +183,7 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 }
 
 // initializeLate sends the client's initialize to a server that is new, failed or was slow, until
-// it succeeds. Then it tells the client that lists changed.
+// it succeeds. Then the client is notified that lists changed.
 func (srv *sessionServer) initializeLate(ctx context.Context) {
 	late, failures := false, 0
 	srv.mu.Lock()
@@ -219,8 +219,8 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 }
 
 // forwardInitialized forwards the client's notifications/initialized, once, when the client has
-// sent it and the server has answered initialize. It returns when the server has it, or when ctx
-// ends while another goroutine forwards it.
+// sent it and the server has answered initialize. forwardInitialized returns when the server has
+// the notification, or when ctx ends while another goroutine forwards it.
 func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	srv.session.mu.Lock()
 	notification := srv.session.initialized
@@ -235,7 +235,8 @@ func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	srv.mu.Unlock()
 	switch {
 	case due:
-		// in the session's time: ctx belongs to whichever call came first
+		// with the context of the session: ctx belongs to one call, and other calls wait for this,
+		// too
 		srv.forwardNotification(srv.session.backgroundContext, notification)
 		close(sent)
 	case sent != nil:
@@ -289,7 +290,7 @@ func (srv *sessionServer) isClosed() bool {
 	return closed
 }
 
-// close closes the server for this session. Calls at it fail.
+// close closes the server for this session. Its calls in flight fail.
 func (srv *sessionServer) close() error {
 	srv.mu.Lock()
 	server := srv.server

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// for the servers' acknowledgements, before the client gets its own
+	// how long the client's acknowledgement waits for those of the servers
 	acknowledgementWait = 5 * time.Second
 	// a subscription that lasted this long is opened again after the shortest delay
 	stableAfter = time.Minute
@@ -40,13 +40,14 @@ type subscription struct {
 	addServer    func(srv *sessionServer) // follows one more server
 	acknowledged chan struct{}            // closed when unacknowledged is empty
 
-	mu             sync.Mutex        // guards the fields below
-	listChanges    []string          // features whose list changes the client wants: "tools"
-	uris           []subscribedItem  // only their acknowledged changes
-	tasks          []subscribedItem  // the same
+	mu          sync.Mutex // guards the fields below
+	listChanges []string   // features whose list changes the client wants: "tools"
+	// resources; after newSubscription only the field acknowledged changes
+	uris           []subscribedItem
+	tasks          []subscribedItem  // likewise for tasks
 	unacknowledged map[string]bool   // servers that have not acknowledged yet
 	opened         bool              // the client has got its acknowledgement
-	heldBack       []pipeline.Passed // notifications from before
+	heldBack       []pipeline.Passed // notifications that came before opened was set
 }
 
 // serveSubscription opens a subscription at every server that the filter concerns, and returns when
@@ -115,8 +116,8 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	return pipeline.Passed{}, context.Cause(ctx)
 }
 
-// subscribeUnprefixed forwards the subscription to the one server. Gatekit's own list changes are
-// added.
+// subscribeUnprefixed forwards the subscription to the one server. The client also gets list
+// changes that Gatekit causes.
 func (call *Call) subscribeUnprefixed(ctx context.Context,
 	sub *subscription) (pipeline.Passed, error) {
 	srv, err := call.onlyServer()
@@ -134,7 +135,7 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 	})
 }
 
-// newSubscription reads the filter.
+// newSubscription returns the subscription that the filter of the request asks for.
 func (call *Call) newSubscription() (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
 		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
@@ -160,19 +161,19 @@ func listChangesIn(m *mcp.Message) (features []string) {
 	return features
 }
 
-// subscribedItems reads one array of the filter. Items that no server owns are left out, and so are
-// not acknowledged.
-func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []subscribedItem) {
+// subscribedItems reads one array of the filter. Items that no server owns are left out, and
+// therefore never acknowledged.
+func (call *Call) subscribedItems(pointer string, nameKind mcp.NameKind) (found []subscribedItem) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
 			return true
 		}
-		server, clean, ok := call.settings.names.splitPrefix(token, v)
-		if !ok && token == mcp.URI {
+		server, clean, ok := call.settings.names.splitPrefix(nameKind, v)
+		if !ok && nameKind == mcp.URI {
 			server, ok = call.session.uriOwners.owner(v)
 		}
-		if ok && (token != mcp.TaskID || !call.isOthersTask(server, clean)) {
+		if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 			found = append(found, subscribedItem{server: server, clean: clean, raw: raw})
 		}
 		return len(found) <= maxSubscribedItems
@@ -181,10 +182,10 @@ func (call *Call) subscribedItems(pointer string, token mcp.NameKind) (found []s
 }
 
 // addSubscription adds the subscription to the session's, unless there are too many.
-func (s *Session) addSubscription(sub *subscription, most int) error {
+func (s *Session) addSubscription(sub *subscription, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.subscriptions) >= most {
+	if len(s.subscriptions) >= limit {
 		return requestErrorf(mcp.CodeInternalError,
 			"too many subscriptions are open: end one, then try again")
 	}
@@ -206,9 +207,9 @@ func (sub *subscription) concerns(server string) bool {
 
 // itemsOf returns the items of one server, as the client sent them.
 func itemsOf(server string, all []subscribedItem) (raw [][]byte) {
-	for _, w := range all {
-		if w.server == server {
-			raw = append(raw, w.raw)
+	for _, item := range all {
+		if item.server == server {
+			raw = append(raw, item.raw)
 		}
 	}
 	return raw
@@ -240,7 +241,7 @@ func (sub *subscription) stopWaitingFor(server string) {
 	}
 }
 
-// followServer keeps the subscription open at one server for as long as the client's is.
+// followServer keeps the subscription open at one server until the client's subscription ends.
 func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	failures := 1
 	for late := false; ; late = true {
@@ -260,9 +261,9 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	}
 }
 
-// followOnce opens the subscription at one server and waits for its end. late tells that it was
-// open, or tried, before; then the client is notified of changes that it may have missed. The
-// result tells whether another attempt makes sense.
+// followOnce opens the subscription at one server and waits for its end. late is set for every
+// attempt after the first; then the client is notified of changes that it may have missed. again
+// reports whether another attempt makes sense.
 func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	late bool) (again bool) {
 	// A subscription may outlive a configuration, and with it its policies.
@@ -280,12 +281,12 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 		return !srv.isClosed()
 	}
 	call.noteAsked(srv)
-	honoured := false
+	anyAcknowledged := false
 	intercept := func(ctx context.Context, p pipeline.Passed) bool {
 		if p.Message().Method != acknowledgedMethod {
 			return !sub.isWanted(p.Message()) || sub.holdBack(p)
 		}
-		if honoured = sub.handleAcknowledgement(set, p.Message()); late {
+		if anyAcknowledged = sub.handleAcknowledgement(set, p.Message()); late {
 			sub.reportMissed(ctx, srv)
 		}
 		return true
@@ -300,7 +301,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	case answer.Kind == mcp.Error:
 		return answer.ErrorCode() != mcp.CodeMethodNotFound
 	}
-	return honoured // a server that honours nothing ends at once, and would do so again
+	return anyAcknowledged // a server that honours nothing ends at once, and would do so again
 }
 
 // request returns the subscription for one server, with that server's part of the filter.
@@ -333,7 +334,7 @@ func (sub *subscription) filter(uris, tasks [][]byte) []byte {
 }
 
 // isWanted reports whether the client asked for a notification that a server sent on the
-// subscription. Servers may send no others, and some do.
+// subscription. Servers must not send other notifications, but some do.
 func (sub *subscription) isWanted(m *mcp.Message) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -367,23 +368,24 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	})
 	sub.mu.Lock()
 	if !sub.opened {
-		for _, of := range []struct {
-			pointer string
-			token   mcp.NameKind
-			all     []subscribedItem
+		for _, list := range []struct {
+			pointer  string
+			nameKind mcp.NameKind
+			all      []subscribedItem
 		}{{"/notifications/resourceSubscriptions", mcp.URI, sub.uris}, {"/notifications/taskIds",
 			mcp.TaskID, sub.tasks}} {
-			acked := map[string]bool{}
-			m.Items(of.pointer, func(_ int, raw []byte) bool {
+			acknowledged := map[string]bool{}
+			m.Items(list.pointer, func(_ int, raw []byte) bool {
 				name, _ := mcp.NewResponse("", raw).Text("")
-				if _, clean, ok := set.names.splitPrefix(of.token, name); ok {
+				if _, clean, ok := set.names.splitPrefix(list.nameKind, name); ok {
 					name = clean
 				}
-				acked[name] = true
+				acknowledged[name] = true
 				return true
 			})
-			for i, w := range of.all {
-				of.all[i].acknowledged = w.acknowledged || w.server == m.Server && acked[w.clean]
+			for i, item := range list.all {
+				list.all[i].acknowledged = item.acknowledged || item.server == m.Server &&
+					acknowledged[item.clean]
 			}
 		}
 	}
@@ -392,8 +394,8 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	return honoured
 }
 
-// holdBack keeps a notification from before the client's acknowledgement, which must be first. It
-// reports whether it did.
+// holdBack keeps a notification until the client has got its acknowledgement, which must come
+// first. It returns false, and keeps nothing, if the client has got it already.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()

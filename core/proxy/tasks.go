@@ -7,9 +7,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// isOthersTask reports whether the request is about a task of another principal, and records that.
-// The client is told that there is no such task.
-func (call *Call) isOthersTask(server, id string) bool {
+// denyIfOthersTask reports whether the request is about a task of another principal, and records
+// the denial. The caller answers that there is no such task.
+func (call *Call) denyIfOthersTask(server, id string) bool {
 	if !call.session.proxy.tasks.BelongsToOther(server, id, call.request.Principal) {
 		return false
 	}

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Bounds of the URIs that a session remembers. Other URIs are routed by their prefixed form only.
+// Bounds of the URIs that a session remembers. A URI beyond them is routed only with its prefix.
 const (
 	maxOwnedURIs = 10_000
 	maxURIBytes  = 2 << 10
@@ -14,8 +14,9 @@ const (
 // uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
 // without a prefix. The zero uriOwners is empty and ready.
 type uriOwners struct {
-	mu        sync.Mutex
-	uris      map[string]string          // server by its own URI; "" when several own it
+	mu sync.Mutex
+	// name of the owner by URI; "" when several servers own the URI
+	uris      map[string]string
 	templates map[string]map[string]bool // servers by the literal beginning of their template
 }
 
@@ -26,19 +27,19 @@ type ownedURI struct {
 }
 
 // add notes that the server owns a URI.
-func (o *uriOwners) add(server string, what ownedURI) {
-	uri := what.uri
+func (o *uriOwners) add(server string, owned ownedURI) {
+	uri := owned.uri
 	if len(uri) > maxURIBytes {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if what.template {
+	if owned.template {
 		o.addTemplate(server, uri)
 		return
 	}
-	switch had, ok := o.uris[uri]; {
-	case ok && had != server:
+	switch owner, ok := o.uris[uri]; {
+	case ok && owner != server:
 		o.uris[uri] = ""
 	case !ok && len(o.uris) < maxOwnedURIs:
 		if o.uris == nil {
@@ -63,7 +64,7 @@ func (o *uriOwners) addTemplate(server, template string) {
 	o.templates[literal][server] = true
 }
 
-// removeServer forgets what the server owned alone.
+// removeServer forgets the URIs that the server alone owned, and its templates.
 func (o *uriOwners) removeServer(server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

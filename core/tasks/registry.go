@@ -1,5 +1,5 @@
 // Package tasks remembers which principal created which of the servers' tasks, and for which call.
-// So a task's id, guessed or overheard, is of no use to another principal.
+// So another principal that guesses or learns a task's id cannot use it.
 package tasks
 
 import (
@@ -16,10 +16,10 @@ const (
 )
 
 // Registry holds the known tasks. Its memory is bounded, whatever the length of ids, and shared
-// fairly: beyond the bound, the principal whose tasks take the most loses its oldest. So nobody can
-// have the tasks of others forgotten by creating many. A server with a process for each principal
-// may give one id to several of them. The zero Registry is empty and ready, and safe for many
-// goroutines.
+// fairly. When the bound is exceeded, the oldest task of the principal whose tasks take the most
+// bytes is forgotten. So a principal that creates many tasks loses its own, not those of others.
+// Several principals may have tasks of one id at one server, since it may run one process for each
+// principal. The zero Registry is empty and ready, and safe for many goroutines.
 type Registry struct {
 	mu sync.Mutex
 	// by task and principal: the element in taskOwner.tasks
@@ -32,7 +32,8 @@ type Registry struct {
 // key is the digest of a server's name and the id of a task there.
 type key [sha256.Size]byte
 
-// keyOf separates the two by a zero byte, which no server's name contains.
+// keyOf returns the key of a task. A zero byte separates name and id; no server's name contains
+// one.
 func keyOf(server, id string) key { return sha256.Sum256([]byte(server + "\x00" + id)) }
 
 // taskOwner is a principal with its tasks.
@@ -42,7 +43,7 @@ type taskOwner struct {
 	heapIndex int // in Registry.largest
 }
 
-// ownerHeap is a heap of owners. The one whose tasks take the most is first.
+// ownerHeap is a heap of owners. The owner whose tasks take the most bytes is first.
 type ownerHeap []*taskOwner
 
 func (h ownerHeap) Len() int           { return len(h) }
@@ -70,7 +71,7 @@ type task struct {
 
 func (t *task) bytes() int { return taskOverhead + len(t.principal) + len(t.name) }
 
-// Add records that the principal created a task at a server. name is returned by Name.
+// Add records that the principal created a task at a server. Name later returns name for it.
 func (r *Registry) Add(server, id, principal, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,8 +116,8 @@ func (r *Registry) remove(e *list.Element) {
 	}
 }
 
-// Name returns the name that the principal's task was added with. ok is false when the principal is
-// not known to have created it.
+// Name returns the name that the principal's task was added with. ok is false when there is no such
+// task of the principal.
 func (r *Registry) Name(server, id, principal string) (name string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +128,9 @@ func (r *Registry) Name(server, id, principal string) (name string, ok bool) {
 	return e.Value.(*task).name, true
 }
 
-// BelongsToOther reports whether the task is known, and another principal created it. It is false
-// for unknown tasks, from before a restart or forgotten: only the server knows their owners.
+// BelongsToOther reports whether the task is known, and only to have been created by other
+// principals. For an unknown task, which is older than a restart or was forgotten, it returns
+// false: only the server knows the owner.
 func (r *Registry) BelongsToOther(server, id, principal string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ type BundleSource struct {
 	Endpoint Endpoint
 	Resource string                  // the path below the URL
 	Keys     map[string]policies.Key // as policies.ReadBundle wants them
-	// the file that caches the bundle that was last active; "" for none
+	// the file that caches the bundle that was active last; "" caches nothing
 	CacheFile string
 
 	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
@@ -35,36 +35,36 @@ type BundleSource struct {
 // Options configure a Client.
 type Options struct {
 	Bundles      []BundleSource
-	DecisionLogs *DecisionLogs // nil sends none
-	Status       *Endpoint     // nil sends none
+	DecisionLogs *DecisionLogs // nil sends no decision logs
+	Status       *Endpoint     // nil sends no status
 
 	Version string // of Gatekit
 	Log     *slog.Logger
-	// called once for a downloaded bundle that is rejected, but not when a service has none; nil is
-	// allowed
+	// called when a bundle is rejected, once for successive downloads with the same error, and not
+	// when a download fails; may be nil
 	BundleRejected func(name string, err error)
 }
 
 // Client downloads bundles, and sends decision logs and status. Its methods may be called
 // concurrently.
 type Client struct {
-	log     *slog.Logger
-	refused func(string, error)
-	polls   []*bundlePoll
-	reports *reporter     // nil when neither decision logs nor status are sent
-	started chan struct{} // closed by Start
-	closed  chan struct{} // closed by Close
-	close   func()
+	log            *slog.Logger
+	bundleRejected func(string, error)
+	polls          []*bundlePoll
+	reports        *reporter     // nil when neither decision logs nor status are sent
+	started        chan struct{} // closed by Start
+	closed         chan struct{} // closed by Close
+	close          func()
 
 	mu       sync.Mutex // held while bundles are activated
 	activate func([]*policies.Bundle) error
-	active   map[string]*policies.Bundle // from Open on one for each name
+	active   map[string]*policies.Bundle // by name; after Open it has all
 }
 
-// Open starts polling the bundles, and returns when it has each of them. Cached bundles are
+// Open starts polling the bundles, and returns when all of them are available. Cached bundles are
 // available at once. The error tells which bundle is missing, and why.
 func Open(ctx context.Context, o Options) (*Client, error) {
-	c := &Client{log: o.Log, refused: o.BundleRejected, started: make(chan struct{}),
+	c := &Client{log: o.Log, bundleRejected: o.BundleRejected, started: make(chan struct{}),
 		closed: make(chan struct{}), active: map[string]*policies.Bundle{}}
 	c.close = sync.OnceFunc(func() {
 		close(c.closed)
@@ -122,17 +122,17 @@ func (c *Client) Bundles() []*policies.Bundle {
 }
 
 // sortedByName returns bundles sorted by name.
-func sortedByName(held map[string]*policies.Bundle) []*policies.Bundle {
-	all := make([]*policies.Bundle, 0, len(held))
-	for _, name := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, held[name])
+func sortedByName(bundles map[string]*policies.Bundle) []*policies.Bundle {
+	all := make([]*policies.Bundle, 0, len(bundles))
+	for _, name := range slices.Sorted(maps.Keys(bundles)) {
+		all = append(all, bundles[name])
 	}
 	return all
 }
 
-// Start tells that the caller has activated Bundles, and how to activate others: activate gets all
-// bundles whenever one has changed. When it fails, the previous bundles stay active. It is called
-// by one goroutine at a time, and not after Close has returned.
+// Start must be called once the caller has activated Bundles. From then on, Client calls activate
+// with all bundles whenever a bundle has changed. When activate fails, the previous bundles stay
+// active. One goroutine at a time calls activate, and none after Close has returned.
 func (c *Client) Start(activate func([]*policies.Bundle) error) {
 	c.mu.Lock()
 	c.activate = activate
@@ -147,13 +147,13 @@ func (c *Client) Start(activate func([]*policies.Bundle) error) {
 	close(c.started)
 }
 
-// Close stops all requests, and waits for activate when it is running.
+// Close stops all requests. It waits for a running call of activate.
 func (c *Client) Close() { c.close() }
 
 // activateBundle activates a downloaded bundle. Before Start, it only stores the first one.
 func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) error {
 	select {
-	case <-p.available: // a bundle is in use, which cannot be replaced before Start
+	case <-p.available: // before Start, the first bundle cannot be replaced
 		select {
 		case <-c.started:
 		case <-c.closed:
@@ -178,7 +178,7 @@ func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) e
 	return nil
 }
 
-// readCache returns the cached bundle; nil when there is none that is valid.
+// readCache returns the cached bundle; nil when no bundle is cached, or the cached one is invalid.
 func (p *bundlePoll) readCache() *policies.Bundle {
 	if p.source.CacheFile == "" {
 		return nil
@@ -197,8 +197,9 @@ func (p *bundlePoll) readCache() *policies.Bundle {
 	}
 	if err != nil {
 		p.log.Error("cached bundle rejected", "file", p.source.CacheFile, "error", err)
-		if p.client.refused != nil {
-			p.client.refused(p.source.Name, fmt.Errorf("cached in %s: %w", p.source.CacheFile, err))
+		if p.client.bundleRejected != nil {
+			p.client.bundleRejected(p.source.Name, fmt.Errorf("cached in %s: %w",
+				p.source.CacheFile, err))
 		}
 		return nil
 	}
@@ -213,7 +214,7 @@ func (p *bundlePoll) writeCache(raw []byte) {
 		return
 	}
 	if err := atomicfile.Write(p.source.CacheFile, raw); err != nil {
-		p.log.Error("bundle not cached: a start without its service fails, or uses an older one",
+		p.log.Error("bundle not cached: a start without its service fails, or uses an older bundle",
 			"file", p.source.CacheFile, "error", err)
 	}
 }

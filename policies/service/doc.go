@@ -8,7 +8,7 @@
 //     the previous bundles stay active.
 //   - A download is bounded, verified, and read as a bundle in a file is (policies.ReadBundle). A
 //     cached bundle is verified again when it is read.
-//   - A server that is down, slow, or sends garbage costs bounded memory and time, and no message
+//   - A service that is down, slow, or sends garbage costs bounded memory and time, and no message
 //     waits for it.
 //   - Open fails unless it has every bundle, from its service or from its cache.
 //   - Decisions pass through a bounded queue. A decision that does not fit there, or in the buffer
@@ -33,7 +33,7 @@
 //
 // # Why decision logs and status are sent by OPA's plugins
 //
-// Control planes accept what these plugins send. Their price is that OPA's server is part of the
-// binary; it is never started. When a service does not accept data, stopping them takes up to a few
+// Control planes accept what these plugins send. For that, OPA's server is part of the binary,
+// but never started. When a service does not accept data, stopping the plugins takes up to a few
 // seconds.
 package service

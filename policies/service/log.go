@@ -7,9 +7,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/logging"
 )
 
-// logger is Gatekit's log for OPA's components. Their debug messages are dropped, because they
-// contain headers. Their other messages are logged as debug messages: Client logs what operators
-// need.
+// logger writes the log messages of OPA's components to Gatekit's log. It drops debug messages,
+// because they contain headers. It logs all others at debug level: Client logs what operators need.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Debug(string, ...any)          {}

@@ -30,10 +30,10 @@ type bundlePoll struct {
 	firstRaw []byte
 
 	mu          sync.Mutex
-	latestError error // of the latest request; nil is none
+	latestError error // of the latest request; nil when that succeeded
 }
 
-// newBundlePoll returns the poll of a bundle. Starting its downloader starts it.
+// newBundlePoll returns the poll of a bundle. The caller starts it with downloader.Start.
 func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, error) {
 	p := &bundlePoll{source: b, client: c, log: c.log.With("bundle", b.Name),
 		available: make(chan struct{})}
@@ -50,7 +50,7 @@ func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, erro
 	if err != nil {
 		return nil, err
 	}
-	asks, err := rest.New(settings, nil, rest.Logger(logger{p.log}),
+	restClient, err := rest.New(settings, nil, rest.Logger(logger{p.log}),
 		rest.AuthPluginLookup(func(string) rest.HTTPAuthPlugin { return p.transport }))
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, erro
 	if err := config.ValidateAndInjectDefaults(); err != nil {
 		return nil, err
 	}
-	p.downloader = download.New(config, asks,
+	p.downloader = download.New(config, restClient,
 		b.Resource).WithBundleVerificationConfig(policies.VerificationConfig(b.Keys)).
 		WithBundleParserOpts(ast.ParserOptions{RegoVersion: ast.RegoV1,
 			ProcessAnnotation: true}).WithCallback(p.downloaded)
@@ -88,13 +88,14 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 		active = p.transport.bundle
 		if err = p.client.activateBundle(p, p.transport.bundle, p.transport.raw); err != nil {
 			err = rejectedBundle{err}
-			// forget the ETag, to download the bundle again: what it conflicts with may change
+			// forget the ETag, to download the same bundle again: it may fit later, with other
+			// bundles
 			p.downloader.SetCache("")
 		}
 	}
 	err = p.reportResult(err)
 	select {
-	case <-p.client.started: // before Start, no bundle is active
+	case <-p.client.started: // before Start, no bundle is active, and no status is sent
 		p.client.reports.updateBundleStatus(p.source.Name, active, err)
 	default:
 	}
@@ -107,16 +108,16 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 // reportResult logs the result of a request when it differs from the previous one. It returns the
 // error to report, without addresses.
 func (p *bundlePoll) reportResult(err error) error {
-	wrong, isRefused := errors.AsType[rejectedBundle](err)
+	rejected, isRejected := errors.AsType[rejectedBundle](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {
-	case isRefused:
-		err = wrong.error
+	case isRejected:
+		err = rejected.error
 	case ok:
 		err = fmt.Errorf("the service answered with status %d %s", status.StatusCode,
 			http.StatusText(status.StatusCode))
 	case err != nil:
-		_, unreached := errors.AsType[*url.Error](err)
-		err, isRefused = publicError(err), !unreached
+		_, isUnreachable := errors.AsType[*url.Error](err)
+		err, isRejected = publicError(err), !isUnreachable
 	}
 	p.mu.Lock()
 	before := p.latestError
@@ -126,10 +127,10 @@ func (p *bundlePoll) reportResult(err error) error {
 	case err == nil && before != nil:
 		p.log.Info("bundle download recovered")
 	case err == nil || before != nil && before.Error() == err.Error():
-	case isRefused:
+	case isRejected:
 		p.log.Error("bundle rejected; keeping the previous one", "error", err)
-		if p.client.refused != nil {
-			p.client.refused(p.source.Name, err)
+		if p.client.bundleRejected != nil {
+			p.client.bundleRejected(p.source.Name, err)
 		}
 	default:
 		p.log.Warn("bundle download failed", "error", err)

@@ -28,11 +28,11 @@ import (
 
 // Bounds of decision logs.
 const (
-	maxQueued    = 1024             // decisions that wait to become events
-	maxText      = 256              // bytes of a name in an event
-	maxUpload    = 1 << 20          // compressed bytes of one request
-	flushTimeout = 3 * time.Second  // for sending the buffer at the end
-	reportDrops  = 10 * time.Second // between warnings about dropped decisions
+	maxQueued           = 1024             // decisions that wait to become events
+	maxText             = 256              // bytes of one text in an event
+	maxUpload           = 1 << 20          // compressed bytes of one request
+	flushTimeout        = 3 * time.Second  // for sending the buffer at the end
+	dropWarningInterval = 10 * time.Second // between warnings about dropped decisions
 )
 
 // DecisionLogs configures where decision logs are sent.
@@ -53,9 +53,9 @@ type reporter struct {
 	logs       *logs.Plugin
 	metrics    metrics.Metrics
 	queue      chan *server.Info
-	dropped    atomic.Uint64 // decisions for which the queue was full
+	dropped    atomic.Uint64 // decisions that were lost: the queue was full, or Log failed
 	stopping   chan struct{} // closed to stop logDecisions
-	done       sync.WaitGroup
+	running    sync.WaitGroup
 
 	mu       sync.Mutex
 	statuses map[string]*bundle.Status // a status is replaced, never modified
@@ -70,15 +70,15 @@ const (
 func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	r := &reporter{log: o.Log, metrics: metrics.New(), queue: make(chan *server.Info, maxQueued),
 		stopping: make(chan struct{}), statuses: map[string]*bundle.Status{}}
-	senders, services := map[string]*transport{}, map[string]any{}
-	for name, remote := range r.remotes(o) {
-		t, err := newTransport(remote, o.Version, nil)
+	transports, services := map[string]*transport{}, map[string]any{}
+	for name, endpoint := range r.endpoints(o) {
+		t, err := newTransport(endpoint, o.Version, nil)
 		if err != nil {
 			return nil, err
 		}
-		senders[name] = t
+		transports[name] = t
 		r.transports = append(r.transports, t)
-		services[name] = map[string]any{"url": remote.URL,
+		services[name] = map[string]any{"url": endpoint.URL,
 			"credentials": map[string]string{"plugin": "to/" + name}}
 	}
 	settings, err := json.Marshal(map[string]any{"services": services,
@@ -86,12 +86,12 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	quiet := logger{o.Log}
-	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(quiet),
-		plugins.ConsoleLogger(quiet)); err != nil {
+	opaLog := logger{o.Log}
+	if r.manager, err = plugins.New(settings, rand.Text(), inmem.New(), plugins.Logger(opaLog),
+		plugins.ConsoleLogger(opaLog)); err != nil {
 		return nil, err
 	}
-	for name, t := range senders {
+	for name, t := range transports {
 		r.manager.Register("to/"+name, authPlugin{t, "to/" + name, r.manager})
 	}
 	if err = r.plugins(o); err == nil {
@@ -101,12 +101,12 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 		r.manager.Stop(ctx)
 		return nil, err
 	}
-	r.done.Go(r.logDecisions)
+	r.running.Go(r.logDecisions)
 	return r, nil
 }
 
-// remotes returns the endpoints by service.
-func (r *reporter) remotes(o Options) map[string]Endpoint {
+// endpoints returns the configured endpoints, by the service's name.
+func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
 		all[logService] = o.DecisionLogs.Endpoint
@@ -117,8 +117,8 @@ func (r *reporter) remotes(o Options) map[string]Endpoint {
 	return all
 }
 
-// plugins creates OPA's plugins and registers them. They stop in that order: the decision log
-// plugin reports to the status plugin, and waits for it.
+// plugins creates OPA's plugins and registers them, in the order in which they must stop: the
+// decision log plugin reports to the status plugin, and waits for it.
 func (r *reporter) plugins(o Options) error {
 	if d := o.DecisionLogs; d != nil {
 		raw, err := json.Marshal(map[string]any{"service": logService, "resource": d.Resource,
@@ -174,12 +174,12 @@ func (authPlugin) Stop(context.Context) {}
 // Reconfigure implements plugins.Plugin.
 func (authPlugin) Reconfigure(context.Context, any) {}
 
-// logDecisions turns decisions into events, outside of the messages' goroutines, and logs how many
-// were dropped.
+// logDecisions turns the queued decisions into events, so that no message waits for that, and logs
+// how many were dropped.
 func (r *reporter) logDecisions() {
-	tick := time.NewTicker(reportDrops)
+	tick := time.NewTicker(dropWarningInterval)
 	defer tick.Stop()
-	var said uint64
+	var reported uint64
 	for {
 		select {
 		case d := <-r.queue:
@@ -189,7 +189,7 @@ func (r *reporter) logDecisions() {
 			}
 			continue
 		case <-tick.C:
-			said = r.warnDropped(said)
+			reported = r.warnDropped(reported)
 			continue
 		case <-r.stopping:
 		}
@@ -198,30 +198,29 @@ func (r *reporter) logDecisions() {
 				r.dropped.Add(1)
 			}
 		}
-		r.warnDropped(said)
+		r.warnDropped(reported)
 		return
 	}
 }
 
-// warnDropped logs how many decisions were dropped, if there are more than reported before, and
-// returns their number.
-func (r *reporter) warnDropped(said uint64) uint64 {
+// warnDropped logs the number of dropped decisions if it is greater than reported, and returns it.
+func (r *reporter) warnDropped(reported uint64) uint64 {
 	lost := r.dropped.Load()
 	if n, ok := r.metrics.Counter(
 		"decision_logs_dropped_buffer_size_limit_exceeded").Value().(uint64); ok {
 		lost += n
 	}
-	if lost > said {
+	if lost > reported {
 		r.log.Warn("decisions dropped: the decision log service is too slow or down; the audit "+
 			"log has them", "dropped", lost)
 	}
 	return lost
 }
 
-// stop sends what is buffered, as far as the service accepts it in time.
+// stop sends the buffered decisions, waits for flushTimeout at most, and stops the plugins.
 func (r *reporter) stop() {
 	close(r.stopping)
-	r.done.Wait()
+	r.running.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	for _, t := range r.transports {
@@ -260,8 +259,9 @@ func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err 
 }
 
 // WithDecisionLog returns a stage that evaluates the policies and sends their decisions to the
-// decision log service: what a message is about, and which rule decided; no content and no reason,
-// which may quote content. No message waits for that.
+// decision log service. A decision has the message's method, server, name and principal, and the
+// rule that decided. It has no content, and no reason, which may quote content. No message waits
+// for the service.
 func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -282,10 +282,10 @@ type loggingStage struct {
 
 // Inspect implements pipeline.Stage.
 func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
-	at, took := time.Now(), metrics.New()
-	took.Timer(metrics.RegoQueryEval).Start()
+	began, timing := time.Now(), metrics.New()
+	timing.Timer(metrics.RegoQueryEval).Start()
 	v, err := l.stage.Inspect(ctx, m)
-	took.Timer(metrics.RegoQueryEval).Stop()
+	timing.Timer(metrics.RegoQueryEval).Stop()
 	result := map[string]any{"action": action(ctx, v, err)}
 	if rule := ruleOfReason(v.Reason); rule != "" {
 		result["rule"] = rule
@@ -296,8 +296,8 @@ func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Ver
 	var input, results any = messageSummary(m), result
 	select {
 	case l.reports.queue <- &server.Info{
-		DecisionID: rand.Text(), Path: "gatekit", Timestamp: at.UTC(), Bundles: l.revisions,
-		Input: &input, Results: &results, Metrics: took,
+		DecisionID: rand.Text(), Path: "gatekit", Timestamp: began.UTC(), Bundles: l.revisions,
+		Input: &input, Results: &results, Metrics: timing,
 		Custom: map[string]any{"policies": l.stage.Digest(), "session": truncate(m.Session),
 			"exchange": truncate(m.Exchange)},
 	}:
@@ -322,7 +322,7 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	return "deny"
 }
 
-// messageSummary returns what a message is about.
+// messageSummary returns what a decision log event contains of a message.
 func messageSummary(m *mcp.Message) map[string]any {
 	name, _, _ := strings.Cut(m.Name, "?")
 	if strings.Contains(m.Method, "resources/") || m.Method == "completion/complete" {
@@ -336,8 +336,8 @@ func messageSummary(m *mcp.Message) map[string]any {
 	return all
 }
 
-// publicURI returns the scheme, host and path of a URI. Other parts can be secret, and a URI with
-// neither host nor path can be all content.
+// publicURI returns the scheme, host and path of a URI. Other parts can be secret. Of a URI without
+// host and absolute path it returns only the scheme: the rest can be content, as in data: URIs.
 func publicURI(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]
@@ -359,8 +359,8 @@ func publicURI(uri string) string {
 	return scheme + ":" + rest
 }
 
-// hostWithoutUser matches what follows the slashes of a URI that has no user: a host, a port if
-// any, and a path.
+// hostWithoutUser matches the part of a URI after `//` when the URI has no user: a host, perhaps a
+// port, and the start of the path.
 var hostWithoutUser = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
 // reasonRule matches the rule's name at the start of a reason.
@@ -374,5 +374,5 @@ func ruleOfReason(reason string) string {
 	return ""
 }
 
-// truncate bounds a text.
+// truncate cuts a text to maxText bytes of valid UTF-8.
 func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }

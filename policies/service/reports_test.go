@@ -19,21 +19,21 @@ import (
 	"gatekit/test/bundles"
 )
 
-// secret is planted in what passes, and must not leave.
+// secret is in the messages of these tests. It must not be in decision logs or status.
 const secret = "sk-planted-0123456789"
 
-// received are the requests that a service received: the texts, and the JSON of each.
+// received holds the bodies of the requests that a service received.
 type received struct {
 	mu    sync.Mutex
 	texts []string
 }
 
-func (d *received) take(r *http.Request) {
+func (d *received) record(r *http.Request) {
 	body := io.Reader(r.Body)
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		z, err := gzip.NewReader(r.Body)
 		if err != nil {
-			d.add("no gzip: " + err.Error())
+			d.add("not gzip: " + err.Error())
 			return
 		}
 		body = z
@@ -57,7 +57,7 @@ func (d *received) all() []string {
 	return slices.Clone(d.texts)
 }
 
-// decisions are the events of all decision logs.
+// decisions returns the events of all decision logs.
 func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	t.Helper()
 	for _, text := range d.all() {
@@ -70,7 +70,7 @@ func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	return events
 }
 
-const judging = `package gatekit.acme
+const reasonsWithContent = `package gatekit.acme
 
 deny contains sprintf("no: %v", [input.params]) if { input.name == "refused"; input.params.arguments.key }
 
@@ -88,14 +88,15 @@ func call(name string) *mcp.Message {
 	return m
 }
 
-// Of a URI nobody is told more than where it leads.
+// Decision logs contain only scheme, host and path of a URI.
 func TestPublicURIRemovesSecrets(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
+	s.serveBundle("/bundles/acme", `"1"`, bundles.Build(t,
+		"one", map[string]string{"acme.rego": reasonsWithContent},
 		&bundles.Signature{Key: key, ID: "acme"}))
 	var decisions received
-	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
+	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.record(r) })
 	b := newTestClient(t, acme(s.remote(), key))
 	b.o.DecisionLogs = &service.DecisionLogs{Endpoint: s.remote(), Resource: "logs/here",
 		Buffer:   100,
@@ -105,7 +106,7 @@ func TestPublicURIRemovesSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge := c.WithDecisionLog(stage)
+	logged := c.WithDecisionLog(stage)
 	want := map[string]string{
 		"https://ann:" + secret + "@example.com/a?b=c": "https://example.com/a",
 		"https://a@" + secret + "@example.com":         "https://example.com",
@@ -122,18 +123,18 @@ func TestPublicURIRemovesSecrets(t *testing.T) {
 	for uri := range want {
 		m := call(uri)
 		m.Method = "resources/read"
-		if _, err := judge.Inspect(t.Context(), m); err != nil {
+		if _, err := logged.Inspect(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
-	told := map[any]bool{}
+	names := map[any]bool{}
 	for _, e := range decisions.decisions(t) {
-		told[e["input"].(map[string]any)["name"]] = true
+		names[e["input"].(map[string]any)["name"]] = true
 	}
 	for uri, name := range want {
-		if !told[name] {
-			t.Errorf("%s was not told as %s, but one of %v", uri, name, told)
+		if !names[name] {
+			t.Errorf("%s is not logged as %s: the names are %v", uri, name, names)
 		}
 	}
 }
@@ -141,11 +142,12 @@ func TestPublicURIRemovesSecrets(t *testing.T) {
 func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, bundles.Build(t, "one", map[string]string{"acme.rego": judging},
+	s.serveBundle("/bundles/acme", `"1"`, bundles.Build(t,
+		"one", map[string]string{"acme.rego": reasonsWithContent},
 		&bundles.Signature{Key: key, ID: "acme"}))
 	var decisions, statuses received
-	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.take(r) })
-	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.take(r) })
+	s.serve("/logs/here", func(_ http.ResponseWriter, r *http.Request) { decisions.record(r) })
+	s.serve("/status", func(_ http.ResponseWriter, r *http.Request) { statuses.record(r) })
 	b := newTestClient(t, acme(s.remote(), key))
 	remote := s.remote()
 	b.o.Status = &remote
@@ -156,14 +158,15 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	judge := c.WithDecisionLog(stage)
+	logged := c.WithDecisionLog(stage)
 	want := map[string]string{"refused": "deny acme", "cleared": "modify acme", "asked": "ask acme",
 		"passed": "pass <nil>", "mail?to=" + secret: "pass <nil>"}
-	for name, saying := range want {
-		v, err := judge.Inspect(t.Context(), call(name))
+	for name, decision := range want {
+		v, err := logged.Inspect(t.Context(), call(name))
 		plain, err2 := stage.Inspect(t.Context(), call(name))
 		if err != nil || err2 != nil || v.Action != plain.Action || v.Reason != plain.Reason {
-			t.Errorf("%s: %v, %v: %+v is not what the policies said: %+v", saying, err, err2, v,
+			t.Errorf("%s: %v, %v: the verdict %+v is not that of the policies: %+v", decision, err,
+				err2, v,
 				plain)
 		}
 	}
@@ -177,12 +180,12 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 			name = "mail?to=" + secret
 		}
 		if got := fmt.Sprintf("%v %v", result["action"], result["rule"]); got != want[name] {
-			t.Errorf("%s was told as %s, want %s", name, got, want[name])
+			t.Errorf("%s is logged as %s, want %s", name, got, want[name])
 		}
 		if fmt.Sprint(e["bundles"]) != "map[acme:map[revision:one]]" ||
 			custom["policies"] != stage.Digest() || custom["session"] != "s1" ||
 			custom["exchange"] != "e1" {
-			t.Errorf("it is not said which policies decided what: %v", e)
+			t.Errorf("the event does not identify policies and message: %v", e)
 		}
 		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"],
 			input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
@@ -190,7 +193,7 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		}
 		if took, ok := e["metrics"].(map[string]any)["timer_rego_query_eval_ns"].(float64); !ok ||
 			took <= 0 {
-			t.Errorf("it is not said how long it took: %v", e["metrics"])
+			t.Errorf("the event has no evaluation time: %v", e["metrics"])
 		}
 		ids[e["decision_id"]] = true
 	}
@@ -220,29 +223,30 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	until(t, "the status of the first bundle", active("one", ""))
 	s.serve("/bundles/acme", write([]byte("garbage")))
 	until(t, "the status of garbage", active("one", "not a bundle"))
-	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
+	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the status of the second bundle", active("two", ""))
 	c.Close()
 	for _, text := range slices.Concat(decisions.all(), statuses.all()) {
 		if strings.Contains(text, secret) || strings.Contains(text, token) {
-			t.Errorf("a secret was told: %s", text)
+			t.Errorf("a secret was sent: %s", text)
 		}
 	}
 }
 
-// A service that takes nothing holds up no decision and no end, and what it is not told is counted.
+// A service that accepts nothing delays neither decisions nor Close, and a warning counts the
+// decisions that were dropped.
 func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
-		"it fails": func(w http.ResponseWriter,
+		"the service fails": func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		},
-		"it hangs": func(_ http.ResponseWriter, r *http.Request) {
+		"the service hangs": func(_ http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard,
 				r.Body)
 			<-r.Context().Done()
 		},
-		"it is endless": func(w http.ResponseWriter, r *http.Request) {
+		"the response is endless": func(w http.ResponseWriter, r *http.Request) {
 			io.Copy(io.Discard,
 				r.Body)
 			endless(w, r)
@@ -252,8 +256,9 @@ func TestDroppedDecisionsAreCounted(t *testing.T) {
 			t.Parallel()
 			key := bundles.NewKey(t)
 			s := newServer(t, plain)
-			s.has("/bundles/acme", `"1"`, bundles.Build(t,
-				"one", map[string]string{"acme.rego": judging}, &bundles.Signature{Key: key,
+			s.serveBundle("/bundles/acme", `"1"`, bundles.Build(t,
+				"one", map[string]string{"acme.rego": reasonsWithContent},
+				&bundles.Signature{Key: key,
 					ID: "acme"}))
 			s.serve("/logs", answer)
 			s.serve("/status", answer)
@@ -267,10 +272,10 @@ func TestDroppedDecisionsAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			judge, slowest := c.WithDecisionLog(stage), time.Duration(0)
+			logged, slowest := c.WithDecisionLog(stage), time.Duration(0)
 			for range 3000 {
 				began := time.Now()
-				if v, err := judge.Inspect(t.Context(), call("passed")); err != nil ||
+				if v, err := logged.Inspect(t.Context(), call("passed")); err != nil ||
 					v.Action != pipeline.Allow {
 					t.Fatalf("%+v, %v", v, err)
 				}
@@ -282,10 +287,11 @@ func TestDroppedDecisionsAreCounted(t *testing.T) {
 			began := time.Now()
 			c.Close()
 			if d := time.Since(began); d > time.Minute {
-				t.Errorf("the end took %s", d)
+				t.Errorf("Close took %s", d)
 			}
-			if name != "it is endless" && !strings.Contains(b.said(), "decisions dropped") {
-				t.Errorf("nothing says that decisions were dropped:\n%s", b.said())
+			if name != "the response is endless" && !strings.Contains(b.logText(),
+				"decisions dropped") {
+				t.Errorf("the log has no warning about dropped decisions:\n%s", b.logText())
 			}
 		})
 	}

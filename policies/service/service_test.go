@@ -25,25 +25,25 @@ import (
 	"go.uber.org/goleak"
 )
 
-// OPA's plugins leave a goroutine each where a service took nothing to the end: that of the status
-// plugin waits for nobody.
+// OPA's plugins each leave a goroutine behind when a service never accepts their data: the status
+// plugin does not wait for its goroutine.
 func TestMain(m *testing.M) {
 	const opa = "github.com/open-policy-agent/opa/v1/plugins/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"),
 		goleak.IgnoreAnyFunction(opa+"logs.(*Plugin).flushDecisions.func1"))
 }
 
-// token is a secret that is nowhere but in requests.
+// token is a secret that may occur only in requests.
 const token = "hunter2-of-the-bundle-server"
 
-// server is a bundle server. It serves what it was given last, with an ETag.
+// server is a policy service, with a handler for each path.
 type server struct {
 	*httptest.Server
 	t *testing.T
 
-	mu      sync.Mutex
-	answers map[string]http.HandlerFunc // by path
-	asked   []string                    // path and status, as far as it gives it
+	mu        sync.Mutex
+	answers   map[string]http.HandlerFunc // by path
+	requested []string                    // path and If-None-Match of each request
 }
 
 func newServer(t *testing.T, start func(*httptest.Server)) *server {
@@ -52,11 +52,11 @@ func newServer(t *testing.T, start func(*httptest.Server)) *server {
 		r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token ||
 			!strings.HasPrefix(r.Header.Get("User-Agent"), "gatekit/") {
-			t.Errorf("it was asked with %v", r.Header)
+			t.Errorf("a request has the headers %v", r.Header)
 		}
 		s.mu.Lock()
 		answer := s.answers[r.URL.Path]
-		s.asked = append(s.asked, r.URL.Path+" "+r.Header.Get("If-None-Match"))
+		s.requested = append(s.requested, r.URL.Path+" "+r.Header.Get("If-None-Match"))
 		s.mu.Unlock()
 		if answer == nil {
 			http.NotFound(w, r)
@@ -78,8 +78,8 @@ func (s *server) serve(path string, answer http.HandlerFunc) {
 	s.answers[path] = answer
 }
 
-// has serves a bundle under an ETag.
-func (s *server) has(path, etag string, bundle []byte) {
+// serveBundle serves a bundle with an ETag.
+func (s *server) serveBundle(path, etag string, bundle []byte) {
 	s.serve(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", etag)
 		if r.Header.Get("If-None-Match") == etag {
@@ -93,7 +93,7 @@ func (s *server) has(path, etag string, bundle []byte) {
 func (s *server) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+	return slices.Clone(s.requested)
 }
 
 func (s *server) remote() service.Endpoint {
@@ -101,16 +101,16 @@ func (s *server) remote() service.Endpoint {
 		token}}
 }
 
-// testClient is a Client with its log and the bundles that it activated.
+// testClient opens a Client, and keeps its log and the bundles that it activated and rejected.
 type testClient struct {
 	t   *testing.T
 	o   service.Options
 	log bytes.Buffer
 
-	mu      sync.Mutex
-	refused []string
-	force   [][]string // revisions, as they were put in force
-	refuse  error      // what activate says
+	mu          sync.Mutex
+	rejected    []string   // name and error of each rejected bundle
+	activations [][]string // names and revisions of the bundles, one element for each activation
+	activateErr error      // the error of activate; nil lets it succeed
 }
 
 func newTestClient(t *testing.T, all ...service.BundleSource) *testClient {
@@ -121,25 +121,26 @@ func newTestClient(t *testing.T, all ...service.BundleSource) *testClient {
 			err error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.refused = append(b.refused, name+": "+err.Error())
+			b.rejected = append(b.rejected, name+": "+err.Error())
 		}}
 	t.Cleanup(func() {
-		if strings.Contains(b.said(), token) {
-			t.Errorf("the token is in the log:\n%s", b.said())
+		if strings.Contains(b.logText(), token) {
+			t.Errorf("the token is in the log:\n%s", b.logText())
 		}
 	})
 	return b
 }
 
-type writer struct{ of *testClient }
+// writer writes to the log of a testClient.
+type writer struct{ client *testClient }
 
 func (w writer) Write(p []byte) (int, error) {
-	w.of.mu.Lock()
-	defer w.of.mu.Unlock()
-	return w.of.log.Write(p)
+	w.client.mu.Lock()
+	defer w.client.mu.Unlock()
+	return w.client.log.Write(p)
 }
 
-func (b *testClient) said() string {
+func (b *testClient) logText() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.log.String()
@@ -153,48 +154,48 @@ func (b *testClient) open() *service.Client {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(c.Close)
-	b.put(c.Bundles())
-	c.Start(b.put)
+	b.activate(c.Bundles())
+	c.Start(b.activate)
 	return c
 }
 
-func (b *testClient) put(all []*policies.Bundle) error {
+func (b *testClient) activate(all []*policies.Bundle) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.refuse != nil {
-		return b.refuse
+	if b.activateErr != nil {
+		return b.activateErr
 	}
 	var revisions []string
 	for _, one := range all {
 		revisions = append(revisions, one.Name+" "+one.Revision)
 	}
-	b.force = append(b.force, revisions)
+	b.activations = append(b.activations, revisions)
 	return nil
 }
 
-// inForce are the revisions that were put in force, one after the other.
-func (b *testClient) inForce() string {
+// activated returns the names and revisions of the bundles after each activation, in their order.
+func (b *testClient) activated() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []string
-	for _, r := range b.force {
+	for _, r := range b.activations {
 		all = append(all, strings.Join(r, "+"))
 	}
 	return strings.Join(all, ", ")
 }
 
-func (b *testClient) refusals() string {
+func (b *testClient) rejections() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return strings.Join(b.refused, "\n")
+	return strings.Join(b.rejected, "\n")
 }
 
-// until waits for what another goroutine or process does.
+// until waits until done returns true, which another goroutine or process causes.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited for %s", what)
+			t.Fatalf("waited two minutes for %s", what)
 		}
 	}
 }
@@ -219,8 +220,8 @@ func acme(r service.Endpoint, k *bundles.Key) service.BundleSource {
 func TestChangedBundleIsActivated(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
-	s.has("/other", `"o"`, pack(t, "o", key))
+	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
+	s.serveBundle("/other", `"o"`, pack(t, "o", key))
 	b := newTestClient(t, acme(s.remote(), key))
 	other := acme(s.remote(), key)
 	other.Name, other.Resource = "other", "/other"
@@ -229,18 +230,18 @@ func TestChangedBundleIsActivated(t *testing.T) {
 	until(t, "a request with the ETag", func() bool {
 		return slices.Contains(s.requests(), `/bundles/acme "1"`)
 	})
-	if got := b.inForce(); got != "acme one+other o" {
-		t.Errorf("in force are %s: what has not changed was put there again?", got)
+	if got := b.activated(); got != "acme one+other o" {
+		t.Errorf("activated: %s, want one activation: the bundles have not changed", got)
 	}
-	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
-	until(t, "the second", func() bool {
-		return strings.HasSuffix(b.inForce(), ", acme two+other o")
+	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
+	until(t, "the second bundle", func() bool {
+		return strings.HasSuffix(b.activated(), ", acme two+other o")
 	})
 	if got := c.Bundles(); len(got) != 2 || got[0].Revision != "two" {
 		t.Errorf("got %+v", got)
 	}
-	if b.refusals() != "" {
-		t.Errorf("refused: %s", b.refusals())
+	if b.rejections() != "" {
+		t.Errorf("rejected: %s", b.rejections())
 	}
 }
 
@@ -248,36 +249,36 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
-		answer  http.HandlerFunc
-		refusal string // "" is none: not a bundle that came
-		said    string
+		answer    http.HandlerFunc
+		rejection string // part of the reported rejection; "" when the response is not a bundle
+		logged    string // part of the log
 	}{
 		"garbage": {write([]byte("garbage")), "not a bundle (.tar.gz)",
 			"bundle rejected; keeping the previous one"},
-		"nothing": {write(nil), "not a bundle (.tar.gz)",
+		"an empty response": {write(nil), "not a bundle (.tar.gz)",
 			"bundle rejected; keeping the previous one"},
-		"signed by another": {write(pack(t, "two", other)), "failed to verify JWT signature",
+		"signed with another key": {write(pack(t, "two", other)), "failed to verify JWT signature",
 			"bundle rejected; keeping the previous one"},
 		"not signed": {write(bundles.Build(t,
 			"two", map[string]string{"acme.rego": rule}, nil)), "the bundle is not signed",
 			"bundle rejected; keeping the previous one"},
 		"tampered with": {write(tampered(t, good)), "digest mismatch",
 			"bundle rejected; keeping the previous one"},
-		"no Rego": {write(bundles.Build(t,
+		"invalid Rego": {write(bundles.Build(t,
 			"two", map[string]string{"acme.rego": "package"}, &bundles.Signature{Key: key,
 				ID: "acme"})), "acme.rego:1", "bundle rejected; keeping the previous one"},
-		"endless": {endless, "the bundle is larger than 16777216 bytes",
+		"an endless bundle": {endless, "the bundle is larger than 16777216 bytes",
 			"bundle rejected; keeping the previous one"},
-		"an error without end": {func(w http.ResponseWriter,
+		"an endless error response": {func(w http.ResponseWriter,
 			r *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
 			endless(w, r)
 		}, "", "the service answered with status 502 Bad Gateway"},
-		"an answer that is torn": {torn(good), "", "unexpected EOF"},
-		"a redirect elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+		"a truncated response": {truncated(good), "", "unexpected EOF"},
+		"a redirect to another address": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/bundles/acme", http.StatusFound)
 		}, "", "but its credentials are only for"},
-		"redirects without end": {func(w http.ResponseWriter, r *http.Request) {
+		"endless redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r,
 				"/bundles/acme", http.StatusFound)
 		}, "", "the service redirects more than 5 times"},
@@ -287,27 +288,27 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each waits for seconds
 			s := newServer(t, plain)
-			s.has("/bundles/acme", `"1"`, pack(t, "one", key))
+			s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
 			b := newTestClient(t, acme(s.remote(), key))
 			b.open()
 			s.serve("/bundles/acme", c.answer)
-			until(t, "a report", func() bool { return strings.Contains(b.said(), c.said) })
+			until(t, "the log line", func() bool { return strings.Contains(b.logText(), c.logged) })
 			before := len(s.requests())
 			until(t, "more requests", func() bool { return len(s.requests()) > before+2 })
-			if got := b.refusals(); c.refusal == "" && got != "" || !strings.Contains(got,
-				c.refusal) || strings.Count(got, "acme: acme: ") > 1 {
-				t.Errorf("told as refused:\n%s", got)
+			if got := b.rejections(); c.rejection == "" && got != "" || !strings.Contains(got,
+				c.rejection) || strings.Count(got, "acme: acme: ") > 1 {
+				t.Errorf("reported as rejected:\n%s", got)
 			}
-			if n := strings.Count(b.said(), "level=ERROR") + strings.Count(b.said(),
+			if n := strings.Count(b.logText(), "level=ERROR") + strings.Count(b.logText(),
 				"level=WARN"); n != 1 {
-				t.Errorf("said %d times:\n%s", n, b.said())
+				t.Errorf("%d errors and warnings in the log, want 1:\n%s", n, b.logText())
 			}
-			s.has("/bundles/acme", `"3"`, pack(t, "three", key))
-			until(t, "the next good one", func() bool {
-				return b.inForce() == "acme one, acme three"
+			s.serveBundle("/bundles/acme", `"3"`, pack(t, "three", key))
+			until(t, "the next valid bundle", func() bool {
+				return b.activated() == "acme one, acme three"
 			})
-			until(t, "the good news", func() bool {
-				return strings.Contains(b.said(), "bundle download recovered")
+			until(t, "the log line about the recovery", func() bool {
+				return strings.Contains(b.logText(), "bundle download recovered")
 			})
 		})
 	}
@@ -325,7 +326,7 @@ func endless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func torn(b []byte) http.HandlerFunc {
+func truncated(b []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(b)))
 		w.Write(b[:len(b)/2])
@@ -341,44 +342,44 @@ func tampered(t *testing.T, b []byte) []byte {
 func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
+	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
 	one := acme(s.remote(), key)
 	one.CacheFile = filepath.Join(t.TempDir(), "acme.tar.gz")
 	b := newTestClient(t, one)
 	c := b.open()
-	kept := func() string {
+	cachedRevision := func() string {
 		raw, err := os.ReadFile(one.CacheFile)
 		if err != nil {
 			return err.Error()
 		}
-		got, err := policies.ReadBundle("kept", raw, one.Keys)
+		got, err := policies.ReadBundle("cached", raw, one.Keys)
 		if err != nil {
 			return err.Error()
 		}
 		return got.Revision
 	}
-	if kept() != "one" {
-		t.Errorf("kept is %s", kept())
+	if cachedRevision() != "one" {
+		t.Errorf("cached is %s", cachedRevision())
 	}
 	b.mu.Lock()
-	b.refuse = errors.New("it does not compile")
+	b.activateErr = errors.New("it does not compile")
 	b.mu.Unlock()
-	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
-	until(t, "the refusal", func() bool { return b.refusals() == "acme: it does not compile" })
-	if kept() != "one" || c.Bundles()[0].Revision != "one" {
-		t.Errorf("kept is %s, in force %s", kept(), c.Bundles()[0].Revision)
+	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
+	until(t, "the rejection", func() bool { return b.rejections() == "acme: it does not compile" })
+	if cachedRevision() != "one" || c.Bundles()[0].Revision != "one" {
+		t.Errorf("cached is %s, active is %s", cachedRevision(), c.Bundles()[0].Revision)
 	}
 	b.mu.Lock()
-	b.refuse = nil
+	b.activateErr = nil
 	b.mu.Unlock()
-	until(t, "the second", func() bool {
-		return b.inForce() == "acme one, acme two" && kept() == "two"
+	until(t, "the second bundle", func() bool {
+		return b.activated() == "acme one, acme two" && cachedRevision() == "two"
 	})
 	if i, err := os.Stat(one.CacheFile); err != nil || i.Mode().Perm() != 0o600 {
-		t.Errorf("kept as %v, %v", i.Mode(), err)
+		t.Errorf("mode of the cache file: %v, %v", i.Mode(), err)
 	}
-	if left, err := os.ReadDir(filepath.Dir(one.CacheFile)); err != nil || len(left) != 1 {
-		t.Errorf("beside it lie %v, %v", left, err)
+	if files, err := os.ReadDir(filepath.Dir(one.CacheFile)); err != nil || len(files) != 1 {
+		t.Errorf("the folder of the cache contains %v, %v", files, err)
 	}
 }
 
@@ -392,22 +393,22 @@ func TestStartWithoutService(t *testing.T) {
 	}))
 	t.Cleanup(hangs.Close)
 	for name, c := range map[string]struct {
-		url  string
-		kept []byte
-		want string // of the error; "" is none
+		url    string
+		cached []byte
+		want   string // of the error; "" for none
 	}{
-		"nothing kept":               {down.URL, nil, "connection refused"},
-		"nothing kept, and it hangs": {hangs.URL, nil, "no answer"},
-		"kept":                       {down.URL, pack(t, "kept", key), ""},
-		"kept, and it hangs":         {hangs.URL, pack(t, "kept", key), ""},
-		"what was kept was tampered with": {down.URL, tampered(t, pack(t, "kept", key)),
+		"not cached":                    {down.URL, nil, "connection refused"},
+		"not cached, the service hangs": {hangs.URL, nil, "no answer"},
+		"cached":                        {down.URL, pack(t, "cached", key), ""},
+		"cached, the service hangs":     {hangs.URL, pack(t, "cached", key), ""},
+		"the cache was tampered with": {down.URL, tampered(t, pack(t, "cached", key)),
 			"connection refused"},
-		"what was kept is another's": {down.URL, pack(t, "kept", other),
+		"the cache is signed with another key": {down.URL, pack(t, "cached", other),
 			"connection refused"},
-		"what was kept was cut short": {down.URL, pack(t, "kept", key)[:100],
+		"the cache is truncated": {down.URL, pack(t, "cached", key)[:100],
 			"connection refused"},
-		"what was kept is signed by nobody": {down.URL,
-			bundles.Build(t, "kept", map[string]string{"acme.rego": rule}, nil),
+		"the cache is not signed": {down.URL,
+			bundles.Build(t, "cached", map[string]string{"acme.rego": rule}, nil),
 			"connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -416,8 +417,8 @@ func TestStartWithoutService(t *testing.T) {
 				Headers: map[string]string{"Authorization": "Bearer " + token}}, key)
 			one.Resource += "?sig=" + token
 			one.CacheFile = filepath.Join(t.TempDir(), "acme.tar.gz")
-			if c.kept != nil {
-				if err := os.WriteFile(one.CacheFile, c.kept, 0o600); err != nil {
+			if c.cached != nil {
+				if err := os.WriteFile(one.CacheFile, c.cached, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -429,7 +430,7 @@ func TestStartWithoutService(t *testing.T) {
 				client.Close()
 			}
 			if c.want == "" {
-				if err != nil || client.Bundles()[0].Revision != "kept" {
+				if err != nil || client.Bundles()[0].Revision != "cached" {
 					t.Errorf("got %v", err)
 				}
 				return
@@ -439,8 +440,8 @@ func TestStartWithoutService(t *testing.T) {
 				token) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
-			if c.kept != nil && !strings.Contains(b.refusals(), one.CacheFile) {
-				t.Errorf("what was kept is not told to be refused: %s", b.refusals())
+			if c.cached != nil && !strings.Contains(b.rejections(), one.CacheFile) {
+				t.Errorf("the rejections do not name the cache file: %s", b.rejections())
 			}
 		})
 	}
@@ -449,15 +450,15 @@ func TestStartWithoutService(t *testing.T) {
 func TestServiceCertificateIsVerified(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, func(s *httptest.Server) { s.StartTLS() })
-	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
+	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
 	r := s.remote()
 	r.CA = pemOf(s.Certificate().Raw)
 	b := newTestClient(t, acme(r, key))
 	b.open()
-	if b.inForce() != "acme one" {
-		t.Errorf("in force: %s", b.inForce())
+	if b.activated() != "acme one" {
+		t.Errorf("activated: %s", b.activated())
 	}
-	b = newTestClient(t, acme(s.remote(), key)) // the system does not know it
+	b = newTestClient(t, acme(s.remote(), key)) // the system does not trust its certificate
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(),
@@ -471,11 +472,11 @@ func TestServiceCertificateIsVerified(t *testing.T) {
 	}
 }
 
-// Close returns when nothing runs any more, whatever runs.
+// Close waits for a running activation.
 func TestCloseWaits(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
-	s.has("/bundles/acme", `"1"`, pack(t, "one", key))
+	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
 	b := newTestClient(t, acme(s.remote(), key))
 	c, err := service.Open(t.Context(), b.o)
 	if err != nil {
@@ -490,11 +491,11 @@ func TestCloseWaits(t *testing.T) {
 		running.Store(false)
 		return nil
 	})
-	s.has("/bundles/acme", `"2"`, pack(t, "two", key))
+	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
 	<-entered
 	c.Close()
 	if running.Load() {
-		t.Error("something is put in force after Close")
+		t.Error("an activation runs after Close")
 	}
 	c.Close()
 }

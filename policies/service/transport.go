@@ -19,7 +19,7 @@ import (
 
 // Bounds of one response of a service.
 const (
-	headerTimeout = 10 * time.Second // until its header
+	headerTimeout = 10 * time.Second // until the response's header
 	answerTimeout = time.Minute      // until the end of a bundle
 	sendTimeout   = 10 * time.Second // until a decision log or status is accepted
 	maxRedirects  = 5
@@ -36,12 +36,12 @@ type Endpoint struct {
 // client takes its http.Client. A transport with parse is for one bundle, and used by one
 // goroutine.
 type transport struct {
-	origin  *url.URL
-	headers map[string]string
-	agent   string
-	client  *http.Client
-	inner   *http.Transport
-	parse   func(raw []byte) (*policies.Bundle, error) // nil ignores the body of responses
+	origin    *url.URL
+	headers   map[string]string
+	userAgent string
+	client    *http.Client
+	inner     *http.Transport
+	parse     func(raw []byte) (*policies.Bundle, error) // nil ignores the body of responses
 
 	raw    []byte           // the latest response that is a bundle
 	bundle *policies.Bundle // parsed from raw
@@ -50,21 +50,22 @@ type transport struct {
 	inFlight map[*http.Request]context.CancelFunc // nil after close
 }
 
-func newTransport(r Endpoint, version string, read func([]byte) (*policies.Bundle,
+func newTransport(endpoint Endpoint, version string, parse func([]byte) (*policies.Bundle,
 	error)) (*transport, error) {
-	origin, err := url.Parse(r.URL)
+	origin, err := url.Parse(endpoint.URL)
 	if err != nil {
 		return nil, errors.New("the service's url is invalid")
 	}
-	t := &transport{origin: origin, headers: r.Headers, agent: "gatekit/" + version, parse: read,
+	t := &transport{origin: origin, headers: endpoint.Headers, userAgent: "gatekit/" + version,
+		parse:    parse,
 		inner:    http.DefaultTransport.(*http.Transport).Clone(),
 		inFlight: map[*http.Request]context.CancelFunc{}}
 	t.inner.ResponseHeaderTimeout, t.inner.MaxResponseHeaderBytes = headerTimeout, 64<<10
-	if t.inner.TLSClientConfig, err = tlsconfig.Client(r.CA); err != nil {
+	if t.inner.TLSClientConfig, err = tlsconfig.Client(endpoint.CA); err != nil {
 		return nil, fmt.Errorf("the service's ca: %w", err)
 	}
 	t.client = &http.Client{Transport: t, CheckRedirect: t.checkRedirect, Timeout: answerTimeout}
-	if read == nil {
+	if parse == nil {
 		t.client.Timeout = sendTimeout
 	}
 	return t, nil
@@ -75,7 +76,7 @@ func (t *transport) NewClient(rest.Config) (*http.Client, error) { return t.clie
 
 // Prepare implements rest.HTTPAuthPlugin.
 func (t *transport) Prepare(r *http.Request) error {
-	r.Header.Set("User-Agent", t.agent)
+	r.Header.Set("User-Agent", t.userAgent)
 	for name, value := range t.headers {
 		r.Header.Set(name, value)
 	}
@@ -101,8 +102,8 @@ type rejectedBundle struct{ error }
 
 func (r rejectedBundle) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper. For a bundle, it returns when the whole response was read
-// and parsed as a bundle, or with the reason why not.
+// RoundTrip implements http.RoundTripper. For a bundle, it reads the whole response and parses it
+// first. An invalid bundle is an error.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel() // the body was read when RoundTrip returns
@@ -110,17 +111,17 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, context.Canceled
 	}
 	defer t.end(r)
-	answer, err := t.inner.RoundTrip(r.WithContext(ctx))
+	response, err := t.inner.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return nil, err
 	}
-	if t.parse == nil || answer.StatusCode != http.StatusOK {
-		answer.Body.Close() // only the status is used
-		answer.Body = http.NoBody
-		return answer, nil
+	if t.parse == nil || response.StatusCode != http.StatusOK {
+		response.Body.Close() // only the status is used
+		response.Body = http.NoBody
+		return response, nil
 	}
-	raw, err := io.ReadAll(io.LimitReader(answer.Body, policies.MaxBundle+1))
-	answer.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(response.Body, policies.MaxBundle+1))
+	response.Body.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -129,11 +130,11 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, rejectedBundle{err}
 	}
 	t.raw, t.bundle = raw, b
-	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
-	return answer, nil
+	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return response, nil
 }
 
-// begin registers a request, and reports whether the transport is open.
+// begin registers a request. It returns false when the transport is closed.
 func (t *transport) begin(r *http.Request, cancel context.CancelFunc) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +162,7 @@ func (t *transport) close() {
 	t.inFlight = nil
 }
 
-// publicError returns the error of a request without its address, which may contain a secret.
+// publicError returns the error of a request without the address, which may contain a secret.
 func publicError(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		if u.Timeout() && errors.Is(u.Err, context.DeadlineExceeded) {

@@ -16,7 +16,7 @@ func TestApprovals(t *testing.T) {
 	now := time.Now()
 	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals"),
 		Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
-	wait := func() string {
+	submit := func() string {
 		t.Helper()
 		how, err := a.Submit(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
 		if err != nil {
@@ -34,9 +34,9 @@ func TestApprovals(t *testing.T) {
 	}
 	same := called("x", `{ "n": 1.0, "secret": "s3cr3t" }`)
 
-	id := wait()
+	id := submit()
 	if a.Consume(same) {
-		t.Error("a request that waits was taken for approved")
+		t.Error("a waiting request counts as approved")
 	}
 	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id ||
 		all[0].Reason != "it is large" || all[0].Approved {
@@ -68,12 +68,12 @@ func TestApprovals(t *testing.T) {
 		},
 	} {
 		if other() {
-			t.Errorf("%s: was approved, too", name)
+			t.Errorf("%s: the approval is also valid for this request", name)
 		}
 	}
 	if how, err := a.Submit(same, "it is large"); err != nil ||
 		how != "approved in the meantime: retry" {
-		t.Errorf("it was approved before it waited once more: %s, %v", how, err)
+		t.Errorf("Submit of an approved request returns %q, %v", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
 	for _, f := range files {
@@ -84,19 +84,19 @@ func TestApprovals(t *testing.T) {
 		}
 	}
 	if !a.Consume(same) || a.Consume(same) {
-		t.Error("an approval is good once")
+		t.Error("an approval is not valid exactly once")
 	}
 
-	approve(wait())
+	approve(submit())
 	now = now.Add(11 * time.Minute)
 	if a.Consume(same) {
-		t.Error("an approval was good after its time")
+		t.Error("an expired approval is valid")
 	}
-	id = wait()
+	id = submit()
 	now = now.Add(11 * time.Minute)
 	if _, err := a.Approve(id); err == nil || !strings.Contains(err.Error(),
 		"no request "+id+" waits") {
-		t.Errorf("a request that waited too long: %v", err)
+		t.Errorf("Approve of an expired request: %v", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
 		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is not the id") {
@@ -108,8 +108,8 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// What is approved is one request, whatever its method: with other members it is another, and with
-// another token for its progress the same.
+// An approval is for one request of any method: other params make another request, but another
+// _meta or another order of members does not.
 func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 	a := &policies.Approvals{Dir: t.TempDir()}
 	request := func(method, params string) *mcp.Message {
@@ -130,10 +130,10 @@ func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.Consume(request(c.method, c.other)) {
-			t.Errorf("%s: approved as %s, and taken as %s", c.method, c.asked, c.other)
+			t.Errorf("%s: the approval of %s is valid for %s", c.method, c.asked, c.other)
 		}
 		if !a.Consume(request(c.method, c.same)) {
-			t.Errorf("%s: approved as %s, and not as %s", c.method, c.asked, c.same)
+			t.Errorf("%s: the approval of %s is not valid for %s", c.method, c.asked, c.same)
 		}
 	}
 }
@@ -152,12 +152,12 @@ func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
 		}
 	}
 	if err := ask("mallory", 100); err == nil || !strings.Contains(err.Error(), "too many") {
-		t.Errorf("one more: %v", err)
+		t.Errorf("a request above the limit: %v", err)
 	}
 	if err := ask("mallory", 7); err != nil {
-		t.Errorf("what waits, once more: %v", err)
+		t.Errorf("a request that already waits: %v", err)
 	}
 	if err := ask("ann", 1); err != nil {
-		t.Errorf("another's: %v", err)
+		t.Errorf("a request of another principal: %v", err)
 	}
 }

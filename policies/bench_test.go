@@ -14,9 +14,9 @@ import (
 	"gatekit/policies/library"
 )
 
-// BenchmarkInspect is a call and its answer, by the size of a text in them: against the default
-// rules (of which one reads arguments), fifty rules of which each is about the arguments of a tool,
-// and rules that read no body.
+// BenchmarkInspect measures a call and its response, with texts of several sizes. The policies are
+// the default rules (one of them reads arguments), fifty rules about the arguments of one tool
+// each, and rules that read no body.
 func BenchmarkInspect(b *testing.B) {
 	def := library.DefaultRules()
 	for _, set := range []struct {
@@ -56,7 +56,7 @@ func BenchmarkInspect(b *testing.B) {
 	}
 }
 
-// fifty is a folder of fifty policies as teams write them, each about the arguments of one tool.
+// fifty returns a folder with fifty policies, each about the arguments of one tool.
 func fifty(tb testing.TB) string {
 	dir := tb.TempDir()
 	for i := range 50 {

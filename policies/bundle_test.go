@@ -10,7 +10,7 @@ import (
 	"gatekit/test/bundles"
 )
 
-// bundleFiles are the files of a team's bundle: a rule, its test, and data that the rule reads.
+// bundleFiles are the files of a bundle: a rule, its test, and data that the rule reads.
 var bundleFiles = map[string]string{
 	"sub/mine.rego":      strings.Replace(mine, `input.name == "x"`, "input.name in data.names", 1),
 	"sub/mine_test.rego": mineTest,
@@ -40,16 +40,16 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		bundle []byte
 		keys   map[string]policies.Key
-		want   string // of the error; "" is none
+		want   string // of the error; "" for none
 	}{
 		"signed with the key":         {good, one, ""},
 		"signed with one of the keys": {good, two, ""},
-		"the only key, whatever it is called": {bundles.Build(t, "42", bundleFiles,
+		"signed under another name than that of the only key": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), one, ""},
-		"not signed, and nobody wants it": {bundles.Build(t, "42", bundleFiles, nil), nil, ""},
-		"not signed": {bundles.Build(t, "42", bundleFiles, nil), one,
+		"not signed, without keys": {bundles.Build(t, "42", bundleFiles, nil), nil, ""},
+		"not signed, with a key": {bundles.Build(t, "42", bundleFiles, nil), one,
 			"the bundle is not signed"},
-		"signed, and no key is known": {good, nil,
+		"signed, without keys": {good, nil,
 			"the bundle is signed, and no key is configured"},
 		"signed with another key": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), one,
@@ -57,16 +57,16 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 		"signed with another key under a known name": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), two,
 			"failed to verify JWT signature"},
-		"signed under a name that nobody knows": {bundles.Build(t, "42", bundleFiles,
+		"signed under an unknown name": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
-		"signed for something else": {bundles.Build(t, "42", bundleFiles,
+		"signed with another scope": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme,
 				ID: "acme", Scope: "read"}), one, "scope mismatch"},
 		"its rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), one,
 			"digest mismatch"},
 		"its data were changed":    {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
 		"its revision was changed": {changed(".manifest", `42`, `43`), one, "digest mismatch"},
-		"its signature was taken off": {bundles.Rewrite(t, good, func(n, text string) (string,
+		"its signature was removed": {bundles.Rewrite(t, good, func(n, text string) (string,
 			string) {
 			if strings.HasSuffix(n, ".signatures.json") {
 				return "", ""
@@ -79,13 +79,13 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 			}
 			return n, text
 		}), one, "not included in bundle signature"},
-		"a file is there twice": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
+		"a file was duplicated": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/sub/mine.rego", bundleFiles["sub/mine.rego"]
 			}
 			return n, text
 		}), one, "not included in bundle signature"},
-		"a file was taken out": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
+		"a file was removed": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if strings.HasSuffix(n, "mine_test.rego") {
 				return "", ""
 			}
@@ -109,7 +109,7 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
-				t.Errorf("its rule does not judge: %s", got)
+				t.Errorf("the verdict of its rule: %s", got)
 			}
 			if b := s.Bundles(); len(b) != 1 || b[0].Name != file || b[0].Revision != "42" {
 				t.Errorf("got bundles %+v", b)
@@ -135,9 +135,10 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	}{
 		"garbage":       {[]byte("no bundle at all"), "not a bundle"},
 		"half a bundle": {plain[:len(plain)/2], "not a bundle"},
-		"too large, packed": {make([]byte, policies.MaxBundle+1),
+		"too large, compressed": {make([]byte, policies.MaxBundle+1),
 			"the bundle is larger than 16777216 bytes"},
-		"a bomb": {with("/big/data.json", `{"a":"`+strings.Repeat("a", 65<<20)+`"}`),
+		"too large when unpacked": {with("/big/data.json", `{"a":"`+strings.Repeat("a",
+			65<<20)+`"}`),
 			"when unpacked"},
 		"a delta": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
 			if many++; many > 1 {
@@ -146,14 +147,14 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
 		}), "delta bundle"},
 		"WebAssembly": {with("/policy.wasm", "\x00asm"), "WebAssembly"},
-		"a rule that reaches out": {bundles.Build(t,
+		"a rule that uses http.send": {bundles.Build(t,
 			"1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if " +
 				"http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == " +
 				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
-		"no Rego": {with("/bad.rego", "package"), "bad.rego:1"},
-		"a revision that is long": {bundles.Build(t, strings.Repeat("9", 300), bundleFiles, nil),
+		"invalid Rego": {with("/bad.rego", "package"), "bad.rego:1"},
+		"a long revision": {bundles.Build(t, strings.Repeat("9", 300), bundleFiles, nil),
 			"the revision is longer than 256 bytes"},
-		"settings of the library": {bundles.Build(t,
+		"settings of library rules in the data": {bundles.Build(t,
 			"1", map[string]string{"a.rego": "package gatekit.a\n\ndeny contains \"x\"\n",
 				"data.json": `{"config":{"tools/allowlist":{}}}`}, nil), `contain "config"`},
 	} {
@@ -170,7 +171,7 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	}
 }
 
-// A folder's signature is not verified, and not passed over either.
+// The signature of a folder cannot be verified, and must not be ignored: the folder is an error.
 func TestSignedFolderIsRejected(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
@@ -205,7 +206,7 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 		"the data written in other words": files(mine, "{ \"b\": 2,\n\"a\": 1 }"),
 	} {
 		if got := digest(o); got != first {
-			t.Errorf("%s: another digest", name)
+			t.Errorf("%s: the digest differs", name)
 		}
 	}
 	pack := func(revision string) policies.Options {
@@ -217,7 +218,7 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 		return policies.Options{Files: []string{file}}
 	}
 	if digest(pack("1")) != first {
-		t.Error("in a bundle: another digest")
+		t.Error("in a bundle: the digest differs")
 	}
 	shadow, ruled := base, base
 	shadow.Shadow = true
@@ -231,7 +232,7 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 		"with one of the library": ruled,
 		"with settings of a rule": {Files: base.Files, Data: base.Data, Rules: ruled.Rules,
 			Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
-		"one file of two, doubled": {Files: append([]string{files(mine, `{}`).Files[0]},
+		"one of two files twice": {Files: append([]string{files(mine, `{}`).Files[0]},
 			base.Files...), Data: base.Data},
 	} {
 		got := digest(o)

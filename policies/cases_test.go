@@ -7,7 +7,7 @@ import (
 	"gatekit/policies"
 )
 
-// What Explain prints of a message is a message that is judged the same.
+// The input that Explain prints is a case that gets the same verdict as the message.
 func TestExplainedInputIsACase(t *testing.T) {
 	const rego = `
 deny contains "tainted" if "bad" in input.session.labels
@@ -42,7 +42,8 @@ deny contains input.params.message
 		if err != nil || string(two.Input) != string(one.Input) ||
 			two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) ||
 			len(one.Effects) < 3 {
-			t.Errorf("%s\nis judged %s, %d effects\nand then  %s, %d effects\n%s\n%s", c,
+			t.Errorf("%s\nverdict              %s, %d effects\nof the printed input %s, %d "+
+				"effects\n%s\n%s", c,
 				one.Outcome.Reason, len(one.Effects), two.Outcome.Reason, len(two.Effects),
 				one.Input, two.Input)
 		}
@@ -74,7 +75,7 @@ func TestInvalidCaseIsRejected(t *testing.T) {
 	}
 }
 
-// The place of an effect is that of the very rule that gave it.
+// The line of an effect is the line of the rule that caused it.
 func TestExplainReportsLines(t *testing.T) {
 	s := loaded(t, `deny contains "one" if input.name == "x"
 deny contains x if { x := concat("", ["t", "wo"]) }
@@ -107,7 +108,7 @@ deny contains "three" if {
 	}
 	if len(lines) != 5 || len(e.NotMatched) != 1 || e.NotMatched[0].Line != 10 ||
 		!strings.HasSuffix(e.NotMatched[0].Value, `t.rego:12: input.name == "z"`) {
-		t.Errorf("effects %v, idle %+v", lines, e.NotMatched)
+		t.Errorf("effects %v, not matched %+v", lines, e.NotMatched)
 	}
 	for _, f := range e.Effects {
 		if f.Effect == "set" && (len(f.Reads) != 2 ||
@@ -117,8 +118,8 @@ deny contains "three" if {
 	}
 }
 
-// A rule that is not come to in the pipeline, and fails when it is, does not change what is
-// explained.
+// A rule that the pipeline skips, and that would fail if it were evaluated, does not change the
+// explanation.
 func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",

@@ -10,7 +10,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// What a quick look finds nothing in has one reading, so that the long look finds nothing either.
+// A text in which the quick check finds nothing has only one decoding, so that the full check finds
+// nothing either.
 func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
 		";", "．", "file:"}
@@ -41,7 +42,7 @@ func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	try("", 4)
 }
 
-// What is JSON is looked at as it is written: with escapes, in names and in values, at every
+// isPlainJSON sees JSON as it is written: with escapes, in member names and values, at every
 // length.
 func TestPlainJSONHidesNoTraversal(t *testing.T) {
 	for raw, want := range map[string]bool{
@@ -57,7 +58,7 @@ func TestPlainJSONHidesNoTraversal(t *testing.T) {
 		`{"a":[{"b":"/．．/"}]}`:                      false,
 		`{}`:                                        true,
 	} {
-		for pad := range 9 { // eight bytes are looked at at a time
+		for pad := range 9 { // the check reads eight bytes at a time
 			padded := strings.Repeat(" ", pad) + raw
 			if got := isPlainJSON([]byte(padded)); got != want {
 				t.Errorf("plain(%s) = %v", padded, got)
@@ -66,7 +67,7 @@ func TestPlainJSONHidesNoTraversal(t *testing.T) {
 	}
 }
 
-// A look at the bytes answers what the function answers of the value.
+// jsonMayHideTraversal returns for JSON what gatekit.path.disguised returns for its value.
 func FuzzDisguisedIn(f *testing.F) {
 	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`,
 		`"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
@@ -79,7 +80,7 @@ func FuzzDisguisedIn(f *testing.F) {
 		}
 		if got, want := jsonMayHideTraversal(raw), anyTextMayHideTraversal(ast.NewTerm(valueOf(raw,
 			nil))); got != want {
-			t.Errorf("%s: %v, the function says %v", raw, got, want)
+			t.Errorf("%s: %v, the built-in function returns %v", raw, got, want)
 		}
 	})
 }

@@ -9,36 +9,37 @@ import (
 	"gatekit/policies"
 )
 
-// A policy that takes too long, or too much, or gives what it must not, denies: in time, and the
-// record says why.
+// A policy that needs too much time or memory, fails, or has elements of the wrong type denies the
+// message within the time limit. The record has the error.
 func TestFailingPolicyDenies(t *testing.T) {
 	for name, c := range map[string]struct{ rego, want string }{
-		"it loops":             {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
-		"it fills the memory":  {`deny contains "no" if { count(numbers.range(1, 1000000000)) == 0 }`, "no verdict within"},
-		"it expands a network": {`deny contains "no" if { count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within"},
-		"it doubles a text":    {`deny contains "no" if { every x in numbers.range(1, 100000000) { contains(sprintf("%v%v", [x, x]), "1") == true } }`, "no verdict within"},
-		"its pattern is of no pattern": {`deny contains "no" if { regex.match(input.name, "x") }`,
+		"slow loop": {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
+		"huge range": {`deny contains "no" if { count(numbers.range(1, 1000000000)) == 0 }`,
+			"no verdict within"},
+		"huge network":       {`deny contains "no" if { count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within"},
+		"endless formatting": {`deny contains "no" if { every x in numbers.range(1, 100000000) { contains(sprintf("%v%v", [x, x]), "1") == true } }`, "no verdict within"},
+		"invalid regular expression": {`deny contains "no" if { regex.match(input.name, "x") }`,
 			"evaluate the policies"},
-		"it divides by zero": {`deny contains "no" if { 1 / (count(input.name) - 1) > 0 }`,
+		"division by zero": {`deny contains "no" if { 1 / (count(input.name) - 1) > 0 }`,
 			"evaluate the policies"},
-		"its rule is two": {`deny contains x if { x := one(input.name) }` +
+		"function with two results": {`deny contains x if { x := one(input.name) }` +
 			"\n\none(_) := 1 if input.name\n\none(_) := 2 if input.name", "evaluate the policies"},
-		"it denies for a number": {`deny contains 7 if input.name`,
+		"reason that is a number": {`deny contains 7 if input.name`,
 			"deny contains an element of type number, want"},
-		"it hides an object": {`hide contains {"name": input.name} if input.name`,
+		"hide with an object": {`hide contains {"name": input.name} if input.name`,
 			"hide contains an element of type object, want names"},
-		"it sets nothing": {`set contains {"path": "/x"} if input.name`,
+		"set without a value": {`set contains {"path": "/x"} if input.name`,
 			`objects with a "path" and a "value"`},
-		"it redacts with nothing": {`redact contains {"path": "/x"} if input.name`,
+		"redact without a replacement": {`redact contains {"path": "/x"} if input.name`,
 			`objects with a "path" or a "pattern", and "with"`},
-		"it redacts with no pattern": {`redact contains {"pattern": sprintf("(%v", [input.name]), "with": ""} if input.name`, "missing closing )"},
-		"it labels with an array": {`label contains [input.name] if input.name`,
+		"redact with an invalid pattern": {`redact contains {"pattern": sprintf("(%v", [input.name]), "with": ""} if input.name`, "missing closing )"},
+		"label that is an array": {`label contains [input.name] if input.name`,
 			"label contains an element of type array, want words"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, timeout := loaded(t, c.rego), time.Minute
 			if c.want == "no verdict within" {
-				timeout = 100 * time.Millisecond // which has to be waited for
+				timeout = 100 * time.Millisecond // the test waits for this time-out
 			}
 			j := &journal{}
 			began := time.Now()
@@ -55,7 +56,7 @@ func TestFailingPolicyDenies(t *testing.T) {
 	}
 }
 
-// What a deadline does not stop is no function of policies.
+// Policies cannot use built-in functions that a deadline does not stop.
 func TestUnboundedBuiltinsAreForbidden(t *testing.T) {
 	for name, call := range map[string]string{"bits.lsh": `bits.lsh(1, input.params.arguments.n)`,
 		"units.parse":       `units.parse(input.params.arguments.n)`,
@@ -67,8 +68,8 @@ func TestUnboundedBuiltinsAreForbidden(t *testing.T) {
 	}
 }
 
-// A number that OPA would compute with for hours, or panic of, is to a policy what it is to a
-// server: infinite, or nothing.
+// With some numbers OPA would compute for hours, or panic. Policies see them as servers do: as
+// infinite or as 0.
 func TestNumbersBeyondEveryDouble(t *testing.T) {
 	s := loaded(t, `deny contains "large" if input.params.arguments.n > 5
 
@@ -94,7 +95,7 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 	}
 }
 
-// A policy that fails while others hold does not let their denials go.
+// A message is denied when one rule denies it and another rule fails.
 func TestFailureDeniesTogetherWithOtherRules(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"},
 		Files: []string{folder(t,

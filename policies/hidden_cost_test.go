@@ -9,7 +9,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// large is a list of one tool, x, with as many properties.
+// large returns a list of one tool, x, whose input schema has the given number of properties.
 func large(properties int) *mcp.Message {
 	var all []string
 	for i := range properties {
@@ -21,7 +21,7 @@ func large(properties int) *mcp.Message {
 
 const hidesDestructive = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 
-// A rule that hides is asked about the use of a tool with its definition, which is not read again
+// For a call, hide rules get the definition of the tool. Its Rego value is cached, and not decoded
 // for each call.
 func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
@@ -36,7 +36,8 @@ func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	}
 }
 
-// A result that names one tool many times, by its tasks, costs no more than its own size.
+// A tasks/list result with many tasks of one tool costs no more memory than its own size: the tool
+// is checked once.
 func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	verdictOf(t, s, large(1500))
@@ -48,14 +49,14 @@ func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	got := verdictOf(t, s, list)
 	runtime.ReadMemStats(&after)
 	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 20 {
-		t.Errorf("it took %d MiB", mib)
+		t.Errorf("the check allocated %d MiB", mib)
 	}
 	if !strings.Contains(got, `"t"`) {
 		t.Errorf("the list is %s", got)
 	}
 }
 
-// What names more than the rules can be asked about is refused.
+// A message with more names than can be checked is denied.
 func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "note://7" }`)
 	for n, refused := range map[int]bool{100: false, 10_001: true} {

@@ -14,7 +14,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// The methods that vendor/methods knows are those of the table in core/mcp.
+// The rule vendor/methods has its own list of methods. It must be equal to the table in core/mcp.
 func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	rule, err := fs.ReadFile(library.FS, "vendor/methods/rule.rego")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	}
 }
 
-// Calls that come at once are no way round a limit.
+// Concurrent calls cannot exceed a limit.
 func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 	s := fromLibrary(t, "limits/rate", map[string]any{"per_session": 3})
 	passed := make(chan bool)
@@ -56,15 +56,15 @@ func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 		}
 	}
 	if n > 3 {
-		t.Errorf("%d calls passed, and 3 may", n)
+		t.Errorf("%d calls passed, want 3", n)
 	}
-	for range 5 { // those that were refused took nothing
+	for range 5 { // denied calls are not counted
 		if !refused(t, s, called("x", `{}`)) {
 			n++
 		}
 	}
 	if n != 3 {
-		t.Errorf("%d calls passed, and 3 may", n)
+		t.Errorf("%d calls passed, want 3", n)
 	}
 }
 
@@ -87,12 +87,12 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 		pass  bool
 	}{
 		{0, called("x", `{}`), true},
-		{0, asked, true}, // is no call of a tool
+		{0, asked, true}, // sampling does not count as a tool call
 		{30 * time.Second, called("x", `{}`), true},
 		{0, called("x", `{}`), false},
 		{0, asked, false},
 		{0, called("y", `{}`), true},
-		{0, called("y", `{}`), false}, // of all
+		{0, called("y", `{}`), false}, // the limit for all tools
 		{30 * time.Second, called("x", `{}`), true},
 		{0, called("x", `{}`), false},
 		{0, asked, true},

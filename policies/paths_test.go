@@ -13,7 +13,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// fromLibrary is a stage of one rule of the library.
+// fromLibrary returns a stage with one library rule.
 func fromLibrary(t testing.TB, rule string, settings map[string]any) *policies.Stage {
 	t.Helper()
 	s, err := policies.Load(policies.Options{Rules: []string{rule},
@@ -34,7 +34,8 @@ func reading(uri string) *mcp.Message {
 		mcp.ToServer, uri)
 }
 
-// climbing are spellings of "..", and of "/", of each of which some reader makes that.
+// dots and slash are spellings of ".." and of "/" that some servers accept. starts are the paths
+// before them.
 var (
 	dots = []string{"..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e",
 		"%u002e%u002e", "．．", "․․", "‥", ".. ", "....", "..;x", "%ef%bc%8e%ef%bc%8e"}
@@ -54,7 +55,7 @@ func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 		var paths []string
 		for i, start := range starts {
 			dots, slash := dots, slash
-			if i > 0 { // every spelling from one place, and some from every other
+			if i > 0 { // all spellings from one start folder, but only some from the others
 				dots, slash = dots[:5], slash[3:8]
 			}
 			for _, up := range dots {
@@ -135,8 +136,8 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// Where paths may lie anywhere, and so in what `gatekit wrap` does without a word from anybody,
-// what honest servers are given passes.
+// With the setting "anywhere", which `gatekit wrap` uses by default, ordinary paths pass: they hide
+// nothing.
 func TestOrdinaryPathsHideNothing(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	for _, path := range []string{
@@ -229,14 +230,14 @@ func TestDeclaredRootsApply(t *testing.T) {
 		return verdictOf(t, s, m)
 	}
 	if got := judge("/work/x"); !strings.Contains(got, "no allowed folders are known") {
-		t.Errorf("before the client said its roots: %s", got)
+		t.Errorf("before the client declared roots: %s", got)
 	}
 	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got,
 		"denied") {
-		t.Errorf("roots that climb: %s", got)
+		t.Errorf("roots that contain ..: %s", got)
 	}
 	if got := judge("/etc"); !strings.HasPrefix(got, "denied") {
-		t.Errorf("after roots that were refused: %s", got)
+		t.Errorf("after denied roots: %s", got)
 	}
 	declare(`{"roots":[{"uri":"file:///work"},{"uri":"file:///a%20b"}]}`)
 	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false,

@@ -13,7 +13,7 @@ import (
 	"gatekit/policies"
 )
 
-// loaded is a stage of one module's rules, in the package data.gatekit.t.
+// loaded returns a stage with rules in the package data.gatekit.t.
 func loaded(t *testing.T, rego string) *policies.Stage {
 	t.Helper()
 	s, err := load(t, rego)
@@ -32,17 +32,19 @@ func load(t *testing.T, rego string) (*policies.Stage, error) {
 	return policies.Load(policies.Options{Files: []string{file}})
 }
 
-// called is a call of a tool, on its way to server a.
+// called returns a tools/call to server a.
 func called(name, arguments string) *mcp.Message {
 	return sent(mcp.NewRequest("1", "tools/call", []byte(`{"name":"`+name+`","arguments":`+
 		arguments+`}`)), mcp.ToServer, name)
 }
 
+// sent sets the fields that the proxy sets, for a message of ann's session with server a.
 func sent(m *mcp.Message, to mcp.Direction, name string) *mcp.Message {
 	m.Direction, m.Server, m.Session, m.Principal, m.Name = to, "a", "s1", "ann", name
 	return m
 }
 
+// answered returns the response to a request.
 func answered(request *mcp.Message, result string) *mcp.Message {
 	m := sent(mcp.NewResponse("1", []byte(result)), mcp.ToClient, request.Name)
 	m.Method, m.Request = request.Method, request
@@ -97,10 +99,10 @@ func TestEffects(t *testing.T) {
 			`{"name":"x","arguments":{"k": 1.0,"a":{"b":[1,"c",null,true]}}}`},
 		"redact a path": {`redact contains {"path": "/arguments/a", "with": "[gone]"}`,
 			called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
-		"redact what is not there": {`redact contains {"path": "/arguments/z", "with": "[gone]"}`,
+		"redact an absent value": {`redact contains {"path": "/arguments/z", "with": "[gone]"}`,
 			called("x", `{"a":1}`), `{"name":"x","arguments":{"a":1}}`},
-		"redact what holds another": {`redact contains {"path": path, "with": "[gone]"} if some path in ["/arguments/a/b", "/arguments/a", "/arguments/a/c"]`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
-		"set what another sets":     {`set contains {"path": path, "value": 1} if some path in ["/arguments/a", "/arguments/a/b"]`, called("x", `{"a":{"b":2}}`), `{"name":"x","arguments":{"a":1}}`},
+		"redact a value and values inside it": {`redact contains {"path": path, "with": "[gone]"} if some path in ["/arguments/a/b", "/arguments/a", "/arguments/a/c"]`, called("x", `{"a":{"b":1},"c":2}`), `{"name":"x","arguments":{"a":"[gone]","c":2}}`},
+		"set a value and a value inside it":   {`set contains {"path": path, "value": 1} if some path in ["/arguments/a", "/arguments/a/b"]`, called("x", `{"a":{"b":2}}`), `{"name":"x","arguments":{"a":1}}`},
 		"redact a pattern": {`redact contains {"pattern": "k[0-9]+", "with": "K"}`,
 			called("x", `{"a":"k1 and k22","k3":["k4"]}`),
 			`{"name":"x","arguments":{"a":"K and K","K":["K"]}}`},
@@ -109,11 +111,11 @@ func TestEffects(t *testing.T) {
 			`{"name":"x","arguments":{"a":"R"}}`},
 		"ask": {`ask contains {"reason": "it is large"}`, called("x", `{}`),
 			`denied: needs approval: t: it is large`},
-		"a set of another type": {`deny contains 3`, called("x", `{}`),
+		"an element of the wrong type": {`deny contains 3`, called("x", `{}`),
 			`error: stage "policy": t: deny contains an element of type number, want reasons, or objects with a "reason"`},
 		"an error while it runs": {`deny contains "no" if { x := to_number(input.name); x > 1 }`,
 			called("x", `{}`), `error: stage "policy": evaluate the policies`},
-		"a pattern that is none": {`redact contains {"pattern": "(", "with": "K"}`,
+		"an invalid pattern": {`redact contains {"pattern": "(", "with": "K"}`,
 			called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -191,18 +193,18 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 		}
 	}
 	if got := verdictOf(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
-		t.Errorf("before anything was labelled: %s", got)
+		t.Errorf("before a response was labelled: %s", got)
 	}
 	if got := verdictOf(t, s, answered(called("x", `{"n":7}`),
 		`{}`)); got != "denied: t: wrong answer" {
-		t.Errorf("an answer to what was asked: %s", got)
+		t.Errorf("a response that a rule denies by its request: %s", got)
 	}
 	verdictOf(t, s, answered(called("x", `{}`), `{"content":[]}`))
 	if got := verdictOf(t, s, called("send", `{}`)); got != "denied: t: tainted" {
-		t.Errorf("after an answer: %s", got)
+		t.Errorf("after a labelled response: %s", got)
 	}
 	other := called("send", `{}`)
-	other.Principal = "bob" // of the same session id
+	other.Principal = "bob" // with the same session id
 	if got := verdictOf(t, s, other); got != "denied: t: no" {
 		t.Errorf("another principal: %s", got)
 	}

@@ -116,15 +116,15 @@ func compileWithList(b *testing.B, s *Stage, o Options) *ast.Compiler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// the modules that partial evaluation makes are no strict Rego
+	// the modules that partial evaluation produces are not valid in strict mode
 	if c.WithStrict(false).Compile(sources.modules); c.Failed() {
 		b.Fatal(c.Errors)
 	}
 	return c
 }
 
-// partialQuery is the query of all rules, partially evaluated for the members of a message that
-// are known before its body is read.
+// partialQuery returns the query of all rules, partially evaluated for the members of a message
+// that are known before its body is read.
 func partialQuery(b *testing.B, s *Stage, c *ast.Compiler,
 	m *mcp.Message) (query rego.PreparedEvalQuery, read readSet) {
 	known := map[string]any{"direction": m.Direction.String(), "kind": m.Kind.String(),
@@ -159,7 +159,7 @@ func partialQuery(b *testing.B, s *Stage, c *ast.Compiler,
 	return query, read
 }
 
-// fiftyPolicies is a folder of fifty policies, each about the arguments of one tool.
+// fiftyPolicies returns a folder with fifty policies, each about the arguments of one tool.
 func fiftyPolicies(tb testing.TB) string {
 	dir := tb.TempDir()
 	for i := range 50 {

@@ -54,11 +54,11 @@ func TestSelectionOverManyModules(t *testing.T) {
 		seed, time.Since(begin).Round(time.Second))
 	if total.leftOut*4 < total.pairs || total.effective*4 < total.pairs ||
 		total.invalid > total.modules || total.failed*10 > total.pairs {
-		t.Errorf("the generator proves too little: %+v", total)
+		t.Errorf("the generator covers too few cases: %+v", total)
 	}
 }
 
-// selectionCounts says how much one comparison proved.
+// selectionCounts counts what comparisons covered.
 type selectionCounts struct {
 	modules, invalid, pairs, leftOut, effective, failed int
 }
@@ -73,7 +73,7 @@ func (c *selectionCounts) add(o selectionCounts) {
 }
 
 // compareSelection generates policies and messages from choices, and evaluates each message twice.
-// Policies that do not compile are passed over.
+// Policies that do not compile are skipped.
 func compareSelection(t *testing.T, choices []byte, messages int) (n selectionCounts) {
 	t.Helper()
 	g := &policyGenerator{choices: choices}
@@ -217,8 +217,8 @@ func (g *policyGenerator) local() string {
 	return "v" + strconv.Itoa(g.locals)
 }
 
-// The values that rules compare and messages have. The last of each are in no message, or in no
-// rule.
+// The values that rules compare and messages have. The last value of each list is only in rules, or
+// only in messages.
 var (
 	generatedMembers = []string{"method", "kind", "direction", "server", "name"}
 	generatedValues  = map[string][]string{

@@ -39,8 +39,8 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 	for session := range 9 { // of a little over 1000 bytes each
 		list(session)
 	}
-	if !known(0) { // which makes it the one that was heard of last
-		t.Fatal("there is room for nine, and the first has lost its definitions")
+	if !known(0) { // this call makes it the most recently used session
+		t.Fatal("there is room for nine sessions, but the first has lost its definitions")
 	}
 	list(9)
 	list(10)
@@ -54,25 +54,25 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 	}
 }
 
-// The definition of a tool is read once, and again when it is another.
+// The Rego value of a definition is cached. A new definition from a later list replaces it.
 func TestNewDefinitionReplacesOldOne(t *testing.T) {
 	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
 	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
-	for i, reads := range []bool{true, true, false, false, true} {
+	for i, readOnly := range []bool{true, true, false, false, true} {
 		m := answered(list, fmt.Sprintf(
-			`{"tools":[{"name":"x","annotations":{"readOnlyHint":%v}}]}`, reads))
+			`{"tools":[{"name":"x","annotations":{"readOnlyHint":%v}}]}`, readOnly))
 		if refused(t, s, m) {
 			t.Fatal("the list is refused")
 		}
 		for range 2 {
-			if got := refused(t, s, called("x", `{}`)); got == reads {
+			if got := refused(t, s, called("x", `{}`)); got == readOnly {
 				t.Errorf("list %d: refused %v", i, got)
 			}
 		}
 	}
 }
 
-// A session that calls without end is counted: the calls of a second take the room of one.
+// A session with very many calls is counted exactly: all calls within a second share one counter.
 func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
 	const most = 21_000
@@ -89,15 +89,15 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 		}
 	}
 	if !refused(t, s, called("x", `{}`)) {
-		t.Error("one more than may be is not refused")
+		t.Error("a call above the limit is allowed")
 	}
 	if now = now.Add(time.Minute); refused(t, s, called("x", `{}`)) {
-		t.Error("a minute later it is refused")
+		t.Error("a call is denied although the counted calls are a minute old")
 	}
 }
 
-// What a client says of itself, and its roots, is kept while it is short: beyond that it is not
-// known, and rules that need it refuse.
+// Client information and roots are kept only up to a length. Longer ones are undefined in the
+// input, and rules that need them deny.
 func TestLongClientInformationIsIgnored(t *testing.T) {
 	long := strings.Repeat("c", 100<<10)
 	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
@@ -117,18 +117,18 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 	const unknown = `deny contains "who is it" if { input.method == "tools/call"; not input.session.client.name }`
 	for name, c := range map[string]struct {
 		rego    string
-		said    func(string) *mcp.Message
-		refused bool // without
+		message func(string) *mcp.Message // has the information or the roots
+		denied  bool                      // when these are too long
 	}{
 		"in initialize":   {unknown, introduced, true},
-		"in its _meta":    {unknown, with, true},
-		"of its roots":    {`deny contains "where is it" if { input.method == "tools/call"; not input.roots }`, rooted, true},
-		"and nobody asks": {`deny contains "never" if { input.method == "tools/call"; input.name == "y" }`, rooted, false},
+		"in _meta":        {unknown, with, true},
+		"in roots":        {`deny contains "where is it" if { input.method == "tools/call"; not input.roots }`, rooted, true},
+		"read by no rule": {`deny contains "never" if { input.method == "tools/call"; input.name == "y" }`, rooted, false},
 	} {
 		for _, text := range []string{"c", long} {
 			s := loaded(t, c.rego)
-			verdictOf(t, s, c.said(text))
-			if got, want := refused(t, s, called("x", `{}`)), c.refused &&
+			verdictOf(t, s, c.message(text))
+			if got, want := refused(t, s, called("x", `{}`)), c.denied &&
 				text == long; got != want {
 				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
 			}
@@ -146,8 +146,8 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 	}
 }
 
-// Names of tools can be of any length: a session cannot have more of them counted than there is
-// room for, and nothing is called uncounted.
+// Names of tools can be of any length, so a session has bounded room for counters. A call for which
+// there is no room is denied, because it cannot be counted.
 func TestTooManyCalledNamesAreDenied(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
 	verdictOf(t, s, called("x", `{}`))
@@ -161,7 +161,7 @@ func TestTooManyCalledNamesAreDenied(t *testing.T) {
 		t.Errorf("%d calls of names of 10,000 bytes pass", passed)
 	}
 	if refused(t, s, called("x", `{}`)) || !refused(t, s, called("x", `{}`)) {
-		t.Error("a name that is counted is not counted on")
+		t.Error("calls of a name that already has a counter are not counted correctly")
 	}
 }
 
@@ -169,11 +169,12 @@ func TestLongLabelIsDenied(t *testing.T) {
 	s := loaded(t, `label contains input.params.arguments.text if input.kind == "request"`)
 	if refused(t, s, called("x", `{"text":"short"}`)) ||
 		!refused(t, s, called("x", `{"text":"`+strings.Repeat("l", 2000)+`"}`)) {
-		t.Error("it is not the long label that is refused")
+		t.Error("want the short label allowed and the long label denied")
 	}
 }
 
-// Sessions are bounded in bytes: the largest are forgotten, and nobody's small one for them.
+// The memory of all sessions is bounded: the largest sessions are forgotten, and small ones are
+// kept.
 func TestLargestSessionsAreForgotten(t *testing.T) {
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t

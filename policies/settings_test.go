@@ -13,8 +13,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// settled is the error of loading a rule with settings, as JSON.
-func settled(t *testing.T, rule, settings string) error {
+// loadWithSettings returns the error of loading a rule with settings, which are JSON.
+func loadWithSettings(t *testing.T, rule, settings string) error {
 	t.Helper()
 	var config map[string]any
 	if err := json.Unmarshal([]byte(settings), &config); err != nil {
@@ -31,7 +31,7 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 			`rules[1].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`,
 			`rules[0].pattern: is not a valid RE2 pattern: invalid or unsupported Perl syntax`},
-		// good alone, and not within the group that the rule puts it in
+		// valid alone, but not inside the group into which the rule puts it
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`,
 			`rules[0].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`,
@@ -49,7 +49,7 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 		{"roots/traversal", `{"arguments":[{"argument":"files[]"}]}`,
 			`arguments[0].argument: is not a valid pattern: `},
 	} {
-		err := settled(t, c.rule, c.settings)
+		err := loadWithSettings(t, c.rule, c.settings)
 		setting, ok := errors.AsType[*policies.SettingsError](err)
 		if !ok || setting.Rule != c.rule || !strings.HasPrefix(setting.Err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %s", c.rule, c.settings, err, c.want)
@@ -59,13 +59,13 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 		{"tools/arguments", `{"rules":[{"argument":"files[]","pattern":"(?i)[a-z]{1,3}|\\Qa\\E","tools":["{a,b}*"]},{"argument":"/a/*/[bc]"}]}`},
 		{"elicitation/gate", `{"except":["a["]}`}, // a name
 	} {
-		if err := settled(t, c.rule, c.settings); err != nil {
+		if err := loadWithSettings(t, c.rule, c.settings); err != nil {
 			t.Errorf("%s %s: %v", c.rule, c.settings, err)
 		}
 	}
 }
 
-// All faults of the settings are said, each on its own.
+// The error has every error in the settings, each on its own line.
 func TestAllErrorsInSettingsAreReported(t *testing.T) {
 	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"},
 		Config: map[string]map[string]any{
@@ -79,13 +79,13 @@ func TestAllErrorsInSettingsAreReported(t *testing.T) {
 		`policy.config."limits/rate": per_session: must be at least 0`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("it does not say %s:\n%v", want, err)
+			t.Errorf("the error does not contain %s:\n%v", want, err)
 		}
 	}
 }
 
-// Each setting that a rule takes for a pattern is held against one when it is loaded: what a schema
-// does not say would fail with the first message.
+// Each setting that a rule uses as a pattern has a format in its schema, so that it is checked when
+// the rule is loaded. Otherwise an invalid pattern would fail only with the first message.
 func TestEveryPatternSettingIsChecked(t *testing.T) {
 	for _, rule := range library.Names() {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "schema.json"))
@@ -105,7 +105,8 @@ func TestEveryPatternSettingIsChecked(t *testing.T) {
 				}
 				if v["type"] == "string" && v["format"] == nil &&
 					strings.Contains(strings.ToLower(described), "pattern") {
-					t.Errorf("%s: %s: %q and no format", rule, at, described)
+					t.Errorf("%s: %s: the description %q mentions a pattern, but the schema has "+
+						"no format", rule, at, described)
 				}
 				for k, sub := range v {
 					walk(at+"/"+k, sub, described)

@@ -12,7 +12,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// folder is a folder of files.
+// folder returns a new folder with files.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -109,7 +109,8 @@ func TestRunTestsCompilesLikeLoad(t *testing.T) {
 	}
 }
 
-// As `gatekit policy test` and `gatekit check` run them, with whatever settings are in force.
+// The tests of library rules pass as `gatekit policy test` and `gatekit check` run them, whatever
+// the settings of the rules are.
 func TestLibraryTestsPass(t *testing.T) {
 	tests, covered, err := policies.RunTests(t.Context(), policies.Options{Rules: library.Names(),
 		Files: []string{folder(t, map[string]string{"mine.rego": mine,
@@ -199,6 +200,6 @@ func TestBundles(t *testing.T) {
 	pack(strings.Replace(mine, "input.name", "input.nmae", 1))
 	if _, err := policies.Load(o); err == nil || !strings.Contains(err.Error(),
 		"b.tar.gz:sub/mine.rego:5:2: undefined ref: input.nmae") {
-		t.Errorf("a field that is misspelt: %v", err)
+		t.Errorf("a misspelt member: %v", err)
 	}
 }

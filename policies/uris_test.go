@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// spellings are ways to write an IPv4 address that some reader takes for it.
+// spellings returns ways to write an IPv4 address that some parsers accept.
 func spellings(a netip.Addr) (all []string) {
 	b := a.As4()
 	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
@@ -72,7 +72,7 @@ func TestNoSpellingOfAddressIsPublic(t *testing.T) {
 	}
 }
 
-// A fault of a URI, or a path, never is a panic.
+// The rules evaluate every text, as a path and as a URI, without an error or a panic.
 func FuzzFunctions(f *testing.F) {
 	for _, seed := range []string{"http://127.0.0.1/", "file:///data/%2e%2e/x", "", ":", "a:", "//",
 		"[", "http://[", "%", "%u", "C:", "~", "\\\\", "file:"} {

@@ -37,8 +37,8 @@ func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
 	}
 	record()
 	show := exec.Command("gatekit", "audit", "show", "--follow", file)
-	var said strings.Builder
-	show.Stderr = &said
+	var stderr strings.Builder
+	show.Stderr = &stderr
 	out, err := show.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -55,44 +55,44 @@ func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
 	late := time.AfterFunc(20*time.Second, func() { show.Process.Kill() })
 	defer late.Stop()
 	show.Wait()
-	if code := show.ProcessState.ExitCode(); code != exitFailed || said.Len() > 0 {
-		t.Errorf("it ended with %s: %q", show.ProcessState, said.String())
+	if code := show.ProcessState.ExitCode(); code != exitFailed || stderr.Len() > 0 {
+		t.Errorf("it ended with %s: %q", show.ProcessState, stderr.String())
 	}
 }
 
 // onTerminal returns the output of a command whose stdout and stderr are a terminal.
 func onTerminal(t *testing.T, args ...string) string {
 	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	defer ours.Close()
-	if err := unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+	defer terminal.Close()
+	if err := unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
-	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	n, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	its, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	process, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command("gatekit", args...)
-	c.Stdout, c.Stderr = its, its
+	c.Stdout, c.Stderr = process, process
 	err = c.Start()
-	its.Close()
+	process.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(ours) // EIO is the end of it
+	text, _ := io.ReadAll(terminal) // the read ends with EIO
 	c.Wait()
 	return string(text)
 }
 
-// TestNoOutputOfALogActsOnATerminal has controls of a terminal in a record's body and in the
-// name of a key, which is whose who can write there.
+// TestNoOutputOfALogActsOnATerminal has control characters of a terminal in the body of a record
+// and in the name of a key. Others may have written both.
 func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gatekit.jsonl")
@@ -130,18 +130,18 @@ func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 		t.Errorf("into a pipe, the record is %q: %v, %v", piped, err, rerr)
 	}
 
-	look := func(want string, args ...string) {
+	wantShown := func(want string, args ...string) {
 		t.Helper()
 		got := onTerminal(t, append([]string{"audit"}, args...)...)
-		left := strings.NewReplacer("\r\x1b[K", "", "\r\n", "").Replace(got) // our own
-		if !strings.Contains(got, want) || strings.ContainsAny(left, "\x1b\u009b\u202e") {
+		rest := strings.NewReplacer("\r\x1b[K", "", "\r\n", "").Replace(got) // of Gatekit
+		if !strings.Contains(got, want) || strings.ContainsAny(rest, "\x1b\u009b\u202e") {
 			t.Errorf("%s: shown %q, want %q in it", args[0], got, want)
 		}
 	}
-	look(`{"data":"\u009b31m\u202e"}`, "verify-proof", "--key", file+".pub", proof)
-	look(`{"data":"\u009b31m\u202e"}`, "export", file)
-	look("are complete and unmodified", "verify", file)
-	look("gatekit", "key", file)
+	wantShown(`{"data":"\u009b31m\u202e"}`, "verify-proof", "--key", file+".pub", proof)
+	wantShown(`{"data":"\u009b31m\u202e"}`, "export", file)
+	wantShown("are complete and unmodified", "verify", file)
+	wantShown("gatekit", "key", file)
 	log, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -150,8 +150,8 @@ func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(file + ".tree/tile"); err != nil { // that would say more
+	if err := os.RemoveAll(file + ".tree/tile"); err != nil { // for a shorter error
 		t.Fatal(err)
 	}
-	look("do not match the checkpoint signed by gatekit", "verify", file)
+	wantShown("do not match the checkpoint signed by gatekit", "verify", file)
 }

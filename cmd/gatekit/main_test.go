@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gatekit": main})
 }
 
-// Scripts have two commands more: `exits CODE COMMAND…` wants that very exit code, and `onefile DIR
+// Scripts have two more commands: `exits CODE COMMAND…` checks the exit code, and `onefile DIR
 // PATTERN NAME` copies the only file that fits to NAME.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{

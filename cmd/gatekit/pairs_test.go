@@ -46,7 +46,7 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 					for _, client := range []string{"2025-11-25", mcptest.Modern} {
 						t.Run(fmt.Sprintf("%s: client %s on %s, server %s on %s", stage.name,
 							client, front, server, back), func(t *testing.T) {
-							c, asked, record := gateFor(t, client, front, server, back,
+							c, asked, record := connectThroughStage(t, client, front, server, back,
 								pipeline.StageConfig{Name: "refuser", Stage: refuser{stage.to},
 									Wants: pipeline.Wants{Methods: []string{"elicitation/create",
 										"roots/list", "sampling/createMessage"}}})
@@ -69,7 +69,7 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 										m.Raw)
 								case q.want == "" && server == mcptest.Modern &&
 									string(mcptest.At(m.Error, "code")) != "-31000":
-									// it has no words for a refusal
+									// the modern protocol has no error for this
 									t.Errorf("%s: the call ended with %s, want the denial",
 										q.method, m.Raw)
 								}
@@ -96,9 +96,9 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 	}
 }
 
-// gateFor opens a gate with a stage between a client and a scripted server, and connects the
-// client; asked grows with what that is asked, record reads the log.
-func gateFor(t *testing.T, client, front, server, back string,
+// connectThroughStage opens a gateway with a stage and a scripted server, and connects a client.
+// asked gets the methods that the client is asked; record closes the gateway and returns the log.
+func connectThroughStage(t *testing.T, client, front, server, back string,
 	stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -131,7 +131,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 	if front == "stdio" {
 		near, far := mcptest.Pipe()
 		conn = near
-		go func() { served <- g.endpoint.ServePipe(ctx, onePart{far}, "") }()
+		go func() { served <- g.endpoint.ServePipe(ctx, joiningConn{far}, "") }()
 	} else {
 		f, err := g.listen(parsed)
 		if err != nil {
@@ -149,7 +149,7 @@ func gateFor(t *testing.T, client, front, server, back string,
 		}
 	}
 	if m, err := c.Open(t.Context()); err != nil || m.Error != nil {
-		t.Fatalf("shake hands: %s, %v", m.Raw, err)
+		t.Fatalf("initialize: %s, %v", m.Raw, err)
 	}
 	end := func() {
 		c.Close()
@@ -162,14 +162,14 @@ func gateFor(t *testing.T, client, front, server, back string,
 	}
 	return c, asked, func() string {
 		end()
-		return trail(t, filepath.Join(dir, "audit.jsonl"))
+		return recordRows(t, filepath.Join(dir, "audit.jsonl"))
 	}
 }
 
-// onePart is an end of a pipe as downstream wants it.
-type onePart struct{ mcptest.Conn }
+// joiningConn joins the parts of a message before it writes them.
+type joiningConn struct{ mcptest.Conn }
 
-func (p onePart) Write(ctx context.Context, parts ...[]byte) error {
+func (p joiningConn) Write(ctx context.Context, parts ...[]byte) error {
 	var b []byte
 	for _, part := range parts {
 		b = append(b, part...)
@@ -177,8 +177,8 @@ func (p onePart) Write(ctx context.Context, parts ...[]byte) error {
 	return p.Conn.Write(ctx, b)
 }
 
-// trail is the audit log in short: "ACTION DIRECTION KIND METHOD SERVER" of each line.
-func trail(t *testing.T, file string) string {
+// recordRows returns "ACTION DIRECTION KIND METHOD SERVER" of each record of an audit log.
+func recordRows(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -18,30 +18,30 @@ import (
 	"gatekit/transport"
 )
 
-// known is an endpoint whose clients say who they are in a header: what stands before Gatekit
-// authenticates them, and nothing in Gatekit does so far.
-type known struct{ transport.Endpoint }
+// authEndpoint takes the principal of a client from a header. Gatekit has no endpoint that
+// authenticates clients.
+type authEndpoint struct{ transport.Endpoint }
 
 const who = "X-Test-Principal"
 
-func (k known) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+func (k authEndpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Post(ctx, r, w)
 }
 
-func (k known) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+func (k authEndpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Get(ctx, r, w)
 }
 
-func (k known) Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
+func (k authEndpoint) Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	r.Principal = r.Header.Get(who)
 	k.Endpoint.Delete(ctx, r, w)
 }
 
-// secretive is a server with one thing of every kind that is secret, and one that is not. It notes
-// what reaches it.
-func secretive(t *testing.T, revision string) (url string, reached func() []string) {
+// serveSecrets serves one secret and one other item of every kind. reached returns the requests
+// that the server got.
+func serveSecrets(t *testing.T, revision string) (url string, reached func() []string) {
 	s := mcptest.Toolbox("s", revision)
 	s.Capabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	result := func(result string) func(*mcptest.Call) {
@@ -155,7 +155,7 @@ hide contains item.uriTemplate if {
 				uses = append(uses, use{"tasks/result", `{"taskId":"s+t1"}`},
 					use{"resources/subscribe", `{"uri":"s+test://secret/a"}`})
 			}
-			server, reached := secretive(t, revision)
+			server, reached := serveSecrets(t, revision)
 			dir := t.TempDir()
 			for file, text := range map[string]string{"mine.rego": rego,
 				"gatekit.toml": fmt.Sprintf("[server.s]\nurl = %q\n[policy]\nfiles = "+
@@ -173,7 +173,7 @@ hide contains item.uriTemplate if {
 				t.Cleanup(func() { c.Close() })
 				c.Capabilities = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 				if m, err := c.Open(t.Context()); err != nil || m.Error != nil {
-					t.Fatalf("shake hands: %s, %v", m.Raw, err)
+					t.Fatalf("initialize: %s, %v", m.Raw, err)
 				}
 				return c
 			}
@@ -263,7 +263,7 @@ func serveAuthenticated(t *testing.T, file string) (url string) {
 	}
 	front, err := transport.ListenHTTP(transport.HTTPServerOptions{Addr: c.Listen.HTTP,
 		Path:     c.Listen.Path,
-		Endpoint: known{g.endpoint},
+		Endpoint: authEndpoint{g.endpoint},
 		RecordRefusal: func(_ context.Context, _ *http.Request, _ int,
 			reason string) []byte {
 			t.Error(reason)

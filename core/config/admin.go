@@ -12,8 +12,8 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// checkAdmin checks the address of the admin endpoint. There is no setting that allows other
-// machines to reach it: the endpoint tells everybody who asks.
+// checkAdmin checks the address of the admin endpoint. No setting allows other machines
+// to reach it, because the endpoint authenticates nobody.
 func (l *loader) checkAdmin(c *Admin, n *node) {
 	at := n.lookup("http")
 	if !n.has("http") || l.hasErrorAt(at) {
@@ -94,7 +94,7 @@ func (l *loader) checkCollector(c *Telemetry, n *node) {
 	}
 }
 
-// fileExists reports whether there is a file, or whether that cannot be found out.
+// fileExists reports whether a file exists. It returns true when that is unknown.
 func fileExists(file string) bool {
 	_, err := os.Stat(file)
 	return !errors.Is(err, fs.ErrNotExist)

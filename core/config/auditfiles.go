@@ -55,9 +55,9 @@ func (f *auditFiles) owner(path string) string {
 	}
 	ext := filepath.Ext(f.log)
 	digits, ok := strings.CutPrefix(path, strings.TrimSuffix(f.log, ext))
-	digits, is := strings.CutSuffix(digits, ext)
+	digits, hasExt := strings.CutSuffix(digits, ext)
 	switch {
-	case ok && is && segmentDigits.MatchString(digits):
+	case ok && hasExt && segmentDigits.MatchString(digits):
 		return "a segment of the audit log"
 	case isWithin(path, f.log+".tree"):
 		return "the audit log's tree"

@@ -175,7 +175,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	case hasCommand && hasURL:
 		l.errorf(n.lookup("url"), "[%s] has both a command and a url: remove one of them", name)
 	case !hasCommand && !hasURL && !l.partial:
-		// A misspelt key is reported already; to report it as missing, too, would be noise.
+		// A misspelt key has an error already, and is not reported as missing, too.
 		if !slices.ContainsFunc(n.keys, func(k string) bool {
 			return resembles(k, "command") || resembles(k, "url")
 		}) {

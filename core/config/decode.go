@@ -13,8 +13,8 @@ import (
 // defaultSetter is a table with defaults that are not zero.
 type defaultSetter interface{ setDefaults() }
 
-// decode fills c and reports each value that does not fit. In its place c keeps the default, so
-// that later checks do not report the same value again.
+// decode fills c and reports each value that does not fit. Such a field of c keeps its
+// default, so that later checks do not report the same value again.
 func (l *loader) decode(c *Config, values map[string]any, root *node) {
 	c.setDefaults()
 	l.decodeTable(reflect.ValueOf(c).Elem(), values, root, "")
@@ -95,8 +95,7 @@ var (
 // decodeValue fills one field.
 func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
 	wrong := func(want string) {
-		l.errorf(n, "%s must be %s, not "+
-			"%s", name, want, describeType(value))
+		l.errorf(n, "%s must be %s, not %s", name, want, describeType(value))
 	}
 	if v.Type() == durationType {
 		l.decodeDuration(v, value, n, name)
@@ -152,8 +151,8 @@ func (l *loader) decodeValue(v reflect.Value, value any, n *node, name string) {
 	case reflect.Map:
 		l.decodeMap(v, value, n, name, wrong)
 	case reflect.Interface:
-		if free := l.decodeAny(value, n, name); free != nil {
-			v.Set(reflect.ValueOf(free))
+		if decoded := l.decodeAny(value, n, name); decoded != nil {
+			v.Set(reflect.ValueOf(decoded))
 		}
 	default:
 		panic("config: no way to decode a " + v.Type().String())

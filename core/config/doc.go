@@ -6,7 +6,8 @@
 //	gatekit.toml:3:1: unknown key "comand" in [server.files], did you mean "command"?
 //	gatekit.toml:9:1: server.github.timeout must be a duration such as "60s", not an integer
 //
-// Watch reports changes of the file's contents. A file that is only written again is not a change.
+// Watch reports changes of the file's contents. A file that is written again with the same
+// contents has not changed.
 //
 // # Guarantees
 //

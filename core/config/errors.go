@@ -42,7 +42,7 @@ func (e *Error) Error() string {
 // file could be read.
 type Errors []*Error
 
-// Error returns one mistake a line.
+// Error returns the mistakes, one on each line.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {

@@ -50,8 +50,8 @@ type loader struct {
 	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
 }
 
-// load does the work of Load. It also returns what it read, after an error too: Watch watches these
-// files.
+// load does the work of Load. It also returns the files that it read, even after an error, because
+// Watch watches them.
 func load(path string, checks []Check) (*Config, *snapshot, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *loader) parse(src string) (map[string]any, string) {
 			}
 		}
 		if fault != nil && fault.Position.Line <= before.Position.Line {
-			return nil, "" // no repair helped; going on could report errors that are none
+			return nil, "" // no candidate helped; more repairs could cause false errors
 		}
 	}
 	return values, src
@@ -175,7 +175,7 @@ func repairCandidates(doc string, line int) []string {
 		blank(line, line+1)
 		return out
 	}
-	// A header that is valid by itself fails after a list that the line before did not close.
+	// The parser reports a valid header when a list before it was not closed.
 	if _, fault := decodeTOML(all[line]); fault == nil {
 		for i := line - 1; i >= 0 && !tableHeader.MatchString(all[i]); i-- {
 			if keyValue.MatchString(all[i]) {

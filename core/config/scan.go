@@ -56,8 +56,8 @@ func (n *node) addChild(key string, off int) *node {
 	return c
 }
 
-// lastTable returns the table that the path of a header continues from: of an array of tables, the
-// last.
+// lastTable returns the last table of an array of tables, or n itself. The path of a header
+// continues there.
 func (n *node) lastTable() *node {
 	if len(n.items) > 0 {
 		return n.items[len(n.items)-1]

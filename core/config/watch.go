@@ -131,8 +131,8 @@ func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 			fmt.Fprintln(h, "missing")
 			continue
 		}
-		// what cannot be read to its end has what was read, and is not there for the policies
-		// either
+		// After a read error, the bytes that were read count. Policies cannot load the file
+		// either.
 		n, err := io.Copy(h, f)
 		fmt.Fprintln(h, n, err == nil)
 		f.Close()

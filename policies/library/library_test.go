@@ -15,15 +15,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
-// Each rule has tests of its own, which pass, with what policies may use.
+// Each rule has tests. They pass with only the built-in functions that policies may use.
 func TestRules(t *testing.T) {
 	for _, rule := range library.Names() {
 		t.Run(rule, func(t *testing.T) {
 			if library.Title(rule) == "" {
-				t.Error("it has no title in its metadata")
+				t.Error("the rule has no title in its metadata")
 			}
 			if err := library.CheckSettings(rule, nil); err != nil {
-				t.Errorf("its schema does not accept empty settings: %v; every setting must be "+
+				t.Errorf("the rule's schema does not accept empty settings: %v; every setting "+
+					"must be "+
 					"optional", err)
 			}
 			modules := map[string]*ast.Module{}
@@ -39,7 +40,8 @@ func TestRules(t *testing.T) {
 			}
 			if want := "data.gatekit." + strings.ReplaceAll(rule,
 				"/", "."); modules["rule.rego"].Package.Path.String() != want {
-				t.Errorf("its package is %s, want %s", modules["rule.rego"].Package.Path, want)
+				t.Errorf("the rule's package is %s, want %s", modules["rule.rego"].Package.Path,
+					want)
 			}
 			effects := map[string]bool{}
 			for _, r := range modules["rule.rego"].Rules {
@@ -69,10 +71,10 @@ func TestRules(t *testing.T) {
 				}
 			}
 			if n == 0 {
-				t.Error("it has no tests")
+				t.Error("the rule has no tests")
 			}
 			if _, err := policies.Load(policies.Options{Rules: []string{rule}}); err != nil {
-				t.Errorf("it cannot be loaded: %v", err)
+				t.Errorf("the rule cannot be loaded: %v", err)
 			}
 		})
 	}

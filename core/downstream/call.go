@@ -16,7 +16,8 @@ type Call interface {
 	// was cancelled, by ctx or by the client, and must not be answered. If ctx has ended before Run
 	// is called, no server gets the request.
 	Run(ctx context.Context) pipeline.Passed
-	// Discard removes the request from the calls in flight. No server gets the request.
+	// Discard removes the request from the calls in flight. No server gets the request. If it was
+	// refused, the refusal is still recorded.
 	Discard()
 }
 
@@ -56,7 +57,7 @@ func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
 }
 
 // Discard implements Call.
-func (c *refusedCall) Discard() {}
+func (c *refusedCall) Discard() { c.Run(endedContext()) }
 
 // pingCall is a ping, which is answered without any server.
 type pingCall struct {
@@ -86,7 +87,7 @@ func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
 }
 
 // Discard implements Call.
-func (c *invalidCall) Discard() {}
+func (c *invalidCall) Discard() { c.Run(endedContext()) }
 
 // endedContext returns a context that has ended. No server gets a call that is run with it. A
 // refused call is still refused.

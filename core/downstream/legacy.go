@@ -77,7 +77,7 @@ func (c *legacyCall) Run(ctx context.Context) pipeline.Passed {
 }
 
 // Discard implements Call.
-func (c *legacyCall) Discard() { c.call.Discard() }
+func (c *legacyCall) Discard() { c.Run(endedContext()) }
 
 // waitForAll waits until each of the channels that are not nil is closed, or until ctx ends.
 func waitForAll(ctx context.Context, channels ...chan struct{}) {

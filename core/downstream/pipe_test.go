@@ -515,6 +515,35 @@ func TestCallCanBeCancelledAfterItsIDWasUsedAgain(t *testing.T) {
 	})
 }
 
+func TestRefusalsOfABatchAreRecordedWhenItsPipeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		w := downstreamtest.New(t, &downstreamtest.Server{HoldNotify: hold}, downstream.Limits{})
+		ctx, end := context.WithCancelCause(t.Context())
+		l := &downstreamtest.Pipe{In: make(chan []byte, 10), Out: make(chan string, 10)}
+		served := make(chan error, 1)
+		go func() { served <- w.Endpoint.ServePipe(ctx, l, "") }()
+		l.Initialize(mcp.Rev20250326)
+		// more notifications than are queued, so that the batch is still being split
+		l.Send(`[` + downstreamtest.Initialize(mcp.Rev20250326) + `,7` +
+			strings.Repeat(`,{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`, 90) +
+			`]`)
+		synctest.Wait()
+		ended := errors.New("the pipe broke")
+		end(ended)
+		synctest.Wait()
+		close(hold)
+		if err := <-served; !errors.Is(err, ended) {
+			t.Errorf("ServePipe: %v", err)
+		}
+		w.Records.Contains(t,
+			"answer to_client error initialize initialize cannot be sent in a batch")
+		w.Records.Contains(t,
+			"answer to_client error  not a valid message: not an object in /1 (byte 189)")
+		w.Close(t)
+	})
+}
+
 func TestBatchesOfAClientThatDoesNotReadAreBounded(t *testing.T) {
 	for _, batch := range []string{"[1,1,1]", `[{"jsonrpc":"2.0","id":1,"method":"initialize"}]`,
 		`[{"jsonrpc":"2.0","id":$ID,"method":"tools/call","params":{"name":"x"}},1]`} {

@@ -65,6 +65,7 @@ type Server struct {
 	Answer            func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	RefusesInitialize atomic.Bool
 	HoldClose         chan struct{} // Close waits until it is closed, unless it is nil
+	HoldNotify        chan struct{} // Notify waits until it is closed, unless it is nil
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
@@ -136,6 +137,9 @@ func (s *Server) Call(ctx context.Context, p pipeline.Passed,
 
 // Notify implements proxy.Server.
 func (s *Server) Notify(_ context.Context, p pipeline.Passed) error {
+	if s.HoldNotify != nil {
+		<-s.HoldNotify
+	}
 	s.note(p.Message().Method + " " + string(p.Message().Body()))
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// newUpstream returns a server behind a bridge, whose processes the launcher starts.
+// newUpstream returns an upstream with a bridge. The launcher starts its processes.
 func newUpstream(l *upstreamtest.Launcher, o upstream.Options) *upstream.Upstream {
 	o.Name, o.Dial.Pipe, o.Bridge = "files", l.Start, bridge.New(bridge.Options{})
 	return upstream.New(o)

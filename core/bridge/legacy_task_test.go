@@ -11,33 +11,34 @@ import (
 )
 
 func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
-	const call1 = `,"name":"x","arguments":{"n":1.0}`
+	const params = `,"name":"x","arguments":{"n":1.0}`
 	const progress = `"progressToken":"p"`
-	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
+	for name, play := range map[string]func(t *testing.T, p *upstreamtest.Call,
 		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
 		"the call is answered with the task's result": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer,
 			to *upstreamtest.Client) {
-			q := srv.Expect(t, "tasks/result") // "p" stays the token of the task
+			// The request has a token of its own, since "p" is the token of the task.
+			q := srv.Expect(t, "tasks/result")
 			if want := `{"taskId":"T","_meta":{"progressToken":"gatekit-6"}}`; string(
 				q.Params) != want {
-				t.Errorf("asked for the result with %s, want %s", q.Params, want)
+				t.Errorf("tasks/result has the params %s, want %s", q.Params, want)
 			}
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"elicitation/create","params":{"message":"who?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}}`)
-			if a := srv.Next(
-				t); a.Raw != `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}` {
-				t.Errorf("the server got %s", a.Raw)
+			const accepted = `{"jsonrpc":"2.0","id":"s1","result":{"action":"accept"}}`
+			if a := srv.Next(t); a.Raw != accepted {
+				t.Errorf("the server got %s, want %s", a.Raw, accepted)
 			}
 			time.Sleep(1500 * time.Millisecond) // the interval that the server names
 			g := srv.Expect(t, "tasks/get")
 			if string(g.Params) != `{"taskId":"T"}` {
-				t.Errorf("asked for the task's state with %s", g.Params)
+				t.Errorf("tasks/get has the params %s, want the task T", g.Params)
 			}
 			srv.Answer(g.ID, `{"taskId":"T","status":"working","pollInterval":60000}`)
 			synctest.Wait()
 			if to.Activity.Load() != 1 {
-				t.Error("a server that works on its task is not reported as active")
+				t.Errorf("%d reports that the server works, want 1", to.Activity.Load())
 			}
 			srv.Answer(q.ID, `{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}},"resultType":"complete"}}`)
@@ -60,7 +61,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 				seen[srv.Next(t).Method] = true
 			}
 			if !seen["notifications/cancelled"] || !seen["tasks/cancel"] {
-				t.Errorf("the server got %v", seen)
+				t.Errorf("the server got %v, want the call and the task cancelled", seen)
 			}
 		},
 	} {
@@ -71,7 +72,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 				to := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 				p := upstreamtest.StartCall(t, s, to,
 					strings.ReplaceAll(requestWithCapabilities(`1`,
-						"tools/call", `{"elicitation":{}}`, call1),
+						"tools/call", `{"elicitation":{}}`, params),
 						`"_meta":{`, `"_meta":{`+progress+`,`))
 				srv := st.Last(t)
 				acceptInitialize(t, srv, `{"elicitation":{}}`)
@@ -80,7 +81,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 				srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[],"nextCursor":"2"}`)
 				q = srv.Expect(t, "tools/list")
 				if string(q.Params) != `{"cursor":"2"}` {
-					t.Errorf("the second page is asked for with %s", q.Params)
+					t.Errorf("the second tools/list has the params %s, want the cursor 2", q.Params)
 				}
 				srv.Answer(q.ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
 				q = srv.Expect(t, "tools/call")
@@ -88,13 +89,13 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 					t.Errorf("called as a task with %s\nwant %s", q.Params, want)
 				}
 				srv.Answer(q.ID, `{"task":{"taskId":"T","status":"working","pollInterval":1000}}`)
-				c(t, p, srv, to)
+				play(t, p, srv, to)
 			})
 		})
 	}
 }
 
-func TestTaskOnlyToolsAreKnownFromTheList(t *testing.T) {
+func TestToolsListShowsToolsThatRunAsATaskOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
@@ -108,21 +109,21 @@ func TestTaskOnlyToolsAreKnownFromTheList(t *testing.T) {
 		if p.Err != nil {
 			t.Fatal(p.Err)
 		}
-		called := func(name string) string {
+		callParams := func(name string) string {
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``, `,"name":"`+name+`"`))
 			return string(srv.Expect(t, "tools/call").Params)
 		}
-		if got := called("x"); got != `{"name":"x","task":{}}` {
-			t.Errorf("a tool that must run as a task was called with %s", got)
+		if got := callParams("x"); got != `{"name":"x","task":{}}` {
+			t.Errorf("a tool that must run as a task was called with %s, want a task", got)
 		}
-		if got := called("y"); got != `{"name":"y"}` {
-			t.Errorf("a tool that may run as a task was called with %s", got)
+		if got := callParams("y"); got != `{"name":"y"}` {
+			t.Errorf("a tool that may run as a task was called with %s, want no task", got)
 		}
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		synctest.Wait()
-		if got := called("x"); got != `{"name":"x"}` {
-			t.Errorf("a tool of a list that changed was called with %s", got)
+		if got := callParams("x"); got != `{"name":"x"}` {
+			t.Errorf("after the list changed, the tool was called with %s, want no task", got)
 		}
 	})
 }
@@ -140,13 +141,13 @@ func TestFailedToolIsNotCalledAgain(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 			"tools/call", ``, `,"name":"x"`))
-		// this time the tools are not listed
+		// The second time the tools are known, so Gatekit does not list them.
 		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 	})
 }
 
-// Two clients of one principal use the same progress token.
+// Two clients of one principal may use the same progress token for their tasks.
 func TestTaskProgressReachesItsCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, st, end := openSharedLegacyServer(t, &upstreamtest.Client{}, true)

@@ -16,32 +16,32 @@ import (
 
 const (
 	legacyInitialize = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{"listChanged":true},"sampling":{},"elicitation":{},"tasks":{"list":{}}},"clientInfo":{"name":"old","version":"1"}}}`
-	// the description of the client in each request
+	// the client's description in each request to a modern server
 	legacyMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}}}`
 )
 
 // openModernServer opens a modern server for a legacy client, and has it answer the client's
 // initialize. end closes both.
 func openModernServer(t *testing.T, revision, capabilities string,
-	feed *upstreamtest.Client) (s proxy.Server, srv *upstreamtest.PipeServer, end func()) {
+	client *upstreamtest.Client) (s proxy.Server, srv *upstreamtest.PipeServer, end func()) {
 	t.Helper()
 	st := &upstreamtest.Launcher{}
 	u := newUpstream(st, upstream.Options{Era: "modern"})
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: revision}, feed)
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: revision}, client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hello := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+	initialize := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 		strings.ReplaceAll(legacyInitialize,
 			mcp.Rev20251125, revision))
 	srv = st.Last(t)
 	q := srv.Expect(t, "server/discover")
 	if want := `{` + legacyMeta + `}`; string(q.Params) != want {
-		t.Errorf("discovered with %s\nwant %s", q.Params, want)
+		t.Errorf("server/discover has the params %s\nwant %s", q.Params, want)
 	}
 	srv.Answer(q.ID, `{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":`+
 		capabilities+`,"instructions":"be kind","ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"new","version":"2"}}}`)
-	hello.ExpectAnswer(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities +
+	initialize.ExpectAnswer(`{"jsonrpc":"2.0","id":0,"result":{"capabilities":` + capabilities +
 		`,"instructions":"be kind","protocolVersion":"` + revision +
 		`","serverInfo":{"name":"new","version":"2"}}}`)
 	return s, srv, func() {
@@ -62,7 +62,7 @@ func TestLegacyClientAtModernServer(t *testing.T) {
 		{"no params", mcp.Rev20251125, "tools/list", ``, `{` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","tools":[{"name":"a","outputSchema":{"type":"array"}},{"name":"b","outputSchema":{"type":"object"}}]}`,
 			`"result":{"tools":[{"name":"a"},{"name":"b","outputSchema":{"type":"object"}}]}`},
-		{"forged keys", mcp.Rev20251125,
+		{"forged keys in _meta", mcp.Rev20251125,
 			"prompts/get", `{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{"x":{}}},"io.modelcontextprotocol/logLevel":"debug","mine":1}}`,
 			`{"name":"x","_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}},"mine":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"}}}`,
 			`"result":{"resultType":"complete","messages":[],"_meta":{"theirs":2,"io.modelcontextprotocol/serverInfo":{}}}`, `"result":{"messages":[],"_meta":{"theirs":2}}`},
@@ -114,7 +114,7 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
-		again  string // the answers that the server gets, "" when the call ends
+		again  string // the answers that the server gets; "" when the call ends with an error
 		want   string
 	}{
 		{"it answers", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
@@ -215,16 +215,16 @@ func TestLogLevelGoesWithEachRequest(t *testing.T) {
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"x"}}`)
 		if q := srv.Expect(t, "tools/call"); !strings.Contains(string(q.Params),
 			`"io.modelcontextprotocol/logLevel":"info"`) {
-			t.Errorf("the server got %s", q.Params)
+			t.Errorf("the server got %s, want the log level info", q.Params)
 		}
 	})
 }
 
 func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		feed := &upstreamtest.Client{}
+		client := &upstreamtest.Client{}
 		s, srv, end := openModernServer(t, mcp.Rev20251125,
-			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, feed)
+			`{"tools":{"listChanged":true},"resources":{"subscribe":true}}`, client)
 		defer end()
 		if err := s.Notify(t.Context(),
 			upstreamtest.Pass(
@@ -235,25 +235,26 @@ func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
 		}
 		listen := srv.Expect(t, "subscriptions/listen")
-		widened := func() { // over a pipe the last subscription has ended before the next is opened
+		// A pipe has one subscription at a time: the next is opened when the last has ended.
+		endLast := func() {
 			srv.Expect(t, "notifications/cancelled")
 			srv.Answer(listen.ID, `{"resultType":"complete"}`)
 		}
 		if want := `{` + legacyMeta +
 			`,"notifications":{"toolsListChanged":true}}`; string(listen.Params) != want {
-			t.Errorf("listens with %s\nwant %s", listen.Params, want)
+			t.Errorf("the first subscriptions/listen has %s\nwant %s", listen.Params, want)
 		}
 		ack(listen, `{"toolsListChanged":true}`)
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.ExpectReceived(
+		client.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`)
-		widened()
+		endLast()
 		listen = srv.Expect(t, "subscriptions/listen")
 		if want := `"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}}`; !strings.Contains(string(listen.Params), want) {
-			t.Errorf("listens with %s\nwant %s", listen.Params, want)
+			t.Errorf("the second subscriptions/listen has %s\nwant %s", listen.Params, want)
 		}
 		p.ExpectWaiting()
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
@@ -261,40 +262,40 @@ func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 
 		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"f:///b"}}`)
-		widened()
+		endLast()
 		listen = srv.Expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///b"}}}`)
 
-		feed.Forget()
+		client.Forget()
 		srv.Answer(listen.ID, `{"resultType":"complete"}`) // the server ends the subscription
 		time.Sleep(2 * time.Second)
 		listen = srv.Expect(t, "subscriptions/listen")
 		ack(listen, `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
-		feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
+		client.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`,
 			`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
 
-		// Updates of other resources are not passed on; the subscription at the server stays.
+		// The subscription at the server stays, but updates of f:///a no longer reach the client.
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"f:///a"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":3,"result":{}}`)
 		synctest.Wait()
-		feed.Forget()
+		client.Forget()
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-		feed.ExpectReceived(
+		client.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
 	})
 }
 
-// The client is notified of what its first call changes: the call waits until the subscription is
-// open.
+// The first call waits until the subscription is open, so that the client is notified of the
+// changes that the call makes.
 func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 	const changed = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"`
 	for _, acknowledged := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			feed := &upstreamtest.Client{}
+			client := &upstreamtest.Client{}
 			s, srv, end := openModernServer(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`,
-				feed)
+				client)
 			defer end()
 			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
@@ -303,10 +304,10 @@ func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 			if acknowledged {
 				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
 			} else {
-				time.Sleep(6 * time.Second) // the subscription is not waited for any longer
+				time.Sleep(6 * time.Second) // longer than the call waits for the subscription
 			}
 			q := srv.Next(t)
-			// sent before the call or after it
+			// The subscription is cancelled before the call is sent, or after that.
 			if q.Method == "notifications/cancelled" {
 				q = srv.Next(t)
 			}
@@ -316,14 +317,14 @@ func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 			srv.Answer(q.ID, `{"resultType":"complete","content":[]}`)
 			if acknowledged {
 				srv.Send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
-				feed.ExpectReceived(t, changed+`,"params":{}}`)
-			} else { // missed changes are reported when the subscription is open
+				client.ExpectReceived(t, changed+`,"params":{}}`)
+			} else { // changes that the client missed are reported when the subscription is open
 				time.Sleep(2 * time.Second)
 				if listen = srv.Next(t); listen.Method == "notifications/cancelled" {
 					listen = srv.Next(t)
 				}
 				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
-				feed.ExpectReceived(t, changed+`}`)
+				client.ExpectReceived(t, changed+`}`)
 			}
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
 		})
@@ -335,18 +336,18 @@ func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 		{"a titled choice", mcp.Rev20250618, "elicitation/create",
 			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","oneOf":[{"const":"x","title":"X"},{"const":"y"}]},"n":{"type":"number"}}}}`,
 			`{"message":"?","requestedSchema":{"properties":{"a/b":{"type":"string","enum":["x","y"],"enumNames":["X","y"]},"n":{"type":"number"}}}}`, ``},
-		{"the same for a revision that has it", mcp.Rev20251125, "elicitation/create",
+		{"a titled choice for a revision that has it", mcp.Rev20251125, "elicitation/create",
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`,
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
 		{"several values", mcp.Rev20250618, "elicitation/create",
 			`{"requestedSchema":{"properties":{"a":{"type":"array"}}}}`,
 			``, `a choice of several values`},
-		{"a page", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`,
+		{"a page to open", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`,
 			``, `a page to be opened`},
-		{"several blocks", mcp.Rev20250618, "sampling/createMessage",
+		{"several blocks of content", mcp.Rev20250618, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","data":""}]},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`,
 			`{"messages":[{"role":"user","content":{"type":"text","text":"a"}},{"role":"user","content":{"type":"image","data":""}},{"role":"assistant","content":{"type":"text","text":"b"}}],"maxTokens":1}`, ``},
-		{"one block", mcp.Rev20241105, "sampling/createMessage",
+		{"one block of content", mcp.Rev20241105, "sampling/createMessage",
 			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`,
 			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, ``},
 		{"audio", mcp.Rev20241105, "sampling/createMessage",
@@ -355,7 +356,7 @@ func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 		{"audio for a revision that has it", mcp.Rev20250326, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`, ``},
-		{"tools", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`,
+		{"tools for the model", mcp.Rev20250618, "sampling/createMessage", `{"messages":[],"tools":[{}]}`,
 			``, `a model that uses tools`},
 		{"content that is not an object", mcp.Rev20250618, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":7}]}`, ``, `content that is not an object`},

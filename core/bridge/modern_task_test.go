@@ -17,11 +17,11 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 		time.Sleep(time.Second)
 		q := srv.Expect(t, "tasks/get")
 		if want := `{"taskId":"T",` + meta + `}`; string(q.Params) != want {
-			t.Errorf("asked for the task's state with %s\nwant %s", q.Params, want)
+			t.Errorf("tasks/get has the params %s\nwant %s", q.Params, want)
 		}
 		srv.Answer(q.ID, result)
 	}
-	for name, c := range map[string]func(t *testing.T, p *upstreamtest.Call,
+	for name, play := range map[string]func(t *testing.T, p *upstreamtest.Call,
 		srv *upstreamtest.PipeServer, to *upstreamtest.Client){
 		"the call is answered with the task's result": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer,
@@ -32,10 +32,10 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			q := srv.Expect(t, "tasks/update")
 			if want := `{"taskId":"T",` + meta +
 				`,"inputResponses":{"a/b":{"action":"accept"}}}`; string(q.Params) != want {
-				t.Errorf("updated with %s\nwant %s", q.Params, want)
+				t.Errorf("tasks/update has the params %s\nwant %s", q.Params, want)
 			}
 			srv.Answer(q.ID, `{"resultType":"complete"}`)
-			// the server has not read the answers yet: the client is not asked twice
+			// The server has not read the answers yet. The client is not asked again.
 			get(t, srv, asks)
 			get(t, srv, `{"resultType":"task","taskId":"T","status":"completed","result":{"content":[ ],"resultType":"complete"}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[ ]}}`)
@@ -65,8 +65,9 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
 			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
-			if q := srv.Expect(t, "tasks/cancel"); string(q.Params) != `{"taskId":"T",`+meta+`}` {
-				t.Errorf("cancelled with %s", q.Params)
+			want := `{"taskId":"T",` + meta + `}`
+			if q := srv.Expect(t, "tasks/cancel"); string(q.Params) != want {
+				t.Errorf("tasks/cancel has the params %s, want %s", q.Params, want)
 			}
 		},
 	} {
@@ -82,11 +83,12 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 				q = srv.Expect(t, "tools/call")
 				if !strings.Contains(string(q.Params),
 					`"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
-					t.Errorf("called again with %s", q.Params)
+					t.Errorf("the second tools/call has the params %s, want the tasks extension",
+						q.Params)
 				}
 				srv.Answer(q.ID, `{"resultType":"task","taskId":"T","status":"working","pollIntervalMs":1000}`)
 				synctest.Wait()
-				c(t, p, srv, to)
+				play(t, p, srv, to)
 			})
 		})
 	}

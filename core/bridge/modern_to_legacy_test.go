@@ -19,18 +19,18 @@ import (
 
 // openLegacyServer opens a legacy server for a modern client. end closes both.
 func openLegacyServer(t *testing.T,
-	feed *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
+	client *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
-	return openSharedLegacyServer(t, feed, false)
+	return openSharedLegacyServer(t, client, false)
 }
 
-func openSharedLegacyServer(t *testing.T, feed *upstreamtest.Client,
+func openSharedLegacyServer(t *testing.T, client *upstreamtest.Client,
 	shared bool) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
 	st = &upstreamtest.Launcher{}
 	u := newUpstream(st, upstream.Options{Era: "legacy", Restart: true})
 	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Principal: "ann",
-		Revision: mcp.Rev20260728, Shared: shared}, feed)
+		Revision: mcp.Rev20260728, Shared: shared}, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,15 +40,15 @@ func openSharedLegacyServer(t *testing.T, feed *upstreamtest.Client,
 	}
 }
 
-// acceptInitialize has the server answer the initialize of a pooled session, and expects
-// notifications/initialized.
+// acceptInitialize has the server answer the initialize of a pooled session, which must declare the
+// capabilities, and expects notifications/initialized.
 func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities string) {
 	t.Helper()
 	q := p.Expect(t, "initialize")
 	want := `{"protocolVersion":"2025-11-25","capabilities":` + capabilities +
 		`,"clientInfo":{"name":"c","version":"1"}}`
 	if string(q.Params) != want {
-		t.Errorf("initialized with %s\nwant %s", q.Params, want)
+		t.Errorf("initialize has the params %s\nwant %s", q.Params, want)
 	}
 	p.Answer(q.ID, `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{},"tasks":{"requests":{"tools":{"call":{}}}}},"serverInfo":{"name":"old","version":"1"},"instructions":"be kind"}`)
 	p.Expect(t, "notifications/initialized")
@@ -66,7 +66,7 @@ const serverInfo = `"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old",
 func TestModernClientAtLegacyServer(t *testing.T) {
 	for _, c := range []struct {
 		name, method, params string
-		sent                 string // params that the server gets; "" none
+		sent                 string // params that the server gets
 		answer, want         string
 	}{
 		{"a call", "tools/call", `,"name":"x","arguments":{"n":1.0}`,
@@ -137,7 +137,7 @@ func TestInputResponsesWithoutAQuestionAreRefused(t *testing.T) {
 			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
 			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses without a question: repeat the call without them"}}`)
 		if n := st.Count(); n != 0 {
-			t.Errorf("%d processes were started for the request", n)
+			t.Errorf("%d processes were started for the request, want 0", n)
 		}
 	})
 }
@@ -147,8 +147,9 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
 		defer end()
 		for n, c := range []struct {
-			capabilities, told string
-			processes          int
+			capabilities string
+			initialize   string // the capabilities in a new session's initialize; "" for no session
+			processes    int
 		}{
 			{`{}`, `{}`, 1},
 			{`{}`, ``, 1},
@@ -163,8 +164,8 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 				t.Fatalf("request %d: %d processes, want %d", n, got, c.processes)
 			}
 			srv := st.Last(t)
-			if c.told != "" {
-				acceptInitialize(t, srv, c.told)
+			if c.initialize != "" {
+				acceptInitialize(t, srv, c.initialize)
 			}
 			if n == 1 {
 				srv = st.First(t)
@@ -177,12 +178,12 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 		}
 		time.Sleep(6 * time.Minute)
 		if n := len(st.Alive()); n != 0 {
-			t.Errorf("%d processes run though no session uses them", n)
+			t.Errorf("%d processes run after five minutes without a request, want 0", n)
 		}
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
 		if n := len(st.Alive()); n != 1 {
-			t.Errorf("%d processes for a request after that", n)
+			t.Errorf("%d processes run for the next request, want 1", n)
 		}
 	})
 }
@@ -214,7 +215,8 @@ func TestSetsOfCapabilitiesAreBounded(t *testing.T) {
 			t.Error(first.Err)
 		}
 		if n := st.Count(); n != 9 || !srv.HasEnded() {
-			t.Errorf("%d processes, the idle one has ended: %v", n, srv.HasEnded())
+			t.Errorf("%d processes were started, want 9; the idle process has ended: %v, want true",
+				n, srv.HasEnded())
 		}
 	})
 }
@@ -229,11 +231,11 @@ func TestLegacyServerRefusesInitialize(t *testing.T) {
 		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"no licence"}}`,
 			srv.Expect(t, "initialize").ID)
 		p.ExpectError(`error -32000, "no licence"`)
-		// it is not started again at once
+		// The server is not started again at once.
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``)).ExpectError("no licence")
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes", n)
+			t.Errorf("%d processes were started, want 1", n)
 		}
 		time.Sleep(time.Minute)
 		st.Fail = errors.New("no such program")
@@ -255,10 +257,10 @@ func TestLegacyServerRefusesInitialize(t *testing.T) {
 }
 
 func TestLegacyServerAsksModernClient(t *testing.T) {
-	const can = `{"elicitation":{},"roots":{}}`
+	const capabilities = `{"elicitation":{},"roots":{}}`
 	synctest.Test(t, func(t *testing.T) {
-		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
-		s, st, end := openLegacyServer(t, feed)
+		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
+		s, st, end := openLegacyServer(t, session)
 		defer end()
 		asked := make(chan string, 9)
 		c := &upstreamtest.Client{}
@@ -267,46 +269,46 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
 		}
 		list := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, requestWithCapabilities(`1`,
-			"tools/list", can,
+			"tools/list", capabilities,
 			``))
 		srv := st.Last(t)
-		acceptInitialize(t, srv, can)
+		acceptInitialize(t, srv, capabilities)
 		q := srv.Expect(t, "tools/list")
 
-		fed := func(what string) {
+		expectSession := func(what string) {
 			t.Helper()
-			if a := srv.Next(t); string(a.Result) != `{"from":"the feed"}` {
-				t.Errorf("%s: answered %s", what, a.Raw)
+			if a := srv.Next(t); string(a.Result) != `{"from":"the session"}` {
+				t.Errorf("%s was answered with %s, want the session's answer", what, a.Raw)
 			}
 		}
 		srv.Send(`{"jsonrpc":"2.0","id":"s0","method":"elicitation/create","params":{}}`)
-		fed("outside of a call") // the session refuses it
+		expectSession("a question outside of a call")
 		srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`)
 		srv.ExpectNothing(t)
 		time.Sleep(11 * time.Second)
-		fed("roots, when no call has come")
+		expectSession("a question for roots, while no call has come,")
 		srv.Send(`{"jsonrpc":"2.0","id":"s2","method":"roots/list"}`)
 		srv.ExpectNothing(t)
-		first := upstreamtest.StartCall(t, s, c, requestWithCapabilities(`2`, "tools/call", can,
-			`,"name":"x"`))
+		first := upstreamtest.StartCall(t, s, c, requestWithCapabilities(`2`, "tools/call",
+			capabilities, `,"name":"x"`))
 		seen := []string{srv.Next(t).Method, srv.Next(t).Method}
 		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
-			t.Errorf("the server got %q", seen)
+			t.Errorf("the server got %q, want an answer and the call", seen)
 		}
-		// the client is being asked something else
+		// The client does not wait for this call: it is being asked something else.
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, requestWithCapabilities(`3`,
-			"tools/call", can,
+			"tools/call", capabilities,
 			`,"name":"y"`))
 		srv.Expect(t, "tools/call")
 		srv.Send(`{"jsonrpc":"2.0","id":"s3","method":"elicitation/create","params":{"message":"?","mode":"url","elicitationId":"e","task":{},"_meta":{"progressToken":1}}}`)
 		if a := srv.Next(t); string(a.ID) != `"s3"` || string(a.Result) != `{"action":"decline"}` {
-			t.Errorf("answered %s", a.Raw)
+			t.Errorf("the question s3 was answered with %s, want the client's answer", a.Raw)
 		}
 		if got, want := <-asked, `{"message":"?","mode":"url"}`; got != want {
 			t.Errorf("the client was asked %s, want %s", got, want)
 		}
 		srv.Send(`{"jsonrpc":"2.0","id":"s4","method":"acme/ask","params":{}}`)
-		fed("what no result can ask")
+		expectSession("a request that no result can carry")
 		srv.Answer(q.ID, `{"tools":[]}`)
 		synctest.Wait()
 		if list.Err != nil {
@@ -339,7 +341,7 @@ func TestLogMessagesOfALegacyServer(t *testing.T) {
 			"tools/call", `"io.modelcontextprotocol/logLevel":"warning",`, `,"name":"x"`))
 		q = srv.Expect(t, "logging/setLevel")
 		if string(q.Params) != `{"level":"warning"}` {
-			t.Errorf("the level is %s", q.Params)
+			t.Errorf("the level is set by %s, want warning", q.Params)
 		}
 		srv.Answer(q.ID, `{}`)
 		q = srv.Expect(t, "tools/call")
@@ -348,7 +350,7 @@ func TestLogMessagesOfALegacyServer(t *testing.T) {
 		c.ExpectReceived(t, strings.ReplaceAll(line, "%s", "critical"))
 		srv.Answer(q.ID, `{}`)
 
-		// the server's level is low enough
+		// The server already sends messages of this level: its level is not set again.
 		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`3`,
 			"tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`))
 		srv.Expect(t, "tools/call")
@@ -385,7 +387,7 @@ func TestModernSubscriptionAtLegacyServer(t *testing.T) {
 		srv = st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		if q := srv.Expect(t, "resources/subscribe"); string(q.Params) != `{"uri":"f:///a"}` {
-			t.Errorf("subscribed to %s", q.Params)
+			t.Errorf("subscribed by %s, want only f:///a", q.Params)
 		} else {
 			srv.Answer(q.ID, `{}`)
 		}
@@ -395,25 +397,26 @@ func TestModernSubscriptionAtLegacyServer(t *testing.T) {
 
 		p.Cancel(nil)
 		if q := srv.Expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
-			t.Errorf("unsubscribed from %s", q.Params)
+			t.Errorf("unsubscribed by %s, want f:///a", q.Params)
 		}
 	})
 }
 
 func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 	const (
-		can   = `{"elicitation":{"url":{}}}`
+		urls = `{"elicitation":{"url":{}}}`
+		// wants is the error of a server that wants a page to be opened before the call
 		wants = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[{"mode":"url","elicitationId":"e","url":"https://x/","message":"Sign in"}]}}}`
 	)
 	for _, c := range []struct {
-		name, capabilities, told, answer string
-		again                            bool
-		want                             string
+		name, capabilities, answer string
+		again                      bool // the call is sent again
+		want                       string
 	}{
-		{"the client agrees", can, can, `{"action":"accept"}`, true, ``},
-		{"the client does not", can, can, `{"action":"decline"}`, false,
+		{"the client agrees", urls, `{"action":"accept"}`, true, ``},
+		{"the client declines", urls, `{"action":"decline"}`, false,
 			`"error":{"code":-32603,"message":"the server wants pages to be opened first, and the client did not agree"}`},
-		{"the client opens none", `{"elicitation":{}}`, `{"elicitation":{}}`, ``, false,
+		{"the client opens no pages", `{"elicitation":{}}`, ``, false,
 			`"error":{"code":-32021,"message":"the server wants pages to be opened first, and the client did not declare elicitation/url","data":{"requiredCapabilities":{"elicitation":{"url":{}}}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -430,7 +433,7 @@ func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 					"tools/call", c.capabilities,
 					`,"name":"x"`))
 				srv := st.Last(t)
-				acceptInitialize(t, srv, c.told)
+				acceptInitialize(t, srv, c.capabilities)
 				srv.Send(wants, srv.Expect(t, "tools/call").ID)
 				if !c.again {
 					p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,` + c.want + `}`)
@@ -450,30 +453,30 @@ func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 }
 
 func TestQuestionOfAnUnclearClientIsRefused(t *testing.T) {
-	const can = `{"elicitation":{}}`
+	const capabilities = `{"elicitation":{}}`
 	synctest.Test(t, func(t *testing.T) {
-		feed := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the feed"}`)}
-		s, st, end := openSharedLegacyServer(t, feed, true)
+		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
+		s, st, end := openSharedLegacyServer(t, session, true)
 		defer end()
 		mine, other := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
 			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
-		upstreamtest.StartCall(t, s, mine, requestWithCapabilities(`1`, "tools/call", can,
-			`,"name":"x"`))
+		upstreamtest.StartCall(t, s, mine, requestWithCapabilities(`1`, "tools/call",
+			capabilities, `,"name":"x"`))
 		srv := st.Last(t)
-		acceptInitialize(t, srv, can)
+		acceptInitialize(t, srv, capabilities)
 		first := srv.Expect(t, "tools/call")
 		ask := func(want string) {
 			t.Helper()
 			srv.Send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
 			if a := srv.Next(t); string(a.Result) != want {
-				t.Errorf("answered %s, want %s", a.Raw, want)
+				t.Errorf("the question was answered with %s, want %s", a.Raw, want)
 			}
 		}
 		ask(`{"action":"accept"}`)
-		upstreamtest.StartCall(t, s, other, requestWithCapabilities(`2`, "tools/call", can,
-			`,"name":"y"`))
+		upstreamtest.StartCall(t, s, other, requestWithCapabilities(`2`, "tools/call",
+			capabilities, `,"name":"y"`))
 		srv.Expect(t, "tools/call")
-		ask(`{"from":"the feed"}`)
+		ask(`{"from":"the session"}`)
 		srv.Answer(first.ID, `{}`)
 		ask(`{"action":"accept"}`)
 	})
@@ -487,7 +490,7 @@ func TestServerTurnsOutToBeModern(t *testing.T) {
 		go u.Revisions(t.Context())
 		slow := st.Last(t)
 		probe := slow.Expect(t, "server/discover")
-		time.Sleep(6 * time.Second) // the server counts as a legacy one
+		time.Sleep(6 * time.Second) // after that the server is taken for a legacy server
 		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
 			&upstreamtest.Client{})
 		if err != nil {
@@ -496,10 +499,10 @@ func TestServerTurnsOutToBeModern(t *testing.T) {
 		defer s.Close()
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
-		hello := slow.Expect(t, "initialize")
+		initialize := slow.Expect(t, "initialize")
 		slow.Answer(probe.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{}}`)
 		synctest.Wait()
-		slow.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, hello.ID)
+		slow.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`, initialize.ID)
 		srv := st.Last(t)
 		q := srv.Expect(t, "tools/list")
 		srv.Answer(q.ID, `{"resultType":"complete","tools":[]}`)
@@ -547,7 +550,7 @@ func TestClosingPooledSessionsAreBounded(t *testing.T) {
 			}
 		}
 		if n := len(st.Alive()); n > 30 {
-			t.Errorf("%d processes are alive", n)
+			t.Errorf("%d processes are alive, want at most 30", n)
 		}
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 const askableMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{},"sampling":{}}}`
 
-// parkCalls gives an Endpoint parked calls.
+// parkCalls returns a function that sets Options.Parker to parked calls with the limits.
 func parkCalls(limits bridge.ParkedCallLimits) func(*downstream.Options) {
 	return func(o *downstream.Options) {
 		o.Parker = bridge.NewParkedCalls(bridge.ParkedCallsOptions{Proxy: o.Proxy, Limits: limits})
@@ -40,8 +40,9 @@ func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway 
 	return downstreamtest.New(t, s, downstream.Limits{}, parkCalls(bridge.ParkedCallLimits{}))
 }
 
-// askingServer is a server that asks during a tools/call: by one elicitation for each of the words,
-// all at the same time. Its result holds the answers.
+// askingServer returns a server that sends elicitations during a tools/call: one for each of the
+// words, all at the same time. Its result holds the answers, in the order of the words. ran counts
+// the calls.
 func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -49,14 +50,14 @@ func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 			return `{"resultType":"complete"}`
 		}
 		ran.Add(1)
-		told := make([]string, len(words))
+		answers := make([]string, len(words))
 		done := make(chan struct{})
 		for i, word := range words {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				q := mcp.NewRequest(mcp.ID(fmt.Sprintf("%d", i)), "elicitation/create",
 					[]byte(`{"message":"`+word+`"}`))
-				told[i] = string(c.HandleRequests(ctx, []*mcp.Message{q})[0].Message().Body())
+				answers[i] = string(c.HandleRequests(ctx, []*mcp.Message{q})[0].Message().Body())
 			}()
 		}
 		for range words {
@@ -65,7 +66,7 @@ func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 		if ctx.Err() != nil {
 			return ""
 		}
-		return `{"resultType":"complete","told":[` + strings.Join(told, ",") + `]}`
+		return `{"resultType":"complete","answers":[` + strings.Join(answers, ",") + `]}`
 	}}
 }
 
@@ -82,8 +83,8 @@ type inputRequired struct {
 	Error *struct{ Code int }
 }
 
-// toolCall returns a tools/call of a client that can be asked. With a state, the call carries
-// answers.
+// toolCall returns a tools/call of a client that declares all capabilities for input. With a state,
+// the call carries the answers.
 func toolCall(id any, arguments, state string, answers ...string) string {
 	more := ""
 	if state != "" {
@@ -94,7 +95,7 @@ func toolCall(id any, arguments, state string, answers ...string) string {
 		askableMeta+`}`)
 }
 
-// acceptAnswer returns the answer to the elicitation with a key.
+// acceptAnswer returns the member of inputResponses that accepts the elicitation with that key.
 func acceptAnswer(key string, n int) string {
 	return fmt.Sprintf(`"%s":{"action":"accept","content":{"n":%d}}`, key, n)
 }
@@ -145,28 +146,28 @@ func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 				if len(a.Result.InputRequests) != 2 || a.Result.ResultType != "input_required" ||
 					!strings.HasPrefix(
 						text, `{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required"`) {
-					t.Fatalf("answered %s", text)
+					t.Fatalf("the call was answered %s, want two questions", text)
 				}
 				words := []string{a.Result.InputRequests["g0"].Params.Message,
 					a.Result.InputRequests["g1"].Params.Message}
 				who := fmt.Sprintf("g%d", slices.Index(words, "who"))
 				why := fmt.Sprintf("g%d", slices.Index(words, "why"))
 
-				// Only one is answered, the other in a wrong shape; arguments are written in
-				// another way.
+				// One question gets an answer of the wrong type, so it is asked again. The
+				// arguments are the same in another notation.
 				b, text := calls(toolCall(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
 					acceptAnswer(who, 1), `"`+why+`":{"roots":[]}`, acceptAnswer("g7", 7)))
 				if len(b.Result.InputRequests) != 1 ||
 					b.Result.InputRequests[why].Params.Message != "why" ||
 					b.Result.RequestState == a.Result.RequestState {
-					t.Fatalf("answered %s", text)
+					t.Fatalf("the call was answered %s, want one question with a new state", text)
 				}
 				_, text = calls(toolCall(3, `{"n":1.0,"a":{}}`, b.Result.RequestState,
 					acceptAnswer(why, 2)))
 				downstreamtest.Equal(t, "the answer", text,
-					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","answers":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
 				if n := ran.Load(); n != 1 {
-					t.Errorf("the call was run %d times", n)
+					t.Errorf("the call was run %d times, want once", n)
 				}
 				w.Records.Contains(t, "pass to_client request elicitation/create")
 				w.Records.Contains(t, "pass to_server response elicitation/create")
@@ -206,7 +207,7 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 		{"cut short", 0, "ann", func(state string) string {
 			return toolCall(2, `{"n":1}`, state[:len(state)-4], acceptAnswer("g0", 1))
 		}},
-		{"of nobody", 0, "ann", func(string) string {
+		{"of no call", 0, "ann", func(string) string {
 			return toolCall(2, `{"n":1}`, "gk1.AAAA", acceptAnswer("g0", 1))
 		}},
 		{"expired", 11 * time.Minute, "ann", func(state string) string {
@@ -221,22 +222,24 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 				time.Sleep(c.after)
 				_, b, text := post(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-					t.Errorf("answered %s, run %d times", text, ran.Load())
+					t.Errorf("answered %s, run %d times, want invalid params and one run", text,
+						ran.Load())
 				}
 				if c.after > 0 {
 					return
 				}
-				// The one whose it is still can.
+				// The client that owns the call can still resume it.
 				_, _, text = post(t, w.HTTPClient("ann"), toolCall(3, `{"n":1}`,
 					a.Result.RequestState,
 					acceptAnswer("g0", 5)))
 				downstreamtest.Equal(t, "the answer", text,
-					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":5}}]}}`)
+					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","answers":[{"action":"accept","content":{"n":5}}]}}`)
 				_, b, text = post(t, w.HTTPClient("ann"), toolCall(4, `{"n":1}`,
 					a.Result.RequestState,
 					acceptAnswer("g0", 6)))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-					t.Errorf("a replay was answered %s, run %d times", text, ran.Load())
+					t.Errorf("a replay was answered %s, run %d times, want invalid params "+
+						"and one run", text, ran.Load())
 				}
 			})
 		})
@@ -250,7 +253,8 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 			_, b, text := post(t, there.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
 				acceptAnswer("g0", 1)))
 			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-				t.Errorf("answered %s, run %d times", text, ran.Load())
+				t.Errorf("answered %s, run %d times, want invalid params and one run", text,
+					ran.Load())
 			}
 			here.Close(t)
 			there.Close(t)
@@ -259,11 +263,11 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 }
 
 func TestParkedCallIsAbandonedWhenItsClientDoesNotComeBack(t *testing.T) {
-	told := make(chan string, 1)
+	answer := make(chan string, 1)
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
-		told <- string(c.HandleRequests(context.WithoutCancel(ctx),
+		answer <- string(c.HandleRequests(context.WithoutCancel(ctx),
 			[]*mcp.Message{q})[0].Message().Body())
 		return "" // until it is cancelled
 	}}
@@ -272,11 +276,11 @@ func TestParkedCallIsAbandonedWhenItsClientDoesNotComeBack(t *testing.T) {
 		post(t, w.HTTPClient("ann"), toolCall(1, `{}`, ""))
 		time.Sleep(61 * time.Second)
 		synctest.Wait()
-		downstreamtest.Equal(t, "the server was told", <-told, `{"action":"cancel"}`)
+		downstreamtest.Equal(t, "the answer to the server", <-answer, `{"action":"cancel"}`)
 		w.Records.Contains(t, "pass to_server response elicitation/create")
 		if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
 			"ended tools/call: cancelled") {
-			t.Errorf("the server saw\n%s", seen)
+			t.Errorf("the server saw\n%s\nwant its call cancelled", seen)
 		}
 	})
 }
@@ -290,15 +294,16 @@ func TestSessionWithParkedCallsIsNotIdle(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			if status, _, text := post(t, w.HTTPClient("bob"),
 				toolCall(1, `{}`, "")); status != "503" {
-				t.Errorf("another, for whom there is no room, was answered %s %s", status, text)
+				t.Errorf("a client beyond the limit was answered %s %s, want 503", status, text)
 			}
 			_, _, text := post(t, w.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
 				acceptAnswer("g0", 1)))
 			downstreamtest.Equal(t, "the answer", text,
-				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","told":[{"action":"accept","content":{"n":1}}]}}`)
+				`{"jsonrpc":"2.0","id":2,"result":{"resultType":"complete","answers":[{"action":"accept","content":{"n":1}}]}}`)
 			if status, _, text := post(t, w.HTTPClient("bob"),
 				toolCall(1, `{}`, "")); status != "200" {
-				t.Errorf("another, when there is room, was answered %s %s", status, text)
+				t.Errorf("when the session was idle, the other client was answered %s %s, want 200",
+					status, text)
 			}
 		}, parkCalls(bridge.ParkedCallLimits{}))
 }
@@ -314,7 +319,8 @@ func TestParkedCallsAreBounded(t *testing.T) {
 				{"bob", true}} {
 				_, a, text := post(t, w.HTTPClient(c.principal), toolCall(n, `{}`, ""))
 				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
-					t.Errorf("call %d of %s was answered %s", n, c.principal, text)
+					t.Errorf("call %d of %s was answered %s, want it refused: %v", n, c.principal,
+						text, c.full)
 				}
 			}
 		})
@@ -336,7 +342,7 @@ func TestBytesOfParkedCallsAreBounded(t *testing.T) {
 			}
 			if kept["ann"] != 5 || kept["ann"]+kept["bob"]+kept["cid"]+kept["dan"]+
 				kept["eve"] != 21 {
-				t.Errorf("calls of 3 MiB are kept: %v, want 5 of one and 21 in all", kept)
+				t.Errorf("parked calls of 3 MiB: %v, want 5 of ann and 21 in all", kept)
 			}
 		})
 }
@@ -354,13 +360,13 @@ func TestRoundsOfOneCallAreBounded(t *testing.T) {
 		_, a, _ := post(t, c, toolCall(0, `{}`, ""))
 		for n := range 3 {
 			if a.Result.ResultType != "input_required" {
-				t.Fatalf("round %d: %+v", n, a)
+				t.Fatalf("round %d was answered %+v, want a question", n, a)
 			}
 			_, a, _ = post(t, c, toolCall(n+1, `{}`, a.Result.RequestState,
 				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
 		}
 		if a.Error == nil || a.Error.Code != mcp.CodeInternalError {
-			t.Errorf("after the last round: %+v", a)
+			t.Errorf("the request after the last round was answered %+v, want an internal error", a)
 		}
 	})
 }
@@ -369,7 +375,7 @@ func TestCancellingTheWaitingRequestCancelsTheCall(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		parked bool
-	}{{"the first request", false}, {"the one with the answers", true}} {
+	}{{"the first request", false}, {"the request with the answers", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 				caller proxy.Handler) string {
@@ -392,11 +398,11 @@ func TestCancellingTheWaitingRequestCancelsTheCall(t *testing.T) {
 				synctest.Wait()
 				if seen := strings.Join(s.Received(), "\n"); !strings.Contains(seen,
 					"ended tools/call: cancelled") {
-					t.Errorf("the server saw\n%s", seen)
+					t.Errorf("the server saw\n%s\nwant its call cancelled", seen)
 				}
 				select {
 				case answer := <-l.Out:
-					t.Errorf("the cancelled request was answered %s", answer)
+					t.Errorf("the cancelled request was answered %s, want no answer", answer)
 				default:
 				}
 				l.Close(t)
@@ -481,7 +487,7 @@ func TestRequestStateIsRefusedOnAnotherConnection(t *testing.T) {
 		_, b, text := parseAnswer(t, "200 "+other.Ask(toolCall(2, `{}`, a.Result.RequestState,
 			acceptAnswer("g0", 1))))
 		if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams {
-			t.Errorf("answered %s", text)
+			t.Errorf("the other connection was answered %s, want invalid params", text)
 		}
 		_, _, text = parseAnswer(t, "200 "+mine.Ask(toolCall(3, `{}`, a.Result.RequestState,
 			acceptAnswer("g0", 1))))
@@ -504,7 +510,7 @@ func TestCallWithAnIDInFlightIsRefused(t *testing.T) {
 		l.Send(downstreamtest.Cancelled(1))
 		synctest.Wait()
 		if n := strings.Count(strings.Join(s.Received(), "\n"), "ended tools/call"); n != 1 {
-			t.Errorf("%d calls were cancelled", n)
+			t.Errorf("%d calls were cancelled, want 1", n)
 		}
 		l.Close(t)
 	})
@@ -523,7 +529,7 @@ func TestCancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 		time.Sleep(time.Second)
 		select {
 		case answer := <-l.Out:
-			t.Errorf("answered %s", answer)
+			t.Errorf("the cancelled call was answered %s, want no answer", answer)
 		default:
 		}
 		l.Close(t)

@@ -11,8 +11,8 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-// FuzzPost: whatever is posted gets one reply, which is nothing, a stream, or JSON-RPC; and the
-// session is alive after it.
+// FuzzPost checks that every body gets exactly one reply: an empty body, a stream, or JSON-RPC. The
+// session must still answer after it.
 func FuzzPost(f *testing.F) {
 	for _, body := range []string{
 		downstreamtest.Initialize(mcp.Rev20250326), downstreamtest.Initialized,
@@ -48,18 +48,18 @@ func FuzzPost(f *testing.F) {
 		}
 		x := c.Begin(t, c.Endpoint.Post, body)
 		if strings.Contains(body, "subscriptions/listen") {
-			x.Drop() // it would last
+			x.Drop() // a subscription would not end
 		}
 		<-x.Done
 		if x.Replies != 1 {
-			t.Fatalf("the reply was used %d times", x.Replies)
+			t.Fatalf("the request got %d replies, want 1", x.Replies)
 		}
 		if x.Body != "" && !json.Valid([]byte(x.Body)) {
-			t.Errorf("the answer is no JSON: %q", x.Body)
+			t.Errorf("the answer is not JSON: %q", x.Body)
 		}
 		for _, e := range x.Events {
 			if len(e.Data) > 0 && !json.Valid(e.Data) {
-				t.Errorf("an event is no JSON: %q", e.Data)
+				t.Errorf("an event is not JSON: %q", e.Data)
 			}
 		}
 		if inSession {

@@ -13,8 +13,8 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-// What a list says was looked for from its start once, for each tool and each property, and nobody
-// could call meanwhile.
+// A search from the start of a list for each tool and each property would take quadratic time, and
+// would delay all calls.
 func TestParamHeadersReadAListOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
@@ -43,7 +43,7 @@ func TestParamHeadersReadAListOnce(t *testing.T) {
 				"tools/list", ""))
 			<-x.Done
 			if ctx.Err() != nil {
-				t.Error("not within 10s")
+				t.Error("the list took more than 10s")
 			}
 			x = h.BeginModern(t, "tools/call", "t", downstreamtest.ModernRequest(2,
 				"tools/call", `"name":"t","arguments":{"a":"x"}`))
@@ -70,16 +70,16 @@ func TestParamHeadersFollowTheLatestList(t *testing.T) {
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		h := w.HTTPClient("")
 		for _, step := range []struct{ name, list, header, want string }{
-			{"a tool that wants nothing", `{"name":"t"}`, "Mcp-Param-A: other", "200 "},
-			{"one that does", tool("t", "A"), "Mcp-Param-A: x", "200 "},
-			{"the same", tool("t", "A"), "Mcp-Param-A: other", "400 "},
-			{"a page that does not have it", tool("other", "A"), "Mcp-Param-A: other", "400 "},
-			{"a page without annotations that does not have it", `{"name":"other"}`,
+			{"a tool without header arguments", `{"name":"t"}`, "Mcp-Param-A: other", "200 "},
+			{"a tool with a header argument", tool("t", "A"), "Mcp-Param-A: x", "200 "},
+			{"a wrong value for that argument", tool("t", "A"), "Mcp-Param-A: other", "400 "},
+			{"a page without the tool", tool("other", "A"), "Mcp-Param-A: other", "400 "},
+			{"a page without the tool and without annotations", `{"name":"other"}`,
 				"Mcp-Param-A: other", "400 "},
 			{"another header", tool("t", "B"), "Mcp-Param-B: x", "200 "},
-			{"listed twice, the last counts", tool("t", "A") + `,` + tool("t", "C"),
+			{"a tool listed twice: the last counts", tool("t", "A") + `,` + tool("t", "C"),
 				"Mcp-Param-C: x", "200 "},
-			{"now it wants nothing", `{"name":"t"}`, "Mcp-Param-C: other", "200 "},
+			{"the tool has no header arguments now", `{"name":"t"}`, "Mcp-Param-C: other", "200 "},
 		} {
 			list = step.list
 			x := h.BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1,

@@ -30,16 +30,16 @@ func TestASessionOverHTTP(t *testing.T) {
 				`200 {"jsonrpc":"2.0","id":"1","result":` + params + `}`},
 			{"a ping", c.Post(t, downstreamtest.Request(2, "ping", `{}`)),
 				`200 {"jsonrpc":"2.0","id":2,"result":{}}`},
-			{"its revision in the header", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
+			{"the session's revision in the header", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
 				"Mcp-Protocol-Version: 2025-06-18"), `200 {"jsonrpc":"2.0","id":2,"result":{}}`},
-			{"a revision that is none", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
+			{"an unknown revision in the header", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
 				"Mcp-Protocol-Version: 1999-01-01"),
 				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is not a revision that has sessions"}}`},
-			{"an answer that nobody waits for", c.Post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
+			{"an answer to no request", c.Post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
 				`202`},
 			{"initialize again", c.Post(t, downstreamtest.Initialize(mcp.Rev20250618)),
 				`200 {"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"the session is initialized already, or has ended"}}`},
-			{"no JSON", c.Post(t, `{`), ``},
+			{"a body that is not JSON", c.Post(t, `{`), ``},
 			{"a batch", c.Post(t, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`), ``},
 		} {
 			if step.want == "" {
@@ -60,13 +60,13 @@ func TestASessionOverHTTP(t *testing.T) {
 			"ping", `{}`)),
 			`400 {"jsonrpc":"2.0","id":3,"error":{"code":-32600,`)
 
-		feed := c.Begin(t, c.Endpoint.Get, "")
+		stream := c.Begin(t, c.Endpoint.Get, "")
 		synctest.Wait()
 		x := c.Begin(t, c.Endpoint.Delete, "")
 		<-x.Done
 		downstreamtest.Equal(t, "DELETE", x.Text(), "204")
-		<-feed.Done
-		downstreamtest.Equal(t, "the session's stream", feed.Text(), "EOF")
+		<-stream.Done
+		downstreamtest.Equal(t, "the session's stream", stream.Text(), "EOF")
 		downstreamtest.Equal(t, "after DELETE", c.Post(t, downstreamtest.Request(3, "ping", `{}`)),
 			unknown)
 		for _, row := range w.Records.Rows() {
@@ -116,7 +116,7 @@ func TestAnswerIsAStreamWhenAMessageComesBeforeIt(t *testing.T) {
 				h.Initialize(t, c.revision)
 				downstreamtest.Equal(t, "answer", h.Post(t, downstreamtest.Request(1,
 					"prompts/get", `{"name":"x"}`)), c.want)
-				downstreamtest.Equal(t, "to a client that takes no streams",
+				downstreamtest.Equal(t, "the answer to a client that accepts no streams",
 					h.Post(t, downstreamtest.Request(1, "prompts/get", `{"name":"x"}`),
 						"Accept: application/json"), `200 {"jsonrpc":"2.0","id":1,"result":{}}`)
 			})
@@ -148,7 +148,7 @@ func TestClientThatPrefersStreamsGetsThem(t *testing.T) {
 			"prompts/get", `"name":"x"`),
 			first)
 		<-x.Done
-		downstreamtest.ContainsText(t, "without", x.Text(),
+		downstreamtest.ContainsText(t, "without a session", x.Text(),
 			": {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{")
 		x = w.HTTPClient("").BeginModern(t, "ping", "", downstreamtest.ModernRequest(1, "ping", ""),
 			first)
@@ -172,7 +172,7 @@ func TestAnswerBecomesAStreamAfterADelay(t *testing.T) {
 		x := w.HTTPClient("").BeginModern(t, "prompts/get", "x", downstreamtest.ModernRequest(1,
 			"prompts/get", `"name":"x"`))
 		<-x.Done
-		downstreamtest.Equal(t, "without", x.Text(),
+		downstreamtest.Equal(t, "without a session", x.Text(),
 			": {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF")
 	})
 }
@@ -231,7 +231,7 @@ func TestLostStreamIsResumedAfterItsLastEvent(t *testing.T) {
 		downstreamtest.Equal(t, "resumed from its middle", again.Text(), "2-2:\n"+last)
 		finished := c.Begin(t, c.Endpoint.Get, "", "Last-Event-Id: 2-3")
 		<-finished.Done
-		downstreamtest.Equal(t, "when it has ended", finished.Text(),
+		downstreamtest.Equal(t, "resumed after its end", finished.Text(),
 			"2-3:\n"+last[strings.Index(last, "\n")+1:])
 		next["b"] <- "done"
 		<-b.Done
@@ -252,7 +252,7 @@ func TestLostStreamIsResumedAfterItsLastEvent(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		x = c.Begin(t, c.Endpoint.Get, "", "Last-Event-Id: 2-3")
 		<-x.Done
-		downstreamtest.Equal(t, "when it was delivered long ago", x.Text(), "400")
+		downstreamtest.Equal(t, "resumed long after its answer was delivered", x.Text(), "400")
 		w.Close(t)
 	})
 }
@@ -282,17 +282,18 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 		func(t *testing.T, w *downstreamtest.Gateway) {
 			c := w.HTTPClient("")
 			c.Initialize(t, mcp.Rev20251125)
-			feed := w.Server.Feed()
+			session := w.Server.Feed()
 			answered := make(chan string, 1)
 			go func() {
-				a := feed.HandleRequests(t.Context(),
+				a := session.HandleRequests(t.Context(),
 					[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 				answered <- string(a.Body())
 			}()
 			synctest.Wait()
-			// more than are kept: the oldest notifications go, not what somebody waits for
+			// These are more messages than are kept. The oldest notifications are dropped, the
+			// request is not.
 			for i := range 6 {
-				feed.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
+				session.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
 					fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
 			}
 			x := c.Begin(t, c.Endpoint.Get, "")
@@ -303,8 +304,7 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 			}
 			downstreamtest.Equal(t, "the stream", x.Text(),
 				"0-0:\n0-1: {\"jsonrpc\":\"2.0\",\"id\":\"gatekit-1\",\"method\":\"roots/list\"}"+
-					log(5,
-						3)+log(6, 4)+log(7, 5))
+					log(5, 3)+log(6, 4)+log(7, 5))
 			downstreamtest.Equal(t, "the answer", c.Post(t,
 				`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
 			downstreamtest.Equal(t, "the server gets", <-answered, `{"roots":[]}`)
@@ -314,7 +314,7 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 			downstreamtest.Equal(t, "a second stream", second.Text(), "409")
 			x.Drop()
 			<-x.Done
-			feed.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
+			session.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
 				[]byte(`{"level":"info","data":6}`)))
 			third := c.Begin(t, c.Endpoint.Get, "")
 			synctest.Wait()
@@ -336,18 +336,18 @@ func TestReverseRequestIsSentOnTheStreamOfItsCall(t *testing.T) {
 		c.Initialize(t, mcp.Rev20250326)
 		x := c.Begin(t, c.Endpoint.Post, downstreamtest.Request(1, "resources/read", `{"uri":"x"}`))
 		synctest.Wait()
-		downstreamtest.Equal(t, "asked", x.Text(),
+		downstreamtest.Equal(t, "the reverse request", x.Text(),
 			`2-1: {"jsonrpc":"2.0","id":"gatekit-1","method":"roots/list"}`)
-		stranger := w.HTTPClient("")
-		stranger.Initialize(t, mcp.Rev20250326)
-		downstreamtest.Equal(t, "a stranger's answer",
-			stranger.Post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[{"uri":"file:///"}]}}`), "202")
+		other := w.HTTPClient("")
+		other.Initialize(t, mcp.Rev20250326)
+		downstreamtest.Equal(t, "the answer of another session",
+			other.Post(t, `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[{"uri":"file:///"}]}}`), "202")
 		downstreamtest.Equal(t, "the answer", c.Post(t,
 			`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`), "202")
 		<-x.Done
 		downstreamtest.ContainsText(t, "answer", x.Text(),
 			`{"jsonrpc":"2.0","id":1,"result":{"roots":[]}}`+"\nEOF")
-		downstreamtest.ContainsText(t, "a client that takes no streams",
+		downstreamtest.ContainsText(t, "a client that accepts no streams",
 			c.Post(t, downstreamtest.Request(1, "resources/read", `{"uri":"x"}`),
 				"Accept: application/json"),
 			"cannot be asked")
@@ -432,7 +432,7 @@ func TestABatchOverHTTP(t *testing.T) {
 }
 
 func TestSessionsEnd(t *testing.T) {
-	t.Run("when nobody has used them for long enough", func(t *testing.T) {
+	t.Run("when they were idle for long enough", func(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel},
 			downstream.Limits{SessionIdle: 10 * time.Minute},
 			func(t *testing.T, w *downstreamtest.Gateway) {
@@ -442,7 +442,7 @@ func TestSessionsEnd(t *testing.T) {
 				downstreamtest.ContainsText(t, "after 9 minutes",
 					c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "200")
 				time.Sleep(9 * time.Minute)
-				downstreamtest.ContainsText(t, "after 9 more",
+				downstreamtest.ContainsText(t, "after 9 more minutes",
 					c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "200")
 				x := c.Begin(t, c.Endpoint.Get, "")
 				time.Sleep(time.Hour)
@@ -451,11 +451,11 @@ func TestSessionsEnd(t *testing.T) {
 				x.Drop()
 				<-x.Done
 				time.Sleep(11 * time.Minute)
-				downstreamtest.ContainsText(t, "after 11",
+				downstreamtest.ContainsText(t, "after 11 minutes without the stream",
 					c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
 			})
 	})
-	t.Run("the one that was idle for longest, when there are too many", func(t *testing.T) {
+	t.Run("when there are too many: the session that was idle for longest", func(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel},
 			downstream.Limits{Sessions: 2},
 			func(t *testing.T,
@@ -468,28 +468,27 @@ func TestSessionsEnd(t *testing.T) {
 				idle.Initialize(t, mcp.Rev20251125)
 				time.Sleep(time.Second)
 				third.Initialize(t, mcp.Rev20251125)
-				downstreamtest.ContainsText(t, "the idle one",
+				downstreamtest.ContainsText(t, "the idle session",
 					idle.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
-				downstreamtest.ContainsText(t, "the busy one",
+				downstreamtest.ContainsText(t, "the busy session",
 					busy.Post(t, downstreamtest.Request(2, "ping", `{}`)), "200")
 				stream := third.Begin(t, third.Endpoint.Get, "")
 				synctest.Wait()
-				// its header names a session that is gone
-				downstreamtest.ContainsText(t, "one more when none is idle",
+				downstreamtest.ContainsText(t, "initialize with the id of the ended session",
 					idle.Post(t, downstreamtest.Initialize(mcp.Rev20251125)),
 					"404")
 				idle.Header.Del("Mcp-Session-Id")
-				downstreamtest.ContainsText(t, "one more when none is idle",
+				downstreamtest.ContainsText(t, "one more session when none is idle",
 					idle.Post(t, downstreamtest.Initialize(mcp.Rev20251125)),
 					"503")
-				downstreamtest.Equal(t, "cancelled", busy.Post(t, downstreamtest.Cancelled(1)),
-					"202")
+				downstreamtest.Equal(t, "the cancellation",
+					busy.Post(t, downstreamtest.Cancelled(1)), "202")
 				<-call.Done
 				stream.Drop()
 				<-stream.Done
 			})
 	})
-	t.Run("and with them their calls", func(t *testing.T) {
+	t.Run("together with their calls", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: waitForCancel}
 		downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
@@ -506,7 +505,7 @@ func TestSessionsEnd(t *testing.T) {
 				"ended tools/call")
 		})
 	})
-	t.Run("and their calls of which nothing was said", func(t *testing.T) {
+	t.Run("together with calls that have sent nothing yet", func(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel}, downstream.Limits{},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				c := w.HTTPClient("")
@@ -520,7 +519,7 @@ func TestSessionsEnd(t *testing.T) {
 				downstreamtest.Equal(t, "the call", call.Text(), "404")
 			})
 	})
-	t.Run("and count until their servers have", func(t *testing.T) {
+	t.Run("and count as open until their servers are closed", func(t *testing.T) {
 		var s downstreamtest.Server
 		downstreamtest.Run(t, &s, downstream.Limits{Sessions: 2}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
@@ -531,7 +530,7 @@ func TestSessionsEnd(t *testing.T) {
 				x := c.Begin(t, c.Endpoint.Delete, "")
 				<-x.Done
 			}
-			downstreamtest.ContainsText(t, "another", w.HTTPClient("").Post(t,
+			downstreamtest.ContainsText(t, "another session", w.HTTPClient("").Post(t,
 				downstreamtest.Initialize(mcp.Rev20251125)), "503 ")
 			close(s.HoldClose)
 			synctest.Wait()
@@ -547,7 +546,7 @@ func TestSessionsEnd(t *testing.T) {
 			<-x.Done
 			downstreamtest.ContainsText(t, "initialize", x.Text(), "200 ")
 			c.Header = x.Header
-			downstreamtest.ContainsText(t, "after it",
+			downstreamtest.ContainsText(t, "a ping after it",
 				c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
 		})
 	})
@@ -566,32 +565,34 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		{"all is well", list, []string{v, "Mcp-Method: tools/list"},
+		{"all headers as required", list, []string{v, "Mcp-Method: tools/list"},
 			`200 {"jsonrpc":"2.0","id":1,"result":{` + downstreamtest.ModernMeta + `}}`},
-		{"a session id is not looked at", list, []string{v, "Mcp-Method: tools/list",
+		{"a session id, which is ignored", list, []string{v, "Mcp-Method: tools/list",
 			"Mcp-Session-Id: x"}, `200 {`},
-		{"blanks around a value", list, []string{v, "Mcp-Method:   tools/list \t"}, `200 {`},
-		{"a header twice, the same", list, []string{v, v, "Mcp-Method: tools/list"}, `200 {`},
-		{"a header twice, not the same", list, []string{v, "Mcp-Method: tools/list",
+		{"spaces around a value", list, []string{v, "Mcp-Method:   tools/list \t"}, `200 {`},
+		{"a header twice with the same value", list, []string{v, v, "Mcp-Method: tools/list"}, `200 {`},
+		{"a header twice with different values", list, []string{v, "Mcp-Method: tools/list",
 			"Mcp-Method: tools/call"}, fault(400, -32020)},
 		{"no method header", list, []string{v}, fault(400, -32020)},
 		{"another method in the header", list, []string{v, "Mcp-Method: prompts/list"},
 			fault(400, -32020)},
-		{"another case", list, []string{v, "Mcp-Method: TOOLS/LIST"}, fault(400, -32020)},
+		{"the method in capital letters", list, []string{v, "Mcp-Method: TOOLS/LIST"},
+			fault(400, -32020)},
 		{"no version header", list, []string{"Mcp-Method: tools/list"}, fault(400, -32020)},
 		{"a legacy version in the header", list, []string{"Mcp-Protocol-Version: 2025-11-25",
 			"Mcp-Method: tools/list"}, fault(400, -32020)},
-		{"a version that nobody knows", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
+		{"an unknown version", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
 			[]string{"Mcp-Protocol-Version: v999.0.0", "Mcp-Method: tools/list"},
 			fault(400, -32022) + `"message":"Unsupported protocol version","data":{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"v999.0.0"}}}`},
-		{"one that differs from the header", strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
+		{"a version that differs from the header",
+			strings.ReplaceAll(list, "2026-07-28", "v999.0.0"),
 			[]string{v, "Mcp-Method: tools/list"}, fault(400, -32020)},
 		{"no _meta", downstreamtest.Request(1, "tools/list", `{}`),
 			[]string{v, "Mcp-Method: tools/list"},
 			fault(400, -32602)},
 		{"no params", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
 			[]string{v, "Mcp-Method: tools/list"}, fault(400, -32602)},
-		{"no _meta before a wrong header", downstreamtest.Request(1, "tools/list", `{}`),
+		{"no _meta, and a wrong header", downstreamtest.Request(1, "tools/list", `{}`),
 			[]string{v, "Mcp-Method: x"}, fault(400, -32602)},
 		{"a removed method", downstreamtest.ModernRequest(1, "initialize", ""),
 			[]string{v, "Mcp-Method: initialize"},
@@ -599,14 +600,14 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		{"an unknown method", downstreamtest.ModernRequest(1, "x/y", ""),
 			[]string{v, "Mcp-Method: x/y"},
 			fault(404, -32601)},
-		{"a wrong header before an unknown method", downstreamtest.ModernRequest(1, "x/y", ""),
+		{"a wrong header, and an unknown method", downstreamtest.ModernRequest(1, "x/y", ""),
 			[]string{v, "Mcp-Method: x/z"}, fault(400, -32020)},
-		{"a name as it is", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: grün"}, `200 {`},
-		{"a name encoded", call, []string{v, "Mcp-Method: tools/call",
+		{"a name that is not encoded", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: grün"}, `200 {`},
+		{"an encoded name", call, []string{v, "Mcp-Method: tools/call",
 			"Mcp-Name: =?base64?Z3LDvG4=?="}, `200 {`},
-		{"a name with other capitals in the marker", call, []string{v, "Mcp-Method: tools/call",
+		{"an encoded name with BASE64 in the prefix", call, []string{v, "Mcp-Method: tools/call",
 			"Mcp-Name: =?BASE64?Z3LDvG4=?="}, fault(400, -32020)},
-		{"a name badly padded", call, []string{v, "Mcp-Method: tools/call",
+		{"an encoded name with wrong padding", call, []string{v, "Mcp-Method: tools/call",
 			"Mcp-Name: =?base64?Z3LDvG4?="}, fault(400, -32020)},
 		{"another name", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: x"},
 			fault(400, -32020)},
@@ -621,11 +622,11 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 		{"a server that wants a capability", downstreamtest.ModernRequest(1,
 			"tools/call", `"name":"-32021"`),
 			[]string{v, "Mcp-Method: tools/call", "Mcp-Name: -32021"}, fault(400, -32021)},
-		{"a subscription without streams", downstreamtest.ModernRequest(1, "subscriptions/listen",
-			`"notifications":{}`),
+		{"a subscription of a client that accepts no streams",
+			downstreamtest.ModernRequest(1, "subscriptions/listen", `"notifications":{}`),
 			[]string{v, "Mcp-Method: subscriptions/listen", "Accept: application/json"},
 			fault(400, -32600)},
-		{"a cancellation, which closing the connection is", downstreamtest.Cancelled(1),
+		{"a cancellation, which is ignored", downstreamtest.Cancelled(1),
 			[]string{v, "Mcp-Method: notifications/cancelled"}, `202`},
 		{"a response", `{"jsonrpc":"2.0","id":1,"result":{}}`, []string{v}, `202`},
 	} {
@@ -659,30 +660,30 @@ func TestArgumentsMustEqualTheirHeaders(t *testing.T) {
 		headers    []string
 		ok         bool
 	}{
-		{"as they are", `{"region":"eu","n":3,"b":true,"in/ner":{"deep":"d"}}`,
+		{"equal values", `{"region":"eu","n":3,"b":true,"in/ner":{"deep":"d"}}`,
 			[]string{"Mcp-Param-Region: eu", "Mcp-Param-N: 3", "Mcp-Param-B: true",
 				"Mcp-Param-Deep: d"}, true},
-		{"none", `{}`, nil, true},
-		{"null is none", `{"region":null}`, nil, true},
-		{"encoded", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8=?="}, true},
-		{"without the marker's end it is literal", `{"region":"=?base64?SGVsbG8="}`,
+		{"no arguments", `{}`, nil, true},
+		{"null, which needs no header", `{"region":null}`, nil, true},
+		{"an encoded value", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8=?="}, true},
+		{"a value without the end of the encoding is literal", `{"region":"=?base64?SGVsbG8="}`,
 			[]string{"Mcp-Param-Region: =?base64?SGVsbG8="}, true},
-		{"badly padded", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8?="},
+		{"an encoded value with wrong padding", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8?="},
 			false},
-		{"not base64", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVs!!!bG8=?="},
+		{"an encoded value that is not base64", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVs!!!bG8=?="},
 			false},
-		{"numbers are compared as such", `{"n":3.0}`, []string{"Mcp-Param-N: 3"}, true},
+		{"an equal number in another notation", `{"n":3.0}`, []string{"Mcp-Param-N: 3"}, true},
 		{"another number", `{"n":3}`, []string{"Mcp-Param-N: 4"}, false},
-		{"big numbers that floats would take for one", `{"n":9007199254740993}`,
+		{"different numbers that are equal as float64", `{"n":9007199254740993}`,
 			[]string{"Mcp-Param-N: 9007199254740992"}, false},
 		{"another value", `{"region":"eu"}`, []string{"Mcp-Param-Region: us"}, false},
-		{"missing", `{"region":"eu"}`, nil, false},
-		{"missing, deep down", `{"in/ner":{"deep":"d"}}`, nil, false},
-		{"there, and not in the body", `{}`, []string{"Mcp-Param-Region: eu"}, false},
-		{"twice, not the same", `{"region":"eu"}`, []string{"Mcp-Param-Region: eu",
+		{"a missing header", `{"region":"eu"}`, nil, false},
+		{"a missing header of a nested argument", `{"in/ner":{"deep":"d"}}`, nil, false},
+		{"a header without an argument", `{}`, []string{"Mcp-Param-Region: eu"}, false},
+		{"a header twice with different values", `{"region":"eu"}`, []string{"Mcp-Param-Region: eu",
 			"Mcp-Param-Region: us"}, false},
-		{"one that the tool does not know", `{}`, []string{"Mcp-Param-Other: x"}, true},
-		{"one that items lead to", `{}`, []string{"Mcp-Param-No: x"}, true},
+		{"a header that the tool does not define", `{}`, []string{"Mcp-Param-Other: x"}, true},
+		{"a header for the items of a list, which is ignored", `{}`, []string{"Mcp-Param-No: x"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,
@@ -732,7 +733,7 @@ func TestModernClientsMayUseTheSameIDs(t *testing.T) {
 		}
 		all.Wait()
 		if n := len(w.Server.Opened); n != 1 {
-			t.Errorf("one principal opened the server %d times", n)
+			t.Errorf("one principal opened the server %d times, want once", n)
 		}
 	})
 }
@@ -767,7 +768,7 @@ func TestSubscriptionKeepsTheClientsID(t *testing.T) {
 		text := x.Text()
 		if n := strings.Count(text, `"io.modelcontextprotocol/subscriptionId":"mine"`); n < 1 ||
 			strings.Count(text, "subscriptionId") != n {
-			t.Errorf("the subscription has another id: %s", text)
+			t.Errorf("got %s, want the subscription id \"mine\" everywhere", text)
 		}
 		downstreamtest.ContainsText(t, "the first event", text,
 			`: {"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged"`)
@@ -778,19 +779,19 @@ func TestPrincipalsShareNothing(t *testing.T) {
 	s := &downstreamtest.Server{}
 	downstreamtest.Run(t, s, downstream.Limits{SessionIdle: time.Minute}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
-		for _, who := range []string{"ann", "bob", "ann"} {
-			x := w.HTTPClient(who).BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1,
-				"tools/list", ""))
+		for _, principal := range []string{"ann", "bob", "ann"} {
+			x := w.HTTPClient(principal).BeginModern(t, "tools/list", "",
+				downstreamtest.ModernRequest(1, "tools/list", ""))
 			<-x.Done
 		}
 		if len(s.Opened) != 2 || s.Opened[0].Principal != "ann" ||
 			s.Opened[1].Principal != "bob" {
-			t.Errorf("opened for %v", s.Opened)
+			t.Errorf("the server was opened for %v, want once for ann and once for bob", s.Opened)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if s.Closed != 2 {
-			t.Errorf("%d of 2 servers were closed when nobody used them", s.Closed)
+			t.Errorf("%d idle servers were closed, want 2", s.Closed)
 		}
 	})
 }
@@ -816,10 +817,10 @@ func TestCloseEndsSessionsAndCalls(t *testing.T) {
 		for _, x := range open {
 			<-x.Done
 		}
-		downstreamtest.ContainsText(t, "a session after it",
+		downstreamtest.ContainsText(t, "a request after Close",
 			c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
 		c.Header.Del("Mcp-Session-Id")
-		downstreamtest.ContainsText(t, "initialize after it",
+		downstreamtest.ContainsText(t, "initialize after Close",
 			c.Post(t, downstreamtest.Initialize(mcp.Rev20251125)), "503")
 	})
 }
@@ -841,7 +842,7 @@ func TestSlowReaderGetsEveryMessage(t *testing.T) {
 		text := c.Post(t, downstreamtest.Request(1,
 			"tools/call", `{"name":"x","_meta":{"progressToken":1}}`))
 		if got := strings.Count(text, "notifications/progress"); got != n {
-			t.Errorf("%d of %d notifications arrived", got, n)
+			t.Errorf("%d notifications arrived, want %d", got, n)
 		}
 		downstreamtest.ContainsText(t, "the end", text,
 			fmt.Sprintf("2-%d: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\nEOF", n+1))

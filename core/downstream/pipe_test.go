@@ -20,14 +20,14 @@ import (
 func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 	const before, after = false, true
 	for _, c := range []struct {
-		name    string
-		greeted bool
-		send    string
-		want    string
+		name        string
+		initialized bool
+		send        string
+		want        string
 	}{
 		{"a ping before initialize", before, `{"jsonrpc":"2.0","id":"p","method":"ping"}`,
 			`{"jsonrpc":"2.0","id":"p","result":{}}`},
-		{"a ping after it", after, `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+		{"a ping after initialize", after, `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
 			`{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{"a request before initialize", before, downstreamtest.Request(1, "tools/list", "{}"),
 			`"id":1,"error":{"code":-32600,"message":"the session is not initialized: send initialize first"}`},
@@ -36,29 +36,29 @@ func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 			`"id":1,"error":{"code":-32600,`},
 		{"initialize without a version", before, downstreamtest.Request(1, "initialize", `{}`),
 			`"id":1,"error":{"code":-32602,`},
-		{"initialize with a version that is no string", before,
+		{"initialize with a version that is not a string", before,
 			downstreamtest.Request(1, "initialize", `{"protocolVersion":20251125}`),
 			`"id":1,"error":{"code":-32602,`},
-		{"initialize with the fields of an era without it", before,
+		{"initialize with the _meta of a modern request", before,
 			downstreamtest.ModernRequest(1, "initialize", `"protocolVersion":"2025-11-25"`),
 			`"id":1,"error":{"code":-32601,`},
-		{"a method of an era that the session is not of", after, downstreamtest.Request(1,
+		{"a modern method in a legacy session", after, downstreamtest.Request(1,
 			"tasks/update", "{}"),
 			`"id":1,"error":{"code":-32601,`},
 		{"a method that servers send", after, downstreamtest.Request(1, "roots/list", "{}"),
 			`"id":1,"error":{"code":-32601,`},
-		{"no JSON", before, `{"jsonrpc":`, `"id":null,"error":{"code":-32700,`},
-		{"no request", before, `{"jsonrpc":"2.0","id":7,"method":7}`, `"error":{"code":-32600,`},
-		{"an id that is no id", after, `{"jsonrpc":"2.0","id":true,"method":"ping"}`,
+		{"a message that is not JSON", before, `{"jsonrpc":`, `"id":null,"error":{"code":-32700,`},
+		{"a method that is not a string", before, `{"jsonrpc":"2.0","id":7,"method":7}`, `"error":{"code":-32600,`},
+		{"an id of the wrong type", after, `{"jsonrpc":"2.0","id":true,"method":"ping"}`,
 			`"id":null,"error":{"code":-32600,`},
 		{"a duplicate name", after,
 			`{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}`,
 			`"error":{"code":-32600,`},
 		{"a batch before initialize", before, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
 			`"id":null,"error":{"code":-32600,`},
-		{"a batch in a revision without", after, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		{"a batch in a revision without batches", after, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
 			`"id":null,"error":{"code":-32600,`},
-		{"server/discover without its fields", before, downstreamtest.Request(1, "server/discover",
+		{"server/discover without _meta", before, downstreamtest.Request(1, "server/discover",
 			"{}"),
 			`"id":1,"error":{"code":-32602,`},
 		{"a modern request without capabilities", before,
@@ -69,7 +69,7 @@ func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 			downstreamtest.Request(1,
 				"tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}}}`),
 			`"id":1,"error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"2025-11-25"}}`},
-		{"a modern request with a log level that is none", before,
+		{"a modern request with an unknown log level", before,
 			downstreamtest.Request(1,
 				"tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/logLevel":"loud"}}`), `"id":1,"error":{"code":-32602,`},
 		{"a modern ping", before, downstreamtest.ModernRequest(1, "ping", ""),
@@ -79,11 +79,11 @@ func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 			downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 				w *downstreamtest.Gateway) {
 				l := w.Connect(t)
-				if c.greeted {
+				if c.initialized {
 					l.Initialize(mcp.Rev20251125)
 				}
 				downstreamtest.ContainsText(t, "answer", l.Ask(c.send), c.want)
-				downstreamtest.ContainsText(t, "the next one",
+				downstreamtest.ContainsText(t, "the next answer",
 					l.Ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
 					`"id":2,"result":{}`)
 				l.Close(t)
@@ -99,24 +99,24 @@ func TestMessageOverTheLimitIsRefusedAndTheNextIsServed(t *testing.T) {
 		l.In <- nil
 		downstreamtest.ContainsText(t, "answer", <-l.Out,
 			`"id":null,"error":{"code":-32700,"message":"message of 99 bytes is over the limit of 50"`)
-		downstreamtest.ContainsText(t, "the next one",
+		downstreamtest.ContainsText(t, "the next answer",
 			l.Ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`),
 			`"id":2,"result":{}`)
 		l.Close(t)
 	})
 }
 
-func TestRevisionIsTheOneThatTheServerAnswers(t *testing.T) {
+func TestSessionHasTheRevisionOfTheServersAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name, ask, offer, answer string
 	}{
 		{"2024-11-05", "2024-11-05", "2024-11-05", `"protocolVersion":"2024-11-05"`},
 		{"2025-03-26", "2025-03-26", "2025-03-26", `"protocolVersion":"2025-03-26"`},
 		{"2025-11-25", "2025-11-25", "2025-11-25", `"protocolVersion":"2025-11-25"`},
-		{"an old one that nobody knows", "2023-01-01", "2025-11-25",
+		{"an old unknown revision", "2023-01-01", "2025-11-25",
 			`"protocolVersion":"2025-11-25"`},
-		{"a modern one", "2026-07-28", "2025-11-25", `"protocolVersion":"2025-11-25"`},
-		{"no date", "draft", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"a modern revision", "2026-07-28", "2025-11-25", `"protocolVersion":"2025-11-25"`},
+		{"a revision that is not a date", "draft", "2025-11-25", `"protocolVersion":"2025-11-25"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &downstreamtest.Server{}
@@ -128,7 +128,7 @@ func TestRevisionIsTheOneThatTheServerAnswers(t *testing.T) {
 				l.Close(t)
 				want := strings.Replace(downstreamtest.Initialize(c.ask), c.ask, c.offer, 1)
 				want = "initialize " + want[strings.Index(want, `{"protocolVersion`):len(want)-1]
-				downstreamtest.Equal(t, "opened for", s.Opened[0].Revision, c.offer)
+				downstreamtest.Equal(t, "the session's revision", s.Opened[0].Revision, c.offer)
 				downstreamtest.Equal(t, "the server got", strings.Join(s.Received(), "\n"), want)
 			})
 		})
@@ -164,11 +164,11 @@ func TestRequestsSentWithAFailingInitializeAreRefused(t *testing.T) {
 		answers := []string{<-l.Out, <-l.Out}
 		slices.Sort(answers)
 		downstreamtest.ContainsText(t, "initialize", answers[0], `"id":0,"error":{"code":-32603,`)
-		// initialize failed, or had failed
+		// The request is refused when initialize fails.
 		downstreamtest.ContainsText(t, "the request", answers[1],
 			`"id":1,"error":{"code":-32600,"message":"the session is not initialized: `)
 		if took := time.Since(start); took > 0 {
-			t.Errorf("it took %v", took)
+			t.Errorf("the answers took %v, want no delay", took)
 		}
 		l.Close(t)
 	})
@@ -230,7 +230,7 @@ func TestCancellationFindsTheRequestSentBeforeIt(t *testing.T) {
 				l := w.Connect(t)
 				l.Initialize(mcp.Rev20251125)
 				synctest.Wait()
-				for range 20 { // at once, so that the request may not have reached anybody yet
+				for range 20 { // at once: the request may not have reached the server yet
 					l.Send(c.request, downstreamtest.Cancelled(5))
 					synctest.Wait()
 				}
@@ -240,14 +240,14 @@ func TestCancellationFindsTheRequestSentBeforeIt(t *testing.T) {
 				w.Records.Contains(t, "pass to_server notification notifications/cancelled")
 				l.Close(t)
 				if len(l.Out) > 0 {
-					t.Errorf("a cancelled request was answered: %s", <-l.Out)
+					t.Errorf("a cancelled request was answered %s, want no answer", <-l.Out)
 				}
 			})
 		})
 	}
 }
 
-func TestReverseRequestsGetIDsAndTokensOfOurs(t *testing.T) {
+func TestReverseRequestsGetGatekitsIDsAndTokens(t *testing.T) {
 	s := &downstreamtest.Server{}
 	s.Answer = func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		ask, err := mcp.Parse([]byte(
@@ -270,7 +270,7 @@ func TestReverseRequestsGetIDsAndTokensOfOurs(t *testing.T) {
 				"tools/call", `{"name":"x"}`)), `"data":"one"`)
 			downstreamtest.Equal(t, "then", <-l.Out,
 				fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":"gatekit-%d"}}}`, n, n))
-			// no token of ours
+			// The first token is not one of Gatekit's: its notification is dropped.
 			l.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`,
 				fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%d","progress":%d.0}}`, n, n))
 			synctest.Wait()
@@ -287,7 +287,7 @@ func TestReverseRequestsGetIDsAndTokensOfOurs(t *testing.T) {
 				progress = append(progress, g)
 			}
 		}
-		downstreamtest.Equal(t, "progress that the server saw", strings.Join(progress, "\n"),
+		downstreamtest.Equal(t, "the progress that the server got", strings.Join(progress, "\n"),
 			`notifications/progress {"progressToken":1,"progress":1.0}`+"\n"+
 				`notifications/progress {"progressToken":1,"progress":2.0}`)
 		w.Records.Contains(t, "drop to_server response  no reverse request in flight has this id")
@@ -295,13 +295,13 @@ func TestReverseRequestsGetIDsAndTokensOfOurs(t *testing.T) {
 }
 
 func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
-	asks := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+	askForRoots := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		a := c.HandleRequests(ctx,
 			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
 		return fmt.Sprintf("!%d %s", a.ErrorCode(), a.Body())
 	}
-	t.Run("its call was cancelled", func(t *testing.T) {
-		downstreamtest.Run(t, &downstreamtest.Server{Answer: asks}, downstream.Limits{},
+	t.Run("when its call was cancelled", func(t *testing.T) {
+		downstreamtest.Run(t, &downstreamtest.Server{Answer: askForRoots}, downstream.Limits{},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				l := w.Connect(t)
 				l.Initialize(mcp.Rev20251125)
@@ -313,8 +313,8 @@ func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
 				l.Close(t)
 			})
 	})
-	t.Run("the client took too long", func(t *testing.T) {
-		downstreamtest.Run(t, &downstreamtest.Server{Answer: asks},
+	t.Run("when the client took too long", func(t *testing.T) {
+		downstreamtest.Run(t, &downstreamtest.Server{Answer: askForRoots},
 			downstream.Limits{ReverseTimeout: 7 * time.Second},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				l := w.Connect(t)
@@ -328,9 +328,9 @@ func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
 				downstreamtest.ContainsText(t, "the call", <-l.Out,
 					`the client did not answer within 7s`)
 				if took := time.Since(start); took != 7*time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("the call took %v, want 7s", took)
 				}
-				// too late: no harm
+				// A late answer is dropped.
 				l.Send(`{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`)
 				downstreamtest.ContainsText(t, "a ping",
 					l.Ask(`{"jsonrpc":"2.0","id":6,"method":"ping"}`), `"result"`)
@@ -361,7 +361,7 @@ func TestBatches(t *testing.T) {
 				"tools/call", `{"name":"a"}`) +
 				`,` + `{"jsonrpc":"2.0","id":"1","method":"ping"}` + `]`,
 				`[{"jsonrpc":"2.0","id":1,"result":{"name":"a"}},{"jsonrpc":"2.0","id":"1","result":{}}]`},
-			{"what is no message is answered for itself",
+			{"an invalid message gets an error of its own",
 				`[{"jsonrpc":"2.0","id":1,"method":"ping"},7]`,
 				`[{"jsonrpc":"2.0","id":1,"result":{}},{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
 			{"initialize is refused", `[` + downstreamtest.Initialize(mcp.Rev20250326) + `]`,
@@ -369,8 +369,8 @@ func TestBatches(t *testing.T) {
 			{"modern requests are refused", `[` + downstreamtest.ModernRequest(1,
 				"tools/list", "") + `]`,
 				`[{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"tools/list cannot be sent in a batch"}}]`},
-			{"an empty one is refused", `[]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
-			{"an id twice is refused",
+			{"an empty batch is refused", `[]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
+			{"a duplicate id is refused",
 				`[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,`},
 			{"notifications alone are not answered", `[` + downstreamtest.Cancelled(99) + `]`, ``},
 		} {
@@ -395,7 +395,7 @@ func TestBatches(t *testing.T) {
 }
 
 func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
-	t.Run("is answered when that does not take long", func(t *testing.T) {
+	t.Run("are answered when that does not take long", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			time.Sleep(4 * time.Second)
@@ -410,7 +410,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			downstreamtest.ContainsText(t, "answer", <-l.Out, `{"late":1}`)
 		})
 	})
-	t.Run("is cancelled when it does", func(t *testing.T) {
+	t.Run("are cancelled when that takes long", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return ""
@@ -424,7 +424,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			start := time.Now()
 			l.Close(t)
 			if took := time.Since(start); took > 6*time.Second {
-				t.Errorf("it took %v", took)
+				t.Errorf("the end of the pipe took %v, want at most 6s", took)
 			}
 			seen := strings.Join(s.Received(), "\n")
 			if n := strings.Count(seen, "ended tools/call"); n != 2 {
@@ -432,7 +432,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a subscription does not hold it up", func(t *testing.T) {
+	t.Run("do not delay the end when they are subscriptions", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return ""
@@ -445,7 +445,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			start := time.Now()
 			l.Close(t)
 			if took := time.Since(start); took > 0 {
-				t.Errorf("it took %v", took)
+				t.Errorf("the end of the pipe took %v, want no delay", took)
 			}
 		})
 	})
@@ -464,7 +464,8 @@ func TestCallsOfAClientThatDoesNotReadAreBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if left := len(l.In); left < 40 {
-			t.Errorf("%d of 50 messages were taken from a client that reads none", 50-left)
+			t.Errorf("%d of 50 messages were read from a client that reads no answer, want at "+
+				"most 10", 50-left)
 		}
 		other.Initialize(mcp.Rev20251125)
 		downstreamtest.ContainsText(t, "another client",
@@ -495,7 +496,7 @@ func TestRefuseAllAnswersEachRequestWithTheReason(t *testing.T) {
 				`,"error":{"code":-32603,"message":"gatekit could not start: read gatekit.toml: no such file\nhint: write one"}}`)
 	}
 	if len(l.Out) > 0 {
-		t.Errorf("and also %s", <-l.Out)
+		t.Errorf("RefuseAll also wrote %s, want two answers", <-l.Out)
 	}
 }
 
@@ -524,7 +525,8 @@ func TestRefusalsOfABatchAreRecordedWhenItsPipeEnds(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- w.Endpoint.ServePipe(ctx, l, "") }()
 		l.Initialize(mcp.Rev20250326)
-		// more notifications than are queued, so that the batch is still being split
+		// The batch holds more notifications than are queued. So it is still being split when the
+		// pipe ends.
 		l.Send(`[` + downstreamtest.Initialize(mcp.Rev20250326) + `,7` +
 			strings.Repeat(`,{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`, 90) +
 			`]`)
@@ -534,7 +536,7 @@ func TestRefusalsOfABatchAreRecordedWhenItsPipeEnds(t *testing.T) {
 		synctest.Wait()
 		close(hold)
 		if err := <-served; !errors.Is(err, ended) {
-			t.Errorf("ServePipe: %v", err)
+			t.Errorf("ServePipe returned %v, want %v", err, ended)
 		}
 		w.Records.Contains(t,
 			"answer to_client error initialize initialize cannot be sent in a batch")
@@ -558,8 +560,8 @@ func TestBatchesOfAClientThatDoesNotReadAreBounded(t *testing.T) {
 				}
 				synctest.Wait()
 				if taken := 500 - len(l.In); taken > 10 {
-					t.Errorf("%d batches like %s were taken in from a client that reads no answer",
-						taken, batch)
+					t.Errorf("%d batches like %s were read from a client that reads no answer, "+
+						"want at most 10", taken, batch)
 				}
 				close(l.Unread)
 				synctest.Wait()

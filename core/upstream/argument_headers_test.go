@@ -12,8 +12,8 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// Looking for each property from the start of the schema takes quadratic time. A server could block
-// Gatekit with a large schema.
+// A search for each property from the start of the schema would take quadratic time. A server could
+// then block Gatekit with a large schema.
 func TestSchemaWithAnnotationsIsReadOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
@@ -38,9 +38,9 @@ func TestSchemaWithAnnotationsIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Error("not within 10s")
+		t.Error("the call took more than 10s")
 	}
 	if got := header.Get("Mcp-Param-A"); got != "b" {
-		t.Errorf("the call came with %q, want %q", got, "b")
+		t.Errorf("the call has the header Mcp-Param-A: %q, want %q", got, "b")
 	}
 }

@@ -52,7 +52,7 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	put := func(raw string) {
+	send := func(raw string) {
 		m, err := mcp.Parse([]byte(raw))
 		if err != nil {
 			b.Fatal(err)
@@ -71,8 +71,8 @@ func BenchmarkCallOverAPipe(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	put(initializeRequest)
-	put(initializedNotification)
+	send(initializeRequest)
+	send(initializedNotification)
 	m, _ := mcp.Parse([]byte(toolsCall))
 	m.Direction = mcp.ToServer
 	p, err := upstreamtest.Pipeline.Pass(b.Context(), m)

@@ -14,9 +14,9 @@ import (
 	"testing/synctest"
 )
 
-// fakeHTTP is a server at the other end of HTTP, played by a function that is set before its use.
+// fakeHTTP is an HTTP server without a network. It records each request, and answers it by serve.
 type fakeHTTP struct {
-	serve func(r request) *upstream.HTTPResponse // nil: the network fails
+	serve func(r request) *upstream.HTTPResponse // when it returns nil, the network fails
 
 	mu   sync.Mutex
 	seen []request
@@ -30,7 +30,7 @@ type request struct {
 	upstreamtest.Message
 }
 
-func (w *fakeHTTP) do(ctx context.Context, method string, h http.Header,
+func (f *fakeHTTP) do(ctx context.Context, method string, h http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
 	r := request{ctx: ctx, method: method, header: h.Clone(), body: string(body)}
 	if len(body) > 0 {
@@ -38,10 +38,10 @@ func (w *fakeHTTP) do(ctx context.Context, method string, h http.Header,
 			return nil, err
 		}
 	}
-	w.mu.Lock()
-	w.seen = append(w.seen, r)
-	w.mu.Unlock()
-	a := w.serve(r)
+	f.mu.Lock()
+	f.seen = append(f.seen, r)
+	f.mu.Unlock()
+	a := f.serve(r)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -51,36 +51,36 @@ func (w *fakeHTTP) do(ctx context.Context, method string, h http.Header,
 	return a, nil
 }
 
-func (w *fakeHTTP) Post(ctx context.Context, h http.Header,
+func (f *fakeHTTP) Post(ctx context.Context, h http.Header,
 	b []byte) (*upstream.HTTPResponse, error) {
-	return w.do(ctx, "POST", h, b)
+	return f.do(ctx, "POST", h, b)
 }
-func (w *fakeHTTP) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
-	return w.do(ctx, "GET", h, nil)
+func (f *fakeHTTP) Get(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
+	return f.do(ctx, "GET", h, nil)
 }
-func (w *fakeHTTP) Delete(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
-	return w.do(ctx, "DELETE", h, nil)
+func (f *fakeHTTP) Delete(ctx context.Context, h http.Header) (*upstream.HTTPResponse, error) {
+	return f.do(ctx, "DELETE", h, nil)
 }
 
-// requestLog lists the requests that reached the server: the HTTP method and that of the message.
-func (w *fakeHTTP) requestLog() []string {
+// requestLog returns the requests that reached the server, each as its HTTP and its MCP method.
+func (f *fakeHTTP) requestLog() []string {
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var log []string
-	for _, r := range w.seen {
+	for _, r := range f.seen {
 		log = append(log, strings.TrimSpace(r.method+" "+r.Method))
 	}
 	return log
 }
 
-// requests returns those of one kind, as requestLog lists them.
-func (w *fakeHTTP) requests(kind string) []request {
+// requests returns the requests of one kind, which is written as in requestLog.
+func (f *fakeHTTP) requests(kind string) []request {
 	synctest.Wait()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var found []request
-	for _, r := range w.seen {
+	for _, r := range f.seen {
 		if strings.TrimSpace(r.method+" "+r.Method) == kind {
 			found = append(found, r)
 		}

@@ -16,12 +16,13 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// legacySite is a legacy server over HTTP. It opens sessions; onRequest answers the rest.
+// legacySite is a legacy server over HTTP. It answers initialize, and refuses requests of any
+// session but the last. onRequest answers all other requests.
 type legacySite struct {
 	*fakeHTTP
 	proxy.Server
 	upstream   *upstream.Upstream
-	feed       *upstreamtest.Client
+	client     *upstreamtest.Client
 	version    string
 	sessions   int                                    // opened so far; only the last one is known
 	withoutIDs bool                                   // sessions have no ids
@@ -31,11 +32,11 @@ type legacySite struct {
 
 func newLegacySite(t *testing.T, o upstream.Options) *legacySite {
 	t.Helper()
-	s := &legacySite{fakeHTTP: &fakeHTTP{}, feed: &upstreamtest.Client{}, version: "2025-11-25"}
+	s := &legacySite{fakeHTTP: &fakeHTTP{}, client: &upstreamtest.Client{}, version: "2025-11-25"}
 	s.serve = s.handle
 	o.Name, o.Era, o.Dial.HTTP = "web", "legacy", s.fakeHTTP
 	s.upstream = upstream.New(o)
-	s.Server = openSession(t, s.upstream, mcp.Rev20251125, s.feed)
+	s.Server = openSession(t, s.upstream, mcp.Rev20251125, s.client)
 	return s
 }
 
@@ -70,7 +71,7 @@ func (s *legacySite) handle(r request) *upstream.HTTPResponse {
 // initialize sends initialize and notifications/initialized.
 func (s *legacySite) initialize(t *testing.T) {
 	t.Helper()
-	p := upstreamtest.StartCall(t, s, s.feed, initializeRequest)
+	p := upstreamtest.StartCall(t, s, s.client, initializeRequest)
 	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + replace(initializeResult,
 		"2025-11-25", s.version) + `}`)
 	if err := s.Notify(t.Context(), upstreamtest.Pass(t, initializedNotification)); err != nil {
@@ -94,28 +95,28 @@ const (
 func TestHeadersOfALegacySession(t *testing.T) {
 	for _, c := range []struct {
 		version, header string
-		bare            bool
+		withoutIDs      bool
 	}{{"2024-11-05", "", false}, {"2025-03-26", "", false}, {"2025-06-18", "2025-06-18", false},
 		{"2025-11-25", "2025-11-25", true}} {
 		t.Run(c.version, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLegacySite(t, upstream.Options{})
-				s.version, s.withoutIDs = c.version, c.bare
+				s.version, s.withoutIDs = c.version, c.withoutIDs
 				s.onRequest = func(r request) *upstream.HTTPResponse {
 					a := resultResponse(r.ID, `{}`)
-					a.Header.Set("Mcp-Session-Id", "another") // not of an initialize: ignored
+					a.Header.Set("Mcp-Session-Id", "another") // ignored after initialize
 					return a
 				}
 				s.initialize(t)
-				upstreamtest.StartCall(t, s, s.feed,
+				upstreamtest.StartCall(t, s, s.client,
 					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
-				upstreamtest.StartCall(t, s, s.feed,
+				upstreamtest.StartCall(t, s, s.client,
 					toolsList).ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				s.close(t)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST tools/list", "POST tools/list"}
 				session := ""
-				if !c.bare {
+				if !c.withoutIDs {
 					want, session = append(want, "DELETE"), "session-1"
 				}
 				if got := s.requestLog(); !slices.Equal(got, want) {
@@ -128,8 +129,9 @@ func TestHeadersOfALegacySession(t *testing.T) {
 					}
 					if r.header.Get("Mcp-Session-Id") != wantSession ||
 						r.header.Get("MCP-Protocol-Version") != wantVersion {
-						t.Errorf("%s %s came with session %q and version %q", r.method, r.Method,
-							r.header.Get("Mcp-Session-Id"), r.header.Get("MCP-Protocol-Version"))
+						t.Errorf("%s %s has the session %q and version %q, want %q and %q",
+							r.method, r.Method, r.header.Get("Mcp-Session-Id"),
+							r.header.Get("MCP-Protocol-Version"), wantSession, wantVersion)
 					}
 				}
 			})
@@ -139,30 +141,30 @@ func TestHeadersOfALegacySession(t *testing.T) {
 
 func TestAnswersOverLegacyHTTP(t *testing.T) {
 	const done = `{"jsonrpc":"2.0","id":"c","result":{"done":1}}`
-	told := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
+	notifications := []string{`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`}
 	for _, c := range []struct {
 		name  string
 		then  func(r request) *upstream.HTTPResponse
 		want  string
-		fails string
-		told  []string
+		fails string   // a part of the error, instead of want
+		also  []string // the notifications that the client gets
 	}{
 		{"JSON", func(r request) *upstream.HTTPResponse {
 			return resultResponse(r.ID, `{"done":1}`)
 		}, done, ``, nil},
 		{"a batch", func(r request) *upstream.HTTPResponse {
 			return httpResponse(200, fmt.Sprintf(
-				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, told[0], r.ID))
-		}, done, ``, told},
+				`[%s,{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}},{"jsonrpc":"2.0","id":%s,"result":{"done":1}}]`, notifications[0], r.ID))
+		}, done, ``, notifications},
 		{"a stream", func(r request) *upstream.HTTPResponse {
 			e := newFakeStream(conn.Event{ID: "0"}, conn.Event{Name: "other",
 				Data: []byte("?")}, conn.Event{Data: []byte("noise")})
-			e.send("1", `%s`, told[0])
+			e.send("1", `%s`, notifications[0])
 			e.send("2", `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
 			return streamResponse(e)
-		}, done, ``, told},
+		}, done, ``, notifications},
 		{"an error with its status", func(r request) *upstream.HTTPResponse {
 			return httpResponse(
 				400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
@@ -181,10 +183,10 @@ func TestAnswersOverLegacyHTTP(t *testing.T) {
 		}, ``, `no response from the URL`, nil},
 		{"a stream that breaks and has no event ids", func(r request) *upstream.HTTPResponse {
 			e := newFakeStream()
-			e.send("", `%s`, told[0])
+			e.send("", `%s`, notifications[0])
 			e.end()
 			return streamResponse(e)
-		}, ``, `broke`, told[:1]},
+		}, ``, `broke`, notifications[:1]},
 		{"an invalid answer", func(r request) *upstream.HTTPResponse {
 			e := newFakeStream()
 			e.send("", `{"jsonrpc":"2.0","id":%s,"result":{"a":1,"a":2}}`, r.ID)
@@ -204,9 +206,9 @@ func TestAnswersOverLegacyHTTP(t *testing.T) {
 				} else {
 					p.ExpectAnswer(c.want)
 				}
-				caller.ExpectReceived(t, c.told...)
+				caller.ExpectReceived(t, c.also...)
 				if n := len(s.requests("POST tools/call")); n != 1 {
-					t.Errorf("the call was sent %d times", n)
+					t.Errorf("the call was sent %d times, want 1", n)
 				}
 			})
 		})
@@ -251,13 +253,13 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 		caller.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`)
 		if took := time.Since(began); took != (3+6+3)*time.Second {
-			t.Errorf("it took %v: the server asked for 3 s between attempts", took)
+			t.Errorf("the call took %v, want 12 s: the server asked for 3 s between attempts", took)
 		}
 		if n := len(s.requests("POST tools/call")); n != 1 {
-			t.Errorf("the call was sent %d times", n)
+			t.Errorf("the call was sent %d times, want 1", n)
 		}
 		if last := s.seen[len(s.seen)-1].header.Get("Last-Event-ID"); last != "8" {
-			t.Errorf("resumed after %q", last)
+			t.Errorf("resumed after the event %q, want 8", last)
 		}
 	})
 }
@@ -292,11 +294,11 @@ func TestStreamThatCannotBeResumed(t *testing.T) {
 				}
 				s.initialize(t)
 				defer s.close(t)
-				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+				p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 				time.Sleep(time.Minute)
 				p.ExpectError(c.fails)
 				if gets != c.gets {
-					t.Errorf("asked for %d times, want %d", gets, c.gets)
+					t.Errorf("the stream was asked for %d times, want %d", gets, c.gets)
 				}
 			})
 		})
@@ -307,10 +309,10 @@ func TestStreamThatCannotBeResumed(t *testing.T) {
 func TestResumesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		each  conn.Event    // on each stream after the first; none when empty
-		lasts time.Duration // how long such a stream is open
-		gets  int           // in a minute
-		fails string        // "" when the call goes on
+		each  conn.Event    // the event on each stream after the first; empty for no event
+		lasts time.Duration // how long each stream after the first is open
+		gets  int           // GET requests in a minute
+		fails string        // a part of the error; "" when the call goes on
 	}{
 		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
 		{"nothing comes, on streams that stay open for a while", conn.Event{}, 12 * time.Second, 5,
@@ -340,7 +342,7 @@ func TestResumesAreBounded(t *testing.T) {
 				}
 				s.initialize(t)
 				defer s.close(t)
-				p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+				p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 				time.Sleep(time.Minute - time.Millisecond)
 				if c.fails == "" {
 					p.ExpectWaiting()
@@ -348,7 +350,7 @@ func TestResumesAreBounded(t *testing.T) {
 					p.ExpectError(c.fails)
 				}
 				if gets != c.gets {
-					t.Errorf("asked for %d times in a minute, want %d", gets, c.gets)
+					t.Errorf("the stream was asked for %d times in a minute, want %d", gets, c.gets)
 				}
 				p.Cancel(context.Canceled)
 			})
@@ -364,7 +366,7 @@ func TestTooLargeEventFailsItsCall(t *testing.T) {
 		}
 		s.initialize(t)
 		defer s.close(t)
-		upstreamtest.StartCall(t, s, s.feed, toolsCall).ExpectError("is too large")
+		upstreamtest.StartCall(t, s, s.client, toolsCall).ExpectError("is too large")
 	})
 }
 
@@ -379,7 +381,7 @@ func TestStreamOfInvalidMessagesEnds(t *testing.T) {
 		}()
 		s.onRequest = func(r request) *upstream.HTTPResponse { return streamResponse(e) }
 		s.initialize(t)
-		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 		p.ExpectError("broke")
 		s.close(t)
 		for len(e.ch) > 0 {
@@ -395,7 +397,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
 		s.initialize(t)
 		defer s.close(t)
-		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 		synctest.Wait()
 		p.Cancel(&proxy.CancelledError{Notification: upstreamtest.Pass(t,
 			`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"r"}}`)})
@@ -403,10 +405,10 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		id := string(s.requests("POST tools/call")[0].ID)
 		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
 			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
-			t.Errorf("the server got %v", n)
+			t.Errorf("the server got the cancellations %v, want one of the request %s", n, id)
 		}
 		if !e.isClosed() {
-			t.Error("the stream is still open")
+			t.Error("the stream is still open after the call was cancelled")
 		}
 	})
 }
@@ -423,14 +425,14 @@ func TestSessionStream(t *testing.T) {
 			}
 			return streamResponse(streams[opened-1])
 		}
-		s.feed.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
+		s.client.OnAsk = upstreamtest.AnswerWith(`{"roots":[]}`)
 		s.onRequest = func(r request) *upstream.HTTPResponse { return httpResponse(202, "") }
 		s.initialize(t)
 		defer s.close(t)
 		streams[0].send("e1", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		streams[0].send("e2", `{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)
 		streams[0].send("e3", `{"jsonrpc":"2.0","id":"p","method":"ping"}`)
-		s.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		s.client.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		replies := []string{s.seen[len(s.seen)-1].body, s.seen[len(s.seen)-2].body}
 		slices.Sort(replies)
 		if want := []string{`{"jsonrpc":"2.0","id":"p","result":{}}`,
@@ -441,14 +443,14 @@ func TestSessionStream(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if opened != 3 {
-			t.Fatalf("opened %d times", opened)
+			t.Fatalf("the stream was opened %d times, want 3", opened)
 		}
 		gets := s.requests("GET")
 		if got := gets[2].header.Get("Last-Event-ID"); got != "e3" {
-			t.Errorf("the stream was resumed after %q", got)
+			t.Errorf("the stream was resumed after the event %q, want e3", got)
 		}
-		// some servers send all answers there
-		p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+		// Some servers send all answers on the session's stream.
+		p := upstreamtest.StartCall(t, s, s.client, toolsList)
 		p.ExpectWaiting()
 		streams[2].send("", `{"jsonrpc":"2.0","id":%s,"result":{"x":1}}`,
 			s.requests("POST tools/list")[0].ID)
@@ -471,14 +473,14 @@ func TestServerRequestOnACallsStream(t *testing.T) {
 		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 		p := upstreamtest.StartCall(t, s, c, toolsCall)
 		p.ExpectWaiting()
-		// the stream names the call, however many are in flight
-		upstreamtest.StartCall(t, s, s.feed, replace(toolsCall, `"c"`, `"d"`))
+		// The stream shows which call the request belongs to, although two are in flight.
+		upstreamtest.StartCall(t, s, s.client, replace(toolsCall, `"c"`, `"d"`))
 		synctest.Wait()
 		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
 		synctest.Wait()
-		if got := s.seen[len(
-			s.seen)-1].body; got != `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}` {
-			t.Errorf("the server got %s", got)
+		const want = `{"jsonrpc":"2.0","id":"q","result":{"action":"accept"}}`
+		if got := s.seen[len(s.seen)-1].body; got != want {
+			t.Errorf("the server got %s, want %s", got, want)
 		}
 		p.ExpectWaiting()
 	})
@@ -501,7 +503,7 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 				}
 				s.initialize(t)
 				defer s.close(t)
-				upstreamtest.StartCall(t, s, s.feed,
+				upstreamtest.StartCall(t, s, s.client,
 					`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`)
 				synctest.Wait()
 				time.Sleep(time.Minute)
@@ -513,13 +515,13 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 					}
 					return serve(r)
 				}
-				p := upstreamtest.StartCall(t, s, s.feed, toolsList)
+				p := upstreamtest.StartCall(t, s, s.client, toolsList)
 				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 				want := []string{"POST initialize", "POST notifications/initialized",
 					"GET", "POST logging/setLevel", "POST tools/list",
 					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
 					"POST tools/list"}
-				// sent at the same time as others
+				// Each GET is sent at the same time as another request.
 				got := slices.DeleteFunc(s.requestLog()[3:], func(s string) bool {
 					return s == "GET"
 				})
@@ -527,9 +529,9 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 					t.Errorf("the server saw\n%q, want\n%q", got, want[3:])
 				}
 				if s.sessions != 2 {
-					t.Errorf("%d sessions", s.sessions)
+					t.Errorf("%d sessions were opened, want 2", s.sessions)
 				}
-				s.feed.ExpectReceived(
+				s.client.ExpectReceived(
 					t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			})
 		})
@@ -543,13 +545,13 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 			s.initialize(t)
 			defer s.close(t)
 			s.sessions++ // the server does not know the session any more
-			p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+			p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 			p.ExpectError("the server has ended the session")
 			time.Sleep(time.Second)
 			if n := len(s.requests("POST tools/call")); n != 1 {
-				t.Errorf("the call was sent %d times", n)
+				t.Errorf("the call was sent %d times, want 1", n)
 			}
-			upstreamtest.StartCall(t, s, s.feed,
+			upstreamtest.StartCall(t, s, s.client,
 				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
 		})
 	})
@@ -561,7 +563,7 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 			defer s.close(t)
 			time.Sleep(time.Hour)
 			if n := len(s.requests("POST initialize")); n > 130 {
-				t.Errorf("%d sessions in an hour", n)
+				t.Errorf("%d sessions were opened in an hour, want at most 130", n)
 			}
 		})
 	})
@@ -586,24 +588,25 @@ func TestFallbackToHTTPAndSSE(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &upstreamtest.Launcher{}
-				w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse { return c.answer }}
+				web := &fakeHTTP{serve: func(request) *upstream.HTTPResponse { return c.answer }}
 				u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-					Dial: upstream.Dial{HTTP: w, SSE: st.Start}})
+					Dial: upstream.Dial{HTTP: web, SSE: st.Start}})
 				defer u.Close()
 				for i := range 2 {
 					s := openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{})
 					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 					if !c.sse {
 						if n := st.Count(); n != 0 {
-							t.Error("SSE was tried")
+							t.Error("SSE was tried, want no attempt")
 						}
 						continue
 					}
 					srv := st.Last(t)
 					srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
 					p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
-					if n := len(w.requestLog()); n != 1 {
-						t.Errorf("session %d: POST was tried %d times", i+1, n)
+					if n := len(web.requestLog()); n != 1 {
+						t.Errorf("session %d: POST was tried %d times, want once for both sessions",
+							i+1, n)
 					}
 				}
 			})
@@ -611,11 +614,11 @@ func TestFallbackToHTTPAndSSE(t *testing.T) {
 	}
 	t.Run("without SSE the answer to the POST is returned", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &fakeHTTP{serve: func(request) *upstream.HTTPResponse {
+			web := &fakeHTTP{serve: func(request) *upstream.HTTPResponse {
 				return httpResponse(404, "")
 			}}
 			u := upstream.New(upstream.Options{Name: "web", Era: "legacy",
-				Dial: upstream.Dial{HTTP: w,
+				Dial: upstream.Dial{HTTP: web,
 					SSE: (&upstreamtest.Launcher{Fail: errors.New("no")}).Start}})
 			defer u.Close()
 			upstreamtest.StartCall(t, openSession(t, u, mcp.Rev20241105, &upstreamtest.Client{}),
@@ -627,19 +630,19 @@ func TestFallbackToHTTPAndSSE(t *testing.T) {
 func TestCloseEndsCallsOverLegacyHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLegacySite(t, upstream.Options{})
-		e, g := newFakeStream(), newFakeStream()
-		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(e) }
-		s.onGet = func(request) *upstream.HTTPResponse { return streamResponse(g) }
+		answer, session := newFakeStream(), newFakeStream()
+		s.onRequest = func(request) *upstream.HTTPResponse { return streamResponse(answer) }
+		s.onGet = func(request) *upstream.HTTPResponse { return streamResponse(session) }
 		s.initialize(t)
-		p := upstreamtest.StartCall(t, s, s.feed, toolsCall)
+		p := upstreamtest.StartCall(t, s, s.client, toolsCall)
 		p.ExpectWaiting()
 		s.close(t)
 		p.ExpectError("closed")
-		if !e.isClosed() || !g.isClosed() {
-			t.Error("a stream is still open")
+		if !answer.isClosed() || !session.isClosed() {
+			t.Error("a stream is still open after Close")
 		}
 		if got := s.requestLog(); got[len(got)-1] != "DELETE" {
-			t.Errorf("the server saw %q", got)
+			t.Errorf("the server saw %q, want DELETE at the end", got)
 		}
 	})
 }

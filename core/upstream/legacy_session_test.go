@@ -28,14 +28,14 @@ type legacyServer struct {
 	*upstreamtest.Launcher
 	proxy.Server
 	upstream *upstream.Upstream
-	feed     *upstreamtest.Client
+	client   *upstreamtest.Client
 	process  *upstreamtest.PipeServer
 }
 
 func openSession(t *testing.T, u *upstream.Upstream, revision string,
-	feed proxy.Handler) proxy.Server {
+	handler proxy.Handler) proxy.Server {
 	t.Helper()
-	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s1", Revision: revision}, feed)
+	s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s1", Revision: revision}, handler)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,10 +44,10 @@ func openSession(t *testing.T, u *upstream.Upstream, revision string,
 
 func openLegacyServer(t *testing.T, o upstream.Options) *legacyServer {
 	t.Helper()
-	l := &legacyServer{Launcher: &upstreamtest.Launcher{}, feed: &upstreamtest.Client{}}
+	l := &legacyServer{Launcher: &upstreamtest.Launcher{}, client: &upstreamtest.Client{}}
 	o.Name, o.Era, o.Dial.Pipe = "files", "legacy", l.Start
 	l.upstream = upstream.New(o)
-	l.Server = openSession(t, l.upstream, mcp.Rev20251125, l.feed)
+	l.Server = openSession(t, l.upstream, mcp.Rev20251125, l.client)
 	return l
 }
 
@@ -55,7 +55,7 @@ func openLegacyServer(t *testing.T, o upstream.Options) *legacyServer {
 func startLegacyServer(t *testing.T, o upstream.Options) *legacyServer {
 	t.Helper()
 	l := openLegacyServer(t, o)
-	p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+	p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 	l.process = l.Last(t)
 	l.acceptInitialize(t)
 	p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
@@ -78,7 +78,7 @@ func (l *legacyServer) notify(t *testing.T, raw string) {
 	}
 }
 
-// close closes everything. The bubble then fails the test if a goroutine is left.
+// close closes the session and the server. synctest then fails the test if a goroutine is left.
 func (l *legacyServer) close(t *testing.T) {
 	t.Helper()
 	if err := l.Close(); err != nil {
@@ -90,16 +90,16 @@ func (l *legacyServer) close(t *testing.T) {
 }
 
 func TestCallGetsItsOwnIDAndToken(t *testing.T) {
-	const minted = `"gatekit-2"`
+	const replaced = `"gatekit-2"` // the token that Gatekit makes
 	for _, c := range []struct{ name, id, token, sent string }{
 		{"numbers", `1`, `1`, `1`},
-		{"a number beyond float64", `9007199254740993`, `9007199254740993`, minted},
-		{"a number with another spelling", `1`, `1.0`, minted},
+		{"a number beyond float64", `9007199254740993`, `9007199254740993`, replaced},
+		{"a number with another spelling", `1`, `1.0`, replaced},
 		{"strings", `"a\u0062"`, `"to"`, `"to"`},
-		{"a string with another spelling", `"a\u0062"`, `"t\u006f"`, minted},
-		{"a string that some encoders escape", `"a"`, `"é"`, minted},
-		{"a string that looks like a token of Gatekit", `"a"`, `"gatekit-3"`, minted},
-		{"empty ones", `""`, `""`, `""`},
+		{"a string with another spelling", `"a\u0062"`, `"t\u006f"`, replaced},
+		{"a string that some encoders escape", `"a"`, `"é"`, replaced},
+		{"a string that looks like a token of Gatekit", `"a"`, `"gatekit-3"`, replaced},
+		{"empty strings", `""`, `""`, `""`},
 		{"zero", `0`, `0`, `0`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestCallGetsItsOwnIDAndToken(t *testing.T) {
 					t.Errorf("the server got %s\nwant           %s", m.Raw, want)
 				}
 				if string(m.ID) == c.id {
-					t.Errorf("the client's own id %s reached the server", c.id)
+					t.Errorf("the client's id %s reached the server, want another id", c.id)
 				}
 				l.process.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":0.50}}`, c.sent)
 				l.process.Answer(m.ID, `{"content":[ ]}`)
@@ -149,7 +149,7 @@ func TestAnswerWaitsForEarlierMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		l.feed.Slow = make(chan struct{})
+		l.client.Slow = make(chan struct{})
 		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		m := l.process.Expect(t, "tools/call")
@@ -157,11 +157,11 @@ func TestAnswerWaitsForEarlierMessages(t *testing.T) {
 		l.process.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
 		l.process.Answer(m.ID, `{}`)
 		p.ExpectWaiting()
-		l.feed.Slow <- struct{}{}
+		l.client.Slow <- struct{}{}
 		p.ExpectWaiting()
-		l.feed.Slow <- struct{}{}
+		l.client.Slow <- struct{}{}
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-		l.feed.ExpectReceived(
+		l.client.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":1}}`,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":2}}`)
 	})
@@ -171,7 +171,7 @@ func TestSlowClientDoesNotBlockTheReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		l.feed.Slow = make(chan struct{})
+		l.client.Slow = make(chan struct{})
 		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.process.Expect(t, "tools/call")
@@ -180,19 +180,21 @@ func TestSlowClientDoesNotBlockTheReader(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := l.process.Unread(); n > 0 {
-			t.Errorf("%d messages were not read", n)
+			t.Errorf("%d messages were not read, want 0", n)
 		}
 		l.process.Send(`{"jsonrpc":"2.0","id":"alive?","method":"ping"}`)
 		if m := l.process.Next(t); string(m.ID) != `"alive?"` || string(m.Result) != `{}` {
-			t.Errorf("ping was answered with %s", m.Raw)
+			t.Errorf("ping was answered with %s, want an empty result", m.Raw)
 		}
 		p.Cancel(context.Canceled)
 		p.ExpectError("canceled")
-		close(l.feed.Slow)
+		close(l.client.Slow)
 		synctest.Wait()
-		heard := l.feed.Received()
-		if len(heard) > 1100 || !strings.HasSuffix(heard[len(heard)-1], `{"data":2999}}`) {
-			t.Errorf("%d logs were kept, the last of them %s", len(heard), heard[len(heard)-1])
+		logs := l.client.Received()
+		last := logs[len(logs)-1]
+		if len(logs) > 1100 || !strings.HasSuffix(last, `{"data":2999}}`) {
+			t.Errorf("%d log messages were kept, the last is %s; want at most 1100, the last 2999",
+				len(logs), last)
 		}
 	})
 }
@@ -201,7 +203,7 @@ func TestFullQueueEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		l.feed.Slow = make(chan struct{})
+		l.client.Slow = make(chan struct{})
 		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.process.Expect(t, "tools/call")
@@ -213,14 +215,14 @@ func TestFullQueueEndsTheConnection(t *testing.T) {
 }
 
 func TestCancelledCallIsCancelledAtTheServer(t *testing.T) {
-	notice := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"changed \u006dy mind","_meta":{}}}`
+	notification := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"c","reason":"changed \u006dy mind","_meta":{}}}`
 	for _, c := range []struct {
 		name  string
 		cause func(t *testing.T) error
 		want  string
 	}{
 		{"with the client's notification", func(t *testing.T) error {
-			return &proxy.CancelledError{Notification: upstreamtest.Pass(t, notice)}
+			return &proxy.CancelledError{Notification: upstreamtest.Pass(t, notification)}
 		}, `{"requestId":%s,"reason":"changed \u006dy mind","_meta":{}}`},
 		{"with a modern client's notification", func(t *testing.T) error {
 			return &proxy.CancelledError{Notification: upstreamtest.Pass(t,
@@ -245,7 +247,7 @@ func TestCancelledCallIsCancelledAtTheServer(t *testing.T) {
 				synctest.Wait()
 				<-p.Done
 				if !errors.Is(p.Err, cause) {
-					t.Errorf("got %v, want the cause", p.Err)
+					t.Errorf("the call failed with %v, want %v", p.Err, cause)
 				}
 				n := l.process.Expect(t, "notifications/cancelled")
 				if want := fmt.Sprintf(c.want, m.ID); string(n.Params) != want {
@@ -266,7 +268,7 @@ func TestCancelledInitializeEndsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		srv := l.Last(t)
 		srv.Expect(t, "initialize")
 		p.Cancel(context.DeadlineExceeded)
@@ -275,9 +277,9 @@ func TestCancelledInitializeEndsTheConnection(t *testing.T) {
 		select {
 		case <-srv.Gone:
 		default:
-			t.Error("the process is still there")
+			t.Error("the process still runs after initialize was cancelled")
 		}
-		p = upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p = upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		l.process = l.Last(t)
 		l.acceptInitialize(t)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
@@ -288,14 +290,14 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 	const question = `{"jsonrpc":"2.0","id":"q\u0031","method":"roots/list"}`
 	setup := func(t *testing.T) (*legacyServer, *upstreamtest.Client, *upstreamtest.Call) {
 		l := startLegacyServer(t, upstream.Options{})
-		l.feed.OnAsk = upstreamtest.AnswerWith(`{"of":"feed"}`)
+		l.client.OnAsk = upstreamtest.AnswerWith(`{"of":"session"}`)
 		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"of":"call"}`)}
 		p := upstreamtest.StartCall(t, l, c,
 			`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`)
 		l.process.Expect(t, "tools/call")
 		return l, c, p
 	}
-	want := func(t *testing.T, l *legacyServer, want string) {
+	expect := func(t *testing.T, l *legacyServer, want string) {
 		t.Helper()
 		if m := l.process.Next(t); m.Raw != want {
 			t.Errorf("the server got %s, want %s", m.Raw, want)
@@ -306,7 +308,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.close(t)
 			l.process.Send(question)
-			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
+			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
 	t.Run("goes to the session when there are several calls", func(t *testing.T) {
@@ -317,7 +319,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 				`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b"}}`)
 			l.process.Expect(t, "tools/call")
 			l.process.Send(question)
-			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"feed"}}`)
+			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"session"}}`)
 		})
 	})
 	t.Run("goes to the tasks/result of its task", func(t *testing.T) {
@@ -329,19 +331,19 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 				`{"jsonrpc":"2.0","id":2,"method":"tasks/result","params":{"taskId":"t"}}`)
 			l.process.Expect(t, "tasks/result")
 			l.process.Send(`{"jsonrpc":"2.0","id":4,"method":"elicitation/create","params":{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}}}}`)
-			want(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
+			expect(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
 		})
 	})
 	t.Run("comes after what was sent before it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.close(t)
-			l.feed.Slow = make(chan struct{})
+			l.client.Slow = make(chan struct{})
 			l.process.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`)
 			l.process.Send(question)
 			l.process.ExpectNothing(t)
-			close(l.feed.Slow)
-			want(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
+			close(l.client.Slow)
+			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
 	t.Run("is not answered when the server cancels it", func(t *testing.T) {
@@ -359,11 +361,11 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			l.process.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
 			l.process.ExpectNothing(t)
 			if !errors.As(cause, new(*proxy.CancelledError)) {
-				t.Errorf("the cause is %v", cause)
+				t.Errorf("the handler's context ended with %v, want a CancelledError", cause)
 			}
 		})
 	})
-	t.Run("is refused beyond the bound", func(t *testing.T) {
+	t.Run("is refused when 64 requests wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.close(t)
@@ -378,7 +380,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			}
 			if m := l.process.Next(t); string(m.ID) != "64" || m.Error == nil ||
 				m.Error.Code != mcp.CodeInternalError {
-				t.Errorf("the server got %s", m.Raw)
+				t.Errorf("the server got %s, want an internal error for the request 64", m.Raw)
 			}
 		})
 	})
@@ -388,21 +390,21 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start},
 				ProbeTimeout: time.Second})
 			defer u.Close()
-			if _, err := u.Revisions(t.Context()); err != nil { // a silent server
+			if _, err := u.Revisions(t.Context()); err != nil { // the server does not answer
 				t.Fatal(err)
 			}
 			srv := st.Last(t)
 			srv.Expect(t, "server/discover")
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
-			feed := &upstreamtest.Client{}
-			s := openSession(t, u, mcp.Rev20250618, feed)
-			p := upstreamtest.StartCall(t, s, feed, initializeRequest)
+			client := &upstreamtest.Client{}
+			s := openSession(t, u, mcp.Rev20250618, client)
+			p := upstreamtest.StartCall(t, s, client, initializeRequest)
 			srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
-			feed.ExpectReceived(
+			client.ExpectReceived(
 				t, `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"early"}}`)
 			if n := st.Count(); n != 1 {
-				t.Errorf("%d processes were started, want the one that was probed", n)
+				t.Errorf("%d processes were started, want only the probed process", n)
 			}
 		})
 	})
@@ -410,7 +412,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 
 func TestInvalidAnswers(t *testing.T) {
 	const request = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}`
-	t.Run("an error without an id is for the only call", func(t *testing.T) {
+	t.Run("an error without an id answers the only call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacyServer(t, upstream.Options{})
 			defer l.close(t)
@@ -456,7 +458,7 @@ func TestTooLargeMessageFailsTheOnlyCall(t *testing.T) {
 		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
 		l.process.Expect(t, "tools/call")
 		l.process.SendTooLarge()
-		p.ExpectError("is too large") // it was the only one that waited
+		p.ExpectError("is too large") // no other call was in flight
 		p = upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
 		m := l.process.Expect(t, "tools/call")
 		q := upstreamtest.StartCall(t, l, &upstreamtest.Client{}, toolsCall)
@@ -477,13 +479,13 @@ func TestAnswersToPingsAreBounded(t *testing.T) {
 			l.process.Send(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, i)
 		}
 		synctest.Wait()
-		pongs := 0
+		answers := 0
 		for ; len(l.process.Written) > 0; synctest.Wait() {
 			l.process.Next(t)
-			pongs++
+			answers++
 		}
-		if pongs < 256 || pongs > 100+256 { // 100 fit into the pipe
-			t.Errorf("%d answers were kept", pongs)
+		if answers < 256 || answers > 100+256 { // 100 fit into the pipe
+			t.Errorf("%d answers were kept, want 256 to 356", answers)
 		}
 	})
 }
@@ -495,7 +497,7 @@ func TestClientNotificationsNeedInitialize(t *testing.T) {
 		for _, raw := range []string{changed, initializedNotification} {
 			if err := l.Notify(t.Context(), upstreamtest.Pass(t, raw)); !errors.As(err,
 				new(*proxy.UnavailableError)) {
-				t.Errorf("before initialize: %v", err)
+				t.Errorf("before initialize: the error is %v, want an UnavailableError", err)
 			}
 		}
 		l.close(t)
@@ -503,7 +505,7 @@ func TestClientNotificationsNeedInitialize(t *testing.T) {
 		defer l.close(t)
 		l.notify(t, changed)
 		if m := l.process.Next(t); m.Raw != changed {
-			t.Errorf("the server got %s", m.Raw)
+			t.Errorf("the server got %s, want %s", m.Raw, changed)
 		}
 	})
 }
@@ -512,11 +514,11 @@ func TestRequestsWaitForInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		l.process = l.Last(t)
 		l.acceptInitialize(t)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
-		q := upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		q := upstreamtest.StartCall(t, l, l.client, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 		l.process.ExpectNothing(t)
 		l.notify(t, initializedNotification)
 		l.process.Expect(t, "notifications/initialized")
@@ -529,11 +531,11 @@ func TestClientWithoutInitializedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		l.process = l.Last(t)
 		l.acceptInitialize(t)
 		synctest.Wait()
-		upstreamtest.StartCall(t, l, l.feed, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		upstreamtest.StartCall(t, l, l.client, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 		time.Sleep(5 * time.Second)
 		l.process.Expect(t, "tools/list")
 	})
@@ -573,24 +575,24 @@ func TestTaskProgressOutlivesItsCall(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"task":{"taskId":"t","status":"working"}}}`)
 		l.process.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 		l.process.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":77,"progress":1}}`)
-		l.feed.ExpectReceived(
+		l.client.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"mine","progress":1}}`)
 	})
 }
 
-// acceptRestart has a restarted server answer initialize, which has to be the client's.
+// acceptRestart checks that a restarted server gets the client's initialize, and answers it.
 func (l *legacyServer) acceptRestart(t *testing.T) {
 	t.Helper()
 	l.process = l.Last(t)
 	m := l.process.Expect(t, "initialize")
 	if want := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`; string(m.Params) != want {
-		t.Errorf("initialized again with %s", m.Params)
+		t.Errorf("initialized again with %s, want %s", m.Params, want)
 	}
 	l.process.Answer(m.ID, initializeResult)
 	l.process.Expect(t, "notifications/initialized")
 }
 
-func TestLostProcessIsRestartedAndToldAgain(t *testing.T) {
+func TestStateIsSentAgainToARestartedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		l := startLegacyServer(t, upstream.Options{Restart: true, Event: func(action, _ string,
@@ -605,7 +607,7 @@ func TestLostProcessIsRestartedAndToldAgain(t *testing.T) {
 			`{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"a:c"}}`,
 			`{"jsonrpc":"2.0","id":6,"method":"resources/unsubscribe","params":{"uri":"a:c"}}`,
 		} {
-			upstreamtest.StartCall(t, l, l.feed, raw)
+			upstreamtest.StartCall(t, l, l.client, raw)
 			l.process.Answer(l.process.Next(t).ID, `{}`)
 			synctest.Wait()
 		}
@@ -621,17 +623,17 @@ func TestLostProcessIsRestartedAndToldAgain(t *testing.T) {
 		l.acceptRestart(t)
 		m := l.process.Expect(t, "logging/setLevel")
 		if string(m.Params) != `{"level":"debug"}` {
-			t.Errorf("level %s", m.Params)
+			t.Errorf("the level is set by %s, want debug", m.Params)
 		}
 		l.process.Answer(m.ID, `{}`)
 		m = l.process.Expect(t, "resources/subscribe")
 		if string(m.Params) != `{"uri":"a:b"}` {
-			t.Errorf("subscribed to %s", m.Params)
+			t.Errorf("subscribed by %s, want only a:b", m.Params)
 		}
 		l.process.Answer(m.ID, `{}`)
 		l.process.Answer(l.process.Expect(t, "tools/list").ID, `{"tools":[]}`)
 		q.ExpectAnswer(`{"jsonrpc":"2.0","id":8,"result":{"tools":[]}}`)
-		l.feed.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		l.client.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
 			t.Errorf("events %v, want %v", events, want)
 		}
@@ -662,11 +664,11 @@ func TestRestartsAreDelayed(t *testing.T) {
 	})
 }
 
-func TestRestartedServerMayRefuse(t *testing.T) {
+func TestRefusalsOfARestartedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{Restart: true})
 		defer l.close(t)
-		upstreamtest.StartCall(t, l, l.feed,
+		upstreamtest.StartCall(t, l, l.client,
 			`{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":"info"}}`)
 		l.process.Answer(l.process.Expect(t, "logging/setLevel").ID, `{}`)
 		synctest.Wait()
@@ -677,14 +679,15 @@ func TestRestartedServerMayRefuse(t *testing.T) {
 			srv.Expect(t, "initialize").ID)
 		synctest.Wait()
 		if !srv.HasEnded() {
-			t.Error("a process that refused is still there")
+			t.Error("a process that refused initialize still runs")
 		}
-		p := upstreamtest.StartCall(t, l, l.feed, toolsList)
+		p := upstreamtest.StartCall(t, l, l.client, toolsList)
 		time.Sleep(400 * time.Millisecond)
 		l.acceptRestart(t)
 		l.process.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no more levels"}}`,
 			l.process.Expect(t, "logging/setLevel").ID)
-		l.process.Answer(l.process.Expect(t, "tools/list").ID, `{}`) // it does without
+		// The session is used although the log level could not be set.
+		l.process.Answer(l.process.Expect(t, "tools/list").ID, `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"l","result":{}}`)
 	})
 }
@@ -693,13 +696,13 @@ func TestServerLostBeforeInitialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{Restart: true})
 		defer l.close(t)
-		upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		l.process = l.Last(t)
 		l.acceptInitialize(t)
 		synctest.Wait()
 		l.process.Close()
 		synctest.Wait()
-		l.notify(t, initializedNotification) // while there is none
+		l.notify(t, initializedNotification) // while no process runs
 		time.Sleep(200 * time.Millisecond)
 		l.acceptRestart(t)
 		l.process.ExpectNothing(t)
@@ -724,7 +727,7 @@ func TestCallFailsWhenTheServerStaysLost(t *testing.T) {
 					p.ExpectError("the connection ended")
 				}
 				if !errors.As(p.Err, new(*proxy.UnavailableError)) {
-					t.Errorf("%T", p.Err)
+					t.Errorf("the error is a %T, want an UnavailableError", p.Err)
 				}
 			})
 		})
@@ -736,18 +739,18 @@ func TestInitializeFailsWhenTheProcessCannotStart(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{Restart: true})
 		defer l.close(t)
 		l.Fail = errors.New("no such program")
-		p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		p.ExpectError("the process could not be started")
 		l.Fail = nil
-		p = upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p = upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		l.process = l.Last(t)
 		l.acceptInitialize(t)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
 	})
 }
 
-// A client may send initialize again as soon as it was refused. The process that refused it may
-// take seconds to end, and such processes must not pile up.
+// A client may send initialize again as soon as a process has refused it. That process may take
+// seconds to end, so the number of such processes is bounded.
 func TestClosingProcessesAreBounded(t *testing.T) {
 	const grace = 4 * time.Second
 	const no = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`
@@ -766,13 +769,13 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 					defer l.close(t)
 					l.CloseDelay = grace
 					for range 3 {
-						p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+						p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 						srv := l.Last(t)
 						srv.Send(c.answer, srv.Expect(t, "initialize").ID)
 						p.ExpectWaiting()
 						time.Sleep(grace)
 						if n := len(l.Alive()); n != 0 {
-							t.Errorf("%d processes are alive", n)
+							t.Errorf("%d processes are alive, want 0", n)
 						}
 						if c.fails != "" {
 							p.ExpectError(c.fails)
@@ -784,12 +787,12 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			})
 		}
 	})
-	t.Run("the answer waits no longer than the request may", func(t *testing.T) {
+	t.Run("the answer waits no longer than the request's deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := openLegacyServer(t, upstream.Options{})
 			defer l.close(t)
 			l.CloseDelay = grace
-			p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+			p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 			srv := l.Last(t)
 			srv.Send(no, srv.Expect(t, "initialize").ID)
 			p.ExpectWaiting()
@@ -797,11 +800,12 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 		})
 	})
-	// A process that is given up during initialize, or whose answer the client or the policy
-	// refused, ends without anybody waiting for it.
+	// When the client gives up initialize, or refuses its result, the process ends while nobody
+	// waits for it.
 	for _, c := range []struct {
-		name  string
-		leave func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer, p *upstreamtest.Call)
+		name    string
+		abandon func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer,
+			p *upstreamtest.Call)
 	}{
 		{"given up by many clients", func(t *testing.T, s proxy.Server,
 			srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
@@ -824,7 +828,7 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 				for range 16 {
 					s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 					p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
-					c.leave(t, s, st.Last(t), p)
+					c.abandon(t, s, st.Last(t), p)
 				}
 				if n := len(st.Alive()); n != 16 {
 					t.Fatalf("%d processes are alive, want 16", n)
@@ -832,14 +836,14 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 				s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 				if n := st.Count(); n != 16 {
-					t.Errorf("%d processes were started: one more than may be ending", n)
+					t.Errorf("%d processes were started, want 16: so many may be ending", n)
 				}
 				p.Cancel(context.DeadlineExceeded)
 				p.ExpectError("deadline")
 				p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 				time.Sleep(grace)
 				if n := st.Count(); n != 17 {
-					t.Errorf("%d processes were started: there was room again", n)
+					t.Errorf("%d processes were started, want 17: the others have ended", n)
 				}
 				srv := st.Last(t)
 				srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
@@ -847,7 +851,7 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			})
 		})
 	}
-	t.Run("sessions that have served do not count", func(t *testing.T) {
+	t.Run("sessions that were initialized do not count", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &upstreamtest.Launcher{CloseDelay: grace}
 			u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
@@ -861,7 +865,7 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 				begin()
 			}
 			if n := st.Count(); n != 100 {
-				t.Errorf("%d of 100 processes were started", n)
+				t.Errorf("%d processes were started, want 100", n)
 			}
 			for range 100 {
 				s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
@@ -877,9 +881,9 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			}
 			begin()
 			if n := st.Count(); n != 201 {
-				t.Errorf("%d of 201 processes were started", n)
+				t.Errorf("%d processes were started, want 201", n)
 			}
-			// a second Close would wait on a lock, which stops the bubble's clock
+			// A second Close would wait for a lock. synctest's clock does not advance meanwhile.
 			time.Sleep(grace)
 		})
 	})
@@ -889,7 +893,7 @@ func TestUnknownRevisionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		p := upstreamtest.StartCall(t, l, l.feed, initializeRequest)
+		p := upstreamtest.StartCall(t, l, l.client, initializeRequest)
 		srv := l.Last(t)
 		srv.Answer(srv.Expect(t, "initialize").ID,
 			`{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"s","version":"1"}}`)
@@ -908,11 +912,11 @@ func TestCloseFailsCallsInFlight(t *testing.T) {
 		}
 		p.ExpectError("closed")
 		if n := l.Count(); n != 1 {
-			t.Errorf("%d processes", n)
+			t.Errorf("%d processes were started, want 1", n)
 		}
 		if _, err := l.upstream.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20251125},
-			l.feed); err == nil {
-			t.Error("a closed server was opened")
+			l.client); err == nil {
+			t.Error("Open of a closed server succeeded, want an error")
 		}
 	})
 }

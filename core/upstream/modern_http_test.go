@@ -18,13 +18,14 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// openModernSite opens a session with a modern server over HTTP.
+// openModernSite opens a session with a modern server over HTTP. It returns the session, the
+// server, and a function that closes both.
 func openModernSite(t *testing.T,
 	serve func(r request) *upstream.HTTPResponse) (proxy.Server, *fakeHTTP, func()) {
 	t.Helper()
-	w := &fakeHTTP{serve: serve}
-	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
-	return openModernSession(t, u, "a", ""), w, func() {
+	web := &fakeHTTP{serve: serve}
+	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: web}})
+	return openModernSession(t, u, "a", ""), web, func() {
 		if err := u.Close(); err != nil {
 			t.Error(err)
 		}
@@ -45,26 +46,26 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 		{"a name that is not ASCII", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"\u00fc"`),
 			"prompts/get", "=?base64?w7w=?="},
-		{"one with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"a name with a line break", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"a\nb"`),
 			"prompts/get", "=?base64?YQpi?="},
-		{"one that would lose a blank", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"a name that ends with a space", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"a "`),
 			"prompts/get", "=?base64?YSA=?="},
-		{"one that looks encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"a name that looks encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
-		{"one that looks nearly encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+		{"a name that begins nearly like an encoded one", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+				s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 					return resultResponse(r.ID, `{}`)
 				})
 				defer end()
 				upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 					c.request).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
-				h := w.seen[0].header
+				h := web.seen[0].header
 				want := map[string]string{"MCP-Protocol-Version": "2026-07-28",
 					"Mcp-Method": c.mcpMethod, "Mcp-Name": c.mcpName, "Mcp-Session-Id": ""}
 				for name, v := range want {
@@ -72,8 +73,8 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 						t.Errorf("%s is %q, want %q", name, h.Get(name), v)
 					}
 				}
-				if got := w.requestLog(); len(got) != 1 {
-					t.Errorf("the server saw %q", got)
+				if got := web.requestLog(); len(got) != 1 {
+					t.Errorf("the server saw %q, want one request", got)
 				}
 			})
 		})
@@ -105,11 +106,11 @@ func TestContradictoryRevisionErrorIsRetriedOnce(t *testing.T) {
 }
 
 func TestAnswersOverModernHTTP(t *testing.T) {
-	told := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`
+	progress := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1}}`
 	for _, c := range []struct {
-		name, answer string // of the request ID
+		name, answer string // the id of the request replaces ID in the answer
 		status       int
-		want, fails  string
+		want, fails  string // fails: a part of the error, instead of want
 	}{
 		{"a result", `{"jsonrpc":"2.0","id":ID,"result":{}}`, 200,
 			`{"jsonrpc":"2.0","id":"c","result":{}}`, ``},
@@ -118,15 +119,15 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 		{"an error with a status of its own",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
-		{"one without an id", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`,
+		{"an error without an id", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`,
 			404,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32601,"message":"m"}}`, ``},
 		{"a missing capability", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32021,"message":"m"}}`,
 			400, `{"jsonrpc":"2.0","id":"c","error":{"code":-32021,"message":"m"}}`, ``},
-		{"a revision that the server does not speak after all",
+		{"an unsupported revision",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m"}}`, 400,
 			``, `refused a revision that it claimed to speak`},
-		{"another request's", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
+		{"the answer to another request", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
 			``, `the server sent no answer`},
 		{"text", `oops`, 500, ``, `HTTP 500`},
 		{"nothing", ``, 202, ``, `HTTP 202`},
@@ -162,12 +163,12 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 			upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"c"`,
 				"prompts/get", `"progressToken":"p",`,
 				`,"name":"x"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
-			c.ExpectReceived(t, told)
+			c.ExpectReceived(t, progress)
 		})
 	})
 	t.Run("a stream that breaks fails the call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				e := newFakeStream(conn.Event{ID: "7"})
 				e.end()
 				return streamResponse(e)
@@ -176,8 +177,8 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"c"`,
 				"prompts/get", ``,
 				`,"name":"x"`)).ExpectError("broke")
-			if got := w.requestLog(); len(got) != 1 {
-				t.Errorf("the server saw %q", got)
+			if got := web.requestLog(); len(got) != 1 {
+				t.Errorf("the server saw %q, want one request", got)
 			}
 		})
 	})
@@ -186,7 +187,7 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeStream()
-		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+		s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 			return streamResponse(e)
 		})
 		defer end()
@@ -196,10 +197,10 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 		p.Cancel(&proxy.CancelledError{})
 		p.ExpectError("cancelled")
 		if !e.isClosed() {
-			t.Error("the stream is still open")
+			t.Error("the stream is still open after the call was cancelled")
 		}
-		if got := w.requestLog(); len(got) != 1 {
-			t.Errorf("the server saw %q", got)
+		if got := web.requestLog(); len(got) != 1 {
+			t.Errorf("the server saw %q, want one request", got)
 		}
 	})
 }
@@ -207,7 +208,7 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 func TestListenOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeStream()
-		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+		s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 			return streamResponse(e)
 		})
 		defer end()
@@ -216,7 +217,7 @@ func TestListenOverHTTP(t *testing.T) {
 			``,
 			`,"notifications":{"toolsListChanged":true}`))
 		p.ExpectWaiting()
-		id := w.seen[0].ID
+		id := web.seen[0].ID
 		e.send("", `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, id)
 		c.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}`)
@@ -247,14 +248,14 @@ func TestArgumentsInHeaders(t *testing.T) {
 		}
 		return found
 	}
-	check := func(t *testing.T, w *fakeHTTP, log ...string) {
+	check := func(t *testing.T, web *fakeHTTP, log ...string) {
 		t.Helper()
-		if got := w.requestLog(); !slices.Equal(got, log) {
+		if got := web.requestLog(); !slices.Equal(got, log) {
 			t.Errorf("the server saw %q, want %q", got, log)
 		}
-		calls := w.requests("POST tools/call")
+		calls := web.requests("POST tools/call")
 		if got := params(calls[len(calls)-1].header); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("the call came with %v, want %v", got, want)
+			t.Errorf("the call has the headers %v, want %v", got, want)
 		}
 	}
 	serve := func(r request) *upstream.HTTPResponse {
@@ -263,9 +264,9 @@ func TestArgumentsInHeaders(t *testing.T) {
 		}
 		return resultResponse(r.ID, `{}`)
 	}
-	t.Run("learned from the client's own tools/list", func(t *testing.T) {
+	t.Run("the client's own tools/list shows them", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, serve)
+			s, web, end := openModernSite(t, serve)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 				"tools/list", ``, ``))
@@ -273,12 +274,12 @@ func TestArgumentsInHeaders(t *testing.T) {
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
 				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
-			check(t, w, "POST tools/list", "POST tools/call")
+			check(t, web, "POST tools/list", "POST tools/call")
 		})
 	})
-	t.Run("listed once when no client has listed", func(t *testing.T) {
+	t.Run("Gatekit lists the tools once when no client has", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !contains(r.body, "cursor"):
 					return resultResponse(r.ID,
@@ -293,17 +294,18 @@ func TestArgumentsInHeaders(t *testing.T) {
 				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 					"tools/call", `"progressToken":1,"io.modelcontextprotocol/logLevel":"info","x":1,`, arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
-			check(t, w, "POST tools/list", "POST tools/list", "POST tools/call", "POST tools/call")
-			if got := string(
-				w.seen[0].Params); got != `{"_meta":{"x":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}` {
-				t.Errorf("asked with %s", got)
+			check(t, web, "POST tools/list", "POST tools/list", "POST tools/call",
+				"POST tools/call")
+			const listParams = `{"_meta":{"x":1,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`
+			if got := string(web.seen[0].Params); got != listParams {
+				t.Errorf("tools/list has the params %s\nwant %s", got, listParams)
 			}
 		})
 	})
-	t.Run("listed again when the server reports a mismatch", func(t *testing.T) {
+	t.Run("Gatekit lists the tools again when the server reports a mismatch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			changed := false
-			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
 				case r.Method == "tools/list" && !changed:
 					return resultResponse(r.ID, `{"tools":[{"name":"x","inputSchema":{}}]}`)
@@ -318,19 +320,20 @@ func TestArgumentsInHeaders(t *testing.T) {
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
 				arguments)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
-			check(t, w, "POST tools/list", "POST tools/call", "POST tools/list", "POST tools/call")
+			check(t, web, "POST tools/list", "POST tools/call", "POST tools/list",
+				"POST tools/call")
 		})
 	})
 	t.Run("absent and null arguments have no header", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, serve)
+			s, web, end := openModernSite(t, serve)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
 				`,"name":"x","arguments":{"region":null,"n":{}}`)).ExpectAnswer(
 				`{"jsonrpc":"2.0","id":2,"result":{}}`)
-			if got := params(w.requests("POST tools/call")[0].header); len(got) > 0 {
-				t.Errorf("got %v", got)
+			if got := params(web.requests("POST tools/call")[0].header); len(got) > 0 {
+				t.Errorf("the call has the headers %v, want none for its arguments", got)
 			}
 		})
 	})
@@ -344,7 +347,7 @@ func TestHeaderMismatch(t *testing.T) {
 	}
 	t.Run("a name is not encoded for a server that does not decode", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				if r.header.Get("Mcp-Name") != "ü" {
 					return refuse(r)
 				}
@@ -356,32 +359,32 @@ func TestHeaderMismatch(t *testing.T) {
 					"prompts/get", ``,
 					`,"name":"ü"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
-			if n := len(w.requestLog()); n != 3 {
-				t.Errorf("%d requests for two calls: the server's behaviour was not remembered", n)
+			if n := len(web.requestLog()); n != 3 {
+				t.Errorf("the server got %d requests for two calls, want 3: one is sent again", n)
 			}
 		})
 	})
 	t.Run("a name with a control character is always encoded", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, refuse)
+			s, web, end := openModernSite(t, refuse)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"prompts/get", ``,
 				`,"name":"a\r\nX: y"`)).ExpectError("rejected the headers")
-			if n := len(w.requestLog()); n != 1 {
-				t.Errorf("%d requests", n)
+			if n := len(web.requestLog()); n != 1 {
+				t.Errorf("the server got %d requests, want 1", n)
 			}
 		})
 	})
-	t.Run("the retries end", func(t *testing.T) {
+	t.Run("the number of retries is bounded", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s, w, end := openModernSite(t, refuse)
+			s, web, end := openModernSite(t, refuse)
 			defer end()
 			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 				"tools/call", ``,
 				`,"name":"ü"`)).ExpectError("rejected the headers")
-			if n := len(w.requests("POST tools/call")); n != 3 {
-				t.Errorf("%d calls", n)
+			if n := len(web.requests("POST tools/call")); n != 3 {
+				t.Errorf("the call was sent %d times, want 3", n)
 			}
 		})
 	})
@@ -390,21 +393,21 @@ func TestHeaderMismatch(t *testing.T) {
 func TestVendorNotificationsOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		code := 202
-		s, w, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
+		s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 			return httpResponse(code, "")
 		})
 		defer end()
-		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)
+		n := upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/event"}`)
 		if err := s.Notify(t.Context(), n); err != nil {
 			t.Error(err)
 		}
-		if h := w.seen[0].header; h.Get("Mcp-Method") != "acme/told" ||
+		if h := web.seen[0].header; h.Get("Mcp-Method") != "acme/event" ||
 			h.Get("MCP-Protocol-Version") != "2026-07-28" {
-			t.Errorf("the notification has the headers %v", h)
+			t.Errorf("the notification has the headers %v, want its method and revision", h)
 		}
 		code = 500
 		if err := s.Notify(t.Context(), n); !errors.As(err, new(*proxy.UnavailableError)) {
-			t.Errorf("refused: %v", err)
+			t.Errorf("after an HTTP 500: the error is %v, want an UnavailableError", err)
 		}
 	})
 }
@@ -417,11 +420,11 @@ func FuzzNameHeader(f *testing.F) {
 		f.Add(s)
 	}
 	var got http.Header
-	w := &fakeHTTP{serve: func(r request) *upstream.HTTPResponse {
+	web := &fakeHTTP{serve: func(r request) *upstream.HTTPResponse {
 		got = r.header
 		return resultResponse(r.ID, `{}`)
 	}}
-	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: w}})
+	u := upstream.New(upstream.Options{Name: "web", Era: "modern", Dial: upstream.Dial{HTTP: web}})
 	f.Cleanup(func() { u.Close() })
 	f.Fuzz(func(t *testing.T, name string) {
 		if !utf8.ValidString(name) {
@@ -438,11 +441,11 @@ func FuzzNameHeader(f *testing.F) {
 		v := got.Get("Mcp-Name")
 		for i := range len(v) {
 			if v[i] != '\t' && (v[i] < ' ' || v[i] >= 0x7f) {
-				t.Fatalf("%q is not a header value", v)
+				t.Fatalf("%q is not a valid header value", v)
 			}
 		}
 		if strings.Trim(v, " \t") != v {
-			t.Fatalf("%q loses its blanks", v)
+			t.Fatalf("%q loses the space at its ends in a header", v)
 		}
 		if in, ok := strings.CutPrefix(v, "=?base64?"); ok && strings.HasSuffix(in, "?=") {
 			b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(in, "?="))

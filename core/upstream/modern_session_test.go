@@ -13,7 +13,7 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// newModernUpstream returns a modern server, whose processes the launcher starts.
+// newModernUpstream returns a modern server, and the launcher that starts its processes.
 func newModernUpstream(o upstream.Options) (*upstream.Upstream, *upstreamtest.Launcher) {
 	st := &upstreamtest.Launcher{}
 	o.Name, o.Era, o.Dial.Pipe = "files", "modern", st.Start
@@ -44,7 +44,7 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 			"tools/list", ``, ``))
 		mb := srv.Expect(t, "tools/list")
 		if string(ma.ID) == string(mb.ID) {
-			t.Errorf("two requests have the id %s", ma.ID)
+			t.Errorf("two requests have the id %s, want different ids", ma.ID)
 		}
 		srv.Answer(mb.ID, `{"resultType":"complete","tools":["b"]}`)
 		srv.Answer(ma.ID, `{"resultType":"complete","tools":["a"]}`)
@@ -53,7 +53,7 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		upstreamtest.StartCall(t, c, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
 			"tools/list", ``, ``))
 		if n := st.Count(); n != 2 {
-			t.Errorf("%d processes for two principals", n)
+			t.Errorf("%d processes for two principals, want 2", n)
 		}
 		st.Last(t).Expect(t, "tools/list")
 
@@ -86,25 +86,25 @@ func TestIdleProcessIsKeptForAWhile(t *testing.T) {
 		time.Sleep(time.Minute)
 		upstreamtest.StartCall(t, b, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
-		// the request of a was cancelled when its session was closed
+		// The request of session a was cancelled when the session was closed.
 		st.Last(t).Expect(t, "notifications/cancelled")
 		st.Last(t).Expect(t, "tools/list")
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes", n)
+			t.Errorf("%d processes were started, want 1", n)
 		}
 	})
 }
 
 func TestListenOverAPipe(t *testing.T) {
 	const filter = `,"notifications":{"toolsListChanged":true}`
-	setup := func(t *testing.T) (func(), *upstreamtest.PipeServer, *upstreamtest.Client,
-		*upstreamtest.Call, upstreamtest.Message) {
+	setup := func(t *testing.T) (end func(), srv *upstreamtest.PipeServer, c *upstreamtest.Client,
+		p *upstreamtest.Call, m upstreamtest.Message) {
 		u, st := newModernUpstream(upstream.Options{})
 		s := openModernSession(t, u, "a", "")
-		c := &upstreamtest.Client{}
-		p := upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`,
+		c = &upstreamtest.Client{}
+		p = upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`"L"`,
 			"subscriptions/listen", ``, filter))
-		m := st.Last(t).Expect(t, "subscriptions/listen")
+		m = st.Last(t).Expect(t, "subscriptions/listen")
 		return func() { u.Close() }, st.Last(t), c, p, m
 	}
 	t.Run("every message has the client's subscription id", func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestListenOverAPipe(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
-	t.Run("the server ends it with a cancellation", func(t *testing.T) {
+	t.Run("the server ends the subscription with a cancellation", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
@@ -129,19 +129,19 @@ func TestListenOverAPipe(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"L","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}}`)
 		})
 	})
-	t.Run("the client ends it with a cancellation", func(t *testing.T) {
+	t.Run("the client ends the subscription with a cancellation", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, m := setup(t)
 			defer end()
 			p.Cancel(&proxy.CancelledError{})
 			p.ExpectError("cancelled")
-			if n := srv.Expect(t, "notifications/cancelled"); string(n.Params) != `{"requestId":`+
-				string(m.ID)+`}` {
-				t.Errorf("the server got %s", n.Params)
+			want := `{"requestId":` + string(m.ID) + `}`
+			if n := srv.Expect(t, "notifications/cancelled"); string(n.Params) != want {
+				t.Errorf("the cancellation has the params %s, want %s", n.Params, want)
 			}
 		})
 	})
-	t.Run("it ends when the client does not take its messages", func(t *testing.T) {
+	t.Run("the subscription ends when the client does not read its messages", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, c, p, m := setup(t)
 			defer end()
@@ -153,7 +153,7 @@ func TestListenOverAPipe(t *testing.T) {
 			srv.Expect(t, "notifications/cancelled")
 		})
 	})
-	t.Run("it fails with the process", func(t *testing.T) {
+	t.Run("the subscription fails when the process ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			end, srv, _, p, _ := setup(t)
 			defer end()
@@ -168,9 +168,9 @@ func TestLogMessagesReachTheCallThatAskedForThem(t *testing.T) {
 	const level = `"io.modelcontextprotocol/logLevel":"info",`
 	for _, c := range []struct {
 		name        string
-		first, next string // _meta of two calls
-		other       bool   // the second call is another session's
-		want        bool   // the first call's client gets the line
+		first, next string // keys in the _meta of the two calls
+		other       bool   // the second call is from another session
+		want        bool   // the client of the first call gets the message
 	}{
 		{"go to the call that asked for them", level, ``, true, true},
 		{"go to the first of several calls of one session", level, level, false, true},
@@ -217,7 +217,7 @@ func TestRequestsOfModernServersAreRefused(t *testing.T) {
 		srv.Send(`{"jsonrpc":"2.0","id":5,"method":"roots/list"}`)
 		if m := srv.Next(t); string(m.ID) != "5" || m.Error == nil ||
 			m.Error.Code != mcp.CodeMethodNotFound {
-			t.Errorf("it was answered with %s", m.Raw)
+			t.Errorf("the server's request was answered with %s, want method not found", m.Raw)
 		}
 	})
 }
@@ -227,17 +227,17 @@ func TestResultTypes(t *testing.T) {
 	plain := upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`)
 	for _, c := range []struct {
 		name, request, result string
-		folded                bool
-		fails                 string // else the result comes as it is
+		carriesInput          bool
+		fails                 string // a part of the error; "" when the result is returned
 	}{
 		{"complete", plain, `{"resultType":"complete"}`, false, ``},
 		{"no type means complete", plain, `{}`, false, ``},
 		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, ``},
-		{"input for a client that takes it in results", plain,
+		{"a tools/call that needs input", plain,
 			`{"resultType":"input_required","inputRequests":{}}`, true, ``},
-		{"an escaped type", plain,
+		{"a tools/call that needs input, the type is escaped", plain,
 			`{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
-		{"input for a list", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
+		{"a list that needs input", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
 			`{"resultType":"input_required"}`, false, `the protocol does not allow it`},
 		{"an unknown type", plain, `{"resultType":"acme"}`, false, `of type "acme"`},
 		{"an unknown type for a client with extensions", extended, `{"resultType":"acme"}`, false,
@@ -257,8 +257,8 @@ func TestResultTypes(t *testing.T) {
 					return
 				}
 				p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":` + c.result + `}`)
-				if p.Answer.CarriesInput != c.folded {
-					t.Errorf("CarriesInput is %v", p.Answer.CarriesInput)
+				if got := p.Answer.CarriesInput; got != c.carriesInput {
+					t.Errorf("CarriesInput is %v, want %v", got, c.carriesInput)
 				}
 			})
 		})
@@ -277,7 +277,7 @@ func TestNextCallRestartsAModernProcess(t *testing.T) {
 		p.ExpectError("the connection ended")
 		time.Sleep(time.Minute)
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes though nobody calls", n)
+			t.Errorf("%d processes were started, want 1: no call needs another", n)
 		}
 		for i := range 5 {
 			p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
@@ -287,7 +287,7 @@ func TestNextCallRestartsAModernProcess(t *testing.T) {
 			st.Last(t).Close()
 			p.ExpectError("the connection ended")
 			if n := st.Count(); n != i+2 {
-				t.Errorf("%d processes after %d restarts", n, i+1)
+				t.Errorf("%d processes were started after %d restarts, want %d", n, i+1, i+2)
 			}
 		}
 		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
@@ -328,12 +328,12 @@ func TestLegacyNotificationsAreNotSentToModernServers(t *testing.T) {
 			t.Error(err)
 		}
 		if st.Count() != 0 {
-			t.Error("the notification started a process")
+			t.Error("the notification started a process, want none")
 		}
 		if err := s.Notify(context.Background(),
-			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/told"}`)); err != nil {
+			upstreamtest.Pass(t, `{"jsonrpc":"2.0","method":"acme/event"}`)); err != nil {
 			t.Error(err)
 		}
-		st.Last(t).Expect(t, "acme/told")
+		st.Last(t).Expect(t, "acme/event")
 	})
 }

@@ -22,10 +22,10 @@ var (
 func TestProbeOfAProcess(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		answer string // "" means silence, "die" the end of the process
+		answer string // "" for no answer, "exit" when the process ends
 		want   []string
-		spared bool   // the process that was probed serves the session, too
-		fails  string // instead of want
+		reused bool   // the process that was probed also serves the session
+		fails  string // a part of the error, instead of want
 	}{
 		{"a modern server", `"result":{"supportedVersions":["2026-07-28"],"capabilities":{}}`,
 			[]string{mcp.Rev20260728}, true, ``},
@@ -40,7 +40,7 @@ func TestProbeOfAProcess(t *testing.T) {
 			false, ``},
 		{"a future revision only", `"result":{"supportedVersions":["2031-01-01"]}`, nil, false,
 			`"2031-01-01"`},
-		{"unsupported version, yet this one is listed",
+		{"unsupported version, but the requested version is listed",
 			`"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`,
 			[]string{mcp.Rev20260728}, true, ``},
 		{"unsupported version, only legacy ones are supported",
@@ -49,12 +49,12 @@ func TestProbeOfAProcess(t *testing.T) {
 		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true,
 			``},
 		{"method not found", `"error":{"code":-32601,"message":"?"}`, legacyRevisions, true, ``},
-		{"an error of no code", `"error":{"code":0,"message":"?"}`, legacyRevisions, true, ``},
-		{"an error of a draft", `"error":{"code":-32004,"message":"?"}`, legacyRevisions, true, ``},
+		{"an error with the code 0", `"error":{"code":0,"message":"?"}`, legacyRevisions, true, ``},
+		{"an error code of a draft", `"error":{"code":-32004,"message":"?"}`, legacyRevisions, true, ``},
 		{"an empty result", `"result":{}`, legacyRevisions, true, ``},
-		{"an error without an id", `nobody`, legacyRevisions, true, ``},
-		{"silence", ``, legacyRevisions, true, ``},
-		{"the end of the process", `die`, legacyRevisions, false, ``},
+		{"an error without an id", `no id`, legacyRevisions, true, ``},
+		{"no answer", ``, legacyRevisions, true, ``},
+		{"the end of the process", `exit`, legacyRevisions, false, ``},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestProbeOfAProcess(t *testing.T) {
 					err       error
 				}
 				got := make(chan found, 2)
-				for range 2 { // both wait for the one probe
+				for range 2 { // both wait for the same probe
 					go func() {
 						revisions, err := u.Revisions(t.Context())
 						got <- found{revisions, err}
@@ -76,14 +76,14 @@ func TestProbeOfAProcess(t *testing.T) {
 				srv := st.Last(t)
 				m := srv.Expect(t, "server/discover")
 				if want := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"gatekit","version":"1.\"0"},"io.modelcontextprotocol/clientCapabilities":{}}}`; string(m.Params) != want {
-					t.Errorf("probed with %s", m.Params)
+					t.Errorf("the probe has the params %s, want %s", m.Params, want)
 				}
 				switch c.answer {
 				case "":
 					time.Sleep(5 * time.Second)
-				case "die":
+				case "exit":
 					srv.Close()
-				case "nobody":
+				case "no id":
 					srv.Send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`)
 				default:
 					srv.Send(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, c.answer)
@@ -104,7 +104,7 @@ func TestProbeOfAProcess(t *testing.T) {
 					return
 				}
 				srv.ExpectNothing(t)
-				if c.answer == "" { // a late answer that shows nothing new is dropped
+				if c.answer == "" { // a late answer that confirms the era is dropped
 					srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"?"}}`,
 						m.ID)
 				}
@@ -114,8 +114,9 @@ func TestProbeOfAProcess(t *testing.T) {
 					request = upstreamtest.ModernRequest(`1`, "tools/list", ``, ``)
 				}
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, request)
-				if n := st.Count(); (n == 1) != c.spared {
-					t.Errorf("%d processes were started for the probe and a session", n)
+				if n := st.Count(); (n == 1) != c.reused {
+					t.Errorf("%d processes were started for the probe and a session, want one: %v",
+						n, c.reused)
 				}
 				srv = st.Last(t)
 				srv.Answer(srv.Next(t).ID, initializeResult)
@@ -137,19 +138,19 @@ func TestUnusedProbedProcessIsClosed(t *testing.T) {
 		srv := st.Last(t)
 		srv.Answer(srv.Expect(t, "server/discover").ID,
 			`{"supportedVersions":["2026-07-28","2025-11-25"]}`)
-		// a legacy client cannot use the process: it would refuse initialize
+		// A legacy client cannot use the process, which would refuse initialize.
 		s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 		second := st.Last(t)
 		second.Answer(second.Expect(t, "initialize").ID, initializeResult)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
 		if srv.HasEnded() {
-			t.Error("the process ended at once")
+			t.Error("the probed process ended at once, want it kept for a while")
 		}
 		time.Sleep(time.Minute)
 		if !srv.HasEnded() || second.HasEnded() {
-			t.Errorf("after a minute: the probed one ended %v, the used one %v", srv.HasEnded(),
-				second.HasEnded())
+			t.Errorf("after a minute: the probed process has ended: %v, want true; "+
+				"the used process has ended: %v, want false", srv.HasEnded(), second.HasEnded())
 		}
 	})
 }
@@ -159,23 +160,23 @@ func TestFailedProbeIsRepeated(t *testing.T) {
 		st := &upstreamtest.Launcher{Fail: errors.New("no such program")}
 		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
-		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(),
-			"could not be started") {
-			t.Errorf("got %v", err)
+		const want = "could not be started"
+		if _, err := u.Revisions(t.Context()); err == nil || !contains(err.Error(), want) {
+			t.Errorf("got the error %v, want %q", err, want)
 		}
 		st.Fail = nil
 		if _, err := u.Revisions(t.Context()); err == nil {
-			t.Error("the server was probed again at once")
+			t.Error("the server was probed again at once, want the same error")
 		}
 		time.Sleep(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := u.Revisions(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a slow probe: %v", err)
+			t.Errorf("a slow probe ended with %v, want the deadline", err)
 		}
 		time.Sleep(5 * time.Second)
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyRevisions) {
-			t.Errorf("got %v, %v", got, err)
+			t.Errorf("got %v, %v, want %v", got, err, legacyRevisions)
 		}
 	})
 }
@@ -185,13 +186,13 @@ func TestConfiguredEraSkipsTheProbe(t *testing.T) {
 		"modern": {mcp.Rev20260728}} {
 		u := upstream.New(upstream.Options{Name: "files", Era: era})
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, want) {
-			t.Errorf("era %s: %v, %v", era, got, err)
+			t.Errorf("era %s: got %v, %v, want %v", era, got, err, want)
 		}
 	}
 }
 
 func TestProbeOfAURL(t *testing.T) {
-	one := func(code int, body string) func(request) *upstream.HTTPResponse {
+	respond := func(code int, body string) func(request) *upstream.HTTPResponse {
 		return func(r request) *upstream.HTTPResponse {
 			return httpResponse(code, replace(body, "ID", string(r.ID)))
 		}
@@ -202,7 +203,7 @@ func TestProbeOfAURL(t *testing.T) {
 		want  []string
 		fails string
 	}{
-		{"a modern server", one(200,
+		{"a modern server", respond(200,
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2026-07-28"]}}`),
 			[]string{mcp.Rev20260728}, ``},
 		{"a stream", func(r request) *upstream.HTTPResponse {
@@ -211,41 +212,41 @@ func TestProbeOfAURL(t *testing.T) {
 			s.send("", `{"jsonrpc":"2.0","id":%s,"result":{"supportedVersions":["2026-07-28","2025-11-25"]}}`, r.ID)
 			return streamResponse(s)
 		}, []string{mcp.Rev20260728, mcp.Rev20251125}, ``},
-		{"legacy ones listed", one(200,
+		{"only legacy revisions listed", respond(200,
 			`{"jsonrpc":"2.0","id":ID,"result":{"supportedVersions":["2025-11-25"]}}`),
 			[]string{mcp.Rev20251125}, ``},
-		{"no method", one(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
+		{"method not found", respond(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
 			legacyRevisions, ``},
-		{"no session", one(400, `Missing session ID`), legacyRevisions, ``},
+		{"no session", respond(400, `Missing session ID`), legacyRevisions, ``},
 		{"no session, in an error without an id",
-			one(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`),
+			respond(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`),
 			legacyRevisions, ``},
-		{"a modern error", one(400,
+		{"a modern error", respond(400,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32020,"message":"?"}}`),
 			[]string{mcp.Rev20260728}, ``},
-		{"other versions", one(400,
+		{"unsupported version", respond(400,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"?","data":{"supported":["2025-06-18"]}}}`), []string{mcp.Rev20250618}, ``},
-		{"no POST", one(405, ``), legacyRevisions, ``},
-		{"something else", one(200, `hello`), legacyRevisions, ``},
-		{"no credentials", one(401, ``), nil, `credentials (HTTP 401)`},
-		{"invalid ones", one(403,
+		{"POST not allowed", respond(405, ``), legacyRevisions, ``},
+		{"a body that is not JSON", respond(200, `hello`), legacyRevisions, ``},
+		{"no credentials", respond(401, ``), nil, `credentials (HTTP 401)`},
+		{"invalid credentials", respond(403,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
 			nil, `credentials (HTTP 403)`},
-		{"a redirect", one(307, ``), nil, `redirects`},
-		{"a fault", one(502, `bad gateway`), nil, `HTTP 502`},
-		{"too many", one(429, ``), nil, `HTTP 429`},
+		{"a redirect", respond(307, ``), nil, `redirects`},
+		{"a bad gateway", respond(502, `bad gateway`), nil, `HTTP 502`},
+		{"too many requests", respond(429, ``), nil, `HTTP 429`},
 		{"no network", func(request) *upstream.HTTPResponse {
 			return nil
 		}, nil, `no response from the URL`},
-		{"no end of the stream", func(r request) *upstream.HTTPResponse {
+		{"a response that does not end", func(r request) *upstream.HTTPResponse {
 			<-r.ctx.Done()
 			return nil
 		}, nil, `did not respond in time`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &fakeHTTP{serve: c.serve}
-				u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{HTTP: w}})
+				web := &fakeHTTP{serve: c.serve}
+				u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{HTTP: web}})
 				defer u.Close()
 				got, err := u.Revisions(t.Context())
 				if c.fails != "" {
@@ -255,7 +256,7 @@ func TestProbeOfAURL(t *testing.T) {
 				} else if err != nil || !slices.Equal(got, c.want) {
 					t.Errorf("got %v, %v, want %v", got, err, c.want)
 				}
-				h := w.requests("POST server/discover")[0].header
+				h := web.requests("POST server/discover")[0].header
 				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28",
 					"Mcp-Method": "server/discover", "Mcp-Name": ""} {
 					if h.Get(name) != want {
@@ -273,21 +274,21 @@ func TestLateAnswerToTheProbe(t *testing.T) {
 		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
 		defer u.Close()
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got, legacyRevisions) {
-			t.Errorf("while the server is silent: %v, %v", got, err)
+			t.Errorf("before the answer: got %v, %v, want %v", got, err, legacyRevisions)
 		}
 		srv := st.Last(t)
 		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		synctest.Wait()
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
-			t.Errorf("when the server has answered: %v, %v", got, err)
+			t.Errorf("after the answer: got %v, %v, want only %s", got, err, mcp.Rev20260728)
 		}
 		p := upstreamtest.StartCall(t, openModernSession(t, u, "a", ""), &upstreamtest.Client{},
 			upstreamtest.ModernRequest(`1`, "tools/list", ``, ``))
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes", n)
+			t.Errorf("%d processes were started, want 1", n)
 		}
 	})
 }
@@ -309,7 +310,7 @@ func TestGuessedEraIsProbedAgainForAModernClient(t *testing.T) {
 			}
 		}
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes: the server was probed again at once", n)
+			t.Errorf("%d processes were started, want 1: no probe follows at once", n)
 		}
 		time.Sleep(time.Minute)
 		u.Open(t.Context(), modern, &upstreamtest.Client{})
@@ -343,7 +344,7 @@ func TestServerThatChangedItsEraIsProbedAgain(t *testing.T) {
 		srv.Answer(srv.Expect(t, "server/discover").ID, `{"supportedVersions":["2026-07-28"]}`)
 		if got, err := u.Revisions(t.Context()); err != nil || !slices.Equal(got,
 			[]string{mcp.Rev20260728}) {
-			t.Errorf("got %v, %v", got, err)
+			t.Errorf("got %v, %v, want only %s", got, err, mcp.Rev20260728)
 		}
 	})
 }

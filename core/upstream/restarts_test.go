@@ -14,11 +14,11 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// A client whose call was lost may call again at once. That call waits for the restart; it does not
-// fail with the same error.
+// A client whose call failed with the connection may call again at once. The second call waits for
+// the restart.
 func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 	const calls = 50
-	again := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher,
+	callTwice := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher,
 		request func(id int) string) {
 		var passed []pipeline.Passed
 		for i := range 2 * calls {
@@ -32,11 +32,11 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 				_, err := s.Call(t.Context(), passed[i], &upstreamtest.Client{})
 				lost.Done()
 				if err == nil {
-					t.Error("a call to a process that has ended succeeded")
+					t.Error("a call to a process that has ended succeeded, want an error")
 				}
 				if _, err := s.Call(t.Context(), passed[calls+i],
 					&upstreamtest.Client{}); err != nil {
-					t.Errorf("the next call: %v", err)
+					t.Errorf("the next call failed: %v", err)
 				}
 			})
 		}
@@ -67,7 +67,7 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := startLegacyServer(t, upstream.Options{Restart: true})
 			defer l.close(t)
-			again(t, l, l.Launcher, func(id int) string {
+			callTwice(t, l, l.Launcher, func(id int) string {
 				return fmt.Sprintf(
 					`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"x"}}`, id)
 			})
@@ -87,7 +87,7 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 					`,"name":"x"`))
 			st.Last(t).Answer(st.Last(t).Next(t).ID, `{}`)
 			first.ExpectAnswer(`{"jsonrpc":"2.0","id":"first","result":{}}`)
-			again(t, s, st, func(id int) string {
+			callTwice(t, s, st, func(id int) string {
 				return upstreamtest.ModernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`)
 			})
 			if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
@@ -106,10 +106,10 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 			s.sessions++ // the server does not know the session any more
 			m := upstreamtest.Pass(t, toolsCall)
 			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err == nil {
-				t.Error("a call in a session that has ended succeeded")
+				t.Error("a call in a session that has ended succeeded, want an error")
 			}
 			if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err != nil {
-				t.Errorf("the next call: %v", err)
+				t.Errorf("the next call failed: %v", err)
 			}
 		})
 	})

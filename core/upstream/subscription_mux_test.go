@@ -17,10 +17,10 @@ type sharedSubscriptionTest struct {
 	t        *testing.T
 	upstream *upstream.Upstream
 	launcher *upstreamtest.Launcher
-	current  upstreamtest.Message // the subscription that the server has
+	current  upstreamtest.Message // the subscriptions/listen that is open at the server
 }
 
-// subscribe opens another session and a subscription of it.
+// subscribe opens another session, and sends a subscriptions/listen in it.
 func (c *sharedSubscriptionTest) subscribe(id,
 	filter string) (*upstreamtest.Call, *upstreamtest.Client) {
 	to := &upstreamtest.Client{}
@@ -42,7 +42,7 @@ func (c *sharedSubscriptionTest) expectListen(filter string) {
 	}
 }
 
-// expectCancel checks that the subscription at the server is cancelled, and answers it.
+// expectCancel checks that the subscription at the server is cancelled, and has the server end it.
 func (c *sharedSubscriptionTest) expectCancel() {
 	c.t.Helper()
 	if n := c.launcher.Last(c.t).Expect(c.t,
@@ -59,11 +59,12 @@ func (c *sharedSubscriptionTest) notify(method, params string) {
 	synctest.Wait()
 }
 
+// acknowledge has the server acknowledge its subscription with a filter.
 func (c *sharedSubscriptionTest) acknowledge(filter string) {
 	c.notify("subscriptions/acknowledged", `,"notifications":`+filter)
 }
 
-// notified returns a notification as a client gets it.
+// notified returns a notification of the server, as the client with that subscription id gets it.
 func notified(id, method, params string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/` + method +
 		`","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + params + `}}`
@@ -83,7 +84,8 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 	const tools, both = `{"toolsListChanged":true}`,
 		`{"promptsListChanged":true,"toolsListChanged":true}`
 	for name, play := range map[string]func(t *testing.T, c *sharedSubscriptionTest){
-		"a subscriber that needs no more shares it": func(t *testing.T, c *sharedSubscriptionTest) {
+		"a subscriber that needs no more shares the subscription": func(t *testing.T,
+			c *sharedSubscriptionTest) {
 			_, a := c.subscribe("1", `{"promptsListChanged":true,"toolsListChanged":true}`)
 			c.expectListen(both)
 			c.acknowledge(both)
@@ -95,7 +97,7 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 				notified("1", "tools/list_changed", ""))
 			b.ExpectReceived(t, acknowledged("2", tools), notified("2", "tools/list_changed", ""))
 		},
-		"a subscriber that needs more replaces it, and nobody misses anything": func(t *testing.T,
+		"a subscriber that needs more replaces the subscription without a loss": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			_, a := c.subscribe("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 			c.expectListen(`{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
@@ -116,17 +118,16 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 				notified("2", "resources/updated", `,"uri":"f:///b"`),
 				notified("2", "resources/updated", `,"uri":"f:///below"`))
 			p.Cancel(&proxy.CancelledError{})
-			c.launcher.Last(t).ExpectNothing(t) // it asks for more than is needed now, and stays
-			told := len(a.Received())
-			// which nobody is subscribed to any more
-			c.notify("resources/updated", `,"uri":"f:///b"`)
-			c.acknowledge(`{}`) // a second time
-			if n := len(a.Received()); n != told {
-				t.Errorf("the other subscriber got %d notifications that it did not ask for",
-					n-told)
+			// The subscription stays, although it asks for more than is needed now.
+			c.launcher.Last(t).ExpectNothing(t)
+			before := len(a.Received())
+			c.notify("resources/updated", `,"uri":"f:///b"`) // no subscriber asks for it now
+			c.acknowledge(`{}`)                              // a second time
+			if n := len(a.Received()); n != before {
+				t.Errorf("the other subscriber got %d notifications, want 0", n-before)
 			}
 		},
-		"it is cancelled when the last subscriber ends": func(t *testing.T,
+		"the subscription is cancelled when the last subscriber ends": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			p, _ := c.subscribe("1", tools)
 			c.expectListen(tools)
@@ -137,7 +138,7 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 			q.Cancel(&proxy.CancelledError{})
 			c.expectCancel()
 		},
-		"a refusal ends only the subscriber that asked": func(t *testing.T,
+		"a refusal ends only the subscriber that caused it": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			p, _ := c.subscribe("1", tools)
 			c.expectListen(tools)
@@ -163,7 +164,7 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 			time.Sleep(time.Second)
 			c.expectListen(both)
 		},
-		"its end by the server ends all subscribers": func(t *testing.T,
+		"all subscribers end when the server ends the subscription": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			p, _ := c.subscribe("1", tools)
 			c.expectListen(tools)

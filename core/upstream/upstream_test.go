@@ -13,7 +13,8 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// callReady calls Ready in the background. The returned function checks the result.
+// callReady calls Ready in the background. The returned function waits for the result and checks
+// it.
 func callReady(t *testing.T, u *upstream.Upstream) func(want string) {
 	t.Helper()
 	done := make(chan string, 1)
@@ -37,7 +38,7 @@ func TestReadyAsksAModernProcess(t *testing.T) {
 		defer u.Close()
 		callReady(t, u)("idle <nil>")
 		if st.Count() != 0 {
-			t.Error("Ready started a process")
+			t.Error("Ready started a process, want none")
 		}
 		s := openModernSession(t, u, "a", "ann")
 		p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
@@ -46,13 +47,13 @@ func TestReadyAsksAModernProcess(t *testing.T) {
 		srv.Answer(srv.Expect(t, "tools/list").ID, `{"resultType":"complete","tools":[]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
 
-		is := callReady(t, u)
+		expectReady := callReady(t, u)
 		srv.Answer(srv.Expect(t, "server/discover").ID, `{}`)
-		is("up <nil>")
-		is = callReady(t, u)
+		expectReady("up <nil>")
+		expectReady = callReady(t, u)
 		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`,
 			srv.Expect(t, "server/discover").ID)
-		is("up <nil>") // an error is an answer
+		expectReady("up <nil>") // an error is an answer
 		callReady(t, u)(`down server "files" is not available: the server did not answer server/discover in time`)
 		if u.State() != "up" {
 			t.Errorf("State is %s after a failed Ready, want up", u.State())
@@ -64,9 +65,9 @@ func TestReadyPingsALegacyProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
-		is := callReady(t, l.upstream)
+		expectReady := callReady(t, l.upstream)
 		l.process.Answer(l.process.Expect(t, "ping").ID, `{}`)
-		is("up <nil>")
+		expectReady("up <nil>")
 		l.process.Close()
 		synctest.Wait()
 		callReady(t, l.upstream)("down")
@@ -91,9 +92,9 @@ func TestObserverEditsMeta(t *testing.T) {
 		p := upstreamtest.StartCall(t, l, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2}}}`)
 		got := l.process.Expect(t, "tools/call")
-		if !strings.Contains(string(got.Raw),
-			`"params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2,"mark":1}}`) {
-			t.Errorf("the server got %s", got.Raw)
+		const marked = `"params":{"name":"x","arguments":{"a":1.0},"_meta":{"k": 2,"mark":1}}`
+		if !strings.Contains(string(got.Raw), marked) {
+			t.Errorf("the server got %s, want %s", got.Raw, marked)
 		}
 		l.process.Answer(got.ID, `{"content":[]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
@@ -101,14 +102,15 @@ func TestObserverEditsMeta(t *testing.T) {
 			`{"jsonrpc":"2.0","id":8,"method":"tools/list","params":{"_meta":5}}`)
 		if got := l.process.Expect(t, "tools/list"); !strings.Contains(string(got.Raw),
 			`"params":{"_meta":5}`) {
-			t.Errorf("a request whose _meta is not an object became %s", got.Raw)
+			t.Errorf("a request whose _meta is not an object became %s, want it unchanged",
+				got.Raw)
 		} else {
 			l.process.Answer(got.ID, `{}`)
 		}
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":8,"result":{}}`)
-		if ended := fmt.Sprint(w.ended); !strings.HasSuffix(ended,
-			"tools/call true <nil> tools/list true <nil>]") {
-			t.Errorf("the observer was notified of %s", ended)
+		const want = "tools/call true <nil> tools/list true <nil>]"
+		if ended := fmt.Sprint(w.ended); !strings.HasSuffix(ended, want) {
+			t.Errorf("the observer was notified of %s, want %s at the end", ended, want)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// call returns a tools/call with n bytes of text, a line break in every 80.
+// call returns a tools/call with n bytes of text, with a line break every 80 bytes.
 func call(n int) []byte {
 	text := strings.Repeat(strings.Repeat("lorem ipsum ", 6)+`sit, ok\n`, n/80+1)[:n]
 	return []byte(`{"method":"tools/call","params":{"name":"echo","arguments":{"text":"` +
@@ -64,7 +64,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// The time that jsontext needs just to check for strict JSON.
+// BenchmarkJSONText measures how long jsontext takes to check that the same messages are strict
+// JSON, for comparison.
 func BenchmarkJSONText(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(s.name, func(b *testing.B) {

@@ -58,8 +58,9 @@ func confusableWith(text []byte, n nameSet) (string, bool) {
 
 const maxFolded = 32 // longer than every name of the sets
 
-// fold appends the folded form of text to dst: what a parser with all of these faults would read.
-// ASCII text is cut after maxFolded bytes, where it is too long to be one of the names.
+// fold appends the folded form of text to dst: in lower case, without white space at its ends, and
+// cut at NUL. ASCII text is cut after maxFolded bytes too, since it is too long to be one of the
+// names.
 func fold(dst, text []byte) []byte {
 	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {

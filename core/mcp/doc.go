@@ -4,11 +4,11 @@
 //
 // It promises:
 //
-//   - Every peer reads an accepted message in the same way, where it matters. No object has two
-//     members of one name, at any depth, however the names are escaped. No member of the envelope,
-//     or of the first level of a body, has a name that a careless parser would take for a name of
-//     the protocol. A careless parser ignores case, trims white space, or stops at NUL. All bytes
-//     are UTF-8.
+//   - Gatekit and all peers read the protocol's members of an accepted message in the same way. No
+//     object has two members of one name, at any depth, however the names are escaped. No member
+//     of the envelope, or of the first level of a body, has a name that a careless parser would
+//     take for a name of the protocol. A careless parser ignores case, trims white space, or stops
+//     at NUL. All bytes are UTF-8.
 //   - Bytes that are not edited are forwarded unchanged: white space, order, the spelling of
 //     numbers and strings, unknown members.
 //   - An edited message is as valid as the parsed one, and differs from it only in the edited
@@ -43,9 +43,9 @@
 // A server in JavaScript that cuts a text in the middle of an emoji sends "\ud83d". RFC 8259 allows
 // it, peers read it, and refusing the message would break servers that work. The bytes are
 // forwarded as they are. But names with a lone surrogate are refused: two of them can be equal for
-// one parser, which reads both as U+FFFD, and different for another. Text returns no string for
-// such a value: code that compares names then has no name rather than a wrong one. Code that scans
-// content must not stop there, and takes the raw value.
+// one parser, which reads both as U+FFFD, and different for another. Text returns no string for a
+// value with a lone surrogate, so that code that compares names gets no name rather than a wrong
+// one. Code that scans content must take the raw value then.
 //
 // # Why some names are refused
 //

@@ -25,8 +25,8 @@ func Remove(pointer string) Edit { return Edit{Pointer: pointer} }
 // Edit returns a message that differs from m in the given places only: every other byte is kept.
 // All pointers refer to m as it is before the first edit; array indices do not shift. Overlapping
 // edits, values that are not JSON, and places that cannot exist (a member of a string, an index
-// beyond the end) are errors. A removed element or member takes its comma with it. A null in the
-// place of a missing parent object is replaced by that object.
+// beyond the end) are errors. The comma of a removed element or member is removed too. A null in
+// the place of a missing parent object is replaced by that object.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
 	root := &editNode{}
 	for _, e := range edits {
@@ -35,7 +35,7 @@ func (m *Message) Edit(edits ...Edit) (*Message, error) {
 		}
 	}
 	p := editSplicer{m: m, root: root, meta: root.find([]byte("_meta"))}
-	if m.bodySpan.isEmpty() || root.isRemoval() { // params come or go: the envelope changes
+	if m.bodySpan.isEmpty() || root.isRemoval() { // params are added or removed
 		root.token = "params"
 		all := func(yield func(member) bool) { eachMember(m.raw, skipBlanks(m.raw, 0), yield) }
 		if err := p.editObject(0, all, &editNode{children: []*editNode{root}}); err != nil {
@@ -72,8 +72,8 @@ func idAndParams(raw []byte) (id, body span) {
 	return id, body
 }
 
-// editNode is a node in the tree of edits. It stands for one place in the body and says what
-// happens to the value there, or to values below it.
+// editNode is a node in the tree of edits. It stands for one place in the body, and holds the edit
+// of the value there or the edits of values below it.
 type editNode struct {
 	token    string
 	isTarget bool   // an edit sets or removes this value; there are no children
@@ -225,7 +225,7 @@ func (p *editSplicer) editValue(in span, node *editNode) error {
 	return nil
 }
 
-// noteAddedMembers records that the place of node has members that it did not have before.
+// noteAddedMembers records that the value at node may have new members, which the index lacks.
 func (p *editSplicer) noteAddedMembers(node *editNode) {
 	p.indexOutdated = p.indexOutdated || node == p.root || node == p.meta
 }
@@ -317,8 +317,8 @@ func (node *editNode) appendValue(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// siblings goes through the members of an object or the elements of an array, and keeps their
-// commas right.
+// siblings edits the members of an object or the elements of an array one after the other, and
+// removes the commas of those that are removed.
 type siblings struct {
 	splicer         *editSplicer
 	remaining       int  // members or elements that are not removed, so far
@@ -326,8 +326,9 @@ type siblings struct {
 	previousEnd     int  // end of the previous member or element; at first, of the opening bracket
 }
 
-// next handles the member or element that begins at from and has the value. A removed member or
-// element takes the comma before it along. If no earlier one remains, it takes the comma after it.
+// next edits the member or element that begins at from and has this value. The comma before a
+// removed member or element is removed too. If no earlier member or element remains, the comma
+// after it is removed instead.
 func (r *siblings) next(from int, value span, node *editNode) error {
 	if r.previousRemoved && r.remaining == 0 {
 		r.splicer.splices[len(r.splicer.splices)-1].to = int32(from)

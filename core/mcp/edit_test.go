@@ -12,18 +12,18 @@ func TestEditChangesNothingElse(t *testing.T) {
 	set := func(pointer, value string) mcp.Edit { return mcp.Set(pointer, []byte(value)) }
 	tests := []struct {
 		name  string
-		body  string // of a tools/call, after "params":
+		body  string // the params of a tools/call
 		edits []mcp.Edit
 		want  string
 	}{
-		{"nothing", `{ "a" : 1.0 }`, nil, `{ "a" : 1.0 }`},
+		{"no edits", `{ "a" : 1.0 }`, nil, `{ "a" : 1.0 }`},
 		{"a value replaced", `{ "name" : "x" , "n":1e400 }`, []mcp.Edit{set("/name", `"y"`)},
 			`{ "name" : "y" , "n":1e400 }`},
 		{"a value under an escaped name replaced", `{"n\u0061me":"x"}`,
 			[]mcp.Edit{set("/name", `"y"`)}, `{"n\u0061me":"y"}`},
 		{"a value of another type", `{"a":[1,2]}`, []mcp.Edit{set("/a", `{"b":null}`)},
 			`{"a":{"b":null}}`},
-		{"blanks round a new value go", `{"a":1}`, []mcp.Edit{set("/a", " 2\n")}, `{"a":2}`},
+		{"blanks around a new value are removed", `{"a":1}`, []mcp.Edit{set("/a", " 2\n")}, `{"a":2}`},
 		{"a member added", `{"a":1 }`, []mcp.Edit{set("/b", `2`)}, `{"a":1,"b":2 }`},
 		{"a member added to an empty object", `{ }`, []mcp.Edit{set("/b", `2`)}, `{"b":2 }`},
 		{"members added, in order", `{"a":1}`, []mcp.Edit{set("/c", `2`), set("/b", `3`)},
@@ -34,7 +34,7 @@ func TestEditChangesNothingElse(t *testing.T) {
 			set("/_meta/y", `2`)}, `{"a":1,"_meta":{"x":1,"y":2}}`},
 		{"a name that needs escapes added", `{}`, []mcp.Edit{set("/a~1b~0\"\\", `1`)},
 			`{"a/b~\"\\":1}`},
-		{"a parent where null stands", `{"_meta":null}`, []mcp.Edit{set("/_meta/x", `1`)},
+		{"a parent that is null", `{"_meta":null}`, []mcp.Edit{set("/_meta/x", `1`)},
 			`{"_meta":{"x":1}}`},
 		{"an element replaced", `{"a":[1, 2 ,3]}`, []mcp.Edit{set("/a/1", `"x"`)},
 			`{"a":[1, "x" ,3]}`},
@@ -55,7 +55,7 @@ func TestEditChangesNothingElse(t *testing.T) {
 			mcp.Remove("/a/1")}, `{"a":[2, 3]}`},
 		{"neighbours removed from the end", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/3"),
 			mcp.Remove("/a/2")}, `{"a":[0, 1]}`},
-		{"every other one removed", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"),
+		{"every other element removed", `{"a":[0, 1, 2, 3]}`, []mcp.Edit{mcp.Remove("/a/0"),
 			mcp.Remove("/a/2")}, `{"a":[1, 3]}`},
 		{"first and last removed, the rest changed", `{"a":[0,1,2,3]}`,
 			[]mcp.Edit{mcp.Remove("/a/0"), set("/a/1", `"x"`), set("/a/2", `"y"`),
@@ -69,14 +69,14 @@ func TestEditChangesNothingElse(t *testing.T) {
 			`{"a":[3 ]}`},
 		{"an element added where the last one changes", `{"a":[1,[2]]}`,
 			[]mcp.Edit{set("/a/-", `3`), set("/a/1/-", `4`)}, `{"a":[1,[2,4],3]}`},
-		{"an element added where the last one goes", `{"a":[1, 2]}`, []mcp.Edit{set("/a/-", `3`),
+		{"an element added where the last one is removed", `{"a":[1, 2]}`, []mcp.Edit{set("/a/-", `3`),
 			mcp.Remove("/a/1")}, `{"a":[1,3]}`},
-		{"an element added where all others go", `{"a":[1,2]}`, []mcp.Edit{mcp.Remove("/a/0"),
+		{"an element added where all others are removed", `{"a":[1,2]}`, []mcp.Edit{mcp.Remove("/a/0"),
 			set("/a/-", `3`), mcp.Remove("/a/1")}, `{"a":[3]}`},
-		{"the element after the last removed", `{"a":[1]}`, []mcp.Edit{mcp.Remove("/a/-")},
+		{"removal of /-, which does nothing", `{"a":[1]}`, []mcp.Edit{mcp.Remove("/a/-")},
 			`{"a":[1]}`},
 		{"a member called -", `{"a":{"-":1}}`, []mcp.Edit{set("/a/-", `2`)}, `{"a":{"-":2}}`},
-		{"what is absent removed", `{"a":[1],"s":"x","n":null}`, []mcp.Edit{mcp.Remove("/b"),
+		{"removal of absent values", `{"a":[1],"s":"x","n":null}`, []mcp.Edit{mcp.Remove("/b"),
 			mcp.Remove("/x/c"), mcp.Remove("/a/7"), mcp.Remove("/a/x"), mcp.Remove("/s/t"),
 			mcp.Remove("/n/o")}, `{"a":[1],"s":"x","n":null}`},
 		{"a removal and an addition below a new parent", `{}`, []mcp.Edit{mcp.Remove("/m/a"),
@@ -103,17 +103,18 @@ func TestEditChangesNothingElse(t *testing.T) {
 					t.Errorf("got  %s\nwant %s", got, want)
 				}
 				if string(m.Append(nil)) != before {
-					t.Errorf("the message itself became %s", m.Append(nil))
+					t.Errorf("Edit changed its receiver to %s, want %s", m.Append(nil), before)
 				}
 				if e.Session != "s" || e.ID() != "1" || e.WithID("22").Size() != e.Size()+1 {
-					t.Errorf("session %q, id %q, size %d", e.Session, e.ID(), e.Size())
+					t.Errorf("session %q, id %q, size %d; want s, 1 and the right size", e.Session,
+						e.ID(), e.Size())
 				}
 				parse(t, e.WithID("22").Append(nil))
 				agrees(t, e)
 				for _, x := range tt.edits {
 					if _, ok := e.Get(x.Pointer); ok && x.Value == nil &&
 						!strings.HasPrefix(x.Pointer, "/a/") {
-						t.Errorf("%q is still there", x.Pointer)
+						t.Errorf("%q was removed, and Get still finds it", x.Pointer)
 					}
 				}
 			}
@@ -129,12 +130,12 @@ func TestEditAddsAndRemovesParams(t *testing.T) {
 		edit mcp.Edit
 		want string
 	}{
-		{"absent params made for a member", `{"jsonrpc":"2.0","id":1,"method":"a"}`,
+		{"a member of absent params", `{"jsonrpc":"2.0","id":1,"method":"a"}`,
 			set("/_meta/progressToken", `1`),
 			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"_meta":{"progressToken":1}}}`},
-		{"absent params made whole", `{"jsonrpc":"2.0","method":"a" }`, set("", `{}`),
+		{"absent params set as a whole", `{"jsonrpc":"2.0","method":"a" }`, set("", `{}`),
 			`{"jsonrpc":"2.0","method":"a","params":{} }`},
-		{"null params made for a member", `{"params":null,"jsonrpc":"2.0","id":1,"method":"a"}`,
+		{"a member of null params", `{"params":null,"jsonrpc":"2.0","id":1,"method":"a"}`,
 			set("/b", `1`), `{"params":{"b":1},"jsonrpc":"2.0","id":1,"method":"a"}`},
 		{"params removed from the front", `{"params":{"a":1},"jsonrpc":"2.0","id":1,"method":"a"}`,
 			mcp.Remove(""), `{"jsonrpc":"2.0","id":1,"method":"a"}`},
@@ -196,37 +197,37 @@ func TestEditRefuses(t *testing.T) {
 		{"an index that is a name", request, []mcp.Edit{set("/l/x", `1`)}, "2 elements"},
 		{"a member of an element to be added", request, []mcp.Edit{set("/l/-/a", `1`)},
 			"2 elements"},
-		{"two elements to be added in one place", request, []mcp.Edit{set("/l/-", `1`),
+		{"two elements added to one array", request, []mcp.Edit{set("/l/-", `1`),
 			set("/l/-", `2`)}, "overlaps"},
-		{"one place twice", request, []mcp.Edit{set("/s", `1`), set("/s", `2`)}, "overlaps"},
-		{"one place set and removed", request, []mcp.Edit{set("/s", `1`), mcp.Remove("/s")},
+		{"one pointer twice", request, []mcp.Edit{set("/s", `1`), set("/s", `2`)}, "overlaps"},
+		{"one pointer set and removed", request, []mcp.Edit{set("/s", `1`), mcp.Remove("/s")},
 			"overlaps"},
-		{"a place within another", request, []mcp.Edit{set("/o", `{}`), set("/o/p", `2`)},
+		{"a pointer below another", request, []mcp.Edit{set("/o", `{}`), set("/o/p", `2`)},
 			"within"},
-		{"a place around another", request, []mcp.Edit{set("/o/p", `2`), mcp.Remove("/o")},
+		{"a pointer above another", request, []mcp.Edit{set("/o/p", `2`), mcp.Remove("/o")},
 			"overlaps"},
 		{"a pointer without a slash", request, []mcp.Edit{set("s", `1`)}, "not a JSON pointer"},
 		{"a pointer with a bad escape", request, []mcp.Edit{set("/s~2", `1`)},
 			"not a JSON pointer"},
 		{"a pointer that is not UTF-8", request, []mcp.Edit{set("/\xff", `1`)}, "not UTF-8"},
-		{"a name that can be taken for another", request, []mcp.Edit{set("/Name", `1`)},
+		{"a name that can be confused with another", request, []mcp.Edit{set("/Name", `1`)},
 			"taken for name"},
-		{"a body with a name that can be taken for another", request,
+		{"a body with a name that can be confused with another", request,
 			[]mcp.Edit{set("", `{"Name":1}`)}, "taken for name"},
 		{"params that are an array", request, []mcp.Edit{set("", `[]`)}, "an object expected"},
 		{"an error that is a string", failure, []mcp.Edit{set("", `"x"`)}, "an object expected"},
-		{"no result", response, []mcp.Edit{mcp.Remove("")}, "cannot be without"},
-		{"no error", failure, []mcp.Edit{mcp.Remove("")}, "cannot be without"},
+		{"removal of the result", response, []mcp.Edit{mcp.Remove("")}, "cannot be without"},
+		{"removal of the error", failure, []mcp.Edit{mcp.Remove("")}, "cannot be without"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := parse(t, []byte(tt.raw))
 			e, err := m.Edit(tt.edits...)
 			if e != nil || err == nil || !strings.Contains(err.Error(), tt.reason) {
-				t.Errorf("got %v, want %q", err, tt.reason)
+				t.Errorf("got %v, want an error with %q", err, tt.reason)
 			}
 			if got := string(m.Append(nil)); got != tt.raw {
-				t.Errorf("the message became %s", got)
+				t.Errorf("Edit changed its receiver to %s, want %s", got, tt.raw)
 			}
 		})
 	}
@@ -246,7 +247,7 @@ func TestEditOfMoreMembersThanTheIndexHolds(t *testing.T) {
 			}
 			agrees(t, e)
 			if _, ok := e.Get(pointer); ok != (edit.Value != nil) {
-				t.Errorf("%s found: %v", pointer, ok)
+				t.Errorf("after %+v, Get finds %s: %v", edit, pointer, ok)
 			}
 		}
 	}
@@ -279,10 +280,9 @@ func TestManyEdits(t *testing.T) {
 		return string(raw) == fmt.Sprintf(`{"n%d":"x"}`, i)
 	})
 	if members != n+1 || changed != n {
-		t.Errorf("%d members and %d elements are as they should be, want %d and %d", members,
-			changed, n+1, n)
+		t.Errorf("got %d members and %d changed elements, want %d and %d", members, changed, n+1, n)
 	}
 	if _, err := m.Edit(append(edits, mcp.Remove("/n77"))...); err == nil {
-		t.Error("one place removed twice")
+		t.Error("Edit with /n77 removed twice returned no error")
 	}
 }

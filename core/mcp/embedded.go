@@ -37,8 +37,8 @@ func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"error":`), raw, []byte("}"))
 }
 
-// IsAnswerTo reports whether m has the shape of an answer to a server's request: sampling,
-// elicitation or roots.
+// IsAnswerTo reports whether m has the shape of an answer to a server's request of this method:
+// sampling, elicitation or roots.
 func IsAnswerTo(m *Message, method string) bool {
 	pointer, known := map[string]string{"elicitation/create": "/action",
 		"sampling/createMessage": "/role", "roots/list": "/roots"}[method]

@@ -11,8 +11,8 @@ import (
 // ParseError describes why bytes are not a message.
 type ParseError struct {
 	Code      int // CodeParseError or CodeInvalidRequest
-	RequestID ID  // the request's id where it could be read, to address the error to
-	// the id of an answer: it must not be answered, but the call of that id can be failed
+	RequestID ID  // the id for the error that answers an invalid request; "" if it is not known
+	// the id of an invalid answer, which must not be answered; the call with that id has failed
 	ResponseID ID
 	Offset     int64  // byte offset of the fault
 	Pointer    string // JSON pointer from the top of the message, "" at the top
@@ -27,7 +27,7 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("not a valid message: %s%s (byte %d)", e.Reason, where, e.Offset)
 }
 
-// fault is a ParseError before its offset and ids are worked out.
+// fault is a ParseError without its pointer and ids.
 type fault struct {
 	code   int
 	at     int
@@ -37,8 +37,8 @@ type fault struct {
 // quoteName returns a name of the message, quoted and clipped, for an error.
 func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
-// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before it are
-// JSON as far as they go.
+// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before the offset
+// are a valid beginning of JSON.
 func pointerTo(b []byte, at int) string {
 	type frame struct {
 		array bool
@@ -46,7 +46,7 @@ func pointerTo(b []byte, at int) string {
 		name  []byte
 	}
 	var open []frame
-	named := false // the innermost object's name has been read, its value follows
+	named := false // a member's name has been read in the innermost object, and its value follows
 	for i := 0; i <= at && i < len(b); i++ {
 		last := len(open) - 1
 		switch c := b[i]; {

@@ -15,7 +15,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// messages are seeds of every kind.
+// messages are seeds: messages of every kind, and some that are refused.
 var messages = []string{
 	`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__b","arguments":{"x":[1.0,-0,1e400,12345678901234567890,"\ud83d\ude00","\ud83d"],"":{}},"_meta":{"progressToken":0}}}`,
 	` {"params" : { "uri":"file:///x" , "a/b~":null, "ref":{"type":"ref/prompt","name":"p"} },"method":"resources/read","jsonrpc":"2.0","id":"\u0061"}` + "\r\n",
@@ -28,7 +28,7 @@ var messages = []string{
 	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`, `[]`, `{`, ``,
 }
 
-// An accepted message keeps its bytes, and all readers find in it what encoding/json finds.
+// An accepted message keeps its bytes. All its methods read the same values as encoding/json.
 func FuzzParseKeepsBytes(f *testing.F) {
 	for _, s := range messages {
 		f.Add([]byte(s))
@@ -39,28 +39,29 @@ func FuzzParseKeepsBytes(f *testing.F) {
 			var e *mcp.ParseError
 			if !errors.As(err, &e) || m != nil || e.Offset < 0 || e.Offset > int64(len(raw)) ||
 				e.Reason == "" {
-				t.Fatalf("got %v, %#v", m, err)
+				t.Fatalf("got %v, %#v; want no message, an offset within it, and a reason", m, err)
 			}
 			return
 		}
 		if got := m.Append(nil); !bytes.Equal(got, raw) || m.Size() != len(raw) {
-			t.Fatalf("%q became %q (%d)", raw, got, m.Size())
+			t.Fatalf("Append returned %q and Size %d, want %q and %d", got, m.Size(), raw, len(raw))
 		}
 		agrees(t, m)
 		other := m.WithID(`"other"`)
 		if got := other.Append(nil); len(got) != other.Size() {
-			t.Fatalf("%d bytes, size %d", len(got), other.Size())
+			t.Fatalf("with another id, Append returned %d bytes, Size %d", len(got), other.Size())
 		} else if again := parse(t, got); m.Kind != mcp.Notification && again.ID() != `"other"` {
-			t.Fatalf("%q has the id %s", got, again.ID())
+			t.Fatalf("%q has the id %s, want \"other\"", got, again.ID())
 		}
 		if got := other.WithID(m.ID()).Append(nil); !bytes.Equal(got, raw) && m.ID() != "" {
-			t.Fatalf("%q came back as %q", raw, got)
+			t.Fatalf("with the first id again, the message is %q, want %q", got, raw)
 		}
 	})
 }
 
-// The scanner and jsontext agree on what is strict JSON: duplicate names and bad UTF-8 refused.
-// jsontext refuses lone surrogates everywhere, the scanner in names only, and has other limits.
+// The scanner and jsontext agree on which values are strict JSON, without duplicate names and
+// without bad UTF-8. Two differences are allowed. The scanner refuses lone surrogates in names
+// only, while jsontext refuses them everywhere. The limits of depth differ.
 func FuzzParseAgreesWithJSONText(f *testing.F) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil {
@@ -86,12 +87,12 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 		if want == (err == nil) {
 			return
 		}
-		if lone := jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true)); err == nil &&
-			lone && bytes.Contains(value, []byte(`\u`)) {
+		valid := jsontext.Value(value).IsValid(jsontext.AllowInvalidUTF8(true))
+		if err == nil && valid && bytes.Contains(value, []byte(`\u`)) {
 			return
 		}
 		if !want && err == nil {
-			// The value may end the object it is put in: that is no fault of the reader.
+			// The value may contain the end of the object around it, like 1},"a":{"b":2.
 			if whole := slices.Concat([]byte(`{"v":`), value,
 				[]byte(`}`)); jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
 				return
@@ -101,7 +102,7 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 	})
 }
 
-// An edit changes its place and nothing else, and the edited message is as valid as a parsed one.
+// An edit changes only the value at its pointer. The edited message can be parsed again.
 func FuzzEditKeepsTheRest(f *testing.F) {
 	for _, s := range messages {
 		f.Add([]byte(s), "/name", []byte(`"y"`), "/_meta/progressToken", []byte(`1`),
@@ -116,7 +117,7 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		v1, v2 = append([]byte{}, v1...), append([]byte{}, v2...) // nil would remove
+		v1, v2 = append([]byte{}, v1...), append([]byte{}, v2...) // a nil Value would remove
 		for _, edits := range [][]mcp.Edit{
 			{mcp.Set(p1, v1)},
 			{mcp.Remove(p1)},
@@ -125,7 +126,7 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 		} {
 			e, err := m.Edit(edits...)
 			if got := m.Append(nil); !bytes.Equal(got, raw) {
-				t.Fatalf("%q became %q", raw, got)
+				t.Fatalf("Edit changed its receiver to %q, want %q", got, raw)
 			}
 			if err != nil {
 				continue
@@ -160,24 +161,24 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 			delete(whole, name)
 			delete(was, name)
 			if !reflect.DeepEqual(whole, was) {
-				t.Fatalf("%q with %q is %q", raw, edits, after)
+				t.Fatalf("%q with %q is %q: a member outside the body differs", raw, edits, after)
 			}
 			if old, ok := m.Get(p1); ok && len(edits) == 1 && edits[0].Value != nil {
-				start := len(raw) - len(old)
-				// the place is one of those where the old value stands
-				for i := 0; i <= start; i++ {
+				// The old value stands at some offset i. Nothing else may differ.
+				for i := 0; i <= len(raw)-len(old); i++ {
 					if bytes.Equal(slices.Concat(raw[:i], bytes.Trim(v1, " \t\r\n"),
 						raw[i+len(old):]), after) {
 						return
 					}
 				}
-				t.Fatalf("%q with %q is %q: more than the place differs", raw, edits, after)
+				t.Fatalf("%q with %q is %q: more than the value at %q differs", raw, edits, after,
+					p1)
 			}
 		}
 	})
 }
 
-// Bodies of Gatekit's own messages are trusted to be JSON. Reading one that is not must not panic.
+// Bodies of Gatekit's own messages are not checked. Reading a body that is not JSON must not panic.
 func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`,
 		`{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
@@ -186,7 +187,8 @@ func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	f.Fuzz(func(t *testing.T, result []byte, pointer string) {
 		m := mcp.NewResponse("1", result)
 		if raw, ok := m.Get(pointer); ok && len(raw) > len(result)+1 {
-			t.Fatalf("%q at %q of %q", raw, pointer, result)
+			t.Fatalf("Get(%q) of %q returned %q, which is longer than the body", pointer, result,
+				raw)
 		}
 		m.Text(pointer)
 		m.Items(pointer, func(_ int, raw []byte) bool { return len(raw) < 100 })
@@ -194,7 +196,8 @@ func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	})
 }
 
-// Adding and removing prefixes leaves the message as it was, except for the spelling of the names.
+// Adding and then removing prefixes gives the first message again. Only the escapes in names may
+// differ.
 func FuzzRewriteNamesThereAndBack(f *testing.F) {
 	for _, s := range messages {
 		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read",
@@ -203,7 +206,7 @@ func FuzzRewriteNamesThereAndBack(f *testing.F) {
 			f.Add([]byte(s), method, false)
 		}
 	}
-	f.Fuzz(func(t *testing.T, raw []byte, method string, down bool) {
+	f.Fuzz(func(t *testing.T, raw []byte, method string, toClient bool) {
 		m, err := mcp.Parse(raw)
 		if err != nil {
 			return
@@ -212,42 +215,42 @@ func FuzzRewriteNamesThereAndBack(f *testing.F) {
 			m.Method = method
 		}
 		m.Direction = mcp.ToServer
-		if down {
+		if toClient {
 			m.Direction = mcp.ToClient
 		}
 		seen := 0
-		put, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
+		prefixed, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
 			seen++
 			return "s__" + s, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen == 0 && put != m {
-			t.Fatal("another message, though there was no name")
+		if seen == 0 && prefixed != m {
+			t.Fatal("RewriteNames without names returned another message, want the same")
 		}
-		agrees(t, put)
-		parse(t, put.Append(nil))
-		if seen > 0 && bytes.Equal(put.Append(nil), raw) {
-			t.Fatalf("%d names and nothing changed in %q", seen, raw)
+		agrees(t, prefixed)
+		parse(t, prefixed.Append(nil))
+		if seen > 0 && bytes.Equal(prefixed.Append(nil), raw) {
+			t.Fatalf("%d names were rewritten, and %q is unchanged", seen, raw)
 		}
-		back, err := mcp.RewriteNames(put, func(p mcp.NamePlace, s string) (string, error) {
+		back, err := mcp.RewriteNames(prefixed, func(p mcp.NamePlace, s string) (string, error) {
 			clean, ok := strings.CutPrefix(s, "s__")
 			if !ok {
-				t.Fatalf("%q was not seen", s)
+				t.Fatalf("the name %q has no prefix, want one", s)
 			}
 			seen--
 			return clean, nil
 		})
 		if err != nil || seen != 0 {
-			t.Fatalf("%d names more on the way there; %v", seen, err)
+			t.Fatalf("%d more names were prefixed than restored, want 0; error %v", seen, err)
 		}
 		agrees(t, back)
 		if got, want := decode(t, back.Append(nil)), decode(t, raw); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%q came back as %q", raw, back.Append(nil))
+			t.Fatalf("the restored message is %q, want %q", back.Append(nil), raw)
 		}
 		if !bytes.ContainsRune(raw, '\\') && !bytes.Equal(back.Append(nil), raw) {
-			t.Fatalf("%q came back as %q", raw, back.Append(nil))
+			t.Fatalf("the restored message is %q, want %q", back.Append(nil), raw)
 		}
 	})
 }

@@ -14,10 +14,10 @@ const (
 	maxAnnotationPointer = 512  // bytes of an argument's pointer
 )
 
-// VisitHeaderAnnotations calls yield for each argument of a tool that its inputSchema wants
-// repeated in a header. tool is raw, as Items yields it from a list. header is the name that the
-// schema gives, unchecked; pointer locates the argument in the params of a call. Only annotations
-// below properties are found.
+// VisitHeaderAnnotations calls yield for each argument that has an annotation in the tool's
+// inputSchema. tool is raw, as Items yields it from a list. header is the name in the annotation,
+// unchecked. pointer locates the argument in the params of a call. Only annotations below
+// properties are found.
 func VisitHeaderAnnotations(tool []byte, yield func(header, pointer string)) {
 	if !bytes.Contains(tool, []byte(HeaderAnnotation)) {
 		return

@@ -17,6 +17,7 @@ func ExampleVisitHeaderAnnotations() {
 	// Output: Region /arguments/region
 }
 
+// annotationsOf returns the annotations of a tool with this input schema, as "header pointer".
 func annotationsOf(schema string) []string {
 	found := []string{}
 	mcp.VisitHeaderAnnotations([]byte(`{"name":"t","inputSchema":`+schema+`}`),
@@ -25,11 +26,12 @@ func annotationsOf(schema string) []string {
 }
 
 func TestVisitHeaderAnnotations(t *testing.T) {
-	// nested is a property at a depth: a/a/…/a.
+	// nested returns a schema with an annotated property a/a/…/a at this depth.
 	nested := func(depth int) string {
 		return strings.Repeat(`{"properties":{"a":`, depth) + `{"x-mcp-header":"A"}` +
 			strings.Repeat("}}", depth)
 	}
+	// long returns a schema in which a name of n bytes has an annotation below it.
 	long := func(n int) string {
 		return `{"properties":{"` + strings.Repeat("x",
 			n) + `":{"properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`
@@ -38,24 +40,24 @@ func TestVisitHeaderAnnotations(t *testing.T) {
 		name, schema string
 		want         []string
 	}{
-		{"in order, an object's own before those in it",
+		{"a property before the properties below it",
 			`{"properties":{"a":{"x-mcp-header":"A","properties":{"b":{"x-mcp-header":"B"}}},"c":{"x-mcp-header":"C"}}}`,
 			[]string{"A /arguments/a", "B /arguments/a/b", "C /arguments/c"}},
 		{"names that need an escape",
 			`{"properties":{"a/b":{"properties":{"\u0063~":{"x-mcp-header":"no good"}}}}}`,
 			[]string{"no good /arguments/a~1b/c~0"}},
-		{"not what items lead to",
+		{"none below items",
 			`{"properties":{"a":{"items":{"properties":{"b":{"x-mcp-header":"B"}}}}}}`, nil},
-		{"not the schema's own, nor a property of that name",
+		{"none of the schema itself, and none for a property called x-mcp-header",
 			`{"x-mcp-header":"A","properties":{"x-mcp-header":{"type":"string"}}}`, nil},
-		{"no text", `{"properties":{"a":{"x-mcp-header":7},"b":["x-mcp-header"],"c":"x-mcp-header"}}`, nil},
-		{"properties that are none", `{"properties":[{"x-mcp-header":"A"}]}`, nil},
-		{"a schema that is none", `["x-mcp-header"]`, nil},
-		{"as deep as can be", nested(16), []string{"A /arguments" + strings.Repeat("/a", 16)}},
+		{"annotations that are no strings", `{"properties":{"a":{"x-mcp-header":7},"b":["x-mcp-header"],"c":"x-mcp-header"}}`, nil},
+		{"properties that are an array", `{"properties":[{"x-mcp-header":"A"}]}`, nil},
+		{"a schema that is an array", `["x-mcp-header"]`, nil},
+		{"as deep as allowed", nested(16), []string{"A /arguments" + strings.Repeat("/a", 16)}},
 		{"too deep", nested(17), nil},
-		{"a name as long as can be", long(499), []string{"B /arguments/" + strings.Repeat("x",
+		{"a name as long as allowed", long(499), []string{"B /arguments/" + strings.Repeat("x",
 			499) + "/b", "C /arguments/c"}},
-		{"a long name", long(500), []string{"C /arguments/c"}},
+		{"a name that is too long", long(500), []string{"C /arguments/c"}},
 		{"a hundred thousand deep", nested(100_000), nil},
 	} {
 		if got := annotationsOf(c.schema); !slices.Equal(got, c.want) {
@@ -64,7 +66,7 @@ func TestVisitHeaderAnnotations(t *testing.T) {
 	}
 }
 
-// The search was quadratic once, and took minutes for this schema; 0.2 s is slow already.
+// A former version searched in quadratic time, which took minutes for this schema.
 func TestHostileSchemaIsSearchedInLinearTime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -72,8 +74,8 @@ func TestHostileSchemaIsSearchedInLinearTime(t *testing.T) {
 		name, value string
 		want        int
 	}{
-		{"annotations, of which a thousand count", `"A"`, 1000},
-		{"what looks like one, all of which is walked", `7`, 0},
+		{"annotations, of which the first thousand are used", `"A"`, 1000},
+		{"invalid annotations, all of which are read", `7`, 0},
 	} {
 		var b strings.Builder
 		for i := range 60_000 {
@@ -84,6 +86,6 @@ func TestHostileSchemaIsSearchedInLinearTime(t *testing.T) {
 		}
 	}
 	if ctx.Err() != nil {
-		t.Error("not within 10s")
+		t.Error("the search took more than a minute")
 	}
 }

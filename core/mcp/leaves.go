@@ -70,7 +70,7 @@ func (l Leaf) MemberName() string {
 	return ""
 }
 
-// Leaves calls yield for each leaf of the body, in order, until it returns false. The bytes of a
+// Leaves calls yield for each leaf of the body, in order, until yield returns false. The bytes of a
 // Leaf belong to the message and must not be changed.
 func (m *Message) Leaves(yield func(Leaf) bool) {
 	if !m.bodySpan.isEmpty() {

@@ -20,7 +20,7 @@ func TestLeaves(t *testing.T) {
 		got = append(got, kind+" "+l.Pointer()+" "+l.Text()+" in "+l.MemberName())
 		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.NameLeaf &&
 			string(raw) != string(l.Raw) {
-			t.Errorf("%s is %s, its pointer leads to %s", l.Pointer(), l.Raw, raw)
+			t.Errorf("the leaf at %s is %s, want %s, which Get returns", l.Pointer(), l.Raw, raw)
 		}
 		return true
 	})
@@ -37,11 +37,10 @@ func TestLeaves(t *testing.T) {
 		return n < 3
 	})
 	if n != 3 {
-		t.Errorf("%d leaves after it was told to stop, want 3", n)
+		t.Errorf("Leaves visited %d leaves though the third returned false, want 3", n)
 	}
 	mcp.NewNotification("x", nil).Leaves(func(mcp.Leaf) bool {
-		t.Error(
-			"a leaf of nothing")
+		t.Error("a message without a body has a leaf, want none")
 		return true
 	})
 }

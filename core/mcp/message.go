@@ -88,7 +88,7 @@ type Message struct {
 
 	raw      []byte
 	id       ID   // as written on this hop; differs from the id in raw after WithID
-	idSpan   span // the id in raw; empty, where an id would be inserted, when raw has none
+	idSpan   span // the id in raw; without one, the empty span where an id would be inserted
 	bodySpan span // params, result or error in raw; empty when absent
 
 	digest *[sha256.Size]byte // of the body; nil until WithDigest

@@ -43,7 +43,7 @@ func TestWithID(t *testing.T) {
 				t.Errorf("got the id %s, want %s", n.ID(), tt.id)
 			}
 			if got := string(m.Append(nil)); got != tt.raw {
-				t.Errorf("the message itself became %s", got)
+				t.Errorf("WithID changed its receiver to %s, want %s", got, tt.raw)
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func TestEditUnderAnotherID(t *testing.T) {
 		}
 		again := parse(t, m.Append(nil))
 		if again.ID() != "77" || string(again.Body()) != `{"y":{}}` {
-			t.Errorf("got %s", m.Append(nil))
+			t.Errorf(`got %s, want the id 77 and the params {"y":{}}`, m.Append(nil))
 		}
 	}
 }
@@ -76,33 +76,39 @@ func TestReadingAbsentValuesAndOtherTypes(t *testing.T) {
 	for _, pointer := range []string{"/x", "/s/x", "/a/1", "/a/-", "/a/00", "/a/-1", "/a/+0",
 		"/o/x", "s", "/s~2", "/s~", "//", "/n/0"} {
 		if raw, ok := m.Get(pointer); ok {
-			t.Errorf("%s at %q", raw, pointer)
+			t.Errorf("Get(%q) = %s, want none", pointer, raw)
 		}
 	}
 	if raw, ok := m.Get("/o//"); !ok || string(raw) != "2" {
-		t.Errorf("got %s under empty names", raw)
+		t.Errorf(`Get("/o//") = %s, want 2`, raw)
 	}
 	for _, pointer := range []string{"/n", "/lone", "/a", "/x"} {
 		if s, ok := m.Text(pointer); ok || s != "" {
-			t.Errorf("the text %q at %q", s, pointer)
+			t.Errorf("Text(%q) = %q, want none", pointer, s)
 		}
 	}
 	for _, pointer := range []string{"/o", "/s", "/x", ""} {
 		if n := m.Len(pointer); n != -1 {
-			t.Errorf("%d elements at %q", n, pointer)
+			t.Errorf("Len(%q) = %d, want -1", pointer, n)
 		}
 	}
-	m.Items("/o", func(int, []byte) bool { t.Error("an element of an object"); return true })
-	m.Members("/a", func(string, []byte) bool { t.Error("a member of an array"); return true })
+	m.Items("/o", func(int, []byte) bool {
+		t.Error("Items visits a member of an object, want none")
+		return true
+	})
+	m.Members("/a", func(string, []byte) bool {
+		t.Error("Members visits an element of an array, want none")
+		return true
+	})
 	calls := 0
 	m.Members("", func(string, []byte) bool { calls++; return false })
 	m.Items("/a", func(int, []byte) bool { calls++; return false })
 	if calls != 2 {
-		t.Errorf("%d calls, want one of each", calls)
+		t.Errorf("Members and Items made %d calls though each returned false, want 2", calls)
 	}
 	bare := parse(t, []byte(`{"jsonrpc":"2.0","method":"a","params":null}`))
 	if _, ok := bare.Get(""); ok || bare.Len("/x") != -1 {
-		t.Error("a body that is null was read")
+		t.Error("Get or Len reads a body that is null, want no value")
 	}
 }
 
@@ -118,7 +124,7 @@ func TestErrorCode(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"error":{"code":5,"data":{"code":6},"x":[[]]} }`: 5,
 	} {
 		if got := parse(t, []byte(raw)).ErrorCode(); got != want {
-			t.Errorf("%d of %s, want %d", got, raw, want)
+			t.Errorf("ErrorCode of %s = %d, want %d", raw, got, want)
 		}
 	}
 }
@@ -154,8 +160,8 @@ func TestOwnMessages(t *testing.T) {
 		again := parse(t, []byte(tt.want))
 		if again.ID() != tt.m.ID() || again.Method != tt.m.Method ||
 			string(again.Body()) != string(tt.m.Body()) {
-			t.Errorf("read as %q %q %s, made as %q %q %s", again.ID(), again.Method, again.Body(),
-				tt.m.ID(), tt.m.Method, tt.m.Body())
+			t.Errorf("parsed again as %q %q %s, want %q %q %s", again.ID(), again.Method,
+				again.Body(), tt.m.ID(), tt.m.Method, tt.m.Body())
 		}
 		agrees(t, tt.m)
 		agrees(t, tt.m.WithID("12345"))
@@ -167,7 +173,8 @@ func TestQuoteIsReadByDecoders(t *testing.T) {
 		"a\"\\\n\x00\u2028é😀</script>": "a\"\\\n\x00\u2028é😀</script>", "bad \xff": "bad \uFFFD"} {
 		var got string
 		if err := json.Unmarshal(mcp.Quote(s), &got); err != nil || got != want {
-			t.Errorf("%q is quoted as %s, which is %q: %v", s, mcp.Quote(s), got, err)
+			t.Errorf("Quote(%q) = %s, which decodes to %q, error %v; want %q", s, mcp.Quote(s), got,
+				err, want)
 		}
 	}
 }
@@ -180,7 +187,7 @@ func TestKindAndDirectionStrings(t *testing.T) {
 		mcp.Kind(9).String(): "none", mcp.Direction(9).String(): "none",
 	} {
 		if got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("String() = %q, want %q", got, want)
 		}
 	}
 }

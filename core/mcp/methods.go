@@ -115,7 +115,7 @@ const (
 	RouteByReference  // by the prompt or resource template in /ref: completion/complete
 	RouteByTask       // by the task in /taskId
 	RouteSubscription // to all servers, each with its part of the filter: subscriptions/listen
-	// to the server of the request that it is about: cancelled, progress
+	// to the server of the request that the notification is about: cancelled, progress
 	RouteByExchange
 )
 

@@ -6,7 +6,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Each method has a mark for each revision, oldest first, as the specification lists them.
+// Each method has a mark for each revision, oldest first: ● if the revision has the method.
 func TestEachRevisionHasItsMethods(t *testing.T) {
 	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125,
 		mcp.Rev20260728}
@@ -34,7 +34,7 @@ func TestEachRevisionHasItsMethods(t *testing.T) {
 	for name, marks := range table {
 		m, ok := mcp.LookupMethod(name)
 		if !ok || m.Name != name {
-			t.Errorf("no %s", name)
+			t.Errorf("LookupMethod(%q) finds no method", name)
 			continue
 		}
 		got := ""
@@ -49,18 +49,20 @@ func TestEachRevisionHasItsMethods(t *testing.T) {
 			t.Errorf("%s is in %s, want %s", name, got, marks)
 		}
 		if (m.Kind == mcp.Notification) != (len(name) > 14 && name[:14] == "notifications/") {
-			t.Errorf("%s is a %s", name, m.Kind)
+			t.Errorf("%s is a %s, want a notification if and only if its name begins so", name,
+				m.Kind)
 		}
 		if (m.Route == 0) != (m.Direction == mcp.ToClient) {
-			t.Errorf("%s from %s has route %d", name, m.Direction, m.Route)
+			t.Errorf("%s, which goes %s, has route %d; want 0 for to_client only", name, m.Direction,
+				m.Route)
 		}
 	}
 	if _, ok := mcp.LookupMethod("ui/initialize"); ok {
-		t.Error("ui/initialize is no method of a connection")
+		t.Error("LookupMethod finds ui/initialize, want none: connections have no such method")
 	}
 }
 
-// The pointers in the table of methods are places of the catalogue.
+// The catalogue of places where names stand has the pointers in the table of methods.
 func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 	for _, name := range []string{
 		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
@@ -85,29 +87,29 @@ func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 			found = found || p.Pattern == want
 		}
 		if !found {
-			t.Errorf("%s: no place %q", name, want)
+			t.Errorf("%s: the catalogue has no place %q", name, want)
 		}
 	}
 }
 
 func TestCreatedTaskID(t *testing.T) {
 	for name, c := range map[string]struct{ method, result, want string }{
-		"of 2025-11-25":            {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
-		"of 2026-07-28":            {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
+		"a task of 2025-11-25":     {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
+		"a task of 2026-07-28":     {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
 		"a result of a tool":       {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
 		"an id that is no string":  {"tools/call", `{"task":{"taskId":1}}`, ""},
-		"of the client":            {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
+		"a task of the client":     {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
 		"an existing task":         {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
 		"an existing task, legacy": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method
 		if id, ok := mcp.CreatedTaskID(m); id != c.want || ok != (c.want != "") {
-			t.Errorf("%s: %q %v", name, id, ok)
+			t.Errorf("%s: CreatedTaskID = %q, %v, want %q", name, id, ok, c.want)
 		}
 	}
 	if id, ok := mcp.CreatedTaskID(mcp.NewRequest("1",
 		"tools/call", []byte(`{"task":{"taskId":"t"}}`))); ok {
-		t.Errorf("a request creates %q", id)
+		t.Errorf("CreatedTaskID of a request = %q, want none", id)
 	}
 }

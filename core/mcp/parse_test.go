@@ -28,7 +28,7 @@ func TestParseAcceptsMessages(t *testing.T) {
 	}{
 		{"a request", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`,
 			mcp.Request, "1", "tools/call", `{"name":"x"}`},
-		{"a request of another order, with blanks around",
+		{"a request with its members in another order, with blanks around",
 			" {\"params\" : {} , \"method\":\"a\",\n\"id\":\"x\",\"jsonrpc\":\"2.0\"}\r\n",
 			mcp.Request, `"x"`, "a", `{}`},
 		{"names and values spelt with escapes",
@@ -89,10 +89,10 @@ func TestParseRefuses(t *testing.T) {
 		name    string
 		raw     string
 		code    int
-		id      mcp.ID
-		answers mcp.ID
+		id      mcp.ID // the error's RequestID
+		answers mcp.ID // the error's ResponseID
 		pointer string
-		reason  string // a part of it
+		reason  string // a part of the error's Reason
 	}{
 		{"nothing", "", mcp.CodeParseError, "", "", "", "unexpected end"},
 		{"an array", `[{"jsonrpc":"2.0"}]`, mcp.CodeInvalidRequest, "", "", "", "not an object"},
@@ -105,7 +105,7 @@ func TestParseRefuses(t *testing.T) {
 			"7", "", "/params/a/1/b", "unexpected end"},
 		{"a truncated answer", `{"jsonrpc":"2.0","id":7,"result":{"a":`, mcp.CodeParseError,
 			"", "7", "/result/a", "unexpected end"},
-		{"a fault before it shows whose id it is", `{"jsonrpc":"2.0","id":7,x`, mcp.CodeParseError,
+		{"a fault before the kind of message is known", `{"jsonrpc":"2.0","id":7,x`, mcp.CodeParseError,
 			"", "", "", "name in quotes"},
 		{"bad UTF-8 in a text", request("\"params\":{\"a\":\"ok \xff\"}"), mcp.CodeParseError,
 			"7", "", "/params/a", "UTF-8"},
@@ -164,7 +164,7 @@ func TestParseRefuses(t *testing.T) {
 			mcp.CodeInvalidRequest, "", "7", "/error", "both"},
 		{"params and a result", `{"jsonrpc":"2.0","id":7,"result":{},"params":{}}`,
 			mcp.CodeInvalidRequest, "", "7", "/params", "params"},
-		{"none of them", `{"jsonrpc":"2.0","id":7}`, mcp.CodeInvalidRequest,
+		{"no method, result or error", `{"jsonrpc":"2.0","id":7}`, mcp.CodeInvalidRequest,
 			"7", "", "", "neither"},
 		{"an error that is no object", `{"jsonrpc":"2.0","id":7,"error":"x"}`,
 			mcp.CodeInvalidRequest, "", "7", "/error", "error"},
@@ -255,13 +255,13 @@ func TestParseRefuses(t *testing.T) {
 					tt.answers, tt.pointer, tt.reason)
 			}
 			if e.Offset < 0 || e.Offset > int64(len(tt.raw)) {
-				t.Errorf("offset %d of %d bytes", e.Offset, len(tt.raw))
+				t.Errorf("the offset is %d, want it within the %d bytes", e.Offset, len(tt.raw))
 			}
 		})
 	}
 }
 
-// many returns n members of an object: "n0":0 and so on.
+// many returns the text of n members of an object: "n0":0,"n1":1 and so on.
 func many(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -270,7 +270,7 @@ func many(n int) string {
 	return b.String()[1:]
 }
 
-// Few names are compared with each other, many are sorted.
+// Parse compares a few names with each other, and sorts many names.
 func TestParseFindsDuplicatesAmongFewAndManyNames(t *testing.T) {
 	for n := 1; n < 40; n++ {
 		if _, err := mcp.Parse(fmt.Appendf(nil,
@@ -282,7 +282,7 @@ func TestParseFindsDuplicatesAmongFewAndManyNames(t *testing.T) {
 				`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice))
 			if e, ok := err.(*mcp.ParseError); !ok || e.Pointer != fmt.Sprintf("/params/n%d",
 				twice) {
-				t.Fatalf("n%d twice beside %d names: %v", twice, n, err)
+				t.Fatalf("%d names, n%d twice: got %v, want duplicate name", n, twice, err)
 			}
 		}
 	}
@@ -293,7 +293,7 @@ func TestParseEnforcesLimits(t *testing.T) {
 		return `{"jsonrpc":"2.0","id":1,"method":"a","params":` + strings.Repeat(`{"a":`,
 			n-2) + `{}` + strings.Repeat(`}`, n-1)
 	}
-	flat := func(n int) string { // n values and names
+	flat := func(n int) string { // a message with n tokens
 		return `{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":[` + strings.Repeat(`0,`,
 			n-12) + `0]}}`
 	}
@@ -306,7 +306,7 @@ func TestParseEnforcesLimits(t *testing.T) {
 		name   string
 		limits mcp.Limits
 		raw    string
-		reason string // "" when it is accepted
+		reason string // "" when the message is accepted
 	}{
 		{"200 deep by default", mcp.Limits{}, nested(200), ""},
 		{"201 deep by default", mcp.Limits{}, nested(201), "nested too deep"},
@@ -316,14 +316,14 @@ func TestParseEnforcesLimits(t *testing.T) {
 		{"16 MiB by default", mcp.Limits{}, padded(16 << 20), ""},
 		{"a byte more than 16 MiB by default", mcp.Limits{}, padded(16<<20 + 1),
 			"longer than 16777216 bytes"},
-		{"as deep as set", small, nested(5), ""},
-		{"deeper than set", small, nested(6), "nested too deep"},
-		{"as many tokens as set", small, flat(20), ""},
-		{"more tokens than set", small, flat(21), "too many values"},
-		{"more names than set", mcp.Limits{Tokens: 19},
+		{"as deep as the limit", small, nested(5), ""},
+		{"deeper than the limit", small, nested(6), "nested too deep"},
+		{"as many tokens as the limit", small, flat(20), ""},
+		{"more tokens than the limit", small, flat(21), "too many values"},
+		{"more names than the limit", mcp.Limits{Tokens: 19},
 			`{"jsonrpc":"2.0","id":1,"method":"a","params":{` + many(6) + `}}`, "too many values"},
-		{"as long as set", small, padded(100), ""},
-		{"longer than set", small, padded(101), "longer than 100 bytes"},
+		{"as long as the limit", small, padded(100), ""},
+		{"longer than the limit", small, padded(101), "longer than 100 bytes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestParseEnforcesLimits(t *testing.T) {
 			var e *mcp.ParseError
 			switch {
 			case err == nil && tt.reason != "":
-				t.Error("accepted")
+				t.Errorf("the message was accepted, want the error %q", tt.reason)
 			case errors.As(err, &e) && (e.Reason != tt.reason || e.Code != mcp.CodeParseError):
 				t.Errorf("got %d %v, want %d %q", e.Code, err, mcp.CodeParseError, tt.reason)
 			}
@@ -339,12 +339,12 @@ func TestParseEnforcesLimits(t *testing.T) {
 	}
 }
 
-// The JSON test suite: y_ must be read, n_ must not, i_ is up to the reader: here everything that
-// is UTF-8, not too deep, without lone surrogates in names.
+// In the JSON test suite, files y_* are valid JSON and files n_* are not. Parsers may accept or
+// refuse files i_*. Parse accepts those that are UTF-8, except for some in refused.
 func TestParseOnTheJSONTestSuite(t *testing.T) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil || len(files) != 318 {
-		t.Fatalf("%d files, %v", len(files), err)
+		t.Fatalf("testdata has %d files, error %v; want 318", len(files), err)
 	}
 	refused := map[string]string{
 		"y_object_duplicated_key.json":            "a name twice",
@@ -359,15 +359,15 @@ func TestParseOnTheJSONTestSuite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		good := base[0] == 'y' || base[0] == 'i' && utf8.Valid(value)
+		valid := base[0] == 'y' || base[0] == 'i' && utf8.Valid(value)
 		if refused[base] != "" {
-			good = false
+			valid = false
 		}
 		raw := slices.Concat([]byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"value":`),
 			value, []byte(`}}`))
 		m, err := mcp.Parse(raw)
-		if good != (err == nil) {
-			t.Errorf("%s as a value: %v", base, err)
+		if valid != (err == nil) {
+			t.Errorf("%s as a value: got error %v, want valid: %v", base, err, valid)
 		}
 		if m != nil {
 			if got, _ := m.Get("/value"); !bytes.Equal(got, bytes.TrimSpace(value)) {
@@ -376,16 +376,17 @@ func TestParseOnTheJSONTestSuite(t *testing.T) {
 		}
 		if e, ok := err.(*mcp.ParseError); ok {
 			if e.Offset < int64(bytes.IndexByte(raw, 'v')) || e.Reason == "" {
-				t.Errorf("%s: no place: %#v", base, e)
+				t.Errorf("%s: got %#v, want an offset within the params and a reason", base, e)
 			}
 		}
 		if m, err := mcp.Parse(value); err == nil {
-			t.Errorf("%s is a message: %v", base, m)
+			t.Errorf("%s was parsed as a message: %v, want an error", base, m)
 		}
 	}
 }
 
-// Strings are read eight bytes at a time: each byte at each place of one, and of an escape.
+// Parse reads strings eight bytes at a time. The test puts each byte at each place of a string, of
+// an escape and of a number.
 func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
 	for _, frame := range []string{`"0123456789abcdefghi"`, `"01234567\u00e9abcd"`,
 		`"\ud83d\ude00\n"`, `-12.50e+17`} {
@@ -412,7 +413,7 @@ func TestNaughtyStringsAreAccepted(t *testing.T) {
 	}
 	var all []string
 	if err := json.Unmarshal(data, &all); err != nil || len(all) < 500 {
-		t.Fatalf("%d strings, %v", len(all), err)
+		t.Fatalf("blns.json has %d strings, error %v; want at least 500", len(all), err)
 	}
 	for _, s := range all {
 		quoted := mcp.Quote(s)
@@ -421,21 +422,21 @@ func TestNaughtyStringsAreAccepted(t *testing.T) {
 			mcp.Quote("n"+s), []byte(`:1}}}`))
 		m := parse(t, raw)
 		if got, ok := m.Text("/arguments/text"); !ok || got != s {
-			t.Errorf("%q came out as %q", s, got)
+			t.Errorf("Text returned %q, want %q", got, s)
 		}
 		if m.ID() != mcp.ID(quoted) {
-			t.Errorf("id %s came out as %s", quoted, m.ID())
+			t.Errorf("the id is %s, want %s", m.ID(), quoted)
 		}
 		pointer := "/arguments/n" + strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 		if _, ok := m.Get(pointer); !ok {
-			t.Errorf("no member at %q", pointer)
+			t.Errorf("Get(%q) finds no value", pointer)
 		}
 		e, err := m.Edit(mcp.Set(pointer, quoted))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, ok := e.Text(pointer); !ok || got != s {
-			t.Errorf("%q set at %q is %q", s, pointer, got)
+			t.Errorf("the text set at %q is %q, want %q", pointer, got, s)
 		}
 	}
 }
@@ -444,23 +445,23 @@ func TestParseBatch(t *testing.T) {
 	tests := []struct {
 		name   string
 		raw    string
-		ids    []mcp.ID // of the messages; "!" for one that is an error
+		ids    []mcp.ID // ids of the messages; "!" for an element that is refused
 		reason string
 	}{
 		{"two requests and a notification",
 			` [{"jsonrpc":"2.0","id":1,"method":"a"} , {"jsonrpc":"2.0","id":"1","method":"a"},{"jsonrpc":"2.0","method":"n"}]`, []mcp.ID{"1", `"1"`, ""}, ""},
 		{"elements that are no messages",
 			`[1,{"jsonrpc":"2.0","id":2,"method":"a"},{"jsonrpc":"2.0","id":3,"method":"a","params":{"x":1,"x":2}},[]]`, []mcp.ID{"!", "2", "!", "!"}, ""},
-		{"an answer under the id of a request",
+		{"an answer with the id of a request",
 			`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"result":{}}]`,
 			[]mcp.ID{"1", "1"}, ""},
 		{"an id twice", `[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`, nil, "id used twice"},
-		{"nothing in it", ` [ ] `, nil, "empty"},
+		{"an empty array", ` [ ] `, nil, "empty"},
 		{"no array", `{"jsonrpc":"2.0","id":1,"method":"a"}`, nil, "not an array"},
-		{"broken", `[{"jsonrpc":"2.0","id":1,"method":"a"},`, nil, "unexpected end"},
-		{"not closed", `[{"jsonrpc":"2.0","id":1,"method":"a"}}`, nil, "comma"},
+		{"a truncated array", `[{"jsonrpc":"2.0","id":1,"method":"a"},`, nil, "unexpected end"},
+		{"an array that is not closed", `[{"jsonrpc":"2.0","id":1,"method":"a"}}`, nil, "comma"},
 		{"longer than 16 MiB", "[" + strings.Repeat(" ", 16<<20) + "]", nil, "longer than"},
-		{"more after it", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
+		{"a second array", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
 		{"101 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`,
 			100) + `{"jsonrpc":"2.0","method":"n"}]`, nil, "more than 100"},
 	}
@@ -472,14 +473,15 @@ func TestParseBatch(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, tt.reason)
 			}
 			if len(msgs) != len(tt.ids) || len(errs) != len(tt.ids) {
-				t.Fatalf("%d messages, %d errors, want %d", len(msgs), len(errs), len(tt.ids))
+				t.Fatalf("got %d messages and %d errors, want %d of each", len(msgs), len(errs),
+					len(tt.ids))
 			}
 			for i, id := range tt.ids {
 				if id == "!" {
 					e, ok := errs[i].(*mcp.ParseError)
 					if !ok || msgs[i] != nil || !strings.HasPrefix(e.Pointer, fmt.Sprintf("/%d",
 						i)) {
-						t.Errorf("element %d: %v, %v", i, msgs[i], errs[i])
+						t.Errorf("element %d: got %v, %v; want a *ParseError", i, msgs[i], errs[i])
 					}
 				} else if errs[i] != nil || msgs[i].ID() != id {
 					t.Errorf("element %d: %v, %v; want id %s", i, msgs[i], errs[i], id)
@@ -493,7 +495,7 @@ func TestIsBatch(t *testing.T) {
 	for raw, want := range map[string]bool{"[": true, " \t\r\n[1]": true, "": false, " ": false,
 		"{": false, "x[": false} {
 		if got := mcp.IsBatch([]byte(raw)); got != want {
-			t.Errorf("IsBatch(%q) = %v", raw, got)
+			t.Errorf("IsBatch(%q) = %v, want %v", raw, got, want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 }
 
 // Text returns the decoded string at pointer. ok is false when the value is absent, is no string,
-// or has a lone surrogate; Get returns it even then.
+// or has a lone surrogate.
 func (m *Message) Text(pointer string) (s string, ok bool) {
 	raw, ok := m.Get(pointer)
 	if !ok {

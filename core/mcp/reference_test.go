@@ -13,19 +13,20 @@ import (
 	"gatekit/core/mcp"
 )
 
-// decode is the reference: encoding/json, numbers as text.
+// decode returns the value of raw as encoding/json reads it, with numbers as text. It is the
+// reference for package mcp's own readers.
 func decode(t testing.TB, raw []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil {
-		t.Fatalf("encoding/json does not read %.300q: %v", raw, err)
+		t.Fatalf("encoding/json cannot read %.300q: %v", raw, err)
 	}
 	return v
 }
 
-// places calls visit for v and all that is in it, with their pointers.
+// places calls visit for v and for each value in it, with the value's pointer.
 func places(pointer string, v any, visit func(pointer string, v any)) {
 	visit(pointer, v)
 	switch v := v.(type) {
@@ -40,7 +41,7 @@ func places(pointer string, v any, visit func(pointer string, v any)) {
 	}
 }
 
-// agrees checks all of m's readers against the reference.
+// agrees fails the test when a method of m reads another value than the reference.
 func agrees(t testing.TB, m *mcp.Message) {
 	t.Helper()
 	whole := decode(t, m.Append(nil)).(map[string]any)
@@ -48,7 +49,7 @@ func agrees(t testing.TB, m *mcp.Message) {
 		mcp.Response: "result", mcp.Error: "error"}[m.Kind]]
 	if !ok || body == nil && m.Kind != mcp.Response {
 		if m.Body() != nil {
-			t.Fatalf("a body %q, want none", m.Body())
+			t.Fatalf("the body is %q, want none", m.Body())
 		}
 		return
 	}
@@ -58,20 +59,20 @@ func agrees(t testing.TB, m *mcp.Message) {
 			if mangled(pointer) { // encoding/json changed a name
 				return
 			}
-			t.Fatalf("nothing at %q of %q", pointer, m.Append(nil))
+			t.Fatalf("Get(%q) finds no value in %q, want %v", pointer, m.Append(nil), want)
 		}
 		if got := decode(t, raw); !reflect.DeepEqual(got, want) {
-			t.Fatalf("%q at %q, want %v", raw, pointer, want)
+			t.Fatalf("Get(%q) returned %q, want %v", pointer, raw, want)
 		}
 		s, isText := m.Text(pointer)
 		switch want := want.(type) {
 		case string:
 			if isText && s != want || !isText && !mangled(want) {
-				t.Fatalf("text %q, %v at %q, want %q", s, isText, pointer, want)
+				t.Fatalf("Text(%q) returned %q, %v, want %q", pointer, s, isText, want)
 			}
 		case []any:
 			if n := m.Len(pointer); n != len(want) {
-				t.Fatalf("%d elements at %q, want %d", n, pointer, len(want))
+				t.Fatalf("Len(%q) returned %d, want %d", pointer, n, len(want))
 			}
 			n := 0
 			m.Items(pointer, func(i int, raw []byte) bool {
@@ -82,7 +83,7 @@ func agrees(t testing.TB, m *mcp.Message) {
 				return true
 			})
 			if n != len(want) {
-				t.Fatalf("%d elements of %q, want %d", n, pointer, len(want))
+				t.Fatalf("Items(%q) visited %d elements, want %d", pointer, n, len(want))
 			}
 		case map[string]any:
 			n := 0
@@ -94,24 +95,25 @@ func agrees(t testing.TB, m *mcp.Message) {
 				return true
 			})
 			if n != len(want) {
-				t.Fatalf("%d members of %q, want %d", n, pointer, len(want))
+				t.Fatalf("Members(%q) visited %d members, want %d", pointer, n, len(want))
 			}
 		}
-		if _, is := want.([]any); !is && m.Len(pointer) != -1 {
-			t.Fatalf("%q has a length", pointer)
+		if _, isArray := want.([]any); !isArray && m.Len(pointer) != -1 {
+			t.Fatalf("Len(%q) returned %d, want -1 for a value that is no array", pointer,
+				m.Len(pointer))
 		}
 	})
 }
 
-// mangled reports whether encoding/json may have replaced a lone surrogate by U+FFFD.
+// mangled reports whether s has U+FFFD, with which encoding/json replaces a lone surrogate.
 func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
 
-// edited is the reference for Edit on a decoded body. It sets values first, then removes, then
-// appends to arrays.
+// edited is the reference for Edit: it applies the edits to a decoded body. It sets values first,
+// then removes, then appends to arrays.
 func edited(body any, edits []mcp.Edit) (result any, err error) {
-	for _, adds := range []bool{false, true} {
+	for _, appends := range []bool{false, true} {
 		for _, e := range edits {
-			if e.Value == nil || adds != strings.HasSuffix(e.Pointer, "/-") {
+			if e.Value == nil || appends != strings.HasSuffix(e.Pointer, "/-") {
 				continue
 			}
 			var v any
@@ -125,7 +127,7 @@ func edited(body any, edits []mcp.Edit) (result any, err error) {
 			}
 		}
 		for _, e := range edits {
-			if e.Value == nil && !adds {
+			if e.Value == nil && !appends {
 				body, _ = at(body, e.Pointer, func(any) any { return gone })
 			}
 		}
@@ -133,7 +135,7 @@ func edited(body any, edits []mcp.Edit) (result any, err error) {
 	return compact(body), nil
 }
 
-// compact deletes the elements that are gone from arrays.
+// compact deletes the elements that were removed, which are gone, from the arrays in v.
 func compact(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
@@ -152,7 +154,7 @@ func compact(v any) any {
 
 var gone any = new(int) // stands for an absent value
 
-// at applies change to the value at pointer (gone when absent) and returns the new v.
+// at applies change to the value at pointer, which is gone when absent, and returns the changed v.
 func at(v any, pointer string, change func(any) any) (any, error) {
 	if pointer == "" {
 		return change(v), nil

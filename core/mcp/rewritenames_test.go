@@ -10,7 +10,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// ‹x› marks the names that are rewritten; everything else stays.
+// The marks ‹ and › enclose the names that are rewritten. The rest of each body stays as it is.
 func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 	const blocks = `[{"type":"resource_link","uri":"‹a:b›","name":"n"}, {"uri":"‹c:d›","type":"resource_link"},` +
 		`{"type":"resource","resource":{"uri":"‹e:f›","text":"g:h"},"uri":"no"},{"type":"resource","resource":"no"},{"type":"text","text":"i:j","uri":"no"},` +
@@ -64,7 +64,7 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 		{"sampling", "sampling/createMessage", mcp.Request, mcp.ToClient,
 			`{"messages":[{"content":` + blocks +
 				`}],"tools":[{"name":"no"}],"toolChoice":{"name":"no"}}`},
-		{"what was sampled", "sampling/createMessage", mcp.Response, mcp.ToServer,
+		{"the answer to sampling", "sampling/createMessage", mcp.Response, mcp.ToServer,
 			`{"content":` + blocks + `}`},
 		{"listening", "subscriptions/listen", mcp.Request, mcp.ToServer,
 			`{"notifications":{"resourceSubscriptions":["‹a:b›","‹c:d›",1],"taskIds":["‹t›"],"toolsListChanged":true}}`},
@@ -74,10 +74,10 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 			`{"task":{"taskId":"‹t›","status":"working"},` + related + `}`},
 		{"a modern task", "tools/call", mcp.Response, mcp.ToClient,
 			`{"taskId":"‹t›","resultType":"task"}`},
-		{"no task", "tools/call", mcp.Response, mcp.ToClient,
+		{"a taskId in a result that creates no task", "tools/call", mcp.Response, mcp.ToClient,
 			`{"taskId":"no","resultType":"complete"}`},
-		{"a task asked for", "tasks/get", mcp.Request, mcp.ToServer, `{"taskId":"‹t›"}`},
-		{"a client's task asked for", "tasks/get", mcp.Request, mcp.ToClient,
+		{"a request for a task", "tasks/get", mcp.Request, mcp.ToServer, `{"taskId":"‹t›"}`},
+		{"a request for a client's task", "tasks/get", mcp.Request, mcp.ToClient,
 			`{"taskId":"no"}`},
 		{"tasks", "tasks/list", mcp.Response, mcp.ToClient, `{"tasks":[{"taskId":"‹t›"}]}`},
 		{"a task's status", "notifications/tasks/status", mcp.Notification, mcp.ToClient,
@@ -88,21 +88,21 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 			`{"name":"no",` + related + `}`},
 		{"an elicitation", "elicitation/create", mcp.Request, mcp.ToClient,
 			`{"elicitationId":"‹e›","url":"no","message":"no",` + related + `}`},
-		{"what was elicited", "elicitation/create", mcp.Response, mcp.ToServer,
+		{"the answer to an elicitation", "elicitation/create", mcp.Response, mcp.ToServer,
 			`{"action":"accept",` + related + `}`},
-		{"an elicitation done", "notifications/elicitation/complete", mcp.Notification,
+		{"the end of an elicitation", "notifications/elicitation/complete", mcp.Notification,
 			mcp.ToClient, `{"elicitationId":"‹e›"}`},
-		{"elicitations wanted", "tools/call", mcp.Error, mcp.ToClient,
+		{"an error that requires elicitations", "tools/call", mcp.Error, mcp.ToClient,
 			`{"code":-32042,"message":"no","data":{"elicitations":[{"elicitationId":"‹e›","url":"no"}]}}`},
 		{"no such resource", "resources/read", mcp.Error, mcp.ToClient,
 			`{"code":-32002,"message":"no","data":{"uri":"‹a:b›"}}`},
-		{"a log", "notifications/message", mcp.Notification, mcp.ToClient,
+		{"a log message", "notifications/message", mcp.Notification, mcp.ToClient,
 			`{"level":"info","logger":"‹l›","data":{"logger":"no"}}`},
 		{"a result that is no object", "tools/list", mcp.Response, mcp.ToClient, `[1]`},
 		{"a list that is no array", "tools/list", mcp.Response, mcp.ToClient,
 			`{"tools":{"name":"no"}}`},
 		{"a name that is no string", "tools/call", mcp.Request, mcp.ToServer, `{"name":["no"]}`},
-		{"the other way", "tools/call", mcp.Request, mcp.ToClient, `{"name":"no"}`},
+		{"a request in the other direction", "tools/call", mcp.Request, mcp.ToClient, `{"name":"no"}`},
 	}
 	covered := map[string]bool{}
 	for _, tt := range tests {
@@ -152,7 +152,7 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", n.Body(), want)
 			}
 			if len(names) == 0 && n != m {
-				t.Error("another message, though nothing changed")
+				t.Error("RewriteNames without names returned another message, want the same")
 			}
 			parse(t, n.Append(nil))
 			agrees(t, n)
@@ -160,7 +160,7 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 	}
 	for _, group := range mcp.NamePlaceGroups() {
 		if !covered[group] {
-			t.Errorf("no message has %s", group)
+			t.Errorf("no case tests the group %q of the catalogue", group)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func TestRewriteNamesEndsAtAnError(t *testing.T) {
 		return "x", stop
 	})
 	if n != nil || !errors.Is(err, stop) || calls != 1 {
-		t.Errorf("got %v, %v after %d calls", n, err, calls)
+		t.Errorf("got %v, %v after %d calls; want the error stop after one call", n, err, calls)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestRewriteNamesOfMoreMembersThanTheIndexHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if name, _ := n.Text("/name"); name != "ab" {
-		t.Errorf("got the name %q", name)
+		t.Errorf("the name is %q, want ab", name)
 	}
 	agrees(t, n)
 }

@@ -18,7 +18,7 @@ type scanner struct {
 	depth  int
 	values int
 	names  []seenName // of the objects that are open, the innermost last
-	// the first fault that did not end the reading: it goes on to find the id
+	// the first fault that does not prevent further reading, which may still find the id
 	firstFault *fault
 
 	envelope [len(envelopeNames)]member
@@ -31,8 +31,8 @@ type seenName struct {
 	at   int
 }
 
-// level is the place of an object in the message. It decides which of the names of its members are
-// checked and indexed.
+// level is the place of an object in the message. It decides whether the object's members are
+// indexed, and with which protocol names their names are compared.
 type level uint8
 
 const (
@@ -43,8 +43,8 @@ const (
 	levelMeta                  // the body's _meta
 )
 
-// maxCompared is the number of names in an object up to which each is compared with all before it.
-// The names of larger objects are sorted.
+// In an object with at most maxCompared names, each name is compared with all names before it. The
+// names of larger objects are sorted.
 const maxCompared = 16
 
 func (s *scanner) syntax(at int, reason string) *fault {
@@ -357,8 +357,8 @@ const (
 func (s *scanner) scanString() (escaped bool, f *fault) {
 	b, start := s.input, s.pos
 	i := start + 1
-	var seen uint64 // all bytes or-ed: the high bit tells that one is not ASCII
-	quote := 0      // the next quote, once it was searched for
+	var seen uint64 // all bytes or-ed: a high bit shows that a byte is not ASCII
+	quote := 0      // offset of the next quote, once it was searched for
 	for {
 		for run := i; i+8 <= len(b); i += 8 {
 			if i-run == longRun || i+longRun < quote {
@@ -368,7 +368,7 @@ func (s *scanner) scanString() (escaped bool, f *fault) {
 				break
 			}
 			// A byte of stop has its high bit set where x has a quote, a backslash or a control
-			// character. Borrows make only bytes after the first such one wrong.
+			// character. Only the first such byte is reliable: a borrow may set bits after it.
 			x := binary.LittleEndian.Uint64(b[i:])
 			q, e := x^quotes, x^backslashes
 			stop := ((q-lowBits)&^q | (e-lowBits)&^e | (x-lowBits*' ')&^x) & highBits
@@ -408,10 +408,11 @@ func (s *scanner) scanString() (escaped bool, f *fault) {
 // longRun is the number of plain bytes after which scanString expects many more.
 const longRun = 64
 
-// skipPlainRun goes from i to the end of a run of plain characters: a quote, a backslash, the end
-// of b, or a place shortly before a control character. quote is the offset of a quote found before,
-// unless it lies before i: searching for it each time would read a string of n escapes n times. or
-// is all bytes of the run or-ed.
+// skipPlainRun returns the end of the run of plain characters that begins at i: a quote, a
+// backslash, the end of b, or an offset shortly before a control character. quote is the offset of
+// the next quote if it is known, and less than i otherwise; next is that offset afterwards. Without
+// it, a string with n escapes would be searched for its end n times. or is all bytes of the run
+// or-ed.
 func skipPlainRun(b []byte, i, quote int) (stop, next int, or uint64) {
 	if quote < i {
 		quote = len(b)

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// The functions here traverse JSON that was validated before. They stay within any bytes, but their
-// results make sense for valid JSON only.
+// The functions here traverse JSON that was validated before. For other bytes they do not panic, but
+// return meaningless results.
 
 // skipBlanks returns the offset of the first byte at i or after it that is not white space.
 func skipBlanks(b []byte, i int) int {
@@ -24,11 +24,11 @@ func skipString(b []byte, i int) int {
 		if i >= len(b) {
 			return len(b)
 		}
-		slants := i - 1
-		for b[slants] == '\\' {
-			slants--
+		beforeBackslashes := i - 1
+		for b[beforeBackslashes] == '\\' {
+			beforeBackslashes--
 		}
-		if (i-slants)%2 == 1 {
+		if (i-beforeBackslashes)%2 == 1 { // the quote is not escaped
 			return i + 1
 		}
 	}
@@ -89,7 +89,7 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// eachMember calls yield for each member of the object that begins at i, until it returns false.
+// eachMember calls yield for each member of the object that begins at i, until yield returns false.
 func eachMember(b []byte, i int, yield func(member) bool) {
 	for i = skipBlanks(b, i+1); i < len(b) && b[i] == '"'; {
 		var m member
@@ -117,7 +117,7 @@ func readMember(b []byte, i int) (member, int) {
 	return m, end
 }
 
-// eachItem calls yield for each element of the array that begins at i, until it returns false.
+// eachItem calls yield for each element of the array that begins at i, until yield returns false.
 func eachItem(b []byte, i int, yield func(span) bool) {
 	i = skipBlanks(b, i+1)
 	if i < len(b) && b[i] == ']' {

@@ -11,20 +11,20 @@ import (
 	"gatekit/core/proxy"
 )
 
-// fakeApprovals are proxy.Approvals in memory.
+// fakeApprovals is a proxy.Approvals in memory.
 type fakeApprovals struct {
-	approved bool
-	asked    []string
+	approved bool     // the next request is approved, once
+	asked    []string // requests for which Submit was called
 }
 
-func (w *fakeApprovals) Consume(*mcp.Message) bool {
-	took := w.approved
-	w.approved = false
-	return took
+func (a *fakeApprovals) Consume(*mcp.Message) bool {
+	approved := a.approved
+	a.approved = false
+	return approved
 }
 
-func (w *fakeApprovals) Submit(m *mcp.Message, reason string) (string, error) {
-	w.asked = append(w.asked, m.Server+" "+m.Name+" "+reason)
+func (a *fakeApprovals) Submit(m *mcp.Message, reason string) (string, error) {
+	a.asked = append(a.asked, m.Server+" "+m.Name+" "+reason)
 	return "ask the boss", nil
 }
 
@@ -41,22 +41,22 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 	const ran = `{"structuredContent":{"name":"x","arguments":{"n":1,"checked":true}}}`
 	for _, c := range []struct {
 		name, hello, answer string
-		approved            bool // outside
+		approved            bool // an administrator has approved the request
 		want                string
 		recorded            []string
-		asked               int // of Approvals
+		asked               int // requests submitted to Approvals
 	}{
-		{"its user does", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
+		{"the user approves", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
 			[]string{"ask to_server request tools/call a x",
 				"answer to_client request elicitation/create a",
 				"approve to_server request tools/call a x"}, 0},
-		{"its user does not", able, `{"action":"accept","content":{"approve":false}}`, false,
+		{"the user rejects", able, `{"action":"accept","content":{"approve":false}}`, false,
 			`!-31000 refused by policy`, []string{"reject to_server request tools/call a x"}, 0},
-		{"its user declines", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil,
+		{"the user declines to answer", able, `{"action":"decline"}`, false, `!-31000 refused by policy`, nil,
 			0},
-		{"it cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`,
+		{"the client cannot ask its user", unable, ``, false, `!-31000 refused by policy: ask the boss`,
 			[]string{"ask to_server request tools/call a x"}, 1},
-		{"somebody did outside", unable, ``, true, ran,
+		{"an administrator has approved", unable, ``, true, ran,
 			[]string{"approve to_server request tools/call a x"}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -79,48 +79,48 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 			}
 			w.record.expect(t, c.recorded...)
 			if len(outside.asked) != c.asked {
-				t.Errorf("%d requests wait outside, want %d: %q", len(outside.asked), c.asked,
+				t.Errorf("%d requests were submitted, want %d: %q", len(outside.asked), c.asked,
 					outside.asked)
 			}
-			if c.approved { // it was good once
+			if c.approved { // an approval is valid for one request
 				if got := w.call(t, "tools/call",
 					`{"name":"a__x","arguments":{"n":1}}`); !strings.HasPrefix(got, "!-31000") {
-					t.Errorf("the second time: %s", got)
+					t.Errorf("the second request: got %s, want error -31000", got)
 				}
 			}
 		})
 	}
 }
 
-// A client's name is content: it is recorded as the stages left it, and not at all when they denied
-// it.
+// The client's name may contain secrets. The name is recorded as the stages edited it, and not at
+// all when they denied initialize.
 func TestClientIsRecordedAsItPassed(t *testing.T) {
 	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
-	for what, v := range map[string]pipeline.Verdict{
-		"cleared": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
-			[]byte(`"c cleared"`))}},
-		"refused": {Action: pipeline.Deny, Reason: "no"},
+	for name, verdict := range map[string]pipeline.Verdict{
+		"edited": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
+			[]byte(`"c edited"`))}},
+		"denied": {Action: pipeline.Deny, Reason: "no"},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			w := open(t, map[string]*fakeServer{"a": {answer: func(context.Context, *mcp.Message,
 				proxy.Handler) string {
 				return `{"capabilities":{}}`
 			}}}, nil, pipeline.StageConfig{Name: "s",
 				Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 					if m.Method == "initialize" && m.Kind == mcp.Request {
-						return v
+						return verdict
 					}
 					return pipeline.Verdict{Action: pipeline.Allow}
 				})})
 			w.call(t, "initialize", hello)
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()
-			who := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool {
+			got := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool {
 				return !strings.HasPrefix(r, "connect ")
 			})
-			want := map[string][]string{"cleared": {"connect c cleared 1, "}}[what]
-			if !slices.Equal(who, want) {
-				t.Errorf("recorded as %q, want %q", who, want)
+			want := map[string][]string{"edited": {"connect c edited 1, "}}[name]
+			if !slices.Equal(got, want) {
+				t.Errorf("the client is recorded as %q, want %q", got, want)
 			}
 		})
 	}

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// failOnPrefixedNames returns a stage that fails the test when it gets a message with one of the
-// names. Stages must get the servers' own names, without prefixes.
+// failOnPrefixedNames returns a stage that fails the test when a message has one of these names,
+// which have a prefix. Stages must get the servers' own names.
 func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "fail-on-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -28,9 +28,8 @@ func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 		})}
 }
 
-// TestNamesAreRewrittenInAllPlacesOfTheCatalogue sends messages with names in every group of the
-// catalogue in core/mcp/nameplaces.go. It compares what a server sends or receives with what the
-// client receives or sends.
+// The messages have names in every group of places in core/mcp/nameplaces.go. Each case gives the
+// body at the server and the body at the client.
 func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
 		content         = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`
@@ -42,8 +41,8 @@ func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 		kind   string // one of kinds
 		method string
 		params string // of the client's request, if kind is result or error
-		// the same body, as the server sends or receives it, and as the client does
-		server, client string
+		server string // the body that the server sends or receives
+		client string // the same body, as the client receives or sends it
 	}
 	kinds := map[string]struct {
 		kind      mcp.Kind

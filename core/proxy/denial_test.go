@@ -11,16 +11,16 @@ import (
 	"gatekit/core/proxy"
 )
 
-// What peers get for denied messages, sent as messages of their own and inside a result.
+// The denied messages are sent by themselves ("live"), or inside a result or request.
 func TestAnswersToDeniedMessages(t *testing.T) {
-	question := func(method, params string) answerFunc {
+	live := func(method, params string) answerFunc {
 		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			a := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", method,
 				[]byte(params))})[0].Message()
 			return `{"structuredContent":` + string(a.Body()) + `}`
 		}
 	}
-	folded := func(method, params string) answerFunc {
+	inResult := func(method, params string) answerFunc {
 		return asksForInput(`{"k":{"method":"` + method + `","params":` + params + `}}`)
 	}
 	const denied = `{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"no","record":%d}}}`
@@ -28,12 +28,12 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		kind    mcp.Kind
-		method  string // that is denied
+		method  string // the stage denies messages of this kind and method
 		answer  answerFunc
-		request [2]string
-		want    string // the client's answer; %d is the number of the record
-		asked   int    // questions that reach the client
-		server  string // what the server saw last
+		request [2]string // method and params
+		want    string    // the answer to the client; %d is the number of the record
+		asked   int       // questions that reach the client
+		server  string    // the last message that the server saw
 	}{
 		{"a request", mcp.Request, "tools/call", echo, call, denied, 0, ""},
 		{"a result", mcp.Response, "tools/call", echo, call, denied, 0, `tools/call {"name":"x"}`},
@@ -47,30 +47,30 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 				[]byte(`{"data":"secret"}`)))
 			return `{}`
 		}, call, `{}`, 0, `tools/call {"name":"x"}`},
-		{"sampling asked for, live", mcp.Request, "sampling/createMessage",
-			question("sampling/createMessage", `{}`), call,
+		{"sampling request, live", mcp.Request, "sampling/createMessage",
+			live("sampling/createMessage", `{}`), call,
 			`{"structuredContent":{"code":-1,"message":"rejected"}}`, 0, `tools/call {"name":"x"}`},
-		{"sampling asked for, in a result", mcp.Request, "sampling/createMessage",
-			folded("sampling/createMessage", `{}`), call, denied, 0, `tools/call {"name":"x"}`},
-		{"elicitation asked for, live", mcp.Request, "elicitation/create",
-			question("elicitation/create", `{"message":"m"}`), call,
+		{"sampling request, in a result", mcp.Request, "sampling/createMessage",
+			inResult("sampling/createMessage", `{}`), call, denied, 0, `tools/call {"name":"x"}`},
+		{"elicitation request, live", mcp.Request, "elicitation/create",
+			live("elicitation/create", `{"message":"m"}`), call,
 			`{"structuredContent":{"action":"decline"}}`, 0, `tools/call {"name":"x"}`},
-		{"elicitation asked for, in a result", mcp.Request, "elicitation/create",
-			folded("elicitation/create", `{"message":"m"}`), call,
+		{"elicitation request, in a result", mcp.Request, "elicitation/create",
+			inResult("elicitation/create", `{"message":"m"}`), call,
 			`{"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`,
 			0, `tools/call {"name":"x","inputResponses":{"k":{"action":"decline"}},"requestState":"mine\u0021"}`},
-		{"roots asked for, live", mcp.Request, "roots/list", question("roots/list", `{}`), call,
+		{"roots request, live", mcp.Request, "roots/list", live("roots/list", `{}`), call,
 			`{"structuredContent":{"roots":[]}}`, 0, `tools/call {"name":"x"}`},
-		{"roots asked for, in a result", mcp.Request, "roots/list", folded("roots/list", `{}`),
+		{"roots request, in a result", mcp.Request, "roots/list", inResult("roots/list", `{}`),
 			call, `{"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`, 0,
 			`tools/call {"name":"x","inputResponses":{"k":{"roots":[]}},"requestState":"mine\u0021"}`},
 		{"a client's answer to elicitation, live", mcp.Response, "elicitation/create",
-			question("elicitation/create", `{"message":"m"}`), call,
+			live("elicitation/create", `{"message":"m"}`), call,
 			`{"structuredContent":{"action":"decline"}}`, 1, `tools/call {"name":"x"}`},
-		{"a client's answer to roots, live", mcp.Response, "roots/list", question("roots/list",
+		{"a client's answer to roots, live", mcp.Response, "roots/list", live("roots/list",
 			`{}`), call, `{"structuredContent":{"roots":[]}}`, 1, `tools/call {"name":"x"}`},
 		{"a client's answer to sampling, live", mcp.Response, "sampling/createMessage",
-			question("sampling/createMessage", `{}`), call,
+			live("sampling/createMessage", `{}`), call,
 			`{"structuredContent":{"code":-1,"message":"rejected"}}`, 1, `tools/call {"name":"x"}`},
 		{"a client's answer, in a request", mcp.Response, "elicitation/create", echo,
 			[2]string{"tools/call", `{"name":"a__x","inputResponses":{"k":{"action":"accept","content":{"secret":1}}}}`},
@@ -103,7 +103,7 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 				want = fmt.Sprintf(want, w.record.denialNumber())
 			}
 			equal(t, "the client got", string(m.Body()), want)
-			equal(t, "the client was told", w.client.received(), []string{})
+			equal(t, "notifications to the client", w.client.received(), []string{})
 			equal(t, "questions that reached the client", len(w.client.asked), c.asked)
 			last := ""
 			if seen := a.seen(); len(seen) > 0 {
@@ -148,7 +148,7 @@ func TestHiddenItemIsNeitherListedNorUsed(t *testing.T) {
 			"resources/list": "resources", "resources/templates/list": "resourceTemplates"} {
 			if got := w.call(t, method, `{}`); strings.Contains(got, "x\"") || strings.Contains(got,
 				"{x}") || !strings.Contains(got, at) {
-				t.Errorf("%s: %s shows %s", mode, method, got)
+				t.Errorf("%s: %s: got %s, want a list without x", mode, method, got)
 			}
 		}
 		a.got = nil
@@ -162,13 +162,13 @@ func TestHiddenItemIsNeitherListedNorUsed(t *testing.T) {
 			equal(t, mode+": "+c[0]+" "+c[1], w.call(t, c[0], c[1]), "!-31000 refused by policy")
 		}
 		if got := w.call(t, "resources/read", `{"uri":"f:///x"}`); !strings.HasPrefix(got, "!") {
-			t.Errorf("%s: bare: %s", mode, got)
+			t.Errorf("%s: resources/read of the bare URI: got %s, want an error", mode, got)
 		}
 		equal(t, mode+": the server saw", a.seen(), []string{})
 	}
 }
 
-// A stage's answer is treated like the server's: it has the server's names, and is one of several.
+// A stage's answer is treated like the server's: names get their prefix, and lists are merged.
 func TestStageAnswerIsPrefixedAndMerged(t *testing.T) {
 	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
 	answering := func(method, result string) pipeline.StageConfig {

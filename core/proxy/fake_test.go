@@ -18,7 +18,7 @@ import (
 type memoryRecorder struct {
 	mu      sync.Mutex
 	rows    []string
-	reasons []string // of each
+	reasons []string // action and reason of each record
 }
 
 func (j *memoryRecorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
@@ -42,27 +42,30 @@ func (j *memoryRecorder) expect(t *testing.T, rows ...string) {
 	}
 }
 
-// stage is a pipeline.Stage in one function.
+// stage is a function that implements pipeline.Stage.
 type stage func(m *mcp.Message) pipeline.Verdict
 
 func (s stage) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	return s(m), nil
 }
 
-// answerFunc is how a fakeServer responds to a request.
+// answerFunc returns the response of a fakeServer to a request.
 type answerFunc = func(context.Context, *mcp.Message, proxy.Handler) string
 
-// fakeServer is one upstream server. answer returns a raw result, an error message as "!CODE text"
-// or "!!CODE data", "dead" for a server that ended, or "" to wait for the end of the call.
+// fakeServer is one upstream server. answer returns one of these:
+//   - a raw result
+//   - "!CODE text" for an error with a message, or "!!CODE data" for one with data
+//   - "dead" for a server that ended
+//   - "" to wait for the end of the call
 type fakeServer struct {
 	openErr error
 	answer  func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 
 	mu     sync.Mutex
-	feed   proxy.Handler
-	got    []string // methods and bodies of the received messages
-	ended  []error  // causes of the calls that ended first
-	closed int
+	feed   proxy.Handler // takes the server's messages outside calls
+	got    []string      // methods and bodies of the received messages
+	ended  []error       // causes of the calls that ended before their answer
+	closed int           // number of calls of Close
 }
 
 func (s *fakeServer) Open(_ context.Context, o proxy.OpenOptions,
@@ -120,7 +123,7 @@ func (s *fakeServer) Call(ctx context.Context, p pipeline.Passed,
 	return r, nil
 }
 
-// cancelledWith returns the notification with which the first call at the server was cancelled.
+// cancelledWith returns the params of the notification that cancelled the server's first call.
 func cancelledWith(s *fakeServer) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +146,7 @@ func (s *fakeServer) Close() error {
 	return nil
 }
 
-// fakeClient is a client that keeps what it receives and answers requests by answer.
+// fakeClient is a client that keeps the messages that it receives, and answers requests by answer.
 type fakeClient struct {
 	takesInputRequests bool
 	answer             func(m *mcp.Message) *mcp.Message
@@ -201,8 +204,8 @@ func fixedResults(results map[string]string) func(context.Context, *mcp.Message,
 type fixture struct {
 	proxy   *proxy.Proxy
 	session *proxy.Session
-	client  *fakeClient
-	feed    *fakeClient
+	client  *fakeClient // sends the calls
+	feed    *fakeClient // gets the messages outside calls
 	record  *memoryRecorder
 	options proxy.Options
 }
@@ -256,7 +259,7 @@ func answerText(t *testing.T, id string, p pipeline.Passed) string {
 		return "nothing"
 	}
 	if string(m.ID()) != id {
-		t.Errorf("answered under id %s, want %s", m.ID(), id)
+		t.Errorf("the answer has the id %s, want %s", m.ID(), id)
 	}
 	if m.Kind == mcp.Error {
 		text, _ := m.Text("/message")
@@ -287,9 +290,10 @@ func notification(t *testing.T, method, params string) *mcp.Message {
 	return m
 }
 
-func equal(t *testing.T, what string, got, want any) {
+// equal fails the test when got and want are printed differently. name names the compared value.
+func equal(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
-		t.Errorf("%s:\n got %s\nwant %s", what, g, w)
+		t.Errorf("%s:\n got %s\nwant %s", name, g, w)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"gatekit/core/proxy"
 )
 
+// hello are the params of initialize requests.
 const hello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
 
 func TestInitializeMergesAllServers(t *testing.T) {
@@ -21,7 +22,7 @@ func TestInitializeMergesAllServers(t *testing.T) {
 	b := &fakeServer{answer: fixedResults(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
 	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
-	equal(t, "answer (D16)", w.call(t, "initialize", hello),
+	equal(t, "answer", w.call(t, "initialize", hello),
 		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
 			`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
 			`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
@@ -29,13 +30,13 @@ func TestInitializeMergesAllServers(t *testing.T) {
 	equal(t, "a saw", a.seen(), []string{"initialize " + hello, "notifications/initialized {}"})
 	w.record.expect(t, "pass to_server request initialize a", "pass to_server request initialize b",
 		"pass to_client response initialize a", "answer to_client response initialize")
-	equal(t, "again", w.callAs(t, w.session, w.client, "8", "initialize", hello),
+	equal(t, "a second initialize", w.callAs(t, w.session, w.client, "8", "initialize", hello),
 		"!-32600 the session is initialized already")
-	equal(t, "what no server declared", w.call(t, "prompts/list", `{}`),
+	equal(t, "a capability that no server declared", w.call(t, "prompts/list", `{}`),
 		"!-32601 no server supports prompts/list")
-	equal(t, "what this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`),
+	equal(t, "a capability that only this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`),
 		`!-32601 server "a" has no prompts`)
-	equal(t, "a was not bothered", len(a.seen()), 2)
+	equal(t, "number of messages that a saw", len(a.seen()), 2)
 }
 
 func TestDiscoverMergesAllServers(t *testing.T) {
@@ -53,16 +54,16 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 	answered := `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}`
 	for _, c := range []struct {
 		name  string
-		bad   func(began time.Time) string
-		after time.Duration // when the client is answered
+		bad   func(began time.Time) string // the bad server's answer to initialize
+		after time.Duration                // from initialize to its answer
 	}{
-		{"one that is down at first", func(began time.Time) string {
+		{"a server that is down at first", func(began time.Time) string {
 			if time.Since(began) < 5*time.Second {
 				return "dead"
 			}
 			return answered
 		}, 0},
-		{"one that is slow", func(time.Time) string {
+		{"a slow server", func(time.Time) string {
 			time.Sleep(40 * time.Second)
 			return answered
 		}, 15 * time.Second},
@@ -82,24 +83,25 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 				w := open(t, map[string]*fakeServer{"good": good, "bad": bad}, nil)
 				if got := w.call(t, "initialize", hello); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
-					t.Errorf("initialize: %s", got)
+					t.Errorf("initialize: got %s, want a partial answer without bad", got)
 				}
-				equal(t, "answered after", time.Since(began), c.after)
+				equal(t, "time until the answer", time.Since(began), c.after)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 				if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
-					t.Errorf("list meanwhile: %s", got)
+					t.Errorf("tools/list meanwhile: got %s, want a list without bad", got)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if told := strings.Join(w.feed.received(), "\n"); !strings.Contains(told,
+				if got := strings.Join(w.feed.received(), "\n"); !strings.Contains(got,
 					"notifications/tools/list_changed") {
-					t.Errorf("the client heard %q", told)
+					t.Errorf("the client got %q, want notifications/tools/list_changed", got)
 				}
-				equal(t, "list afterwards", w.call(t, "tools/list", `{}`),
+				equal(t, "tools/list once bad is initialized", w.call(t, "tools/list", `{}`),
 					`{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
 				if seen := bad.seen(); seen[len(seen)-2] != "notifications/initialized {}" {
-					t.Errorf("the late server saw %q", seen)
+					t.Errorf("the late server saw %q, want notifications/initialized before "+
+						"tools/list", seen)
 				}
 			})
 		})
@@ -114,7 +116,7 @@ func TestInitializeFailsWhenAllServersFail(t *testing.T) {
 	equal(t, "answer", w.call(t, "initialize", hello),
 		`!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
 	one := open(t, map[string]*fakeServer{"a": dead}, withoutPrefix)
-	equal(t, "answer", one.call(t, "initialize", hello),
+	equal(t, "answer of a single server", one.call(t, "initialize", hello),
 		`!-32603 server "a" is not available: it ended`)
 }
 
@@ -138,33 +140,33 @@ func TestReloadKeepsTheSession(t *testing.T) {
 		synctest.Wait()
 		equal(t, "list", w.call(t, "tools/list", `{}`),
 			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
-		equal(t, "b closed", b.closed, 1)
-		equal(t, "a greeted", len(a.seen()), 3)
+		equal(t, "times that b was closed", b.closed, 1)
+		equal(t, "messages that a saw", len(a.seen()), 3)
 		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello,
 			"notifications/initialized {}"})
-		if told := strings.Join(w.feed.received(), "\n"); !strings.Contains(told,
+		if got := strings.Join(w.feed.received(), "\n"); !strings.Contains(got,
 			"notifications/tools/list_changed") {
-			t.Errorf("the client heard %q", told)
+			t.Errorf("the client got %q, want notifications/tools/list_changed", got)
 		}
 		bad := o
 		bad.Servers = nil
 		if err := w.proxy.Apply(bad); err == nil {
-			t.Error("options without servers were taken")
+			t.Error("Apply of options without servers returned no error")
 		}
-		equal(t, "list after a wrong reload", w.call(t, "tools/list", `{}`),
+		equal(t, "list after a refused reload", w.call(t, "tools/list", `{}`),
 			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 	})
 }
 
 func TestCapabilitiesAreMerged(t *testing.T) {
 	for _, c := range []struct{ name, a, b, want string }{
-		{"tasks, in all their depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`,
+		{"tasks, member by member at each depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`,
 			`{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
 			`{"tasks":{"list":{},"requests":{"tools":{"call":{}},"y":{}},"cancel":{}}}`},
-		{"extensions on which they agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`,
+		{"extensions on which the servers agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`,
 			`{"extensions":{"ui":{"v":1},"x":{"v":2},"y":{}}}`,
 			`{"extensions":{"ui":{"v":1},"y":{}}}`},
-		{"none", `{}`, `7`, `{}`},
+		{"no capabilities", `{}`, `7`, `{}`},
 		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`,
 			`{"resources":{}}`, `{"resources":{"listChanged":true}}`},
 	} {
@@ -182,7 +184,8 @@ func TestInstructionsAreBounded(t *testing.T) {
 	text, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Text("/instructions")
 	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text,
 		"\uFFFD") {
-		t.Errorf("%d bytes, valid %v", len(text), utf8.ValidString(text))
+		t.Errorf("the instructions have %d bytes, valid UTF-8: %v; want 30 to 33 KiB, all valid",
+			len(text), utf8.ValidString(text))
 	}
 }
 
@@ -194,13 +197,13 @@ func TestServerIsNotAskedForMissingCapability(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"old": old, "new": new}, nil)
 	w.call(t, "initialize", hello)
 	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
-	equal(t, "completion by a server of 2024-11-05, which has no word for it",
+	equal(t, "completion by a server of 2024-11-05, which cannot declare it",
 		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
-	equal(t, "completion by another", w.call(t, "completion/complete", strings.ReplaceAll(complete,
-		"%", "new")), `!-32601 server "new" has no completions`)
-	equal(t, "a list that nobody declared", w.call(t, "tools/list", `{}`),
+	equal(t, "completion by a newer server that does not declare it",
+		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "new")), `!-32601 server "new" has no completions`)
+	equal(t, "a list that no server declared", w.call(t, "tools/list", `{}`),
 		"!-32601 no server supports tools/list")
-	equal(t, "new saw", len(new.seen()), 1)
+	equal(t, "messages that new saw", len(new.seen()), 1)
 }
 
 func TestDeniedInitializeIsNotRepeated(t *testing.T) {
@@ -216,13 +219,13 @@ func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 			"good": serverAnswering(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
 		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") ||
 			!strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
-			t.Errorf("initialize: %s", got)
+			t.Errorf("initialize: got %s, want it without the instructions, and bad refused", got)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		equal(t, "times that it was asked", len(bad.seen()), 1)
+		equal(t, "messages that bad saw", len(bad.seen()), 1)
 		if got := w.call(t, "tools/call", `{"name":"bad__x"}`); !strings.HasPrefix(got, "!-31000") {
-			t.Errorf("a call of it: %s", got)
+			t.Errorf("a call of bad: got %s, want error -31000", got)
 		}
 	})
 }
@@ -242,7 +245,8 @@ func TestSlowServerAnnouncesOnlyItsLists(t *testing.T) {
 		w.call(t, "initialize", hello)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		equal(t, "told", w.feed.received(), []string{"notifications/prompts/list_changed "})
+		equal(t, "the client got", w.feed.received(),
+			[]string{"notifications/prompts/list_changed "})
 	})
 }
 
@@ -254,7 +258,7 @@ func TestInitializedIsForwardedBeforeNotifyReturns(t *testing.T) {
 		w.call(t, "initialize", hello)
 		inParallel(3, func(int) {
 			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-			equal(t, "a saw", len(slow.seen()), 2)
+			equal(t, "messages that a saw", len(slow.seen()), 2)
 		})
 	})
 }
@@ -266,7 +270,7 @@ func TestSecondInitializedIsDropped(t *testing.T) {
 	for range 2 {
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	}
-	equal(t, "the server saw", len(a.seen()), 2)
+	equal(t, "messages that the server saw", len(a.seen()), 2)
 	w.record.expect(t, "pass to_server notification notifications/initialized a",
 		"drop to_server notification notifications/initialized")
 }
@@ -303,8 +307,8 @@ func (s *slowlyNotifiedServer) Notify(ctx context.Context, p pipeline.Passed) er
 	return s.fakeServer.Notify(ctx, p)
 }
 
-// A server of a new configuration is initialized at once. The first calls wait for it, for as long
-// as those at the beginning of a session.
+// A reload initializes a new server at once. The first calls to it wait until it is initialized, as
+// long as the first calls of a session do.
 func TestServerAddedToOpenSession(t *testing.T) {
 	for _, c := range []struct {
 		name   string

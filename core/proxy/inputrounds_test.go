@@ -54,10 +54,10 @@ func TestInputRoundIsForwardedAndSealed(t *testing.T) {
 	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] Name?","requestedSchema":{}}}}` {
-		t.Errorf("the client was asked %s", raw)
+		t.Errorf("the client was asked %s, want the server's name in the message", raw)
 	}
 	if !strings.HasPrefix(state, "gk1.") || strings.Contains(state, "mine") {
-		t.Fatalf("the state is not sealed: %q", state)
+		t.Fatalf("requestState is %q, want it sealed", state)
 	}
 	w.record.expect(t, "pass to_client request elicitation/create a",
 		"pass to_client response tools/call a x")
@@ -146,16 +146,16 @@ func TestOnlyDeniedInputRequestsAreDeclined(t *testing.T) {
 	result, state := callFirstRound(t, w)
 	if raw, _ := result.Get("/inputRequests"); string(
 		raw) != `{"k":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
-		t.Errorf("the client was asked %s", raw)
+		t.Errorf("the client was asked %s, want the elicitation only", raw)
 	}
 	got := mcp.NewResponse("1",
 		[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 			`{"k":{"action":"accept"},"r":{"roots":[{"uri":"file:///forged"}]}}`))))
 	if raw, _ := got.Get("/inputResponses/r"); string(raw) != `{"roots":[]}` {
-		t.Errorf("roots: %s", got.Body())
+		t.Errorf("the server got %s, want no roots", got.Body())
 	}
 	if raw, _ := got.Get("/inputResponses/k"); string(raw) != `{"action":"accept"}` {
-		t.Errorf("elicitation: %s", got.Body())
+		t.Errorf("the server got %s, want the client's answer to k", got.Body())
 	}
 }
 
@@ -265,7 +265,7 @@ func TestInvalidInputRequestsAreNotForwarded(t *testing.T) {
 				elicitRequests+`}`)), nil)
 		w.client.takesInputRequests = true
 		if got := w.call(t, "tools/list", `{}`); strings.Contains(got, "Name?") {
-			t.Errorf("tools/list got the input request: %s", got)
+			t.Errorf("tools/list: got %s, want it without the input request", got)
 		}
 	})
 }
@@ -313,14 +313,14 @@ func TestInputRequestKeysMayContainAnything(t *testing.T) {
 		result, state := callFirstRound(t, w)
 		if raw, _ := result.Get("/inputRequests"); string(raw) != `{"`+key+
 			`":{"method":"elicitation/create","params":{"message":"[a] m"}}}` {
-			t.Errorf("%q: the client was asked %s", key, raw)
+			t.Errorf("%q: the client was asked %s, want the elicitation only", key, raw)
 		}
 		got := mcp.NewResponse("1",
 			[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 				`{"`+key+`":{"action":"accept"}}`))))
 		if raw, _ := got.Get("/inputResponses"); string(raw) != `{"`+key+
 			`":{"action":"accept"},"r/~":{"roots":[]}}` {
-			t.Errorf("%q: the server got %s", key, got.Body())
+			t.Errorf("%q: the server got %s, want both answers", key, got.Body())
 		}
 	}
 }
@@ -331,18 +331,18 @@ func TestLinksInInputRequestsAndResponsesArePrefixed(t *testing.T) {
 	w.client.takesInputRequests = true
 	result, state := callFirstRound(t, w)
 	if uri, _ := result.Text("/inputRequests/s/params/messages/0/content/uri"); uri != "a+f:///x" {
-		t.Errorf("the client was asked %s", result.Body())
+		t.Errorf("the client was asked %s, want the URI with its prefix", result.Body())
 	}
 	got := mcp.NewResponse("1",
 		[]byte(w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
 			`{"s":{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///y"}}}`))))
 	if uri, _ := got.Text("/inputResponses/s/content/uri"); uri != "f:///y" {
-		t.Errorf("the server got %s", got.Body())
+		t.Errorf("the server got %s, want the URI without a prefix", got.Body())
 	}
 }
 
-// TestEditsOfResultWithInputRequestsAreKept changes an input request in the result that contains
-// it. Stages inspect the input requests first, and then the result as the client will get it.
+// Stages inspect the input requests first, and then the whole result. Here a stage edits an input
+// request when it inspects the result.
 func TestEditsOfResultWithInputRequestsAreKept(t *testing.T) {
 	redact := pipeline.StageConfig{Name: "redact",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -357,7 +357,7 @@ func TestEditsOfResultWithInputRequestsAreKept(t *testing.T) {
 	if result, _ := callFirstRound(t, w); !strings.Contains(string(result.Body()),
 		`"message":"***"`) ||
 		strings.Contains(string(result.Body()), "Name?") {
-		t.Errorf("the client was asked %s", result.Body())
+		t.Errorf("the client was asked %s, want the edited message", result.Body())
 	}
 }
 
@@ -390,7 +390,7 @@ func TestInputRequestsOfTasksAreInspected(t *testing.T) {
 		"a list": `[{"method":"elicitation/create"}]`, "a member that is no request": `{"k":7}`} {
 		w = open(t, twoServers(asksInTask(questions)), nil, denyMethods("elicitation/create"))
 		if got := w.call(t, "tasks/get", `{"taskId":"a+t"}`); !strings.HasPrefix(got, "!") {
-			t.Errorf("%s: tasks/get: %s", name, got)
+			t.Errorf("%s: tasks/get: got %s, want an error", name, got)
 		}
 		w.call(t, "tools/call", `{"name":"a__x"}`)
 		equal(t, name+": the client got", w.client.received(), []string{})

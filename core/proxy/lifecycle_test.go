@@ -60,10 +60,10 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			leave()
 			equal(t, "answer", answerText(t, "7", <-done), "nothing")
 			synctest.Wait()
-			equal(t, "times that the server heard", len(s.ended), 1)
+			equal(t, "calls that ended at the server", len(s.ended), 1)
 		})
 	})
-	t.Run("initialize cannot be", func(t *testing.T) {
+	t.Run("initialize cannot be cancelled", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 				time.Sleep(time.Second)
@@ -73,7 +73,7 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			go cancel(w, "7")
 			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") ||
 				got == "nothing" {
-				t.Errorf("answer %s", got)
+				t.Errorf("initialize: got %s, want a result", got)
 			}
 		})
 	})
@@ -89,8 +89,8 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			synctest.Wait()
 			cancel(w, "7")
 			equal(t, "answer", answerText(t, "7", <-done), "nothing")
-			equal(t, "times that the servers heard", len(a.ended)+len(b.ended), 2)
-			// of neither alone
+			equal(t, "calls that ended at the servers", len(a.ended)+len(b.ended), 2)
+			// the record names neither server
 			w.record.expect(t, "pass to_server notification notifications/cancelled")
 		})
 	})
@@ -113,12 +113,12 @@ func TestReloadBetweenBeginAndRun(t *testing.T) {
 					t.Fatal(err)
 				}
 				ctx, leave := context.WithCancel(t.Context())
-				// a subscription without servers stays open
-				leave2 := time.AfterFunc(50*time.Millisecond, leave)
-				defer leave2.Stop()
+				// A subscription without servers stays open until leave.
+				timer := time.AfterFunc(50*time.Millisecond, leave)
+				defer timer.Stop()
 				if got := answerText(t, "7", call.Run(ctx)); method != "subscriptions/listen" &&
 					!strings.HasPrefix(got, "!") || strings.HasPrefix(got, "{") {
-					t.Errorf("answer %s", got)
+					t.Errorf("answer %s, want an error, or nothing for a subscription", got)
 				}
 			})
 		}
@@ -172,7 +172,7 @@ func TestReloadsDuringCalls(t *testing.T) {
 					{"tools/call", `{"name":"b__x"}`}, {"tools/call", `{"name":"a__x"}`}} {
 					got := w.callAs(t, w.session, w.client, id, c[0], c[1])
 					if strings.HasPrefix(got, "!-310") || got == "nothing" {
-						t.Errorf("%s: %s", c, got)
+						t.Errorf("%s: got %s, want an answer that is no denial", c, got)
 					}
 				}
 				w.session.Notify(t.Context(), notification(t, "notifications/roots/list_changed",
@@ -235,7 +235,8 @@ func TestSessionOfClosedProxyStartsNothing(t *testing.T) {
 		"!-32603 the session is closed")
 	late.Notify(t.Context(), notification(t, "notifications/roots/list_changed", `{}`))
 	if err := late.Close(); err != nil || s.feed != nil {
-		t.Errorf("close: %v; the server was opened: %v", err, s.feed != nil)
+		t.Errorf("Close: %v, and the server was opened: %v; want no error and no opened server",
+			err, s.feed != nil)
 	}
 }
 
@@ -289,8 +290,8 @@ func TestCloseWaitsForBackgroundWork(t *testing.T) {
 					}
 				})
 				equal(t, "answer", answerText(t, "7", <-done), c.want)
-				equal(t, "closed", s.closed, 1)
-				synctest.Wait() // and synctest finds what still runs
+				equal(t, "times that the server was closed", s.closed, 1)
+				synctest.Wait() // synctest reports the goroutines that are left
 			})
 		})
 	}
@@ -313,36 +314,36 @@ func (*unresponsiveClient) SendRequests(ctx context.Context,
 func TestClientThatNeverReadsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
-			if m.Name == "loud" {
+			if m.Name == "notifies" {
 				c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
 					[]byte(`{"level":"info","data":1}`)))
 				return ""
 			}
-			if m.Name == "curious" {
+			if m.Name == "asks" {
 				return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
 					"1", "roots/list", nil)})[0].Message().Body())
 			}
 			return `{}`
 		}}
 		w := open(t, map[string]*fakeServer{"a": s}, nil)
-		deaf := w.proxy.Open(proxy.OpenOptions{Session: "deaf"}, &unresponsiveClient{})
+		stuck := w.proxy.Open(proxy.OpenOptions{Session: "stuck"}, &unresponsiveClient{})
 		began := time.Now()
-		for i, name := range []string{"loud", "curious"} {
-			go deaf.Call(t.Context(), request(t, fmt.Sprint(i),
+		for i, name := range []string{"notifies", "asks"} {
+			go stuck.Call(t.Context(), request(t, fmt.Sprint(i),
 				"tools/call", `{"name":"a__`+name+`"}`), &unresponsiveClient{})
 		}
 		synctest.Wait()
 		o := w.options
-		if err := w.proxy.Apply(o); err != nil { // which announces to the deaf one too
+		if err := w.proxy.Apply(o); err != nil { // notifies all sessions of the change
 			t.Fatal(err)
 		}
 		equal(t, "another session", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
-		equal(t, "the deaf one's next call", w.callAs(t, deaf, w.client, "9", "tools/call",
-			`{"name":"a__x"}`), `{}`)
+		equal(t, "the next call of the stuck session", w.callAs(t, stuck, w.client, "9",
+			"tools/call", `{"name":"a__x"}`), `{}`)
 		equal(t, "waited", time.Since(began), time.Duration(0))
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		if err := deaf.Close(); err != nil {
+		if err := stuck.Close(); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -364,7 +365,7 @@ func TestDeadlineIsPausedWhileClientIsAsked(t *testing.T) {
 		}
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
 		began := time.Now()
-		equal(t, "silent afterwards", w.call(t, "tools/call", `{"name":"a__late"}`),
+		equal(t, "answer when the server is silent after the question", w.call(t, "tools/call", `{"name":"a__late"}`),
 			`!-32603 server "a" did not answer within 1m0s without progress`)
 		equal(t, "waited", time.Since(began), 5*time.Minute)
 	})
@@ -407,11 +408,13 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*fakeServer).seen()) +
 					len(w.client.received()) + len(w.client.asked) + len(w.feed.received())
 				if moved > good {
-					t.Errorf("%s: %d messages moved on %d records", c.name, moved, good)
+					t.Errorf("%s: %d messages were sent with %d records, want at most one each",
+						c.name, moved, good)
 				}
 				if m := answer.Message(); m != nil && strings.Contains(string(m.Body()),
 					"secret") && good < 2 {
-					t.Errorf("%s: answered %s on %d records", c.name, m.Body(), good)
+					t.Errorf("%s: the answer after %d records is %s, want it without the secret",
+						c.name, good, m.Body())
 				}
 			})
 		}

@@ -13,7 +13,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// pagingServer returns a server with pages of tools: page returns the one for a cursor.
+// pagingServer returns a server whose answer to each request is page's result. paged reports
+// whether the request has a cursor.
 func pagingServer(page func(cursor string, paged bool) string) *fakeServer {
 	return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		cursor, paged := m.Text("/cursor")
@@ -28,26 +29,26 @@ func TestInvalidListsOfServers(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		odd    *fakeServer
-		items  string // of the odd server, which is first
-		reason string // "" none
-		asked  int
+		items  string // the odd server's items, which come first
+		reason string // why the list is partial; "" if it is complete
+		asked  int    // requests that the odd server gets
 	}{
 		{"an empty list", serverAnswering(`{"tools":[]}`), "", "", 1},
-		{"null, which some take for an empty list", serverAnswering(`{"tools":null}`), "", "", 1},
-		{"no list", serverAnswering(`{}`), "", "its result has no list of tools", 1},
-		{"a list that is none", serverAnswering(`{"tools":{"name":"y"}}`),
+		{"null, which some servers send for an empty list", serverAnswering(`{"tools":null}`), "", "", 1},
+		{"a result without a list", serverAnswering(`{}`), "", "its result has no list of tools", 1},
+		{"an object instead of a list", serverAnswering(`{"tools":{"name":"y"}}`),
 			"", "its result has no list of tools", 1},
 		{"a result that is no object", serverAnswering(`[{"name":"y"}]`),
 			"", "its result is no object", 1},
 		{"a result that is null", serverAnswering(`null`), "", "its result is no object", 1},
-		{"a method that it does not have", serverAnswering("!-32601 no"), "", "", 1},
-		{"items without names, which are for the client to judge",
+		{"the error method not found", serverAnswering("!-32601 no"), "", "", 1},
+		{"items without names, which are forwarded",
 			serverAnswering(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
 		{"nextCursor null", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":null}`),
 			`{"name":"odd__y"},`, "", 1},
 		{"nextCursor that is no string", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":7}`),
 			`{"name":"odd__y"},`, "its nextCursor is no string", 1},
-		{"an empty cursor, which is one", pagingServer(func(_ string, paged bool) string {
+		{"an empty cursor, which is valid", pagingServer(func(_ string, paged bool) string {
 			if !paged {
 				return `{"tools":[{"name":"1"}],"nextCursor":""}`
 			}
@@ -65,9 +66,9 @@ func TestInvalidListsOfServers(t *testing.T) {
 			}
 			return `{"tools":[{"name":"y"}],"nextCursor":"2"}`
 		}), `{"name":"odd__y"},`, `it answered error -32603, \"oops\"`, 2},
-		{"more items than all together may have", serverAnswering(huge),
+		{"more items than a whole list may have", serverAnswering(huge),
 			"", "its list has more than 10000 items, or 67108864 bytes ([limits] list_items)", 1},
-		{"a long error, with what terminals obey",
+		{"a long error with a terminal's control sequence",
 			serverAnswering("!-32603 \x1b[2J" + strings.Repeat("x",
 				10_000)), "", `it answered error -32603, \"\\x1b[2J` + strings.Repeat("x",
 				196) + `…\"`,
@@ -80,12 +81,12 @@ func TestInvalidListsOfServers(t *testing.T) {
 				want += `,"_meta":{"gatekit/partial":[{"server":"odd","reason":"server \"odd\" is not available: ` + c.reason + `"}]}`
 			}
 			equal(t, "list", w.call(t, "tools/list", `{}`), want+"}")
-			equal(t, "times it was asked", len(c.odd.seen()), c.asked)
+			equal(t, "requests that the odd server got", len(c.odd.seen()), c.asked)
 		})
 	}
 }
 
-func TestListTooLongWithLastServerIsPartial(t *testing.T) {
+func TestServerWithWhichListIsTooLongIsLeftOut(t *testing.T) {
 	three := serverAnswering(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
 	w := open(t, map[string]*fakeServer{"a": three, "b": three,
 		"c": serverAnswering(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
@@ -105,26 +106,25 @@ func TestServerWithSlowPagesDoesNotDelayList(t *testing.T) {
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
 		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" did not answer within 20s"}]}}`)
-		// the fake does not look up while it sleeps
+		// The fake server notices the end of the call only after its sleep.
 		if waited := time.Since(began); waited > 27*time.Second {
-			t.Errorf("waited %v", waited)
+			t.Errorf("the list took %v, want at most 27s", waited)
 		}
 	})
 }
 
 func TestBroadcastsAreAnsweredWithoutSilentServer(t *testing.T) {
-	silent := func() *fakeServer { return serverAnswering("") }
 	for method, good := range map[string]string{"server/discover": `{"capabilities":{}}`,
 		"logging/setLevel": `{}`, "tasks/list": `{"tasks":[]}`} {
 		synctest.Test(t, func(t *testing.T) {
-			w := open(t, map[string]*fakeServer{"good": serverAnswering(good), "silent": silent()},
-				nil)
+			w := open(t, map[string]*fakeServer{"good": serverAnswering(good),
+				"silent": serverAnswering("")}, nil)
 			began := time.Now()
 			if got := w.call(t, method, `{}`); !strings.Contains(got,
 				`"gatekit/partial":[{"server":"silent"`) {
-				t.Errorf("%s: %s", method, got)
+				t.Errorf("%s: got %s, want a partial answer without silent", method, got)
 			}
-			equal(t, method+" waited", time.Since(began), 20*time.Second)
+			equal(t, method+" took", time.Since(began), 20*time.Second)
 		})
 	}
 }
@@ -138,7 +138,7 @@ func TestOnlyGatekitSetsPartial(t *testing.T) {
 }
 
 func TestDeniedList(t *testing.T) {
-	of := func(servers ...string) pipeline.StageConfig {
+	denyAnswersOf := func(servers ...string) pipeline.StageConfig {
 		return pipeline.StageConfig{Name: "no", Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 			for _, s := range servers {
 				if m.Server == s && m.Kind == mcp.Response {
@@ -152,11 +152,11 @@ func TestDeniedList(t *testing.T) {
 		return map[string]*fakeServer{"a": serverAnswering(`{"tools":[{"name":"x"}]}`),
 			"b": serverAnswering(`{"tools":[{"name":"x"}]}`)}
 	}
-	w := open(t, servers(), nil, of("a"))
-	equal(t, "of one server", w.call(t, "tools/list", `{}`),
+	w := open(t, servers(), nil, denyAnswersOf("a"))
+	equal(t, "a list denied for one server", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"b__x"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"refused by policy"}]}}`)
-	w = open(t, servers(), nil, of("a", "b"))
-	equal(t, "of all", w.call(t, "tools/list", `{}`), "!-31000 refused by policy")
+	w = open(t, servers(), nil, denyAnswersOf("a", "b"))
+	equal(t, "a list denied for all servers", w.call(t, "tools/list", `{}`), "!-31000 refused by policy")
 }
 
 func TestCursorBeyondShortenedList(t *testing.T) {
@@ -171,7 +171,7 @@ func TestCursorBeyondShortenedList(t *testing.T) {
 		"!-32602 invalid cursor: the list has changed, ask again without one")
 }
 
-// Merging a result of very many members was quadratic once.
+// A former version merged the members of results in quadratic time, which took minutes here.
 func TestManyMembersAreMergedInLinearTime(t *testing.T) {
 	var many strings.Builder
 	for i := range 100_000 {
@@ -182,11 +182,10 @@ func TestManyMembersAreMergedInLinearTime(t *testing.T) {
 		many.String() + `}`), "b": serverAnswering(`{"tools":[]` + many.String() + `}`)}, nil)
 	began := time.Now()
 	if got := w.call(t, "tools/list", `{}`); strings.HasPrefix(got, "!") {
-		t.Errorf("list: %.200s", got)
+		t.Errorf("list: got %.200s, want a result", got)
 	}
-	// minutes, when each looks at all before it
 	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("the list took %v, want at most 20s", took)
 	}
 }
 
@@ -210,7 +209,7 @@ func TestSetLevelReachesAllServers(t *testing.T) {
 	}
 	w = open(t, map[string]*fakeServer{"a": serverAnswering("!-32603 broken"),
 		"b": serverAnswering("dead")}, nil)
-	equal(t, "when none could", w.call(t, "logging/setLevel", `{"level":"info"}`), "!-32603 broken")
+	equal(t, "when every server fails", w.call(t, "logging/setLevel", `{"level":"info"}`), "!-32603 broken")
 }
 
 func TestMergedListHasGatekitsServerInfo(t *testing.T) {
@@ -222,6 +221,6 @@ func TestMergedListHasGatekitsServerInfo(t *testing.T) {
 	if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
 		`"io.modelcontextprotocol/serverInfo":{"name":"gatekit",`) || strings.Contains(got,
 		`"name":"a"`) {
-		t.Errorf("the list says that its server is %s", got)
+		t.Errorf("the list is %s, want Gatekit's serverInfo", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// objects returns n members that are empty objects.
+// objects returns the text of n members of an object, each with an empty object as its value.
 func objects(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -23,13 +23,13 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 		name, capabilities string
 		refused            bool
 	}{
-		{"as many as can be", `{` + objects(1000) + `}`, false},
+		{"as many as are allowed", `{` + objects(1000) + `}`, false},
 		{"too many", `{` + objects(1001) + `}`, true},
-		{"too many in all", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` +
+		{"too many, counted at all depths", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` +
 			objects(498) + `}}}`, true},
-		{"as many as can be in all", `{"experimental":{` + objects(500) +
+		{"as many as are allowed, counted at all depths", `{"experimental":{` + objects(500) +
 			`},"tasks":{"requests":{` + objects(497) + `}}}`, false},
-		{"many, deeper than is looked", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`,
+		{"many, deeper than they are merged", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`,
 			false},
 		{"a hundred thousand", `{"extensions":{` + objects(100_000) + `}}`, true},
 	} {
@@ -43,14 +43,15 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 				t.Errorf("%s, %s: got %.500s, want refused: %v", c.name, method, got, c.refused)
 			}
 			if !strings.Contains(got, `"logging":{}`) {
-				t.Errorf("%s, %s: what the good server has is not in %.500s", c.name, method, got)
+				t.Errorf("%s, %s: got %.500s, want logging, which the good server has", c.name,
+					method, got)
 			}
 		}
 	}
 }
 
-// Each object was once searched from the start of the message: behind large members that took
-// minutes. The time is compared with that for one object behind the same members.
+// A former version searched each object from the start of the message. When large members came
+// first, merging took minutes. The time for 900 objects is compared with the time for one.
 func TestCapabilitiesAreMergedInLinearTime(t *testing.T) {
 	padding := `"pad":[` + strings.Repeat(`[],`, 2<<20) + `0],`
 	greet := func(ctx context.Context, n int) {
@@ -71,6 +72,6 @@ func TestCapabilitiesAreMergedInLinearTime(t *testing.T) {
 	defer cancel()
 	greet(ctx, 900)
 	if ctx.Err() != nil {
-		t.Errorf("900 objects took more than %v, 20 times what one did", enough)
+		t.Errorf("900 objects took more than %v, which is 20 times the time for one", enough)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// A name that a client was shown leads back to its server, under that server's own name.
+// A client uses a name from a list. The request reaches the server that listed it, with the
+// server's own name.
 func FuzzNamesThereAndBack(f *testing.F) {
 	for _, seed := range []string{"x", "", "__", "_x", "a__x", "a-b__x", "file:///x", "A+file:///x",
 		"ui://w", "UI://a+w", "ui://", "ui+x", "a+b+c", "+", "://x", "{scheme}://x", "naïve 名",
@@ -45,15 +46,15 @@ func FuzzNamesThereAndBack(f *testing.F) {
 			} {
 				listed := mcp.NewResponse("", []byte(w.call(t, c.list, `{}`)))
 				if listed.Len(c.at) != 3 {
-					t.Fatalf("%s: %s", c.list, listed.Body())
+					t.Fatalf("%s: got %s, want 3 items", c.list, listed.Body())
 				}
 				for i, name := range []string{"a", "a-b", "ui"} {
 					shown, _ := listed.Get(c.at + "/" + string(rune('0'+i)) + c.member)
 					w.call(t, c.use, c.before+string(shown)+c.after)
 					seen := servers[name].seen()
 					if got := seen[len(seen)-1]; got != c.use+" "+c.before+quoted+c.after {
-						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q", mode, c.use,
-							v, name, shown, got)
+						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q, want %s", mode,
+							c.use, v, name, shown, got, quoted)
 					}
 				}
 			}
@@ -103,11 +104,11 @@ func TestUnprefixedURIGoesToItsOnlyOwner(t *testing.T) {
 		{"listed by one", "f:///a", "a"},
 		{"listed by two", "f:///both", ""},
 		{"of a template", "t://1", "a"},
-		{"of the other's template", "u://1", "b"},
+		{"of a template of the other server", "u://1", "b"},
 		{"linked to in a result", "linked:///x", "b"},
 		{"embedded in a result", "embedded:///x", "b"},
 		{"of a template that begins with an expression", "any:///x", ""},
-		{"of a template without a whole scheme", "gopher:///x", ""},
+		{"of a template with an expression in its scheme", "gopher:///x", ""},
 		{"too long to be remembered", "long:///" + strings.Repeat("x", 3000), ""},
 	} {
 		before := len(a.seen()) + len(b.seen())
@@ -115,8 +116,8 @@ func TestUnprefixedURIGoesToItsOnlyOwner(t *testing.T) {
 		if c.want == "" {
 			if !strings.HasPrefix(got, "!-32602 Unknown resource") || len(got) > 200 ||
 				len(a.seen())+len(b.seen()) != before {
-				t.Errorf("%s: %s, and the servers saw %d messages", c.name, got,
-					len(a.seen())+len(b.seen())-before)
+				t.Errorf("%s: got %s, and the servers saw %d messages; want Unknown resource "+
+					"and none", c.name, got, len(a.seen())+len(b.seen())-before)
 			}
 			continue
 		}
@@ -126,7 +127,7 @@ func TestUnprefixedURIGoesToItsOnlyOwner(t *testing.T) {
 	w.call(t, "resources/read", `{"uri":"a+missing:///x"}`)
 	if got := w.call(t, "resources/read", `{"uri":"missing:///x"}`); !strings.HasPrefix(got,
 		"!-32602") {
-		t.Errorf("a URI that its server said it does not have: %s", got)
+		t.Errorf("a URI for which its server answered not found: got %s, want error -32602", got)
 	}
 }
 
@@ -138,7 +139,7 @@ func TestURIWithPrefixOfAnotherServer(t *testing.T) {
 		func(o *proxy.Options) { o.Naming.Resources = "transparent" })
 	if got := w.call(t, "resources/list", `{}`); !strings.HasPrefix(got,
 		`{"resources":[{"uri":"a+b+f:///x"},{"uri":"ui://a+b+w"},{"uri":"a+b__f"}]`) {
-		t.Errorf("listed as %s", got)
+		t.Errorf("the list is %s, want a's prefix before each URI", got)
 	}
 }
 
@@ -160,7 +161,8 @@ func TestLongNamesAreForwardedAndLoggedOnce(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "too long for many models"); n != 2 ||
 		!strings.Contains(log.String(), "name=a__"+long+" ") || log.Len() > 2000 {
-		t.Errorf("%d lines in %d bytes:\n%.500s", n, log.Len(), log.String())
+		t.Errorf("the log has %d lines in %d bytes, want one short line for each long name:\n%.500s",
+			n, log.Len(), log.String())
 	}
 }
 
@@ -175,7 +177,8 @@ func TestNamesInErrorsAreQuotedAndClipped(t *testing.T) {
 	} {
 		if got := w.call(t, method, params); !strings.HasPrefix(got, "!-3260") || len(got) > 250 ||
 			strings.ContainsAny(got, "\x00\x1b") {
-			t.Errorf("%.30s: %d bytes: %.300q", method, len(got), got)
+			t.Errorf("%.30s: got %d bytes: %.300q, want a short error without control characters",
+				method, len(got), got)
 		}
 	}
 }

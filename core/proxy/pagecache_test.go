@@ -11,10 +11,10 @@ import (
 	"gatekit/core/proxy"
 )
 
-// The cache must not be visible: a client gets the servers' current answers, for its own session.
+// Clients must not notice the cache: each session gets the servers' current answers.
 func TestCachedListFollowsTheServers(t *testing.T) {
 	now := map[string]string{"a": `{"tools":[{"name":"x"}]}`, "b": `{"tools":[{"name":"y"}]}`}
-	plays := func(name string) *fakeServer {
+	server := func(name string) *fakeServer {
 		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 			return now[name]
 		}}
@@ -27,29 +27,29 @@ func TestCachedListFollowsTheServers(t *testing.T) {
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
-	w := open(t, map[string]*fakeServer{"a": plays("a"), "b": plays("b")}, nil, hides)
+	w := open(t, map[string]*fakeServer{"a": server("a"), "b": server("b")}, nil, hides)
 	const both = `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`
 	for _, step := range []struct{ name, a, b, hide, want string }{
 		{"at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 		{"the same again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
-		{"one has changed", `{"tools":[{"name":"z"}]}`, `{"tools":[{"name":"y"}]}`,
+		{"one list has changed", `{"tools":[{"name":"z"}]}`, `{"tools":[{"name":"y"}]}`,
 			"", `{"tools":[{"name":"a__z"},{"name":"b__y"}]}`},
-		{"one fails", `!-32603 no`, `{"tools":[{"name":"y"}]}`,
+		{"one server fails", `!-32603 no`, `{"tools":[{"name":"y"}]}`,
 			"", `{"tools":[{"name":"b__y"}],"_meta":{"gatekit/partial":[{"server":"a","reason":"server \"a\" is not available: it answered error -32603, \"no\""}]}}`},
-		{"one has none", `!-32601 no`, `{"tools":[{"name":"y"}]}`,
+		{"one server has no list", `!-32601 no`, `{"tools":[{"name":"y"}]}`,
 			"", `{"tools":[{"name":"b__y"}]}`},
-		{"both as at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
+		{"both lists as at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 		{"a stage hides a tool", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`,
 			"x", `{"tools":[{"name":"b__y"}]}`},
-		{"and shows it again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
+		{"the stage hides nothing again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 	} {
 		now["a"], now["b"], hidden = step.a, step.b, step.hide
 		before := len(w.record.rows)
 		equal(t, step.name, w.call(t, "tools/list", `{}`), step.want)
 		if rows := w.record.rows[before:]; len(rows) != 5 || !slices.Contains(rows,
 			"answer to_client response tools/list") {
-			t.Errorf("%s: recorded were %q, want two requests, two answers and the list", step.name,
-				rows)
+			t.Errorf("%s: the records are %q, want two requests, two answers and the list",
+				step.name, rows)
 		}
 	}
 }
@@ -82,11 +82,11 @@ func TestPagesOfLongListAreBoundToPrincipal(t *testing.T) {
 		p := s.Call(t.Context(), request(t, `1`, "tools/list", `{}`), &fakeClient{})
 		cursors[name], _ = p.Message().Text("/nextCursor")
 		got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors[name]+`"}`)
-		equal(t, name+" goes on", got, `{"tools":[{"name":"a__y"}]}`)
+		equal(t, "the second page of "+name, got, `{"tools":[{"name":"a__y"}]}`)
 	}
 	s := w.proxy.Open(proxy.OpenOptions{Session: "p3", Principal: "p3"}, &fakeClient{})
 	if got := w.callAs(t, s, &fakeClient{}, `2`, "tools/list", `{"cursor":"`+cursors["p1"]+
 		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
-		t.Errorf("another's cursor: %s", got)
+		t.Errorf("another principal's cursor: got %s, want invalid cursor", got)
 	}
 }

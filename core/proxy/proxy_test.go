@@ -43,15 +43,15 @@ func TestCallsAreRoutedByName(t *testing.T) {
 		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"b+t1"}`, "b t1"},
 		{"an unknown server", "tools/call", `{"name":"c__x"}`, `!-32602 Unknown tool: "c__x"`, ""},
 		{"a name without a server", "tools/call", `{"name":"x"}`, `!-32602 Unknown tool: "x"`, ""},
-		{"an empty server (D29)", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`,
+		{"an empty server", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`,
 			""},
-		{"a name that is no string (D21)", "tools/call", `{"name":7}`,
+		{"a name that is no string", "tools/call", `{"name":7}`,
 			"!-32602 tools/call needs a string at /name", ""},
-		{"no name at all (D21)", "tools/call", `{}`, "!-32602 tools/call needs a string at /name",
+		{"no name at all", "tools/call", `{}`, "!-32602 tools/call needs a string at /name",
 			""},
-		{"a bare resource that nobody listed", "resources/read", `{"uri":"file:///x"}`,
+		{"a resource without prefix that no server listed", "resources/read", `{"uri":"file:///x"}`,
 			`!-32602 Unknown resource: "file:///x"`, ""},
-		{"a method of nobody", "x/y", `{}`, `!-32601 method not found: "x/y"`, ""},
+		{"an unknown method", "x/y", `{}`, `!-32601 method not found: "x/y"`, ""},
 		{"a method that servers send", "sampling/createMessage", `{}`,
 			"!-32601 clients do not send sampling/createMessage", ""},
 	} {
@@ -74,7 +74,7 @@ func TestMessagesAreUnchangedWithoutPrefix(t *testing.T) {
 	equal(t, "server/discover", w.call(t, "server/discover", params), params)
 }
 
-// A server in JavaScript may take ["x"] for x, where policies would see no name.
+// A server in JavaScript may read ["x"] as x, while policies would find no name.
 func TestNameThatIsNoStringIsRefusedWithoutPrefix(t *testing.T) {
 	a := &fakeServer{answer: echo}
 	w := open(t, map[string]*fakeServer{"a": a}, withoutPrefix)
@@ -91,8 +91,8 @@ func TestNameThatIsNoStringIsRefusedWithoutPrefix(t *testing.T) {
 	} {
 		equal(t, c.params, w.call(t, c.method, c.params), c.want)
 	}
-	equal(t, "what came to the server", a.seen(), []string{})
-	equal(t, "no name, of which the server speaks", w.call(t, "tools/call", `{"x":1}`), `{"x":1}`)
+	equal(t, "the server saw", a.seen(), []string{})
+	equal(t, "a request without a name is left to the server", w.call(t, "tools/call", `{"x":1}`), `{"x":1}`)
 }
 
 func TestVendorMethodsAreForwardedOnlyWhenConfigured(t *testing.T) {
@@ -118,7 +118,7 @@ func TestListsAreMergedInConfiguredOrder(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"b": b, "a": a}, nil)
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"}}},{"name":"a__y","x":1.0},{ "name":"b__x" }],"_meta":{"k":1}}`)
-	equal(t, "pages asked of a (D17)", a.seen(), []string{"tools/list {}",
+	equal(t, "requests for pages that a saw", a.seen(), []string{"tools/list {}",
 		`tools/list {"cursor":"2"}`})
 	equal(t, "a list that no server has", w.call(t, "prompts/list", `{}`),
 		"!-32601 no server supports prompts/list")
@@ -132,11 +132,11 @@ func TestFailedServerLeavesItemsOfOthers(t *testing.T) {
 		bad    *fakeServer
 		reason string
 	}{
-		{"one that is down", &fakeServer{answer: func(context.Context, *mcp.Message,
+		{"a server that is down", &fakeServer{answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return "dead"
 		}}, `server \"bad\" is not available: it ended`},
-		{"one that answers an error", &fakeServer{answer: func(context.Context, *mcp.Message,
+		{"a server that answers an error", &fakeServer{answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return "!-32603 oops"
 		}}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
@@ -161,9 +161,9 @@ func TestSilentServerDoesNotDelayList(t *testing.T) {
 		got := w.call(t, "tools/list", `{}`)
 		if !strings.HasPrefix(got,
 			`{"tools":[{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"silent"`) {
-			t.Errorf("list: %s", got)
+			t.Errorf("list: got %s, want a partial list without silent", got)
 		}
-		equal(t, "waited", time.Since(began), 20*time.Second)
+		equal(t, "time until the answer", time.Since(began), 20*time.Second)
 	})
 }
 
@@ -176,31 +176,31 @@ func TestLongListsArePaged(t *testing.T) {
 	page := request(t, "0", "x", w.call(t, "tools/list", `{}`))
 	cursor, ok := page.Text("/nextCursor")
 	if !ok || page.Len("/tools") != 2 {
-		t.Fatalf("first page: %s", page.Body())
+		t.Fatalf("first page: got %s, want two tools and a cursor", page.Body())
 	}
 	equal(t, "second page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`),
 		`{"tools":[{"name":"a__3"}]}`)
-	for name, params := range map[string]string{"not ours": `{"cursor":"x"}`,
+	for name, params := range map[string]string{"not Gatekit's": `{"cursor":"x"}`,
 		"no string": `{"cursor":1}`, "empty": `{"cursor":""}`,
-		"changed": `{"cursor":"` + cursor[:len(cursor)-2] + `"}`} {
+		"cut short": `{"cursor":"` + cursor[:len(cursor)-2] + `"}`} {
 		if got := w.call(t, "tools/list", params); !strings.HasPrefix(got,
 			"!-32602 invalid cursor") {
-			t.Errorf("a cursor that is %s: %s", name, got)
+			t.Errorf("a cursor that is %s: got %s, want invalid cursor", name, got)
 		}
 	}
 	if got := w.call(t, "prompts/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got,
 		"!-32602 invalid cursor") {
-		t.Errorf("a cursor of another list: %s", got)
+		t.Errorf("a cursor of another list: got %s, want invalid cursor", got)
 	}
 	other := w.proxy.Open(proxy.OpenOptions{Session: "o", Principal: "other"}, w.client)
 	if got := w.callAs(t, other, w.client, "1", "tools/list", `{"cursor":"`+cursor+
 		`"}`); !strings.HasPrefix(got, "!-32602 invalid cursor") {
-		t.Errorf("another principal's cursor: %s", got)
+		t.Errorf("another principal's cursor: got %s, want invalid cursor", got)
 	}
 	tools = `{"tools":[{"name":"1"},{"name":"2"},{"name":"4"}]}`
 	if got := w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`); !strings.HasPrefix(got,
 		"!-32602 invalid cursor: the list has changed") {
-		t.Errorf("after a change: %s", got)
+		t.Errorf("a cursor after the list changed: got %s, want invalid cursor", got)
 	}
 }
 
@@ -238,9 +238,9 @@ func TestCancellationReachesTheServerAndIsNotAnswered(t *testing.T) {
 				var cancelled *proxy.CancelledError
 				if len(s.ended) != 1 || !errors.As(s.ended[0], &cancelled) ||
 					cancelled.Notification.Message() == nil {
-					t.Fatalf("the server was told %v", s.ended)
+					t.Fatalf("the call ended with %v, want a CancelledError", s.ended)
 				}
-				equal(t, "notice", string(cancelled.Notification.Message().Body()), c.notice)
+				equal(t, "notification", string(cancelled.Notification.Message().Body()), c.notice)
 				leave()
 			})
 		})
@@ -273,12 +273,12 @@ func TestServerTimeouts(t *testing.T) {
 		}}
 		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		began := time.Now()
-		equal(t, "silent", w.call(t, "tools/call", `{"name":"a__x"}`),
+		equal(t, "a call without progress", w.call(t, "tools/call", `{"name":"a__x"}`),
 			`!-32603 server "a" did not answer within 1m0s without progress`)
-		equal(t, "silent for", time.Since(began), time.Minute)
+		equal(t, "time without progress", time.Since(began), time.Minute)
 		began = time.Now()
 		w.call(t, "tools/call", `{"name":"a__busy"}`)
-		equal(t, "busy for", time.Since(began), 10*time.Minute)
+		equal(t, "time with progress", time.Since(began), 10*time.Minute)
 		w.record.expect(t, "answer to_server notification notifications/cancelled a",
 			"answer to_client error tools/call a x")
 	})
@@ -295,12 +295,12 @@ func TestCallsOfOneSessionAreBounded(t *testing.T) {
 		synctest.Wait()
 		equal(t, "the same id", w.call(t, "tools/call", `{"name":"a__x"}`),
 			"!-32600 a request with this id is in flight")
-		equal(t, "one more", w.callAs(t, w.session, w.client, `"7"`, "tools/call",
+		equal(t, "a second request", w.callAs(t, w.session, w.client, `"7"`, "tools/call",
 			`{"name":"a__x"}`),
 			"!-32603 too many requests in flight: wait for an answer, then try again")
 		w.session.Close()
-		equal(t, "after the end", w.call(t, "tools/list", `{}`), "!-32603 the session is closed")
-		equal(t, "closed", s.closed, 1)
+		equal(t, "a request after Close", w.call(t, "tools/list", `{}`), "!-32603 the session is closed")
+		equal(t, "times that the server was closed", s.closed, 1)
 	})
 }
 
@@ -317,7 +317,7 @@ func TestDeniedMessageIsNotForwarded(t *testing.T) {
 		s := &fakeServer{answer: echo}
 		w := open(t, map[string]*fakeServer{"a": s}, nil, refuse(mcp.ToServer, "tools/call"))
 		equal(t, "answer", w.call(t, "tools/call", `{"name":"a__x"}`), "!-31000 refused by policy")
-		equal(t, "what the server saw", len(s.seen()), 0)
+		equal(t, "messages that the server saw", len(s.seen()), 0)
 	})
 	t.Run("an answer", func(t *testing.T) {
 		w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil, refuse(mcp.ToClient,
@@ -335,7 +335,7 @@ func TestDeniedMessageIsNotForwarded(t *testing.T) {
 		w := open(t, map[string]*fakeServer{"a": s}, nil, refuse(mcp.ToClient,
 			"notifications/message"))
 		w.call(t, "tools/call", `{"name":"a__x"}`)
-		equal(t, "told", w.client.received(),
+		equal(t, "the client got", w.client.received(),
 			[]string{`notifications/progress {"progressToken":1,"progress":1}`})
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// The client knows one name and the server another. Stages and records have the server's.
+// The client uses the tool's new name, the server its own. Stages and records have the server's.
 func TestRenamedToolHasOneNameForClients(t *testing.T) {
 	a := &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		switch m.Method {
@@ -37,7 +37,7 @@ func TestRenamedToolHasOneNameForClients(t *testing.T) {
 	w.client.takesInputRequests = true
 	equal(t, "the list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__open_issue"},{"name":"a__read"}]}`)
-	equal(t, "by the old name", w.call(t, "tools/call", `{"name":"a__create_issue"}`),
+	equal(t, "a call by the old name", w.call(t, "tools/call", `{"name":"a__create_issue"}`),
 		`!-31000 refused by policy`)
 	equal(t, "a completion", w.call(
 		t, "completion/complete",
@@ -47,12 +47,12 @@ func TestRenamedToolHasOneNameForClients(t *testing.T) {
 	first := w.call(t, "tools/call", `{"name":"a__open_issue"}`)
 	state, _ := mcp.NewResponse("", []byte(first)).Text("/requestState")
 	if state == "" {
-		t.Fatalf("the call was answered by %s, want a question", first)
+		t.Fatalf("the first call: got %s, want an input request", first)
 	}
 	second := w.call(t, "tools/call",
 		`{"name":"a__open_issue","inputResponses":{"k":{"action":"accept"}},"requestState":"`+state+
 			`"}`)
-	equal(t, "the call with its answer", second, `{"resultType":"complete","content":[]}`)
+	equal(t, "the call with the input response", second, `{"resultType":"complete","content":[]}`)
 	equal(t, "the server saw", strings.Join(a.seen(), "\n"), strings.Join([]string{
 		`tools/list {}`,
 		`completion/complete {"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"x","value":""}}`,

@@ -12,8 +12,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// relayClientAnswers responds to a call with the answers to its own requests to the client:
-// {"method": answer or error text}.
+// relayClientAnswers returns the answers of a server that sends one request to the client during
+// each call. The result contains the client's answer as structuredContent, in which no name is
+// prefixed.
 func relayClientAnswers(method,
 	params string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
@@ -28,22 +29,22 @@ func relayClientAnswers(method,
 		if answer.ID() != `"s-1"` {
 			return `{"id":` + string(mcp.Quote(string(answer.ID()))) + `}`
 		}
-		return `{"structuredContent":` + string(answer.Body()) + `}` // where no name is put back
+		return `{"structuredContent":` + string(answer.Body()) + `}`
 	}
 }
 
 func TestServerRequestsAreInspectedAndAttributed(t *testing.T) {
 	for _, c := range []struct{ name, method, params, answer, asked, want string }{
-		{"elicitation names its server", "elicitation/create",
+		{"the message of an elicitation names its server", "elicitation/create",
 			`{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
 			`{"message":"[a] Name?","requestedSchema":{}}`,
 			`{"action":"accept","content":{"n":1.0}}`},
-		{"sampling carries it in _meta, and its links are named", "sampling/createMessage",
+		{"sampling names its server in _meta, and its links get a prefix", "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x","name":"x"}}],"tools":[{"name":"t"}]}`,
 			`{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///x"}}`,
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a+f:///x","name":"x"}}],"tools":[{"name":"t"}],"_meta":{"gatekit/server":"a"}}`,
 			`{"role":"assistant","content":{"type":"resource_link","uri":"f:///x"}}`},
-		{"roots pass as they are", "roots/list", `{}`, `{"roots":[{"uri":"file:///r"}]}`, `{}`,
+		{"a request for roots is not changed", "roots/list", `{}`, `{"roots":[{"uri":"file:///r"}]}`, `{}`,
 			`{"roots":[{"uri":"file:///r"}]}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -54,7 +55,7 @@ func TestServerRequestsAreInspectedAndAttributed(t *testing.T) {
 			}
 			equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+c.want+`}`)
-			equal(t, "asked", w.client.asked, []string{c.method + " " + c.asked})
+			equal(t, "the client got", w.client.asked, []string{c.method + " " + c.asked})
 			w.record.expect(t, "pass to_client request "+c.method+" a",
 				"pass to_server response "+c.method+" a")
 		})
@@ -69,7 +70,7 @@ func TestServerRequestsAreUnchangedWithOneServer(t *testing.T) {
 	}
 	equal(t, "the server got", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`{"structuredContent":{"action":"cancel"}}`)
-	equal(t, "asked", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
+	equal(t, "the client got", w.client.asked, []string{`elicitation/create {"message":"Name?"}`})
 }
 
 func TestDeniedServerRequestIsDeclined(t *testing.T) {
@@ -79,7 +80,7 @@ func TestDeniedServerRequestIsDeclined(t *testing.T) {
 		"sampling/createMessage": `{"code":-1,"message":"rejected"}`,
 	} {
 		for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {
-			t.Run(method+", its "+kind.String(), func(t *testing.T) {
+			t.Run(method+", the "+kind.String(), func(t *testing.T) {
 				refuse := pipeline.StageConfig{Name: "no",
 					Stage: stage(func(m *mcp.Message) pipeline.Verdict {
 						if m.Method == method && m.Kind == kind {
@@ -101,14 +102,14 @@ func TestDeniedServerRequestIsDeclined(t *testing.T) {
 
 func TestUndeclaredServerRequestIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
-		{"a capability", "sampling/createMessage", `{}`,
+		{"an undeclared capability", "sampling/createMessage", `{}`,
 			`{"code":-32601,"message":"the client did not declare the capability sampling"}`},
-		{"a mode", "elicitation/create", `{"mode":"url","message":"m"}`,
+		{"an undeclared mode", "elicitation/create", `{"mode":"url","message":"m"}`,
 			`{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
 		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: \"x/y\""}`},
 		{"a method of clients", "tools/list", `{}`,
 			`{"code":-32601,"message":"method not found: \"tools/list\""}`},
-		{"what was declared", "elicitation/create", `{"message":"m"}`,
+		{"a declared capability", "elicitation/create", `{"message":"m"}`,
 			`{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,9 +138,9 @@ func TestClientTaskBelongsToItsServer(t *testing.T) {
 		return mcp.NewResponse(m.ID(), []byte(`{"task":{"taskId":"T"}}`))
 	}
 	w.call(t, "tools/call", `{"name":"a__make"}`)
-	equal(t, "its own server", w.call(t, "tools/call", `{"name":"a__get"}`),
+	equal(t, "tasks/get by the task's server", w.call(t, "tools/call", `{"name":"a__get"}`),
 		`{"task":{"taskId":"a+T"}}`)
-	equal(t, "another server", w.call(t, "tools/call", `{"name":"b__get"}`),
+	equal(t, "tasks/get by another server", w.call(t, "tools/call", `{"name":"b__get"}`),
 		`{"code":-32602,"message":"Unknown task"}`)
 }
 
@@ -160,7 +161,7 @@ func TestServerNotificationsArePrefixedAndInOrder(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"a": s},
 		func(o *proxy.Options) { o.Servers[0].Methods = []string{"acme/news"} })
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.received(), []string{
+	equal(t, "the client got", w.client.received(), []string{
 		`notifications/message {"level":"info","logger":"a/l","data":"1"}`,
 		`notifications/resources/updated {"uri":"a+f:///x"}`,
 		`acme/news {"k":1}`, `notifications/message {"level":"info","data":"2"}`,
@@ -180,9 +181,9 @@ func TestClientNotificationsAreRouted(t *testing.T) {
 	progress := notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`)
 	progress.Server = "a"
 	w.session.Notify(t.Context(), progress)
-	equal(t, "a", a.seen(), []string{"notifications/roots/list_changed {}",
+	equal(t, "a got", a.seen(), []string{"notifications/roots/list_changed {}",
 		`notifications/progress {"progressToken":1,"progress":1}`})
-	equal(t, "b", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
+	equal(t, "b got", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
 	w.record.expect(t, "drop to_server notification acme/other",
 		"drop to_server notification notifications/message")
 }
@@ -226,8 +227,8 @@ func TestClientTasksAreListedForTheirServerOnly(t *testing.T) {
 	}
 	w.session.Notify(t.Context(), notification(t, "notifications/progress",
 		`{"progressToken":1,"progress":1}`))
-	equal(t, "a hears of", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
-	equal(t, "b hears of", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
+	equal(t, "a got", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
+	equal(t, "b got", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
 	w.record.expect(t, "pass to_server notification notifications/tasks/status a T1",
 		"drop to_server notification notifications/tasks/status  T3",
 		"drop to_server notification notifications/progress")
@@ -253,17 +254,17 @@ func TestOldestClientTasksAreForgotten(t *testing.T) {
 	}
 	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got,
 		`"taskId":"299"`) {
-		t.Errorf("the last: %s", got)
+		t.Errorf("tasks/get of the newest task: got %s, want the task 299", got)
 	}
 	id = "0"
 	if got := w.call(t, "tools/call", `{"name":"a__get"}`); !strings.Contains(got, "Unknown task") {
-		t.Errorf("the first: %s", got)
+		t.Errorf("tasks/get of the oldest task: got %s, want Unknown task", got)
 	}
 }
 
 func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 	for _, c := range []struct{ name, capabilities, method, params, lacks string }{
-		{"a form, with an empty object", `{"elicitation":{}}`, "elicitation/create",
+		{"a form, with a client that declares no mode", `{"elicitation":{}}`, "elicitation/create",
 			`{"message":"m"}`, ""},
 		{"a form, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create",
 			`{"message":"m","mode":"form"}`, ""},
@@ -301,13 +302,13 @@ func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+want+`}`)
 
-			folded := open(t, map[string]*fakeServer{"a": {answer: asksForInput(`{"k":{"method":"` +
+			inResult := open(t, map[string]*fakeServer{"a": {answer: asksForInput(`{"k":{"method":"` +
 				c.method + `","params":` + c.params + `}}`)}}, nil)
-			folded.client.takesInputRequests = true
-			m := folded.session.Call(t.Context(),
+			inResult.client.takesInputRequests = true
+			m := inResult.session.Call(t.Context(),
 				request(t, "7", "tools/call",
 					`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+
-						c.capabilities+`}}`), folded.client).Message()
+						c.capabilities+`}}`), inResult.client).Message()
 			if c.lacks == "" {
 				equal(t, "in a result", m.Kind, mcp.Response)
 				return
@@ -331,15 +332,14 @@ func TestCancellationOfServerIsNotForwarded(t *testing.T) {
 	}}
 	w := open(t, map[string]*fakeServer{"a": s}, nil)
 	w.call(t, "tools/call", `{"name":"a__x"}`)
-	equal(t, "told", w.client.received(), []string{})
+	equal(t, "the client got", w.client.received(), []string{})
 	w.record.expect(t, "drop to_client notification notifications/cancelled a")
 }
 
 func TestMissingClientAnswersBecomeErrors(t *testing.T) {
 	s := &fakeServer{answer: func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
 		got := c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil),
-			mcp.NewRequest("2",
-				"x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
+			mcp.NewRequest("2", "x/y", nil), mcp.NewRequest("3", "roots/list", nil)})
 		var ids []string
 		for _, p := range got {
 			ids = append(ids, string(p.Message().ID())+" "+p.Message().Kind.String())

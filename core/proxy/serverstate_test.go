@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// Each row of the table in the comment of serverState.
+// The cases are the rows of the table in the comment of serverState.
 func TestServerStateTransitions(t *testing.T) {
 	phases := []serverPhase{phaseUninitialized, phaseInitializing, phaseFailed, phaseInitialized,
 		phaseClosed}
 	transitions := map[string]struct {
 		apply func(*serverState)
-		want  []serverPhase // from each of phases
+		want  []serverPhase // the next phase for each of phases
 	}{
 		"sendInitialize": {func(s *serverState) { s.sendInitialize() }, []serverPhase{
 			phaseInitializing, phaseInitializing, phaseFailed, phaseInitialized, phaseClosed}},
@@ -34,12 +34,12 @@ func TestServerStateTransitions(t *testing.T) {
 					transition.want[i])
 			}
 			if (s.failure != nil) != (s.phase == phaseFailed) {
-				t.Errorf("%s in phase %d leaves the failure %v in phase %d", name, from, s.failure,
-					s.phase)
+				t.Errorf("%s in phase %d: failure %v in phase %d, want one in phaseFailed only",
+					name, from, s.failure, s.phase)
 			}
 		}
 	}
 	if s := new(serverState); !s.sendInitialize() || s.sendInitialize() {
-		t.Error("sendInitialize does not tell the first time from the second")
+		t.Error("sendInitialize: want true for the first call and false for the second")
 	}
 }

@@ -12,22 +12,23 @@ import (
 	"gatekit/core/proxy"
 )
 
-// acknowledgeAndNotify acknowledges its filter, sends notifications and stays open.
-func acknowledgeAndNotify(news ...string) func(context.Context, *mcp.Message,
+// acknowledgeAndNotify returns the answers of a server that acknowledges the filter, sends these
+// notifications and keeps the subscription open.
+func acknowledgeAndNotify(notifications ...string) func(context.Context, *mcp.Message,
 	proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
 		c.HandleNotification(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
 			[]byte(tag+`,"notifications":`+string(filter)+`}`)))
-		for _, n := range news {
+		for _, n := range notifications {
 			c.HandleNotification(ctx, mcp.NewNotification(n, []byte(tag+`,"uri":"f:///x"}`)))
 		}
 		return ""
 	}
 }
 
-func TestSubscriptionIsFedByAllItsServers(t *testing.T) {
+func TestSubscriptionGetsNotificationsOfAllServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeServer{answer: acknowledgeAndNotify("notifications/resources/updated")}
 		slow := &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
@@ -45,17 +46,17 @@ func TestSubscriptionIsFedByAllItsServers(t *testing.T) {
 				`{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y","nobody:///z"]}}`), w.client)
 		}()
 		synctest.Wait()
-		equal(t, "before the acknowledgement", len(w.client.received()), 0)
+		equal(t, "notifications before the acknowledgement", len(w.client.received()), 0)
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.received(), "\n"),
+		equal(t, "the client got", strings.Join(w.client.received(), "\n"),
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
 				`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
 				`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
-		equal(t, "a was asked", a.seen(),
+		equal(t, "a got", a.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
 		go w.session.Close()
-		equal(t, "the end", answerText(t, `"L"`, <-done),
+		equal(t, "the answer at the end", answerText(t, `"L"`, <-done),
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`)
 	})
 }
@@ -81,11 +82,11 @@ func TestSubscriptionOutlivesServer(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
+		equal(t, "the client got", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":1},"notifications":{"toolsListChanged":true}}`,
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":1}}`}, "\n"))
 		leave()
-		equal(t, "the end", answerText(t, "1", <-done), "nothing")
+		equal(t, "the answer at the end", answerText(t, "1", <-done), "nothing")
 	})
 }
 
@@ -96,14 +97,14 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 		go w.session.Call(t.Context(), request(t, "1", "subscriptions/listen",
 			`{"notifications":{"toolsListChanged":true}}`), w.client)
 		synctest.Wait()
-		equal(t, "one more", w.call(t, "subscriptions/listen", `{"notifications":{}}`),
+		equal(t, "another subscription", w.call(t, "subscriptions/listen", `{"notifications":{}}`),
 			"!-32603 too many subscriptions are open: end one, then try again")
 		w.session.Close()
 	})
 }
 
-// subscribe opens a subscription. It returns once the client has its acknowledgement, or the
-// servers had time for theirs.
+// subscribe opens a subscription. It returns after the time that servers have for their
+// acknowledgements.
 func subscribe(t *testing.T, w *fixture, filter string) (answer <-chan pipeline.Passed) {
 	t.Helper()
 	done := make(chan pipeline.Passed, 1)
@@ -133,7 +134,7 @@ func TestSubscriptionForwardsOnlyWantedNotifications(t *testing.T) {
 		b := &fakeServer{answer: acknowledgeAndNotify("notifications/resources/updated")}
 		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true,"promptsListChanged":false,"resourceSubscriptions":["A+f:///x","a__f:///y"]}`)
-		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
+		equal(t, "the client got", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{"toolsListChanged":true,"resourceSubscriptions":["A+f:///x"]}}`,
 			`notifications/tools/list_changed {"uri":"f:///x/below","taskId":"t"}`,
 			`notifications/resources/updated {"uri":"a+f:///x/below","taskId":"t"}`,
@@ -147,10 +148,10 @@ func TestEmptySubscriptionIsAcknowledged(t *testing.T) {
 		a := &fakeServer{answer: acknowledgeAndNotify()}
 		w := open(t, map[string]*fakeServer{"a": a}, nil)
 		done := subscribe(t, w, `{"resourceSubscriptions":["nobody:///x",7],"taskIds":"x"}`)
-		equal(t, "told", w.client.received(),
+		equal(t, "the client got", w.client.received(),
 			[]string{`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}`})
-		equal(t, "asked", a.seen(), []string{})
-		equal(t, "answered", len(done), 0)
+		equal(t, "the server got", a.seen(), []string{})
+		equal(t, "answers so far", len(done), 0)
 		w.session.Close()
 	})
 }
@@ -169,7 +170,7 @@ func TestSubscriptionDuringReload(t *testing.T) {
 			&fakeServer{answer: acknowledgeAndNotify()}, &fakeServer{answer: acknowledgeAndNotify()}
 		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true}`)
-		told := len(w.client.received())
+		before := len(w.client.received())
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
 		if err := w.proxy.Apply(o); err != nil {
@@ -177,11 +178,11 @@ func TestSubscriptionDuringReload(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		equal(t, "a was asked", len(a.seen()), 1)
-		equal(t, "b, which is gone, was asked", len(b.seen()), 1)
-		equal(t, "c, which is new, was asked", c.seen(),
+		equal(t, "messages that a got", len(a.seen()), 1)
+		equal(t, "messages that b, which was removed, got", len(b.seen()), 1)
+		equal(t, "c, which is new, got", c.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true}}`})
-		equal(t, "told", w.client.received()[told:],
+		equal(t, "the client got", w.client.received()[before:],
 			[]string{`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`})
 		w.session.Close()
 	})
@@ -205,7 +206,7 @@ func TestReopenedSubscriptionUsesCurrentPolicies(t *testing.T) {
 		close(end)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		equal(t, "times that the server was asked", len(a.seen()), 1)
+		equal(t, "messages that the server got", len(a.seen()), 1)
 		w.record.expect(t, "deny to_server request subscriptions/listen a")
 		w.session.Close()
 	})
@@ -227,10 +228,11 @@ func TestMissedChangesAreReported(t *testing.T) {
 		b := &fakeServer{answer: acknowledgeAndNotify()}
 		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
 		subscribe(t, w, `{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}`)
-		told := len(w.client.received())
+		before := len(w.client.received())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		equal(t, "told", strings.Join(w.client.received()[told:], "\n"), strings.Join([]string{
+		got := strings.Join(w.client.received()[before:], "\n")
+		equal(t, "the client got", got, strings.Join([]string{
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,
 			`notifications/resources/updated {"uri":"a+f:///x","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,
 		}, "\n"))
@@ -256,7 +258,7 @@ func TestSubscriptionWithoutPrefix(t *testing.T) {
 		synctest.Wait()
 		equal(t, "the server got", a.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true, "promptsListChanged":true}}`})
-		equal(t, "told", strings.Join(w.client.received(), "\n"), strings.Join([]string{
+		equal(t, "the client got", strings.Join(w.client.received(), "\n"), strings.Join([]string{
 			`notifications/subscriptions/acknowledged { "notifications":{"toolsListChanged":true,"new":1.0}}`,
 			`notifications/tools/list_changed { }`,
 			`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`,

@@ -12,8 +12,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// For another principal the task does not exist, however it got the id, by any request, with and
-// without prefixes.
+// Requests of another principal for the task are answered as if the task did not exist.
 func TestTaskBelongsToItsPrincipal(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
 		"without a prefix": {"never", "t1"}} {
@@ -32,7 +31,7 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 				func(o *proxy.Options) { o.Naming.Prefix = c.prefix })
 			tool := `{"name":"a__x","arguments":{}}`
 			if got := w.call(t, "tools/call", tool); !strings.Contains(got, `"`+c.id+`"`) {
-				t.Fatalf("the task is %s", got)
+				t.Fatalf("the task's answer is %s, want the id %q", got, c.id)
 			}
 			bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &fakeClient{})
 			again := w.proxy.Open(proxy.OpenOptions{Session: "again", Principal: "p"},
@@ -43,34 +42,37 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 				asked := len(a.seen())
 				if got := w.callAs(t, bob, &fakeClient{}, `1`, method,
 					params); got != `!-32602 Unknown task: "`+c.id+`"` {
-					t.Errorf("%s of another's task: %s", method, got)
+					t.Errorf("%s of another principal's task: got %s, want Unknown task", method,
+						got)
 				}
 				if len(a.seen()) != asked {
-					t.Errorf("%s of another's task reached the server", method)
+					t.Errorf("%s of another principal's task reached the server", method)
 				}
 				if got := w.callAs(t, again, &fakeClient{}, `1`, method,
 					params); !strings.Contains(got, "working") {
-					t.Errorf("%s of the own task, in another session: %s", method, got)
+					t.Errorf("%s of an own task, in another session: got %s, want the task", method,
+						got)
 				}
 			}
 			older := strings.Replace(c.id, "t1", "older", 1)
 			if got := w.callAs(t, bob, &fakeClient{}, `1`, "tasks/get", `{"taskId":"`+older+
 				`"}`); !strings.Contains(got, "working") {
-				t.Errorf("a task of which nobody knows whose it is: %s", got)
+				t.Errorf("a task without a known owner: got %s, want the task", got)
 			}
 			if got := w.callAs(t, bob, &fakeClient{}, `1`, "tasks/list",
 				`{}`); strings.Contains(got, "t1") || !strings.Contains(got, "older") {
-				t.Errorf("another's list: %s", got)
+				t.Errorf("tasks/list of another principal: got %s, want the task older only", got)
 			}
 			if got := w.call(t, "tasks/list", `{}`); !strings.Contains(got, "t1") {
-				t.Errorf("the own list: %s", got)
+				t.Errorf("tasks/list of the owner: got %s, want t1", got)
 			}
 			w.record.expect(t, "deny to_server request tasks/get a t1")
 		})
 	}
 }
 
-// Subscribing to the task of another principal yields no notification, whatever the server does.
+// A subscription to the task of another principal gets no notifications of it, even if the server
+// sends them.
 func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
 		"without a prefix": {"never", "t1"}} {
@@ -93,20 +95,20 @@ func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 				w := open(t, map[string]*fakeServer{"a": a},
 					func(o *proxy.Options) { o.Naming.Prefix = c.prefix })
 				w.call(t, "tools/call", `{"name":"a__x","arguments":{}}`)
-				theirs := &fakeClient{}
-				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, theirs)
+				client := &fakeClient{}
+				bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, client)
 				ctx, leave := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
 					bob.Call(ctx, request(t, `9`, "subscriptions/listen",
 						`{"notifications":{"taskIds":["`+c.id+`"],"toolsListChanged":true}}`),
-						theirs)
+						client)
 				}()
 				synctest.Wait()
-				if heard := strings.Join(theirs.received(), "\n"); strings.Contains(heard, "t1") ||
-					!strings.Contains(heard, "notifications/tools/list_changed") {
-					t.Errorf("another was told: %s", heard)
+				if got := strings.Join(client.received(), "\n"); strings.Contains(got, "t1") ||
+					!strings.Contains(got, "notifications/tools/list_changed") {
+					t.Errorf("the client of bob got %s, want list_changed and nothing of t1", got)
 				}
 				leave()
 				<-done
@@ -115,7 +117,7 @@ func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 	}
 }
 
-// A task whose creation was denied to the client runs all the same, and belongs to its principal.
+// A denied answer leaves the server's task running. The task still belongs to its principal.
 func TestTaskWithDeniedAnswerBelongsToItsPrincipal(t *testing.T) {
 	noTasks := stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Method == "tools/call" && m.Kind == mcp.Response {
@@ -130,18 +132,18 @@ func TestTaskWithDeniedAnswerBelongsToItsPrincipal(t *testing.T) {
 		Stage: noTasks})
 	bob := w.proxy.Open(proxy.OpenOptions{Session: "b", Principal: "bob"}, &fakeClient{})
 	if got := w.call(t, "tools/call", `{"name":"a__x"}`); strings.Contains(got, "t1") {
-		t.Fatalf("it answered %s", got)
+		t.Fatalf("tools/call: got %s, want a denial", got)
 	}
 	if got := w.callAs(t, bob, &fakeClient{}, `2`, "tasks/get",
 		`{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
-		t.Errorf("for another: %s", got)
+		t.Errorf("tasks/get of another principal: got %s, want Unknown task", got)
 	}
 	if got := w.call(t, "tasks/get", `{"taskId":"a+t1"}`); !strings.Contains(got, "working") {
-		t.Errorf("for its principal: %s", got)
+		t.Errorf("tasks/get of the owner: got %s, want the task", got)
 	}
 }
 
-// A server with a process for each principal may give one id to several: each has its own task.
+// A server that runs one process for each principal may give the same id to several tasks.
 func TestSeveralPrincipalsHaveTheSameTaskID(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"a": {answer: fixedResults(
 		map[string]string{"tools/call": `{"resultType":"task","taskId":"1"}`,
@@ -153,12 +155,12 @@ func TestSeveralPrincipalsHaveTheSameTaskID(t *testing.T) {
 	for _, s := range []*proxy.Session{w.session, bob} {
 		if got := w.callAs(t, s, &fakeClient{}, `2`, "tasks/get",
 			`{"taskId":"a+1"}`); !strings.Contains(got, "working") {
-			t.Errorf("the own task: %s", got)
+			t.Errorf("tasks/get of an own task: got %s, want the task", got)
 		}
 	}
 }
 
-// A principal that creates tasks without end loses only its own.
+// Only the oldest tasks of the same principal are forgotten when it has too many.
 func TestManyTasksOfOnePrincipalDoNotEvictOthers(t *testing.T) {
 	next := 0
 	a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
@@ -176,6 +178,6 @@ func TestManyTasksOfOnePrincipalDoNotEvictOthers(t *testing.T) {
 	}
 	if got := w.callAs(t, mallory, &fakeClient{}, `2`, "tasks/get",
 		`{"taskId":"a+t1"}`); got != `!-32602 Unknown task: "a+t1"` {
-		t.Errorf("another's task: %s", got)
+		t.Errorf("another principal's task: got %s, want Unknown task", got)
 	}
 }

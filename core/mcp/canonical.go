@@ -8,8 +8,8 @@ import (
 )
 
 // CanonicalDigest returns a digest of a JSON value that does not depend on its encoding: members
-// are sorted, blanks removed, and strings decoded. Numbers stay as they are spelt, so that different
-// integers beyond 2^53 have different digests. An empty raw counts as the empty object.
+// are sorted, blanks removed, and strings decoded. Numbers stay as they are spelt, so that
+// different integers beyond 2^53 have different digests. An empty raw counts as the empty object.
 func CanonicalDigest(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if len(v) == 0 {

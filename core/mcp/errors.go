@@ -37,8 +37,8 @@ type fault struct {
 // quoteName returns a name of the message, quoted and clipped, for an error.
 func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
-// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before the offset
-// are a valid beginning of JSON.
+// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before the
+// offset are a valid beginning of JSON.
 func pointerTo(b []byte, at int) string {
 	type frame struct {
 		array bool

@@ -53,8 +53,8 @@ func TestEachRevisionHasItsMethods(t *testing.T) {
 				m.Kind)
 		}
 		if (m.Route == 0) != (m.Direction == mcp.ToClient) {
-			t.Errorf("%s, which goes %s, has route %d; want 0 for to_client only", name, m.Direction,
-				m.Route)
+			t.Errorf("%s, which goes %s, has route %d; want 0 for to_client only", name,
+				m.Direction, m.Route)
 		}
 	}
 	if _, ok := mcp.LookupMethod("ui/initialize"); ok {

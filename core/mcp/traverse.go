@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// The functions here traverse JSON that was validated before. For other bytes they do not panic, but
-// return meaningless results.
+// The functions here traverse JSON that was validated before. For other bytes they do not panic,
+// but return meaningless results.
 
 // skipBlanks returns the offset of the first byte at i or after it that is not white space.
 func skipBlanks(b []byte, i int) int {

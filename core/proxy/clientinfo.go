@@ -61,7 +61,7 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	// on an error the request is not forwarded either: its own record fails, too
+	// The request's own record then fails too, and the request is not forwarded.
 	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,
 		nil); err != nil {
 		set.Log.Error("client not recorded", "error", err)

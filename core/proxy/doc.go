@@ -41,8 +41,8 @@
 //   - If a server fails or is slow, the client misses that server's items, and _meta reports this
 //     under "gatekit/partial".
 //   - A session belongs to one principal; cursors and request states are sealed for it.
-//   - Every wait ends: calls by the time-outs of their server, lists after 20 s per server.
-//     Session.Close ends all of them, and waits until they have ended.
+//   - Every wait is bounded: calls by the time-outs of their server, lists by 20 s per server.
+//     Session.Close ends all calls and waits for them.
 //
 // # Why cursors contain no list
 //
@@ -50,7 +50,7 @@
 // for each page; when the list has changed the cursor is refused, and the client begins again, as
 // MCP expects of invalid cursors (2025-11-25, Pagination). So nothing is kept for clients that
 // never come back, and any instance with the same key serves the next page. Lists of up to
-// Limits.PageItems, which is nearly all of them, come whole.
+// Limits.PageItems items, which are nearly all lists, have one page only.
 //
 // # Why unknown resources are -32602
 //
@@ -61,6 +61,6 @@
 //
 // Proxy.mu comes before all others: it is held while every session takes over a new configuration.
 // The mutexes of Session, Call, sessionServer, subscription, uriOwners, pageCache and
-// longNameWarnings guard the fields of their own struct. Each is held only briefly, and no other of
-// them is taken meanwhile. deadline.mu is held while the deadline cancels its call.
+// longNameWarnings guard the fields of their own struct. Each is held only briefly, and no second
+// one is locked meanwhile. deadline.mu is held while the deadline cancels its call.
 package proxy

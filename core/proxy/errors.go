@@ -37,8 +37,8 @@ func (e *timeoutError) Error() string {
 }
 func (e *timeoutError) Unwrap() error { return e.CancelledError }
 
-// capabilityError reports that a server asked for something that the client did not declare, by the
-// pointer of the capability: "elicitation/url".
+// capabilityError reports that a server's request needs a capability that the client did not
+// declare. capability is its path, such as "elicitation/url".
 type capabilityError struct{ capability string }
 
 func (e *capabilityError) Error() string {

@@ -139,7 +139,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
-		// The server cannot be told of the denial: the call ends.
+		// No answer reports the denial to the server: the call ends.
 	}
 	if err != nil {
 		return nil, err
@@ -209,8 +209,9 @@ type inputRequests struct {
 	denied   error             // the last denial
 }
 
-// inspectInputRequests inspects the requests inside m one by one. The edits in its result turn them
-// into what the client gets. The caller applies these edits before stages inspect m itself.
+// inspectInputRequests inspects the requests inside m one by one. The edits in its result replace
+// them by the requests that the client gets. The caller applies these edits before stages inspect m
+// itself.
 func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	m *mcp.Message) (inputRequests, error) {
 	q := inputRequests{methods: map[string]string{}, declined: map[string]string{}}
@@ -276,16 +277,16 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 // answeredMethod returns the method that an answer belongs to, by its shape; "" when it is
 // ambiguous.
 func answeredMethod(answer *mcp.Message) string {
-	kind := ""
+	found := ""
 	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {
 		if mcp.IsAnswerTo(answer, method) {
-			if kind != "" {
+			if found != "" {
 				return ""
 			}
-			kind = method
+			found = method
 		}
 	}
-	return kind
+	return found
 }
 
 // roundPurpose returns the purpose to which a requestState is bound: principal, method, server,

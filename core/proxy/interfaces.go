@@ -45,8 +45,8 @@ type Handler interface {
 	// its id, even for those that were denied or failed.
 	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
 	// IsWaiting reports whether the client waits for the answer of the call just now. It is false
-	// after the client's last request was answered with questions, until the client comes back with
-	// the answers.
+	// after the client's last request was answered with input requests, until the client sends its
+	// next request with the answers.
 	IsWaiting() bool
 	// ReportActivity restarts the idle time-out of the call. It is for a server that works, but
 	// sends no messages that show it.
@@ -92,8 +92,8 @@ type CancelledError struct{ Notification pipeline.Passed }
 
 func (e *CancelledError) Error() string { return "cancelled" }
 
-// UnavailableError reports that a server gave no answer: it is down, its session ended, or its
-// message was no answer.
+// UnavailableError reports that a server gave no valid answer, for example because it is down or
+// its session ended.
 type UnavailableError struct {
 	Server string
 	// what was tried and what went wrong, with the server as "it"; for the log and the client

@@ -147,7 +147,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 		case !ok:
 			return srv.unavailable("its nextCursor is no string")
 		case n > 1 && cursor == sentCursor:
-			return srv.unavailable("its nextCursor is the one that it was asked with")
+			return srv.unavailable("its nextCursor is the cursor of the same page")
 		case n >= call.settings.Limits.ListPages:
 			return srv.unavailable(fmt.Sprintf(
 				"its list has more than %d pages ([limits] list_pages)", n))
@@ -175,7 +175,7 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) (
 	size := 0
 	for _, p := range good {
 		for i, v := range p.pages {
-			// only now, with all answers, it is known which URIs several servers list
+			// which URIs several servers list is known only now that all have answered
 			if !call.settings.sharesPages() {
 				var err error
 				if v, err = call.settings.pages.page(call, meth, p.answers[i], i+1); err != nil {
@@ -185,7 +185,8 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) (
 			if size += v.m.Size(); len(items)+len(v.items) > call.settings.Limits.ListItems ||
 				size > maxListBytes {
 				p.err = &UnavailableError{Server: p.server,
-					Reason: "its items and those of the others are too many ([limits] list_items)"}
+					Reason: "with its items the merged list would be too long " +
+						"([limits] list_items)"}
 				break
 			}
 			results, items = append(results, v.m), append(items, v.items...)

@@ -56,7 +56,7 @@ func TestInvalidListsOfServers(t *testing.T) {
 		}), `{"name":"odd__1"},{"name":"odd__2"},`, "", 2},
 		{"the same cursor for ever", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":"c"}`),
 			`{"name":"odd__y"},{"name":"odd__y"},`,
-			"its nextCursor is the one that it was asked with", 2},
+			"its nextCursor is the cursor of the same page", 2},
 		{"a new cursor for ever", pagingServer(func(cursor string, _ bool) string {
 			return `{"tools":[],"nextCursor":"` + cursor + `x"}`
 		}), "", "its list has more than 100 pages ([limits] list_pages)", 100},
@@ -92,7 +92,7 @@ func TestServerWithWhichListIsTooLongIsLeftOut(t *testing.T) {
 		"c": serverAnswering(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__1"},{"name":"a__2"},{"name":"a__3"}],"_meta":{"gatekit/partial":[`+
-			`{"server":"b","reason":"server \"b\" is not available: its items and those of the others are too many ([limits] list_items)"}]}}`)
+			`{"server":"b","reason":"server \"b\" is not available: with its items the merged list would be too long ([limits] list_items)"}]}}`)
 }
 
 func TestServerWithSlowPagesDoesNotDelayList(t *testing.T) {

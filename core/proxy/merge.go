@@ -16,7 +16,7 @@ import (
 
 // errUnsupported reports that a server does not support the request. This does not count as a
 // failure of the server.
-var errUnsupported = errors.New("the server does not have it")
+var errUnsupported = errors.New("the server does not support the request")
 
 // serverPart is one server's part of an answer that is merged.
 type serverPart struct {
@@ -67,8 +67,8 @@ const (
 	maxCapabilityDepth = 4
 )
 
-// countCapabilities counts the members of an object and of those in it, to a depth. It stops soon
-// after maxCapabilities.
+// countCapabilities counts the members of an object, and of the objects in it down to depth levels.
+// It stops soon after maxCapabilities.
 func countCapabilities(raw []byte, depth int) int {
 	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
 		return 0
@@ -119,7 +119,7 @@ func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 	denied := true
 	reasons := make([]string, len(bad))
 	for i, p := range bad {
-		if p.refused.Message() != nil { // a server's own error tells most
+		if p.refused.Message() != nil { // a server's own error has the most details
 			return call.session.addPrefixes(call.settings, p.refused)
 		}
 		reasons[i] = p.reason()
@@ -163,13 +163,14 @@ func withPartial(members []member, parts []serverPart) []member {
 	return append(members, field("_meta", note))
 }
 
-// mergeOtherMembers merges the members of several results other than the list itself. Caching hints
-// (2026-07-28) are merged conservatively; of other members, and of those of _meta, the first
-// server's is taken. skip are the members that the caller makes.
+// mergeOtherMembers merges the members of several results, without those in skip, which the caller
+// makes. Caching hints (2026-07-28) are merged conservatively. For any other member, and for each
+// member of _meta, the value of the first server that has it is used.
 func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
 	var rest, meta memberSet
 	var ttl, scope []byte
-	hasResultType, allHaveTTL := false, true // full: every result has a ttlMs
+	hasResultType := false // at least one result has a resultType
+	allHaveTTL := true     // every result has a ttlMs
 	for _, m := range results {
 		m.Members("", func(name string, raw []byte) bool {
 			switch {
@@ -221,7 +222,7 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 	return rest.members
 }
 
-// memberSet holds members of several objects: of each name, the first member.
+// memberSet holds members of several objects: for each name, the member that was added first.
 type memberSet struct {
 	members []member
 	names   map[string]bool // for speed: a hostile server may send a million

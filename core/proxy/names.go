@@ -53,8 +53,8 @@ func (p *prefixer) addPrefix(kind mcp.NameKind, server, name string, shared bool
 	return name
 }
 
-// splitPrefix splits a name that a client sent. ok is false when it has no server's prefix: a URI
-// may then still have an owner.
+// splitPrefix splits a name that a client sent. ok is false when it has no server's prefix. A URI
+// without a prefix may still have an owner in uriOwners.
 func (p *prefixer) splitPrefix(kind mcp.NameKind, name string) (server, clean string, ok bool) {
 	switch kind {
 	case mcp.ToolName, mcp.PromptName:

@@ -53,8 +53,8 @@ func FuzzNamesThereAndBack(f *testing.F) {
 					w.call(t, c.use, c.before+string(shown)+c.after)
 					seen := servers[name].seen()
 					if got := seen[len(seen)-1]; got != c.use+" "+c.before+quoted+c.after {
-						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q, want %s", mode,
-							c.use, v, name, shown, got, quoted)
+						t.Errorf("%s, %s, %q of %s is shown as %s: the server got %q, want %s",
+							mode, c.use, v, name, shown, got, quoted)
 					}
 				}
 			}
@@ -161,7 +161,7 @@ func TestLongNamesAreForwardedAndLoggedOnce(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "too long for many models"); n != 2 ||
 		!strings.Contains(log.String(), "name=a__"+long+" ") || log.Len() > 2000 {
-		t.Errorf("the log has %d lines in %d bytes, want one short line for each long name:\n%.500s",
+		t.Errorf("logged %d lines in %d bytes, want one short line for each long name:\n%.500s",
 			n, log.Len(), log.String())
 	}
 }

@@ -151,7 +151,7 @@ type Proxy struct {
 	longNames longNameWarnings
 	tasks     tasks.Registry
 
-	// guards the fields below, and that every session has the settings in force
+	// guards the fields below; Apply holds it until every session has the new settings
 	mu       sync.Mutex
 	sessions map[*Session]struct{}
 	closed   bool
@@ -175,8 +175,8 @@ func New(o Options) (*Proxy, error) {
 // Apply puts new options in force without dropping sessions. Servers that are no longer named, or
 // have another Upstream, are closed with their unanswered calls. New servers are opened for the
 // existing sessions, and the clients are notified that lists changed. Calls to other servers are
-// completed with the old options. The StateKey stays what it was. When the options are invalid the
-// old ones stay in force.
+// completed with the old options. The StateKey stays the same. When the options are invalid the old
+// options stay in force.
 func (p *Proxy) Apply(o Options) error {
 	set, err := newSettings(o)
 	if err != nil {
@@ -196,7 +196,7 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 
 // Open opens a session: for a legacy client, or for all requests of one modern principal (HTTP) or
 // connection (stdio). feed gets the messages that servers send outside of any call. A session of a
-// closed Proxy refuses everything.
+// closed Proxy refuses all requests.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
 		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{}}

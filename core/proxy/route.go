@@ -30,7 +30,7 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	}
 	name, ok := call.request.Text(pointer)
 	// Without prefixes, the server reports a missing name. A name that is not a string is refused
-	// here: a lenient server takes ["x"] for x, and stages would see no name.
+	// here: a lenient server reads ["x"] as x, while stages would see no name.
 	if _, present := call.request.Get(pointer); !ok && (present && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
@@ -113,8 +113,9 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	})
 }
 
-// ownedURIAt returns the URI v at a place of a server's message. ok is false if the server does not
-// own v by that: the place holds another kind of name, or m is an error, whose URI does not exist.
+// ownedURIAt returns the URI v at a place of a server's message. ok is false if the message does
+// not make the server the owner of v: the place holds another kind of name, or m is an error, which
+// reports that the URI does not exist.
 func ownedURIAt(m *mcp.Message, at mcp.NamePlace, v string) (ownedURI, bool) {
 	return ownedURI{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
 		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)

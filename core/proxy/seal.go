@@ -44,8 +44,8 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// seal encrypts v for one purpose. The parts of the purpose are bound exactly, whatever they
-// contain.
+// seal encrypts v for one purpose. Different purposes never have the same encoding, whatever their
+// parts contain.
 func (s *sealer) seal(v any, purpose ...string) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -79,9 +79,9 @@ func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCallState opens a token for m, which must be the call of SealCallState made again. It returns
-// false for a token that SealCallState did not make for such a call, here or in another process
-// with the same key.
+// OpenCallState opens a token for m, which must repeat the call for which SealCallState made the
+// token. It returns false for any other token. SealCallState may have run in another process with
+// the same key.
 func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
 	purpose, err := callPurpose(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil

@@ -58,8 +58,8 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
 		return
 	case !known && !set.allowsVendorMethod(h.server.name, m.Method):
-		h.session.recordDropped(ctx, set, m, "an unknown notification; [server."+h.server.name+
-			"] methods lets it pass")
+		h.session.recordDropped(ctx, set, m, "unknown notification: to forward it, add it to "+
+			"methods of [server."+h.server.name+"]")
 		return
 	}
 	if carriesInputRequests(m) {
@@ -86,7 +86,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		return
 	}
 	if err := h.client.Notify(ctx, passed); err != nil {
-		set.Log.Debug("notify the client", "method", m.Method, "error", err)
+		set.Log.Debug("client not notified", "method", m.Method, "error", err)
 	}
 }
 
@@ -100,7 +100,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	var (
 		requests  []pipeline.Passed // for the client
 		inspected []*mcp.Message    // the same, with the server's own names
-		indices   []int             // of the same in ms
+		indices   []int             // the index in ms of each request
 	)
 	for i, m := range ms {
 		m = h.stamp(m)

@@ -213,8 +213,8 @@ func (s *Session) clientInitialize() *mcp.Message {
 	return s.initialize
 }
 
-// updateServers makes the session's servers those of set. It returns the servers that it added and
-// those that it removed.
+// updateServers replaces the session's servers by the servers of set. It returns the servers that
+// it added and those that it removed.
 func (s *Session) updateServers(set *settings) (added, removed []*sessionServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Session) Close() error {
 	calls := slices.Collect(maps.Values(s.calls))
 	servers := slices.Collect(maps.Values(s.servers))
 	s.mu.Unlock()
-	// before the servers are closed, or the calls would be answered with an error
+	// before the servers are closed: otherwise the calls would be answered with an error
 	for _, call := range calls {
 		call.abandon()
 	}

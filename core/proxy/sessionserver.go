@@ -11,15 +11,15 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// sessionServer is one server as one session has it. It is opened when it is first needed, and gets
-// the client's initialize if the client sent one.
+// sessionServer is one server of one session. It is opened when it is first needed, and gets the
+// client's initialize if the client sent one.
 type sessionServer struct {
 	session   *Session
 	name      string
 	upstream  Upstream
 	openToken chan struct{} // of capacity 1: full while the server is being opened
-	// closed when the wait for the first initialize is over: the server answered it, it failed,
-	// initializeWait passed, or it will not be sent
+	// closed when the wait for the first initialize is over: initialize was answered, failed or
+	// will not be sent, or initializeWait has passed
 	firstAttemptEnded chan struct{}
 	endFirstAttempt   func() // closes it; may be called more than once
 
@@ -247,7 +247,8 @@ func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	}
 }
 
-// notifyWait bounds the forwarding of one notification, since the client's next ones wait for it.
+// notifyWait bounds the forwarding of one notification, since the client's next notifications wait
+// for it.
 const notifyWait = 20 * time.Second
 
 // forwardNotification inspects a notification of the client for this server and forwards it.

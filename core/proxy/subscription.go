@@ -33,8 +33,8 @@ type subscribedItem struct {
 	acknowledged bool   // by its server
 }
 
-// subscription is one subscriptions/listen of the client (2026-07-28), fed by all servers that it
-// concerns.
+// subscription is one subscriptions/listen of the client (2026-07-28). All servers that the filter
+// concerns send notifications for it.
 type subscription struct {
 	call         *Call
 	addServer    func(srv *sessionServer) // follows one more server
@@ -301,7 +301,8 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	case answer.Kind == mcp.Error:
 		return answer.ErrorCode() != mcp.CodeMethodNotFound
 	}
-	return anyAcknowledged // a server that honours nothing ends at once, and would do so again
+	// A server that acknowledges nothing ends the subscription at once, and would do so again.
+	return anyAcknowledged
 }
 
 // request returns the subscription for one server, with that server's part of the filter.
@@ -361,9 +362,9 @@ func changedFeature(method string) (feature string, ok bool) {
 // handleAcknowledgement notes which items a server acknowledged. It reports whether the server
 // acknowledged anything.
 func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bool {
-	honoured := false
+	anyAcknowledged := false
 	m.Members("/notifications", func(_ string, raw []byte) bool {
-		honoured = honoured || string(raw) != "false" && string(raw) != "[]"
+		anyAcknowledged = anyAcknowledged || string(raw) != "false" && string(raw) != "[]"
 		return true
 	})
 	sub.mu.Lock()
@@ -391,7 +392,7 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 	}
 	sub.mu.Unlock()
 	sub.stopWaitingFor(m.Server)
-	return honoured
+	return anyAcknowledged
 }
 
 // holdBack keeps a notification until the client has got its acknowledgement, which must come
@@ -411,16 +412,16 @@ func (sub *subscription) holdBack(p pipeline.Passed) bool {
 // acknowledgement returns the client's acknowledgement. List changes are always acknowledged:
 // Gatekit itself can cause them.
 func (sub *subscription) acknowledgement(ctx context.Context) pipeline.Passed {
-	honoured := func(all []subscribedItem) (raw [][]byte) {
-		for _, w := range all {
-			if w.acknowledged {
-				raw = append(raw, w.raw)
+	acknowledged := func(all []subscribedItem) (raw [][]byte) {
+		for _, item := range all {
+			if item.acknowledged {
+				raw = append(raw, item.raw)
 			}
 		}
 		return raw
 	}
 	sub.mu.Lock()
-	filter := sub.filter(honoured(sub.uris), honoured(sub.tasks))
+	filter := sub.filter(acknowledged(sub.uris), acknowledged(sub.tasks))
 	sub.mu.Unlock()
 	n := mcp.NewNotification(acknowledgedMethod, object(field("_meta", sub.meta()),
 		field("notifications",
@@ -469,8 +470,8 @@ func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
 	sub.mu.Lock()
 	// items that were not acknowledged may have been denied
 	uris := itemsOf(srv.name, slices.DeleteFunc(slices.Clone(sub.uris),
-		func(w subscribedItem) bool {
-			return !w.acknowledged
+		func(item subscribedItem) bool {
+			return !item.acknowledged
 		}))
 	sub.mu.Unlock()
 	for _, uri := range uris {

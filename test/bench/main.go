@@ -121,7 +121,7 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 func (p *plan) shorten() {
 	p.rounds, p.turn, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
 	p.servers, p.toolsPerServer = 3, 10
-	p.sizes, p.workers = p.sizes[:2], []int{1, 4}
+	p.sizes, p.workers = p.sizes[:1], []int{2}
 }
 
 // run measures the parts of the plan and prints the report.

@@ -17,6 +17,7 @@
 //	gatekit-00000000000000000001.jsonl   a segment, named after its first record
 //	gatekit.jsonl.tree/checkpoint        the last checkpoint
 //	gatekit.jsonl.tree/origin            the origin of the log, which its checkpoints name
+//	gatekit.jsonl.tree/ages              ages of the segments, with Retention.For
 //	gatekit.jsonl.tree/tile/0/x001/234   hashes of the tree, in the layout of C2SP's tlog-tiles
 //	gatekit.jsonl.key, .pub              the key pair that signs checkpoints, mode 0600
 //	gatekit.jsonl.lock                   locked by the process that writes the log
@@ -29,9 +30,12 @@
 // record. The hashes of removed records stay in the tree.
 //
 // With Retention.For, the active file is rotated when its first record has reached that age. So
-// records stay at most twice as long. A segment also stays until the tiles of all its records are
-// full, which can take 255 further records. Retention cannot free a full disk, because the record
-// of the removal needs space, too. This is a known limit.
+// records stay at most twice as long. An age counts the time for which the log was open, and no
+// change of the wall clock: a clock that jumps forward removes nothing. Of the time between two
+// processes, which only the wall clock tells, a tenth of Retention.For counts at most. Ages are
+// kept in a file, and begin at 0 for segments that it does not name. A segment also stays until the
+// tiles of all its records are full, which can take 255 further records. Retention cannot free a
+// full disk, because the record of the removal needs space, too. This is a known limit.
 //
 // If anybody else moves or removes the active file, the log ends: a record fails, and from then on
 // messages are denied. With DurabilityFsync the next record fails, otherwise the first record that
@@ -48,7 +52,8 @@
 //     and since when;
 //   - "prune": segments were removed;
 //   - "anchor lost", "anchor back": [Options.AnchorFile] cannot be written, and can be again;
-//   - "clock": the clock was set back, or is behind the last record.
+//   - "clock": the clock was set back or is behind the last record, was set forward by a minute or
+//     more, or is so far ahead of the last stop that Retention.For does not count all of the time.
 //
 // The order of records is that of seq. Time is the wall clock at the beginning of a decision. It
 // may go back a little between concurrent decisions, and by more where a "clock" record says so.
@@ -161,6 +166,6 @@
 //
 // Records: record.go, values.go, encode.go. Files: segments.go, paths.go, lock_unix.go, files.go.
 // Writing: log.go, batch.go, write.go. Tree and checkpoints: key.go, checkpoint.go, tree.go,
-// recovery.go, maintenance.go, anchor.go, retention.go. Reading and verifying: lines.go, reader.go,
-// chain.go, verification.go, proof.go.
+// recovery.go, maintenance.go, anchor.go, age.go, retention.go. Reading and verifying: lines.go,
+// reader.go, chain.go, verification.go, proof.go.
 package audit

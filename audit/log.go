@@ -69,9 +69,11 @@ type Options struct {
 // Retention bounds the segments that are kept in addition to the active file. A segment is removed
 // when it exceeds any of the bounds; zero is no bound.
 type Retention struct {
-	Files int           // number of segments
-	Bytes int64         // size of all segments together
-	For   time.Duration // age of a segment's last record
+	Files int   // number of segments
+	Bytes int64 // size of all segments together
+	// age of a segment's last record, in time for which the log was open; of the time between two
+	// processes, a tenth of For counts at most
+	For time.Duration
 }
 
 // errClosed is the error of Record after Close.
@@ -216,6 +218,11 @@ func (l *Log) openFile(o Options) error {
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.recordEvent("clock", clockReason(end.time.Sub(now)))
+	}
+	if uncounted := l.maintenance.uncounted; err == nil && uncounted >= clockJump {
+		err = l.recordEvent("clock", fmt.Sprintf("the clock is %s ahead of the time when the log "+
+			"was last open: of this time, keep_for counts %s",
+			(uncounted+l.maintenance.ages.stops).Round(time.Second), l.maintenance.ages.stops))
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

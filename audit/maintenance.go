@@ -68,7 +68,12 @@ type maintenance struct {
 	cleanClose    bool          // the last checkpoint covers all records
 	partialOnDisk map[int]int64 // number of the partial tile on the disk, by level; -1 for none
 	lastClock     time.Time     // wall clock at the last run
+	lastRun       time.Time     // the same moment, with the monotonic clock
+	lastSuspended time.Duration // suspendedTime at the last run
 	lastPrune     time.Time     // when retention was last applied
+	ages          *ages         // nil without Retention.For, and with agesErr
+	agesErr       error         // why there are no ages
+	uncounted     time.Duration // of the time before Open, what ages do not count
 }
 
 // newMaintenance restores the tree of an existing log, or starts the tree of a new log. It also
@@ -77,7 +82,8 @@ func newMaintenance(l *Log, o Options,
 	end logEnd) (m *maintenance, continued *Checkpoint, err error) {
 	m = &maintenance{
 		log: l, logger: l.logger, path: o.File, dir: o.File + ".tree", retention: o.Keep,
-		leafHasher: sha256.New(), lastClock: time.Now().Round(0),
+		leafHasher: sha256.New(), lastClock: time.Now().Round(0), lastRun: time.Now(),
+		lastSuspended:     suspendedTime(),
 		rotatedSincePrune: true, scheduled: true, expedited: true,
 		anchors: anchors{file: o.AnchorFile, publish: o.OnCheckpoint},
 	}
@@ -133,6 +139,10 @@ func newMaintenance(l *Log, o Options,
 		}
 	}
 	l.valueHasher = newValueHasher(private, m.origin)
+	if m.retention.For > 0 {
+		m.ages, m.uncounted, m.agesErr = readAges(m.path, m.tree.size,
+			m.retention.For)
+	}
 	return m, continued, nil
 }
 
@@ -229,6 +239,7 @@ func (m *maintenance) run() {
 	m.checkClock()
 	m.reportCheckpoint(m.checkpoint())
 	m.writeAnchorFile()
+	m.updateAges()
 	m.prune()
 	m.scheduleNext()
 }
@@ -370,17 +381,31 @@ func (m *maintenance) reportLostFile(err error) {
 	m.logger.Error("audit log lost; messages are denied", "error", err)
 }
 
-// checkClock writes a record if the clock was set back since the last run. Then the order of the
-// records' times differs from the order of their seqs.
+// clockJump is how far the clock must be ahead of the monotonic clock before that is recorded. Time
+// servers correct a clock by less.
+const clockJump = time.Minute
+
+// checkClock writes a record if the clock was set back since the last run, or was set forward. Then
+// the order of the records' times differs from the order of their seqs, or times are missing
+// between them.
 func (m *maintenance) checkClock() {
-	now := time.Now().Round(0) // without the monotonic clock
-	if setBack := m.lastClock.Sub(now); setBack > 0 {
-		if err := m.log.recordEvent("clock", clockReason(setBack)); err != nil && !errors.Is(err,
-			errClosed) {
+	now, suspended := time.Now(), suspendedTime()
+	wall := now.Round(0).Sub(m.lastClock) // without the monotonic clock
+	elapsed := now.Sub(m.lastRun) + suspended - m.lastSuspended
+	reason := ""
+	switch {
+	case wall < 0:
+		reason = clockReason(-wall)
+	case wall-elapsed >= clockJump:
+		reason = fmt.Sprintf("the clock was set forward by %s: this time does not count for "+
+			"keep_for", (wall - elapsed).Round(time.Millisecond))
+	}
+	if reason != "" {
+		if err := m.log.recordEvent("clock", reason); err != nil && !errors.Is(err, errClosed) {
 			m.logger.Error("record of the clock change failed", "error", err)
 		}
 	}
-	m.lastClock = now
+	m.lastClock, m.lastRun, m.lastSuspended = now.Round(0), now, suspended
 }
 
 func clockReason(setBack time.Duration) string {
@@ -401,6 +426,13 @@ func (m *maintenance) stop() error {
 	err := m.checkpoint()
 	if err != nil {
 		err = fmt.Errorf("write the last checkpoint of the audit log: %w", err)
+	}
+	if m.ages != nil {
+		m.updateAges()
+		if ageErr := m.ages.save(0); ageErr != nil {
+			err = errors.Join(err, fmt.Errorf("write the ages of the audit log's segments: %w",
+				ageErr))
+		}
 	}
 	if anchorErr := m.writeAnchorFile(); anchorErr != nil {
 		err = errors.Join(err, fmt.Errorf("anchor the last checkpoint of the audit log: %w",

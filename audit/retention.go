@@ -11,6 +11,17 @@ import (
 // pruneInterval is how often retention is applied while no segment is added.
 const pruneInterval = time.Minute
 
+// updateAges adds the time since the last run to the ages of the segments.
+func (m *maintenance) updateAges() {
+	if m.ages == nil {
+		return
+	}
+	m.mu.Lock()
+	size := m.tree.size
+	m.mu.Unlock()
+	m.ages.update(size)
+}
+
 // prune removes expired segments. Before that, it writes a record of the removal, by which
 // verification distinguishes the removal from a deletion by somebody else. It also syncs the tiles
 // of the removed records, because the tree still needs these tiles.
@@ -26,13 +37,19 @@ func (m *maintenance) prune() {
 		return
 	}
 	m.lastPrune = time.Now()
-	err := m.rotateAged()
+	err := m.agesErr
+	if err == nil {
+		err = m.rotateAged()
+	}
 	var expired []segment
 	if err == nil {
 		expired, err = m.expiredSegments(signed)
 	}
 	if err == nil && len(expired) > 0 {
 		err = m.removeSegments(expired)
+	}
+	if err == nil && m.ages != nil {
+		err = m.ages.saveIfDue(firstRecordSeq(m.path))
 	}
 	m.mu.Lock()
 	m.pruneErr = err
@@ -54,14 +71,8 @@ func (m *maintenance) rotateAged() error {
 	if l.size == 0 || l.torn || l.fileErr != nil {
 		return nil
 	}
-	head := make([]byte, 256) // longer than seq, time and prev of a line
-	if n, err := l.files.current.ReadAt(head, 0); n == 0 {
-		return err
-	}
-	_, timestamp, _ := bytes.Cut(head, []byte(`,"time":"`))
-	timestamp, _, _ = bytes.Cut(timestamp, []byte(`"`))
-	firstTime, err := time.Parse(time.RFC3339Nano, string(timestamp))
-	if err != nil || time.Since(firstTime) <= m.retention.For {
+	first, err := firstSeq(l.files.current)
+	if err != nil || m.ages.activeAge(first) <= m.retention.For {
 		return err
 	}
 	return l.rotate()
@@ -72,7 +83,6 @@ type segment struct {
 	name        string
 	first, last uint64
 	size        int64
-	lastWrite   time.Time
 }
 
 // expiredSegments returns the expired segments, oldest first. signed is the number of records that
@@ -89,8 +99,7 @@ func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[i] = segment{names[i], segmentFirstSeq(m.path, names[i]), next - 1, info.Size(),
-			info.ModTime()}
+		all[i] = segment{names[i], segmentFirstSeq(m.path, names[i]), next - 1, info.Size()}
 		next = all[i].first
 		total += info.Size()
 	}
@@ -98,7 +107,7 @@ func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 	for i, s := range all {
 		tooMany := keep.Files > 0 && len(all)-i > keep.Files
 		tooLarge := keep.Bytes > 0 && total > keep.Bytes
-		tooOld := keep.For > 0 && time.Since(s.lastWrite) > keep.For
+		tooOld := keep.For > 0 && m.ages.age(s.first) > keep.For
 		if !tooMany && !tooLarge && !tooOld || s.last > uint64(signed)/tileWidth*tileWidth {
 			return all[:i], nil
 		}

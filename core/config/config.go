@@ -267,7 +267,8 @@ type Audit struct {
 	KeepFiles int `toml:"keep_files"`
 	// KeepBytes is how many bytes of closed segments are kept. Default: 0, which keeps all.
 	KeepBytes int `toml:"keep_bytes"`
-	// KeepFor is how long closed segments are kept. Default: 0, which keeps all.
+	// KeepFor is how long closed segments are kept, while Gatekit runs; of the time of a stop, a
+	// tenth of keep_for counts at most. Default: 0, which keeps all.
 	KeepFor time.Duration `toml:"keep_for"`
 
 	// Key is the absolute path of the key that signs checkpoints; it is created if absent.

@@ -21,16 +21,15 @@ const anchorInterval = time.Minute
 // anchors are the destinations of checkpoints outside of the log.
 type anchors struct {
 	file string
-	// newest checkpoint that the file does not have; maintenance.runMu is held for this and the
-	// next four
-	pending   []byte
-	lastWrite time.Time // when the file last got one
-	// the checkpoint that a goroutine is writing; it sends the result on the channel; nil for none
-	writing []byte
-	result  chan error
-	err     error // of the last write; changed with maintenance.mu held, as is what follows
+	// These five fields are guarded by maintenance.runMu.
+	pending   []byte     // newest checkpoint that the file does not have; nil for none
+	lastWrite time.Time  // when the file last got a checkpoint
+	writing   []byte     // the checkpoint that a goroutine is writing; nil for none
+	result    chan error // on which that goroutine sends its error
+	err       error      // of the last write; changed only while maintenance.mu is held, too
 
-	publish    func([]byte)
+	publish func([]byte)
+	// These two fields are guarded by maintenance.mu.
 	toPublish  []byte        // newest checkpoint that publish has not got
 	publishing chan struct{} // closed when publishLoop ends; nil while it does not run
 }
@@ -50,9 +49,9 @@ func (m *maintenance) anchorFirst(from *Checkpoint) {
 	}
 }
 
-// checkAnchor refuses a log that ends before the newest checkpoint in its anchor file: the log,
-// with its own checkpoint, was set back. It warns about an anchor file of another log. Anything
-// else in the file is left to verification, and what is no regular file is not read.
+// checkAnchor refuses a log that ends before the newest checkpoint in its anchor file: an older
+// copy has replaced the log and its checkpoint. checkAnchor warns about an anchor file of another
+// log. Verification reports other faults of the file. A file that is not regular is not read.
 func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64) error {
 	info, err := os.Stat(m.anchors.file)
 	if err != nil || !info.Mode().IsRegular() {
@@ -76,9 +75,10 @@ func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64)
 		return nil
 	}
 	if uint64(c.Size) > last {
-		return fmt.Errorf("the log ends at record %d, but its anchor %s has a checkpoint of %d: "+
-			"the log was set back, or records were removed\nhint: restore the missing files; if "+
-			"they are lost, %s", last, m.anchors.file, c.Size, newLogHint(m.path))
+		return fmt.Errorf("the log ends at record %d, but a checkpoint in its anchor %s covers %d "+
+			"records: an older copy replaced the log, or records were removed\nhint: restore the "+
+			"missing files; if they are lost, %s", last, m.anchors.file, c.Size,
+			newLogHint(m.path))
 	}
 	return nil
 }
@@ -133,8 +133,8 @@ func (m *maintenance) publishLoop() {
 	}
 }
 
-// writeAnchorFile writes the pending checkpoint to the anchor file when it is due. It records when
-// that starts to fail and when it works again.
+// writeAnchorFile writes the pending checkpoint to the anchor file when it is due. It records the
+// first failure, and the first success after failures.
 func (m *maintenance) writeAnchorFile() error {
 	before := m.anchors.err
 	if m.anchors.pending == nil || before == nil && !m.stopped &&
@@ -167,9 +167,9 @@ func (m *maintenance) writeAnchorFile() error {
 	return err
 }
 
-// write appends the pending checkpoint to the file. A file system that hangs is waited for once,
-// and again at the last write: the goroutine stays blocked in it, and later calls look for its
-// result.
+// write appends the pending checkpoint to the file, in a goroutine. If the file system hangs, write
+// gives up after anchorTimeout, and the goroutine stays blocked. Later calls only look for its
+// result. The last call waits for it once more.
 func (a *anchors) write(last bool) error {
 	for {
 		wait := anchorTimeout
@@ -207,7 +207,7 @@ func (m *maintenance) nextAnchorWrite() time.Duration {
 
 // appendNote appends a checkpoint and an empty line to a file, and flushes them to the disk. It
 // truncates a partial write. If that is not possible (an append-only file, a crash), empty lines
-// separate the fragment from what follows.
+// separate the fragment from the next checkpoint.
 func appendNote(path string, signed []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

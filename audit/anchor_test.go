@@ -43,8 +43,9 @@ func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 		isLast := func(c *audit.Checkpoint) bool { return c.Root == fullCheckpoint(t, file).Root }
 		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
 			torn > 1 || torn == 0 && cut < len(whole)-2 {
-			t.Errorf("cut at %d of %d: %d checkpoints and %d torn, want four together, with the "+
-				"last checkpoint", cut, len(whole), len(all), torn)
+			t.Errorf("cut at %d of %d: got %d whole and %d torn checkpoints; want %d together, "+
+				"at most one of them torn, and the log's last checkpoint whole", cut, len(whole),
+				len(all), torn, want)
 		}
 	}
 }
@@ -56,7 +57,7 @@ func TestLostAnchorIsRecordedAndReportedByHealth(t *testing.T) {
 			"elsewhere", "anchor")
 		l := open(t, audit.Options{File: file, AnchorFile: anchor})
 		if err := l.Health(); err != nil {
-			t.Error(err)
+			t.Errorf("health: %v, want nil, because nothing has failed yet", err)
 		}
 		if err := os.RemoveAll(filepath.Dir(anchor)); err != nil {
 			t.Fatal(err)
@@ -114,19 +115,20 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		return log.String(), l.Close()
 	}
 	if logged, err := write(dir, 50); logged != "" || err != nil {
-		t.Fatalf("error %v, logged %q", err, logged)
+		t.Fatalf("a new log: error %v, logged %q; want neither", err, logged)
 	}
 	olderCopy := copyFolder(t, dir)
 	if logged, err := write(dir, 1); logged != "" || err != nil {
-		t.Fatalf("error %v, logged %q", err, logged)
+		t.Fatalf("an undamaged log: error %v, logged %q; want neither", err, logged)
 	}
-	copyWithout := func(name string, names ...string) string {
+	copyWithout := func(patterns ...string) string {
 		t.Helper()
 		copied := copyFolder(t, dir)
-		for _, pattern := range append(names, name) {
+		for _, pattern := range patterns {
 			all, err := filepath.Glob(filepath.Join(copied, pattern))
 			if err != nil || len(all) == 0 {
-				t.Fatalf("%s: %v, %v", pattern, all, err)
+				t.Fatalf("%s matches the files %q, error %v; want at least one file", pattern, all,
+					err)
 			}
 			for _, path := range all {
 				if err := os.RemoveAll(path); err != nil {
@@ -138,11 +140,12 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 	}
 	segments, err := audit.Segments(filepath.Join(dir, "gatekit.jsonl"))
 	if err != nil || len(segments) < 4 {
-		t.Fatalf("%v, %v", segments, err)
+		t.Fatalf("the files are %q, error %v; want at least four files", segments, err)
 	}
 	for _, tt := range []struct{ name, dir, logged, err string }{
-		{"the whole log is an older copy", olderCopy, "", "the log ends at record 50, but its " +
-			"anchor " + anchor + " has a checkpoint of 51: the log was set back"},
+		{"the whole log is an older copy", olderCopy, "", "the log ends at record 50, but a " +
+			"checkpoint in its anchor " + anchor + " covers 51 records: an older copy replaced " +
+			"the log"},
 		{"a segment in the middle is missing", copyWithout(filepath.Base(segments[1])),
 			"audit log file missing", ""},
 		{"all files but the key are missing", copyWithout("gatekit.jsonl*.tree", "gatekit.jsonl",

@@ -17,9 +17,9 @@ type LineError struct {
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
 // Verify reads a log in a single file from its first line, and checks the hash chain. If a
-// line breaks the chain, the error is a *LineError. If r fails, the error wraps that of r. Verify
-// cannot detect that the last line was changed or that lines were removed at the end, because no
-// later line contains their hash. A [Verification] detects both with a checkpoint.
+// line breaks the chain, the error is a *LineError. If r fails, the error wraps the error of r.
+// Verify cannot detect that the last line was changed or that lines were removed at the end,
+// because no later line contains their hash. A [Verification] detects both with a checkpoint.
 func Verify(r io.Reader) error {
 	lines := bufio.NewReaderSize(r, 64<<10)
 	var state chain

@@ -95,13 +95,13 @@ func TestVerify(t *testing.T) {
 			err := audit.Verify(bytes.NewReader(tt.log))
 			if tt.want == "" {
 				if err != nil {
-					t.Errorf("error %v", err)
+					t.Errorf("error %v, want none", err)
 				}
 				return
 			}
 			var lineErr *audit.LineError
 			if !errors.As(err, &lineErr) || !strings.HasPrefix(err.Error(), tt.want) {
-				t.Errorf("error %v, want %s", err, tt.want)
+				t.Errorf("error %v, want a *LineError that begins with %q", err, tt.want)
 			}
 		})
 	}

@@ -17,11 +17,11 @@ import (
 // Checkpoint commits to the first records of a log. It is a signed note in the form of C2SP's
 // tlog-checkpoint.
 type Checkpoint struct {
-	Origin string    // identifies the log; random, so that no two logs have the same
+	Origin string    // identifies the log; random, and therefore unique
 	Size   int64     // number of records
 	Root   tlog.Hash // root hash of the Merkle tree over them
-	// the log was closed after these records; a checkpoint that is not closed must follow before
-	// further records
+	// the log was closed after these records; before any further record, Gatekit writes a checkpoint
+	// that is not closed
 	Closed bool
 	Signer string // name of the signing key
 	Note   []byte // the signed note

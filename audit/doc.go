@@ -6,10 +6,10 @@
 //
 // When Record returns nil, the line is as safe as [Options.Durability] promises, and the message
 // may be forwarded. When Record returns an error, the message is not forwarded, and the log has no
-// line for the message. What a failed write has left in the file is cut off before the next line is
-// written. A line is always complete, always valid JSON and, apart from bodies, of bounded length,
-// whatever names and reasons contain. Seq and prev have no gap, across restarts and files. Two
-// processes never write to the same log.
+// line for the message. The remains of a failed write are cut off before the next line is written.
+// Every line is complete and valid JSON, whatever names and reasons contain. Apart from bodies, its
+// length is bounded. Seq and prev have no gap, even across restarts and files. Two processes never
+// write to the same log.
 //
 // # Files
 //
@@ -91,9 +91,9 @@
 // them. The same holds for quotations of them in reasons. A name that a server has listed is
 // written, too, and without any stage all names are written.
 //
-// Otherwise these words are left out: a client that sends a secret as the name of a tool would
-// write the secret into the log. Their keyed hashes then come first in values, and before and after
-// have an hmac and no body.
+// Otherwise these names are left out: a client that sends a secret as the name of a tool would
+// write the secret into the log. The keyed hashes of the names then come first in values, and
+// before and after have an hmac and no body.
 //
 // # How a line is written
 //
@@ -106,7 +106,7 @@
 // A write may fail in part, or report an error although it wrote everything. In both cases the
 // messages were denied. So the file is truncated to the last committed line, and seq and prev go
 // back with it: the chain holds exactly the decisions that took effect. Lines that were chained to
-// the failed ones fail with them. Nothing is written until the file could be truncated. With
+// the failed lines fail, too. Nothing is written until the file has been truncated. With
 // [DurabilityAsync], Record had already returned for the lines. They stay in the queue, and each
 // later Record fails until they are written.
 //
@@ -121,9 +121,9 @@
 //
 // Records are on the disk before a checkpoint covers them. Tiles are not flushed; after a crash
 // they are rebuilt from the log. Open compares the log with its checkpoint and with the newest
-// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of them or differs
-// from one of them, and a checkpoint that another key has signed. A missing segment is only logged;
-// see Verification.
+// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of the two or
+// differs from one of the two. It also refuses a checkpoint that another key has signed. A missing
+// segment is only logged; see Verification.
 //
 // The first checkpoint, of no records, is made before the first record, so records without any
 // checkpoint are refused. The checkpoint at Close has the line "closed" after its root. Open
@@ -138,13 +138,13 @@
 //
 // Whoever has the private key and can write to the log's folder can still rewrite everything.
 // Against that, checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. The
-// origin in a
-// checkpoint is random, so that no log is mistaken for another.
+// origin in a checkpoint is random, so that no log is mistaken for another.
 //
 // # Costs
 //
-// Measured on two cores of an AMD EPYC with a virtual disk, beside other processes (load average 5
-// to 12). So the lower figure of each pair is closer to an idle machine:
+// These figures were measured on two cores of an AMD EPYC with a virtual disk, while other
+// processes ran (load average 5 to 12). The lower figure of each range is closer to an idle
+// machine:
 //
 //	go test ./audit -run - -bench Record/1KiB        # a record of a call with 1 KiB of text
 //	           one at a time        32 concurrent

@@ -27,13 +27,14 @@ func outcomeWith(s string) pipeline.Outcome {
 		}}
 }
 
+// line returns the line that the log writes for o, without its line feed.
 func line(t testing.TB, o pipeline.Outcome) string {
 	t.Helper()
 	var log bytes.Buffer
 	record(t, open(t, audit.Options{Writer: &log}), o)
 	text, more, ok := strings.Cut(log.String(), "\n")
 	if !ok || more != "" {
-		t.Fatalf("it is not one line: %q", log.String())
+		t.Fatalf("the log is %q, want one line", log.String())
 	}
 	if !jsontext.Value(text).IsValid() {
 		t.Fatalf("the line is not valid JSON: %q", text)
@@ -52,10 +53,10 @@ func TestHostileStrings(t *testing.T) {
 		{"an escape sequence of a terminal", "\x1b[2J", `\u001b[2J`},
 		{"DEL and C1 controls", "\x7f\u0085", `\u007f\u0085`},
 		{"line and paragraph separators", "\u2028\u2029", `\u2028\u2029`},
-		{"a mark that turns the text", "a\u202eb", `a\u202eb`},
+		{"a right-to-left override", "a\u202eb", `a\u202eb`},
 		{"an invisible character beyond 16 bits", "\U000e0041", `\udb40\udc41`},
-		{"what can be printed", "żółw 亀 🐢", "żółw 亀 🐢"},
-		{"bytes that are no UTF-8", "a\xffb\xc3", "a\ufffdb\ufffd"},
+		{"printable characters", "żółw 亀 🐢", "żółw 亀 🐢"},
+		{"invalid UTF-8", "a\xffb\xc3", "a\ufffdb\ufffd"},
 		{"half of a surrogate pair", "\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
 		{"a real replacement character", "\ufffd", "\ufffd"},
 		{"a megabyte", long, long[:1024] + "… (1048576 bytes)"},
@@ -66,7 +67,8 @@ func TestHostileStrings(t *testing.T) {
 			text := line(t, outcomeWith(tt.in))
 			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text,
 				`"changed":["`+tt.want+`"]`) {
-				t.Errorf("%d of 14 members are %.100q in\n%.1000s", n, tt.want, text)
+				t.Errorf("%d members are %.100q, want 14, and changed, in\n%.1000s", n, tt.want,
+					text)
 			}
 		})
 	}
@@ -76,7 +78,8 @@ func TestHostileStrings(t *testing.T) {
 			1000)}}
 		if text := line(t, o); !strings.Contains(text, `{"type":"… and 900 more"}]`) ||
 			len(text) > 4<<10 {
-			t.Errorf("%d bytes: %s", len(text), text)
+			t.Errorf("the line has %d bytes, want at most 4096, with 100 findings and the number "+
+				"of the others:\n%s", len(text), text)
 		}
 	})
 }
@@ -89,8 +92,8 @@ func FuzzStrings(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		text := line(t, outcomeWith(s))
-		if len(text) > 15*(7<<10)+1<<10 {
-			t.Errorf("%d bytes", len(text))
+		if limit := 15*(7<<10) + 1<<10; len(text) > limit {
+			t.Errorf("the line has %d bytes, want at most %d", len(text), limit)
 		}
 		var back struct {
 			Name  string

@@ -36,7 +36,7 @@ func TestOpenContinuesFile(t *testing.T) {
 	}
 	verify(t, readFile(t, path))
 	if got := fmt.Sprint(reasons(t, readFile(t, path))); got != "[0 1 2]" {
-		t.Errorf("the file holds %s", got)
+		t.Errorf("the file holds the reasons %s, want [0 1 2]", got)
 	}
 	for path, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
@@ -59,7 +59,7 @@ func TestOpenCutsOffTornLastLine(t *testing.T) {
 	first := whole[:strings.Index(whole, "\n")+1]
 	tests := []struct {
 		name, file string
-		whole      []string // reasons of the whole records in file
+		whole      []string // reasons of the complete records in file
 	}{
 		{"half a line", whole[:len(whole)-20], []string{"first"}},
 		{"a line without its line feed", whole[:len(whole)-1], []string{"first"}},
@@ -134,7 +134,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 				t.Errorf("error %v, want the path, and that the file is not an audit log", err)
 			}
 			if got := string(readFile(t, path)); got != tt.file {
-				t.Errorf("the file is now %q", got)
+				t.Errorf("Open changed the file to %q, want it unchanged", got)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	t.Run("a device", func(t *testing.T) {
 		if _, err := audit.Open(audit.Options{File: os.DevNull}); err == nil ||
 			!strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("error %v", err)
+			t.Errorf("error %v, want that the device is not a regular file", err)
 		}
 	})
 }
@@ -258,7 +258,7 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 			if _, err := audit.Open(audit.Options{File: file, AnchorFile: anchor}); err == nil ||
 				!strings.Contains(err.Error(), "the anchor") || !strings.Contains(err.Error(),
 				"\nhint: ") {
-				t.Errorf("error %v", err)
+				t.Errorf("error %v, want the anchor refused with a hint", err)
 			}
 			open(t, audit.Options{File: file}).Close() // the log is undamaged
 		})

@@ -15,7 +15,8 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// maxLineBytes is the maximal length of a line, and of what is read to find the end of a line.
+// maxLineBytes is the maximal length of a line. After so many bytes without a line feed, a reader
+// of the log fails.
 const maxLineBytes = 256 << 20
 
 // errInUse is the error of a second process that opens the log.
@@ -28,7 +29,7 @@ type logEnd struct {
 	head head      // chain state after the last line
 	leaf tlog.Hash // Merkle tree hash of the last line
 	time time.Time // time of the last line
-	torn int64     // length of the incomplete line after them, to be cut off
+	torn int64     // length of the incomplete line after the complete ones, to be cut off
 }
 
 // files is the output of a log with Options.File. It writes and rotates the active file.
@@ -114,7 +115,7 @@ func (s *files) findEnd() (logEnd, error) {
 
 // missingRanges returns the ranges of records whose files are missing between existing files. It
 // compares the last record of each file with the name of the next. A file that cannot be read is
-// passed over.
+// skipped.
 func (s *files) missingRanges() (missing []SeqRange) {
 	segments, err := Segments(s.path)
 	if err != nil {
@@ -155,7 +156,7 @@ func segmentEnd(segment string) (logEnd, error) {
 }
 
 // fileEnd finds the last complete line, and the number of bytes after it. If no line is complete,
-// the torn line must begin with the seq first.
+// the torn line must begin with first as its seq.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	const notAnAuditLog = "not an audit log\nhint: configure another file; " +
 		"this file was not changed"
@@ -240,8 +241,8 @@ func (s *files) rotate() (bool, error) {
 		}
 		segment := segmentName(s.path, first)
 		if _, err := os.Lstat(segment); !errors.Is(err, fs.ErrNotExist) {
-			return false, fmt.Errorf("%s exists already\nhint: this log has not written it; "+
-				"move it to another folder", segment)
+			return false, fmt.Errorf("%s exists already\nhint: the file does not belong to this "+
+				"log; move it to another folder", segment)
 		}
 		if err := os.Rename(s.path, segment); err != nil {
 			return false, err

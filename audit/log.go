@@ -39,9 +39,9 @@ const (
 
 // Options configure a log.
 type Options struct {
-	File string // JSON lines; created with its folder, or continued
-	// replaces File; always starts a new chain; its Sync() error and Truncate(int64) error are used
-	// if it has them
+	File string // path of the log; the file and its folder are created if they do not exist
+	// replaces File; always starts a new chain; the methods Sync() error and Truncate(int64) error
+	// are called if the Writer has them
 	Writer     io.Writer
 	Bodies     Bodies
 	Durability Durability
@@ -93,7 +93,7 @@ type Log struct {
 	out          output
 	files        *files // same as out; nil with a Writer
 	segmentBytes int64  // Options.SegmentBytes
-	// length of the committed lines in out; what follows them is torn
+	// length of the committed lines in out; any bytes after them are a partial write
 	size     int64
 	torn     bool  // out may hold a partial write after size
 	writeErr error // error of the last write
@@ -251,8 +251,9 @@ func (l *Log) recordRange(action, reason string, from, through uint64) (uint64, 
 // ever taken back.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
-// Health returns what does not work although records can be written: checkpoints, the anchor, the
-// removal of segments, or a lost file. It returns nil when everything works.
+// Health returns the errors of the work that goes on beside the writing of records: checkpoints,
+// the anchor, the removal of segments, and the check that the active file is still in place. It
+// returns nil when everything works.
 func (l *Log) Health() error {
 	if l.maintenance == nil {
 		return nil
@@ -260,8 +261,8 @@ func (l *Log) Health() error {
 	return l.maintenance.health()
 }
 
-// Pending returns the number of records that have a seq and are not written yet. Only with
-// DurabilityAsync has Record already returned for them.
+// Pending returns the number of records that have a seq and are not written yet. With
+// DurabilityAsync, Record has already returned for them; otherwise it is still waiting.
 func (l *Log) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -284,9 +285,9 @@ func (l *Log) record(e *entry) (uint64, error) {
 	}
 	if len(e.rest) > maxLineBytes-1024 { // seq, time and prev need less than 1024 bytes
 		defer l.mu.Unlock()
-		err := fmt.Errorf("the record has %d bytes, but a line of the log at most %d\nhint: do "+
-			"not keep such large bodies: see bodies in [audit] and message_bytes in [limits]",
-			len(e.rest), maxLineBytes)
+		err := fmt.Errorf("the record has %d bytes, but a line of the log can have at most %d\n"+
+			"hint: do not keep such large bodies: see bodies in [audit] and message_bytes in "+
+			"[limits]", len(e.rest), maxLineBytes)
 		l.gap.add(gap{1, time.Now(), err})
 		return 0, err
 	}
@@ -336,14 +337,15 @@ func (l *Log) Close() error {
 	return errors.Join(err, l.out.Close())
 }
 
-// writeRemaining writes the last batch, and verifies the file.
+// writeRemaining writes the last batch, and checks that the active file is still in place.
 func (l *Log) writeRemaining() (err error) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
 	if l.pending == nil && l.gap.count > 0 {
 		l.joinBatch() // adds the record of the gap
 	}
-	if b := l.pending; b != nil { // with DurabilityAsync after a failed write, or the gap
+	// a batch is left if it holds the gap, or if a write of DurabilityAsync has failed
+	if b := l.pending; b != nil {
 		if err = l.write(b); err != nil {
 			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
 		}

@@ -103,7 +103,7 @@ type disk struct {
 	data     []byte
 	writes   int
 	syncs    int
-	write    func(b []byte) (kept, reported int, err error) // nil succeeds
+	write    func(b []byte) (kept, reported int, err error) // nil: every write succeeds
 	sync     func() error
 	truncate func() error
 }
@@ -165,7 +165,7 @@ func TestRecordWritesLine(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	// keyed is for a hash with the log's own key
+	// keyed and digest return the members of a body with a keyed and with a plain hash
 	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
@@ -236,7 +236,7 @@ func TestRecordWritesLine(t *testing.T) {
 				t.Errorf("seq %d, want 1", seq)
 			}
 			if got := hmacMember.ReplaceAllString(log.String(), `"hmac":"…"`); got != tt.want+"\n" {
-				t.Errorf("got  %swant %s", got, tt.want)
+				t.Errorf("the line is\n%swant\n%s", got, tt.want)
 			}
 			record(t, l, tt.o)
 			verify(t, log.Bytes())
@@ -244,10 +244,11 @@ func TestRecordWritesLine(t *testing.T) {
 	}
 }
 
-// TestFailedWriteIsTakenBack injects faults of write and sync: some write nothing, some a part, and
-// some everything although they report an error.
+// TestFailedWriteIsTakenBack injects faults of write and sync. The faulty writes write nothing, a
+// part, or everything although they report an error.
 func TestFailedWriteIsTakenBack(t *testing.T) {
-	fails := func(kept, reported func(b []byte) int, err error) func(b []byte) (int, int, error) {
+	writeResult := func(kept, reported func(b []byte) int,
+		err error) func(b []byte) (int, int, error) {
 		return func(b []byte) (int, int, error) { return kept(b), reported(b), err }
 	}
 	none := func([]byte) int { return 0 }
@@ -259,25 +260,25 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 		fault      func(d *disk)
 	}{
 		{"nothing was written", audit.DurabilityWrite, func(d *disk) {
-			d.write = fails(none, none,
+			d.write = writeResult(none, none,
 				errFull)
 		}},
 		{"half was written", audit.DurabilityWrite, func(d *disk) {
-			d.write = fails(half, half,
+			d.write = writeResult(half, half,
 				errFull)
 		}},
 		{"half was written, and nothing reported", audit.DurabilityWrite, func(d *disk) {
-			d.write = fails(half,
+			d.write = writeResult(half,
 				none, errFull)
 		}},
 		{"all was written, and an error reported", audit.DurabilityWrite, func(d *disk) {
-			d.write = fails(all,
+			d.write = writeResult(all,
 				all, errFull)
 		}},
 		{"all was written, and nothing reported", audit.DurabilityWrite,
-			func(d *disk) { d.write = fails(all, none, errFull) }},
+			func(d *disk) { d.write = writeResult(all, none, errFull) }},
 		{"half was written, and no error reported", audit.DurabilityWrite, func(d *disk) {
-			d.write = fails(half,
+			d.write = writeResult(half,
 				half, nil)
 		}},
 		{"all was written, and sync failed", audit.DurabilityFsync, func(d *disk) {
@@ -286,7 +287,7 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 			}
 		}},
 		{"half was written, before the sync", audit.DurabilityFsync,
-			func(d *disk) { d.write = fails(half, half, errFull) }},
+			func(d *disk) { d.write = writeResult(half, half, errFull) }},
 	}
 	for _, tt := range tests {
 		for _, cut := range []string{"and is cut off at once", "and can be cut off only later"} {
@@ -329,7 +330,8 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 				if got, missed := splitGaps(t,
 					reasons(t, d.data)); fmt.Sprint(got) != "[first second third]" ||
 					missed != refused {
-					t.Errorf("the log holds %s, and its gap records count %d", got, missed)
+					t.Errorf("the log holds %s, and its gap records count %d; want [first second "+
+						"third] and %d", got, missed, refused)
 				}
 				if !bytes.Contains(d.data, []byte(`,"action":"gap","reason":"`)) {
 					t.Error("no record has the action gap")
@@ -348,7 +350,7 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 	}
 }
 
-// plainWriter hides Truncate and Sync of a disk: its own have other signatures.
+// plainWriter hides Truncate and Sync of a disk by methods with other signatures.
 type plainWriter struct{ *disk }
 
 func (plainWriter) Truncate() {}
@@ -426,7 +428,8 @@ func TestLineChainedToFailedLineFails(t *testing.T) {
 		verify(t, d.data)
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[after]" ||
 			missed != cap(failed) {
-			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d; want [after] and %d", got,
+				missed, cap(failed))
 		}
 	})
 }
@@ -484,12 +487,14 @@ func TestLogHoldsExactlyTheRecordsThatSucceeded(t *testing.T) {
 				all := reasons(t, d.data)
 				lines, missed := splitGaps(t, all)
 				if len(lines) != len(kept) || missed != refused {
-					t.Errorf("%d lines for %d accepted records; the gap records count %d, refused "+
-						"were %d", len(lines), len(kept), missed, refused)
+					t.Errorf("got %d lines, want one for each of %d accepted records; the gap "+
+						"records count %d refused records, want %d", len(lines), len(kept), missed,
+						refused)
 				}
 				for i, name := range all {
 					if seq, ok := kept[name]; ok && seq != uint64(i+1) {
-						t.Errorf("line %d is %s, for which Record returned %d", i+1, name, seq)
+						t.Errorf("line %d is record %s, but Record returned seq %d for it", i+1,
+							name, seq)
 					}
 				}
 				if n := l.Committed(); n != uint64(len(all)) {
@@ -512,7 +517,7 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 		record(t, l, event("3"))
 		if _, err := l.Record(t.Context(), event(strings.Repeat("x", 400))); err == nil ||
 			!strings.Contains(err.Error(), "queue is full") {
-			t.Errorf("the queue is full, but the error is %v", err)
+			t.Errorf("error %v, want that the queue is full", err)
 		}
 		if n := l.Pending(); n != 3 {
 			t.Errorf("%d records are pending, want 3: one is being written, two are queued", n)
@@ -526,7 +531,8 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 		}
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4]" ||
 			missed != 1 {
-			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d; want [1 2 3 4] and 1", got,
+				missed)
 		}
 
 		release = make(chan struct{})
@@ -572,7 +578,8 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 		verify(t, d.data)
 		if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1 2 3 4 5 6 7]" ||
 			missed != 5 {
-			t.Errorf("the log holds %s, and its gap records count %d", got, missed)
+			t.Errorf("the log holds %s, and its gap records count %d; want [1 2 3 4 5 6 7] and 5",
+				got, missed)
 		}
 	})
 	t.Run("Close reports lost records", func(t *testing.T) {
@@ -605,7 +612,7 @@ func TestCloseWaitsForRecordsUnderWay(t *testing.T) {
 			t.Error("a record was written after Close")
 		}
 		if err := l.Close(); err != nil {
-			t.Errorf("closed twice: %v", err)
+			t.Errorf("second Close: error %v, want none", err)
 		}
 		wg.Wait()
 	})

@@ -260,7 +260,7 @@ func (m *maintenance) scheduleNext() {
 	}
 }
 
-// health returns the errors of the last tries of all that maintenance does, or nil.
+// health returns the error of the last try of each task of maintenance, or nil if none failed.
 func (m *maintenance) health() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -281,8 +281,8 @@ func (m *maintenance) health() error {
 	return errors.Join(errs...)
 }
 
-// reportCheckpoint notes the result of a checkpoint. It logs when checkpoints start to fail and
-// when they work again, and schedules another try after a failure.
+// reportCheckpoint keeps the result of a checkpoint. It logs the first failure, and the first
+// success after failures. It schedules another try after each failure.
 func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Lock()
 	before := m.checkpointErr
@@ -294,8 +294,8 @@ func (m *maintenance) reportCheckpoint(err error) {
 	m.mu.Unlock()
 	switch {
 	case err != nil && before == nil:
-		m.logger.Error("audit checkpoint failed; records are written until too many have none",
-			"error", err)
+		m.logger.Error("audit checkpoint failed; messages will be denied when too many records "+
+			"have none", "error", err)
 	case err == nil && before != nil:
 		m.logger.Info("audit checkpoints written again")
 	}

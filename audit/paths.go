@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// checkPaths returns an error when the configured key or anchor is one of the log's own files, also
-// by another path. Two kinds of content in one file would destroy each other.
+// checkPaths returns an error when the configured key or anchor is one of the log's own files, even
+// if its path is written differently. Two kinds of content in one file would destroy each other.
 func (o *Options) checkPaths() error {
 	logFiles := []string{o.File, o.File + ".lock", o.File + ".next", PublicKeyFile(o.File)}
 	if o.Key != "" {

@@ -23,15 +23,17 @@ import (
 	"gatekit/audit"
 )
 
-// The test binary is also a writer: a process that writes records, and prints each record that
-// succeeded to stdout, as a proxy would forward the message.
+// The test binary is also a writer: a process that writes records. It prints each record that was
+// written to stdout, where a proxy would forward the message. These environment variables configure
+// the process.
 const (
 	writerFile       = "GATEKIT_TEST_AUDIT_FILE"
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
-	// maximal size of a file, which simulates a full disk
+	// maximal size of a file, which simulates a full disk; set after the log is opened
 	writerSpace = "GATEKIT_TEST_AUDIT_SPACE"
-	writerKeep  = "GATEKIT_TEST_AUDIT_KEEP"
-	writerFull  = "GATEKIT_TEST_AUDIT_FULL" // the same, from before the log is opened
+	// maximal size of a file; set before the log is opened
+	writerFull = "GATEKIT_TEST_AUDIT_FULL"
+	writerKeep = "GATEKIT_TEST_AUDIT_KEEP" // number of segments to keep
 	// number of failures after which each goroutine ends
 	writerRefusals = "GATEKIT_TEST_AUDIT_REFUSALS"
 )
@@ -47,7 +49,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write writes records until the process is killed, or a number of them fails.
+// write writes records until the process is killed, or until writerRefusals records have failed in
+// each goroutine.
 func write(file string) error {
 	keep, _ := strconv.Atoi(os.Getenv(writerKeep))
 	o := audit.Options{File: file, Durability: audit.Durability(os.Getenv(writerDurability)),
@@ -121,8 +124,9 @@ func startWriter(t *testing.T, file string, env ...string) *writer {
 	return w
 }
 
-// writes waits until the process has sent a record, which sent does not return.
-func (w *writer) writes(t *testing.T) {
+// waitForRecord waits until the process has sent a record. The method sent does not return that
+// record.
+func (w *writer) waitForRecord(t *testing.T) {
 	t.Helper()
 	for b := []byte{0}; b[0] != '\n'; {
 		if _, err := io.ReadFull(w.out, b); err != nil {
@@ -152,7 +156,8 @@ func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	return sent, refused
 }
 
-// countUnrecorded returns how many sent records are not in the log, although their files exist.
+// countUnrecorded returns how many of the sent records are not in the log. It does not count
+// records before the first one that the log still holds.
 func countUnrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	t.Helper()
 	first, recorded := uint64(0), map[uint64]string{}
@@ -182,37 +187,37 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 		rounds = 4
 	}
 	for _, tt := range []struct{ name, durability, keep string }{
-		{"handed to the system", "write", "0"},
-		{"on the disk", "fsync", "0"},
-		{"and files are removed", "write", "4"},
+		{"durability write", "write", "0"},
+		{"durability fsync", "fsync", "0"},
+		{"durability write, segments are removed", "write", "4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-			// duration of a start, measured in the first round
-			all, began, starts := 0, time.Now(), time.Duration(0)
+			totalSent, began := 0, time.Now()
+			var startTime time.Duration // that a process needs to start, measured in the first round
 			for i := range rounds {
 				w := startWriter(t, file, writerDurability+"="+tt.durability,
 					writerKeep+"="+tt.keep)
 				if i == 0 {
-					w.writes(t)
-					starts = time.Since(began)
+					w.waitForRecord(t)
+					startTime = time.Since(began)
 				}
-				time.AfterFunc(20*time.Millisecond+rand.N(2*starts+300*time.Millisecond),
+				time.AfterFunc(20*time.Millisecond+rand.N(2*startTime+300*time.Millisecond),
 					func() { w.Process.Kill() })
 				sent, refused := w.sent(t)
 				w.Wait()
 				if refused > 0 || w.stderr.Len() > 0 {
-					t.Fatalf("%d were refused: %s", refused, &w.stderr)
+					t.Fatalf("%d records were refused, want none; stderr: %s", refused, &w.stderr)
 				}
-				all += len(sent)
+				totalSent += len(sent)
 				if len(sent) > 0 {
 					if n := countUnrecorded(t, file, sent); n > 0 {
-						t.Fatalf("%d of %d that were sent on are not recorded", n, len(sent))
+						t.Fatalf("%d of %d sent records are not in the log", n, len(sent))
 					}
 				}
 			}
-			if all == 0 {
-				t.Fatal("nothing was sent on")
+			if totalSent == 0 {
+				t.Fatal("no record was sent")
 			}
 			l := open(t, audit.Options{File: file})
 			record(t, l, event("after"))
@@ -224,9 +229,10 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d records were sent on, the log has %d to %d", all, done.First, done.Last)
+			t.Logf("%d records were sent; the log has the records %d to %d", totalSent, done.First,
+				done.Last)
 			if done.First > 1 && tt.keep == "0" {
-				t.Errorf("the log begins at record %d", done.First)
+				t.Errorf("the log begins at record %d, want 1", done.First)
 			}
 		})
 	}
@@ -243,7 +249,8 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			sent, refused := w.sent(t)
 			w.Wait()
 			if refused == 0 || len(sent) == 0 {
-				t.Fatalf("%d were sent on, %d refused: %s", len(sent), refused, &w.stderr)
+				t.Fatalf("%d records were sent and %d refused, want some of both; stderr: %s",
+					len(sent), refused, &w.stderr)
 			}
 			l := open(t, audit.Options{File: file}) // the disk has space again
 			record(t, l, event("after"))
@@ -256,11 +263,11 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			}
 			// DurabilityAsync returns before the write
 			if n := countUnrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
-				t.Errorf("%d of %d that were sent on are not recorded", n, len(sent))
+				t.Errorf("%d of %d sent records are not in the log", n, len(sent))
 			}
 			if durability == audit.DurabilityAsync && !strings.Contains(w.stderr.String(),
 				"bytes of records are lost") {
-				t.Errorf("what was lost is not said: %s", &w.stderr)
+				t.Errorf("stderr is %q, want the number of lost bytes", &w.stderr)
 			}
 		})
 	}
@@ -276,11 +283,12 @@ func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 			w := startWriter(t, file, writerDurability+"="+string(durability),
 				writerFull+"="+strconv.Itoa(len(readFile(t, file))), writerRefusals+"=20")
 			if sent, _ := w.sent(t); len(sent) > 0 {
-				t.Errorf("it has sent on %d", len(sent))
+				t.Errorf("the process sent %d records, want none", len(sent))
 			}
 			if err := w.Wait(); err == nil || !strings.Contains(w.stderr.String(),
 				"file too large") {
-				t.Errorf("it ended with %v: %s", err, &w.stderr)
+				t.Errorf("the process ended with error %v and stderr %q, want that a file is too "+
+					"large", err, &w.stderr)
 			}
 			if err := open(t, audit.Options{File: file}).Close(); err != nil {
 				t.Fatal(err)
@@ -311,13 +319,13 @@ func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	case err := <-closed:
 		if err == nil || !strings.Contains(err.Error(),
 			"anchor the last checkpoint of the audit log: no write completed within 5s") {
-			t.Errorf("close: %v", err)
+			t.Errorf("close: error %v, want that no write completed within 5s", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("close hangs")
+		t.Fatal("Close did not return within a minute")
 	}
 	if c := fullCheckpoint(t, file); c.Size != 1 || !c.Closed {
-		t.Errorf("the checkpoint is %+v", c)
+		t.Errorf("the checkpoint is %+v, want a closed one of 1 record", c)
 	}
 	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // the abandoned write continues
 	if err != nil {
@@ -325,21 +333,22 @@ func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	}
 	defer reader.Close()
 	if b, err := io.ReadAll(reader); err != nil || !strings.Contains(string(b), "\n1\n") {
-		t.Errorf("anchored %q, %v", b, err)
+		t.Errorf("the anchor file got %q, error %v; want a checkpoint of 1 record", b, err)
 	}
 }
 
 func TestOpenRefusesSecondProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	first := startWriter(t, file)
-	first.writes(t)
+	first.waitForRecord(t)
 	second := startWriter(t, file)
 	if sent, _ := second.sent(t); len(sent) > 0 {
-		t.Errorf("the second has sent on %d", len(sent))
+		t.Errorf("the second process sent %d records, want none", len(sent))
 	}
 	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(),
 		"another Gatekit process has the log open\nhint: ") {
-		t.Errorf("the second ended with %v: %s", err, &second.stderr)
+		t.Errorf("the second process ended with error %v and stderr %q, want that another process "+
+			"has the log open, and a hint", err, &second.stderr)
 	}
 	first.Process.Kill()
 	first.sent(t)

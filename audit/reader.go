@@ -61,7 +61,7 @@ func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
 
 // FollowLines returns existing and new lines, like Follow. After each poll that finds no new line,
-// it returns nil, so that the caller can do what is due.
+// it returns a nil line, so that the caller can do other work.
 func (r *Reader) FollowLines(ctx context.Context) iter.Seq2[[]byte, error] {
 	return r.lines(ctx, true)
 }
@@ -150,8 +150,7 @@ const (
 )
 
 // readSegment yields the lines of a file, from the record *next on, and sets *next to the seq after
-// the last one. With follow, it follows the file until
-// the file is rotated.
+// the last line. With follow, it follows the file until the file is rotated.
 func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next *uint64,
 	yield func([]byte, error) bool) segmentResult {
 	f, err := os.Open(name)
@@ -166,7 +165,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 	r.position = Position{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the next line
-	// The limit is taken before reading, because only records up to it cannot be taken back.
+	// The limit is taken before reading. Records after it may be taken back by a failed write.
 	lastReadable := r.limit()
 	for rotated := false; ctx.Err() == nil; {
 		line, err := readLine(lines)

@@ -62,7 +62,7 @@ func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 	writeLines(t, filepath.Join(filepath.Dir(file), "gatekit-4.jsonl"), []byte("another's"))
 	if got, err := audit.Segments(file); err != nil || !slices.Equal(got, []string{first, second,
 		file}) {
-		t.Fatalf("the files are %q, %v", got, err)
+		t.Fatalf("the files are %q, error %v; want %q", got, err, []string{first, second, file})
 	}
 	for from := range uint64(11) {
 		r := audit.Reader{File: file, From: from}
@@ -162,7 +162,7 @@ func TestFollowMissesNothingDuringFrequentRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Seq != last+1 {
-			t.Errorf("record %d follows record %d", r.Seq, last)
+			t.Errorf("got record %d after record %d, want %d", r.Seq, last, last+1)
 		}
 		if last = r.Seq; last == records {
 			break
@@ -191,7 +191,7 @@ func TestReaderSkipsMissingSegment(t *testing.T) {
 	}
 	segments, err := audit.Segments(file)
 	if err != nil || len(segments) < 5 {
-		t.Fatalf("%d files, %v", len(segments), err)
+		t.Fatalf("the log has %d files, error %v; want at least 5 files", len(segments), err)
 	}
 	if err := os.Remove(segments[2]); err != nil {
 		t.Fatal(err)
@@ -204,7 +204,7 @@ func TestReaderSkipsMissingSegment(t *testing.T) {
 		n, last = n+1, r.Seq
 	}
 	if n >= 20 || n < 10 || last != 20 {
-		t.Errorf("got %d records, the last is %d", n, last)
+		t.Errorf("got %d records, the last is %d; want 10 to 19 records, the last 20", n, last)
 	}
 }
 
@@ -220,17 +220,18 @@ func TestReaderErrorsHavePosition(t *testing.T) {
 	writeLines(t, file, lines[0], []byte("rubbish\n"), lines[2])
 	if n, err := read(); n != 2 || err == nil ||
 		err.Error() != file+":2: the line does not begin with seq, time and prev" {
-		t.Errorf("an invalid line: %d results, error %v", n, err)
+		t.Errorf("an invalid line: got %d results, error %v; want 2, and the position in the error",
+			n, err)
 	}
 	writeLines(t, file, lines[0], slices.Concat(bytes.TrimSuffix(lines[1], []byte("}\n")),
 		[]byte(",\"action\":\"deny\"}\n")))
 	if n, err := read(); n != 2 || err == nil {
-		t.Errorf("a duplicate member: %d results, error %v", n, err)
+		t.Errorf("a duplicate member: got %d results, error %v; want 2 and an error", n, err)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := read(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing file: error %v", err)
+		t.Errorf("a missing file: error %v, want %v", err, fs.ErrNotExist)
 	}
 }

@@ -92,8 +92,8 @@ func ParseRecord(line []byte) (Record, error) {
 
 // ParseSummary is a faster ParseRecord, for callers that scan many lines. It leaves Prev, Steps,
 // Before, After, Values, From and Through zero, and does not check that the rest of the line is
-// valid JSON. A line in another form than this package writes is handed to ParseRecord. The Record
-// refers to the line, which must not change.
+// valid JSON. If the line does not have the form that this package writes, ParseSummary calls
+// ParseRecord. The Record refers to the line, which must not change.
 func ParseSummary(line []byte) (Record, error) {
 	r := Record{Line: line}
 	p := summaryParser{rest: line}

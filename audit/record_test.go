@@ -68,7 +68,7 @@ func TestParseSummaryParsesLinesInOtherForms(t *testing.T) {
 	got, err := audit.ParseSummary([]byte(
 		`{"action":"pass","seq":3,"time":"2026-11-21T12:00:00Z","steps":[{"stage":"s","action":"pass"}]}`))
 	if err != nil || got.Seq != 3 || got.Action != "pass" || len(got.Steps) != 1 {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("got %+v, error %v; want record 3 with its action and one step", got, err)
 	}
 	if got, err := audit.ParseSummary([]byte(
 		`{"seq":3,"time":"2026-11-21T12:00:00Z","prev":"","action":"pass`)); err == nil {

@@ -22,9 +22,9 @@ func (m *maintenance) updateAges() {
 	m.ages.update(size)
 }
 
-// prune removes expired segments. Before that, it writes a record of the removal, by which
-// verification distinguishes the removal from a deletion by somebody else. It also syncs the tiles
-// of the removed records, because the tree still needs these tiles.
+// prune removes expired segments. Before that, it writes a record of the removal. By this record,
+// verification distinguishes the removal from a deletion by somebody else. prune also syncs the
+// tiles of the removed records, because the tree still needs these tiles.
 func (m *maintenance) prune() {
 	if m.retention == (Retention{}) {
 		return
@@ -205,7 +205,8 @@ func (h *pruneHistory) observe(line []byte) {
 }
 
 // prunedThrough returns the last record that Gatekit itself has removed from the beginning of the
-// log, or 0. Only the first signed records count, which a checkpoint covers.
+// log, or 0. A checkpoint covers the records up to signed, and only "prune" records among these
+// count.
 func (h *pruneHistory) prunedThrough(signed int64) (through uint64) {
 	for _, p := range h.prunes {
 		wasRecovered := slices.ContainsFunc(h.recovered, func(s SeqRange) bool {

@@ -38,9 +38,9 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 		t.Fatalf("error %v, want %v", err, errWrite)
 	}
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "cut off a partial write") {
-		t.Errorf("close: %v", err)
+		t.Errorf("close: error %v, want that the partial write cannot be cut off", err)
 	}
-	// refused like records that somebody else wrote after the log was closed
+	// If the checkpoint were marked closed, Open would refuse the record after it.
 	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	v := Verification{File: o.File}
 	if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
 		done.Recovered[0] != (SeqRange{2, 2}) {
-		t.Errorf("%+v, %v, want that record 2 had no checkpoint", done, err)
+		t.Errorf("verification: %+v, error %v; want that record 2 had no checkpoint", done, err)
 	}
 }
 
@@ -63,11 +63,11 @@ func TestRecordRefusesLineTooLongToRead(t *testing.T) {
 	}
 	if _, err := l.record(&entry{rest: make([]byte, maxLineBytes)}); err == nil ||
 		!strings.Contains(err.Error(), "\nhint: ") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one with a hint", err)
 	}
 	if seq, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
 		Action: "test"}); err != nil || seq != 2 {
-		t.Errorf("record %d, %v, want 2, after the one that says what is missing", seq, err)
+		t.Errorf("got seq %d, error %v; want 2, because record 1 is the gap record", seq, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)

@@ -93,10 +93,10 @@ func fullCheckpoint(t testing.TB, file string) *audit.Checkpoint {
 	t.Helper()
 	lines, c := allLines(t, file), checkpoint(t, file)
 	if c.Size != int64(len(lines)) {
-		t.Fatalf("the checkpoint is of %d records, and there are %d", c.Size, len(lines))
+		t.Fatalf("the checkpoint covers %d records, want %d", c.Size, len(lines))
 	}
 	if root := rootOf(t, lines); c.Root != root {
-		t.Fatalf("the root of %d records is %s, in the checkpoint %s", c.Size, root, c.Root)
+		t.Fatalf("the checkpoint of %d records has the root %s, want %s", c.Size, c.Root, root)
 	}
 	return c
 }
@@ -134,29 +134,31 @@ func TestTreeMatchesRecordsAtEverySize(t *testing.T) {
 			origin = c.Origin
 		}
 		if c.Origin != origin || !strings.HasPrefix(origin, c.Signer+"/") {
-			t.Errorf("the origin is %q signed by %q, and was %q", c.Origin, c.Signer, origin)
+			t.Errorf("the origin is %q, signed by %q; want %q, beginning with the signer", c.Origin,
+				c.Signer, origin)
 		}
 		lines := allLines(t, file)
 		hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileFolder(file+".tree"))
 		for _, i := range []int{0, size / 2, size - 1} {
 			proof, err := tlog.ProveRecord(c.Size, int64(i), hashes)
 			if err != nil {
-				t.Fatalf("of %d records, prove %d: %v", size, i, err)
+				t.Fatalf("prove leaf %d of %d: %v", i, size, err)
 			}
 			if err := tlog.CheckRecord(proof, c.Size, c.Root, int64(i),
 				tlog.RecordHash(bytes.TrimSuffix(lines[i], []byte("\n")))); err != nil {
-				t.Errorf("of %d records, the proof of %d: %v", size, i, err)
+				t.Errorf("the proof of leaf %d of %d is invalid: %v", i, size, err)
 			}
 		}
 	}
 	segments, err := audit.Segments(file)
 	if err != nil || len(segments) < 5 {
-		t.Errorf("%d files, %v", len(segments), err)
+		t.Errorf("the log has %d files, error %v; want at least 5 files", len(segments), err)
 	}
 	for _, segment := range segments[:len(segments)-1] {
 		if info, err := os.Stat(segment); err != nil || info.Size() > 20<<10 ||
 			info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %d bytes, %v, %v", segment, info.Size(), info.Mode(), err)
+			t.Errorf("%s has %d bytes and mode %v, error %v; want at most %d bytes and mode 0600",
+				segment, info.Size(), info.Mode(), err, 20<<10)
 		}
 	}
 }
@@ -183,7 +185,8 @@ func copyFolder(t *testing.T, dir string) string {
 // crashedLog returns a log of n records without a checkpoint, as a crash leaves it.
 func crashedLog(t *testing.T, n int) (file string) {
 	t.Helper()
-	synctest.Test(t, func(bubble *testing.T) { // takes no time in the bubble
+	// In the bubble, records are written before time passes, so that no checkpoint is made.
+	synctest.Test(t, func(bubble *testing.T) {
 		source := filepath.Join(bubble.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: source})
 		for range n {
@@ -230,19 +233,19 @@ func TestOpenAfterCrash(t *testing.T) {
 		change func(t *testing.T, file string)
 		want   string // part of the error
 	}{
-		{"as it was", func(*testing.T, string) {}, ""},
-		{"tiles that did not reach the disk", remove(".tree/tile"), ""},
-		{"a tile without its content", func(t *testing.T, file string) {
+		{"no damage", func(*testing.T, string) {}, ""},
+		{"all tiles are missing", remove(".tree/tile"), ""},
+		{"a tile is empty", func(t *testing.T, file string) {
 			writeLines(t,
 				file+".tree/tile/0/001")
 		}, ""},
-		{"a full tile that is gone", remove(".tree/tile/0/001"), ""},
-		{"a full tile that is not needed to go on, and is gone", remove(".tree/tile/0/000"), ""},
-		{"a full tile that has its size, and nothing in it", func(t *testing.T,
+		{"a full tile is missing", remove(".tree/tile/0/001"), ""},
+		{"a full tile that appending does not need is missing", remove(".tree/tile/0/000"), ""},
+		{"a full tile holds only zeros", func(t *testing.T,
 			file string) {
 			writeLines(t, file+".tree/tile/0/000", make([]byte, 256*32-1))
 		}, ""},
-		{"a tile with other hashes", func(t *testing.T, file string) {
+		{"a tile has other hashes", func(t *testing.T, file string) {
 			writeLines(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
 		{"no tree", remove(".tree"), "checkpoint is missing"},
@@ -259,7 +262,7 @@ func TestOpenAfterCrash(t *testing.T) {
 			}
 		}, "checkpoint is missing"},
 		{"no origin beside the checkpoint", remove(".tree/origin"), ""},
-		{"a rotation that stopped half way", func(t *testing.T, file string) {
+		{"a rotation stopped half way", func(t *testing.T, file string) {
 			segments, err := audit.Segments(file)
 			if err != nil {
 				t.Fatal(err)
@@ -274,7 +277,7 @@ func TestOpenAfterCrash(t *testing.T) {
 			}
 			writeLines(t, file+".next")
 		}, ""},
-		{"records that are gone with their file", remove(""), "ends at record"},
+		{"the active file is missing", remove(""), "ends at record"},
 		{"a checkpoint by another key", remove(".key"), "is signed with key gatekit/"},
 		{"a checkpoint of another size", func(t *testing.T, file string) {
 			b := readFile(t, file+".tree/checkpoint")
@@ -287,14 +290,14 @@ func TestOpenAfterCrash(t *testing.T) {
 				file+".tree/checkpoint")
 		},
 			"checkpoint"},
-		{"a record in the tree that was changed", func(t *testing.T, file string) {
+		{"a record that the checkpoint covers was changed", func(t *testing.T, file string) {
 			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":700,`))
 			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"),
 				[]byte("Test"),
 				1)...))
 		}, "700"},
-		{"a record after the checkpoint that was changed", func(t *testing.T, file string) {
+		{"a record after the checkpoint was changed", func(t *testing.T, file string) {
 			b := readFile(t, file)
 			at := bytes.Index(b, []byte(`{"seq":720,`))
 			writeLines(t, file, append(b[:at:at], bytes.Replace(b[at:], []byte("test"),
@@ -313,7 +316,7 @@ func TestOpenAfterCrash(t *testing.T) {
 			}
 			writeLines(t, file+".key", []byte(private))
 		}, "control characters in its name"},
-		{"a key that is none", func(t *testing.T, file string) {
+		{"a key file without a key", func(t *testing.T, file string) {
 			writeLines(t, file+".key",
 				[]byte("hello"))
 		}, "does not hold a key"},
@@ -344,12 +347,13 @@ func TestOpenAfterCrash(t *testing.T) {
 			if line := string(allLines(t, file)[750]); !strings.Contains(line,
 				`"action":"recovered"`) ||
 				!strings.Contains(line, `,"from":701,"through":750}`) {
-				t.Errorf("record 751 is %s, want that 701 to 750 had no checkpoint", line)
+				t.Errorf("record 751 is %s, want that records 701 to 750 had no checkpoint", line)
 			}
 			v := audit.Verification{File: file}
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
 				done.Recovered[0] != (audit.SeqRange{From: 701, Through: 750}) {
-				t.Errorf("%+v, %v, want that 701 to 750 had no checkpoint", done, err)
+				t.Errorf("verification: %+v, error %v; want that records 701 to 750 had no "+
+					"checkpoint", done, err)
 			}
 			for _, seq := range []uint64{1, 300, 600, 752} {
 				if _, err := audit.Prove(file, seq, readPublicKey(t, file)); err != nil {
@@ -360,8 +364,8 @@ func TestOpenAfterCrash(t *testing.T) {
 	}
 }
 
-// TestLostTileIsNotReportedAsChangedRecord removes the full tile that alone holds the last record
-// of a closed log.
+// TestLostTileIsNotReportedAsChangedRecord overwrites the full tile that holds the last record of a
+// closed log with zeros.
 func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	write := func(n int) {
@@ -379,7 +383,7 @@ func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 	write(1)
 	v := audit.Verification{File: file}
 	if done, err := v.Run(t.Context()); err != nil || done.Last != 513 {
-		t.Errorf("%+v, %v", done, err)
+		t.Errorf("verification: %+v, error %v; want the last record 513", done, err)
 	}
 }
 
@@ -400,19 +404,19 @@ func TestCheckpointIntervals(t *testing.T) {
 		k = readPublicKey(t, file)
 		time.Sleep(2 * time.Second)
 		if len(sizes) != 0 {
-			t.Error("there is a checkpoint of nothing")
+			t.Error("a checkpoint was made without a record")
 		}
 		record(t, l, event(""))
 		time.Sleep(1100 * time.Millisecond)
 		if n := <-sizes; n != 1 {
-			t.Errorf("after a second the checkpoint is of %d records", n)
+			t.Errorf("after a second the checkpoint covers %d records, want 1", n)
 		}
 		for range 1000 {
 			record(t, l, event(""))
 		}
 		time.Sleep(300 * time.Millisecond)
 		if n := <-sizes; n != 1001 {
-			t.Errorf("after a thousand it is of %d", n)
+			t.Errorf("after a thousand records more, the checkpoint covers %d records, want 1001", n)
 		}
 		time.Sleep(time.Minute) // the anchor file gets the checkpoint
 		record(t, l, event(""))
@@ -420,12 +424,13 @@ func TestCheckpointIntervals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := <-sizes; n != 1002 {
-			t.Errorf("at stop it is of %d", n)
+			t.Errorf("after Close the checkpoint covers %d records, want 1002", n)
 		}
 		checkpoints, torn, err := audit.OpenCheckpoints(readFile(t, file+".anchor"), k)
 		if err != nil || torn > 0 || len(checkpoints) != 3 || checkpoints[0].Size != 0 ||
 			checkpoints[1].Size != 1001 || checkpoints[2].Root != fullCheckpoint(t, file).Root {
-			t.Errorf("the anchor file holds %d checkpoints, %v", len(checkpoints), err)
+			t.Errorf("the anchor file holds %d checkpoints, error %v; want those of 0, 1001 and "+
+				"1002 records", len(checkpoints), err)
 		}
 	})
 }
@@ -445,7 +450,7 @@ func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		if c := fullCheckpoint(t, file); c.Size != 5 {
-			t.Errorf("the checkpoint is of %d records", c.Size)
+			t.Errorf("the checkpoint covers %d records, want 5", c.Size)
 		}
 		go func() { time.Sleep(time.Second); close(hang) }()
 		if err := l.Close(); err != nil {
@@ -453,7 +458,7 @@ func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 		}
 		if len(got) != 2 || !bytes.Contains(got[0], []byte("\n1\n")) || !bytes.Contains(got[1],
 			[]byte("\n5\n")) {
-			t.Errorf("anchored %q, want the first and the newest", got)
+			t.Errorf("OnCheckpoint got %q, want the first and the newest checkpoint", got)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -463,7 +468,7 @@ func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 		record(t, l, event(""))
 		if err := l.Close(); err == nil || !strings.Contains(err.Error(),
 			"was not anchored within") {
-			t.Errorf("close: %v", err)
+			t.Errorf("close: error %v, want that the checkpoint was not anchored in time", err)
 		}
 		close(hang)
 	})
@@ -489,7 +494,7 @@ func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
 			}
 		}
 		if n != 1<<16 {
-			t.Errorf("the log took %d records", n)
+			t.Errorf("the log accepted %d records without a checkpoint, want %d", n, 1<<16)
 		}
 		if err := os.Remove(file + ".tree"); err != nil {
 			t.Fatal(err)
@@ -517,21 +522,22 @@ func TestMovedFileEndsLog(t *testing.T) {
 				time.Sleep(late)
 				if _, err := l.Record(t.Context(), event("")); err == nil ||
 					!strings.Contains(err.Error(), "no longer the file") {
-					t.Errorf("error %v, want that the file is not there", err)
+					t.Errorf("error %v, want that the file was moved", err)
 				}
 				if err := l.Close(); err == nil {
-					t.Error("closed without an error: a record was missed")
+					t.Error("Close returned no error, although a record failed")
 				}
 				if n := bytes.Count(readFile(t, file+".1"), []byte("\n")); n != 1 {
-					t.Errorf("the file holds %d records, want the one that was answered for", n)
+					t.Errorf("the file holds %d records, want 1, because Record failed for the "+
+						"second", n)
 				}
 			})
 		})
 	}
 }
 
-// If somebody replaces the active file, a rotation must not make the foreign file a segment: the
-// records that were written would not be in the log.
+// TestReplacedFileIsNotRotated replaces the active file by another file. A rotation must not make
+// that file a segment.
 func TestReplacedFileIsNotRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1})
@@ -544,13 +550,13 @@ func TestReplacedFileIsNotRotated(t *testing.T) {
 	}
 	if _, err := l.Record(t.Context(), event("")); err == nil || !strings.Contains(err.Error(),
 		"no longer the file") {
-		t.Errorf("error %v, want that the file is another", err)
+		t.Errorf("error %v, want that the file was replaced", err)
 	}
 	if err := l.Close(); err == nil {
-		t.Error("closed without an error: a record was missed")
+		t.Error("Close returned no error, although a record failed")
 	}
 	if got := readFile(t, file); string(got) != "another's\n" {
-		t.Errorf("what was put there is now %q", got)
+		t.Errorf("the replacing file is now %q, want it unchanged", got)
 	}
 }
 
@@ -562,7 +568,7 @@ func TestCloseReportsLostFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "no longer the file") {
-		t.Errorf("error %v, want that the file is not there", err)
+		t.Errorf("error %v, want that the file was removed", err)
 	}
 }
 
@@ -581,7 +587,8 @@ func TestClockSetBackWhileClosedIsRecorded(t *testing.T) {
 		[]byte(`"action":"clock","reason":"the clock was set back by 1h0m0s: `)) &&
 		!bytes.Contains(lines[1],
 			[]byte(`"action":"clock","reason":"the clock was set back by 59m59`)) {
-		t.Errorf("the log is\n%s", bytes.Join(lines, nil))
+		t.Errorf("the log is\n%swant three records, the second about the clock",
+			bytes.Join(lines, nil))
 	}
 	verify(t, bytes.Join(lines, nil))
 }
@@ -636,12 +643,13 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 					size += info.Size()
 				}
 				if !tt.kept(len(segments)-1, size) {
-					t.Errorf("%d files of %d bytes are left", len(segments)-1, size)
+					t.Errorf("%d segments with %d bytes are left, want %s", len(segments)-1, size,
+						tt.name)
 				}
 				lines := allLines(t, file)
 				if pruned := bytes.Contains(bytes.Join(lines, nil),
 					[]byte(`"action":"prune"`)); pruned != (tt.keep != audit.Retention{}) {
-					t.Errorf("a record of that: %v", pruned)
+					t.Errorf("the log has a record of the removal: %v, want %v", pruned, !pruned)
 				}
 				first, _, _ := bytes.Cut(lines[0], []byte(","))
 				at := slices.IndexFunc(before, func(line []byte) bool {
@@ -649,9 +657,9 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				})
 				whole := append(before[:at:at], lines...)
 				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
-					t.Error("the tree is no longer that of all records")
+					t.Error("the root in the checkpoint is not that of the kept and removed records")
 				}
-				l = open(t, audit.Options{File: file}) // and continues
+				l = open(t, audit.Options{File: file}) // the log continues
 				record(t, l, event("again"))
 				if err := l.Close(); err != nil {
 					t.Fatal(err)
@@ -673,7 +681,7 @@ func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 		}
 	}
 	if err == nil || !strings.Contains(err.Error(), "exists already") {
-		t.Errorf("error %v, want that the name is taken", err)
+		t.Errorf("error %v, want that a file with the segment's name exists", err)
 	}
 	if err := os.Remove(filepath.Join(filepath.Dir(file),
 		"gatekit-00000000000000000001.jsonl")); err != nil {
@@ -685,6 +693,6 @@ func TestRotationDoesNotReplaceForeignFile(t *testing.T) {
 	}
 	verify(t, bytes.Join(allLines(t, file), nil))
 	if _, err := os.Stat(file + ".next"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s.next is left: %v", file, err)
+		t.Errorf("%s.next was not removed (error %v)", file, err)
 	}
 }

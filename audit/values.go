@@ -26,8 +26,8 @@ const (
 )
 
 // ValueHasher computes keyed hashes of argument values with the key of one log. Equal values have
-// equal hashes within that log and different ones in any other. Without the key nobody can test
-// which value a hash is of. It is safe for concurrent use.
+// equal hashes within that log, and different hashes in any other log. Without the key, nobody can
+// test whether a hash belongs to a value. A ValueHasher is safe for concurrent use.
 type ValueHasher struct {
 	key  []byte
 	pool sync.Pool // of hash.Hash
@@ -79,8 +79,8 @@ func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
 }
 
 // appendValues appends the hashes of the withheld strings, and then of the strings in the arguments
-// of a request, in their order. It does not write where in the arguments they are: the names of
-// members are the client's words, too.
+// of a request, in their order. It does not write the places of the strings in the arguments,
+// because the client chooses the names of the members, too.
 func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, withheld []string) []byte {
 	n := 0
 	add := func(text []byte) {
@@ -121,8 +121,8 @@ func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, withheld []string) 
 	return b
 }
 
-// nextString returns the next string value in valid JSON, with its quotes, and what follows it. It
-// skips the names of members. quoted is nil when there is no string value left.
+// nextString returns the next string value in valid JSON, with its quotes, and the rest of the
+// JSON. It skips the names of members. quoted is nil when there is no string value left.
 func nextString(b []byte) (quoted, rest []byte) {
 	for {
 		from := bytes.IndexByte(b, '"')

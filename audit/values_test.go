@@ -16,8 +16,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestEqualValuesHaveEqualHashes records calls with values that must neither be in the log nor be
-// guessed from it.
+// TestEqualValuesHaveEqualHashes records calls with values. The log must not contain the values, or
+// allow a reader to guess them.
 func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	call := func(arguments string) *mcp.Message {
 		return parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":`+arguments+`,"_meta":{"progressToken":"hunter0"}}}`)
@@ -39,7 +39,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	outcomes[1].After = outcomes[1].Before
 	outcomes[4].After = outcomes[4].Before
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
-	for i := range 2 { // the key belongs to the log, and stays
+	for i := range 2 { // the key must stay the same when the log is opened again
 		l := open(t, audit.Options{File: file})
 		for _, o := range outcomes {
 			o.Time = recordTime
@@ -49,7 +49,7 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(allLines(t, file)); n != (i+1)*len(outcomes) {
-			t.Fatalf("%d records", n)
+			t.Fatalf("the log has %d records, want %d", n, (i+1)*len(outcomes))
 		}
 	}
 	values, err := audit.OpenValueHasher(file, "")
@@ -72,13 +72,15 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 			t.Errorf("record %d has values %q, want %q", r.Seq, r.Values, hashes)
 		}
 		if bytes.Contains(line, []byte("hunter")) {
-			t.Errorf("record %d shows what was cleared, or never to be shown: %s", r.Seq, line)
+			t.Errorf("record %d contains a secret value: %s", r.Seq, line)
 		}
 		before := outcomes[i].Before.Body()
-		kept := outcomes[i].After != nil && r.Action == "pass"
-		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != kept ||
-			(r.Before.HMAC == "") != kept || !kept && bytes.Contains(line, []byte(sum)) {
-			t.Errorf("record %d, a %s: before is %+v", r.Seq, r.Action, r.Before)
+		// only a body that was forwarded unchanged has a plain hash
+		plain := outcomes[i].After != nil && r.Action == "pass"
+		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != plain ||
+			(r.Before.HMAC == "") != plain || !plain && bytes.Contains(line, []byte(sum)) {
+			t.Errorf("record %d with the action %s has before %+v, want a plain hash: %v", r.Seq,
+				r.Action, r.Before, plain)
 		}
 	}
 	other := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -91,19 +93,19 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if others.Hash("x") == values.Hash("x") {
-		t.Error("two logs of one key hash alike")
+		t.Error("two logs with the same key hash a value alike, want different hashes")
 	}
 	var log bytes.Buffer
 	outcomes[0].Time = recordTime
 	record(t, open(t, audit.Options{Writer: &log, Bodies: audit.BodiesNone}), outcomes[0])
 	if r, err := audit.ParseRecord(bytes.TrimSpace(log.Bytes())); err != nil || r.Values != nil ||
 		r.Before.SHA256+r.Before.HMAC != "" {
-		t.Errorf("without bodies the record is %s, %v", &log, err)
+		t.Errorf("with BodiesNone the record is %s, error %v; want no hashes", &log, err)
 	}
 }
 
-// Names that the pipeline withholds can be found in values, but not read: they are not in the line,
-// and the body has no plain hash.
+// TestWithheldWordsAreHashedAndNotWritten checks names that the pipeline withholds. The line holds
+// only their hashes in values, and no plain hash of the body.
 func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, Bodies: audit.BodiesRedacted})
@@ -134,7 +136,8 @@ func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 		r, err := audit.ParseRecord(bytes.TrimSpace(line))
 		if err != nil || !slices.Equal(r.Values, []string{values.Hash("s3cret-name"),
 			values.Hash("b")}) {
-			t.Errorf("the record is %s, %v", line, err)
+			t.Errorf("the record is %s, error %v; want the hashes of the name and of the value",
+				line, err)
 		}
 		if bytes.Contains(line, []byte("s3cret")) || bytes.Contains(line, []byte(sum)) {
 			t.Errorf("a withheld word is readable or has a plain hash: %s", line)

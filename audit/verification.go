@@ -13,14 +13,14 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Verification verifies a whole log: that the records in all of its files are those of its signed
-// checkpoint, and of other checkpoints.
+// Verification verifies a whole log: the records in all of its files must match its signed
+// checkpoint, and any other checkpoints that are given.
 type Verification struct {
 	File string // the log's active file
-	// verifies the checkpoints; nil for the key next to the log, which whoever can write there can
-	// replace
+	// public key that has signed the checkpoints; nil for the key file next to the log, which
+	// anybody who can write there can replace
 	Key note.Verifier
-	// others that were kept elsewhere; the log must contain their records, too
+	// further checkpoints, which were kept elsewhere; the log must match them, too
 	Checkpoints []*Checkpoint
 	Progress    func(records uint64) // called every 65,536 records; may be nil
 }
@@ -28,11 +28,11 @@ type Verification struct {
 // VerificationResult describes a log that passed.
 type VerificationResult struct {
 	First, Last uint64 // seqs of the first and last record; 0 for an empty log
-	// the log's last; the chain alone binds the records after it
+	// the log's last checkpoint; the records after it are protected by the chain only
 	Checkpoint         *Checkpoint
 	CheckpointsMatched int // how many of Verification.Checkpoints the log contains
-	// records that had no checkpoint at a start of Gatekit: whether they were changed before is
-	// unknown
+	// records that had no checkpoint when Gatekit was started; it is unknown whether they were
+	// changed before that
 	Recovered []SeqRange
 	InUse     bool // a process is writing the log; an incomplete last line was ignored
 }
@@ -69,8 +69,8 @@ func (v *Verification) Run(ctx context.Context) (*VerificationResult, error) {
 		if now := w.currentCheckpoint(); now == nil || now.Size <= w.result.Checkpoint.Size {
 			return nil, err
 		}
-		// Gatekit may have removed segments meanwhile. The record of it is in the new checkpoint,
-		// so verify again.
+		// Gatekit may have removed segments meanwhile. The new checkpoint covers the record of that
+		// removal, so verify again.
 	}
 }
 
@@ -117,11 +117,11 @@ type verifier struct {
 	tree              *tree
 	pruneHistory
 
-	// Tiles prove nothing. But if the log turns out to be changed, the first record that differs
-	// from its tile is the one.
-	tile   tlog.Tile
-	leaves []tlog.Hash // hashes of tile
-	mismatch
+	// Tiles prove nothing by themselves. But if a checkpoint shows that the log was changed, the
+	// first record that differs from its tile is the changed one.
+	tile     tlog.Tile
+	leaves   []tlog.Hash // hashes of tile
+	mismatch mismatch
 }
 
 // mismatch is the first record that differs from its tile.
@@ -130,7 +130,7 @@ type mismatch struct {
 	at  Position
 }
 
-// loadCheckpoints reads the log's own checkpoint, and sorts all by their size.
+// loadCheckpoints reads the log's own checkpoint, and groups all checkpoints by their size.
 func (w *verifier) loadCheckpoints() error {
 	path := filepath.Join(w.dir, "checkpoint")
 	signed, err := os.ReadFile(path)
@@ -173,8 +173,8 @@ func (w *verifier) allCheckpoints() []*Checkpoint {
 	return append(slices.Clip(w.Checkpoints), w.result.Checkpoint)
 }
 
-// currentCheckpoint reads the log's checkpoint again. It returns nil if that is missing or not of
-// this log.
+// currentCheckpoint reads the log's checkpoint again. It returns nil if the checkpoint is missing
+// or belongs to another log.
 func (w *verifier) currentCheckpoint() *Checkpoint {
 	signed, err := os.ReadFile(filepath.Join(w.dir, "checkpoint"))
 	if err != nil {
@@ -195,9 +195,9 @@ func (w *verifier) verifyLine(at Position, line []byte) error {
 		}
 	}
 	if err := w.chain.check(line, w.result.First); err != nil {
-		if w.seq > 0 && (w.seq == w.chain.seq && errors.Is(err, errChain) ||
+		if w.mismatch.seq > 0 && (w.mismatch.seq == w.chain.seq && errors.Is(err, errChain) ||
 			w.tilesAuthentic(w.result.Checkpoint)) {
-			return w.changedError() // the broken chain is a consequence of the change
+			return w.changedError() // the change of that record has broken the chain
 		}
 		return w.nextRecordError(at, err.Error())
 	}
@@ -254,7 +254,7 @@ func (w *verifier) compareWithTile(leaf tlog.Hash) {
 			w.leaves, _ = readTile(w.dir, w.tile) // a missing tile is no evidence
 		}
 	}
-	if j := int(i % tileWidth); w.seq == 0 && j < len(w.leaves) && w.leaves[j] != leaf {
+	if j := int(i % tileWidth); w.mismatch.seq == 0 && j < len(w.leaves) && w.leaves[j] != leaf {
 		w.mismatch = mismatch{w.chain.seq, w.lastPosition}
 	}
 }
@@ -269,9 +269,9 @@ func (w *verifier) nextRecordError(at Position, reason string) error {
 	return &RecordError{at, w.chain.seq + 1, reason}
 }
 
-// rootMismatch returns the error when the records up to a checkpoint do not have its root.
+// rootMismatch returns the error for records whose root differs from that of their checkpoint.
 func (w *verifier) rootMismatch(c *Checkpoint) error {
-	if w.seq > 0 && w.tilesAuthentic(c) {
+	if w.mismatch.seq > 0 && w.tilesAuthentic(c) {
 		return w.changedError()
 	}
 	return &RecordError{w.lastPosition, uint64(c.Size),
@@ -282,17 +282,17 @@ func (w *verifier) rootMismatch(c *Checkpoint) error {
 // tilesAuthentic reports whether the tile of the mismatch belongs to the tree of c.
 func (w *verifier) tilesAuthentic(c *Checkpoint) bool {
 	hashes := tlog.TileHashReader(tlog.Tree{N: c.Size, Hash: c.Root}, tileReader(w.dir))
-	_, err := hashes.ReadHashes([]int64{tlog.StoredHashIndex(0, int64(w.seq-1))})
+	_, err := hashes.ReadHashes([]int64{tlog.StoredHashIndex(0, int64(w.mismatch.seq-1))})
 	return err == nil
 }
 
 func (w *verifier) appendedAfterClose() error {
 	return &RecordError{w.afterCheckpoint, uint64(w.result.Checkpoint.Size) + 1,
 		"Gatekit closed the log before this record and has not opened it since: somebody else " +
-			"wrote it and what follows"}
+			"wrote this record and any after it"}
 }
 
-// finish checks what must be there at the end of the log.
+// finish runs the checks that are possible only after the last line.
 func (w *verifier) finish() error {
 	w.result.Last = w.chain.seq
 	if uint64(w.largest.Size) > w.result.Last {
@@ -319,11 +319,11 @@ func (w *verifier) finish() error {
 				"that they expired", w.result.First-1)}
 	}
 	w.result.Recovered = w.recovered
-	if w.seq > 0 { // although all roots match
+	if w.mismatch.seq > 0 { // all roots match, so the tile is wrong and not the record
 		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop "+
 			"Gatekit and remove %s: Gatekit rebuilds it from the log at the next start, unless "+
 			"expired segments were removed",
-			w.seq, w.dir, filepath.Join(w.dir, "tile"))
+			w.mismatch.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
 	for _, c := range w.Checkpoints {
 		// the records were removed, but their hashes are still there

@@ -75,7 +75,7 @@ func (e *signedLog) lines(segment string) [][]byte {
 	return slices.Collect(bytes.Lines(bytes.Clone(e.content[segment])))
 }
 
-// first returns the seq of the first record in a file.
+// first returns the seq of the first record in segment i.
 func (e *signedLog) first(i int) uint64 {
 	n := uint64(1)
 	for _, s := range e.segments[:i] {
@@ -84,22 +84,22 @@ func (e *signedLog) first(i int) uint64 {
 	return n
 }
 
-func (e *signedLog) verify(since ...*audit.Checkpoint) (*audit.VerificationResult, error) {
-	v := audit.Verification{File: e.file, Key: e.key, Checkpoints: since}
+func (e *signedLog) verify(others ...*audit.Checkpoint) (*audit.VerificationResult, error) {
+	v := audit.Verification{File: e.file, Key: e.key, Checkpoints: others}
 	return v.Run(e.Context())
 }
 
-// bad checks that verification reports exactly this record.
-func (e *signedLog) bad(what string, seq uint64, at audit.Position) {
+// wantRecordError checks that verification reports the record with this seq and position.
+func (e *signedLog) wantRecordError(change string, seq uint64, at audit.Position) {
 	e.Helper()
 	_, err := e.verify()
-	bad, ok := errors.AsType[*audit.RecordError](err)
-	if !ok || bad.Seq != seq || bad.Position != at {
-		e.Fatalf("%s: error %v, want that record %d at %s is bad", what, err, seq, at)
+	recordErr, ok := errors.AsType[*audit.RecordError](err)
+	if !ok || recordErr.Seq != seq || recordErr.Position != at {
+		e.Fatalf("%s: error %v, want a *RecordError for record %d at %s", change, err, seq, at)
 	}
 }
 
-// rechain returns the lines, of which one was changed, with a valid chain.
+// rechain makes the chain of the lines valid again, after one of them was changed.
 func rechain(lines [][]byte) [][]byte {
 	prev := regexp.MustCompile(`"prev":"[0-9a-f]{64}"`)
 	for i := 1; i < len(lines); i++ {
@@ -112,11 +112,11 @@ func rechain(lines [][]byte) [][]byte {
 func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 	e := newSignedLog(t, 700)
 	if len(e.segments) < 4 {
-		t.Fatalf("the log has %d files", len(e.segments))
+		t.Fatalf("the log has %d files, want at least 4", len(e.segments))
 	}
 	if done, err := e.verify(); err != nil || done.First != 1 || done.Last != 700 ||
 		done.Checkpoint.Size != 700 || done.InUse {
-		t.Fatalf("as it was written: %+v, %v", done, err)
+		t.Fatalf("the unchanged log: %+v, error %v; want the records 1 to 700 verified", done, err)
 	}
 	rounds := 30
 	if testing.Short() {
@@ -130,20 +130,21 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// change record n of file i; return by how much the reported record differs from it
-	changes := map[string]func(i, n int, lines [][]byte) (seq int, at int){
+	// Each function changes line n of segment i. It returns the distances from the seq and line of
+	// that record to the seq and line that verification must report.
+	changes := map[string]func(i, n int, lines [][]byte) (bySeq, byLine int){
 		"a bit is flipped": func(i, n int, lines [][]byte) (int, int) {
 			lines[n][r.IntN(len(lines[n]))] ^= 1 << r.IntN(8)
 			put(e.segments[i], lines)
 			return 0, 0
 		},
-		"a byte is another": func(i, n int, lines [][]byte) (int, int) {
+		"a byte is changed": func(i, n int, lines [][]byte) (int, int) {
 			at := r.IntN(len(lines[n]))
 			lines[n][at] += byte(1 + r.IntN(255))
 			put(e.segments[i], lines)
 			return 0, 0
 		},
-		"a byte is taken out": func(i, n int, lines [][]byte) (int, int) {
+		"a byte is removed": func(i, n int, lines [][]byte) (int, int) {
 			at := r.IntN(len(lines[n]))
 			lines[n] = slices.Delete(lines[n], at, at+1)
 			put(e.segments[i], lines)
@@ -157,7 +158,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			put(e.segments[i], slices.Insert(lines, n, lines[n]))
 			return 1, 1
 		},
-		"a record is inserted, and all after it made to follow on": func(i, n int,
+		"a record is inserted, and the lines after it are chained to it": func(i, n int,
 			lines [][]byte) (int, int) {
 			forged := bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
 			lines = slices.Insert(lines, n, forged)
@@ -169,13 +170,13 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			put(e.segments[i], rechain(lines))
 			return 0, 0
 		},
-		"a record is changed, and all after it in the file made to follow on": func(i, n int,
+		"a record is changed, and the lines after it are chained to it": func(i, n int,
 			lines [][]byte) (int, int) {
 			lines[n] = bytes.Replace(lines[n], []byte("reason"), []byte("forged"), 1)
 			put(e.segments[i], rechain(lines))
 			return 0, 0
 		},
-		"two records change places": func(i, n int, lines [][]byte) (int, int) {
+		"two records are swapped": func(i, n int, lines [][]byte) (int, int) {
 			other := r.IntN(len(lines))
 			if other == n {
 				other = (n + 1) % len(lines)
@@ -195,8 +196,8 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			return 0, 0
 		},
 	}
-	for what, change := range changes {
-		t.Run(what, func(t *testing.T) {
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
 			e := *e
 			e.T = t
 			for range rounds {
@@ -206,24 +207,25 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 				bySeq, byLine := change(i, n, lines)
 				seq, at := e.first(i)+uint64(n)+uint64(bySeq), audit.Position{File: e.segments[i],
 					Line: n + 1 + byLine}
-				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(what, "dropped") ||
-					strings.Contains(what, "cut off") && !strings.Contains(what, "within") ||
-					strings.Contains(what, "doubled") && n == len(lines)-1 {
+				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(name, "dropped") ||
+					strings.Contains(name, "cut off") && !strings.Contains(name, "within") ||
+					strings.Contains(name, "doubled") && n == len(lines)-1 {
 					// A line that is missing at the end of a file is reported at the beginning of
 					// the next.
 					_, err := e.verify()
-					if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != seq {
-						t.Fatalf("%s: record %d: %v", what, seq, err)
+					if recordErr, ok := errors.AsType[*audit.RecordError](err); !ok ||
+						recordErr.Seq != seq {
+						t.Fatalf("error %v, want a *RecordError for record %d", err, seq)
 					}
 				} else {
-					e.bad(what, seq, at)
+					e.wantRecordError(name, seq, at)
 				}
 				e.restore()
 			}
 		})
 	}
 	if _, err := e.verify(); err != nil {
-		t.Fatalf("restored: %v", err)
+		t.Fatalf("the restored log: error %v, want none", err)
 	}
 
 	for i, s := range e.segments {
@@ -231,7 +233,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := e.verify(); err == nil {
-			t.Errorf("file %d is gone, and that was not found", i)
+			t.Errorf("file %d was removed, and verification returned no error", i)
 		}
 		e.restore()
 	}
@@ -242,7 +244,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.verify(); err == nil {
-		t.Error("a file in another's place was not found")
+		t.Error("a segment was renamed to another one, and verification returned no error")
 	}
 }
 
@@ -256,26 +258,27 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 	older.write(50)
 	anchors, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), older.key)
 	if err != nil || len(anchors) != 3 || anchors[0].Size != 0 {
-		t.Fatalf("%d anchors, %v", len(anchors), err)
+		t.Fatalf("the anchor file holds %d checkpoints, error %v; want 3, the first of no records",
+			len(anchors), err)
 	}
 	if done, err := older.verify(anchors...); err != nil || done.CheckpointsMatched != 3 {
-		t.Fatalf("as it was written: %+v, %v", done, err)
+		t.Fatalf("the unchanged log: %+v, error %v; want 3 matching checkpoints", done, err)
 	}
 	other := newSignedLog(t, 400)
 
-	t.Run("rolled back to an older copy", func(t *testing.T) {
+	t.Run("an older copy replaces the log", func(t *testing.T) {
 		back := audit.Verification{File: filepath.Join(copied, "gatekit.jsonl"), Key: older.key}
 		if _, err := back.Run(t.Context()); err != nil {
-			t.Errorf("alone it is good: %v", err)
+			t.Errorf("without the anchors: error %v, want none", err)
 		}
 		back.Checkpoints = anchors
 		_, err := back.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 301 ||
+		if recordErr, ok := errors.AsType[*audit.RecordError](err); !ok || recordErr.Seq != 301 ||
 			!strings.Contains(err.Error(), "covers 350 records") {
 			t.Errorf("error %v, want that record 301 is missing", err)
 		}
 	})
-	t.Run("rolled back, and gone on with", func(t *testing.T) {
+	t.Run("an older copy replaces the log and is continued", func(t *testing.T) {
 		file := filepath.Join(copied, "gatekit.jsonl")
 		if err := os.Chmod(file+".key", 0o600); err != nil { // CopyFS changes the mode
 			t.Fatal(err)
@@ -289,29 +292,30 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		}
 		v := audit.Verification{File: file, Key: older.key, Checkpoints: anchors}
 		_, err := v.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 350 {
-			t.Errorf("error %v, want that record 350 is not that of the anchor", err)
+		if recordErr, ok := errors.AsType[*audit.RecordError](err); !ok || recordErr.Seq != 350 {
+			t.Errorf("error %v, want that the records up to 350 do not match the anchor", err)
 		}
 	})
 	t.Run("another log", func(t *testing.T) {
 		v := audit.Verification{File: other.file, Key: older.key}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"is signed with key") {
-			t.Errorf("with the first one's key: %v", err)
+			t.Errorf("verification with the key of the first log: error %v, want that another key "+
+				"has signed the checkpoint", err)
 		}
 		if _, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), other.key); err == nil {
-			t.Error("the anchors are signed with the other's key")
+			t.Error("OpenCheckpoints accepted a key that has not signed the anchors")
 		}
 	})
-	t.Run("the public key beside it is another", func(t *testing.T) {
+	t.Run("the public key file holds another key", func(t *testing.T) {
 		writeLines(t, audit.PublicKeyFile(other.file), readFile(t, audit.PublicKeyFile(older.file)))
 		v := audit.Verification{File: other.file}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"is signed with key") {
-			t.Errorf("error %v", err)
+			t.Errorf("error %v, want that another key has signed the checkpoint", err)
 		}
 	})
-	t.Run("another log by the same key", func(t *testing.T) {
+	t.Run("another log with the same key", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file, Key: older.file + ".key"})
 		for range 400 {
@@ -323,10 +327,10 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		v := audit.Verification{File: file, Key: older.key, Checkpoints: anchors}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"of another log") {
-			t.Errorf("error %v", err)
+			t.Errorf("error %v, want that a checkpoint is of another log", err)
 		}
 	})
-	t.Run("its tree too, but for the signature", func(t *testing.T) {
+	t.Run("the records and the tree are forged, and the checkpoint is real", func(t *testing.T) {
 		// The forger has another key, and puts the real checkpoint next to the forged log.
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file})
@@ -341,18 +345,18 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 				"checkpoint")))
 		v := audit.Verification{File: file, Key: older.key}
 		_, err := v.Run(t.Context())
-		if bad, ok := errors.AsType[*audit.RecordError](err); !ok || bad.Seq != 350 {
-			t.Errorf("error %v, want that up to record 350 it is not that of the checkpoint", err)
+		if recordErr, ok := errors.AsType[*audit.RecordError](err); !ok || recordErr.Seq != 350 {
+			t.Errorf("error %v, want that the records up to 350 do not match the checkpoint", err)
 		}
 	})
-	t.Run("gone on with after it was closed", func(t *testing.T) {
+	t.Run("a record is appended after the log was closed", func(t *testing.T) {
 		e := newSignedLog(t, 10)
 		e.forge(`"action":"pass","reason":"forged"`)
-		e.bad("forged", 11, audit.Position{File: e.file, Line: 11})
+		e.wantRecordError("forged", 11, audit.Position{File: e.file, Line: 11})
 		if _, err := audit.Open(audit.Options{File: e.file}); err == nil ||
 			!strings.Contains(err.Error(), "Gatekit closed it after record 10") ||
 			!strings.Contains(err.Error(), "\nhint: ") {
-			t.Errorf("error %v, want that others have written record 11", err)
+			t.Errorf("error %v, want that somebody else wrote record 11, and a hint", err)
 		}
 		e.restore()
 		open(t, audit.Options{File: e.file}).Close()
@@ -363,7 +367,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		}
 		if _, err := older.verify(); err == nil || !strings.Contains(err.Error(),
 			"without this file nothing shows") {
-			t.Errorf("error %v", err)
+			t.Errorf("error %v, want that the checkpoint is missing", err)
 		}
 	})
 }
@@ -378,8 +382,9 @@ func (e *signedLog) forge(members string) {
 			len(lines)+1, sha256.Sum256(last), members))
 }
 
-// TestForgedPruneRecordIsNotBelieved removes a segment and appends a forged "prune" record: first
-// as it is, and then with that record found by Gatekit at a start.
+// TestForgedPruneRecordIsNotBelieved removes a segment and appends a forged "prune" record. It
+// verifies the log before and after Gatekit opens it again. From then on, a checkpoint covers the
+// record.
 func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
 	e := newSignedLog(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
@@ -394,13 +399,13 @@ func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
 	}
 	want := "no record with a checkpoint says that they expired"
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("after the last checkpoint: %v", err)
+		t.Errorf("before Gatekit opens the log: error %v, want %q in it", err, want)
 	}
 	if err := open(t, audit.Options{File: e.file}).Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("in a checkpoint, but found at a start: %v", err)
+		t.Errorf("after Gatekit opened the log: error %v, want %q in it", err, want)
 	}
 }
 
@@ -411,7 +416,7 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 	if _, err := e.verify(); err == nil || !strings.Contains(err.Error(),
 		"no record with a checkpoint says that they expired") {
-		t.Errorf("somebody removed one: %v", err)
+		t.Errorf("a segment was removed by hand: error %v, want that records are missing", err)
 	}
 	e.restore()
 	anchors, _, err := audit.OpenCheckpoints(readFile(t, e.anchors()), e.key)
@@ -432,7 +437,8 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 	done, err := e.verify(anchors...)
 	if err != nil || done.First == 1 || done.CheckpointsMatched != 2 {
-		t.Fatalf("Gatekit removed some: %+v, %v", done, err)
+		t.Fatalf("Gatekit removed segments: %+v, error %v; want a first record after 1 and 2 "+
+			"matching checkpoints", done, err)
 	}
 	proof, err := audit.Prove(e.file, done.First, e.key)
 	if err != nil {
@@ -443,13 +449,14 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil ||
 		!strings.Contains(err.Error(), "is not in the log") {
-		t.Errorf("a record that was removed: %v", err)
+		t.Errorf("the proof of a removed record: error %v, want that it is not in the log", err)
 	}
 	anchors[1].Root[3]++
 	anchors[1].Size = int64(done.First) - 1
 	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(),
 		"do not match the checkpoint") {
-		t.Errorf("a checkpoint of what was removed, by which it was something else: %v", err)
+		t.Errorf("a checkpoint of other records than the removed ones: error %v, want that they "+
+			"do not match", err)
 	}
 }
 
@@ -460,7 +467,7 @@ func TestVerificationWhileLogIsWritten(t *testing.T) {
 	l := open(t, audit.Options{File: file, SegmentBytes: 32 << 10,
 		OnCheckpoint: func([]byte) { anchored <- struct{}{} }})
 	record(t, l, event(""))
-	<-anchored // until there is a checkpoint
+	<-anchored // wait until there is a checkpoint
 	for range 15 {
 		var wg sync.WaitGroup
 		for range 4 {
@@ -477,7 +484,7 @@ func TestVerificationWhileLogIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !done.InUse || done.Last < uint64(done.Checkpoint.Size) {
-			t.Errorf("%+v", done)
+			t.Errorf("got %+v, want a log in use, with all records of its checkpoint", done)
 		}
 	}
 	if err := l.Close(); err != nil {
@@ -486,7 +493,8 @@ func TestVerificationWhileLogIsWritten(t *testing.T) {
 	v := audit.Verification{File: file}
 	if done, err := v.Run(t.Context()); err != nil || done.InUse ||
 		uint64(done.Checkpoint.Size) != l.Committed() {
-		t.Errorf("at the end: %+v, %v", done, err)
+		t.Errorf("after Close: %+v, error %v; want a checkpoint of %d records, and the log not in "+
+			"use", done, err, l.Committed())
 	}
 }
 
@@ -497,11 +505,11 @@ func TestEmptyLogVerifies(t *testing.T) {
 	}
 	v := audit.Verification{File: file}
 	if done, err := v.Run(t.Context()); err != nil || done.Last != 0 {
-		t.Errorf("%+v, %v", done, err)
+		t.Errorf("an empty log: %+v, error %v; want no records and no error", done, err)
 	}
 	v.File += "x"
 	if _, err := v.Run(t.Context()); err == nil {
-		t.Error("a log that is not there is good")
+		t.Error("a missing log: no error")
 	}
 }
 
@@ -520,9 +528,11 @@ func TestProof(t *testing.T) {
 		c, err := back.Verify(e.key)
 		if err != nil || c.Size != 300 || !bytes.HasPrefix(back.Record,
 			[]byte(`{"seq":`+strconv.FormatUint(seq, 10)+`,`)) {
-			t.Errorf("record %d: %+v, %v", seq, c, err)
+			t.Errorf("record %d: the proof has %s and the checkpoint %+v, error %v; want this "+
+				"record and a checkpoint of 300 records", seq, back.Record, c, err)
 		}
-		for i := range text { // any character, except the last ones of base64
+		// A change of the last character of base64 may leave the proof the same.
+		for i := range text {
 			changed := bytes.Clone(text)
 			changed[i] ^= 1
 			p, err := audit.ParseProof(changed)
@@ -530,15 +540,15 @@ func TestProof(t *testing.T) {
 				continue
 			}
 			if _, err := p.Verify(e.key); err == nil && !bytes.Equal(p.Text(), text) {
-				t.Fatalf("record %d: byte %d of the proof was changed, and it holds:\n%s", seq, i,
-					changed)
+				t.Fatalf("record %d: byte %d of the proof was changed, and the proof is still "+
+					"valid:\n%s", seq, i, changed)
 			}
 		}
 	}
 	for _, seq := range []uint64{0, 301} {
 		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(),
 			"no checkpoint covers record") {
-			t.Errorf("record %d: %v", seq, err)
+			t.Errorf("record %d: error %v, want that no checkpoint covers it", seq, err)
 		}
 	}
 	lines := e.lines(e.segments[0])
@@ -546,13 +556,13 @@ func TestProof(t *testing.T) {
 	writeLines(t, e.segments[0], lines...)
 	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(),
 		"was changed") {
-		t.Errorf("a changed record: %v", err)
+		t.Errorf("a changed record: error %v, want that it was changed", err)
 	}
 	_, other, err := note.GenerateKey(rand.Reader, "gatekit/other")
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, err := audit.ReadPublicKey(other)
+	otherKey, err := audit.ReadPublicKey(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -560,8 +570,8 @@ func TestProof(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Verify(k); err == nil {
-		t.Error("it holds with another key")
+	if _, err := p.Verify(otherKey); err == nil {
+		t.Error("the proof is valid with another key, want an error")
 	}
 }
 
@@ -592,7 +602,8 @@ func FuzzVerification(f *testing.F) {
 		}
 		v := audit.Verification{File: file}
 		if _, err := v.Run(t.Context()); bytes.Equal(tampered, log) != (err == nil) {
-			t.Errorf("%q in place of %q: %v", piece, log[i:j], err)
+			t.Errorf("%q in place of %q: error %v, want one exactly if the log was changed", piece,
+				log[i:j], err)
 		}
 	})
 }
@@ -607,7 +618,7 @@ func FuzzParseRecord(f *testing.F) {
 		r, err := audit.ParseRecord(line)
 		if err == nil && (r.Seq == 0 || r.Action == "" || r.Time.IsZero() || !bytes.Equal(r.Line,
 			line)) {
-			t.Errorf("%q is read as %+v", line, r)
+			t.Errorf("ParseRecord(%q) returned %+v, want seq, action, time and the line", line, r)
 		}
 	})
 }
@@ -624,7 +635,8 @@ func FuzzParseProof(f *testing.F) {
 		}
 		again, err := audit.ParseProof(p.Text())
 		if err != nil || !bytes.Equal(again.Text(), p.Text()) {
-			t.Errorf("%q is read as %q, %v", text, p.Text(), err)
+			t.Errorf("the proof %q has the text %q, which is parsed to another proof (error %v)",
+				text, p.Text(), err)
 		}
 	})
 }

@@ -51,11 +51,12 @@ func (l *Log) tryWrite(lines []byte) error {
 	}
 	if err != nil {
 		l.torn = true
-		back := l.truncateTorn()
-		if n == 0 && errors.Is(back, errors.ErrUnsupported) {
-			l.torn, back = false, nil // the writer took nothing, so nothing has to be cut off
+		truncateErr := l.truncateTorn()
+		if n == 0 && errors.Is(truncateErr, errors.ErrUnsupported) {
+			// nothing was written, so nothing has to be cut off
+			l.torn, truncateErr = false, nil
 		}
-		return errors.Join(err, back)
+		return errors.Join(err, truncateErr)
 	}
 	l.size += int64(len(lines))
 	return nil
@@ -90,7 +91,7 @@ func (l *Log) makeRoom(more int64) error {
 
 // rotate starts the next file. The caller holds l.writing.
 func (l *Log) rotate() error {
-	// rotation renames by path, which must be that of our file
+	// rotation renames by path, so the path must still name the file that is open
 	if err := l.checkFile(); err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (l *Log) rotate() error {
 	return nil
 }
 
-// truncateTorn cuts off what a failed write may have left behind.
+// truncateTorn cuts off the partial lines that a failed write may have left.
 func (l *Log) truncateTorn() error {
 	if !l.torn {
 		return nil

@@ -23,8 +23,8 @@ var columns = []string{
 	"seq", "session", "principal", "direction", "stage", "findings",
 }
 
-// errorCodeColumn is the index of error_code. Its cells need no escapeFormula: they hold only
-// numbers, and the minus sign of a number starts no formula.
+// errorCodeColumn is the index of error_code. Its cells are not passed to escapeFormula, because
+// they hold only numbers: a minus sign before a number does not start a formula.
 const errorCodeColumn = 12
 
 // Columns returns the names of the columns of [CSV].

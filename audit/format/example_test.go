@@ -8,7 +8,8 @@ import (
 	"gatekit/audit/format"
 )
 
-// The terminal does not act on an escape sequence in the name of a tool, because text is escaped.
+// The name of a tool contains an escape sequence. The text format escapes it, so a terminal does
+// not execute it.
 func ExampleNewWriter() {
 	r, err := audit.ParseRecord([]byte(`{"seq":17,"time":"2026-11-21T11:00:00.123456Z",` +
 		`"direction":"to_server","kind":"request","method":"tools/call",` +

@@ -11,25 +11,26 @@
 // # Formats
 //
 // [JSONL] is the line of the log, byte for byte, so that its hash can be verified after an export.
-// With bodies = "redacted" a line contains the words of others, and JSON allows control characters
-// above U+0080 and bidirectional marks without an escape. Where a person reads it
-// (Options.EscapeUnprintable: a terminal, stderr) those are escaped, too. That is the same JSON,
-// but not the same bytes.
+// With bodies = "redacted", a line contains text of clients and servers, and JSON allows control
+// characters from U+0080 on and bidirectional marks without an escape. Options.EscapeUnprintable
+// escapes them, too, for a terminal or stderr. The line is then the same JSON, but not the same
+// bytes.
 //
 // [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with
 // the profile security_control, which has the action: a denial is action_id 2, disposition_id 2,
-// is_alert. There is one event per record. An additional Detection Finding (2004) for each denial
-// would make a SIEM count denied calls twice, and one instead of the API Activity would remove the
-// call from the history of calls. An event without a message (a start, a reload) is Application
+// is_alert. There is one event per record. With an additional Detection Finding (2004) for each
+// denial, a SIEM would count denied calls twice. With a Detection Finding instead of the API
+// Activity, a denied call would be missing in the history of calls. An event without a message (a
+// start, a reload) is Application
 // Lifecycle (6002). Metadata.uid is the SHA-256 of the line, which is prev in the next record.
 // Members without a place in OCSF are in unmapped.
 //
 // [CSV] has the columns of gatekit-python's CSV, with the same names and in the same order,
-// followed by new ones. The column error_classification is always empty, because a record does not
-// have it. Response_status is error also for a tool's result with isError: true. Pipeline_outcome
-// has the action in the words of the log. Rows are quoted as in RFC 4180 and end with CR LF. A
-// value that a spreadsheet would take for a formula gets a leading apostrophe, and one that is too
-// long for a cell is cut.
+// followed by new columns. The column error_classification is always empty, because a record has no
+// such member. The column response_status is error also for a tool's result with isError: true. The
+// column pipeline_outcome has the action as it is named in the log. Rows are quoted as in RFC 4180
+// and end with CR LF. A value that a spreadsheet would take for a formula gets a leading
+// apostrophe. A value that is too long for a cell is cut.
 //
 // [Text] is for people: time, action, direction, server, method and name, reason, deciding stage,
 // principal.
@@ -114,13 +115,14 @@ type Writer struct {
 	headerDone bool // the header was written, or is not wanted
 }
 
-// NewWriter returns a writer of records. The header comes before the first record, unless the
-// writer continues a file that has records.
+// NewWriter returns a writer of records. It writes the header before the first record, unless
+// continues is set: then out already has records.
 func NewWriter(out io.Writer, form Encoder, continues bool) *Writer {
 	return &Writer{out: out, form: form, headerDone: continues}
 }
 
-// Write writes a record, after the header if that is due, in one call of the underlying Write.
+// Write writes a record in one call of the underlying Write. The first record comes with the
+// header.
 func (w *Writer) Write(r audit.Record) error {
 	w.line = w.line[:0]
 	if !w.headerDone {
@@ -160,8 +162,8 @@ func decidingStage(r *audit.Record) string {
 // isDenied reports whether the message was not forwarded.
 func isDenied(r *audit.Record) bool { return r.Action == "deny" || r.Action == "ask" }
 
-// IsModified reports whether the forwarded message differs from the original. Without hashes of the
-// bodies, the actions tell it.
+// IsModified reports whether the forwarded message differs from the original. If the record has no
+// hashes of the bodies, the sizes and the actions decide.
 func IsModified(r *audit.Record) bool {
 	if r.Before == nil || r.After == nil {
 		return false

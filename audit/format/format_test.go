@@ -59,7 +59,7 @@ func message(t testing.TB, text string) *mcp.Message {
 	return m
 }
 
-// outcomes returns one outcome of each kind.
+// outcomes returns outcomes of ten kinds. Tests refer to them by their index.
 func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
 	result := message(
@@ -69,19 +69,20 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := message(t, `{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
-	asked.Direction, asked.Principal, asked.Name = mcp.ToClient, "", ""
-	listed := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-	listed.Name = ""
-	note := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
-	note.Direction, note.Session, note.Principal = mcp.ToClient, "", ""
-	failed := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
-	failed.Direction, failed.Method = mcp.ToClient, "tools/call"
-	told := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
-	told.Direction, told.Method = mcp.ToClient, "tools/call"
+	sampling := message(t,
+		`{"jsonrpc":"2.0","id":"s","method":"sampling/createMessage","params":{}}`)
+	sampling.Direction, sampling.Principal, sampling.Name = mcp.ToClient, "", ""
+	list := message(t, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+	list.Name = ""
+	progress := message(t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{}}`)
+	progress.Direction, progress.Session, progress.Principal = mcp.ToClient, "", ""
+	callError := message(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no"}}`)
+	callError.Direction, callError.Method = mcp.ToClient, "tools/call"
+	toolFailed := message(t, `{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true}}`)
+	toolFailed.Direction, toolFailed.Method = mcp.ToClient, "tools/call"
 	return []pipeline.Outcome{
 		{Time: at, Before: &mcp.Message{}, Action: "start", Reason: "version 1"},
-		{Time: at, Before: listed, After: listed, Action: "pass", Duration: 250 * time.Microsecond},
+		{Time: at, Before: list, After: list, Action: "pass", Duration: 250 * time.Microsecond},
 		{Time: at, Before: call, Action: "deny", Reason: "outside of the roots",
 			Duration: 1234 * time.Microsecond,
 			Steps: []pipeline.Step{{Stage: "secrets", Action: "pass"}, {Stage: "roots/traversal",
@@ -91,19 +92,19 @@ func outcomes(t testing.TB) []pipeline.Outcome {
 			Steps: []pipeline.Step{{Stage: "secrets", Action: "modify", Reason: "a key",
 				Findings: []pipeline.Finding{{Type: "aws-access-key",
 					Pointer: "/content/0/text"}}}}},
-		{Time: at, Before: asked, Action: "ask", Reason: "a human decides",
+		{Time: at, Before: sampling, Action: "ask", Reason: "a human decides",
 			Steps: []pipeline.Step{{Stage: "sampling/gate", Action: "ask"}}},
-		{Time: at, Before: note, After: note, Action: "skip", Steps: []pipeline.Step{{Stage: "pii",
-			Action: "skip", Reason: "time-out"}}},
-		{Time: at, Before: failed, After: failed, Action: "pass"},
-		{Time: at, Before: told, After: told, Action: "pass"},
+		{Time: at, Before: progress, After: progress, Action: "skip",
+			Steps: []pipeline.Step{{Stage: "pii", Action: "skip", Reason: "time-out"}}},
+		{Time: at, Before: callError, After: callError, Action: "pass"},
+		{Time: at, Before: toolFailed, After: toolFailed, Action: "pass"},
 		{Time: at, Before: call, Action: "deny", Err: errors.New("plugin secrets: time-out")},
 		{Time: at, Before: &mcp.Message{Server: "files"}, Action: "server lost", Reason: "it ended",
 			Err: errors.New("exit status 1")},
 	}
 }
 
-func form(t testing.TB, name string) format.Encoder {
+func encoder(t testing.TB, name string) format.Encoder {
 	t.Helper()
 	f, err := format.New(name, format.Options{Version: "1.0"})
 	if err != nil {
@@ -112,10 +113,11 @@ func form(t testing.TB, name string) format.Encoder {
 	return f
 }
 
+// written returns the records in the format with this name.
 func written(t testing.TB, name string, records []audit.Record) string {
 	t.Helper()
 	var out bytes.Buffer
-	w := format.NewWriter(&out, form(t, name), false)
+	w := format.NewWriter(&out, encoder(t, name), false)
 	for _, r := range records {
 		if err := w.Write(r); err != nil {
 			t.Fatal(err)
@@ -158,7 +160,7 @@ func TestEveryFormatOfEveryKindOfRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(rows[0], format.Columns()) {
-			t.Errorf("the header is %q", rows[0])
+			t.Errorf("the header is %q, want %q", rows[0], format.Columns())
 		}
 		for i, want := range []string{
 			"EVENT|start||", "REQUEST|pass||", "SECURITY_BLOCK|deny|roots/traversal|",
@@ -173,7 +175,8 @@ func TestEveryFormatOfEveryKindOfRecord(t *testing.T) {
 		}
 		if row := rows[3]; row[0] != "2026-11-21T11:00:00.123456Z" || row[10] != "1.234" ||
 			row[5] != "read" || row[9] != "outside of the roots" || row[15] != "3" {
-			t.Errorf("the denial is %q", row)
+			t.Errorf("the row of the denial is %q, want its time, duration, tool, reason and seq",
+				row)
 		}
 		for i, want := range map[int]string{4: "success|", 7: "error|-32000", 8: "error|"} {
 			if got := rows[i][11] + "|" + rows[i][12]; got != want {
@@ -190,15 +193,15 @@ func TestIsModifiedWithoutHashes(t *testing.T) {
 		record audit.Record
 		want   bool
 	}{
-		{"nothing was done", audit.Record{Action: "pass", Before: &same, After: &same}, false},
-		{"it was modified to the same size", audit.Record{Action: "modify", Before: &same,
+		{"the message passed", audit.Record{Action: "pass", Before: &same, After: &same}, false},
+		{"the message was modified to the same size", audit.Record{Action: "modify", Before: &same,
 			After: &same}, true},
-		{"a stage says where, under another action", audit.Record{Action: "skip", Before: &same,
-			After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify",
+		{"a stage modified, and the record has another action", audit.Record{Action: "skip",
+			Before: &same, After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify",
 				Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
-		{"the one before has a keyed hash", audit.Record{Action: "pass",
+		{"the original body has a keyed hash", audit.Record{Action: "pass",
 			Before: &audit.Body{Size: 7, HMAC: "aa"}, After: &audit.Body{Size: 7}}, true},
-		{"nothing went on", audit.Record{Action: "deny", Before: &same}, false},
+		{"the message was not forwarded", audit.Record{Action: "deny", Before: &same}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := format.IsModified(&c.record); got != c.want {
@@ -211,7 +214,7 @@ func TestIsModifiedWithoutHashes(t *testing.T) {
 func TestShortLineKeepsResult(t *testing.T) {
 	code, failed := recorded(t, outcomes(t)...)[6], recorded(t, outcomes(t)...)[7]
 	modified := recorded(t, outcomes(t)...)[3]
-	f := format.ShortEncoder(form(t, "jsonl"))
+	f := format.ShortEncoder(encoder(t, "jsonl"))
 	for _, c := range []struct {
 		record audit.Record
 		want   string
@@ -233,13 +236,13 @@ func TestJSONLWithEscapesIsTheSameJSON(t *testing.T) {
 	got := f.Append(nil, &records[0])
 	for _, r := range strings.TrimSuffix(string(got), "\n") {
 		if !strconv.IsPrint(r) {
-			t.Fatalf("%q holds %q", got, r)
+			t.Fatalf("%q contains the unprintable character %q", got, r)
 		}
 	}
 	var a, b any
 	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal(records[0].Line,
 		&b)); err != nil || !reflect.DeepEqual(a, b) {
-		t.Errorf("%s is not %s, %v", got, records[0].Line, err)
+		t.Errorf("got %s, want the same JSON as %s (error %v)", got, records[0].Line, err)
 	}
 }
 
@@ -252,14 +255,14 @@ func TestOnlyTheActionIsColoured(t *testing.T) {
 	got := string(f.Append(nil, &r))
 	want := "2026-11-21 11:00:00.123Z #3    \x1b[31mdeny\x1b[0m       to_server"
 	if !strings.HasPrefix(got, want) {
-		t.Errorf("got %q, want %q…", got, want)
+		t.Errorf("got %q, want it to begin with %q", got, want)
 	}
 }
 
 func TestUnknownFormatNamesTheKnownOnes(t *testing.T) {
 	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(),
 		"jsonl, ocsf, csv, text") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want the names of the formats in it", err)
 	}
 }
 
@@ -267,20 +270,21 @@ func TestHeaderIsWrittenOnceAndNotToContinuedFile(t *testing.T) {
 	records := recorded(t, outcomes(t)...)
 	for _, continues := range []bool{false, true} {
 		var out bytes.Buffer
-		w := format.NewWriter(&out, form(t, "csv"), continues)
+		w := format.NewWriter(&out, encoder(t, "csv"), continues)
 		for _, r := range records[:2] {
 			if err := w.Write(r); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := strings.Count(out.String(), "timestamp,"); got != map[bool]int{false: 1,
-			true: 0}[continues] {
-			t.Errorf("continues %v: %d headers in\n%s", continues, got, out.String())
+		want := map[bool]int{false: 1, true: 0}[continues]
+		if got := strings.Count(out.String(), "timestamp,"); got != want {
+			t.Errorf("continues %v: got %d headers, want %d, in\n%s", continues, got, want,
+				out.String())
 		}
 	}
-	w := format.NewWriter(&full{}, form(t, "csv"), false)
+	w := format.NewWriter(&full{}, encoder(t, "csv"), false)
 	if err := w.Write(records[0]); err == nil {
-		t.Error("a full disk is no error")
+		t.Error("Write returned no error, although the disk is full")
 	}
 }
 
@@ -294,15 +298,15 @@ func TestFormulasAreEscaped(t *testing.T) {
 		{"a formula", "=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"},
 		{"a sum", "+1", "'+1"},
 		{"a difference", "-1", "'-1"},
-		{"a function of old", "@SUM(1)", "'@SUM(1)"},
-		{"behind blanks", "  =1", "'  =1"},
-		{"a wide sign", "＝1", "'＝1"},
-		{"a tab is an escape and no formula", "\t=1", `\t=1`},
-		{"a carriage return is one too", "\r=1", `\r=1`},
+		{"a function with an at sign", "@SUM(1)", "'@SUM(1)"},
+		{"a formula after spaces", "  =1", "'  =1"},
+		{"a full-width sign", "＝1", "'＝1"},
+		{"a tab is escaped, so there is no formula", "\t=1", `\t=1`},
+		{"a carriage return is escaped, so there is no formula", "\r=1", `\r=1`},
 		{"line breaks do not break the row", "a\r\nb", `a\r\nb`},
 		{"quotes and commas", `say "a", then b`, `say "a", then b`},
-		{"a backslash is one backslash", `C:\x`, `C:\x`},
-		{"marks that turn text", "a\u202eb", `a\u202eb`},
+		{"a backslash is not doubled", `C:\x`, `C:\x`},
+		{"a right-to-left override", "a\u202eb", `a\u202eb`},
 		{"a no-break space", "a\u00a0b", `a\u00a0b`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -324,7 +328,7 @@ func TestCellLengthIsBounded(t *testing.T) {
 		step.Findings = append(step.Findings, audit.Finding{Type: "mail",
 			Pointer: "/" + strings.Repeat("ü", 500)})
 	}
-	got := form(t, "csv").Append(nil, &audit.Record{Seq: 1, Time: at, Action: "modify",
+	got := encoder(t, "csv").Append(nil, &audit.Record{Seq: 1, Time: at, Action: "modify",
 		Kind: "request", Steps: []audit.Step{step}})
 	rows, err := csv.NewReader(bytes.NewReader(got)).ReadAll()
 	if err != nil {
@@ -332,8 +336,9 @@ func TestCellLengthIsBounded(t *testing.T) {
 	}
 	if cell := rows[0][20]; len(cell) > 32_767 || !utf8.ValidString(cell) ||
 		!strings.HasSuffix(cell, "…") {
-		t.Errorf("a cell has %d bytes, valid %v, and ends with %q", len(cell),
-			utf8.ValidString(cell), cell[max(0, len(cell)-10):])
+		t.Errorf("the cell has %d bytes, valid UTF-8: %v, and ends with %q; want at most 32767 "+
+			"valid bytes that end with …", len(cell), utf8.ValidString(cell),
+			cell[max(0, len(cell)-10):])
 	}
 }
 
@@ -356,11 +361,12 @@ func TestMaxBytesShortensLine(t *testing.T) {
 		short := f.Append([]byte("before"), &records[0])
 		if !bytes.HasPrefix(short, []byte("before")) || len(short) > 4096+len("before") ||
 			bytes.Count(short, []byte("\n")) != 1 || !bytes.HasSuffix(short, []byte("\n")) {
-			t.Errorf("%s: %d bytes: %.200q", name, len(short), short)
+			t.Errorf("%s: got %d bytes, want one line of at most 4096: %.200q", name, len(short),
+				short)
 		}
-		if got, want := f.Append(nil, &records[1]), form(t, name).Append(nil,
+		if got, want := f.Append(nil, &records[1]), encoder(t, name).Append(nil,
 			&records[1]); name != format.OCSF && !bytes.Equal(got, want) {
-			t.Errorf("%s: a line that fits is %s, want %s", name, got, want)
+			t.Errorf("%s: a line that is not too long is %s, want %s", name, got, want)
 		}
 	}
 	f, _ := format.New(format.JSONL, format.Options{MaxBytes: 4096})
@@ -377,7 +383,7 @@ func TestMaxBytesShortensLine(t *testing.T) {
 	if sum := sha256.Sum256(records[0].Line); got.Seq != 1 || got.Action != "modify" ||
 		len(got.Prev) != 64 || len(got.Before.SHA256) != 64 ||
 		got.Short.Bytes != len(records[0].Line) || got.Short.SHA256 != hex.EncodeToString(sum[:]) {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v, want the record with the size and hash of its full line", got)
 	}
 }
 
@@ -397,34 +403,34 @@ func FuzzRecordIsOneLine(f *testing.F) {
 			Steps: []pipeline.Step{{Stage: s, Action: "modify", Reason: s,
 				Findings: []pipeline.Finding{{Type: s, Pointer: s}}}}})
 		for _, name := range format.Names() {
-			got := form(t, name).Append(nil, &records[0])
+			got := encoder(t, name).Append(nil, &records[0])
 			line, ok := bytes.CutSuffix(got, []byte("\n"))
 			if name == format.CSV {
 				line, _ = bytes.CutSuffix(line, []byte("\r"))
 			}
 			if !ok || !utf8.Valid(line) {
-				t.Fatalf("%s: no line or no text: %q", name, got)
+				t.Fatalf("%s: got %q, want a line of valid UTF-8", name, got)
 			}
 			if name != format.JSONL { // JSONL holds a body unchanged
 				for _, r := range string(line) {
 					if !strconv.IsPrint(r) {
-						t.Fatalf("%s: %q holds %q", name, got, r)
+						t.Fatalf("%s: %q contains the unprintable character %q", name, got, r)
 					}
 				}
 			}
 			switch name {
 			case format.JSONL, format.OCSF:
 				if !json.Valid(line) || bytes.ContainsAny(line, "\n\r") {
-					t.Fatalf("%s: no JSON line: %q", name, got)
+					t.Fatalf("%s: got %q, want JSON on one line", name, got)
 				}
 			case format.CSV:
 				rows, err := csv.NewReader(bytes.NewReader(got)).ReadAll()
 				if err != nil || len(rows) != 1 || len(rows[0]) != len(format.Columns()) {
-					t.Fatalf("no row: %q, %v", rows, err)
+					t.Fatalf("got the rows %q, error %v; want one row", rows, err)
 				}
 				for _, cell := range rows[0] {
 					if cell != "" && strings.ContainsAny(cell[:1], "=+-@\t\r") {
-						t.Fatalf("a formula: %q", cell)
+						t.Fatalf("the cell %q begins like a formula", cell)
 					}
 				}
 			}
@@ -436,7 +442,7 @@ func BenchmarkEncoder(b *testing.B) {
 	records := recorded(b, outcomes(b)...)
 	for _, name := range format.Names() {
 		b.Run(name, func(b *testing.B) {
-			f := form(b, name)
+			f := encoder(b, name)
 			var line []byte
 			for i := 0; b.Loop(); i++ {
 				line = f.Append(line[:0], &records[i%len(records)])

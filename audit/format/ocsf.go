@@ -232,8 +232,8 @@ func (e *event) setActivity(r *audit.Record) {
 	if r.Direction == "to_client" {
 		e.SrcEndpoint, e.DstEndpoint = server, client
 	}
-	// OCSF wants an actor that is not empty; requests and notifications to the client are acts of
-	// the server
+	// OCSF requires an actor that is not empty. The server is the actor of requests and
+	// notifications to the client.
 	if *e.Actor == (actor{}) || r.Direction == "to_client" && r.Kind != "response" &&
 		r.Kind != "error" {
 		e.Actor.AppName = e.SrcEndpoint.SvcName
@@ -304,7 +304,8 @@ func severity(r *audit.Record) (int, string) {
 	return 2, "Low"
 }
 
-// resourceType returns the type of what messages of the method name, or "" if it is unknown.
+// resourceType returns the type of the resource that messages with this method name, or "" if the
+// type is unknown.
 func resourceType(method string) string {
 	switch {
 	case strings.HasPrefix(method, "tools/"):

@@ -12,8 +12,8 @@ import (
 )
 
 // object is the part of OCSF 1.5.0's definition of an object or class that our events use:
-// https://github.com/ocsf/ocsf-schema. An attribute that is not listed is an error, so that a
-// new one is looked up first.
+// https://github.com/ocsf/ocsf-schema. An attribute that is not listed is an error. Before adding
+// an attribute here, look it up in the schema.
 type object struct {
 	required []string
 	oneOf    []string // at least one of them is required
@@ -76,7 +76,7 @@ var schema = map[string]object{
 	"resource": {oneOf: []string{"name", "uid"}, known: []string{"type"}},
 }
 
-// faults returns where a value does not match the definitions of the objects together.
+// faults returns the differences between a value and the combined definitions of the named objects.
 func faults(at string, value map[string]any, names ...string) (all []string) {
 	known := map[string]bool{}
 	for _, name := range names {
@@ -92,7 +92,7 @@ func faults(at string, value map[string]any, names ...string) (all []string) {
 		if len(o.oneOf) > 0 && !slices.ContainsFunc(o.oneOf, func(key string) bool {
 			return value[key] != nil
 		}) {
-			all = append(all, fmt.Sprintf("%s: it needs one of %s", at, o.oneOf))
+			all = append(all, fmt.Sprintf("%s: one of %s is required", at, o.oneOf))
 		}
 		for key, allowed := range o.enum {
 			if id, ok := value[key]; ok && !slices.Contains(allowed, int(id.(float64))) {
@@ -136,7 +136,7 @@ func events(t testing.TB, records []audit.Record) (all []map[string]any) {
 func TestOCSFEventsMatchSchema(t *testing.T) {
 	records := recorded(t, append(outcomes(t), pipeline.Outcome{Time: at, Before: nil,
 		Action: "stop"})...)
-	// the smallest record
+	// a record with as few members as possible
 	records = append(records, audit.Record{Seq: 1, Time: at, Action: "pass", Kind: "notification",
 		Line: []byte("{}")})
 	for i, e := range events(t, records) {
@@ -175,12 +175,12 @@ func TestOCSFEventHasAction(t *testing.T) {
 			t.Errorf("record %d is %s, want %s", i+1, got, want)
 		}
 	}
-	denial, answer, asked := all[2], all[3], all[4]
+	denial, modified, sampling := all[2], all[3], all[4]
 	if got := fmt.Sprint(denial["policy"], denial["status"], denial["status_detail"],
 		denial["actor"], denial["src_endpoint"], denial["dst_endpoint"]); got !=
 		"map[name:roots/traversal]Failureoutside of the rootsmap[session:map[uid:s1] "+
 			"user:map[uid:ann]] map[name:client uid:s1] map[name:server svc_name:files]" {
-		t.Errorf("the denial has %s", got)
+		t.Errorf("the denial has %s, want its policy, status, actor and endpoints", got)
 	}
 	for i, want := range map[int]string{3: "Success", 6: "Failure", 7: "Failure"} {
 		if got := all[i]["status"]; got != want {
@@ -189,20 +189,21 @@ func TestOCSFEventHasAction(t *testing.T) {
 	}
 	if got := fmt.Sprint(all[6]["api"], all[7]["unmapped"]); !strings.Contains(got,
 		"code:-32000") || !strings.Contains(got, "failed:true") {
-		t.Errorf("what failed is %s", got)
+		t.Errorf("the events of the failures have %s, want code:-32000 and failed:true", got)
 	}
-	if got := fmt.Sprint(answer["unmapped"]); !strings.Contains(got, "before:map[hmac:") {
-		t.Errorf("what was changed has %s", got)
+	if got := fmt.Sprint(modified["unmapped"]); !strings.Contains(got, "before:map[hmac:") {
+		t.Errorf("the modified message has %s, want an hmac of the body before", got)
 	}
-	if got := fmt.Sprint(answer["api"]); !strings.Contains(got, "key [redacted]") ||
+	if got := fmt.Sprint(modified["api"]); !strings.Contains(got, "key [redacted]") ||
 		strings.Contains(got, "AKIA") {
-		t.Errorf("the answer that was cleared is %s", got)
+		t.Errorf("the modified message has the body %s, want it redacted", got)
 	}
-	if got := fmt.Sprint(asked["actor"]); !strings.Contains(got, "app_name:files") {
-		t.Errorf("who asks for sampling is %s", got)
+	if got := fmt.Sprint(sampling["actor"]); !strings.Contains(got, "app_name:files") {
+		t.Errorf("the actor of the sampling request is %s, want the server files", got)
 	}
 	if got := denial["metadata"].(map[string]any); got["sequence"] != 3.0 ||
 		got["correlation_uid"] != "e1" || got["version"] != "1.5.0" {
-		t.Errorf("the metadata of the denial is %v", got)
+		t.Errorf("the metadata of the denial is %v, want sequence 3, correlation_uid e1 and "+
+			"version 1.5.0", got)
 	}
 }

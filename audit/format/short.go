@@ -29,7 +29,8 @@ func (f boundedEncoder) Append(b []byte, r *audit.Record) []byte {
 // maxText bounds the texts of a shortened record, in bytes.
 const maxText = 256
 
-// ShortEncoder returns an encoder that shortens every record, as MaxBytes does with too long ones.
+// ShortEncoder returns an encoder that shortens every record. MaxBytes shortens only those that are
+// too long.
 func ShortEncoder(f Encoder) Encoder {
 	if bound, ok := f.(boundedEncoder); ok {
 		return boundedEncoder{ShortEncoder(bound.Encoder), bound.max}
@@ -84,15 +85,15 @@ func shortenRecord(r *audit.Record, keep int) audit.Record {
 	return s
 }
 
-// truncate returns at most that many bytes of s, and "…" if there were more.
-func truncate(s string, bytes int) string {
-	if len(s) <= bytes {
+// truncate returns the first n bytes of s, and "…" if s is longer. It does not split a character.
+func truncate(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	for bytes > 0 && !utf8.RuneStart(s[bytes]) {
-		bytes--
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
 	}
-	return s[:bytes] + "…"
+	return s[:n] + "…"
 }
 
 // appendShortJSON appends a shortened record in the JSON of the log, with the size and hash of the

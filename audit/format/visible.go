@@ -9,7 +9,7 @@ import (
 
 // appendVisible appends s with unprintable characters escaped, such as \n, \x1b or \u202e, so that
 // none of them can affect a terminal, end the line or change the direction of text. A backslash is
-// not escaped: the text is for people, and need not be decoded.
+// not escaped, because the text is for people and is never decoded.
 func appendVisible(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])

@@ -11,7 +11,7 @@ import (
 // Call is a request with its response, an event, or a notification.
 type Call struct {
 	Start time.Time
-	// until the evaluation of its response ended; for an open call, until its last record
+	// time until the response was evaluated; for an open call, until the last record
 	Duration time.Duration
 	FirstSeq uint64 // seq of its first record
 
@@ -30,7 +30,7 @@ type Call struct {
 	Error  string
 	Status Status
 	Code   int64 // JSON-RPC error code of its response
-	Parked bool  // it waited for the client's answers, without holding the connection
+	Parked bool  // the call waited for the client's answers, without holding the connection
 
 	Decision       *audit.Record  // the record with Action; nil if every message passed
 	Records        []audit.Record // the first 200 records, only with Options.KeepRecords
@@ -44,7 +44,7 @@ type Status string
 
 // Statuses of calls.
 const (
-	StatusOpen       Status = ""          // the log has no end of it
+	StatusOpen       Status = ""          // the log does not have the end of the call
 	StatusAnswered   Status = "answered"  // with a result
 	StatusError      Status = "error"     // with an error of the server or of Gatekit
 	StatusToolFailed Status = "failed"    // with the result of a tool that has isError: true
@@ -79,7 +79,8 @@ func (c *Call) DecidingStage() string {
 	return ""
 }
 
-// ChangedPointers returns the JSON pointers of what the stages changed in the deciding record.
+// ChangedPointers returns the JSON pointers to the places that the stages changed, as they are in
+// the deciding record.
 func (c *Call) ChangedPointers() (all []string) {
 	if c.Decision == nil {
 		return nil
@@ -102,8 +103,8 @@ func (c *Call) decidingStep() *audit.Step {
 	return nil
 }
 
-// severity returns the severity of a record's action. The action of a call is the most severe of
-// its records. Gatekit's own answers, and parking and resuming a call, have none.
+// severity returns the severity of a record's action, of which a call takes the most severe. The
+// severity of Gatekit's own answers, and of parking and resuming a call, is 0.
 func severity(r *audit.Record) int {
 	switch r.Action {
 	case "pass", "park", "resume":
@@ -129,12 +130,12 @@ func severity(r *audit.Record) int {
 	return 1 // skip, drop, and actions of a newer Gatekit
 }
 
-// addRecord adds what a record tells about the call.
+// addRecord adds the information of a record to the call. r was parsed by audit.ParseSummary.
 func (c *Call) addRecord(r *audit.Record, keep bool) error {
 	var whole *audit.Record
-	w := severity(r)
+	recordSeverity := severity(r)
 	kept := keep && len(c.Records) < maxRecords
-	if kept || w > c.severity {
+	if kept || recordSeverity > c.severity {
 		parsed, err := audit.ParseRecord(bytes.Clone(r.Line))
 		if err != nil {
 			return err
@@ -142,8 +143,9 @@ func (c *Call) addRecord(r *audit.Record, keep bool) error {
 		whole = &parsed
 	}
 	switch {
-	case w > c.severity:
-		c.severity, c.Action, c.Reason, c.Decision = w, r.Action, r.Reason, whole
+	case recordSeverity > c.severity:
+		c.severity, c.Action, c.Reason = recordSeverity, r.Action, r.Reason
+		c.Decision = whole
 	case c.Action == "":
 		c.Action = r.Action
 	}

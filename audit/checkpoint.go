@@ -20,8 +20,8 @@ type Checkpoint struct {
 	Origin string    // identifies the log; random, and therefore unique
 	Size   int64     // number of records
 	Root   tlog.Hash // root hash of the Merkle tree over them
-	// the log was closed after these records; before any further record, Gatekit writes a checkpoint
-	// that is not closed
+	// the log was closed after these records; before any further record, Gatekit writes a
+	// checkpoint that is not closed
 	Closed bool
 	Signer string // name of the signing key
 	Note   []byte // the signed note

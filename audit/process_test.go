@@ -194,7 +194,7 @@ func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 			totalSent, began := 0, time.Now()
-			var startTime time.Duration // that a process needs to start, measured in the first round
+			var startTime time.Duration // of a process, measured in the first round
 			for i := range rounds {
 				w := startWriter(t, file, writerDurability+"="+tt.durability,
 					writerKeep+"="+tt.keep)

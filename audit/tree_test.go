@@ -416,7 +416,7 @@ func TestCheckpointIntervals(t *testing.T) {
 		}
 		time.Sleep(300 * time.Millisecond)
 		if n := <-sizes; n != 1001 {
-			t.Errorf("after a thousand records more, the checkpoint covers %d records, want 1001", n)
+			t.Errorf("after 1000 more records, the checkpoint covers %d records, want 1001", n)
 		}
 		time.Sleep(time.Minute) // the anchor file gets the checkpoint
 		record(t, l, event(""))
@@ -657,7 +657,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				})
 				whole := append(before[:at:at], lines...)
 				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
-					t.Error("the root in the checkpoint is not that of the kept and removed records")
+					t.Error("the checkpoint has not the root of all records, kept and removed")
 				}
 				l = open(t, audit.Options{File: file}) // the log continues
 				record(t, l, event("again"))

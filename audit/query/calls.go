@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	maxOpenCalls = 10_000 // beyond that, the oldest open call ends
-	// a call that may get further records ends after this time without any
+	maxOpenCalls = 10_000 // when there are more, the oldest open call ends
+	// a settling call ends when it has got no record for this time
 	settleTime = 250 * time.Millisecond
 )
 
@@ -88,13 +88,13 @@ type callJoiner struct {
 // openCall is a call that has not ended.
 type openCall struct {
 	Call
-	wanted             bool             // the filter selects one of its records
+	isSelected         bool             // the filter selects one of its records
 	waitingServers     []string         // servers that have not responded
-	openServerRequests int              // requests of servers within the call that are not answered
+	openServerRequests int              // open requests of servers within the call
 	parent             *list.Element    // of a server's request: the client's call
 	requestKey         serverRequestKey // of a server's request
 	lastTime           time.Time        // time of its last record
-	settling           bool             // it ends unless it gets another record
+	settling           bool             // the call ends unless it gets another record
 	wasIdle            bool             // endIdle was called since its last record
 	ended              bool
 }
@@ -114,7 +114,7 @@ func (j *callJoiner) add(line []byte) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := j.filter.matchLine(&r)
+	selected, err := j.filter.matchLine(&r)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (j *callJoiner) add(line []byte) error {
 		return nil
 	}
 	o := callIn(e)
-	o.wanted = o.wanted || wanted
+	o.isSelected = o.isSelected || selected
 	o.lastTime, o.wasIdle = r.Time, false
 	if err := o.addRecord(&r, j.options.KeepRecords); err != nil {
 		return err
@@ -136,8 +136,9 @@ func (j *callJoiner) add(line []byte) error {
 	return nil
 }
 
-// callOf returns the call that a record belongs to, and starts one if the record is the first. It
-// returns nil for a forwarded notification outside a call, unless the filter asks for those.
+// callOf returns the call that a record belongs to. If the record is the first of its call, callOf
+// starts the call. It returns nil for a forwarded notification outside a call, unless the filter
+// asks for such notifications.
 func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 	e := j.calls[callKey{r.Session, r.Exchange}]
 	toServer := r.Direction == "to_server"
@@ -158,19 +159,21 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 	case "response", "error":
 		if toServer {
 			e = nil
-			// of several requests, the first of the same exchange, else the oldest
-			for i, q := range j.serverRequests[serverRequestKey{r.Session, r.Server, r.Method}] {
-				if i == 0 || callIn(q).Exchange == r.Exchange && callIn(e).Exchange != r.Exchange {
-					e = q
+			// prefer the oldest request of the same exchange; otherwise take the oldest request
+			key := serverRequestKey{r.Session, r.Server, r.Method}
+			for i, request := range j.serverRequests[key] {
+				if i == 0 || callIn(request).Exchange == r.Exchange &&
+					callIn(e).Exchange != r.Exchange {
+					e = request
 				}
 			}
 		}
 	case "notification":
-		notListed := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
+		noOwnCall := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
 		switch {
-		case e != nil && (notListed || r.Method == "notifications/cancelled"):
+		case e != nil && (noOwnCall || r.Method == "notifications/cancelled"):
 			return e
-		case notListed:
+		case noOwnCall:
 			return nil
 		}
 		e = nil
@@ -197,7 +200,7 @@ func (j *callJoiner) startCall(r *audit.Record) *list.Element {
 		Exchange: r.Exchange, Kind: recordKind(r), Method: r.Method}})
 }
 
-// update updates a call after a record, and ends it if that was its last.
+// update updates the status of a call after a record, and ends the call if the record is its last.
 func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 	o := callIn(e)
 	isResponse := r.Kind == "response" || r.Kind == "error"
@@ -232,7 +235,7 @@ func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 			return s == r.Server || r.Server == ""
 		})
 	}
-	// no other record could be assigned to this call
+	// callOf will assign no other record to this call
 	isOnlyRecord := o.FirstSeq == r.Seq && (r.Kind != "request" || o.Exchange == "" &&
 		!o.FromServer)
 	if isOnlyRecord || final && (o.Kind == "event" || o.Kind == "notification" || o.FromServer ||
@@ -243,7 +246,7 @@ func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 	j.updateSettling(e)
 }
 
-// updateSettling updates whether a call ends unless it gets another record.
+// updateSettling updates the field settling of a call.
 func (j *callJoiner) updateSettling(e *list.Element) {
 	o := callIn(e)
 	was := o.settling
@@ -274,7 +277,7 @@ func (j *callJoiner) endIdle() {
 	})
 }
 
-// endSettling ends the settling calls for which isOver reports true.
+// endSettling ends the settling calls for which isOver returns true.
 func (j *callJoiner) endSettling(isOver func(*openCall) bool) {
 	j.settling = slices.DeleteFunc(j.settling, func(e *list.Element) bool {
 		o := callIn(e)
@@ -319,7 +322,7 @@ func (j *callJoiner) end(e *list.Element) {
 		c.lastTime = o.lastTime
 		j.updateSettling(o.parent)
 	}
-	if o.wanted {
+	if o.isSelected {
 		j.ended = append(j.ended, &o.Call)
 	}
 }

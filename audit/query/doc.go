@@ -1,12 +1,12 @@
 // Package query searches the audit log for records and calls, and counts them.
 //
-// A record is of one message or of an event (a start, a reload, a lost plugin). A [Call] is a
-// request with everything that belongs to it: the request, the response, and the messages in
+// A record is about one message or about an event (a start, a reload, a lost plugin). A [Call] is a
+// request with all records that belong to it: the request, the response, and the messages in
 // between, joined by session and exchange. A request of a server to a client (sampling,
 // elicitation, roots) is a call of its own, and so is each event. A notification that was
-// passed on, or that Gatekit itself sent (answer), belongs to its call. A notification with another
-// action, such as deny, is a call of its own. So is every notification if the filter asks for
-// notifications, except a notifications/cancelled of an open call.
+// forwarded, or that Gatekit itself sent (answer), belongs to its call. A notification with another
+// action, such as deny, is a call of its own. If the filter asks for notifications, every
+// notification is a call of its own, except notifications/cancelled of an open call.
 //
 // # How a call ends
 //

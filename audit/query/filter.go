@@ -17,14 +17,14 @@ type Filter struct {
 
 	Kind   Patterns // "request", "response", "error", "notification" or "event"
 	Action Patterns
-	Stage  Patterns // stages that did more than pass; with Action, stages with that action
+	Stage  Patterns // stages with another action than pass; with Action, stages with that action
 }
 
-// Patterns are alternatives, in which "*" stands for any text. No pattern is no condition.
+// Patterns are alternatives, in which "*" stands for any text. An empty list matches everything.
 type Patterns []string
 
-func (w Patterns) match(s string) bool {
-	return len(w) == 0 || slices.ContainsFunc(w, func(pattern string) bool {
+func (p Patterns) match(s string) bool {
+	return len(p) == 0 || slices.ContainsFunc(p, func(pattern string) bool {
 		return matchesWildcard(pattern, s)
 	})
 }
@@ -50,7 +50,7 @@ func matchesWildcard(pattern, s string) bool {
 // Match reports whether the filter selects a completely parsed record.
 func (f *Filter) Match(r *audit.Record) bool { return f.matchSummary(r) && f.matchSteps(r) }
 
-// matchSummary checks the conditions on what audit.ParseSummary parses.
+// matchSummary checks the conditions on the fields that audit.ParseSummary sets.
 func (f *Filter) matchSummary(r *audit.Record) bool {
 	return (f.Since.IsZero() || !r.Time.Before(f.Since)) && (f.Until.IsZero() ||
 		r.Time.Before(f.Until)) &&

@@ -19,19 +19,20 @@ import (
 
 var startTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// outcome parses an outcome in the notation of these tests. It has eight words, with "-" for an
-// empty one, then perhaps a reason and the stage that decided:
+// outcome parses an outcome in the notation of these tests. The notation has eight words, then
+// optionally a reason and the deciding stage:
 //
 //	+250ms s1/1 to_server request tools/call files read pass: a reason [stage]
 //
 // The words are: time after startTime, session/exchange, direction, kind, method, server, name,
-// action. A name with an exclamation mark is that of a tool that failed.
+// action. An empty word is written as "-". An exclamation mark after a tool's name means that the
+// tool failed.
 func outcome(t testing.TB, text string) pipeline.Outcome {
 	t.Helper()
 	head, reason, _ := strings.Cut(text, ": ")
 	fields := strings.Fields(head)
 	if len(fields) != 8 {
-		t.Fatalf("%q has %d words", text, len(fields))
+		t.Fatalf("%q has %d words, want 8", text, len(fields))
 	}
 	after, err := time.ParseDuration(fields[0])
 	if err != nil {
@@ -328,7 +329,7 @@ func TestFilterSelectsRecordsAndCalls(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !tt.filter.Match(&r) {
-					t.Errorf("record %d does not match", r.Seq)
+					t.Errorf("Records returned record %d, which Match does not select", r.Seq)
 				}
 				records = append(records, r.Seq)
 			}
@@ -356,9 +357,9 @@ func TestCallKeepsAtMost200Records(t *testing.T) {
 		if err != nil || len(c.Records) != 200 || c.OmittedRecords != 52 ||
 			c.Records[199].Seq != 200 ||
 			c.Action != "deny" || c.DecidingStage() != "policy" {
-			t.Fatalf("%d records kept and %d omitted, %s, %v", len(c.Records), c.OmittedRecords,
-				formatCall(c),
-				err)
+			t.Fatalf("kept %d records and omitted %d of the call %q, error %v; want 200 and 52, "+
+				"and the action deny by the stage policy", len(c.Records), c.OmittedRecords,
+				formatCall(c), err)
 		}
 	}
 }
@@ -372,7 +373,8 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	got := formatCalls(t, writeLog(t, records.String()), query.Filter{})
 	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got,
 		"10051 s tools/call a wait deny refused 1ms: no [policy]") {
-		t.Errorf("%d calls, the first is %s", len(got), got[0])
+		t.Errorf("got %d calls, the first is %q; want 10051, the first with one record", len(got),
+			got[0])
 	}
 }
 

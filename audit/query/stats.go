@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxGroups  = 500 // of servers, of tools, of principals, of rules, and of events
+	maxGroups  = 500 // entries in each map of Stats, not counting Others
 	maxSlowest = 10
 )
 
@@ -181,8 +181,8 @@ func (n *CallCounts) add(c *Call) {
 	}
 }
 
-// Latency returns the latency at a percentile of the answered calls, to 1 %, or 0 if there are
-// none. Durations over an hour count as an hour.
+// Latency returns the latency of the answered calls at a percentile, accurate to 1 %. It returns 0
+// if there are no such calls. Durations over an hour count as an hour.
 func (n *CallCounts) Latency(percent float64) time.Duration {
 	if n.latencies == nil {
 		return 0
@@ -190,8 +190,8 @@ func (n *CallCounts) Latency(percent float64) time.Duration {
 	return time.Duration(n.latencies.ValueAtQuantile(percent)) * time.Microsecond
 }
 
-// denialSourceOf returns the stage that denied the call, and the rule if it was the policies. A
-// reason of the policies begins with the name of the rule. Of several rules, the first counts.
+// denialSourceOf returns the stage that denied the call. If the policies denied it, denialSourceOf
+// also returns the rule: the reason begins with the name of the first rule that denied.
 func denialSourceOf(c *Call) DenialSource {
 	source := DenialSource{Stage: cmp.Or(c.DecidingStage(), "gatekit")}
 	switch {

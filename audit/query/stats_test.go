@@ -60,14 +60,14 @@ func TestStats(t *testing.T) {
 	if want := (query.CallCounts{All: 1, Refused: 1}); !equal(s.ServerRequests, want) {
 		t.Errorf("server requests: got %+v, want %+v", s.ServerRequests, want)
 	}
-	for what, got := range map[string][2][]string{
+	for group, gotAndWant := range map[string][2][]string{
 		"servers": {nameCounts(s.Servers()), {"files 5", "github 4"}},
 		"tools": {nameCounts(s.Tools()), {"files read 2", "files rm 2", "github slow 2",
 			"github search 1"}},
 		"principals": {nameCounts(s.Principals()), {"s2 6", "s1 3"}},
 	} {
-		if !slices.Equal(got[0], got[1]) {
-			t.Errorf("%s: %q, want %q", what, got[0], got[1])
+		if got, want := gotAndWant[0], gotAndWant[1]; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", group, got, want)
 		}
 	}
 	want := []query.DenialCount{{query.DenialSource{Stage: "policy", Rule: "tools/readonly"}, 2},
@@ -83,8 +83,8 @@ func TestStats(t *testing.T) {
 	if len(s.Slowest) != 4 || s.Slowest[0].FirstSeq != 9 ||
 		s.Slowest[0].Duration != 2*time.Second ||
 		s.Slowest[3].FirstSeq != 19 {
-		t.Errorf("there are %d slowest calls, the first is %s", len(s.Slowest),
-			formatCall(s.Slowest[0]))
+		t.Errorf("there are %d slowest calls, the first is %q; want 4, from record 9 to record 19",
+			len(s.Slowest), formatCall(s.Slowest[0]))
 	}
 	if !s.Since.Equal(startTime) || !s.Until.Equal(startTime.Add(13*time.Second)) {
 		t.Errorf("the calls are from %s to %s, want %s and 13 s later", s.Since, s.Until,
@@ -110,7 +110,7 @@ func TestLatencyIsAccurateToOnePercent(t *testing.T) {
 	for percent, want := range map[float64]time.Duration{50: 50 * time.Millisecond,
 		95: 95 * time.Millisecond, 99: 99 * time.Millisecond} {
 		if got := s.Calls.Latency(percent); got < want*99/100 || got > want*101/100 {
-			t.Errorf("p%g is %s, want %s", percent, got, want)
+			t.Errorf("p%g is %s, want %s ± 1 %%", percent, got, want)
 		}
 	}
 	if got := new(query.CallCounts).Latency(50); got != 0 {
@@ -137,19 +137,20 @@ func TestStatsAreBounded(t *testing.T) {
 			Reason:   name + ": no",
 			Decision: &audit.Record{Steps: []audit.Step{{Stage: "policy", Action: "deny"}}}})
 	}
-	for what, n := range map[string]int{"servers": len(s.Servers()), "tools": len(s.Tools()),
+	for group, n := range map[string]int{"servers": len(s.Servers()), "tools": len(s.Tools()),
 		"principals": len(s.Principals()), "rules": len(s.Denials())} {
 		if n != 501 {
-			t.Errorf("%d %s, want 501", n, what)
+			t.Errorf("got %d %s, want 501", n, group)
 		}
 	}
 	if first := s.Servers()[0]; first.Name != query.Others || first.All != 1500 {
-		t.Errorf("the most called is %s with %d calls", first.Name, first.All)
+		t.Errorf("the most called server is %s with %d calls, want %s with 1500", first.Name,
+			first.All, query.Others)
 	}
 	if len(s.Events) != 500 || len(s.Slowest) != 10 ||
 		s.Slowest[0].Duration != 1999*time.Millisecond ||
 		!strings.HasPrefix(s.Denials()[0].Stage, "(others") {
-		t.Errorf("%d events, %d slowest calls, most denials by %v", len(s.Events), len(s.Slowest),
-			s.Denials()[0])
+		t.Errorf("got %d events, %d slowest calls, and most denials by %v; want 500, 10 and %s",
+			len(s.Events), len(s.Slowest), s.Denials()[0], query.Others)
 	}
 }

@@ -16,14 +16,16 @@ const (
 )
 
 // backoff computes and waits for the delays between tries. The delay doubles from minBackoff to
-// maxBackoff. Up to half of each delay is left out at random, so that several Gatekits do not retry
-// at the same moments. (github.com/cenkalti/backoff/v5 would save one line here, and need more
-// lines for its configuration and reset.)
-type backoff struct{ last time.Duration } // before the random part was subtracted
+// maxBackoff. A random part, at most half, is subtracted from each delay, so that several Gatekits
+// do not retry at the same moments. (github.com/cenkalti/backoff/v5 would save one line here, and
+// need more lines for its configuration and reset.)
+type backoff struct {
+	last time.Duration // the last delay, before the random part was subtracted
+}
 
 // wait waits for the next delay, or for the delay that the receiver has requested if that is
-// longer. When ctx ends (the sink is stopped), wait returns at once and resets the delay: what is
-// left is sent until drainCtx ends. wait returns false if drainCtx has ended.
+// longer. When ctx ends (the sink is stopped), wait returns at once and resets the delay: the sink
+// sends the remaining records until drainCtx ends. wait returns false if drainCtx has ended.
 func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) bool {
 	b.last = min(max(2*b.last, minBackoff), maxBackoff)
 	t := time.NewTimer(max(b.last/2+rand.N(b.last/2), min(requested, maxRetryAfter)))
@@ -41,7 +43,7 @@ func (b *backoff) wait(ctx, drainCtx context.Context, requested time.Duration) b
 	return drainCtx.Err() == nil
 }
 
-// retryLaterError is the error of a receiver that asks for a delay.
+// retryLaterError is the error of a try after which the receiver asks for a delay.
 type retryLaterError struct {
 	error
 	after time.Duration

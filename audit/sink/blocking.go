@@ -4,7 +4,7 @@ import "context"
 
 // blockingCall runs calls that cannot be interrupted, such as a write to a disk that hangs, without
 // blocking the caller beyond its context. An abandoned call may still take effect, and its batch is
-// sent again, so no other call may start before it has returned.
+// sent again. So no other call may start before the abandoned one has returned.
 type blockingCall struct {
 	abandoned chan struct{} // closed when the abandoned call returns; nil when there is none
 }
@@ -37,20 +37,20 @@ func (u *blockingCall) wait(ctx context.Context) error {
 	}
 }
 
-// run runs f, or abandons it when ctx ends. No abandoned call may be running. f owns what it uses
-// until it returns.
+// run runs f, or abandons it when ctx ends. No abandoned call may be running. Until f returns, the
+// caller must not touch the data that f uses.
 func (u *blockingCall) run(ctx context.Context, f func() error) error {
 	var err error
-	over := make(chan struct{})
+	returned := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(returned)
 		err = f()
 	}()
 	select {
-	case <-over:
+	case <-returned:
 		return err
 	case <-ctx.Done():
-		u.abandoned = over
+		u.abandoned = returned
 		return ctx.Err()
 	}
 }

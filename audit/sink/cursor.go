@@ -21,11 +21,11 @@ import (
 // cursorPosition is the last record that was sent. It is zero before the first.
 type cursorPosition struct {
 	Seq    uint64 `json:"seq"`
-	SHA256 string `json:"sha256"` // of its line; identifies the log
+	SHA256 string `json:"sha256"` // hash of the record's line, which identifies the log
 }
 
 // sameLog reports whether r, the first record at or after the position, belongs to the log of the
-// position. After a gap it cannot tell, and returns true.
+// position. If records are missing between the two, it returns true, because it cannot decide.
 func (p cursorPosition) sameLog(r *audit.Record) bool {
 	switch r.Seq {
 	case p.Seq:
@@ -105,9 +105,9 @@ func (c *cursor) close() error {
 	return c.save()
 }
 
-// save writes the position to the file. It syncs the audit log first: otherwise a power cut could
-// leave a position after the end of the log, and the sink would take it for another log. c.mu is
-// held.
+// save writes the position to the file. It syncs the audit log first. Otherwise a power cut could
+// leave a position after the end of the log, and the sink would take the log for another one. c.mu
+// is held.
 func (c *cursor) save() error {
 	if !c.dirty {
 		return nil

@@ -3,9 +3,9 @@
 //
 // # Guarantees
 //
-// A sink reads the log after it was written. So messages never wait for a sink, and the log itself
-// is the queue of what was not sent: there is no other spool. A sink holds one batch (512 records
-// or 1 MiB, and one record more) in memory, whatever its backlog is.
+// A sink reads the log after it was written. So messages never wait for a sink. The log itself is
+// the queue of the records that were not sent; there is no other spool. A sink holds one batch (512
+// records or 1 MiB, and one record more) in memory, whatever its backlog is.
 //
 // Every record is sent at least once, and in order. The position of the last record that was sent
 // is saved in a file, the cursor. After a crash the records of the last second are sent again; the
@@ -14,39 +14,43 @@
 // would leave a cursor that seems to belong to another log.
 //
 // A record counts as sent when the receiver has confirmed it (a file, OTLP, a webhook). Syslog has
-// no confirmations. Over TCP and TLS, a record counts as sent when the receiver's system has the
-// bytes (on Linux; elsewhere, when ours has them), and what was sent in the minute before a
-// connection ended is sent again over the next one. Over UDP there is no guarantee.
+// no confirmations. Over TCP and TLS, a record counts as sent on Linux when the receiver's system
+// has the bytes, and elsewhere when our system has them. Records that were sent in the minute
+// before a connection ended are sent again over the next one. Over UDP there is no guarantee.
 //
 // A failing receiver is tried again with a delay that grows to a minute, with a random part, or
-// with the delay that it asks for. It may be down for any time and reason. After the third failed
-// try, the sink reports it once, to the operator's log and as a record "sink lost", and "sink back"
-// when it works again. When Gatekit stops, the sink sends what is in the log for a bounded time.
-// The rest is sent after the next start.
+// with the delay that it asks for. A receiver may be down for any time and for any reason. After
+// the third failed try, the sink reports the failure once, to the operator's log and as a record
+// "sink lost". When the receiver works again, the sink writes a record "sink back". When Gatekit
+// stops, the sink sends the remaining records for a bounded time. The rest is sent after the next
+// start.
 //
 // # Rejected records
 //
-// A working receiver may reject what it gets, because it is too large or malformed (413, 400, 422;
-// over gRPC RESOURCE_EXHAUSTED and INVALID_ARGUMENT; a datagram over the maximal size). One record
-// must not block those behind it. So the batch is sent in halves until one record is left. That is
+// A working receiver may reject a batch that is too large or malformed (413, 400, 422; over gRPC
+// RESOURCE_EXHAUSTED and INVALID_ARGUMENT; a datagram over the maximal size). One record must not
+// block those behind it. So the batch is sent in halves until one record is left. This record is
 // sent three times in full and three times short (see package format), and is then skipped. A
-// record "sink gap" has its seq and the receiver's message. Records that an OTLP collector rejects
-// from a partially accepted batch are skipped at once, because OTLP forbids sending that batch
-// again; the "sink gap" has the range. In any case the record stays in the log. A receiver that has
-// never accepted a record, or that rejects more than eight in a row, is treated as failing.
+// record "sink gap" has its seq and the receiver's message.
+//
+// Records that an OTLP collector rejects from a partially accepted batch are skipped at once,
+// because OTLP forbids sending that batch again; the "sink gap" has the range. In any case the
+// record stays in the log. A receiver that has never accepted a record, or that rejects more than
+// eight in a row, is treated as failing.
 //
 // # Removed records and another log
 //
-// Retention is up to the log: a sink that is down does not fill the disk. If records were removed
-// before they were sent, the sink writes a record "sink gap" with their range, and sends it like
-// any other. If the log is not the one of the cursor (it was replaced, or set back to an older
-// copy), the sink writes a record "sink reset" and begins at its first record.
+// The log removes expired records even if a sink has not sent them, so a sink that is down does not
+// fill the disk. If records were removed before they were sent, the sink writes a record "sink gap"
+// with their range, and sends that record like any other. If the log is not the one of the cursor
+// (another log or an older copy has replaced it), the sink writes a record "sink reset" and begins
+// at the first record of the log.
 //
 // # Checkpoints
 //
-// A sink may also, or only, send the signed checkpoints of the log. With a checkpoint that is kept
-// elsewhere, one can prove that the records before it were not changed. Of checkpoints that arrive
-// while one is being sent, only the newest is kept, because it covers the others.
+// A sink may also, or only, send the signed checkpoints of the log. A checkpoint that is kept
+// elsewhere proves that the records before it were not changed. While a checkpoint is being sent,
+// only the newest of the following ones is kept, because it covers the others.
 //
 // # Reading order
 //

@@ -19,10 +19,10 @@ import (
 
 // FileOptions configure a file receiver.
 type FileOptions struct {
-	Path    string // created with its folder, or continued
+	Path    string // the file and its folder are created if they do not exist
 	Encoder format.Encoder
-	// size from which the file is rotated: it gets a name with the time, and a new file is started;
-	// 0 for never
+	// size from which the file is renamed, to a name with the time, and a new file is started; 0
+	// for never
 	SegmentBytes int64
 	KeepFiles    int // number of rotated files that are kept; 0 for all
 }
@@ -32,11 +32,11 @@ type FileOptions struct {
 // receiver refuses checkpoints. audit.Options.AnchorFile is a file for them.
 func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
 
-var errNoCheckpoints = errors.New("a file receiver takes no checkpoints")
+var errNoCheckpoints = errors.New("files and stderr accept no checkpoints")
 
 type file struct {
 	FileOptions
-	// runs append, as a disk may hang; append owns the other fields while it runs
+	// runs append, because a disk may hang; until append returns, only append uses the other fields
 	blocking blockingCall
 	current  *os.File // nil while no file is open
 	size     int64
@@ -73,8 +73,8 @@ func (f *file) append(headerBytes int) error {
 		err = f.current.Sync()
 	}
 	if err != nil {
-		// The whole batch is sent again. After a partial write, that would leave duplicates and an
-		// incomplete line.
+		// The whole batch will be sent again. Without the truncation, a partial write would leave
+		// duplicates and an incomplete line.
 		err = errors.Join(err, f.current.Truncate(f.size), f.close())
 		return fmt.Errorf("write the sink's file: %w", err)
 	}

@@ -24,8 +24,8 @@ type httpPoster struct {
 	secrets secrets
 }
 
-// secrets are strings to remove from error messages: a receiver may repeat what we sent it, and its
-// messages end up in logs.
+// secrets are strings to remove from error messages: a receiver may repeat a request in its
+// messages, which end up in logs.
 type secrets []string
 
 // headerSecrets returns the values of headers, both with the scheme (Bearer) and without it.
@@ -48,12 +48,12 @@ func (s secrets) redact(text string) string {
 	return text
 }
 
-func newHTTPPoster(at string, headers map[string]string, secure *tls.Config) (*httpPoster,
+func newHTTPPoster(address string, headers map[string]string, secure *tls.Config) (*httpPoster,
 	error) {
-	if _, err := url.Parse(at); err != nil {
+	if _, err := url.Parse(address); err != nil {
 		return nil, err
 	}
-	p := &httpPoster{url: at, header: http.Header{}, secrets: headerSecrets(headers),
+	p := &httpPoster{url: address, header: http.Header{}, secrets: headerSecrets(headers),
 		client: &http.Client{
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
@@ -76,8 +76,9 @@ func newHTTPPoster(at string, headers map[string]string, secure *tls.Config) (*h
 
 const maxResponseBytes = 64 << 10
 
-// post sends a body and returns that of the response. An error that the receiver causes is a
-// *RejectedError or a *retryLaterError where its status says so.
+// post sends a body and returns the body of the response. If the status means that the receiver
+// rejects the content, the error is a *RejectedError. If the status asks for a delay, the error is
+// a *retryLaterError.
 func (p *httpPoster) post(ctx context.Context, body []byte, header http.Header) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
@@ -115,7 +116,7 @@ func quoteBeginning(text string) string {
 	return display.Quote(text, 200)
 }
 
-// withoutURL removes the URL from an error: with some receivers its path is a token.
+// withoutURL removes the URL from an error, because the path of some receivers is a token.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

@@ -43,8 +43,8 @@ type OTLPOptions struct {
 // NewOTLP returns a receiver that sends each record as an OpenTelemetry log record, over gRPC or as
 // protobuf over HTTP. The body is the encoded record; see recordAttributes for the attributes. A
 // checkpoint is a log record with the event name gatekit.checkpoint. If a collector accepts only a
-// part of a batch, the rejected records are skipped: the collector does not say which they are, and
-// OTLP forbids sending such a batch again.
+// part of a batch, the rejected records are skipped: the collector does not name them, and OTLP
+// forbids sending such a batch again.
 //
 // The receiver builds the protocol's messages itself. The exporters of the OpenTelemetry SDK return
 // success first, and report rejected records later to a handler of the whole process.
@@ -147,8 +147,8 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 }
 
 // recordAttributes returns the attributes by which records are searched. Their names are those of
-// the semantic conventions for MCP. Where these have no name, it is "gatekit." and the member's
-// name in the audit log.
+// the semantic conventions for MCP. If the conventions have no name, the attribute is called
+// "gatekit." and the member's name in the audit log.
 func recordAttributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
@@ -234,7 +234,7 @@ func grpcExport(client collector.LogsServiceClient, headers map[string]string) e
 			}
 		}
 		// ResourceExhausted may mean a batch that is too large, or too many requests. A smaller
-		// batch after a pause helps against both.
+		// batch after a delay helps against both.
 		if st.Code() == codes.ResourceExhausted || st.Code() == codes.InvalidArgument {
 			return nil, &RejectedError{Err: err}
 		}

@@ -24,9 +24,9 @@ const (
 
 // Receiver is the destination of a sink. It is called by one goroutine at a time.
 type Receiver interface {
-	// Send delivers a batch, in order, before ctx ends. A nil error means that the receiver has all
-	// of it. After an error the receiver may have any part of it, and gets all of it again, unless
-	// the error is a [RejectedError].
+	// Send delivers a batch, in order, before ctx ends. A nil error means that the receiver has the
+	// whole batch. After an error the receiver may have any part of the batch. It then gets the
+	// whole batch again, unless the error is a [RejectedError].
 	Send(ctx context.Context, b Batch) error
 
 	// Close releases all resources. It is the last call.
@@ -37,14 +37,14 @@ type Receiver interface {
 type Batch struct {
 	Records    []audit.Record
 	Checkpoint []byte // a signed note
-	// send the records in their short form, see format.ShortEncoder: the receiver has rejected the
-	// full one
+	// send the records in their short form (see format.ShortEncoder), because the receiver has
+	// rejected the full form
 	Short bool
 }
 
-// RejectedError means that the receiver refuses the content of a batch: it is too large, or has
-// records that the receiver cannot take. The sink sends the batch in halves. A record that is
-// rejected alone is sent short, and skipped if that is rejected, too.
+// RejectedError means that the receiver refuses the content of a batch: the batch is too large, or
+// the receiver cannot process one of its records. The sink sends the batch in halves. A record that
+// is rejected alone is sent short, and skipped if the short form is rejected, too.
 type RejectedError struct {
 	Err error
 	// the receiver has accepted an unknown part of the batch, and must not get it again
@@ -61,8 +61,8 @@ type Options struct {
 	LogFile   string        // active file of the audit log
 	Committed func() uint64 // returns the seq of the last record that is final, see audit.Log
 
-	// saves what was sent; "" to save nothing: after each start the sink begins with the next
-	// record
+	// file for the position of the last record that was sent; if it is "", the position is not
+	// saved, and after each start the sink begins with the next new record
 	CursorFile  string
 	Records     bool // send records
 	Checkpoints bool // send checkpoints
@@ -82,11 +82,11 @@ type Sink struct {
 	cursor          cursor
 	recordState     deliveryState // of sending records
 	checkpointState deliveryState // of sending checkpoints
-	// whether the receiver has ever accepted a record, in this process or before; owned by the
-	// goroutine that sends records
-	hasAccepted bool
-	skipped     int // records that were skipped since the last accepted one; same owner
-	stopping    atomic.Bool
+	// The goroutine that sends records owns these two fields.
+	hasAccepted bool // the receiver has ever accepted a record, in this process or before
+	skipped     int  // records that were skipped since the last accepted one
+
+	stopping atomic.Bool
 }
 
 // deliveryState counts the failures of sending records or checkpoints. One goroutine owns it.
@@ -144,9 +144,9 @@ func (s *Sink) QueueCheckpoint(note []byte) {
 	}
 }
 
-// Run sends records and checkpoints until ctx ends. Then it sends what is left in the log, for at
-// most the time drain; it gives up at once on a receiver that is already failing. The log may be
-// closed by then. The error names what was not sent. Run closes the receiver.
+// Run sends records and checkpoints until ctx ends. Then it sends the remaining records for at most
+// the time drain. It gives up at once if the receiver is already failing. The log may be closed by
+// then. The error says how many records were not sent. Run closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	drainCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -201,7 +201,7 @@ func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 	reader := audit.Reader{File: s.LogFile, From: s.sentSeq.Load() + 1, Limit: s.Committed}
 	checkPosition := at.SHA256 != ""
 	if checkPosition {
-		reader.From = at.Seq // read it again, to detect another log
+		reader.From = at.Seq // read the last sent record again, to detect another log
 	}
 	records := reader.All(drainCtx)
 	if follow {
@@ -248,17 +248,18 @@ func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 	return nil
 }
 
-// restart makes the sink begin at the first record of the log.
-func (s *Sink) restart(why string) {
+// restart makes the sink begin at the first record of the log. reason says how the sink noticed
+// that the log was replaced.
+func (s *Sink) restart(reason string) {
 	s.recordEvent("sink reset",
 		fmt.Sprintf("%s: the log was replaced by another one: %s; all of its records are sent",
-			s.recordState.name, why), nil)
+			s.recordState.name, reason), nil)
 	s.sentSeq.Store(0)
 	s.cursor.move(cursorPosition{})
 }
 
-// deliver sends the records, and empties the batch. It returns false when time ran out before all
-// were accepted or skipped.
+// deliver sends the records, and empties the batch. It returns false when drainCtx ended before all
+// records were accepted or skipped.
 func (s *Sink) deliver(ctx, drainCtx context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
@@ -289,7 +290,7 @@ func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool 
 			half := len(records) / 2
 			return s.send(ctx, drainCtx, records[:half]) && s.send(ctx, drainCtx, records[half:])
 		case rejected:
-			// during the drain there is no time to be sure
+			// no record is skipped during the drain, which may be too short for all tries
 			if rejections++; rejections%(2*maxTries) == 0 && s.maySkip() && ctx.Err() == nil {
 				s.skip(records, "the receiver rejected it in full and short", err)
 				s.skipped++
@@ -309,20 +310,20 @@ func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool 
 	}
 }
 
-// maxSkipped is the number of records in a row that are skipped. A receiver that rejects more of
-// them rejects everything, and is treated as failing.
+// maxSkipped is the maximal number of records that are skipped in a row. A receiver that rejects
+// more records in a row is treated as failing.
 const maxSkipped = 8
 
-// maySkip reports whether a record may be skipped. A receiver that has never accepted one is
-// misconfigured.
+// maySkip reports whether a record may be skipped. It returns false for a receiver that has never
+// accepted a record, because that receiver is probably misconfigured.
 func (s *Sink) maySkip() bool { return s.hasAccepted && s.skipped < maxSkipped }
 
-// skip continues after records that the receiver did not accept, or not all, and records that as a
-// "sink gap". A "sink gap" that is skipped itself is only logged, or there would be one for each,
-// forever.
-func (s *Sink) skip(records []audit.Record, why string, err error) {
+// skip continues after records that the receiver rejected, at least in part, and writes a record
+// "sink gap". If the skipped record is itself a "sink gap", skip only logs it: otherwise each
+// "sink gap" could lead to another one.
+func (s *Sink) skip(records []audit.Record, cause string, err error) {
 	first, last := &records[0], &records[len(records)-1]
-	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, why)
+	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, cause)
 	if first != last {
 		reason = fmt.Sprintf("%s: records %d to %d were rejected in part; the rejected ones "+
 			"were skipped", s.recordState.name, first.Seq, last.Seq)
@@ -360,8 +361,8 @@ func (s *Sink) sendCheckpoints(ctx, drainCtx context.Context) {
 	}
 }
 
-// sendCheckpoint retries until the receiver has accepted the checkpoint, or a newer one that
-// replaces it, or drainCtx ends.
+// sendCheckpoint sends a checkpoint until the receiver has accepted it or drainCtx ends. Before
+// each further try, a newer checkpoint replaces it.
 func (s *Sink) sendCheckpoint(ctx, drainCtx context.Context, note []byte) {
 	for wait := (backoff{}); ; {
 		err := s.attempt(drainCtx, Batch{Checkpoint: note})
@@ -398,8 +399,8 @@ func (s *Sink) attempt(drainCtx context.Context, b Batch) error {
 	return err
 }
 
-// maxTries is how many tries in a row fail before the failure is reported, and how often a single
-// record is sent in full, and then short, before it is skipped.
+// maxTries is the number of failed tries in a row after which a failure is reported. A single
+// record is sent as often in full, and then as often short, before it is skipped.
 const maxTries = 3
 
 func (s *Sink) reportFailure(st *deliveryState, err error) {

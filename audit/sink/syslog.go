@@ -26,7 +26,7 @@ import (
 // SyslogOptions configure a syslog receiver.
 type SyslogOptions struct {
 	URL      string      // unix:///dev/log, udp://HOST:514, tcp://HOST:601, tls://HOST:6514
-	TLS      *tls.Config // nil trusts what the system trusts
+	TLS      *tls.Config // nil trusts the certificate authorities of the system
 	Facility string      // audit, auth, authpriv, daemon, user, local0 to local7
 	Encoder  format.Encoder
 }
@@ -37,8 +37,8 @@ var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", 
 
 // NewSyslog returns a receiver that sends each record as a message of RFC 5424: over TCP and TLS
 // with octet counting (RFC 6587, RFC 5425), over UDP and to a local socket as a datagram. The MSGID
-// is the action, sequenceId the record's seq, and the severity follows from what was done: err,
-// warning, notice or info. A checkpoint is {"checkpoint":"…"} with the MSGID checkpoint.
+// is the action, and sequenceId is the record's seq. The severity is err, warning, notice or info,
+// depending on the action. A checkpoint is {"checkpoint":"…"} with the MSGID checkpoint.
 func NewSyslog(o SyslogOptions) (Receiver, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -92,9 +92,9 @@ type peerClose struct {
 	at   time.Time     // when that was; valid after done
 }
 
-// sentBatch is a batch that the receiver's system has acknowledged. Nothing tells whether the
-// receiver had read it before the connection ended, so batches of the last minute are sent again
-// over the next connection.
+// sentBatch is a batch that the receiver's system has acknowledged. It is unknown whether the
+// receiver had read the batch before the connection ended. So batches of the last minute are sent
+// again over the next connection.
 type sentBatch struct {
 	at    time.Time
 	bytes []byte
@@ -124,8 +124,8 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 			s.Close()
 		}
 	}()
-	if s.peerClose.isClosed() { // it ended while there was nothing to send: not a failure
-		s.Close()
+	if s.peerClose.isClosed() {
+		s.Close() // the connection ended while there was nothing to send, which is no failure
 	}
 	s.buf = s.buf[:0]
 	if s.conn == nil {
@@ -133,13 +133,13 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 		if err := s.dial(ctx); err != nil {
 			return err
 		}
-		for _, w := range s.recent {
-			if before.isClosed() && before.at.Sub(w.at) < resendWindow {
-				s.buf = append(s.buf, w.bytes...)
+		for _, sent := range s.recent {
+			if before.isClosed() && before.at.Sub(sent.at) < resendWindow {
+				s.buf = append(s.buf, sent.bytes...)
 			}
 		}
 	}
-	again := len(s.buf)
+	resentBytes := len(s.buf)
 	conn := s.conn
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
 	if b.Checkpoint != nil {
@@ -165,7 +165,7 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	if err := s.waitAcknowledged(ctx); err != nil {
 		return err
 	}
-	s.remember(s.buf[again:])
+	s.remember(s.buf[resentBytes:])
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (s *syslog) add(at time.Time, severity int, id string, seq uint64, text []b
 		s.buf = slices.Insert(s.buf, from, []byte(strconv.Itoa(len(s.buf)-from)+" ")...)
 		return nil
 	}
-	// no datagram can be that large
+	// EMSGSIZE means that the message is too large for a datagram
 	if _, err := s.conn.Write(s.buf); errors.Is(err, syscall.EMSGSIZE) {
 		return &RejectedError{Err: fmt.Errorf("write to the syslog receiver: %w", err)}
 	} else if err != nil {
@@ -221,21 +221,22 @@ func (s *syslog) dial(ctx context.Context) error {
 	return fmt.Errorf("connect to the syslog receiver: %w", errors.Join(errs...))
 }
 
-// waitForClose reads from a receiver that never sends anything, to notice when it closes the
-// connection. Otherwise a whole batch could be written to a closed peer. It ends with conn.
-func (e *peerClose) waitForClose(conn net.Conn) {
+// waitForClose reads from a receiver that never sends anything, to notice when the receiver closes
+// the connection. Otherwise a whole batch could be written to a closed peer. waitForClose returns
+// when conn is closed.
+func (p *peerClose) waitForClose(conn net.Conn) {
 	io.Copy(io.Discard, conn)
-	e.at = time.Now()
-	close(e.done)
+	p.at = time.Now()
+	close(p.done)
 }
 
 // isClosed reports whether the connection has ended. It is false for nil.
-func (e *peerClose) isClosed() bool {
-	if e == nil {
+func (p *peerClose) isClosed() bool {
+	if p == nil {
 		return false
 	}
 	select {
-	case <-e.done:
+	case <-p.done:
 		return true
 	default:
 		return false
@@ -244,8 +245,8 @@ func (e *peerClose) isClosed() bool {
 
 var errConnectionClosed = errors.New("the syslog receiver closed the connection")
 
-// waitAcknowledged waits until the receiver's system has acknowledged what was written, on systems
-// that can tell.
+// waitAcknowledged waits until the receiver's system has acknowledged all written bytes. It returns
+// at once on systems that do not report acknowledgements.
 func (s *syslog) waitAcknowledged(ctx context.Context) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		n, known := unacknowledged(s.conn)
@@ -260,11 +261,12 @@ func (s *syslog) waitAcknowledged(ctx context.Context) error {
 			return errConnectionClosed
 		case <-ctx.Done():
 			t.Stop()
-			return fmt.Errorf("the syslog receiver does not acknowledge what was written: %w",
+			return fmt.Errorf("the syslog receiver does not acknowledge the records: %w",
 				ctx.Err())
 		}
 	}
-	// when a connection ends, nothing is unacknowledged anymore, although data was lost
+	// when a connection has ended, the system reports no unacknowledged bytes, although data may be
+	// lost
 	if s.peerClose.isClosed() {
 		return errConnectionClosed
 	}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unacknowledged returns the number of bytes that were written to a connection and that its peer's
-// system has not acknowledged.
+// unacknowledged returns the number of bytes that were written to a connection and that the peer's
+// system has not acknowledged. If the number is unknown, known is false.
 func unacknowledged(conn net.Conn) (n int, known bool) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -4,5 +4,5 @@ package sink
 
 import "net"
 
-// unacknowledged cannot tell on this system.
+// unacknowledged reports that the number of unacknowledged bytes is unknown on this system.
 func unacknowledged(net.Conn) (n int, known bool) { return 0, false }

@@ -24,16 +24,17 @@ type WebhookOptions struct {
 	Headers map[string]string
 	// signs requests: "whsec_" and base64, or any text; "" for no signature
 	SigningKey string
-	TLS        *tls.Config    // nil trusts what the system trusts
+	TLS        *tls.Config    // nil trusts the certificate authorities of the system
 	Encoder    format.Encoder // must encode JSON lines
 }
 
 // NewWebhook returns a receiver that posts batches as JSON lines (application/x-ndjson). Any 2xx
 // response means that the receiver has them. A checkpoint is a line {"checkpoint":"…"}.
 //
-// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id, which is
-// the same for the same records, so that a receiver can recognise duplicates; webhook-timestamp;
-// and, with a key, webhook-signature, an HMAC-SHA256 over both and the body.
+// Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id,
+// webhook-timestamp and, with a key, webhook-signature. The id is the same for the same records, so
+// that a receiver can recognise duplicates. The signature is an HMAC-SHA256 over id, timestamp and
+// body.
 func NewWebhook(o WebhookOptions) (Receiver, error) {
 	p, err := newHTTPPoster(o.URL, o.Headers, o.TLS)
 	if err != nil {

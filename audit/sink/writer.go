@@ -7,8 +7,8 @@ import (
 	"gatekit/audit/format"
 )
 
-// NewWriter returns a receiver that writes to the caller's writer, such as stderr, one write per
-// batch. It takes no checkpoints.
+// NewWriter returns a receiver that writes to the caller's writer, such as stderr, with one write
+// per batch. The receiver refuses checkpoints.
 func NewWriter(out io.Writer, form format.Encoder) Receiver {
 	return &writer{out: out, encoder: form}
 }

@@ -23,38 +23,40 @@ func TestResponse(t *testing.T) {
 	}{
 		{"a request gets an error", pipeline.Options{}, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"with the reason where that is wanted", pipeline.Options{IncludeReasons: true}, refuse,
+		{"a request gets an error with the reason, if configured",
+			pipeline.Options{IncludeReasons: true}, refuse,
 			call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
-		{"a tool's call as a result", asResult, refuse, call,
+		{"a tools/call gets a result, if configured", asResult, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a tool's call as a result, with the reason", pipeline.Options{DenyToolCallsAsResult: true,
-			IncludeReasons: true}, refuse, call,
+		{"a tools/call gets a result with the reason, if configured",
+			pipeline.Options{DenyToolCallsAsResult: true,
+				IncludeReasons: true}, refuse, call,
 			`{"jsonrpc":"2.0","id":"x","result":{"content":[{"type":"text","text":"refused by policy: no \"paths\""}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1,"reason":"no \"paths\""}}}}`},
-		{"a modern tool's call as a result that says what it is", asResult, refuse,
+		{"a modern tools/call gets a result with a resultType", asResult, refuse,
 			func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
 			`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a call that wanted a task gets an error", asResult, refuse,
+		{"a call that is to run as a task gets an error", asResult, refuse,
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","task":{}}}`)
 			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"another request gets an error whatever tool calls get", asResult, refuse,
+		{"a request other than tools/call gets an error", asResult, refuse,
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":7,"method":"prompts/get","params":{"name":"read"}}`)
 			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a refused result answers the request that waits for it", asResult, refuse,
+		{"a denied result is replaced by a result", asResult, refuse,
 			func(t *testing.T) *mcp.Message {
 				return answerTo(t, parse(t, mcp.ToServer, modernCall),
 					`{"jsonrpc":"2.0","id":7,"result":{"content":[]}}`)
 			}, `{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a refused error loses its text", pipeline.Options{}, refuse,
+		{"a denied error is replaced by an error", pipeline.Options{}, refuse,
 			func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t),
 					`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"secret"}}`)
 			}, `{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a fault is not told", pipeline.Options{IncludeReasons: true},
+		{"the client does not get the text of a fault", pipeline.Options{IncludeReasons: true},
 			modify(mcp.Set("/name", []byte(`"secret"`))), call,
 			`{"jsonrpc":"2.0","id":"x","error":{"code":-31000,"message":"refused by policy","data":{"gatekit":{"action":"deny","stage":"guard","record":1}}}}`},
 		{"a notification gets nothing", pipeline.Options{}, refuse,
@@ -78,7 +80,7 @@ func TestResponse(t *testing.T) {
 			}
 			if response.Direction != mcp.ToClient || response.Method != m.Method ||
 				response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
-				t.Errorf("its fields are not those of an answer to the request: %+v", response)
+				t.Errorf("got the fields %+v, want those of an answer to the request", response)
 			}
 		})
 	}
@@ -97,7 +99,7 @@ func TestDeclineResponse(t *testing.T) {
 			`{"jsonrpc":"2.0","id":3,"result":{"action":"decline"}}`},
 		{"there are no roots", `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`,
 			`{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}`},
-		{"others get an error that says no more", `{"jsonrpc":"2.0","id":3,"method":"acme/ask"}`,
+		{"other requests get an error without details", `{"jsonrpc":"2.0","id":3,"method":"acme/ask"}`,
 			`{"jsonrpc":"2.0","id":3,"error":{"code":-31000,"message":"refused by policy"}}`},
 	}
 	for _, tt := range tests {
@@ -107,7 +109,7 @@ func TestDeclineResponse(t *testing.T) {
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
 			if got := text(denied(t, passed, err).DeclineResponse("3").Message()); got != tt.want {
-				t.Errorf("asking: got %s, want %s", got, tt.want)
+				t.Errorf("denied request: got %s, want %s", got, tt.want)
 			}
 			answer := parse(t, mcp.ToServer,
 				`{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
@@ -115,21 +117,21 @@ func TestDeclineResponse(t *testing.T) {
 			passed, err = p.Pass(t.Context(), answer)
 			declined := denied(t, passed, err).DeclineResponse("3").Message()
 			if got := text(declined); got != tt.want {
-				t.Errorf("answering: got %s, want %s", got, tt.want)
+				t.Errorf("denied answer: got %s, want %s", got, tt.want)
 			}
 			if declined.Direction != mcp.ToServer || declined.Request != asked {
-				t.Errorf("it goes %v as the answer to %v, want to the server that asked",
+				t.Errorf("got direction %v and request %v, want to_server and the server's request",
 					declined.Direction, declined.Request)
 			}
 		})
 	}
-	t.Run("a notification is answered by nothing", func(t *testing.T) {
+	t.Run("a notification gets no answer", func(t *testing.T) {
 		p := pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "guard",
 			Stage: always(pipeline.Verdict{})})
 		passed, err := p.Pass(t.Context(), parse(t, mcp.ToClient,
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}`))
 		if got := denied(t, passed, err).DeclineResponse("3").Message(); got != nil {
-			t.Errorf("got %s", text(got))
+			t.Errorf("got %s, want nothing", text(got))
 		}
 	})
 }
@@ -155,10 +157,10 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 		}
 		if len(rec.outcomes) != 2 || rec.outcomes[0].Action != "answer" ||
 			rec.outcomes[1].Action != "pass" || rec.outcomes[1].Before.Kind != mcp.Response {
-			t.Errorf("recorded %+v, want the answering and the response", rec.outcomes)
+			t.Errorf("recorded %+v, want the answered request and the response", rec.outcomes)
 		}
 	})
-	t.Run("it passes to a server that asked", func(t *testing.T) {
+	t.Run("it answers a request of a server", func(t *testing.T) {
 		roots := pipeline.StageConfig{Name: "roots", Wants: requests,
 			Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
@@ -181,14 +183,14 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
-	t.Run("it is refused", func(t *testing.T) {
+	t.Run("it is denied", func(t *testing.T) {
 		guard := pipeline.StageConfig{Name: "guard", Wants: responses,
 			Stage: always(pipeline.Verdict{})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(),
 			call(t))
 		if got := text(denied(t, passed, err).Response("9").Message()); !strings.Contains(got,
 			`"code":-31000`) {
-			t.Errorf("got %s, want the refusal", got)
+			t.Errorf("got %s, want error -31000", got)
 		}
 	})
 	t.Run("it cannot be recorded", func(t *testing.T) {
@@ -206,7 +208,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
-	t.Run("it says what it is where the revision wants that", func(t *testing.T) {
+	t.Run("it has a resultType in the modern revision", func(t *testing.T) {
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer).Pass(t.Context(),
 			parse(t, mcp.ToServer, modernCall))
 		if got, _ := denied(t, passed,
@@ -216,11 +218,11 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 	})
 }
 
-func TestAnswer(t *testing.T) {
+func TestPassOwn(t *testing.T) {
 	tests := []struct {
 		name string
 		m    *mcp.Message
-		want string // when the record fails
+		want string // the result of PassOwn when the recorder fails
 	}{
 		{"a response", mcp.NewResponse("7", []byte(`{"tools":[]}`)),
 			`{"jsonrpc":"2.0","id":7,"error":{"code":-31000,"message":"refused by policy"}}`},
@@ -237,19 +239,19 @@ func TestAnswer(t *testing.T) {
 			never := pipeline.StageConfig{Name: "guard", Stage: always(pipeline.Verdict{})}
 			if got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(),
 				tt.m).Message(); got != tt.m {
-				t.Errorf("got %s, want it as it is", text(got))
+				t.Errorf("got %s, want the message itself", text(got))
 			}
 			if o := rec.last(t); o.Action != "answer" || o.Before != tt.m || o.After != tt.m ||
 				o.Time.IsZero() {
-				t.Errorf("recorded %+v", o)
+				t.Errorf("recorded %+v, want an answer with the message before and after", o)
 			}
 			rec.fail = func() error { return errors.New("disk full") }
 			got := pipeline.New(rec, pipeline.Options{}, never).PassOwn(t.Context(), tt.m).Message()
 			if text(got) != tt.want {
-				t.Errorf("not recorded, and yet %s moves, want %s", text(got), tt.want)
+				t.Errorf("when the recorder fails: got %s, want %s", text(got), tt.want)
 			}
 			if got != nil && got.Session != "s1" {
-				t.Errorf("the error's session is %q", got.Session)
+				t.Errorf("the error's session is %q, want s1", got.Session)
 			}
 		})
 	}
@@ -265,11 +267,12 @@ func TestRecordEvent(t *testing.T) {
 	}
 	if o := rec.last(t); o.Action != "server lost" || o.Reason != "it ended" ||
 		!errors.Is(o.Err, lost) || o.Before.Server != "files" || o.After != nil {
-		t.Errorf("recorded %+v", o)
+		t.Errorf("recorded %+v, want the event with its server, reason and error", o)
 	}
 	if err := p.RecordEvent(t.Context(), nil, "start", "", nil); err != nil ||
 		rec.last(t).Before == nil {
-		t.Errorf("an event without a message: error %v, recorded %+v", err, rec.last(t))
+		t.Errorf("an event without a message: error %v, recorded %+v; want an empty message", err,
+			rec.last(t))
 	}
 	rec.fail = func() error { return lost }
 	if err := p.RecordEvent(t.Context(), nil, "stop", "", nil); !errors.Is(err, lost) {
@@ -313,12 +316,13 @@ func TestPassedMethods(t *testing.T) {
 
 	var zero pipeline.Passed
 	if got := zero.WithID("1").Message(); got != nil {
-		t.Errorf("nothing, under an id, is %s", text(got))
+		t.Errorf("WithID of the zero Passed: got %s, want nothing", text(got))
 	}
 	if got, err := zero.Edit(mcp.Remove("/x")); err != nil || got.Message() != nil {
-		t.Errorf("nothing, edited, is %s, %v", text(got.Message()), err)
+		t.Errorf("Edit of the zero Passed: got %s, %v, want nothing", text(got.Message()), err)
 	}
 	if got, err := zero.RewriteNames(nil); err != nil || got.Message() != nil {
-		t.Errorf("nothing, rewritten, is %s, %v", text(got.Message()), err)
+		t.Errorf("RewriteNames of the zero Passed: got %s, %v, want nothing", text(got.Message()),
+			err)
 	}
 }

@@ -104,8 +104,8 @@ func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
 // inspection is one call of one stage, or of neighbouring stages of a group.
 type inspection struct {
 	results []stageResult
-	// set by run when the call ends, or by inspectWith when it abandons the call; the first one
-	// wins
+	// set by run when the call ends, or by inspectWith when it abandons the call, whichever is
+	// first
 	claimed atomic.Bool
 	done    chan struct{} // closed when results are there
 }

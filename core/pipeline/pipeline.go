@@ -25,8 +25,8 @@ type Options struct {
 type Pipeline struct {
 	recorder Recorder
 	options  Options
-	// the stages, in order, that want anything of a kind and direction, so that a message that no
-	// stage wants costs one look-up
+	// the stages that want messages of a kind and direction, in order; so a message that no stage
+	// wants costs one look-up
 	stages    [mcp.Error + 1][mcp.ToClient + 1][]*stage
 	layers    []*renameLayer // of the stages that rename, in order
 	hasStages bool           // New was given at least one stage

@@ -17,7 +17,7 @@ import (
 	"gatekit/core/workers"
 )
 
-// stage is a Stage in one function.
+// stage is a function that implements pipeline.Stage.
 type stage func(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error)
 
 func (s stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
@@ -105,7 +105,7 @@ func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.DeniedErr
 		t.Fatalf("error is %T %v, want a *DeniedError", err, err)
 	}
 	if passed.Message() != nil {
-		t.Fatalf("it was denied and yet passed: %s", text(passed.Message()))
+		t.Fatalf("a denied message was returned as passed: %s", text(passed.Message()))
 	}
 	return d
 }
@@ -257,10 +257,10 @@ func TestFaultsDeny(t *testing.T) {
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, 0, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
 			}},
-		{name: "no message is denied", stage: pipeline.StageConfig{Stage: allow},
+		{name: "a nil message is denied", stage: pipeline.StageConfig{Stage: allow},
 			fault: "no message",
 			in:    func(*testing.T) *mcp.Message { return nil }},
-		{name: "a message of no kind is denied", stage: pipeline.StageConfig{Stage: allow},
+		{name: "a message without a kind is denied", stage: pipeline.StageConfig{Stage: allow},
 			fault: "kind",
 			in:    func(*testing.T) *mcp.Message { return &mcp.Message{Direction: mcp.ToServer} }},
 	}
@@ -286,7 +286,7 @@ func TestFaultsDeny(t *testing.T) {
 				d := denied(t, passed, err)
 				switch {
 				case tt.fault == "" && d.Err != nil:
-					t.Errorf("denied by a fault: %v", d.Err)
+					t.Errorf("denied by the fault %v, want a decision", d.Err)
 				case tt.fault != "" && (d.Err == nil || !strings.Contains(d.Err.Error(), tt.fault)):
 					t.Errorf("denied by %v, want a fault with %q", d.Err, tt.fault)
 				}
@@ -297,7 +297,7 @@ func TestFaultsDeny(t *testing.T) {
 				} else {
 					o := rec.last(t)
 					if o.Action != "deny" || o.After != nil {
-						t.Errorf("recorded %s of %v, want a denial of which nothing moves",
+						t.Errorf("recorded %s, forwarded %v; want deny, and nothing forwarded",
 							o.Action, o.After)
 					}
 					if d.RecordNumber != 1 {
@@ -310,7 +310,7 @@ func TestFaultsDeny(t *testing.T) {
 				if d.Action != "deny" {
 					t.Errorf("action %q, want deny", d.Action)
 				}
-				time.Sleep(2 * time.Hour) // until no straggler is left
+				time.Sleep(2 * time.Hour) // until all abandoned calls have returned
 			})
 		})
 	}
@@ -338,7 +338,7 @@ func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 				t.Errorf("error of a message that came too late is %v, want the cause", d)
 			}
 			if len(rec.outcomes) != 2 {
-				t.Errorf("%d records, want 2: it is a decision too", len(rec.outcomes))
+				t.Errorf("%d records, want 2: each denial is recorded", len(rec.outcomes))
 			}
 		})
 	}
@@ -368,7 +368,7 @@ func TestAbandonedCallsAreBounded(t *testing.T) {
 		}
 		mu.Lock()
 		if most != 64 {
-			t.Errorf("%d calls ran on at once, want 64", most)
+			t.Errorf("%d calls were running at once, want 64", most)
 		}
 		mu.Unlock()
 		if took := time.Since(began); took != 64*time.Second {
@@ -384,9 +384,9 @@ func TestAbandonedCallsAreBounded(t *testing.T) {
 		passed, err = p.Pass(t.Context(), call(t))
 		denied(t, passed, err)
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("a stage whose calls have returned was asked for %v, want 1s", took)
+			t.Errorf("after the calls have returned, Pass took %v, want 1s", took)
 		}
-		time.Sleep(25 * time.Hour) // until no straggler is left
+		time.Sleep(25 * time.Hour) // until all abandoned calls have returned
 	})
 }
 
@@ -460,18 +460,19 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 		stages []stage
 		action string   // of the outcome
 		reason string   // of the outcome
-		steps  []string // their actions
+		steps  []string // actions of the steps
 	}{
 		{"no stage passes", nil, "pass", "", nil},
-		{"each sees what the former made of the message", []stage{seen("/etc/passwd"), redact,
+		{"each stage sees the changes of the stages before it", []stage{seen("/etc/passwd"), redact,
 			seen("x")}, "modify", "", []string{"pass", "modify", "pass"}},
-		{"the first denial ends it", []stage{allow, refuse, redact}, "deny", "no", []string{"pass",
-			"deny"}},
-		{"a denial beats a change made before it", []stage{redact, refuse},
+		{"the first denial ends the inspection",
+			[]stage{allow, refuse, redact}, "deny", "no", []string{"pass",
+				"deny"}},
+		{"a denial overrides an earlier edit", []stage{redact, refuse},
 			"deny", "no", []string{"modify", "deny"}},
-		{"a denial beats an answer made before it", []stage{answer, refuse},
+		{"a denial overrides an earlier answer", []stage{answer, refuse},
 			"deny", "no", []string{"answer", "deny"}},
-		{"the first answer is the answer", []stage{answer, redact,
+		{"of several answers the first is used", []stage{answer, redact,
 			always(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})},
 			"answer", "known", []string{"answer", "modify", "answer"}},
 	}
@@ -495,22 +496,24 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 					tt.reason, tt.steps)
 			}
 			if string(o.Before.Body()) != string(m.Body()) || o.Before.Exchange != m.Exchange {
-				t.Error("the record does not hold the message as it came")
+				t.Error("the record lacks the message as received")
 			}
 			if (err == nil) != (tt.action == "pass" || tt.action == "modify") {
-				t.Errorf("error %v with action %s", err, tt.action)
+				t.Errorf("got error %v with action %s, want one unless the message passes", err,
+					tt.action)
 			}
 			if tt.action == "answer" {
 				if got := string(denied(t, passed,
 					err).Response("1").Message().Body()); got != `{"content":[]}` {
-					t.Errorf("answered %s, want what the first stage said", got)
+					t.Errorf("answered %s, want the first stage's answer", got)
 				}
 			}
 			if err == nil && passed.Message() != o.After {
-				t.Errorf("passed %s, recorded %s", text(passed.Message()), text(o.After))
+				t.Errorf("passed %s, recorded %s; want the same message", text(passed.Message()),
+					text(o.After))
 			}
 			if tt.action == "pass" && passed.Message() != m {
-				t.Error("an unchanged message is another one")
+				t.Error("Pass returned a copy of an unchanged message, want the message itself")
 			}
 		})
 	}
@@ -530,21 +533,22 @@ func TestChangedPlacesAreRecordedWithoutContent(t *testing.T) {
 	}{
 		{"a value that was replaced", []stage{modify(mcp.Set("/arguments/path", x))},
 			[][]string{{"/arguments/path"}}},
-		{"a member that was taken out is named by what held it",
+		{"a removed member is recorded as its parent",
 			[]stage{modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}}},
-		{"two of one object", []stage{modify(mcp.Remove("/arguments/path"),
+		{"two removed members of one object", []stage{modify(mcp.Remove("/arguments/path"),
 			mcp.Remove("/arguments/n"))}, [][]string{{"/arguments"}}},
-		{"a place that a later stage replaced as part of a larger one",
+		{"a place in a larger one that a later stage replaced",
 			[]stage{modify(mcp.Set("/arguments/path", x)),
 				modify(mcp.Set("/arguments", []byte(`{}`)))}, [][]string{{"/arguments"},
 				{"/arguments"}}},
-		{"a place whose name a later stage took out", []stage{modify(mcp.Set("/arguments/path", x)),
+		{"a place that a later stage removed", []stage{modify(mcp.Set("/arguments/path", x)),
 			modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
-		{"a place that a later stage left alone", []stage{modify(mcp.Set("/arguments/path", x)),
+		{"a place that a later stage did not change", []stage{modify(mcp.Set("/arguments/path", x)),
 			modify(mcp.Set("/arguments/pa", x))}, [][]string{{"/arguments/path"},
 			{"/arguments/pa"}}},
-		{"too many", []stage{modify(many...)}, [][]string{{"/arguments"}}},
-		{"none of what was refused then", []stage{modify(mcp.Set("/arguments/path", x)), refuse},
+		{"too many places", []stage{modify(many...)}, [][]string{{"/arguments"}}},
+		{"no places of a message that was denied",
+			[]stage{modify(mcp.Set("/arguments/path", x)), refuse},
 			[][]string{nil, nil}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -596,7 +600,7 @@ func TestWants(t *testing.T) {
 		m     func() *mcp.Message
 		asked bool
 	}{
-		{"nothing said is all", pipeline.Wants{}, nil, true},
+		{"the zero Wants select all", pipeline.Wants{}, nil, true},
 		{"its method", pipeline.Wants{Methods: []string{"ping", "tools/call"}}, nil, true},
 		{"another method", pipeline.Wants{Methods: []string{"tools/list"}}, nil, false},
 		{"a prefix of methods", pipeline.Wants{Methods: []string{"tools/*"}}, nil, true},
@@ -618,12 +622,12 @@ func TestWants(t *testing.T) {
 		{"its server", pipeline.Wants{Servers: []string{"files"}}, nil, true},
 		{"all servers", pipeline.Wants{Servers: []string{"*"}}, nil, true},
 		{"another server", pipeline.Wants{Servers: []string{"github"}}, nil, false},
-		{"a server, and the message has none yet", pipeline.Wants{Servers: []string{"github"}},
+		{"a message without a server", pipeline.Wants{Servers: []string{"github"}},
 			func() *mcp.Message {
 				return &mcp.Message{Kind: mcp.Notification, Direction: mcp.ToServer,
 					Method: "notifications/initialized"}
 			}, true},
-		{"a method, and that of the answer is not known",
+		{"an answer without a known method",
 			pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
 				return &mcp.Message{Kind: mcp.Error, Direction: mcp.ToClient, Server: "files"}
 			}, true},
@@ -664,33 +668,34 @@ func TestHide(t *testing.T) {
 		want   string // the body that passes; "" when it is denied
 		action string
 	}{
-		{"a tool is taken out of the list", []string{"b"}, func(t *testing.T) *mcp.Message {
+		{"a tool is removed from the list", []string{"b"}, func(t *testing.T) *mcp.Message {
 			return list(t, "tools/list",
 				`{"tools":[{"name":"a"}, {"name":"b"}, {"name":"c","x":1.50}],"nextCursor":"b"}`)
 		}, `{"tools":[{"name":"a"}, {"name":"c","x":1.50}],"nextCursor":"b"}`, "hide"},
-		{"first and last go, whatever their spelling", []string{"a", "c"},
+		{"the first and the last item are removed, escaped or not", []string{"a", "c"},
 			func(t *testing.T) *mcp.Message {
 				return list(t, "tools/list",
 					`{"tools":[{"name":"\u0061"},{"name":"b"},{"name":"c"}]}`)
 			}, `{"tools":[{"name":"b"}]}`, "hide"},
-		{"all go", []string{"a", "b"}, func(t *testing.T) *mcp.Message {
+		{"all items are removed", []string{"a", "b"}, func(t *testing.T) *mcp.Message {
 			return list(t, "prompts/list", `{"prompts":[{"name":"a"},{"name":"b"}]}`)
 		}, `{"prompts":[]}`, "hide"},
-		{"items without a name stay where they are", []string{"b"},
+		{"items without a name are kept", []string{"b"},
 			func(t *testing.T) *mcp.Message {
 				return list(t, "tools/list",
 					`{"tools":[{"title":"b"},7,{"name":"b"},{"name":null}]}`)
 			}, `{"tools":[{"title":"b"},7,{"name":null}]}`, "hide"},
-		{"a resource goes by its URI", []string{"file:///b"}, func(t *testing.T) *mcp.Message {
-			return list(t, "resources/list",
-				`{"resources":[{"uri":"file:///a","name":"file:///b"},{"uri":"file:///b","name":"a"}]}`)
-		}, `{"resources":[{"uri":"file:///a","name":"file:///b"}]}`, "hide"},
-		{"a template goes by its template", []string{"file:///{p}"},
+		{"a resource is removed by its URI",
+			[]string{"file:///b"}, func(t *testing.T) *mcp.Message {
+				return list(t, "resources/list",
+					`{"resources":[{"uri":"file:///a","name":"file:///b"},{"uri":"file:///b","name":"a"}]}`)
+			}, `{"resources":[{"uri":"file:///a","name":"file:///b"}]}`, "hide"},
+		{"a template is removed by its uriTemplate", []string{"file:///{p}"},
 			func(t *testing.T) *mcp.Message {
 				return list(t, "resources/templates/list",
 					`{"resourceTemplates":[{"uriTemplate":"file:///{p}","name":"a"}]}`)
 			}, `{"resourceTemplates":[]}`, "hide"},
-		{"an item without a name is not the one hidden as nothing", []string{"z", ""},
+		{"the empty name hides no item", []string{"z", ""},
 			func(t *testing.T) *mcp.Message {
 				return list(t, "tools/list", `{"tools":[{"name":"a"},{"name":""}]}`)
 			}, `{"tools":[{"name":"a"},{"name":""}]}`, "pass"},
@@ -698,7 +703,7 @@ func TestHide(t *testing.T) {
 			func(t *testing.T) *mcp.Message {
 				return list(t, "tools/list", `{"tools":[{"name":"a"}]}`)
 			}, `{"tools":[{"name":"a"}]}`, "pass"},
-		{"a message without a name is not the one hidden as nothing", []string{""},
+		{"the empty name hides no message without a name", []string{""},
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
@@ -708,7 +713,7 @@ func TestHide(t *testing.T) {
 			func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			}, "", "deny"},
-		{"a call is denied by what its body says, too", []string{"read"},
+		{"a call is denied by the name in its body, too", []string{"read"},
 			func(t *testing.T) *mcp.Message {
 				return named(call(t), "")
 			}, "", "deny"},
@@ -727,7 +732,7 @@ func TestHide(t *testing.T) {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{p}"}}}`)
 			}, "", "deny"},
-		{"a subscription to a hidden resource is taken out of the filter", []string{"file:///a"},
+		{"a hidden resource is removed from the filter of a subscription", []string{"file:///a"},
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["file:///a","file:///b"]}}}`)

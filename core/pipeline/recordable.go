@@ -110,8 +110,7 @@ func isUnknownMethod(method string) bool {
 	return !known
 }
 
-// withNameWithheld returns m marked so that the records of its answers do not name what it is
-// about.
+// withNameWithheld returns m with a mark: the records of its answers leave out its name.
 func withNameWithheld(m *mcp.Message) *mcp.Message {
 	c := *m
 	c.NameWithheld = true

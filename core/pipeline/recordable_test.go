@@ -85,7 +85,7 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 				m.Name = "s3cret"
 			}
 			method, name := m.Method, m.Name
-			check := func(what string) {
+			check := func(kind string) {
 				t.Helper()
 				o := rec.last(t)
 				isRecorded := o.Before.Method == method && o.Before.Name == name &&
@@ -95,8 +95,8 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 					o.Before.Method != unknownMethod && len(o.Withheld) == 1
 				if isRecorded != tt.wantRecorded || isWithheld == tt.wantRecorded {
 					t.Errorf("the record of the %s has the method %q and the name %q, withheld "+
-						"are %q", what, o.Before.Method,
-						o.Before.Name, o.Withheld)
+						"are %q; want the text recorded: %v", kind, o.Before.Method,
+						o.Before.Name, o.Withheld, tt.wantRecorded)
 				}
 			}
 			passed, err := p.Pass(t.Context(), m)
@@ -105,8 +105,8 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 				return
 			}
 			if to := passed.Message(); to.Name != name || to.Method != method {
-				t.Errorf("the forwarded message has the method %q and the name %q", to.Method,
-					to.Name)
+				t.Errorf("the forwarded message has the method %q and the name %q, want %q and %q",
+					to.Method, to.Name, method, name)
 			}
 			answer := parse(t, mcp.ToClient, `{"jsonrpc":"2.0","id":1,"result":{}}`)
 			answer.Method, answer.Name, answer.Request = method, name, passed.Message()
@@ -143,7 +143,7 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 			m.Method, m.Server = "tools/call", "files"
 			passed := pipeline.New(rec, pipeline.Options{}, tt.stages...).PassOwn(t.Context(), m)
 			if clientMessage, _ := passed.Message().Text("/message"); clientMessage != tt.message {
-				t.Errorf("the client got the message %q", clientMessage)
+				t.Errorf("the client got the message %q, want %q", clientMessage, tt.message)
 			}
 			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.withheld) {
 				t.Errorf("recorded %q, withheld %q; want %q, %q", o.Reason, o.Withheld, tt.reason,

@@ -9,7 +9,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// renamer returns a stage that renames, and reports the messages that it sees.
+// renamer returns a stage that allows all messages, and renames tools and prompts of the servers.
 func renamer(name string, tools, prompts map[string]string,
 	servers ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: name, Stage: allow, Wants: pipeline.Wants{Servers: servers},
@@ -36,20 +36,20 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 		params string
 		as     string // the message's Name
 		stages []pipeline.StageConfig
-		want   string // params as they go; "" when it is refused
-		own    string // the name that stages see and that is recorded
+		want   string // the forwarded params; "" when the request is denied
+		own    string // the server's name, which stages see and which is recorded
 		action string
 	}{
 		{name: "by the new name", method: "tools/call",
 			params: `{"name":"open_issue", "arguments":{"name":"open_issue"}}`, as: "open_issue",
 			want: `{"name":"create_issue", "arguments":{"name":"open_issue"}}`, own: "create_issue",
 			action: "modify"},
-		{name: "by the new name, spelt otherwise", method: "tools/call",
+		{name: "by the new name, with an escape", method: "tools/call",
 			params: `{"name":"op\u0065n_issue"}`, as: "open_issue",
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "modify"},
 		{name: "by the old name", method: "tools/call", params: `{"name":"create_issue"}`,
 			as: "create_issue", own: "create_issue", action: "deny"},
-		{name: "by the old name, spelt otherwise", method: "tools/call",
+		{name: "by the old name, with an escape", method: "tools/call",
 			params: `{"name":"cr\u0065ate_issue"}`, as: "create_issue", own: "create_issue",
 			action: "deny"},
 		{name: "another tool", method: "tools/call", params: `{"name":"read"}`, as: "read",
@@ -67,17 +67,17 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 		{name: "a completion by the old name", method: "completion/complete",
 			params: `{"ref":{"type":"ref/prompt","name":"ask"}}`, as: "ask", own: "ask",
 			action: "deny"},
-		{name: "a resource of that name", method: "resources/read", params: `{"uri":"open_issue"}`,
+		{name: "a resource with a renamed tool's name", method: "resources/read", params: `{"uri":"open_issue"}`,
 			as: "open_issue", want: `{"uri":"open_issue"}`, own: "open_issue", action: "pass"},
 		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`,
 			as: "create_issue", stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"}, nil, "git*")},
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "pass"},
-		{name: "through two stages", method: "tools/call", params: `{"name":"c"}`, as: "c",
+		{name: "by the name that two stages give", method: "tools/call", params: `{"name":"c"}`, as: "c",
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)},
 			want: `{"name":"a"}`, own: "a", action: "modify"},
-		{name: "through two stages by the name between them", method: "tools/call",
+		{name: "by the name that only the first of two stages gives", method: "tools/call",
 			params: `{"name":"b"}`, as: "b",
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
@@ -89,7 +89,8 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 				name, _ := m.Text("/name")
 				if m.Name != name && m.Method != "completion/complete" &&
 					m.Method != "resources/read" {
-					t.Errorf("a stage sees the name %q and the body %s", m.Name, m.Body())
+					t.Errorf("a stage sees the name %q and the body %s, want equal names", m.Name,
+						m.Body())
 				}
 				seen = append(seen, m.Name)
 				return pipeline.Verdict{Action: pipeline.Allow}, nil
@@ -106,17 +107,17 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 			o := rec.last(t)
 			if o.Action != tt.action || o.Before.Name != tt.own ||
 				string(o.Before.Body()) != tt.params {
-				t.Errorf("recorded %s of %q %s, want %s of %q as it came", o.Action, o.Before.Name,
-					o.Before.Body(), tt.action, tt.own)
+				t.Errorf("recorded %s of %q %s, want %s of %q with the received body", o.Action,
+					o.Before.Name, o.Before.Body(), tt.action, tt.own)
 			}
 			if m.Name != tt.as {
-				t.Errorf("the message itself is now called %q", m.Name)
+				t.Errorf("Pass changed the name of its message to %q, want %q", m.Name, tt.as)
 			}
 			if tt.want == "" {
 				if d := denied(t, passed, err); d.Err != nil || d.Reason == "" ||
 					d.Stage == "before" || len(seen) > 0 {
-					t.Errorf("denied by stage %q for %q (%v) after %q saw it, want a decision "+
-						"before anybody did", d.Stage, d.Reason, d.Err, seen)
+					t.Errorf("denied by stage %q for %q (%v) after stages saw %q, want a denial "+
+						"before any stage sees the message", d.Stage, d.Reason, d.Err, seen)
 				}
 				return
 			}
@@ -125,7 +126,7 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 			}
 			if got := passed.Message(); string(got.Body()) != tt.want || got.Name != tt.own ||
 				o.After != got {
-				t.Errorf("%q %s goes on, want %q %s, as recorded", got.Name, got.Body(), tt.own,
+				t.Errorf("forwarded %q %s, want %q %s, as recorded", got.Name, got.Body(), tt.own,
 					tt.want)
 			}
 			for _, name := range seen {
@@ -152,39 +153,40 @@ func TestListHasClientNames(t *testing.T) {
 				map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[{"name":"read"}, {"title":"T","name":"open_issue" }]}`,
 			action: "modify"},
-		{name: "a prompt, and no tool of its name", method: "prompts/list",
+		{name: "a prompt, but no prompt with a renamed tool's name", method: "prompts/list",
 			result: `{"prompts":[{"name":"ask"},{"name":"create_issue"}]}`,
 			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"},
 				map[string]string{"ask": "question"})},
 			want: `{"prompts":[{"name":"question"},{"name":"create_issue"}]}`, action: "modify"},
-		{name: "a server that has the new name, too, shadows nothing", method: "tools/list",
+		{name: "items with the new name of another item are removed", method: "tools/list",
 			result: `{"tools":[{"name":"open_issue"},{"name":"create_issue"},{"name":"op\u0065n_issue"}]}`,
 			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"}, nil)},
 			want: `{"tools":[{"name":"open_issue"}]}`, action: "modify"},
-		{name: "a server that has the new name only offers nothing under it", method: "tools/list",
+		{name: "an item with the new name of an absent item is removed", method: "tools/list",
 			result: `{"tools":[{"name":"open_issue","description":"mine"}]}`,
 			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"}, nil)},
 			want: `{"tools":[]}`, action: "hide"},
-		{name: "nothing that is renamed", method: "tools/list",
+		{name: "a list without renamed items", method: "tools/list",
 			result: `{"tools":[{"name":"x"},{},{"name":1},null]}`,
 			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"}, nil)},
 			want: `{"tools":[{"name":"x"},{},{"name":1},null]}`, action: "pass"},
-		{name: "a stage that hides knows the server's own names, before and after",
+		{name: "stages before and after a renaming stage hide by the server's names",
 			method: "tools/list", result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
 			stages: []pipeline.StageConfig{{Name: "h", Stage: hide("a")},
 				renamer("names", map[string]string{"a": "x", "b": "y", "c": "z"}, nil),
 				{Name: "i", Stage: hide("b", "z")}},
 			want: `{"tools":[{"name":"z"}]}`, action: "modify"},
-		{name: "two stages lie upon each other", method: "tools/list",
+		{name: "the second stage renames the first stage's new name", method: "tools/list",
 			result: `{"tools":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)},
 			want: `{"tools":[{"name":"c"}]}`, action: "modify"},
-		{name: "two stages that give one name show the later's", method: "tools/list",
+		{name: "of two stages that give one name, the later stage's item is listed",
+			method: "tools/list",
 			result: `{"tools":[{"name":"a"},{"name":"b"}]}`,
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "x"}, nil),
 				renamer("second", map[string]string{"b": "x"}, nil)},
@@ -202,25 +204,25 @@ func TestListHasClientNames(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 			if o := rec.last(t); o.Action != tt.action || string(o.Before.Body()) != tt.result {
-				t.Errorf("recorded %s of %s, want %s of the list as it came", o.Action,
+				t.Errorf("recorded %s of %s, want %s of the received list", o.Action,
 					o.Before.Body(), tt.action)
 			}
 		})
 	}
 }
 
-// In every way in which two stages can rename three tools, a listed name reaches its tool, no other
-// name reaches any, and no two items have one name.
+// The test tries all ways in which two stages can rename three tools. Each listed name must reach
+// its tool, no other name may reach a tool, and all listed names must differ.
 func TestListAndCallAgreeOnNames(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	tables := []map[string]string{nil}
 	for _, own := range all {
-		for _, known := range append(all, "x") {
-			tables = append(tables, map[string]string{own: known})
+		for _, newName := range append(all, "x") {
+			tables = append(tables, map[string]string{own: newName})
 			for _, other := range all {
-				for _, otherKnown := range append(all, "x") {
+				for _, otherNew := range append(all, "x") {
 					if other > own {
-						tables = append(tables, map[string]string{own: known, other: otherKnown})
+						tables = append(tables, map[string]string{own: newName, other: otherNew})
 					}
 				}
 			}
@@ -260,14 +262,14 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 				}
 				// the server has no x
 				if want := listed[name]; got != want && !(want == "" && got == "x") {
-					t.Errorf("%v, %v: %s reaches %q, and the list says %q", first, second, name,
+					t.Errorf("%v, %v: %s reaches %q, want %q as in the list", first, second, name,
 						got, want)
 				}
 			}
 		}
 	}
 	if tried < 100 {
-		t.Errorf("only %d pairs were tried", tried)
+		t.Errorf("%d pairs were tried, want at least 100", tried)
 	}
 }
 
@@ -292,10 +294,10 @@ func TestOwnAnswersAreRecordedUnderTheServersName(t *testing.T) {
 	m := answerTo(t, request(t, "tools/call", `{"name":"b"}`, "b"),
 		`{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"timed out"}}`)
 	if passed := p.PassOwn(t.Context(), m); passed.Message() != m {
-		t.Errorf("%s goes out, want the message itself", text(passed.Message()))
+		t.Errorf("PassOwn returned %s, want the message itself", text(passed.Message()))
 	}
 	if got := rec.last(t).Before.Name; got != "a" {
-		t.Errorf("recorded under %q, want the server's own name", got)
+		t.Errorf("recorded with the name %q, want a, the server's name", got)
 	}
 }
 
@@ -305,17 +307,17 @@ func TestRenamesValidate(t *testing.T) {
 		names map[string]string
 		want  string // in the error; "" when there is none
 	}{
-		{"none", nil, ""},
-		{"each its own", map[string]string{"a": "x", "b": "y"}, ""},
-		{"two of one name", map[string]string{"a": "x", "b": "x"},
+		{"no names", nil, ""},
+		{"different names", map[string]string{"a": "x", "b": "y"}, ""},
+		{"two items with one new name", map[string]string{"a": "x", "b": "x"},
 			`rename tool "b" to "x": "a" has that name`},
-		{"the name that it has", map[string]string{"a": "a"}, `the new name is the same`},
-		{"the name of another one", map[string]string{"a": "b", "b": "c"},
+		{"the same name", map[string]string{"a": "a"}, `the new name is the same`},
+		{"the server's name of another renamed item", map[string]string{"a": "b", "b": "c"},
 			`rename tool "a" to "b": that is the server's name of another one`},
 		{"an exchange of names", map[string]string{"a": "b", "b": "a"},
 			`that is the server's name of another one`},
-		{"no name", map[string]string{"a": ""}, `a name must not be empty`},
-		{"the name of nothing", map[string]string{"": "a"}, `a name must not be empty`},
+		{"an empty new name", map[string]string{"a": ""}, `a name must not be empty`},
+		{"an empty server name", map[string]string{"": "a"}, `a name must not be empty`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -332,7 +334,7 @@ func TestRenamesValidate(t *testing.T) {
 			}
 			defer func() {
 				if recover() == nil {
-					t.Error("a pipeline was made of them")
+					t.Error("New accepted these names, want a panic")
 				}
 			}()
 			pipeline.New(&record{}, pipeline.Options{}, pipeline.StageConfig{Name: "names",

@@ -14,17 +14,17 @@ type Config struct {
 	// File is the absolute path of the file; empty when the configuration has no file.
 	File string `toml:"-"`
 
-	// Listen holds where clients connect.
+	// Listen holds the ways in which clients connect.
 	Listen Listen `toml:"listen"`
 	// Servers holds the MCP servers in the order of the file; at least one.
 	Servers []Server `toml:"server"`
-	// Names holds how names of several servers are kept apart.
+	// Names holds the settings that keep the names of several servers apart.
 	Names Names `toml:"names"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
 	// Policy holds the policies, which decide after the plugins; nil when the file has none.
 	Policy *Policy `toml:"policy"`
-	// Audit holds where and how messages are recorded.
+	// Audit holds the settings of the audit log and its sinks.
 	Audit Audit `toml:"audit"`
 	// Admin holds the endpoint for metrics and health checks.
 	Admin Admin `toml:"admin"`
@@ -32,12 +32,12 @@ type Config struct {
 	Telemetry Telemetry `toml:"telemetry"`
 	// Log holds the format and level of Gatekit's own log on stderr.
 	Log Log `toml:"log"`
-	// Deny holds how a client learns that a message was denied.
+	// Deny holds the settings of the answers to denied messages.
 	Deny Deny `toml:"deny"`
 	// Limits holds the limits for one client or server.
 	Limits Limits `toml:"limits"`
 
-	source *snapshot // what Watch compares with; nil when there is no file
+	source *snapshot // the files as read, for Watch to compare with; nil when there is no file
 }
 
 // Listen is [listen].

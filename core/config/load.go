@@ -44,7 +44,7 @@ type snapshot struct {
 type loader struct {
 	doc     *document
 	dir     string            // absolute path of the file's folder
-	files   map[string][]byte // contents of what was read, by absolute path
+	files   map[string][]byte // contents of the files that were read, by absolute path
 	order   []string          // the keys of files, as they were read
 	errs    Errors
 	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
@@ -193,7 +193,8 @@ func repairCandidates(doc string, line int) []string {
 	return out
 }
 
-// readFile returns the contents of a file. It reads each file once, and no more than maxFile bytes.
+// readFile returns the contents of a file. It reads each file once, and returns an error for a file
+// of more than maxFileBytes.
 func (l *loader) readFile(path string) ([]byte, error) {
 	if b, ok := l.files[path]; ok {
 		return b, nil

@@ -75,19 +75,20 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an unknown key is reported with the known one that it resembles",
 			"[server.a]\ncomand = \"x\"", []string{
 				`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
-		{"an unknown key that resembles none is reported with those there are",
+		{"an unknown key that resembles none is reported with all known keys",
 			server + "[deny]\ncolour = 1", []string{
 				`4:1: unknown key "colour" in [deny]; known: reasons, tool_calls`}},
-		{"a key in other case is another key", server + "[deny]\nReasons = true", []string{
+		{"a key in another case is unknown", server + "[deny]\nReasons = true", []string{
 			`4:1: unknown key "Reasons" in [deny], did you mean "reasons"?`}},
 		{"an unknown table is an unknown key", server + "[plugins]\nx = 1", []string{
 			`3:1: unknown key "plugins", did you mean "plugin"?`}},
-		{"a wrong type names the right one", server + "args = \"x\"", []string{
+		{"a wrong type is reported with the right one", server + "args = \"x\"", []string{
 			`3:1: server.a.args must be a list, not a string`}},
 		{"a wrong type in a list is reported at the element", server + "args = [\"x\",\n  7]",
 			[]string{
 				`4:3: server.a.args[1] must be a string, not an integer`}},
-		{"a wrong type in an inline table is reported there", server + "env = { A = \"x\", B = 7 }",
+		{"a wrong type in an inline table is reported at its key",
+			server + "env = { A = \"x\", B = 7 }",
 			[]string{
 				`3:18: server.a.env.B must be a string, not an integer`}},
 		{"a server that is no table is reported", "server.a = \"npx\"", []string{
@@ -145,7 +146,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"two sinks of one name are reported",
 			sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
 				`7:1: there are two sinks named "s"`}},
-		{"a sink's name that cannot be a file's is reported",
+		{"an invalid name of a sink is reported",
 			server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
 				`4:1: audit.sink[0].name must start with a-z and contain only a-z, 0-9 and "-", not "../x"`}},
 		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
@@ -224,10 +225,10 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`,
 			`cert = "gatekit.toml"`), []string{
 			`3:1: audit.sink[0] has only one of cert and cert_key: set both or neither`}},
-		{"a file of authorities that is not there is reported",
+		{"a missing CA file is reported",
 			sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
 				`7:1: audit.sink[0].ca: file "nowhere.pem" does not exist`}},
-		{"a folder that is not there is reported", server + "cwd = \"nowhere\"", []string{
+		{"a missing working folder is reported", server + "cwd = \"nowhere\"", []string{
 			`3:1: server.a.cwd = "nowhere" is not a folder`}},
 		{"an unknown era is reported", server + "era = \"new\"", []string{
 			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "new"`}},
@@ -237,7 +238,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"prefix never with two servers is reported",
 			server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
 				`6:1: names.prefix = "never" needs a single server, and there are 2: their tools could have the same names`}},
-		{"a plugin for a server that is not there is reported",
+		{"a plugin for a server that does not exist is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
 				`6:12: plugin[0].servers[0]: server "b" does not exist; known: a`}},
 		{"two plugins of one name are reported",
@@ -251,7 +252,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an invalid checksum is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
 				`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
-		{"a policy file that is not there is reported", server + "[policy]\nfiles = [\"p.rego\"]",
+		{"a missing policy file is reported", server + "[policy]\nfiles = [\"p.rego\"]",
 			[]string{
 				`4:10: policy.files[0]: file "p.rego" does not exist`}},
 		{"settings of a rule that is not used are reported",
@@ -261,7 +262,8 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an environment variable that is not set is reported",
 			server + "env = { T = \"${env:GATEKIT_TEST_NOT_SET}\" }", []string{
 				`3:9: server.a.env.T: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment`}},
-		{"a file that is not there is reported", server + "env = { T = \"${file:nowhere}\" }",
+		{"a missing file in a substitution is reported",
+			server + "env = { T = \"${file:nowhere}\" }",
 			[]string{
 				`3:9: server.a.env.T: ${file:nowhere} cannot be read: no such file or directory`}},
 		{"an unknown substitution is reported", server + "args = [\"${HOME}\"]", []string{
@@ -278,36 +280,39 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an address without a port is reported", server + "[listen]\nhttp = \"127.0.0.1\"",
 			[]string{
 				`4:1: listen.http must be an address and port such as "127.0.0.1:7777", not "127.0.0.1"`}},
-		{"operators of other machines are refused", server + "[admin]\nhttp = \"0.0.0.0:7778\"",
+		{"an admin address that other machines can reach is refused",
+			server + "[admin]\nhttp = \"0.0.0.0:7778\"",
 			[]string{
 				`4:1: admin.http = "0.0.0.0:7778" can be reached from other machines, and nobody is authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`}},
-		{"an address for operators without a port is reported",
+		{"an admin address without a port is reported",
 			server + "[admin]\nhttp = \"localhost\"", []string{
 				`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
-		{"settings of no collector are reported", server + "[telemetry]\ntraces = true", []string{
-			`4:1: telemetry.traces needs telemetry.url, which is not set`}},
-		{"a collector of another machine without TLS is refused",
+		{"telemetry settings without a collector are reported",
+			server + "[telemetry]\ntraces = true", []string{
+				`4:1: telemetry.traces needs telemetry.url, which is not set`}},
+		{"a collector on another machine without TLS is refused",
 			server + "[telemetry]\nurl = \"http://collector.example:4317\"", []string{
 				`4:1: telemetry.url sends to another machine without encryption; use https, or set telemetry.insecure = true if the network is trusted`}},
-		{"a share above one is reported",
+		{"a sample above one is reported",
 			server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20",
 			[]string{
 				`6:1: telemetry.sample must be between 0 and 1`}},
-		{"a path has no place in gRPC",
+		{"a gRPC collector with a path is reported, and one that gets nothing",
 			server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false",
 			[]string{
 				`4:1: telemetry.url has a path, which gRPC does not use; set telemetry.protocol = "http" for OTLP over HTTP`,
 				`4:1: telemetry.url gets nothing: telemetry.metrics and telemetry.traces are both false`}},
-		{"a format of the log that there is none of is reported",
+		{"an unknown format of the log is reported",
 			server + "[log]\nformat = \"logfmt\"", []string{
 				`4:1: log.format must be one of "text", "json", not "logfmt"`}},
 		{"nothing to listen on is reported", server + "[listen]\nstdio = false", []string{
 			`4:1: nothing to listen on: listen.stdio is false and listen.http is not set`}},
 		{"sse without http is reported", server + "[listen]\nsse = true", []string{
 			`4:1: listen.sse needs listen.http, which is not set`}},
-		{"a path that is none is reported", server + "[listen]\npath = \"mcp\"", []string{
-			`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},
-		{"an origin that is a page is reported",
+		{"a path without a leading slash is reported",
+			server + "[listen]\npath = \"mcp\"", []string{
+				`4:1: listen.path must be a plain path such as "/mcp", not "mcp"`}},
+		{"an origin with a path is reported",
 			server + "[listen]\nallowed_origins = [\"https://a.example/page\"]", []string{
 				`4:20: listen.allowed_origins[0] must be an origin such as "https://app.example", not "https://a.example/page"`}},
 		{"a host with a scheme is reported", server + "[listen]\nallowed_hosts = [\"http://a\"]",
@@ -316,35 +321,36 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"",
 			[]string{
 				`4:1: listen.state_key must be at least 32 random bytes`}},
-		{"an audit without a file is reported", server + "[audit]\nfile = \"\"", []string{
+		{"an empty path of the audit log is reported", server + "[audit]\nfile = \"\"", []string{
 			`4:1: audit.file must name a file: every message is recorded`}},
 		{"a url with a fragment is reported", "[server.a]\nurl = \"http://x/#y\"", []string{
 			`2:1: server.a.url has a fragment, which is never sent`}},
-		{"a header's name that is none is reported",
+		{"an invalid header name is reported",
 			"[server.a]\nurl = \"http://x/\"\nheaders = { \"a b\" = \"1\" }", []string{
 				`3:13: server.a.headers: "a b" is not a valid header name`}},
-		{"a variable's name that is none is reported", server + "env = { \"a=b\" = \"1\" }",
+		{"an invalid name of an environment variable is reported",
+			server + "env = { \"a=b\" = \"1\" }",
 			[]string{
 				`3:9: server.a.env.a=b is not a valid environment variable`}},
-		{"a path that another endpoint has is reported",
+		{"a path that listen.sse uses is reported",
 			server + "[listen]\nhttp = \"127.0.0.1:1\"\nsse = true\npath = \"/sse\"", []string{
 				`6:1: listen.path = "/sse" is a path that listen.sse uses`}},
 		{"a plugin without a name is reported", server + "[[plugin]]\nuse = \"p\"", []string{
 			`3:1: plugin[0] has no name`}},
-		{"a plugin's name that is none is reported",
+		{"an invalid plugin name is reported",
 			server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
 				`4:1: plugin[0].name must start with a-z and contain only a-z, 0-9 and "-", not "P"`}},
-		{"a plugin that is two is reported",
+		{"a plugin with use and command is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
 				`6:1: plugin[0] has both use (a built-in plugin) and command (your own program): remove one of them`}},
 		{"a plugin with an empty command is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
 				`5:1: plugin[0].command is empty`}},
-		{"a checksum of a built-in is reported",
+		{"a checksum of a built-in plugin is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0",
 				64) + "\"", []string{
 				`6:1: plugin[0].sha256 applies to a plugin with a command, and this one is built in`}},
-		{"a key of bundles that is none is reported",
+		{"invalid keys of bundles are reported",
 			server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = " +
 				"\"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END " +
 				"PRIVATE KEY-----'''", []string{
@@ -375,12 +381,12 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`20:1: policy.decision_logs.max_delay must not be shorter than min_delay, which is 30s`}},
 		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
-		{"a date is no duration", server + "timeout = 1979-05-27", []string{
+		{"a date for a duration is reported", server + "timeout = 1979-05-27", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
-		{"a file that is larger than any secret is refused",
+		{"a file in a substitution that is too large is refused",
 			server + "env = { T = \"${file:/dev/zero}\" }", []string{
 				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: it is larger than 1048576 bytes`}},
-		{"a folder is no secret", server + "env = { T = \"${file:.}\" }", []string{
+		{"a folder in a substitution is refused", server + "env = { T = \"${file:.}\" }", []string{
 			`3:9: server.a.env.T: ${file:.} cannot be read: it is a folder`}},
 		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{
 			`3:22: server.a.args[1] must be a string, not an integer`}},
@@ -393,7 +399,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			"[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
 				`2:13: `, `3:1: server.a.args must be a list, not an integer`,
 				`4:1: unknown key "colour" in [server.a]; known: args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
-		{"a key given twice is reported at the second",
+		{"a key given twice is reported at the second position",
 			server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
 				`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},
 		{"a table given twice does not hide the mistakes after it",
@@ -463,7 +469,7 @@ prefix = "sometimes"
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		if !strings.Contains(line, "gatekit.toml:") {
-			t.Errorf("%q has no position", line)
+			t.Errorf("%q has no position, want the file in each line", line)
 		}
 	}
 }
@@ -499,8 +505,8 @@ func TestAbsentKeysHaveTheDocumentedDefaults(t *testing.T) {
 	}
 	if c, err := load(t, server+"[listen]\nhttp = \"localhost:0\"\n"); err != nil ||
 		c.Listen.Stdio {
-		t.Errorf("with http alone: got stdio %v, error %v, want false and none", c.Listen.Stdio,
-			err)
+		t.Errorf("with http only: got stdio %v, error %v; want false and no error",
+			c.Listen.Stdio, err)
 	}
 }
 
@@ -593,14 +599,14 @@ headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
 		fmt.Fprintf(&out, "%v %+v %#v %s\n", v, v, v, v)
 	}
 	if strings.Contains(out.String(), "hunter2") {
-		t.Errorf("a secret is shown:\n%s", out.String())
+		t.Errorf("the output contains a secret, want none:\n%s", out.String())
 	}
 }
 
 func TestMissingFileIsReportedAsSuch(t *testing.T) {
 	_, err := config.Load(filepath.Join(t.TempDir(), "gatekit.toml"))
 	if !os.IsNotExist(unwrap(err)) {
-		t.Errorf("got %v, want one that says that the file does not exist", err)
+		t.Errorf("got %v, want an error that the file does not exist", err)
 	}
 }
 
@@ -617,7 +623,7 @@ func unwrap(err error) error {
 // setting matches a line of the example that sets a key or begins a table.
 var setting = regexp.MustCompile(`^([a-z_0-9]+ = |\[[^ ]+\]\n$)`)
 
-// Users copy the example, and it documents the keys: it must load, and hold every key.
+// Users copy the example, and look up keys in it: it must load, and show every key.
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -629,7 +635,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("BUNDLES_TOKEN", "x")
 	key := strings.Repeat("k", 32)
 	if _, err := load(t, string(text), "policies/x.rego", "", "state.key", key); err != nil {
-		t.Errorf("as it is: %v", err)
+		t.Errorf("the example as it is: got error %v, want none", err)
 	}
 
 	// The commented-out lines are valid, too.
@@ -648,7 +654,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	if _, err := load(t, strings.Join(lines, ""), "policies/x.rego", "", "bundle.pub", pub,
 		"collector.pem", cert, "ca.pem", cert, "state.key", key, "siem.pem", cert, "us.pem", cert,
 		"us.key", certKey, "webhook.key", key); err != nil {
-		t.Errorf("with what is commented out: %v", err)
+		t.Errorf("the example with all commented-out lines: got error %v, want none", err)
 	}
 	for _, k := range keys(reflect.TypeFor[config.Config]()) {
 		if !slices.ContainsFunc(strings.Split(string(text), "\n"), func(line string) bool {

@@ -23,9 +23,8 @@ const (
 		"writes it. -->\n"
 )
 
-// The reference of the configuration is written from the comments of this package's fields and from
-// their defaults, so that neither can be forgotten.
-func TestReferenceIsWhatTheFieldsSay(t *testing.T) {
+// The reference in docs is generated from the comments of this package's fields and their defaults.
+func TestReferenceAgreesWithFieldComments(t *testing.T) {
 	b, err := os.ReadFile(referenceFile)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +44,8 @@ func TestReferenceIsWhatTheFieldsSay(t *testing.T) {
 		}
 		return
 	}
-	t.Errorf("%s is not what the fields say; run: go test ./core/config -update", referenceFile)
+	t.Errorf("%s differs from the comments of the fields; run: go test ./core/config -update",
+		referenceFile)
 }
 
 // reference returns the tables of all keys, in the order of Config.
@@ -81,7 +81,7 @@ func writeTable(b *strings.Builder, comments map[string]string, path string, typ
 	switch d := defaults.Interface().(type) {
 	case interface{ setDefaults() }:
 		d.setDefaults()
-	default: // those of the tables that every configuration has are Config's
+	default: // a table that every configuration has: Config sets its defaults
 		whole := &Config{}
 		whole.setDefaults()
 		for _, f := range reflect.VisibleFields(reflect.TypeFor[Config]()) {

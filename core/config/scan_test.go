@@ -33,9 +33,9 @@ func FuzzScannerFindsEveryKey(f *testing.F) {
 		}
 		for _, key := range md.Keys() {
 			if n, ok := find(root, key); !ok {
-				t.Errorf("no place for the key %q in\n%s", key, doc)
+				t.Errorf("the scanner did not find the key %q in\n%s", key, doc)
 			} else if n.offset < 0 || n.offset >= len(doc) {
-				t.Errorf("the place of %q is %d, outside the document", key, n.offset)
+				t.Errorf("the offset of %q is %d, want one in the document", key, n.offset)
 			}
 		}
 		agree(t, doc, "", values, root)
@@ -65,13 +65,14 @@ func FuzzEveryMistakeHasPosition(f *testing.F) {
 		for _, e := range l.errs {
 			if e.Position.Line < 1 || e.Position.Line > strings.Count(doc, "\n")+1 ||
 				e.Message == "" {
-				t.Errorf("%v, in a file of %d lines:\n%s", e, strings.Count(doc, "\n")+1, doc)
+				t.Errorf("got the mistake %v, want a message and one of the %d lines:\n%s", e,
+					strings.Count(doc, "\n")+1, doc)
 			}
 		}
 	})
 }
 
-// find follows a key; within a list, it may be in any element.
+// find returns the node of a key below n. Below a list, the key may be in any element.
 func find(n *node, key toml.Key) (*node, bool) {
 	if len(key) == 0 {
 		return n, true
@@ -87,7 +88,7 @@ func find(n *node, key toml.Key) (*node, bool) {
 	return nil, false
 }
 
-// agree compares the tree with the values: the same keys, the same numbers of elements.
+// agree fails the test unless the tree has the same keys and numbers of elements as the values.
 func agree(t *testing.T, doc, at string, value any, n *node) {
 	if table, ok := value.(map[string]any); ok {
 		if len(table) != len(n.keys) {
@@ -100,7 +101,7 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 				continue
 			}
 			if n.table[k] == nil {
-				t.Errorf("no place for the key %q of %q in\n%s", k, at, doc)
+				t.Errorf("the scanner did not find the key %q of %q in\n%s", k, at, doc)
 				continue
 			}
 			agree(t, doc, at+"."+k, v, n.table[k])

@@ -240,7 +240,8 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 }
 
 // checkTLSFiles reports files that hold no certificate or key. It ignores files that this user may
-// not read: commands that only read the audit log do not need them, and the others report them.
+// not read: a command that only reads the audit log does not need them. Commands that need such a
+// file report the error themselves.
 func (l *loader) checkTLSFiles(f tlsconfig.Files, at *node, key string) {
 	if _, err := f.Load(); err != nil && !errors.Is(err, fs.ErrPermission) {
 		l.errorf(at, "%s: %v", key, err)

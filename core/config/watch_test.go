@@ -60,9 +60,9 @@ func TestWatchReportsChangesOnly(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// Each step is reported as one change. What is written in between must not be reported, or
-		// it would come in the place of the next step.
-		write(t, path, doc) // written, not changed
+		// Each step is reported as one change. These writes change nothing and must not be
+		// reported: a report would be taken for that of the next step.
+		write(t, path, doc) // the same contents
 		write(t, filepath.Join(dir, "other"), "x")
 
 		write(t, path, doc+"era = \"modern\"\n")
@@ -92,12 +92,13 @@ func TestWatchReportsChangesOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := next(t, events); e.c != nil || !os.IsNotExist(unwrap(e.err)) {
-			t.Fatalf("a removed file: got %v, %v, want an error that says so", e.c, e.err)
+			t.Fatalf("a removed file: got %v, %v, want an error that the file does not exist", e.c,
+				e.err)
 		}
 
 		write(t, path, doc)
 		if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
-			t.Fatalf("the file back: got %v, %v, want it read", e.c, e.err)
+			t.Fatalf("the file is written again: got %v, %v, want its contents", e.c, e.err)
 		}
 		select {
 		case e := <-events:
@@ -151,9 +152,9 @@ func TestWatchReportsChangedPolicies(t *testing.T) {
 		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} {
 			write(t, filepath.Join(dir, "policies", file), "x")
 		}
-		write(t, one, "1") // written, not changed
+		write(t, one, "1") // the same contents
 		for step, file := range map[string]string{"a file": one, "the data": data,
-			"in a folder": sub, "a new one": filepath.Join(dir, "policies", "new.rego")} {
+			"a file in a folder": sub, "a new file": filepath.Join(dir, "policies", "new.rego")} {
 			write(t, file, "22")
 			if e := next(t, events); e.err != nil || e.c.Policy == nil {
 				t.Fatalf("%s: got %v, %v, want a change", step, e.c, e.err)
@@ -163,21 +164,22 @@ func TestWatchReportsChangedPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := next(t, events); e.err != nil {
-			t.Fatalf("one was removed: %v", e.err)
+			t.Fatalf("a file in a folder was removed: got error %v, want none", e.err)
 		}
 		if err := os.Remove(one); err != nil {
 			t.Fatal(err)
 		}
 		if e := next(t, events); e.c != nil || len(mistakes(t, e.err)) != 1 {
-			t.Fatalf("one that is named was removed: got %v, %v, want one mistake", e.c, e.err)
+			t.Fatalf("a file in policy.files was removed: got %v, %v, want one mistake", e.c, e.err)
 		}
 		write(t, one, "1")
 		if e := next(t, events); e.err != nil {
-			t.Fatalf("it is back: %v", e.err)
+			t.Fatalf("the file was written again: got error %v, want none", e.err)
 		}
 		write(t, path, strings.Replace(doc, "\"one.rego\", ", "", 1))
 		if e := next(t, events); e.err != nil || len(e.c.Policy.Files) != 1 {
-			t.Fatalf("it is no longer named: %v, %v", e.c, e.err)
+			t.Fatalf("the file was removed from policy.files: got %v, %v, want one entry left",
+				e.c, e.err)
 		}
 		write(t, one, "333")
 		write(t, sub, "333")
@@ -208,14 +210,14 @@ func TestWatchReportsFailingAndRepairedPolicy(t *testing.T) {
 		for _, text := range []string{"bad", "good", "bad", "better"} {
 			write(t, one, text)
 			if e := next(t, events); (e.err != nil) != (text == "bad") {
-				t.Errorf("%s: %v", text, e.err)
+				t.Errorf("%s: got error %v, want one for bad only", text, e.err)
 			}
 		}
 	})
 }
 
-// A tick may come late, on a busy machine or after a change that took long to apply. A file that is
-// being written then must not be read before it has stayed the same for an interval.
+// A tick may come late, on a busy machine or after a change that took long to apply. Even then a
+// file is read only when it has stayed the same for an interval.
 func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"
@@ -234,7 +236,7 @@ func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 				return
 			}
 			reported = append(reported, len(c.Servers))
-			time.Sleep(499 * time.Millisecond) // to the next tick but one, almost
+			time.Sleep(499 * time.Millisecond) // almost two intervals
 		})
 		write(t, path, one+two)
 		time.Sleep(time.Second - 2*time.Millisecond)

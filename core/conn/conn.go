@@ -16,8 +16,9 @@ type Pipe interface {
 	// the message after it. Every other error ends the connection.
 	Read(ctx context.Context) ([]byte, error)
 	// Write writes one message, which comes in parts. Line breaks between its tokens are removed
-	// where the transport needs that. Write may be called by many goroutines; messages leave whole
-	// and in the order of the calls. It returns when ctx ends, also while the peer does not read.
+	// where the transport needs that. Write may be called by many goroutines; messages are written
+	// whole and in the order of the calls. It returns when ctx ends, also while the peer does not
+	// read.
 	Write(ctx context.Context, parts ...[]byte) error
 }
 

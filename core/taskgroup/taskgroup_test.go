@@ -28,7 +28,7 @@ func TestCloseEndsGoroutinesAndWaitsForThem(t *testing.T) {
 
 func TestBoundContextEndsWithEitherSide(t *testing.T) {
 	cause := errors.New("cause")
-	t.Run("the caller's", func(t *testing.T) {
+	t.Run("the caller's context ends", func(t *testing.T) {
 		g := New()
 		defer g.Close()
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -40,7 +40,7 @@ func TestBoundContextEndsWithEitherSide(t *testing.T) {
 			t.Errorf("ended with %v, want %v", got, cause)
 		}
 	})
-	t.Run("the group's", func(t *testing.T) {
+	t.Run("the group's context ends", func(t *testing.T) {
 		g := New()
 		bound, release := g.Bind(t.Context())
 		defer release()

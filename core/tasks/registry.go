@@ -1,5 +1,5 @@
 // Package tasks remembers which principal created which of the servers' tasks, and for which call.
-// So another principal that guesses or learns a task's id cannot use it.
+// So another principal that guesses or learns a task's id cannot use the task.
 package tasks
 
 import (
@@ -18,8 +18,8 @@ const (
 // Registry holds the known tasks. Its memory is bounded, whatever the length of ids, and shared
 // fairly. When the bound is exceeded, the oldest task of the principal whose tasks take the most
 // bytes is forgotten. So a principal that creates many tasks loses its own, not those of others.
-// Several principals may have tasks of one id at one server, since it may run one process for each
-// principal. The zero Registry is empty and ready, and safe for many goroutines.
+// Several principals may have tasks with the same id at one server, since the server may run one
+// process for each principal. The zero Registry is empty and ready, and safe for many goroutines.
 type Registry struct {
 	mu sync.Mutex
 	// by task and principal: the element in taskOwner.tasks
@@ -66,7 +66,7 @@ func (h *ownerHeap) Pop() any {
 type task struct {
 	key       key
 	principal string
-	name      string // of the called tool, or what else Add was given
+	name      string // as given to Add
 }
 
 func (t *task) bytes() int { return taskOverhead + len(t.principal) + len(t.name) }

@@ -24,16 +24,16 @@ func TestPrincipalWithManyTasksLosesItsOwn(t *testing.T) {
 				r.Add("a", fmt.Sprint(i), principal(i), "x")
 			}
 			if !r.BelongsToOther("a", "alice's", "mallory") {
-				t.Error("the task of another is forgotten")
+				t.Error("the task of alice is forgotten, want it kept")
 			}
 			if name, ok := r.Name("a", "alice's", "alice"); name != "x" || !ok {
-				t.Errorf("the task has name %q, ok %v", name, ok)
+				t.Errorf("the task of alice has the name %q, ok %v; want x, true", name, ok)
 			}
 			if _, ok := r.Name("a", "0", principal(0)); ok {
-				t.Error("the oldest of many is not forgotten")
+				t.Error("the oldest of many tasks is kept, want it forgotten")
 			}
 			if _, ok := r.Name("a", fmt.Sprint(many-1), principal(many-1)); !ok {
-				t.Error("the youngest of many is forgotten")
+				t.Error("the newest of many tasks is forgotten, want it kept")
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func TestTasksOfManyPrincipalsAreBounded(t *testing.T) {
 		}
 	}
 	if known < 10_000 || known >= principals {
-		t.Errorf("of %d tasks %d are known", principals, known)
+		t.Errorf("%d of %d tasks are kept, want at least 10000 and not all", known, principals)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestLongIDsAndNamesAreBounded(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 20<<20 {
-		t.Errorf("%d bytes are kept", held)
+		t.Errorf("the registry holds %d bytes, want at most 20 MiB", held)
 	}
 	if !r.BelongsToOther("a", strings.Repeat("i", 1<<20)+"99", "q") {
-		t.Error("a task with a long id has no owner")
+		t.Error("a task with a long id has no owner, want p")
 	}
 }
 
@@ -86,8 +86,8 @@ func TestSeveralPrincipalsHaveTheSameID(t *testing.T) {
 	}{{"a", "p", "z", false}, {"a", "q", "y", false}, {"a", "r", "", true}, {"b", "p", "", false}} {
 		if name, _ := r.Name(c.server, "1", c.principal); name != c.name ||
 			r.BelongsToOther(c.server, "1", c.principal) != c.other {
-			t.Errorf("task at %s of %s: name %q, belongs to other %v", c.server, c.principal, name,
-				!c.other)
+			t.Errorf("task 1 at server %s, for %s: name %q, want %q; belongs to other: want %v",
+				c.server, c.principal, name, c.name, c.other)
 		}
 	}
 }

@@ -31,8 +31,7 @@ type Files struct {
 	Cert, Key string // client certificate and its private key; "" for none
 }
 
-// Load reads the files and returns the configuration. A file that is replaced later has no effect
-// on it.
+// Load reads the files and returns the configuration. Later changes of the files have no effect.
 func (f Files) Load() (*tls.Config, error) {
 	var ca []byte
 	if f.CA != "" {

@@ -4,7 +4,7 @@
 //
 // A call needs a deeper stack than a new goroutine has, and to grow a stack costs CPU time at every
 // call. Measured with and without kept goroutines, in turns, on 2 cores of an AMD EPYC, Go 1.26.8.
-// Other programs used the machine (load 10 to 20), so only the CPU time means something:
+// Other programs used the machine (load 10 to 20), so only the CPU time can be compared:
 //
 //	go test ./core/workers -bench DeepCalls -benchtime 200000x   user CPU time, 3 turns
 //	    kept 6.1 to 6.8 s      new 8.6 to 10.1 s

@@ -8,9 +8,9 @@ import (
 )
 
 func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // it fails when goroutines are left
+	synctest.Test(t, func(t *testing.T) { // synctest fails the test when goroutines are left
 		p := New()
-		for range 2 { // the second time there are some that wait
+		for range 2 { // the second time, goroutines of the first wait in the pool
 			var ran atomic.Int32
 			release := make(chan struct{})
 			for range 3 * maxIdle {
@@ -18,12 +18,12 @@ func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
 			}
 			synctest.Wait()
 			if n := ran.Load(); n != 3*maxIdle {
-				t.Errorf("%d of %d run at once", n, 3*maxIdle)
+				t.Errorf("%d calls run at once, want %d", n, 3*maxIdle)
 			}
 			close(release)
 			synctest.Wait()
 			if n := len(p.idlePlaces); n != maxIdle {
-				t.Errorf("%d wait, want %d", n, maxIdle)
+				t.Errorf("%d goroutines wait for calls, want %d", n, maxIdle)
 			}
 		}
 		p.Close()

@@ -15,10 +15,10 @@ func TestAdminServerRefusesOtherMachines(t *testing.T) {
 		a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: addr})
 		if err == nil {
 			a.Close()
-			t.Errorf("it listens on %s", addr)
+			t.Errorf("ListenAdmin on %s succeeded, want an error", addr)
 		} else if !strings.Contains(err.Error(), "not a loopback address") ||
 			!strings.Contains(err.Error(), "\nhint: listen on 127.0.0.1:") {
-			t.Errorf("listening on %s: %v", addr, err)
+			t.Errorf("ListenAdmin on %s: got %v, want a hint to use a loopback address", addr, err)
 		}
 	}
 }
@@ -49,13 +49,13 @@ func TestAdminServerEndsWithItsContext(t *testing.T) {
 	}
 	if b, _ := io.ReadAll(answer.Body); string(b) != "good" ||
 		answer.Header.Get("Cache-Control") != "no-store" {
-		t.Errorf("got %q, %v", b, answer.Header)
+		t.Errorf("got %q, %v, want the page and Cache-Control: no-store", b, answer.Header)
 	}
 	answer.Body.Close()
 	go http.Get(url + "/slow")
 	<-asked
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Serve returned %v, want nil", err)
 	}
 }

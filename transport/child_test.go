@@ -84,7 +84,8 @@ func TestChildEchoesMessages(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- child.Write(t.Context(), []byte(message)) }()
 		if got := read(t, child); got != message {
-			t.Errorf("a message of %d bytes came back as one of %d bytes", len(message), len(got))
+			t.Errorf("a message of %d bytes came back with %d bytes or other bytes", len(message),
+				len(got))
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -109,16 +110,16 @@ func TestChildGetsOnlyItsEnvironment(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, child)), &got); err != nil {
 		t.Fatal(err)
 	}
-	// PWD is os/exec's, when Dir is set
+	// os/exec sets PWD when Dir is set.
 	allowed := []string{"PATH", "HOME", "LANG", "TMPDIR", "TOKEN", mode, "PWD"}
 	for _, e := range got.Env {
 		if name, _, _ := strings.Cut(e, "="); !slices.Contains(allowed, name) {
-			t.Errorf("the child got %s", e)
+			t.Errorf("the child got %s, want only the variables %q", e, allowed)
 		}
 	}
 	for _, want := range []string{"TOKEN=a=b", "LANG=C.UTF-8"} {
 		if !slices.Contains(got.Env, want) {
-			t.Errorf("the child did not get %s: %q", want, got.Env)
+			t.Errorf("the child got %q, want %s in it", got.Env, want)
 		}
 	}
 }
@@ -130,12 +131,12 @@ func TestInvalidLinesOnStdoutAreSkippedAndLogged(t *testing.T) {
 	})
 	write(t, child, `{"id":1}`)
 	if got := read(t, child); got != `{"id":1}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want the echo", got)
 	}
 	for _, want := range []string{"Starting server v1.2.3", "[info] ready", "{'level': 'info'}",
 		`\\x1b[31mred`} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log has no %q:\n%s", want, log.String())
+			t.Errorf("the log is\n%s\nwant %q in it", log.String(), want)
 		}
 	}
 }
@@ -145,10 +146,10 @@ func TestChildThatWritesTooManyInvalidLinesIsKilled(t *testing.T) {
 	_, err := child.Read(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `server "files" was killed`) ||
 		!strings.Contains(err.Error(), "hint: ") {
-		t.Errorf("got %v", err)
+		t.Errorf("got the error %v, want that the server was killed, with a hint", err)
 	}
-	if _, again := child.Read(t.Context()); again != err {
-		t.Errorf("the next Read: got %v, want the same error", again)
+	if _, next := child.Read(t.Context()); next != err {
+		t.Errorf("the next Read: got %v, want the same error", next)
 	}
 }
 
@@ -159,11 +160,11 @@ func TestStderrNeverBlocksTheChild(t *testing.T) {
 	})
 	write(t, child, `{"id":1}`)
 	if got := read(t, child); got != `{"id":1}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want the echo", got)
 	}
 	child.Close()
 	if n := strings.Count(log.String(), "\n"); n > 1000 {
-		t.Errorf("%d lines of stderr were logged", n)
+		t.Errorf("%d lines of stderr were logged, want at most 1000", n)
 	}
 	if !strings.Contains(log.String(), "skipped") {
 		t.Error("the log does not say that lines were skipped")
@@ -171,7 +172,7 @@ func TestStderrNeverBlocksTheChild(t *testing.T) {
 }
 
 func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
-	for _, c := range []struct{ name, server, how, stderr string }{
+	for _, c := range []struct{ name, server, reason, stderr string }{
 		{"a child that dies in the middle of a line", "torn", "exited with status 3",
 			"  out of\tcheese"},
 		{"a child that is killed", "suicide", "was ended by signal: killed", ""},
@@ -180,14 +181,14 @@ func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
 			child := spawn(t, c.server, nil)
 			var err error
 			for err == nil {
-				_, err = child.Read(t.Context()) // the torn line is for the parser to refuse
+				_, err = child.Read(t.Context()) // returns the incomplete line, too
 			}
 			exited, ok := errors.AsType[*transport.ExitError](err)
 			if !ok || !errors.Is(err, io.EOF) {
-				t.Fatalf("got %v, want an *Exited that is io.EOF", err)
+				t.Fatalf("got %v, want an *ExitError that is io.EOF", err)
 			}
-			if exited.Reason != c.how || exited.Stderr != c.stderr {
-				t.Errorf("got %+v", exited)
+			if exited.Reason != c.reason || exited.Stderr != c.stderr {
+				t.Errorf("got %+v, want the reason %q and stderr %q", exited, c.reason, c.stderr)
 			}
 			for err == nil || !errors.Is(err, io.EOF) {
 				err = child.Write(t.Context(), []byte(`{}`))
@@ -203,7 +204,7 @@ func TestWriteToADeadChildReturnsExitError(t *testing.T) {
 		err = child.Write(t.Context(), []byte(`{}`))
 	}
 	if _, ok := errors.AsType[*transport.ExitError](err); !ok {
-		t.Errorf("got %v, want an *Exited", err)
+		t.Errorf("got %v, want an *ExitError", err)
 	}
 }
 
@@ -213,7 +214,7 @@ func TestCloseKillsAChildThatIgnoresSignals(t *testing.T) {
 	start := time.Now()
 	child.Close()
 	if took := time.Since(start); took < 600*time.Millisecond {
-		t.Errorf("it was killed after %s, before both graces were over", took)
+		t.Errorf("the child was killed after %s, want at least two grace periods of 300ms", took)
 	}
 	if _, err := child.Read(t.Context()); err != io.EOF {
 		t.Errorf("Read: got %v, want io.EOF", err)
@@ -231,43 +232,43 @@ func TestCloseKillsGrandchildren(t *testing.T) {
 	child.Close()
 	if !isGone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
-		t.Error("the grandchild lives")
+		t.Error("the grandchild still runs after Close")
 	}
 }
 
 func TestChildrenDieWithTheirParent(t *testing.T) {
-	us := exec.Command("/proc/self/exe")
-	us.Env = []string{mode + "=gatekit"}
-	out, err := us.StdoutPipe()
+	parent := exec.Command("/proc/self/exe")
+	parent.Env = []string{mode + "=gatekit"}
+	out, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := us.Start(); err != nil {
+	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
 	var got struct{ Pid int }
 	if err := json.NewDecoder(out).Decode(&got); err != nil {
 		t.Fatal(err)
 	}
-	us.Process.Kill()
-	us.Wait()
+	parent.Process.Kill()
+	parent.Wait()
 	if !isGone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
-		t.Error("the child lives, though whoever started it was killed")
+		t.Error("the child still runs after its parent was killed")
 	}
 }
 
 func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
 	child := spawn(t, "escaper", nil)
 	if got := read(t, child); got != `{"last":"message"}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want the last message", got)
 	}
 	start := time.Now()
 	if _, err := child.Read(t.Context()); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want io.EOF", err)
 	}
 	if took := time.Since(start); took > 15*time.Second {
-		t.Errorf("the end was seen after %s", took)
+		t.Errorf("Read returned the end after %s, want at most 15s", took)
 	}
 }
 
@@ -276,11 +277,11 @@ func TestReadContinuesAfterItsContextEnded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := child.Read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want the deadline", err)
 	}
 	write(t, child, `{"id":2}`)
 	if got := read(t, child); got != `{"id":2}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want the echo", got)
 	}
 }
 
@@ -290,7 +291,7 @@ func TestWriteToAChildThatDoesNotReadEndsWithItsContext(t *testing.T) {
 	defer cancel()
 	big := []byte(`"` + strings.Repeat("x", 4<<20) + `"`)
 	if err := child.Write(ctx, big); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the deadline", err)
 	}
 }
 
@@ -303,10 +304,10 @@ func TestAMessageOverTheLimitIsSkipped(t *testing.T) {
 	_, err := child.Read(t.Context())
 	large, ok := errors.AsType[*conn.TooLargeError](err)
 	if !ok || large.Size != 300<<10+8 {
-		t.Fatalf("got %v", err)
+		t.Fatalf("got %v, want a TooLargeError with the size %d", err, 300<<10+8)
 	}
 	if got := read(t, child); got != `{"id":3}` {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want the next message", got)
 	}
 }
 
@@ -324,9 +325,9 @@ func TestSpawnErrors(t *testing.T) {
 		{"no command", transport.Command{}, "no command is given"},
 		{"not in PATH", transport.Command{Path: "no-such-program"},
 			`command "no-such-program" is not in PATH`},
-		{"not there", transport.Command{Path: "./no-such-program", Dir: dir},
+		{"a file that does not exist", transport.Command{Path: "./no-such-program", Dir: dir},
 			"no such file or directory"},
-		{"not executable", transport.Command{Path: plain}, "permission denied"},
+		{"a file that is not executable", transport.Command{Path: plain}, "permission denied"},
 		{"a folder", transport.Command{Path: dir}, "is a folder"},
 		{"no interpreter", transport.Command{Path: script},
 			"hint: is " + script + " a program for this machine"},
@@ -340,7 +341,7 @@ func TestSpawnErrors(t *testing.T) {
 			child, err := transport.Spawn(t.Context(), c.command)
 			if err == nil {
 				child.Close()
-				t.Fatal("it started")
+				t.Fatal("Spawn succeeded, want an error")
 			}
 			if !strings.HasPrefix(err.Error(), `start server "files": `) ||
 				!strings.Contains(err.Error(), c.want) {
@@ -350,7 +351,7 @@ func TestSpawnErrors(t *testing.T) {
 	}
 }
 
-// safeBuffer is a bytes.Buffer for many goroutines.
+// safeBuffer is a bytes.Buffer that several goroutines may use.
 type safeBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

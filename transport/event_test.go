@@ -55,8 +55,9 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 	}{
 		{"line feeds", "data: a\n\ndata: b\n\n", data("a", "b"), io.EOF},
 		{"carriage returns", "data: a\r\rdata: b\r\r", data("a", "b"), io.EOF},
-		{"both", "data: a\r\n\r\ndata: b\r\n\r\n", data("a", "b"), io.EOF},
-		{"all three at once", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n",
+		{"carriage returns before line feeds",
+			"data: a\r\n\r\ndata: b\r\n\r\n", data("a", "b"), io.EOF},
+		{"all three in one stream", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n",
 			data("a\nb\nc", "d"), io.EOF},
 		{"data over several lines", "data: a\ndata:\ndata:  b\n\n", data("a\n\n b"), io.EOF},
 		{"no space after the colon", "data:{\"a\":1}\n\n", data(`{"a":1}`), io.EOF},
@@ -71,10 +72,10 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 			{Data: []byte("b")}}, io.EOF},
 		{"an id without data", "id: 7\n\ndata: a\n\n", []conn.Event{{ID: "7"},
 			{Data: []byte("a")}}, io.EOF},
-		{"an id with a null is none", "id: a\x00b\ndata: a\n\n", data("a"), io.EOF},
+		{"an id with a null byte is ignored", "id: a\x00b\ndata: a\n\n", data("a"), io.EOF},
 		{"a priming event", "id: 7\ndata:\n\n", []conn.Event{{ID: "7"}}, io.EOF},
 		{"a retry time", "retry: 1500\n\n", []conn.Event{{Retry: 1500}}, io.EOF},
-		{"a retry time that is no number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n",
+		{"a retry time that is not a number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n",
 			data("a"), io.EOF},
 		{"a name", "event: endpoint\ndata: /x\n\ndata: a\n\n",
 			[]conn.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
@@ -84,7 +85,7 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 		{"many blank lines", "\n\n\ndata: a\n\n\n\n", data("a"), io.EOF},
 		{"an end within an event", "data: a\n\ndata: b\n", data("a"), io.ErrUnexpectedEOF},
 		{"an end within a line", "data: a\n\ndata: b", data("a"), io.ErrUnexpectedEOF},
-		{"nothing", "", nil, io.EOF},
+		{"an empty stream", "", nil, io.EOF},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, r := range []io.Reader{strings.NewReader(c.stream),
@@ -111,15 +112,15 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 			fits := "data: " + strings.Repeat("y", 100) + "\n\n"
 			got, large, end := readAll(strings.NewReader(fits+c.event+c.event+fits), 100)
 			if len(got) != 2 || large != 2 || end != io.EOF {
-				t.Errorf("got %d events, %d too large, %v", len(got), large, end)
+				t.Errorf("got %d events, %d too large, %v; want 2, 2, io.EOF", len(got), large, end)
 			}
 		})
 	}
-	t.Run("its id is told all the same", func(t *testing.T) {
+	t.Run("its id is returned with the error", func(t *testing.T) {
 		s := newEventReader(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x",
 			200)+"\n\n")), 100)
 		if e, err := s.Next(); e.ID != "9" || err == nil {
-			t.Errorf("got %+v, %v", e, err)
+			t.Errorf("got %+v, %v, want the id 9 and an error", e, err)
 		}
 	})
 }
@@ -128,24 +129,24 @@ func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
 	for _, e := range []conn.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"},
 		{Name: "a\ndata: b"}} {
 		if b, err := appendEvent(nil, e); err == nil {
-			t.Errorf("%+v became %q", e, b)
+			t.Errorf("%+v became %q, want an error", e, b)
 		}
 	}
 }
 
-// What is written is read back, whatever it is, in however small pieces it comes, and nothing of
-// the data becomes another event.
+// FuzzEventsRoundTrip checks that each event is read as it was written, also in small pieces. No
+// part of its data may become another event.
 func FuzzEventsRoundTrip(f *testing.F) {
 	f.Add("1", "message", []byte(`{"jsonrpc":"2.0"}`), 0, 1)
 	f.Add("", "", []byte("a\r\n\r\ndata: b\n\nid: 3\r"), 10, 3)
 	f.Add("", "", []byte("\xef\xbb\xbf \r"), 0, 2)
 	f.Fuzz(func(t *testing.T, id, name string, data []byte, retry, piece int) {
 		e := conn.Event{ID: id, Name: name, Data: data, Retry: retry}
-		wire, err := appendEvent([]byte(":\n\n"), e)
+		stream, err := appendEvent([]byte(":\n\n"), e)
 		if err != nil {
 			t.Skip()
 		}
-		wire, _ = appendEvent(wire, conn.Event{Data: []byte("end")})
+		stream, _ = appendEvent(stream, conn.Event{Data: []byte("end")})
 		breaks := strings.NewReplacer("\r\n", "\n", "\r", "\n")
 		want := []conn.Event{
 			{ID: id, Name: name, Data: []byte(breaks.Replace(string(data))), Retry: max(0, retry)},
@@ -154,25 +155,27 @@ func FuzzEventsRoundTrip(f *testing.F) {
 		if retry > 1<<31-1 {
 			want[0].Retry = 0
 		}
-		got, _, end := readAll(shortReader{bytes.NewReader(wire), max(1, piece%16)}, 1<<20)
+		got, _, end := readAll(shortReader{bytes.NewReader(stream), max(1, piece%16)}, 1<<20)
 		if !equalEvents(got, want) || end != io.EOF {
-			t.Errorf("%q was read as %+v, %v; want %+v", wire, got, end, want)
+			t.Errorf("%q was read as %+v, %v; want %+v", stream, got, end, want)
 		}
 	})
 }
 
-// A stream of any bytes ends, holds to its bound, and reads alike whole and in pieces.
+// FuzzEventsOfAnyBytes checks that any bytes are read to an end, that no event is over the limit,
+// and that the result is the same when the bytes come one at a time.
 func FuzzEventsOfAnyBytes(f *testing.F) {
 	f.Add([]byte("data: a\r\n\r\nid\ndata\n\n:x\nretry: 1\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		whole, large, end := readAll(bytes.NewReader(stream), 20)
 		again, large2, end2 := readAll(iotest.OneByteReader(bytes.NewReader(stream)), 20)
 		if !equalEvents(whole, again) || large != large2 || end != end2 {
-			t.Errorf("got %+v, %d, %v and %+v, %d, %v", whole, large, end, again, large2, end2)
+			t.Errorf("read whole: %+v, %d, %v; byte by byte: %+v, %d, %v; want the same", whole,
+				large, end, again, large2, end2)
 		}
 		for _, e := range whole {
 			if len(e.Data) > 20 {
-				t.Errorf("an event of %d bytes", len(e.Data))
+				t.Errorf("got an event of %d bytes, want at most 20", len(e.Data))
 			}
 		}
 	})

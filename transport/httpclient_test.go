@@ -20,7 +20,7 @@ import (
 	"gatekit/transport"
 )
 
-// newHTTPClient returns an HTTPClient of a server that h plays.
+// newHTTPClient returns an HTTPClient of a server with the handler h.
 func newHTTPClient(t *testing.T, h http.HandlerFunc,
 	change func(*transport.HTTPClientOptions)) *transport.HTTPClient {
 	t.Helper()
@@ -76,11 +76,11 @@ func TestHTTPClientRequests(t *testing.T) {
 		}
 		if a.Status != 200 || string(a.Body) != `{"ok":true}` ||
 			a.Header.Get("Mcp-Session-Id") != "s1" || a.Events != nil {
-			t.Errorf("%d: got %+v", i, a)
+			t.Errorf("request %d: got the response %+v, want the server's", i, a)
 		}
 		s := <-got
 		if s.method != c.want.method || s.body != c.want.body {
-			t.Errorf("%d: got %+v", i, s)
+			t.Errorf("request %d: the server got %+v, want %+v", i, s, c.want)
 		}
 		for name, want := range map[string]string{
 			"Authorization": "Bearer hunter2", "X-Team": "the protocol's", "Mcp-Session-Id": "s0",
@@ -89,7 +89,7 @@ func TestHTTPClientRequests(t *testing.T) {
 			"Content-Type": map[bool]string{true: "application/json"}[c.want.body != ""],
 		} {
 			if have := s.header.Get(name); have != want {
-				t.Errorf("%d: %s: got %q, want %q", i, name, have, want)
+				t.Errorf("request %d: the header %s is %q, want %q", i, name, have, want)
 			}
 		}
 	}
@@ -108,9 +108,9 @@ func TestHTTPClientResponses(t *testing.T) {
 			http.Error(w,
 				"Missing session ID", 400)
 		}, 400, "Missing session ID\n", ""},
-		{"nothing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) }, 202,
+		{"status 202", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202) }, 202,
 			"", ""},
-		{"no content", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 204,
+		{"status 204", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 204,
 			"", ""},
 		{"a body of unknown length", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, `{"a":`)
@@ -129,7 +129,8 @@ func TestHTTPClientResponses(t *testing.T) {
 			w.Header().Set("Content-Length", fmt.Sprint(1<<20+1))
 			io.WriteString(w, big+"x")
 		}, 0, "", "over the limit"},
-		{"an event stream beside an error is a body", func(w http.ResponseWriter, _ *http.Request) {
+		{"an event stream with an error status is a body", func(w http.ResponseWriter,
+			_ *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			w.WriteHeader(500)
 			io.WriteString(w, "data: x\n\n")
@@ -142,12 +143,12 @@ func TestHTTPClientResponses(t *testing.T) {
 		}, 0, "", "unexpected EOF"},
 		{"a redirect is not followed", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/mcp" {
-				t.Error("it was followed")
+				t.Error("the redirect was followed")
 			}
 			http.Redirect(w, r, "https://evil.example/steal?token=1", http.StatusTemporaryRedirect)
 		}, 0, "", "the server redirects to https://evil.example/steal (status 307), which is " +
 			"not followed"},
-		{"a redirect to nowhere", func(w http.ResponseWriter,
+		{"a redirect without a Location", func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.WriteHeader(302)
 		}, 0, "", "the server redirects to nowhere (status 302)"},
@@ -166,7 +167,7 @@ func TestHTTPClientResponses(t *testing.T) {
 				}
 				_, large := errors.AsType[*conn.TooLargeError](err)
 				if large != strings.Contains(c.err, "over the limit") {
-					t.Errorf("TooLarge: %v", large)
+					t.Errorf("got a TooLargeError: %v, want %v", large, !large)
 				}
 				return
 			}
@@ -174,7 +175,7 @@ func TestHTTPClientResponses(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a.Status != c.status || string(a.Body) != c.body || a.Events != nil {
-				t.Errorf("got %d %.100q", a.Status, a.Body)
+				t.Errorf("got %d %.100q, want %d %.100q", a.Status, a.Body, c.status, c.body)
 			}
 		})
 	}
@@ -194,14 +195,14 @@ func TestHTTPClientReadsEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e, err := a.Events.Next(); err != nil || e.ID != "1" || len(e.Data) != 0 {
-		t.Errorf("got %+v, %v", e, err)
+		t.Errorf("the first event is %+v, %v, want the id 1 and no data", e, err)
 	}
 	if e, err := a.Events.Next(); err != nil || e.Retry != 5 || string(e.Data) != "{\"a\":\n1}" {
-		t.Errorf("got %+v, %v", e, err)
+		t.Errorf("the second event is %+v, %v, want the retry time 5 and two lines", e, err)
 	}
 	time.AfterFunc(20*time.Millisecond, func() { a.Events.Close() })
 	if _, err := a.Events.Next(); err == nil || err == io.EOF {
-		t.Errorf("Next, closed by another goroutine: got %v", err)
+		t.Errorf("Next during Close returned %v, want an error that is not io.EOF", err)
 	}
 	<-gone
 }
@@ -211,16 +212,16 @@ func TestHTTPClientEndsWithItsContext(t *testing.T) {
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}, nil)
-	why := errors.New("enough")
+	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
-	if _, err := b.Post(ctx, nil, []byte("{}")); err != why {
-		t.Errorf("got %v, want the cause", err)
+	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
+	if _, err := b.Post(ctx, nil, []byte("{}")); err != cause {
+		t.Errorf("got %v, want %v", err, cause)
 	}
 }
 
-// A server may close a connection just when a request is on its way. Whether it was run cannot be
-// told, so it must not be sent again.
+// A server may close a connection while a request is on its way. The client cannot know whether the
+// server has run the request, so it must not send the request again.
 func TestHTTPClientNeverSendsAMessageTwice(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -243,7 +244,7 @@ func TestHTTPClientNeverSendsAMessageTwice(t *testing.T) {
 				io.Copy(io.Discard, r.Body)
 				received.Add(1)
 				if !first {
-					break // got it, and says nothing
+					break // the server has the request, and closes the connection
 				}
 				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 			}
@@ -259,7 +260,7 @@ func TestHTTPClientNeverSendsAMessageTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Post(t.Context(), nil, []byte(`{"id":2}`)); err == nil {
-		t.Error("the second was answered")
+		t.Error("the second request was answered, want an error")
 	}
 	b.Close()
 	l.Close()
@@ -277,7 +278,7 @@ func TestNewHTTPClientErrors(t *testing.T) {
 		{"no host", "http:///mcp", "", "", "has no host"},
 		{"a password", "https://user:hunter2@x/mcp", "", "", "holds a user name or password"},
 		{"nonsense", "http://[::1", "", "", "is invalid"},
-		{"our header", "http://x", "content-length", "5",
+		{"a header that the client sets itself", "http://x", "content-length", "5",
 			"header Content-Length cannot be configured"},
 		{"a bad name", "http://x", "X Y", "5", "is not valid"},
 		{"a line break", "http://x", "X-Y", "hunter2\r\nX-Z: 1", "is not valid"},
@@ -293,7 +294,7 @@ func TestNewHTTPClientErrors(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("the error tells the secret: %v", err)
+				t.Errorf("the error holds the secret: %v", err)
 			}
 		})
 	}
@@ -342,7 +343,7 @@ func TestSSEClientRefusesUnsafeEndpoints(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := b.OpenSSE(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the deadline", err)
 		}
 	})
 	t.Run("a refused message", func(t *testing.T) {
@@ -358,19 +359,19 @@ func TestSSEClientRefusesUnsafeEndpoints(t *testing.T) {
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		p, err := b.OpenSSE(ctx)
-		cancel() // it bounded the opening only
+		cancel() // the pipe outlives the context of OpenSSE
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
 		if err := p.Write(t.Context(), []byte("{}")); err == nil || !strings.Contains(err.Error(),
 			`status 403: go\x1baway`) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the status 403 and the body", err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if _, err := p.Read(short); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the deadline", err)
 		}
 	})
 }

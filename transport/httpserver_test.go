@@ -21,31 +21,32 @@ import (
 	"gatekit/transport"
 )
 
-// endpoint is a fake downstream.Endpoint: a POST is answered with its own body, unless the
-// body says what to do; a GET is a stream that lives until its client is gone.
+// endpoint is a fake downstream.Endpoint. It answers a POST with the body of the POST, unless the
+// first word of the body names another behaviour. It answers a GET with a stream that ends with its
+// context.
 type endpoint struct {
-	streaming chan error // what the streams ended with
-	opened    chan struct{}
+	ended  chan error    // the error with which each stream, waiting call or pipe ended
+	opened chan struct{} // receives a value for each stream or waiting call
 }
 
 func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	word, _, _ := strings.Cut(string(r.Body), " ")
+	word, _, _ := strings.Cut(string(r.Body), ":")
 	switch word {
-	case "silent":
+	case "empty":
 		w.Write(http.StatusAccepted, nil)
-	case "forget":
-	case "flood":
-		e.streaming <- w.Write(http.StatusOK, nil, bytes.Repeat([]byte("x"), 64<<20))
+	case "no reply":
+	case "large":
+		e.ended <- w.Write(http.StatusOK, nil, bytes.Repeat([]byte("x"), 64<<20))
 	case "session":
 		w.Write(http.StatusOK, http.Header{"Mcp-Session-Id": {"abc"}}, []byte("{}"))
 	case "wait":
 		e.opened <- struct{}{}
 		<-ctx.Done()
-		e.streaming <- context.Cause(ctx)
+		e.ended <- context.Cause(ctx)
 	case "twice":
 		w.Write(http.StatusOK, nil, []byte("{}"))
 		if w.Write(http.StatusOK, nil, []byte("{}")) == nil {
-			panic("a second answer was taken")
+			panic("a second answer was accepted")
 		}
 	case "events":
 		s, err := w.Stream(nil)
@@ -64,31 +65,31 @@ func (e *endpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstr
 func (e *endpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
 	s, err := w.Stream(nil)
 	if err != nil {
-		e.streaming <- err
+		e.ended <- err
 		return
 	}
 	e.opened <- struct{}{}
-	if r.Header.Get("X-Flood") != "" {
+	if r.Header.Get("X-Endless") != "" {
 		for err == nil {
 			err = s.Send(conn.Event{Data: bytes.Repeat([]byte("x"), 1<<20)})
 		}
-		e.streaming <- err
+		e.ended <- err
 		return
 	}
 	<-ctx.Done()
-	e.streaming <- context.Cause(ctx)
+	e.ended <- context.Cause(ctx)
 }
 
 func (e *endpoint) Delete(_ context.Context, _ downstream.HTTPRequest, w downstream.Reply) {
 	w.Write(http.StatusNoContent, nil)
 }
 
-// ServePipe echoes.
+// ServePipe writes back each message that it reads.
 func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
 	for {
 		b, err := p.Read(ctx)
 		if err != nil {
-			e.streaming <- err
+			e.ended <- err
 			return nil
 		}
 		if err := p.Write(ctx, b); err != nil {
@@ -101,17 +102,17 @@ func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
 type runningServer struct {
 	*endpoint
 	addr string
-	stop func() // and wait
+	stop func() // stops the server and waits for its end
 
 	mu       sync.Mutex
 	refusals []string
 }
 
+// listen starts an HTTPServer on a free port. change may edit its options.
 func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningServer {
 	t.Helper()
-	f := &runningServer{endpoint: &endpoint{streaming: make(chan error, 100),
-		opened: make(chan struct{},
-			100)}}
+	f := &runningServer{endpoint: &endpoint{ended: make(chan error, 100),
+		opened: make(chan struct{}, 100)}}
 	o := transport.HTTPServerOptions{
 		Addr:     "127.0.0.1:0",
 		Endpoint: f.endpoint,
@@ -150,7 +151,7 @@ func (f *runningServer) refused() []string {
 	return slices.Clone(f.refusals)
 }
 
-// dial opens a connection and sends what is given, HOST standing for the front's address.
+// dial opens a connection and sends a request, in which it replaces HOST by the server's address.
 func (f *runningServer) dial(t *testing.T, request string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", f.addr)
@@ -168,11 +169,11 @@ func (f *runningServer) do(t *testing.T, request string) (*http.Response, string
 	t.Helper()
 	r, err := http.ReadResponse(bufio.NewReader(f.dial(t, request)), nil)
 	if err != nil {
-		t.Fatalf("no answer: %v", err)
+		t.Fatalf("read the answer: %v", err)
 	}
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
-		t.Errorf("body: %v", err)
+		t.Errorf("read the body: %v", err)
 	}
 	r.Body.Close()
 	return r, string(b)
@@ -182,7 +183,7 @@ const good = "POST /mcp HTTP/1.1\nHost: HOST\nContent-Type: application/json\nAc
 	"application/json, text/event-stream\nContent-Length: 2\n\n{}"
 
 func TestHTTPServerChecksRequests(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) {
+	server := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 		o.AllowedHosts = []string{"gate.example", "other.example:8443"}
 	})
@@ -191,15 +192,15 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
 		status        int
-		// of the refusal; "" when the request goes through, "-" when net/http refuses it before us
+		// of the refusal: "" when the request is served, "-" when net/http refuses it
 		reason string
 	}{
 		{"a good request", good, 200, ""},
 		{"an evil Host", with("HOST", "evil.example"), 403, `Host "evil.example" is not allowed`},
-		{"an evil Host with our port", with("HOST", "evil.example:80"), 403,
+		{"an evil Host with a port", with("HOST", "evil.example:80"), 403,
 			`Host "evil.example:80" is not allowed`},
-		{"a Host that begins like ours", with("HOST", "127.0.0.1.evil.example"), 403,
-			"is not allowed"},
+		{"a Host that begins with the server's address", with("HOST", "127.0.0.1.evil.example"),
+			403, "is not allowed"},
 		{"a Host that begins with localhost", with("HOST", "localhost.evil.example"), 403,
 			"is not allowed"},
 		{"an empty Host", with("HOST", ""), 403, "is not allowed"},
@@ -214,7 +215,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 			"is not allowed"},
 		{"two Hosts", header("Host: HOST"), 400, "-"},
 		{"an Origin that is configured", header("Origin: https://app.example"), 200, ""},
-		{"our own Origin", header("Origin: http://HOST"), 200, ""},
+		{"the server's own Origin", header("Origin: http://HOST"), 200, ""},
 		{"an evil Origin", header("Origin: https://evil.example"), 403,
 			`Origin "https://evil.example" is not allowed`},
 		{"an Origin on another local port", header("Origin: http://localhost:3000"), 403,
@@ -230,7 +231,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 			"header Content-Type came twice"},
 		{"two Authorizations", header("Authorization: Bearer a\nAuthorization: Bearer b"), 400,
 			"header Authorization came twice"},
-		{"text/plain, which a browser sends without asking", with("application/json\n",
+		{"text/plain, which a browser sends without a preflight", with("application/json\n",
 			"text/plain\n"), 415, "Content-Type is not application/json"},
 		{"a form", with("application/json\n", "application/x-www-form-urlencoded\n"), 415,
 			"Content-Type is not application/json"},
@@ -251,7 +252,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 		{"PUT", with("POST", "PUT"), 405, `method "PUT" is not allowed`},
 		{"part of a method's name", with("POST", "OS"), 405, `method "OS" is not allowed`},
 		{"another path", with("/mcp", "/admin"), 404, `nothing is served at "/admin"`},
-		{"the old transport, which is off", with("POST /mcp", "GET /sse"), 404,
+		{"the SSE transport, which is disabled", with("POST /mcp", "GET /sse"), 404,
 			"nothing is served at"},
 		{"a body over the limit", with("Content-Length: 2", "Content-Length: 1048577"), 413,
 			"over the limit"},
@@ -267,12 +268,12 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 		{"HTTP/2 without TLS", "PRI * HTTP/2.0\n\nSM\n\n", 403, "Host \"\" is not allowed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := len(f.refused())
-			r, body := f.do(t, c.request)
+			before := len(server.refused())
+			r, body := server.do(t, c.request)
 			if r.StatusCode != c.status {
 				t.Errorf("got status %d, want %d; body %s", r.StatusCode, c.status, body)
 			}
-			refused := f.refused()[before:]
+			refused := server.refused()[before:]
 			switch {
 			case c.reason == "" && len(refused) == 0 && body == "{}":
 			case c.reason == "-" && len(refused) == 0:
@@ -280,55 +281,58 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 				strings.HasPrefix(refused[0], fmt.Sprint(c.status)) && strings.Contains(refused[0],
 				c.reason):
 			default:
-				t.Errorf("refused %q, body %q", refused, body)
+				t.Errorf("got the refusals %q and the body %q, want the reason %q", refused, body,
+					c.reason)
 			}
 			if c.status == 405 && !strings.Contains(r.Header.Get("Allow"), "POST") {
-				t.Errorf("Allow: %q", r.Header.Get("Allow"))
+				t.Errorf("the header Allow is %q, want POST in it", r.Header.Get("Allow"))
 			}
 		})
 	}
 }
 
 func TestHTTPServerAnswersPreflightRequests(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) {
+	server := listen(t, func(o *transport.HTTPServerOptions) {
 		o.AllowedOrigins = []string{"https://app.example"}
 	})
 	preflight := "OPTIONS /mcp HTTP/1.1\nHost: HOST\nOrigin: " +
 		"ORIGIN\nAccess-Control-Request-Method: POST\nAccess-Control-Request-Headers: " +
 		"content-type,mcp-session-id\n\n"
 
-	r, _ := f.do(t, strings.Replace(preflight, "ORIGIN", "https://app.example", 1))
+	r, _ := server.do(t, strings.Replace(preflight, "ORIGIN", "https://app.example", 1))
 	if r.StatusCode != 204 ||
 		r.Header.Get("Access-Control-Allow-Origin") != "https://app.example" ||
 		r.Header.Get("Access-Control-Allow-Headers") != "content-type,mcp-session-id" ||
 		!strings.Contains(r.Header.Get("Access-Control-Allow-Methods"), "DELETE") {
-		t.Errorf("got %d %v", r.StatusCode, r.Header)
+		t.Errorf("got %d %v, want 204 and the headers that allow the request", r.StatusCode,
+			r.Header)
 	}
 	if r.Header.Get("Access-Control-Allow-Credentials") != "" {
-		t.Error("cookies are allowed")
+		t.Error("credentials are allowed, want them refused")
 	}
 
-	r, _ = f.do(t, strings.Replace(preflight, "ORIGIN", "https://evil.example", 1))
+	r, _ = server.do(t, strings.Replace(preflight, "ORIGIN", "https://evil.example", 1))
 	if r.StatusCode != 403 || r.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("got %d %v", r.StatusCode, r.Header)
+		t.Errorf("an evil Origin: got %d %v, want 403 and no allowed origin", r.StatusCode,
+			r.Header)
 	}
 
-	r, _ = f.do(t, strings.Replace(strings.Replace(good, "{}", "session", 1), "Content-Length: 2",
-		"Content-Length: 7\nOrigin: https://app.example", 1))
+	r, _ = server.do(t, strings.Replace(strings.Replace(good, "{}", "session", 1),
+		"Content-Length: 2", "Content-Length: 7\nOrigin: https://app.example", 1))
 	if r.Header.Get("Access-Control-Expose-Headers") == "" ||
 		r.Header.Get("Mcp-Session-Id") != "abc" || r.Header.Get("Vary") != "Origin" {
-		t.Errorf("got %v", r.Header)
+		t.Errorf("got the headers %v, want the session id exposed and Vary: Origin", r.Header)
 	}
 }
 
-// post is a good request with another body.
+// post returns a good request with another body.
 func post(body string) string {
 	return strings.Replace(good, "Content-Length: 2\n\n{}", fmt.Sprintf("Content-Length: %d\n\n%s",
 		len(body), body), 1)
 }
 
 func TestHTTPServerReplies(t *testing.T) {
-	f := listen(t, nil)
+	server := listen(t, nil)
 	large := strings.Repeat("y", 300<<10)
 	for _, c := range []struct {
 		name, request string
@@ -337,17 +341,17 @@ func TestHTTPServerReplies(t *testing.T) {
 	}{
 		{"a body", post("hello"), 200, "hello"},
 		{"a large body", post(large), 200, large},
-		{"nothing", post("silent"), 202, ""},
-		{"what is not answered is an error", post("forget"), 500, ""},
-		{"once", post("twice"), 200, "{}"},
+		{"an empty body", post("empty"), 202, ""},
+		{"an error when the endpoint does not reply", post("no reply"), 500, ""},
+		{"the first of two replies", post("twice"), 200, "{}"},
 		{"a DELETE", "DELETE /mcp HTTP/1.1\nHost: HOST\n\n", 204, ""},
 		{"events", post("events"), 200,
 			"id: 0\ndata: {\ndata: }\n\nid: 1\ndata: {\ndata: }\n\nid: 2\ndata: {\ndata: }\n\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, body := f.do(t, c.request)
+			r, body := server.do(t, c.request)
 			if r.StatusCode != c.status || body != c.body {
-				t.Errorf("got %d %.100q", r.StatusCode, body)
+				t.Errorf("got %d %.100q, want %d %.100q", r.StatusCode, body, c.status, c.body)
 			}
 			want := map[string]string{"": "", "events": "text/event-stream"}[c.name]
 			if c.body != "" && want == "" {
@@ -361,8 +365,8 @@ func TestHTTPServerReplies(t *testing.T) {
 }
 
 func TestHTTPServerKeepsConnections(t *testing.T) {
-	f := listen(t, nil)
-	c := f.dial(t, post("one")+post("two")+post("silent")+post("three"))
+	server := listen(t, nil)
+	c := server.dial(t, post("one")+post("two")+post("empty")+post("three"))
 	in := bufio.NewReader(c)
 	for _, want := range []string{"one", "two", "", "three"} {
 		r, err := http.ReadResponse(in, nil)
@@ -376,103 +380,106 @@ func TestHTTPServerKeepsConnections(t *testing.T) {
 }
 
 func TestHTTPServerCancelsARequestWhoseClientIsGone(t *testing.T) {
-	f := listen(t, nil)
-	c := f.dial(t, post("wait"))
-	<-f.opened
+	server := listen(t, nil)
+	c := server.dial(t, post("wait"))
+	<-server.opened
 	c.Close()
-	if err := <-f.streaming; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+	if err := <-server.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call ended with %v, want context.Canceled", err)
 	}
 }
 
 func TestHTTPServerDropsSlowRequests(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) {
-		// in which the good requests have to come, too, on a busy machine
+	server := listen(t, func(o *transport.HTTPServerOptions) {
+		// The good requests must arrive in this time on a busy machine, too.
 		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
 	})
-	t.Run("at once", func(t *testing.T) { slowRequests(t, f) })
-	if got := f.refused(); len(got) != 2 {
-		t.Errorf("refused: %q", got)
+	t.Run("in parallel", func(t *testing.T) { slowRequests(t, server) })
+	if got := server.refused(); len(got) != 2 {
+		t.Errorf("refused %q, want the two slow bodies", got)
 	}
 }
 
-func slowRequests(t *testing.T, f *runningServer) {
+func slowRequests(t *testing.T, server *runningServer) {
 	t.Run("slow headers", func(t *testing.T) {
 		t.Parallel()
-		c := f.dial(t, "POST /mcp HTTP/1.1\nHost: HOST\nX-Slow: ")
+		c := server.dial(t, "POST /mcp HTTP/1.1\nHost: HOST\nX-Slow: ")
 		if b, err := io.ReadAll(c); err != nil || bytes.Contains(b, []byte(" 200 ")) {
-			t.Errorf("got %q, %v", b, err)
+			t.Errorf("got %q, %v, want the connection closed without a 200", b, err)
 		}
 	})
 	t.Run("a slow body", func(t *testing.T) {
 		t.Parallel()
-		r, _ := f.do(t, strings.Replace(post("12345678"), "5678", "", 1))
+		r, _ := server.do(t, strings.Replace(post("12345678"), "5678", "", 1))
 		if r.StatusCode != 408 {
-			t.Errorf("got %d", r.StatusCode)
+			t.Errorf("got status %d, want 408", r.StatusCode)
 		}
 	})
-	t.Run("a body that announces much", func(t *testing.T) {
+	t.Run("a body shorter than its Content-Length", func(t *testing.T) {
 		t.Parallel()
-		r, _ := f.do(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
+		r, _ := server.do(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000",
+			1))
 		if r.StatusCode != 408 {
-			t.Errorf("got %d", r.StatusCode)
+			t.Errorf("got status %d, want 408", r.StatusCode)
 		}
 	})
-	t.Run("but for answers", func(t *testing.T) {
+	t.Run("but not slow answers", func(t *testing.T) {
 		t.Parallel()
-		c := f.dial(t, post("wait")) // no more bytes, longer than Limits.Request
-		<-f.opened
+		c := server.dial(t, post("wait")) // the call lasts longer than Limits.Request
+		<-server.opened
 		time.Sleep(1600 * time.Millisecond)
 		select {
-		case err := <-f.streaming:
-			t.Errorf("the call was ended: %v", err)
+		case err := <-server.ended:
+			t.Errorf("the call ended with %v, want it to wait", err)
 		default:
 		}
 		c.Close()
-		<-f.streaming
+		<-server.ended
 	})
 }
 
 func TestHTTPServerDropsClientsThatDoNotRead(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Write = 100 * time.Millisecond })
-	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\nX-Flood: 1\n\n"
-	f.dial(t, get)
-	if err := <-f.streaming; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a stream: got %v", err)
+	server := listen(t, func(o *transport.HTTPServerOptions) {
+		o.Limits.Write = 100 * time.Millisecond
+	})
+	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\nX-Endless: 1\n\n"
+	server.dial(t, get)
+	if err := <-server.ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a stream ended with %v, want the deadline", err)
 	}
-	f.dial(t, post("flood"))
-	if err := <-f.streaming; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("an answer: got %v", err)
+	server.dial(t, post("large"))
+	if err := <-server.ended; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an answer ended with %v, want the deadline", err)
 	}
 }
 
 func TestHTTPServerBoundsStreams(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Streams = 2 })
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Streams = 2 })
 	get := "GET /mcp HTTP/1.1\nHost: HOST\nAccept: text/event-stream\n\n"
-	first := f.dial(t, get)
-	f.dial(t, get)
-	<-f.opened
-	<-f.opened
-	if r, _ := f.do(t, get); r.StatusCode != 503 {
-		t.Errorf("got %d", r.StatusCode)
+	first := server.dial(t, get)
+	server.dial(t, get)
+	<-server.opened
+	<-server.opened
+	if r, _ := server.do(t, get); r.StatusCode != 503 {
+		t.Errorf("the third stream: got status %d, want 503", r.StatusCode)
 	}
-	<-f.streaming // the one that was refused
+	<-server.ended // the stream that was refused
 	first.Close()
-	<-f.streaming
-	f.dial(t, get)
-	<-f.opened
+	<-server.ended
+	server.dial(t, get)
+	<-server.opened
 }
 
 func TestHTTPServerBoundsConnections(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
-	first := f.dial(t, post("wait"))
-	f.dial(t, post("wait"))
-	<-f.opened
-	<-f.opened
-	third := f.dial(t, post("third"))
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
+	first := server.dial(t, post("wait"))
+	server.dial(t, post("wait"))
+	<-server.opened
+	<-server.opened
+	third := server.dial(t, post("third"))
 	third.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the third connection: got %v", err)
+		t.Errorf("the third connection: got %v, want no answer yet", err)
 	}
 	first.Close()
 	third.SetReadDeadline(time.Now().Add(time.Minute))
@@ -484,73 +491,72 @@ func TestHTTPServerBoundsConnections(t *testing.T) {
 }
 
 func TestHTTPServerBoundsBodiesInFlight(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 100 << 10 })
-	c := f.dial(t, post("wait "+strings.Repeat("x", 90<<10)))
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 100 << 10 })
+	c := server.dial(t, post("wait:"+strings.Repeat("x", 90<<10)))
 	defer c.Close()
-	<-f.opened
-	if r, _ := f.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode != 503 {
-		t.Errorf("got %d", r.StatusCode)
+	<-server.opened
+	if r, _ := server.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode != 503 {
+		t.Errorf("a body over the limit: got status %d, want 503", r.StatusCode)
 	}
-	if r, _ := f.do(t, post("small")); r.StatusCode != 200 {
-		t.Errorf("got %d", r.StatusCode)
+	if r, _ := server.do(t, post("small")); r.StatusCode != 200 {
+		t.Errorf("a small body: got status %d, want 200", r.StatusCode)
 	}
 	c.Close()
-	<-f.streaming
+	<-server.ended
 	for range 1000 {
-		if r, _ := f.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode == 200 {
+		if r, _ := server.do(t, post(strings.Repeat("y", 20<<10))); r.StatusCode == 200 {
 			return
 		}
 	}
-	t.Error("the room was not given back")
+	t.Error("a body is still refused after the first has ended, want 200")
 }
 
-// 16 requests with chunked bodies, or with Content-Length: 16777216, of which nothing came kept all
-// other clients out for a minute.
+// A request must not reserve room for a body that it only announces: 16 requests with
+// Content-Length: 16777216, or with chunked bodies, would keep all other clients out for a minute.
 func TestHTTPServerCountsOnlyReceivedBytes(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
 	for range 3 {
-		f.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+		server.dial(t, strings.Replace(good, "Content-Length: 2\n\n{}",
 			"Transfer-Encoding: chunked\n\n1\n{\n", 1))
-		f.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
+		server.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
 	}
-	f.do(t, post("they have been accepted before"))
-	if r, _ := f.do(t, post(strings.Repeat("y", 500<<10))); r.StatusCode != 200 {
-		t.Errorf("got %d: %q", r.StatusCode, f.refused())
+	server.do(t, post("the connections above have been accepted before this one"))
+	if r, _ := server.do(t, post(strings.Repeat("y", 500<<10))); r.StatusCode != 200 {
+		t.Errorf("got status %d, want 200; refused %q", r.StatusCode, server.refused())
 	}
-	t.Run("and all of that", func(t *testing.T) {
-		f.dial(t, post("wait "+strings.Repeat("x", 900<<10)))
-		<-f.opened
+	t.Run("and all received bytes", func(t *testing.T) {
+		server.dial(t, post("wait:"+strings.Repeat("x", 900<<10)))
+		<-server.opened
 		chunk := fmt.Sprintf("%x\n%s\n", 200<<10, strings.Repeat("y", 200<<10))
-		if r, _ := f.do(t, strings.Replace(good, "Content-Length: 2\n\n{}",
+		if r, _ := server.do(t, strings.Replace(good, "Content-Length: 2\n\n{}",
 			"Transfer-Encoding: chunked\n\n"+chunk+"0\n\n", 1)); r.StatusCode != 503 {
-			t.Errorf("got %d", r.StatusCode)
+			t.Errorf("got status %d, want 503", r.StatusCode)
 		}
 	})
 }
 
 func TestHTTPServerShutsDown(t *testing.T) {
-	f := listen(t, nil)
-	idle := f.dial(t, post("one"))
+	server := listen(t, nil)
+	idle := server.dial(t, post("one"))
 	http.ReadResponse(bufio.NewReader(idle), nil)
-	f.dial(t, post("wait"))
-	f.dial(t, "GET /mcp HTTP/1.1\nHost: HOST\n\n")
-	<-f.opened
-	<-f.opened
-	f.stop()
+	server.dial(t, post("wait"))
+	server.dial(t, "GET /mcp HTTP/1.1\nHost: HOST\n\n")
+	<-server.opened
+	<-server.opened
+	server.stop()
 	for range 2 {
-		if err := <-f.streaming; err == nil {
-			t.Error("no reason")
+		if err := <-server.ended; err == nil {
+			t.Error("a call or stream ended without an error, want one")
 		}
 	}
-	if _, err := net.Dial("tcp", f.addr); err == nil {
-		t.Error("it still listens")
+	if _, err := net.Dial("tcp", server.addr); err == nil {
+		t.Error("the server still accepts connections after it was stopped")
 	}
 }
 
-func TestListenHTTPRefusesAddressesThatOthersReach(t *testing.T) {
+func TestListenHTTPRefusesAddressesThatOtherMachinesReach(t *testing.T) {
 	o := transport.HTTPServerOptions{Endpoint: &endpoint{}, RecordRefusal: func(context.Context,
-		*http.Request,
-		int, string) []byte {
+		*http.Request, int, string) []byte {
 		return nil
 	}}
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
@@ -558,7 +564,7 @@ func TestListenHTTPRefusesAddressesThatOthersReach(t *testing.T) {
 		if f, err := transport.ListenHTTP(o); err == nil || !strings.Contains(err.Error(),
 			"insecure = true") {
 			f.Close()
-			t.Errorf("%s: got %v", addr, err)
+			t.Errorf("%s: got %v, want an error that names insecure = true", addr, err)
 		}
 	}
 	o.Addr, o.Insecure = "0.0.0.0:0", true
@@ -571,15 +577,15 @@ func TestListenHTTPRefusesAddressesThatOthersReach(t *testing.T) {
 		o.Addr = addr
 		if f, err := transport.ListenHTTP(o); err == nil {
 			f.Close()
-			t.Errorf("%s: it listens", addr)
+			t.Errorf("%s: ListenHTTP succeeded, want an error", addr)
 		}
 	}
 }
 
 func TestSSEServer(t *testing.T) {
-	f := listen(t, func(o *transport.HTTPServerOptions) { o.SSE = true })
+	server := listen(t, func(o *transport.HTTPServerOptions) { o.SSE = true })
 	b, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: "old",
-		URL: "http://" + f.addr + "/sse"})
+		URL: "http://" + server.addr + "/sse"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -591,38 +597,38 @@ func TestSSEServer(t *testing.T) {
 	for _, m := range []string{`{"id":1}`, `{"x":"` + strings.Repeat("x", 200<<10) + `"}`} {
 		write(t, p, m)
 		if got := read(t, p); got != m {
-			t.Errorf("got %.100q", got)
+			t.Errorf("got %.100q, want %.100q", got, m)
 		}
 	}
 	p.Close()
-	if err := <-f.streaming; !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
-		t.Errorf("the pipe ended with %v", err)
+	if err := <-server.ended; !errors.Is(err, io.EOF) && !errors.Is(err, context.Canceled) {
+		t.Errorf("the pipe ended with %v, want io.EOF or context.Canceled", err)
 	}
 	if _, err := p.Read(t.Context()); err != io.EOF {
-		t.Errorf("Read after Close: got %v", err)
+		t.Errorf("Read after Close: got %v, want io.EOF", err)
 	}
-	if r, _ := f.do(t, strings.Replace(good,
+	if r, _ := server.do(t, strings.Replace(good,
 		"/mcp", "/messages?sid=00000000000000000000000000000000", 1)); r.StatusCode != 404 {
-		t.Errorf("an unknown session: got %d", r.StatusCode)
+		t.Errorf("an unknown session: got status %d, want 404", r.StatusCode)
 	}
-	if r, _ := f.do(t, strings.Replace(good, "/mcp", "/messages", 1)); r.StatusCode != 404 {
-		t.Errorf("no session: got %d", r.StatusCode)
+	if r, _ := server.do(t, strings.Replace(good, "/mcp", "/messages", 1)); r.StatusCode != 404 {
+		t.Errorf("no session: got status %d, want 404", r.StatusCode)
 	}
-	if r, _ := f.do(t, strings.Replace(good, "POST /mcp", "GET /messages",
+	if r, _ := server.do(t, strings.Replace(good, "POST /mcp", "GET /messages",
 		1)); r.StatusCode != 405 {
-		t.Errorf("GET of /messages: got %d", r.StatusCode)
+		t.Errorf("GET of /messages: got status %d, want 405", r.StatusCode)
 	}
 }
 
-// What was posted and waits to be read counts as in flight, until its reader takes it or is gone.
+// A posted message counts as in flight until the endpoint has read it, or its pipe has ended.
 func TestSSEServerBoundsUnreadBodies(t *testing.T) {
-	e := &blockedEndpoint{read: make(chan struct{})}
-	f := listen(t, func(o *transport.HTTPServerOptions) {
+	e := &blockedEndpoint{end: make(chan struct{})}
+	server := listen(t, func(o *transport.HTTPServerOptions) {
 		o.SSE, o.Endpoint = true, e
 		o.Limits.Message, o.Limits.Bodies = 1<<20, 2<<20
 	})
 	for range 2 {
-		stream, err := http.Get("http://" + f.addr + "/sse")
+		stream, err := http.Get("http://" + server.addr + "/sse")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -636,7 +642,7 @@ func TestSSEServerBoundsUnreadBodies(t *testing.T) {
 		}
 		accepted := 0
 		for range 4 {
-			p, err := http.Post("http://"+f.addr+at, "application/json",
+			p, err := http.Post("http://"+server.addr+at, "application/json",
 				bytes.NewReader(bytes.Repeat([]byte(" "), 1<<20)))
 			if err != nil {
 				t.Fatal(err)
@@ -647,21 +653,21 @@ func TestSSEServerBoundsUnreadBodies(t *testing.T) {
 			}
 		}
 		if accepted != 2 {
-			t.Errorf("%d bodies of 1 MiB wait, want the 2 that there is room for", accepted)
+			t.Errorf("%d bodies of 1 MiB were accepted, want 2", accepted)
 		}
-		e.read <- struct{}{}
+		e.end <- struct{}{}
 		for lines.Scan() { // until the pipe has ended
 		}
 	}
 }
 
-// blockedEndpoint is an endpoint that does not read its pipes until read is closed.
+// blockedEndpoint is an endpoint that never reads from its pipes. A value in end ends one pipe.
 type blockedEndpoint struct {
 	endpoint
-	read chan struct{}
+	end chan struct{}
 }
 
 func (e *blockedEndpoint) ServePipe(context.Context, conn.Pipe, string) error {
-	<-e.read
+	<-e.end
 	return nil
 }

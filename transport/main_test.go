@@ -114,7 +114,7 @@ func echo() {
 	}
 }
 
-// ignoreSignals plays a server that ends neither when its stdin is closed nor by SIGTERM.
+// ignoreSignals is a server that ends neither when its stdin is closed nor by SIGTERM.
 func ignoreSignals() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println(`{"deaf":true}`)

@@ -15,15 +15,15 @@ import (
 	"gatekit/core/downstream"
 )
 
-// recorder is a connection: what was written, how long the last write might have lasted, and
-// whether the next one fails.
+// recorder is an http.ResponseWriter that records the bytes that were flushed and the last write
+// deadline. Its writes fail when fail is set.
 type recorder struct {
 	http.ResponseWriter
 	mu       sync.Mutex
 	deadline time.Time
 	fail     error
-	waiting  strings.Builder // written, and not flushed yet
-	written  strings.Builder
+	waiting  strings.Builder // bytes that were written, and not flushed yet
+	written  strings.Builder // bytes that were flushed
 }
 
 func (w *recorder) SetWriteDeadline(t time.Time) error {
@@ -86,7 +86,7 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if want := start.Add(last).Add(p.server.o.Limits.Write); !deadline.Equal(want) {
-				t.Errorf("the last write might last until %s, want %s", deadline, want)
+				t.Errorf("the deadline of the last write is %s, want %s", deadline, want)
 			}
 		}
 		expect("|", 0) // the header does not wait for the first event
@@ -96,17 +96,17 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 		s.Send(conn.Event{ID: "1", Name: "x", Data: []byte("a\nb"), Retry: 7})
 		expect("|id: 1\nevent: x\nretry: 7\ndata: a\ndata: b\n\n", 44*time.Second)
 		time.Sleep(14 * time.Second)
-		expect("", 44*time.Second) // the event was a sign of life
+		expect("", 44*time.Second) // no keep-alive is needed so soon after the event
 		time.Sleep(2 * time.Second)
 		expect("|:\n\n", 59*time.Second)
 		p.end()
 		if err := s.Send(conn.Event{Data: []byte("late")}); err == nil {
-			t.Error("an event was sent after the end")
+			t.Error("an event was sent after the end, want an error")
 		}
 		time.Sleep(time.Minute)
 		expect("", 59*time.Second)
 		if n := p.server.streams.Load(); n != 0 {
-			t.Errorf("%d streams are counted", n)
+			t.Errorf("%d streams are counted, want 0", n)
 		}
 	})
 }
@@ -117,7 +117,7 @@ func TestAStreamThatFailedKeepsItsError(t *testing.T) {
 		p, s := openStream(t, w)
 		gone := errors.New("gone")
 		w.takeWritten(gone)
-		time.Sleep(20 * time.Second) // the keep-alive finds out
+		time.Sleep(20 * time.Second) // the keep-alive fails
 		synctest.Wait()
 		w.takeWritten(nil)
 		if err := s.Send(conn.Event{}); err != gone {

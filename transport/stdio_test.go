@@ -19,8 +19,8 @@ import (
 
 // stdioPeer holds the other ends of the two pipes of a StdioPipe.
 type stdioPeer struct {
-	toPipe   *os.File // the StdioPipe reads what is written here
-	fromPipe *os.File // what the StdioPipe has written
+	toPipe   *os.File // to write the bytes that the StdioPipe reads
+	fromPipe *os.File // to read the bytes that the StdioPipe writes
 }
 
 func openStdio(t *testing.T, maxMessage int) (*transport.StdioPipe, stdioPeer) {
@@ -178,13 +178,13 @@ func TestStdioBlockedWriteEndsWithContext(t *testing.T) {
 			t.Fatalf("got %v, want a deadline error", err)
 		}
 	}
-	// Both messages are still written: the first was in the pipe in part, the second waited
-	// behind it.
+	// Both messages are still written. A part of the first was in the pipe already, and the second
+	// waited for the first.
 	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 0)
 	defer reader.Close()
 	for range 2 {
 		if got := read(t, reader); got != big {
-			t.Errorf("got %d bytes, want %d", len(got), len(big))
+			t.Errorf("got %d bytes, want the message of %d bytes", len(got), len(big))
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestStdioWriteBoundsPendingBytes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for range 20 {
-		p.Write(ctx, make([]byte, 1<<20)) // fails at the latest when ctx ends
+		p.Write(ctx, make([]byte, 1<<20)) // fails when ctx ends, or earlier
 	}
 	go p.Write(t.Context(), []byte("last"))
 	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 1<<20)
@@ -203,7 +203,7 @@ func TestStdioWriteBoundsPendingBytes(t *testing.T) {
 	for read(t, reader) != "last" {
 		accepted++
 	}
-	// one that is being written, and two that are pending
+	// One message is being written, and two are pending.
 	if accepted > 3 {
 		t.Errorf("%d messages were accepted while the client did not read, want at most 3",
 			accepted)
@@ -261,7 +261,7 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 		}
 		go toPipe.WriteString("{}\n")
 		if got := read(t, p); got != "{}" {
-			t.Errorf("got %q", got)
+			t.Errorf("got %q, want {}", got)
 		}
 		write(t, p, "{}")
 		if n, _ := fromPipe.Read(make([]byte, 10)); n != 3 {
@@ -269,7 +269,7 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 		}
 		p.Close()
 		if nonblocking(in) || nonblocking(out) {
-			t.Error("the pipes were left non-blocking")
+			t.Error("the pipes are non-blocking after Close, want blocking")
 		}
 	})
 	t.Run("a file is read to its end", func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestStdioOnBlockingFiles(t *testing.T) {
 		}
 		write(t, p, "{}")
 		if b, _ := os.ReadFile(name + "out"); string(b) != "{}\n" {
-			t.Errorf("got %q", b)
+			t.Errorf("the output file holds %q, want {} and a line feed", b)
 		}
 	})
 }

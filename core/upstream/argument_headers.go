@@ -15,13 +15,13 @@ import (
 // memory.
 const maxAnnotatedTools = 10_000
 
-// argumentHeaders knows which arguments of a server's tools are repeated in HTTP headers, because
-// the tool's input schema is annotated so.
+// argumentHeaders holds the arguments of a server's tools that are repeated in HTTP headers. The
+// input schema of a tool has an annotation for each of them.
 type argumentHeaders struct {
 	listing chan struct{} // holds one token; taken while the tools are being listed
 
 	mu     sync.Mutex
-	byTool map[string][]argumentHeader // tools without such arguments are not in it
+	byTool map[string][]argumentHeader // without tools that have no such arguments
 	// all tools have been listed: a tool that is not in byTool has no such arguments
 	complete bool
 }
@@ -101,8 +101,8 @@ func isHeaderToken(s string) bool {
 	return s != ""
 }
 
-// set sets the headers for the arguments of a tools/call. It calls list, once, when the tool is not
-// known and the tools have never been listed as a whole.
+// set sets the headers for the arguments of a tools/call. It calls list when the tool is not known
+// and the tools have never been listed to the end.
 func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Message,
 	list func() []*mcp.Message) error {
 	if a.isEmpty() {
@@ -117,7 +117,7 @@ func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Mess
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		// another call may have listed the tools meanwhile
+		// Another call may have listed the tools meanwhile.
 		if arguments, known = a.lookup(name); !known {
 			a.recordAll(list)
 			arguments, _ = a.lookup(name)
@@ -146,8 +146,8 @@ func (a *argumentHeaders) lookup(tool string) (arguments []argumentHeader, known
 	return arguments, known || a.complete
 }
 
-// recordAll reads the annotations of all tools. After that all tools count as known, even when the
-// list could not be read: a new attempt with each call would not help.
+// recordAll records the annotations of all tools. After that all tools count as known, even if the
+// list could not be read: otherwise each call would list the tools again.
 func (a *argumentHeaders) recordAll(list func() []*mcp.Message) {
 	request := mcp.NewRequest("0", "tools/list", nil)
 	for _, page := range list() {
@@ -175,7 +175,7 @@ func argumentValue(m *mcp.Message, pointer string) (v string, ok bool) {
 	case 'n', '{', '[':
 		return "", false
 	}
-	// 42.0 and 4.2e1 are the integer 42
+	// 42.0 and 4.2e1 are written as the integer 42.
 	if f, err := strconv.ParseFloat(string(raw), 64); err == nil && f == float64(int64(f)) &&
 		f >= -1<<53 && f <= 1<<53 {
 		return strconv.FormatInt(int64(f), 10), true

@@ -17,12 +17,11 @@ const (
 	answerTimeout     = 30 * time.Second // of the POST of an answer to a server's request
 )
 
-// backgroundWrites counts the messages that are written to a connection without anybody waiting for
-// them.
+// backgroundWrites counts the messages that are being written to a connection in the background.
 type backgroundWrites struct{ waiting atomic.Int32 }
 
-// run calls write in a goroutine of tasks, with a time limit. It drops the write when too many are
-// waiting: the server sends requests and does not read the answers.
+// run calls write in one of the goroutines, with a time limit. It drops the write when too many are
+// waiting, because the server does not read.
 func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duration,
 	write func(ctx context.Context)) {
 	if b.waiting.Add(1) > maxBackgroundWrites {

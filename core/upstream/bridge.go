@@ -22,8 +22,8 @@ type NativeSessions interface {
 	Name() string
 	// SpeaksModern reports whether the server is known to speak a modern revision by now.
 	SpeaksModern() bool
-	// OpenLegacy returns a session with a legacy server. feed gets what the server sends outside of
-	// calls. The session's first initialize opens the connection.
+	// OpenLegacy returns a session with a legacy server. feed gets the messages that the server
+	// sends outside of calls. The session's first initialize opens the connection.
 	OpenLegacy(o proxy.OpenOptions, feed proxy.Handler) LegacySession
 	// OpenModern returns a session with a modern server.
 	OpenModern(o proxy.OpenOptions) ModernSession
@@ -41,8 +41,8 @@ type LegacySession interface {
 	SendNotification(ctx context.Context, notification Outgoing) error
 	// Close ends the session and waits for it.
 	Close() error
-	// CloseLater ends the session without waiting for it. While it is closing it counts against the
-	// limit of connections that close without having served.
+	// CloseLater ends the session without waiting for it. Until it is closed, it counts towards the
+	// limit of sessions that are closed before they have served.
 	CloseLater()
 }
 
@@ -51,8 +51,8 @@ type LegacySession interface {
 type ModernSession interface {
 	proxy.Server
 	// Send writes a request and waits for its answer, as [proxy.Server.Call] does. The handler may
-	// be nil when no client waits for the request. resultType is that of the result, "" for an
-	// error message.
+	// be nil when no client waits for the request. resultType is the resultType of the answer, ""
+	// for an error message.
 	Send(ctx context.Context, request Outgoing, h proxy.Handler) (answer *mcp.Message,
 		resultType string, err error)
 }

@@ -19,20 +19,20 @@ const (
 
 // pendingCall is a request in flight.
 type pendingCall struct {
-	id      mcp.ID       // on this connection; of a listen, the subscription's id, too
-	request *mcp.Message // with the ids and the token that the client gave it
+	id      mcp.ID       // on this connection; also the subscription id of a subscriptions/listen
+	request *mcp.Message // with the id and the progress token that the client gave
 	token   mcp.ID       // the client's progress token; "" when it gave none
-	// the progress token on this connection: the client's, unless another call has the same or a
-	// server might spell it differently
+	// the progress token on this connection: that of the client, unless another call has the same
+	// token, or a server might spell it differently
 	sentToken mcp.ID
 	handler   proxy.Handler // nil for requests that no client waits for
-	// where the server's messages for the call wait; nil when they are handed over as they are read
+	// holds the server's messages for the call; nil when they are delivered as they are read
 	queue *orderedQueue
 	// ctx is the context of the client's request. It is stored because the goroutine that reads the
 	// connection hands notifications over on behalf of that request.
 	ctx    context.Context
 	cancel context.CancelFunc // ends ctx when the call ends by other means; may be nil
-	done   chan reply         // holds one
+	done   chan reply         // has room for one
 }
 
 // reply is how a call ended: with a response or error message, or with a Go error.
@@ -87,7 +87,7 @@ func (c *pendingCall) finish(r reply) {
 	}
 }
 
-// notify hands a notification to the client's handler, if there is one that still waits.
+// notify hands a notification to the call's handler, unless there is none or the call has ended.
 func (c *pendingCall) notify(m *mcp.Message) {
 	if c.handler != nil && c.ctx.Err() == nil {
 		c.handler.HandleNotification(c.ctx, m)
@@ -95,15 +95,15 @@ func (c *pendingCall) notify(m *mcp.Message) {
 }
 
 // callTable holds the requests in flight on one connection. It gives them ids of its own, so that
-// requests of several clients cannot be mistaken for each other. A progress token stays the
-// client's own, because a tool may show it to people. It is replaced only when another call has the
-// same, or when a server might spell it differently.
+// requests of several clients cannot be mistaken for each other. A request keeps its progress
+// token, because a tool may show it to people. The token is replaced only when another call has the
+// same token, or when a server might spell it differently.
 type callTable struct {
 	mu       sync.Mutex
 	lastID   uint64
 	inFlight map[mcp.ID]*pendingCall
 	byToken  map[mcp.ID]*pendingCall // by sentToken
-	closed   error                   // why no call can begin any more; nil while calls can
+	closed   error                   // why no call can begin any more; nil while the table is open
 
 	taskTokens     map[mcp.ID]taskToken // by the token on this connection
 	taskTokenOrder []mcp.ID             // keys of taskTokens, the oldest first
@@ -153,7 +153,7 @@ func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, reques
 	return c, nil
 }
 
-// address returns a request with the id and the progress token of its call.
+// address returns the request o with the id and the progress token of the call.
 func (c *pendingCall) address(o Outgoing) (Outgoing, error) {
 	if c.sentToken == c.token {
 		return o.withIDs(c.id, nil)
@@ -180,7 +180,8 @@ func (t *callTable) find(id mcp.ID) *pendingCall {
 	return t.inFlight[id]
 }
 
-// only returns the one call that a client waits for, or nil when there are none or several.
+// only returns the one call in flight that a client waits for. It returns nil when there are none
+// or several.
 func (t *callTable) only() *pendingCall {
 	var only *pendingCall
 	t.mu.Lock()
@@ -234,7 +235,7 @@ func (t *callTable) oldest(matches func(c *pendingCall) bool) *pendingCall {
 	return first
 }
 
-// isOlder reports whether the call with id a began before the one with id b.
+// isOlder reports whether the call with the id a began before the call with the id b.
 func isOlder(a, b mcp.ID) bool {
 	if len(a) != len(b) {
 		return len(a) < len(b)
@@ -292,7 +293,7 @@ func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *pendingC
 	if c != nil {
 		token = c.token
 	} else if token != "" {
-		for _, other := range t.inFlight { // one may wait for the task's result
+		for _, other := range t.inFlight { // a tasks/result may wait for the task
 			if raw, _ := other.request.Get("/taskId"); other.request.Method == "tasks/result" &&
 				other.token == token && string(raw) == kept.task {
 				c = other
@@ -331,8 +332,8 @@ func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
-// hasOneSpelling reports whether a token comes back from any server as it was sent: short integers
-// do, and strings that no encoder escapes.
+// hasOneSpelling reports whether every server writes a token as it was sent. This holds for short
+// integers, and for strings that no encoder escapes.
 func hasOneSpelling(token mcp.ID) bool {
 	if token[0] != '"' {
 		for _, c := range []byte(token) {

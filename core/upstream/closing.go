@@ -5,24 +5,24 @@ import (
 	"sync"
 )
 
-// maxClosing is how many connections to a server that have not served may be closing at a time.
-// Above that, a new connection has to wait.
+// maxClosing is how many connections to a server may be closing at a time without having served. A
+// connection beyond that waits.
 const maxClosing = 16
 
 // closer is anything that can be closed.
 type closer interface{ Close() error }
 
 // closingLimit counts the connections to one server that are being closed without having served. A
-// process that ignores TERM takes seconds to end, while a client that was refused may try again at
-// once, which no restart schedule limits: without a bound such processes would pile up. Sessions
-// that have served do not count, however many there are.
+// process that ignores SIGTERM takes seconds to end. A client that was refused may try again at
+// once, and no restart schedule limits that. So the number of such processes is bounded here.
+// Connections that have served do not count.
 type closingLimit struct {
 	mu      sync.Mutex
 	closing int
-	room    chan struct{} // closed when there is room again; nil when nobody waits
+	room    chan struct{} // closed when there is room again; nil while no goroutine waits for it
 }
 
-// wait waits until another connection may be opened.
+// wait waits until another connection may be opened. The error is the cause of ctx.
 func (l *closingLimit) wait(ctx context.Context) error {
 	for {
 		l.mu.Lock()

@@ -12,13 +12,13 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// keepProbedFor is how long the process that was probed is kept for a session to take it.
+// keepProbedFor is how long the probed process waits for a session that takes it.
 const keepProbedFor = 30 * time.Second
 
 // maxStatusConns is how many connections status returns: Ready sends a request on each of them.
 const maxStatusConns = 8
 
-// connector opens the connections to one server over pipes, and knows those that are in use.
+// connector opens the connections to one server over pipes, and keeps a list of those in use.
 type connector struct {
 	opts         *Options
 	goroutines   *taskgroup.Group
@@ -26,13 +26,13 @@ type connector struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[*pipeConn]struct{} // that are in use
+	conns  map[*pipeConn]struct{} // the connections in use
 	probed *pipeConn              // the process that was probed, until a session takes it
 	// probed has answered server/discover, and will not accept initialize
 	probedIsModern bool
 	usesSSE        bool // the URL speaks the 2024-11-05 transport and not Streamable HTTP
-	// why the last connection failed or could not be opened; nil once another was opened, and when
-	// Gatekit closed the connection
+	// why the last connection failed or could not be opened; nil if another was opened since, or if
+	// Gatekit closed it
 	fault error
 }
 
@@ -135,8 +135,8 @@ func (c *connector) takeProbed(era mcp.Era) *pipeConn {
 	return conn
 }
 
-// expireProbed waits for a while and reports whether no session has taken the process that was
-// probed. The process is then the caller's to close.
+// expireProbed waits for keepProbedFor. It reports true if no session has taken the probed process
+// by then. The caller must then close the process.
 func (c *connector) expireProbed(ctx context.Context, conn *pipeConn) bool {
 	backoff.Sleep(ctx, keepProbedFor)
 	c.mu.Lock()
@@ -148,7 +148,7 @@ func (c *connector) expireProbed(ctx context.Context, conn *pipeConn) bool {
 	return true
 }
 
-// discard closes a connection that nothing uses any more. A failure is only logged.
+// discard closes a connection that is no longer used. A failure is only logged.
 func (c *connector) discard(conn closer) {
 	if err := conn.Close(); err != nil {
 		c.opts.Log.Debug("closing a connection failed", "server", c.opts.Name, "error", err)

@@ -1,18 +1,18 @@
 // Package upstream reaches servers: it connects to them, finds out which revisions of MCP they
 // speak, and gives each session of the proxy a [proxy.Server] of its own.
 //
-// An [Upstream] is one configured server. A probe finds out what the server speaks, once, and again
-// when the result proved wrong. Open returns a server for one session of a client; the session's
-// first request connects it.
+// An [Upstream] is one configured server. A probe finds out which revisions the server speaks. It
+// is repeated when its result proves wrong. Open returns a proxy.Server for one session of a
+// client; the session's first request connects it.
 //
 //   - A session with a legacy server (initialize, up to 2025-11-25) has a connection of its own: a
 //     process, an SSE stream, or a session over Streamable HTTP. The client's initialize opens it.
-//     When it is lost, it is opened again with growing delays, and the server is told again what
-//     the client told it: initialize, initialized, the log level, the subscriptions. Then the
-//     client is notified that the lists may have changed.
+//     When it is lost, it is opened again with growing delays. The messages that set up the session
+//     are then sent again: initialize, initialized, the log level, the subscriptions. After that,
+//     the client is notified that the lists may have changed.
 //   - Sessions with a modern server (2026-07-28) share one connection per principal: a process that
-//     is kept as long as a session uses it, or HTTP requests that stand for themselves. There is
-//     nothing to restore. A process has one subscription for all of its sessions.
+//     is kept as long as a session uses it, or independent HTTP requests. A restart has no state to
+//     restore. A process has one subscription for all of its sessions.
 //   - A client of the other era gets a server from [Options.Bridge] (package core/bridge), which
 //     uses the sessions above by way of [NativeSessions]. Without a bridge such a client is
 //     refused.
@@ -22,36 +22,36 @@
 // Each file uses only files that come after it:
 //
 //   - upstream.go: a configured server; Open, Close, State, Ready.
-//   - legacy_session.go, legacy_state.go, legacy_dial.go: a session with a legacy server, what it
-//     has to send again, how it connects.
+//   - legacy_session.go, legacy_state.go, legacy_dial.go: a session with a legacy server, the
+//     messages that it has to send again, its connections.
 //   - modern_session.go, modern_pool.go: a session with a modern server, and the connections that
 //     sessions share.
 //   - probe.go: the revisions that the server speaks.
 //   - legacy_pipe.go, legacy_http_calls.go, legacy_http.go: connections to legacy servers.
 //   - modern_pipe.go, subscription_mux.go, subscription_filter.go, modern_http.go,
 //     argument_headers.go, headers.go: connections to modern servers.
-//   - connector.go, closing.go, restarts.go: what opens connections, and how often.
+//   - connector.go, closing.go, restarts.go: opening connections, and limits on that.
 //   - pipeconn.go, event_stream.go, http_responses.go, messages.go: reading and writing, the same
 //     in both eras.
-//   - calls.go, server_requests.go, background_writes.go, queue.go: what is in flight on a
-//     connection, and what waits for the client.
+//   - calls.go, server_requests.go, background_writes.go, queue.go: messages in flight on a
+//     connection, and messages that wait for the client.
 //   - options.go, bridge.go, observer.go, transport.go, errors.go: the configuration and the
 //     interfaces.
-//   - outgoing.go: what may be written to a server.
+//   - outgoing.go: the messages that may be written to a server.
 //
 // # The way of a message
 //
 // Call takes a request that passed the pipeline. The connection gives it an id of its own, and
 // another progress token if two calls have the same one, writes it, and waits. Over a pipe one
 // goroutine reads: it finds the call of an answer by its id and adds everything else to the ordered
-// queue of the session that it is for; an answer waits for what was read before it. Over HTTP each
-// call reads its own stream. What is returned has the client's id, progress token and subscription
-// id again. Nothing here inspects a message. Only the members that show where a message belongs are
-// read.
+// queue of its session. An answer waits for the messages that were read before it. Over HTTP each
+// call reads its own stream. The returned answer has the client's id, progress token and
+// subscription id again. This package does not inspect messages. It reads only the members that
+// show where a message belongs.
 //
-// A request of a legacy server goes to [proxy.Handler].HandleRequests of the call that it belongs
-// to where that is clear (its stream, its task, or the only call in flight), otherwise of the
-// session. A modern server asks inside a result, which is returned marked CarriesInput.
+// A request of a legacy server goes to [proxy.Handler].HandleRequests of its call, if its stream,
+// its task, or the only call in flight shows which call that is. Otherwise the session's handler
+// gets it. A modern server asks inside a result, which is returned marked CarriesInput.
 //
 // # Guarantees
 //
@@ -60,10 +60,10 @@
 //   - A request is written once. Only a request that changes nothing is sent again, and only when
 //     the server responded that it does not know the session; a modern request also when the server
 //     rejected its headers or its revision. In all these cases the server has not run the request.
-//   - A call ends when its context does, at once. Gatekit cancels the request at the server in the
-//     way of its revision, and drops an answer that comes later.
-//   - The reader of a pipe never waits for a client. What waits is bounded; over the bound progress
-//     and log messages are dropped first, then the connection is closed.
+//   - A call ends as soon as its context does. Gatekit cancels the request at the server, as the
+//     server's revision defines it, and drops an answer that comes later.
+//   - The reader of a pipe never waits for a client. The number of messages that wait is bounded.
+//     Over the bound, progress and log messages are dropped first; then the connection is closed.
 //   - All goroutines have ended when Close returns.
 //
 // # Locks
@@ -81,6 +81,6 @@
 // # Why a process that was probed is used
 //
 // Some servers take seconds to start. A process that answered the probe with an error, or not at
-// all, has not been initialized and can be. A process that answered with a result serves modern
-// requests and refuses initialize (go-sdk v1.8.0), so a legacy session gets another one.
+// all, can still be initialized. A process that answered with a result serves modern requests and
+// refuses initialize (go-sdk v1.8.0), so a legacy session gets another process.
 package upstream

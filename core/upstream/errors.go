@@ -9,8 +9,8 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// errSessionExpired is the cause of a lost connection when the server has forgotten the session.
-// The server has not run the request that it answered with this error.
+// errSessionExpired is the cause of a lost connection when the server has ended the session. The
+// server has not run the request that it answered so.
 var errSessionExpired = errors.New("the server has ended the session")
 
 // unavailable returns the error for a request that the server did not answer.
@@ -32,8 +32,8 @@ func invalidAnswer(server string, err error) error {
 	return unavailable(server, "the answer is not a valid message", err)
 }
 
-// notStarted returns the error for a request that callTable.begin refused, so that the request was
-// not sent.
+// notStarted returns the error for a request that callTable.begin refused. The request was not
+// sent.
 func notStarted(server string, err error) error {
 	if errors.As(err, new(*proxy.UnavailableError)) {
 		return err

@@ -13,8 +13,8 @@ import (
 
 // Delays before a stream is asked for again.
 const (
-	firstStreamDelay = time.Second // where the server names none
-	// bounds of what a server may ask for
+	firstStreamDelay = time.Second // when the server names none
+	// bounds of the delay that a server may ask for
 	shortestStreamDelay = 100 * time.Millisecond
 	longestServerDelay  = 5 * time.Minute
 )
@@ -22,8 +22,8 @@ const (
 // streamPosition is how far an event stream was read, and how to resume it.
 type streamPosition struct {
 	lastEvent string        // id of the last event that had one
-	retry     time.Duration // what the server asks for; 0 when it names no delay
-	failures  int           // attempts in a row to resume a call's stream that brought no event
+	retry     time.Duration // the delay that the server asks for; 0 when it names none
+	failures  int           // attempts in a row to resume a call's stream without an event
 }
 
 // advance records an event.
@@ -48,7 +48,7 @@ func (p *streamPosition) delay(failures int) time.Duration {
 }
 
 // readMessages reads a stream until it ends, ctx ends or f returns false, and closes it. f gets
-// each message, or the error that says why it is invalid.
+// each message, or the reason why the message is invalid.
 func readMessages(ctx context.Context, stream EventStream, limits mcp.Limits, p *streamPosition,
 	f func(m *mcp.Message, err error) bool) error {
 	defer context.AfterFunc(ctx, func() { stream.Close() })()

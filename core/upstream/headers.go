@@ -11,7 +11,7 @@ import (
 // modernHeader returns the HTTP headers of a modern request. They repeat parts of the body, for
 // intermediaries that do not read bodies. With rawName, Mcp-Name is not encoded.
 func modernHeader(m *mcp.Message, rawName bool) http.Header {
-	h := make(http.Header, 8) // room for those that the transport adds
+	h := make(http.Header, 8) // with room for the headers that the transport adds
 	if v, ok := m.Text(mcp.PointerProtocolVersion); ok {
 		h[mcp.HeaderProtocolVersion] = []string{encodeHeader(v)}
 	}
@@ -44,7 +44,7 @@ func hasPrintableName(m *mcp.Message) bool {
 	}) < 0
 }
 
-// What an encoded header value begins and ends with.
+// The prefix and suffix of an encoded header value.
 const (
 	encodedPrefix = "=?base64?"
 	encodedSuffix = "?="
@@ -55,8 +55,8 @@ func isEncoded(v string) bool {
 	return strings.HasPrefix(v, encodedPrefix) && strings.HasSuffix(v, encodedSuffix)
 }
 
-// encodeHeader returns v as a header value. It encodes values that are not plain ASCII, that begin
-// or end with blanks, or that look encoded.
+// encodeHeader returns v as a header value. It encodes values that are not printable ASCII, that
+// begin or end with spaces, or that look encoded.
 func encodeHeader(v string) string {
 	plain := !isEncoded(v) && strings.Trim(v, " \t") == v
 	for i := 0; plain && i < len(v); i++ {

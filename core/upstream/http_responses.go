@@ -9,7 +9,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// isSuccess reports whether an HTTP status is one of success.
+// isSuccess reports whether an HTTP status is 2xx.
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
 // isStream reports whether a successful response is an event stream.
@@ -23,8 +23,8 @@ func noResponse(server string, err error) error {
 	return unavailable(server, "no response from the URL", err)
 }
 
-// statusError returns the error for a response that holds no message. The rest of the body is not
-// repeated: it is untrusted text and of no use to a client.
+// statusError returns the error for a response that holds no message. The error does not quote the
+// body, which is untrusted text.
 func statusError(server string, a *HTTPResponse) error {
 	switch {
 	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
@@ -41,8 +41,8 @@ func statusError(server string, a *HTTPResponse) error {
 	return unavailable(server, fmt.Sprintf("the server responded with HTTP %d", a.Status), nil)
 }
 
-// bodyError returns the JSON-RPC error in a response with an error status, or nil. The error has to
-// name the request with that id, or none; addressed reports which.
+// bodyError returns the JSON-RPC error in a response with an error status, or nil. The error must
+// have that id, or no id. addressed reports whether it has the id.
 func bodyError(limits mcp.Limits, a *HTTPResponse, id mcp.ID) (m *mcp.Message, addressed bool) {
 	if len(a.Body) == 0 || mcp.IsBatch(a.Body) {
 		return nil, false

@@ -13,13 +13,13 @@ type legacyConn interface {
 	// send writes a request and waits for its answer.
 	send(ctx context.Context, o Outgoing, h proxy.Handler) (*mcp.Message, error)
 	notify(ctx context.Context, o Outgoing) error
-	// lost returns a channel that is closed when the connection is of no use any more, and a
-	// function that then returns why.
+	// lost returns a channel that is closed when the connection has failed or is closed. The
+	// function then returns the reason.
 	lost() (gone <-chan struct{}, why func() error)
 	Close() error
 }
 
-// isLost reports whether a connection is of no use any more.
+// isLost reports whether a connection has failed or is closed.
 func isLost(conn legacyConn) bool {
 	gone, _ := conn.lost()
 	select {
@@ -33,8 +33,8 @@ func isLost(conn legacyConn) bool {
 // legacyDialer opens the connections of one legacy session.
 type legacyDialer struct {
 	*connector
-	queue *orderedQueue // of what the server sends over a pipe
-	feed  proxy.Handler // gets what belongs to no call
+	queue *orderedQueue // of the session
+	feed  proxy.Handler // gets the messages that belong to no call
 }
 
 // dial opens a connection and sends initialize on it. The connection stays open even if the answer
@@ -44,8 +44,8 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 	if err := d.closingLimit.wait(ctx); err != nil {
 		return nil, nil, err
 	}
-	ways := d.opts.Dial
-	if ways.HTTP == nil {
+	dial := d.opts.Dial
+	if dial.HTTP == nil {
 		conn, err := d.process(ctx, mcp.Legacy)
 		if err != nil {
 			return nil, nil, err
@@ -55,7 +55,7 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 	if !d.prefersSSE() {
 		conn := newLegacyHTTP(d.opts, d.queue, d.feed)
 		answer, err := conn.send(ctx, initialize, h)
-		if ways.SSE == nil || !conn.isUnsupported() {
+		if dial.SSE == nil || !conn.isUnsupported() {
 			return d.initialized(ctx, conn, answer, err)
 		}
 		fallback, sseErr := d.sse(ctx)
@@ -80,9 +80,8 @@ func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initi
 	return d.initialized(ctx, p, answer, err)
 }
 
-// initialized returns the results of dial, once initialize has been sent. A connection on which
-// initialize was not answered is closed: initialize cannot be cancelled, so nothing else can end
-// it.
+// initialized returns the results of dial, once initialize has been sent. It closes a connection on
+// which initialize was not answered: initialize cannot be cancelled in another way.
 func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer *mcp.Message,
 	err error) (legacyConn, *mcp.Message, error) {
 	if err != nil {
@@ -92,8 +91,8 @@ func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer 
 	return conn, answer, nil
 }
 
-// abandon closes a connection that has not served. It waits until the connection is closed or ctx
-// ends. So a client that tries again usually gets a new process only after the old one has ended.
+// abandon closes a connection that no session will use. It waits until the connection is closed or
+// ctx ends. So a client that tries again usually gets a new process after the old one has ended.
 func (d *legacyDialer) abandon(ctx context.Context, conn legacyConn) {
 	c := d.closingLimit.counted(conn)
 	d.discardLater(c)

@@ -16,33 +16,33 @@ import (
 // deleteTimeout bounds the DELETE that ends a session.
 const deleteTimeout = 5 * time.Second
 
-// legacyHTTP is a legacy session over Streamable HTTP: a POST for each message, answered as JSON or
-// on a stream of its own, and one stream for what belongs to no call. The connection is lost when
-// the server ends the session, not when a request fails. How requests are sent and streams are read
-// is in legacy_http_calls.go.
+// legacyHTTP is a legacy session over Streamable HTTP. Each message is sent by a POST, which is
+// answered as JSON or on a stream of its own. Messages that belong to no call come on one more
+// stream, the session's stream. The connection is lost when the server ends the session, not when a
+// request fails. legacy_http_calls.go has the functions that send requests and read streams.
 type legacyHTTP struct {
 	name       string // of the server
 	http       HTTP
 	limits     mcp.Limits
 	log        *slog.Logger
-	observer   Observer      // nil when nobody observes
-	queue      *orderedQueue // of what comes on the stream that belongs to no call
-	feed       proxy.Handler // gets what belongs to no call
+	observer   Observer      // may be nil
+	queue      *orderedQueue // of the messages on the session's stream
+	feed       proxy.Handler // gets the messages that belong to no call
 	goroutines *taskgroup.Group
 	calls      callTable
 	requests   serverRequests
 	replies    backgroundWrites
 
 	failed sync.Once
-	gone   chan struct{} // closed when the connection is of no use any more
-	fault  error         // why; read it after gone
+	gone   chan struct{} // closed when the connection has failed or is closed
+	fault  error         // the reason; read it after gone
 
 	mu      sync.Mutex
 	session string // the session's id; "" when the server gives none
-	version string // the negotiated revision; "" before
-	// the stream that belongs to no call has been asked for, and may bring answers
+	version string // the negotiated revision; "" before initialize was answered
+	// the session's stream has been asked for, and may bring answers
 	listening bool
-	// initialize was answered as by a server that does not speak this transport
+	// the answer to initialize shows that the server does not speak this transport
 	unsupported bool
 }
 
@@ -52,10 +52,10 @@ func newLegacyHTTP(o *Options, q *orderedQueue, feed proxy.Handler) *legacyHTTP 
 		gone: make(chan struct{})}
 }
 
-// header returns the header of a request: the session's id and the revision, where they are known
-// and the revision has such headers.
+// header returns the header of a request. It holds the session's id and the revision, if they are
+// known and the revision has such headers.
 func (l *legacyHTTP) header() http.Header {
-	h := make(http.Header, 8) // room for those that the transport adds
+	h := make(http.Header, 8) // with room for the headers that the transport adds
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != "" {
@@ -73,7 +73,7 @@ func (l *legacyHTTP) sessionID() string {
 	return l.session
 }
 
-// isUnsupported reports whether initialize was answered as by a server that does not speak this
+// isUnsupported reports whether the answer to initialize shows that the server does not speak this
 // transport.
 func (l *legacyHTTP) isUnsupported() bool {
 	l.mu.Lock()
@@ -103,9 +103,9 @@ func (l *legacyHTTP) expire() error {
 	return l.fault
 }
 
-// isExpired reports whether a response is that of a server that does not know the session. The
-// specification demands 404; servers built on the examples of the TypeScript SDK send 400 and an
-// error of code -32000 that names no request.
+// isExpired reports whether a response means that the server does not know the session. The
+// specification demands 404. Servers that follow the examples of the TypeScript SDK send 400 and an
+// error with the code -32000 and without an id.
 func (l *legacyHTTP) isExpired(a *HTTPResponse, m *mcp.Message) bool {
 	if l.sessionID() == "" {
 		return false
@@ -133,7 +133,7 @@ func (l *legacyHTTP) Close() error {
 	a, err := l.http.Delete(ctx, h)
 	switch {
 	case err != nil:
-		// the server lets the session expire
+		// The session then expires at the server.
 		l.log.Debug("ending a session failed", "server", l.name, "error", err)
 	case a.Events != nil:
 		a.Events.Close()
@@ -174,8 +174,8 @@ func (l *legacyHTTP) restored(c *pendingCall, m *mcp.Message) *mcp.Message {
 	return c.restored(m)
 }
 
-// incoming handles a message on a stream that is not the answer to the stream's own call. c is the
-// call whose stream it is, nil for the stream that belongs to no call.
+// incoming handles a message that is not the answer to the call on whose stream it came. c is that
+// call, or nil for the session's stream.
 func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 	switch {
 	case isAnswer(m):
@@ -192,24 +192,24 @@ func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 	case m.Method == "notifications/cancelled":
 		l.requests.cancel(m)
 	case m.Method == "notifications/progress":
-		restored, about, ok := l.calls.progress(m)
+		restored, target, ok := l.calls.progress(m)
 		if !ok {
 			l.log.Debug("dropped progress that nobody asked for", "server", l.name)
 			return
 		}
-		l.deliver(c, about, restored)
+		l.deliver(c, target, restored)
 	default:
 		l.deliver(c, c, m)
 	}
 }
 
-// deliver hands a notification to the call that it is about, or to the session when it is about no
-// call. stream is the call on whose stream it came, or nil. Notifications on a call's stream are
-// handed over at once, others through the session's queue.
-func (l *legacyHTTP) deliver(stream, about *pendingCall, m *mcp.Message) {
+// deliver hands a notification to the call target, or to the session when target is nil. stream is
+// the call on whose stream the notification came, or nil. Notifications on a call's stream are
+// delivered at once, others through the session's queue.
+func (l *legacyHTTP) deliver(stream, target *pendingCall, m *mcp.Message) {
 	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
-	if about != nil && about.handler != nil {
-		run = func(context.Context) { about.notify(m) }
+	if target != nil && target.handler != nil {
+		run = func(context.Context) { target.notify(m) }
 	}
 	if stream != nil && stream.handler != nil {
 		run(stream.ctx)
@@ -222,7 +222,8 @@ func (l *legacyHTTP) deliver(stream, about *pendingCall, m *mcp.Message) {
 }
 
 // serverRequest hands a request of the server to the handler of its call, and posts the answer. The
-// call is the one that waits for the request's task, or the one on whose stream the request came.
+// call is the call that waits for the request's task, or else the call on whose stream c the
+// request came.
 func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	h := l.feed
 	if task := l.calls.forTask(m); task != nil {

@@ -10,8 +10,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// maxResumes is how many attempts in a row are made to resume a broken stream until an event comes
-// on it.
+// maxResumes is how many times in a row a broken stream may be resumed without a new event.
 const maxResumes = 4
 
 // send implements legacyConn.
@@ -109,7 +108,7 @@ func (l *legacyHTTP) readBody(c *pendingCall, a *HTTPResponse) (answer *mcp.Mess
 	if !listening {
 		return nil, statusError(l.name, a)
 	}
-	// Some servers send all answers on the stream that belongs to no call. The answer ends c.ctx.
+	// Some servers send all answers on the session's stream. The answer ends c.ctx.
 	<-c.ctx.Done()
 	return nil, context.Cause(c.ctx)
 }
@@ -135,8 +134,8 @@ func (l *legacyHTTP) readError(c *pendingCall, a *HTTPResponse) (*mcp.Message, e
 	return l.restored(c, m), nil
 }
 
-// readStream reads a call's stream until the answer. A stream that breaks is resumed where the
-// server has given its events ids.
+// readStream reads a call's stream until the answer. A stream that breaks is resumed, if the server
+// has given its events ids.
 func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Message, error) {
 	var position streamPosition
 	for {
@@ -172,7 +171,7 @@ func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Messag
 				err)
 		}
 		if time.Since(began) >= stableAfter {
-			position.failures = 0 // the server or something on the way cut an idle stream
+			position.failures = 0 // the server or an intermediary has closed an idle stream
 		}
 		if stream, err = l.resume(c, &position); err != nil {
 			return nil, err
@@ -181,7 +180,7 @@ func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Messag
 }
 
 // resume asks for the rest of a call's stream. A resumed stream counts as a failure until an event
-// comes on it. Otherwise a server that ends each stream at once would be asked without end.
+// comes on it. Otherwise Gatekit would ask a server that ends each stream at once without end.
 func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, error) {
 	var last error
 	for p.failures < maxResumes {
@@ -211,8 +210,8 @@ func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, err
 		last)
 }
 
-// listen keeps the stream that belongs to no call open, until ctx ends or the server responds that
-// it has none.
+// listen keeps the session's stream open, until ctx ends or the server responds that it has no such
+// stream.
 func (l *legacyHTTP) listen(ctx context.Context) {
 	defer func() {
 		l.mu.Lock()
@@ -265,8 +264,8 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	}
 }
 
-// notify implements legacyConn. When notifications/initialized has been posted, it opens the stream
-// that belongs to no call.
+// notify implements legacyConn. When notifications/initialized has been posted, it opens the
+// session's stream.
 func (l *legacyHTTP) notify(ctx context.Context, o Outgoing) error {
 	if err := l.post(ctx, o); err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"gatekit/core/proxy"
 )
 
-// legacyPipe is a legacy session's connection over a Pipe. All that the server sends is for that
-// one session.
+// legacyPipe is a legacy session's connection over a Pipe. All messages of the server are for this
+// session.
 type legacyPipe struct {
 	*pipeConn
 	queue    *orderedQueue
-	feed     proxy.Handler // gets what belongs to no call
+	feed     proxy.Handler // gets the messages that belong to no call
 	requests serverRequests
 }
 
@@ -60,8 +60,8 @@ func (p *legacyPipe) enqueue(m *mcp.Message, run func(ctx context.Context)) {
 	}
 }
 
-// serverRequest hands a request of the server to the handler of the call that it belongs to, where
-// that is clear, otherwise to feed, and writes the answer.
+// serverRequest hands a request of the server to the handler of its call, and writes the answer.
+// When it is not clear which call the request belongs to, feed gets the request.
 func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	h := p.feed
 	if c := p.calls.forTask(m); c != nil {
@@ -78,7 +78,7 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 		p.goroutines.Go(func(connCtx context.Context) {
 			answers := h.HandleRequests(ctx, []*mcp.Message{m})
 			if !p.requests.end(m.ID()) {
-				return // the server has cancelled it and expects no answer
+				return // the server has cancelled the request and expects no answer
 			}
 			if err := p.notify(connCtx, firstAnswer(answers, m.ID())); err != nil {
 				p.log.Debug("answering a server's request failed", "server", p.name,

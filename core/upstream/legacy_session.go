@@ -15,9 +15,9 @@ import (
 )
 
 // legacySession is one session with a legacy server. It has a connection of its own, opened by the
-// client's initialize. When the connection is lost, another is opened, with growing delays, and
-// what the client sent to set up the session is sent again. It implements proxy.Server and
-// LegacySession.
+// client's initialize. When the connection is lost, another is opened, with growing delays. The
+// messages with which the client set up the session are then sent again. legacySession implements
+// proxy.Server and LegacySession.
 type legacySession struct {
 	opts       *Options
 	prober     *prober
@@ -144,7 +144,7 @@ func (s *legacySession) end() error {
 	case served:
 		err = conn.Close()
 	default:
-		// the client may never have got the answer to initialize, and be trying again
+		// The client may not have got the answer to initialize, and may open another session.
 		err = s.dialer.closingLimit.close(conn)
 	}
 	s.goroutines.Close()
@@ -218,7 +218,7 @@ func (s *legacySession) supervise(ctx context.Context) {
 		cause := why()
 		lived := time.Since(since)
 		if errors.Is(cause, errSessionExpired) && lived >= stableAfter {
-			schedule = restartSchedule{} // sessions expire: that is no failure of the server
+			schedule = restartSchedule{} // an expired session is not a failure of the server
 		} else {
 			schedule.failed(lived)
 		}
@@ -272,7 +272,7 @@ func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause erro
 	}
 }
 
-// reconnect opens another connection and sends again what the client sent to set up the session. It
+// reconnect opens another connection and sends the messages that set up the session again. It
 // returns the answer to initialize.
 func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err error) {
 	ctx, cancel := s.opts.startContext(ctx)
@@ -306,11 +306,11 @@ func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err
 }
 
 // sendAgain sends notifications/initialized, the logging level and the subscriptions on a new
-// connection, as far as the client has sent them on the last one.
+// connection, if the client has sent them before.
 func (s *legacySession) sendAgain(ctx context.Context, conn legacyConn) error {
 	initialized, requests := s.state.remembered()
 	if initialized.m == nil {
-		return nil // the client's own will follow
+		return nil // the client has not sent it yet; it will be sent on the new connection
 	}
 	if err := conn.notify(ctx, initialized); err != nil {
 		return err
@@ -329,7 +329,7 @@ func (s *legacySession) sendAgain(ctx context.Context, conn legacyConn) error {
 	return nil
 }
 
-// announceChanges tells the client that the server's lists may have changed during the restart.
+// announceChanges notifies the client that the server's lists may have changed during the restart.
 func (s *legacySession) announceChanges(initializeAnswer *mcp.Message) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		raw, _ := initializeAnswer.Get("/capabilities/" + feature + "/listChanged")
@@ -338,8 +338,8 @@ func (s *legacySession) announceChanges(initializeAnswer *mcp.Message) {
 		}
 		m := mcp.NewNotification("notifications/"+feature+"/list_changed", nil)
 		m.Direction = mcp.ToClient
-		// when the queue is full, this notification is dropped: a client that lists again gets the
-		// changes
+		// When the queue is full, this notification is dropped. A client that lists again later
+		// gets the changes.
 		_ = s.queue.add(delivery{size: m.Size(),
 			run: func(ctx context.Context) { s.feed.HandleNotification(ctx, m) }})
 	}

@@ -17,17 +17,17 @@ const maxRestoredSubscriptions = 1000
 // been sent. After that time they are sent without it.
 const maxWaitForInitialized = 2 * time.Second
 
-// legacyState is the current connection of a legacy session, and what was sent on it that has to be
-// sent again on the next one. The zero value is not ready: changed has to be made.
+// legacyState holds the current connection of a legacy session, and the messages that have to be
+// sent again on the next connection. The zero value is not ready: changed has to be made.
 type legacyState struct {
 	mu    sync.Mutex
 	conn  legacyConn // nil while there is none
 	since time.Time  // when initialize was answered on conn
-	// the initialize that was answered first; zero before, and never changed after
+	// the first initialize that was answered; it is set once
 	initialize Outgoing
 	// the client's notifications/initialized; set by the holder of the session's handshake token
 	initialized     Outgoing
-	initializedSent bool                // on conn
+	initializedSent bool                // initialized was sent on conn
 	level           Outgoing            // the last logging/setLevel that succeeded
 	subscriptions   map[string]Outgoing // resources/subscribe that succeeded, by URI
 	fault           error               // why there is no connection
@@ -35,7 +35,7 @@ type legacyState struct {
 	changed         chan struct{}       // closed and replaced with each change of a field above
 }
 
-// change runs f under the lock and wakes those that wait for a change.
+// change runs f under the lock and wakes the goroutines that wait for a change.
 func (s *legacyState) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,8 +59,8 @@ func (s *legacyState) current() (legacyConn, time.Time) {
 	return s.conn, s.since
 }
 
-// ready waits until there is a connection that requests can be sent on: initialize answered and
-// notifications/initialized sent. It does not return the connection other, if that is not nil.
+// ready waits until there is a connection that requests can be sent on, and returns it: initialize
+// was answered on it and notifications/initialized sent. ready never returns the connection other.
 func (s *legacyState) ready(ctx context.Context, server string,
 	other legacyConn) (legacyConn, error) {
 	var faultBefore error // why there was no connection when the wait began
@@ -129,8 +129,8 @@ func (s *legacyState) remember(o Outgoing, answer *mcp.Message) {
 	}
 }
 
-// remembered returns what has to be sent on a new connection after initialize. initialized is zero
-// when the client has not sent it yet.
+// remembered returns the messages that have to be sent on a new connection after initialize.
+// initialized is zero when the client has not sent that notification yet.
 func (s *legacyState) remembered() (initialized Outgoing, requests []Outgoing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

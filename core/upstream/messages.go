@@ -10,8 +10,8 @@ import (
 // maxInvalid is how many invalid messages a connection or stream may bring before it is given up.
 const maxInvalid = 100
 
-// messages yields the messages in b, which holds one message or a batch. It yields a valid message
-// as one for the client, and for an invalid message the reason.
+// messages yields the messages in b, which holds one message or a batch. A valid message has the
+// direction mcp.ToClient. For an invalid message, the error is the reason.
 func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
 	return func(yield func(*mcp.Message, error) bool) {
 		if !mcp.IsBatch(b) {
@@ -59,8 +59,7 @@ func isModernError(m *mcp.Message) bool {
 	return false
 }
 
-// answeredID returns the id of the request that an invalid message would have answered, "" when
-// there is none.
+// answeredID returns the id of the request that an invalid message would have answered, or "".
 func answeredID(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
 		return parse.ResponseID
@@ -68,8 +67,8 @@ func answeredID(err error) mcp.ID {
 	return ""
 }
 
-// endsCall reports whether an invalid message is, or may be, the answer to the call with that id,
-// on whose own stream it came. The call then waits for nothing more.
+// endsCall reports whether an invalid message on the stream of a call is, or may be, the answer to
+// that call. The call then fails.
 func endsCall(id mcp.ID, err error) bool {
 	return errors.As(err, new(*conn.TooLargeError)) || answeredID(err) == id
 }

@@ -140,7 +140,7 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed:
 			if m == nil || !isModernError(m) && m.ErrorCode() != mcp.CodeMethodNotFound &&
 				m.ErrorCode() != mcp.CodeInvalidParams {
-				h.doubt() // the response looks like one of the other era
+				h.doubt() // the response looks like that of a legacy server
 			}
 		}
 		if m == nil {
@@ -159,7 +159,7 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
-		h.opts.Log.Debug("dropped a message that has no place on a stream",
+		h.opts.Log.Debug("dropped a request or answer that does not belong on a call's stream",
 			"server", h.opts.Name, "kind", m.Kind, "method", m.Method)
 	case m.Method == "notifications/cancelled":
 		raw, _ := m.Get("/requestId")
@@ -167,7 +167,7 @@ func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 			return c.subscriptionResult()
 		}
 	case m.Method == "notifications/progress":
-		if restored, about, ok := h.calls.progress(m); ok && about == c {
+		if restored, target, ok := h.calls.progress(m); ok && target == c {
 			c.notify(restored)
 		}
 	default:
@@ -196,7 +196,7 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 }
 
 // listTools returns all pages of tools/list, for a call of a tool that is not known. It stops at a
-// page that cannot be read: if the missing tools matter, the server refuses the call.
+// page that cannot be read. If the call then lacks a header, the server refuses the call.
 func (h *modernHTTP) listTools(ctx context.Context, call *mcp.Message) []*mcp.Message {
 	var pages []*mcp.Message
 	var cursor []byte

@@ -14,7 +14,7 @@ type modernPipe struct {
 	subscriptions *subscriptionMux
 }
 
-// newModernPipe takes over conn.
+// newModernPipe returns a modernPipe that owns conn.
 func newModernPipe(conn *pipeConn) *modernPipe {
 	p := &modernPipe{conn, newSubscriptionMux(conn)}
 	conn.modern.Store(true)
@@ -22,8 +22,8 @@ func newModernPipe(conn *pipeConn) *modernPipe {
 	return p
 }
 
-// send writes a request and waits for its answer. h gets what the server sends for the request, by
-// way of q.
+// send writes a request and waits for its answer. h gets the messages that the server sends for the
+// request, through the queue q.
 func (p *modernPipe) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (*mcp.Message, error) {
 	if o.m.Method == "subscriptions/listen" {
@@ -72,7 +72,7 @@ func (p *modernPipe) findCall(m *mcp.Message) (*pendingCall, *mcp.Message) {
 		c := p.calls.find(mcp.ID(raw))
 		if c != nil && c.request.Method == "subscriptions/listen" {
 			if c = p.calls.take(c.id); c != nil {
-				// the mux hands it on after what came before it
+				// The mux ends the subscription after the notifications that came before.
 				c.finish(reply{m: c.subscriptionResult()})
 			}
 			return nil, nil

@@ -89,7 +89,7 @@ type sharedConn struct {
 	connector  *connector
 	opts       *Options
 	goroutines *taskgroup.Group
-	users      int // sessions that have it; guarded by the pool
+	users      int // sessions that have acquired it; guarded by the pool
 	releases   int // how often users fell to zero; guarded by the pool
 
 	http *modernHTTP // nil for a process
@@ -97,8 +97,8 @@ type sharedConn struct {
 	mu        sync.Mutex
 	closed    bool
 	pipe      *modernPipe   // the process in use; nil while there is none
-	startedAt time.Time     // of the last process that ran; zero when none did
-	starting  *processStart // nil when none is under way
+	startedAt time.Time     // when the last process was started; zero when none was
+	starting  *processStart // the start that is under way, or nil
 	schedule  restartSchedule
 }
 
@@ -146,7 +146,7 @@ func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
 	return pipe.notify(ctx, o)
 }
 
-// process returns the running process, and starts one where there is none.
+// process returns the running process, or starts one.
 func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
 	s.mu.Lock()
 	if s.pipe != nil {
@@ -174,7 +174,7 @@ func (s *sharedConn) lose() {
 	pipe := s.pipe
 	s.pipe = nil
 	s.schedule.failed(time.Since(s.startedAt))
-	s.opts.reportEvent("lost", pipe.fault) // before it is started again
+	s.opts.reportEvent("lost", pipe.fault) // before the process is started again
 	s.goroutines.Go(func(context.Context) { s.connector.discard(pipe) })
 }
 
@@ -224,7 +224,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 		s.schedule.failed(0)
 	case !closed:
 		if isRestart {
-			s.opts.reportEvent("restarted", nil) // before any call uses it
+			s.opts.reportEvent("restarted", nil) // before any call uses the process
 		}
 		s.pipe, s.startedAt = starting.pipe, time.Now()
 	}
@@ -239,7 +239,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	close(starting.done)
 }
 
-// Close ends the process. Over HTTP there is nothing to end: the sessions end their calls.
+// Close ends the process. Over HTTP it does nothing: the sessions end their calls.
 func (s *sharedConn) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -20,7 +20,7 @@ type modernSession struct {
 	principal  string
 	conn       *sharedConn
 	goroutines *taskgroup.Group
-	queue      *orderedQueue // of what a process sends; nil over HTTP
+	queue      *orderedQueue // of the messages that a process sends; nil over HTTP
 	closeOnce  sync.Once
 }
 
@@ -64,8 +64,8 @@ func (s *modernSession) Send(ctx context.Context, o Outgoing,
 	return answer, resultType, nil
 }
 
-// contradictsItself reports whether an error about the request's revision lists that revision among
-// those that the server speaks.
+// contradictsItself reports whether an error that refuses the request's revision lists this very
+// revision as supported.
 func contradictsItself(answer *mcp.Message) bool {
 	listed := false
 	answer.Items("/data/supported", func(_ int, raw []byte) bool {
@@ -75,8 +75,8 @@ func contradictsItself(answer *mcp.Message) bool {
 	return listed
 }
 
-// checkResult returns the type of a result, "" for an error message. It returns an error for types
-// that no stage of the pipeline could inspect.
+// checkResult returns the type of a result, "" for an error message. It returns an error for a type
+// that the pipeline could not inspect.
 func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType string, err error) {
 	name := s.opts.Name
 	if answer.Kind == mcp.Error {
@@ -118,7 +118,7 @@ func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType st
 	return resultType, nil
 }
 
-// Notify implements proxy.Server. Notifications that modern clients do not send are not passed on.
+// Notify implements proxy.Server. It drops notifications that modern clients do not send.
 func (s *modernSession) Notify(ctx context.Context, p pipeline.Passed) error {
 	switch p.Message().Method {
 	case "notifications/initialized", "notifications/progress", "notifications/roots/list_changed",

@@ -9,10 +9,10 @@ import (
 // Observer is notified of each request to a server. It must not block. Its methods may be called
 // from many goroutines.
 type Observer interface {
-	// Send is called with a request that is about to be written, in the context of the client's
-	// call that it is for. One call may need several requests: those that a bridge makes of it, or
-	// one that is sent again. The returned edits, for places under /_meta only, are made in the
-	// request. The returned function, if not nil, is called once, with the answer or the error.
+	// Send is called with a request that is about to be written. ctx is the context of the client's
+	// call. One call may need several requests: a bridge may make several of it, or a request may
+	// be sent again. The returned edits are made in the request; they must be under /_meta. The
+	// returned function, if not nil, is called once, with the answer or the error.
 	Send(ctx context.Context, m *mcp.Message) (edits []mcp.Edit, ended func(answer *mcp.Message,
 		err error))
 }

@@ -41,7 +41,7 @@ type Options struct {
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is called when the server is "lost" or "restarted". It must not block.
 	Event    func(action, reason string, err error)
-	Observer Observer // nil: nobody observes the requests
+	Observer Observer // nil: the requests are not observed
 }
 
 // withDefaults returns o with the defaults filled in.

@@ -12,14 +12,14 @@ import (
 )
 
 // Outgoing is a message that may be written to a server. Code that writes to servers accepts no
-// other type. It is a message that passed the pipeline, or one of Gatekit's own. Whatever the
-// latter contains of a client's messages has passed the pipeline too.
+// other type. The message passed the pipeline, or Gatekit made it. All parts that a made message
+// has from a client's messages have passed the pipeline too.
 type Outgoing struct{ m *mcp.Message }
 
 // Forward returns a message that passed the pipeline as one that may be written to a server.
 func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message()} }
 
-// Own returns a message that Gatekit itself makes, or a translation of one that passed, as one that
+// Own returns a message that Gatekit made, or translated from a message that passed, as one that
 // may be written to a server. Only outgoing.go of this package and of core/bridge make such
 // messages; test/layout checks that.
 func Own(m *mcp.Message) Outgoing { return Outgoing{m} }
@@ -27,8 +27,8 @@ func Own(m *mcp.Message) Outgoing { return Outgoing{m} }
 // Message returns the message, nil for the zero Outgoing.
 func (o Outgoing) Message() *mcp.Message { return o.m }
 
-// withIDs returns o with the id and the progress token of this connection. token is nil when the
-// message keeps the one that it has.
+// withIDs returns o with the id and the progress token for a connection. With a nil token, the
+// message keeps its progress token.
 func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
 	m := o.m.WithID(id)
 	if token == nil {
@@ -41,8 +41,8 @@ func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
 	return Outgoing{m}, nil
 }
 
-// withMeta returns o with an observer's edits. It returns o unchanged when an edit is for a place
-// outside of /_meta, or cannot be made.
+// withMeta returns o with an observer's edits. It returns o unchanged when an edit is outside of
+// /_meta, or cannot be made.
 func (o Outgoing) withMeta(edits []mcp.Edit) Outgoing {
 	if len(edits) == 0 {
 		return o
@@ -76,9 +76,9 @@ func discoverRequest(id mcp.ID, version string) Outgoing {
 // pingRequest returns a ping.
 func pingRequest() Outgoing { return Outgoing{mcp.NewRequest("0", "ping", nil)} }
 
-// listToolsRequest returns a tools/list that asks which arguments are mirrored in headers. It is
-// made for a tools/call and has the _meta of that call, without the progress token and the log
-// level, which ask for notifications.
+// listToolsRequest returns a tools/list, which shows the arguments that headers repeat. It is made
+// for a tools/call and has the _meta of that call, without the progress token and the log level,
+// which would ask for notifications.
 func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, error) {
 	params := []byte(`{}`)
 	if meta, ok := call.Get("/_meta"); ok {
@@ -92,7 +92,7 @@ func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, er
 	return Outgoing{m}, err
 }
 
-// pong returns the answer to a server's ping, which is about this connection alone.
+// pong returns the answer to a server's ping. A ping concerns only the connection.
 func pong(id mcp.ID) Outgoing { return Outgoing{mcp.NewResponse(id, nil)} }
 
 // refusal returns the error that answers a server's request without asking the client.
@@ -109,10 +109,9 @@ func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
 	return refusal(id, mcp.CodeInternalError, "the client could not be asked")
 }
 
-// cancellation returns the notification that cancels the request with an id on this connection. If
-// cause holds the client's own notification, that one is used. A modern client describes itself in
-// it. The description is removed when the request was sent without one, which means to a legacy
-// server.
+// cancellation returns the notification that cancels the request with an id on a connection. If
+// cause holds the client's notification, it is forwarded. A modern client describes itself in it.
+// This description is removed if the request was sent without one, as to a legacy server.
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	var cancelled *proxy.CancelledError
 	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {

@@ -24,8 +24,8 @@ type pipeConn struct {
 	pipe       conn.PipeCloser
 	limits     mcp.Limits
 	log        *slog.Logger
-	observer   Observer    // nil when nobody observes
-	modern     atomic.Bool // the server is asked server/discover instead of ping
+	observer   Observer    // may be nil
+	modern     atomic.Bool // Ready sends server/discover instead of ping
 	goroutines *taskgroup.Group
 	calls      callTable
 	replies    backgroundWrites
@@ -37,8 +37,8 @@ type pipeConn struct {
 
 	failed    sync.Once
 	onFail    func(err error) // called once, before gone is closed
-	gone      chan struct{}   // closed when the connection is of no use any more
-	fault     error           // why; read it after gone
+	gone      chan struct{}   // closed when the connection has failed or is closed
+	fault     error           // the reason; read it after gone
 	closeOnce func() error    // runs end, once
 }
 
@@ -54,8 +54,8 @@ func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeCon
 // start begins to read the connection, until it fails or is closed.
 func (c *pipeConn) start() { c.goroutines.Go(c.read) }
 
-// attach sets the function that gets all requests (except ping) and notifications of the server,
-// and calls it with those that came before. route must not block.
+// attach sets the function that gets the server's notifications and requests (except ping). It
+// calls route with those that came before. route must not block.
 func (c *pipeConn) attach(route func(m *mcp.Message)) {
 	c.routing.Lock()
 	defer c.routing.Unlock()
@@ -160,14 +160,13 @@ func (c *pipeConn) fail(err error) {
 	})
 }
 
-// lost returns a channel that is closed when the connection is of no use any more, and a function
-// that then returns why.
+// lost implements legacyConn.
 func (c *pipeConn) lost() (gone <-chan struct{}, why func() error) {
 	return c.gone, func() error { return c.fault }
 }
 
-// send writes a request and waits for its answer. h gets what the server sends for the request, by
-// way of q.
+// send writes a request and waits for its answer. h gets the messages that the server sends for the
+// request, through the queue q.
 func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (answer *mcp.Message, err error) {
 	o, ended := observe(ctx, c.observer, o)
@@ -187,8 +186,7 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 // server, and the error is context.Cause(ctx).
 func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 	o Outgoing) (*mcp.Message, error) {
-	// When ctx ends first, the request is written nevertheless (or was written in part), and is
-	// cancelled below like any other.
+	// When ctx ends during the write, the request is still written, and is cancelled below.
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		c.calls.take(begun.id)
 		return nil, unavailable(c.name, "the request could not be written", err)
@@ -237,7 +235,7 @@ func (c *pipeConn) end() error {
 	return err
 }
 
-// isGone reports whether the connection is of no use any more.
+// isGone reports whether the connection has failed or is closed.
 func (c *pipeConn) isGone() bool {
 	select {
 	case <-c.gone:

@@ -16,11 +16,11 @@ import (
 const (
 	// how long a client's first message waits for the probe of a server that is being started
 	maxWaitForProbe = 30 * time.Second
-	// how old a result must be before it is discarded: another probe would only find a younger
-	// result again
+	// how old a result must be before it is discarded: another probe just after it would find the
+	// same
 	discardableAfter = 10 * time.Second
-	// how many probe timeouts a URL has to respond: unlike a process's silence, its silence shows
-	// nothing
+	// how many probe timeouts a URL has to respond. When a process does not answer, it is taken for
+	// a legacy server. When a URL does not respond, the probe fails, so a URL gets more time.
 	urlProbeTimeouts = 3
 	// how many revisions of a server's list are read
 	maxListedRevisions = 100
@@ -36,7 +36,7 @@ type prober struct {
 	connector  *connector
 
 	mu       sync.Mutex // taken before the connector's
-	current  *probe     // the last one; nil before the first, and when its result was wrong
+	current  *probe     // the last probe; nil before the first, and when its result was discarded
 	failures int        // probes in a row that failed
 }
 
@@ -45,8 +45,8 @@ type probe struct {
 	done      chan struct{} // closed when the fields below are set
 	endedAt   time.Time
 	revisions []string
-	guessed   bool      // concluded from silence or from the process's end
-	err       error     // the probe shows nothing
+	guessed   bool      // the server did not answer, or the process ended
+	err       error     // why the probe failed
 	retryAt   time.Time // with err: when the next probe may be made
 }
 
@@ -54,18 +54,18 @@ type probe struct {
 type probeResult struct {
 	revisions  []string
 	discovered bool         // the server knows server/discover
-	guessed    bool         // concluded from silence or from the process's end
-	late       *pendingCall // the request, when it has not been answered yet
-	err        error        // the probe shows nothing
+	guessed    bool         // the server did not answer, or the process ended
+	late       *pendingCall // the request, if it has not been answered yet
+	err        error        // why the probe failed
 }
 
 // legacyResult is the result for a server that does not know server/discover.
 func legacyResult() probeResult { return probeResult{revisions: mcp.Legacy.Revisions()} }
 
 // revisions returns the revisions that the server speaks, the newest first. The first call probes
-// the server; the result is kept until it proves wrong. A probe that failed is repeated by a later
-// call, with growing delays. A server that refuses the probe has answered it: that is not a
-// failure. A call that waits too long for a probe gets an error.
+// the server; the result is kept until it proves wrong. A later call repeats a probe that failed,
+// with growing delays. A probe that the server refuses has not failed: the refusal is an answer. A
+// call that waits too long for a probe gets an error.
 func (p *prober) revisions(ctx context.Context) ([]string, error) {
 	switch p.opts.Era {
 	case "modern":
@@ -95,7 +95,8 @@ func (p *prober) revisions(ctx context.Context) ([]string, error) {
 	}
 }
 
-// start returns the probe whose result counts, and starts one where there is none.
+// start returns the current probe. It starts one if there is none, or if the last one failed and
+// may be repeated.
 func (p *prober) start() (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +124,7 @@ func (p *prober) start() (*probe, error) {
 // failed before.
 func (p *prober) run(ctx context.Context, current *probe, failures int) {
 	var result probeResult
-	var conn *pipeConn // that a session can use
+	var conn *pipeConn // to the probed process, if a session can use it
 	if p.opts.Dial.Pipe != nil {
 		result, conn = p.probeProcess(ctx)
 	} else {
@@ -239,11 +240,12 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 			if result.err == nil && (!result.discovered || isModern(result.revisions[0])) {
 				return result, conn
 			}
-			// the process may take server/discover for the beginning of a session: none can use it
+			// The process may take server/discover for the beginning of a session, so no other
+			// session can use it.
 			p.connector.discard(conn)
 			return result, nil
 		case <-time.After(p.opts.ProbeTimeout):
-			// some servers are silent before initialize; the process can still be initialized
+			// Some servers answer nothing before initialize. The process can still be initialized.
 			result := legacyResult()
 			result.guessed, result.late = true, request
 			return result, conn
@@ -255,8 +257,8 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 	if ctx.Err() != nil {
 		return probeResult{err: err}, nil
 	}
-	// Some servers end when they do not know a method. If this one ends in any case, its first
-	// session will show that.
+	// Some servers end when they do not know a method. If this server always ends, its first
+	// session will report that.
 	p.opts.Log.Info("process ended during the probe: taken for a legacy server",
 		"server", p.opts.Name, "error", err)
 	result := legacyResult()
@@ -307,7 +309,7 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 			http.StatusUnprocessableEntity:
 			answer, _ = bodyError(o.Limits, response, probeID)
 		default:
-			// such a response does not show the era
+			// Other statuses do not show the era.
 			return probeResult{err: statusError(o.Name, response)}
 		}
 	}
@@ -334,7 +336,7 @@ func (p *prober) classify(m *mcp.Message) probeResult {
 		}
 	}
 	if m.Len(pointer) < 0 {
-		return legacyResult() // the server has a result for any request
+		return legacyResult() // the server answers any request with a result
 	}
 	var listed, known []string
 	for i := range min(m.Len(pointer), maxListedRevisions) {

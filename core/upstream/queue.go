@@ -10,7 +10,7 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// Bounds of what waits in one queue.
+// Bounds of the messages that wait in one queue.
 const (
 	maxQueuedMessages = 1024
 	maxQueuedBytes    = 32 << 20
@@ -32,8 +32,8 @@ type orderedQueue struct {
 	mu       sync.Mutex
 	queue    []delivery
 	bytes    int
-	draining bool // drain runs, or was started and has not taken a delivery yet
-	dropped  int  // deliveries that were left out
+	draining bool // drain is running, or was started
+	dropped  int  // deliveries that were dropped
 }
 
 // delivery is one step of a queue.
@@ -43,13 +43,13 @@ type delivery struct {
 	run       func(ctx context.Context)
 }
 
-// newOrderedQueue returns an empty queue that delivers until tasks is closed.
+// newOrderedQueue returns an empty queue that delivers until goroutines is closed.
 func newOrderedQueue(goroutines *taskgroup.Group) *orderedQueue {
 	return &orderedQueue{goroutines: goroutines}
 }
 
-// add appends a delivery. When the queue is full, the oldest droppable deliveries are left out to
-// make room; without any, the error is errQueueFull.
+// add appends a delivery. When the queue is full, it drops the oldest droppable deliveries to make
+// room. If there are none, the error is errQueueFull.
 func (q *orderedQueue) add(d delivery) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,8 +79,8 @@ func (q *orderedQueue) add(d delivery) error {
 	return nil
 }
 
-// after runs f once everything that was added before has been delivered, or at once when nothing
-// waits. It ignores the bounds of the queue: each call uses it once, and the number of calls in
+// after runs f when everything that was added before has been delivered, or at once if the queue is
+// empty. It ignores the bounds of the queue: each call uses it once, and the number of calls in
 // flight is bounded.
 func (q *orderedQueue) after(f func()) {
 	q.mu.Lock()
@@ -121,7 +121,7 @@ func (q *orderedQueue) next() (delivery, bool) {
 	return d, true
 }
 
-// logDropped logs how many deliveries were left out. It is called when the queue has ended.
+// logDropped logs how many deliveries were dropped. It is called when the queue has ended.
 func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,8 +131,8 @@ func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
 	}
 }
 
-// isDroppable reports whether a notification may be left out when too many wait: progress and log
-// messages may.
+// isDroppable reports whether a notification may be dropped when too many wait. Progress and log
+// messages may be dropped.
 func isDroppable(m *mcp.Message) bool {
 	return m.Method == "notifications/progress" || m.Method == "notifications/message"
 }

@@ -12,7 +12,7 @@ const (
 	longestRestartDelay = 30 * time.Second
 	startsPeriod        = 5 * time.Minute
 	maxStarts           = 5 // of a process in startsPeriod
-	// how long a connection must have been open to count as a success when it is lost
+	// how long a connection must have been open so that its loss resets the delays
 	stableAfter = 10 * time.Second
 	// how long a call waits for a start that is not due yet
 	maxWaitForStart = 2 * time.Second
@@ -45,8 +45,8 @@ func (s *restartSchedule) started(now time.Time) {
 	}
 }
 
-// failed records that a start failed (lived is 0), or that a connection was lost after it lived for
-// a while.
+// failed records that a start failed, with lived 0, or that a connection was lost after it had been
+// open for the time lived.
 func (s *restartSchedule) failed(lived time.Duration) {
 	if lived >= stableAfter {
 		s.failures = 0

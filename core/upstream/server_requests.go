@@ -35,8 +35,8 @@ func (r *serverRequests) begin(ctx context.Context, id mcp.ID) (context.Context,
 	return ctx, nil
 }
 
-// end removes a request. It reports whether the request is to be answered: the server has not
-// cancelled it.
+// end removes a request. It reports whether the request must be answered, which means that the
+// server has not cancelled it.
 func (r *serverRequests) end(id mcp.ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

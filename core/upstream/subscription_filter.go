@@ -91,8 +91,8 @@ func (f subscriptionFilter) encode() []byte {
 	return []byte("{" + strings.Join(members, ",") + "}")
 }
 
-// neededEntry returns what a filter must contain to ask for exactly the notification m: the name of
-// the member, and the value in it. Both are empty if no filter can ask for m.
+// neededEntry returns the entry that a filter needs to ask for exactly the notification m: the name
+// of a member, and a value in it. Both are empty if no filter can ask for m.
 func neededEntry(m *mcp.Message) (name, value string) {
 	switch m.Method {
 	case "notifications/resources/updated":

@@ -19,14 +19,14 @@ import (
 const cancelWait = 500 * time.Millisecond
 
 // subscriptionMux keeps one subscription at a modern server behind a pipe, for all subscriptions of
-// the sessions that share the pipe. It asks for everything that they ask for, and hands each the
-// notifications that it asked for.
+// the sessions that share the pipe. The shared subscription asks for everything that any of them
+// asks for. The mux hands each of them the notifications that it asked for.
 //
 // # Why one subscription
 //
 // The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second replaces the
-// first, and the end of any ends them all. So the mux cancels the last subscription and waits for
-// its end before it opens another. Then it notifies the subscribers as if everything had changed in
+// first, and when one ends, both end. So the mux cancels the last subscription and waits for its
+// end before it opens another. Then it notifies the subscribers as if everything had changed in
 // between. A subscription that asks for more than is needed stays open.
 type subscriptionMux struct {
 	conn  *pipeConn
@@ -47,7 +47,7 @@ type subscriber struct {
 	handler        proxy.Handler
 	queue          *orderedQueue // of the client's session
 	isAcknowledged bool          // the client has got an acknowledgement
-	done           chan reply    // holds one
+	done           chan reply    // has room for one
 }
 
 // sharedSubscription is a subscription at the server. It is the handler of its own request.
@@ -58,7 +58,7 @@ type sharedSubscription struct {
 	call            *pendingCall  // nil until the request has been entered
 	acknowledgement *mcp.Message  // the server's acknowledgement; nil until it came
 	ended           chan struct{} // closed when the subscription has ended
-	end             reply         // how; read it after ended
+	end             reply         // how the subscription ended; read it after ended
 }
 
 func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
@@ -209,7 +209,7 @@ func (mux *subscriptionMux) open(ctx context.Context, opener *subscriber,
 	return s
 }
 
-// write writes the request, with a filter that asks for all that is needed.
+// write writes the opener's request, with the filter of s.
 func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	conn, m := s.mux.conn, s.opener.request
 	s.mux.mu.Lock()
@@ -240,7 +240,7 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	return c, nil
 }
 
-// cancel cancels a subscription, and returns when it has ended or takes too long to.
+// cancel cancels a subscription, and waits for its end for cancelWait at most.
 func (s *sharedSubscription) cancel(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, cancelWait)
 	defer cancel()
@@ -274,12 +274,12 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 	}
 	if m.Method == "notifications/subscriptions/acknowledged" {
 		if s.acknowledgement != nil {
-			return // a second acknowledgement means nothing
+			return // a second acknowledgement is ignored
 		}
 		s.acknowledgement = m
 		for _, sub := range mux.subscribers {
 			switch {
-			case !s.filter.covers(sub.filter): // run opens another subscription for it
+			case !s.filter.covers(sub.filter): // run opens another subscription for sub
 			case sub.isAcknowledged:
 				mux.reportMissed(sub)
 			default:
@@ -332,8 +332,8 @@ func (mux *subscriptionMux) acknowledge(s *subscriber, ack *mcp.Message) {
 	mux.deliver(s, withSubscription(part, s.request.ID()))
 }
 
-// reportMissed notifies a subscriber of all that may have changed while there was no subscription.
-// mux.mu is held.
+// reportMissed notifies a subscriber of everything that may have changed while there was no
+// subscription. mux.mu is held.
 func (mux *subscriptionMux) reportMissed(s *subscriber) {
 	for _, name := range slices.Sorted(maps.Keys(s.filter)) {
 		var missed []*mcp.Message
@@ -356,7 +356,7 @@ func (mux *subscriptionMux) reportMissed(s *subscriber) {
 	}
 }
 
-// deliver hands a notification to a subscriber, by way of its session's queue. mux.mu is held.
+// deliver hands a notification to a subscriber, through its session's queue. mux.mu is held.
 func (mux *subscriptionMux) deliver(s *subscriber, m *mcp.Message) {
 	d := delivery{size: m.Size(),
 		run: func(ctx context.Context) { s.handler.HandleNotification(ctx, m) }}

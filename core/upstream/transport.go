@@ -8,9 +8,9 @@ import (
 )
 
 // HTTP is the client side of Streamable HTTP, the same in both eras. The caller sets the headers of
-// the protocol; the transport adds those of HTTP (Accept, Content-Type) and of the configuration
-// (credentials). A header belongs to the transport once it was handed over. The methods may be
-// called from many goroutines. The Events of a response must be closed.
+// the protocol; the transport adds the headers of HTTP (Accept, Content-Type) and of the
+// configuration (credentials). The transport owns the header that it is called with. The methods
+// may be called from many goroutines. The Events of a response must be closed.
 type HTTP interface {
 	Post(ctx context.Context, header http.Header, body []byte) (*HTTPResponse, error)
 	Get(ctx context.Context, header http.Header) (*HTTPResponse, error)

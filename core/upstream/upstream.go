@@ -23,7 +23,7 @@ type Upstream struct {
 
 	mu     sync.Mutex // taken before the pool's
 	closed bool
-	open   map[*openServer]struct{} // that Open returned and that are not closed
+	open   map[*openServer]struct{} // the servers that Open returned and that are not closed
 }
 
 var _ proxy.Upstream = (*Upstream)(nil)
@@ -38,7 +38,7 @@ func New(o Options) *Upstream {
 }
 
 // Revisions returns the revisions that the server speaks, the newest first. The first call probes
-// the server, where the configuration does not name its era.
+// the server, unless the configuration names its era.
 func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	return u.prober.revisions(ctx)
 }
@@ -116,7 +116,8 @@ func (n nativeSessions) OpenModern(o proxy.OpenOptions) ModernSession {
 	return newModernSession(n.u.prober, n.u.pool, o.Principal)
 }
 
-// Close closes all that was opened, processes included, and waits for it. It is safe to call twice.
+// Close closes all sessions, connections and processes, and waits for their end. It is safe to call
+// twice.
 func (u *Upstream) Close() error {
 	u.mu.Lock()
 	u.closed = true
@@ -163,10 +164,10 @@ func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 	return "idle", nil, nil
 }
 
-// Ready asks the server whether it answers: a URL with server/discover, processes with that or
-// ping. It starts no process: a server that no client has used is "idle", without an error. A URL
-// passes with any response that an older server might send, HTTP 404 included. state has the values
-// of State. The error is the reason why a client would not be served now.
+// Ready checks that the server answers. It sends server/discover to a URL, and server/discover or
+// ping to running processes. It starts no process: a server that no client has used is "idle",
+// without an error. A URL passes with any response that an older server might send, even HTTP 404.
+// state has the values of State. The error is the reason why a client would not be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.opts.Dial.HTTP != nil {
 		if result := u.prober.probeURL(ctx); result.err != nil {

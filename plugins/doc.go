@@ -8,14 +8,14 @@
 //     message. The configuration may say on_error = "skip"; the pipeline then skips and records
 //     errors, time-outs and crashes.
 //   - A process that ended is restarted: at once the first time, then with exponential back-off.
-//     Meanwhile a message waits as long as it may wait for a verdict, and is then denied. When the
-//     next start is due later than that, the message is denied at once. A request that was lost
-//     with its process is sent once more, which is safe because inspecting changes nothing.
+//     Meanwhile a message waits until its time for a verdict is over, and is then denied. If the
+//     restart is due after that time, the message is denied at once. A request that was lost with
+//     its process is sent once more. This is safe, because an inspection changes nothing.
 //   - A process that gives no verdict in time three times in a row is killed and restarted.
-//   - A plugin sees only the parts of a message that it needs and is granted. A verdict that does
-//     more than the plugin is granted denies the message.
+//   - A plugin sees only the parts of a message that it needs and is granted. A verdict with an
+//     action that the plugin is not granted denies the message.
 //   - The process gets no environment variables but those of the configuration and of go-plugin, no
-//     stdin, and an empty working folder. Its socket lies in a folder that only our user can
+//     stdin, and an empty working folder. Its socket lies in a folder that only Gatekit's user can
 //     enter. The process leads its own process group, which is killed when the process ends. Its
 //     stderr is logged line by line, escaped and limited in size.
 //   - A program that is pinned by a checksum is copied at each start; the copy is checked and run.
@@ -23,21 +23,21 @@
 //
 // # Why several stages share one request
 //
-// The plugins that come with Gatekit run in one process. Stages that follow each other in the
-// pipeline are sent to that process in one request, because a round trip costs more than what they
-// do. Each of them inspects the message as the stages before it left it. The response has a verdict
-// for each stage, and the pipeline applies and records each verdict on its own.
+// The plugins that come with Gatekit run in one process. Adjacent stages of the pipeline share one
+// request to that process, because a round trip costs more than the inspections. Each stage
+// inspects the message with the edits of the stages before it. The response has a verdict for each
+// stage, and the pipeline applies and records each verdict on its own.
 //
 // # Why streams
 //
 // A unary call sets up an HTTP/2 stream, with headers, for each message. The host keeps streams
-// open instead, with one request in flight on each, which costs a third less. A request that nobody
-// waits for any more is cancelled by ending its stream.
+// open instead, with one request in flight on each; this costs a third less. To cancel a request,
+// the host ends its stream.
 //
 // # Why a stage outlives its configuration
 //
-// A call that began under one configuration ends under it, and calls take minutes. Stages that a
-// new configuration no longer has are therefore closed some time later.
+// A call ends under the configuration that it began under, and a call can take minutes. Stages that
+// a new configuration no longer has are therefore closed later.
 //
 // # Where to read
 //

@@ -12,7 +12,7 @@ func TestFaultyPluginDenies(t *testing.T) {
 		program, instruction string
 		want                 string // part of the recorded error or reason
 		wantRestart          bool
-		messages             int // how many it takes until the process is lost; 0 is 1
+		messages             int // messages until the process is lost; 0 is 1
 	}{
 		{"scripted", "fail", "failed as instructed", false, 0},
 		{"scripted", "panic", "panicked: as instructed", false, 0},
@@ -35,7 +35,7 @@ func TestFaultyPluginDenies(t *testing.T) {
 			s := programSpec("scripted", c.program)
 			switch {
 			case c.messages > 1:
-				s.Timeout = time.Second // each message waits as long
+				s.Timeout = time.Second // each message waits this long
 			case c.wantRestart:
 				s.Timeout = 5 * time.Second // the waits between restarts grow
 			}
@@ -58,7 +58,8 @@ func TestFaultyPluginDenies(t *testing.T) {
 				if all := h.host.Status(); len(all) != 1 || all[0].Name != "scripted" ||
 					!all[0].Running || all[0].InFlight != 0 ||
 					c.wantRestart != (all[0].Starts > 1) {
-					t.Errorf("%s: the status is %+v", kind, all)
+					t.Errorf("%s: the status is %+v, want one running process, restarted: %v",
+						kind, all, c.wantRestart)
 				}
 			}
 		})
@@ -81,10 +82,10 @@ func TestFailuresAreSkippedIfConfigured(t *testing.T) {
 	h := startHost(t, s)
 	for _, instruction := range []string{"fail", "panic", "hang", "die"} {
 		if m, err := h.pass(messagesByKind["a request"](instruction)); err != nil || m == nil {
-			t.Errorf("%s: %v", instruction, err)
+			t.Errorf("%s: got the error %v, want the message forwarded", instruction, err)
 		}
 		if got := h.record.last(); !strings.HasPrefix(got, "skip scripted:skip:") {
-			t.Errorf("%s is recorded as %q", instruction, got)
+			t.Errorf("%s is recorded as %q, want a skip", instruction, got)
 		}
 	}
 	h.waitForEvent("scripted plugin_lost", 1)
@@ -117,7 +118,7 @@ func TestCrashDoesNotAffectOtherCalls(t *testing.T) {
 				}
 				_, err := h.pass(messagesByKind["a request"](instruction))
 				if (err != nil) != (instruction == "die") {
-					t.Errorf("%s: %v", instruction, err)
+					t.Errorf("%s: got the error %v, want a denial of die only", instruction, err)
 				}
 			}
 		})
@@ -128,7 +129,7 @@ func TestCrashDoesNotAffectOtherCalls(t *testing.T) {
 func TestProcessThatStopsServingIsRestarted(t *testing.T) {
 	h := startHost(t, programSpec("scripted", "stops serving"))
 	h.pass(messagesByKind["a request"]("x"))
-	// The host notices only when it sends messages.
+	// The host detects the fault only when it sends messages.
 	for deadline := time.Now().Add(testTimeout); h.eventCount(
 		"scripted plugin_restarted") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {

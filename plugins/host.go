@@ -11,11 +11,11 @@ import (
 
 // Options configure a host.
 type Options struct {
-	// BuiltinCommand runs the built-in plugins: the path of the program, its argv[0], and its
-	// arguments.
+	// BuiltinCommand is the command that runs the built-in plugins: the path of the program, its
+	// argv[0], and its arguments.
 	BuiltinCommand []string
-	// Dir is where each process gets a folder; "" is the system's folder for temporary files. /tmp
-	// takes the place of a Dir whose path is too long for sockets.
+	// Dir is the folder in which each process gets a folder of its own; "" is the system's folder
+	// for temporary files. If the path of Dir is too long for sockets, /tmp is used instead.
 	Dir          string
 	StartTimeout time.Duration // time to start a process and make its stages; 0 is 10 s
 	MaxMessage   int           // bytes of the largest message; 0 is 16 MiB
@@ -71,7 +71,7 @@ func (h *Host) event(plugin, action, reason string, err error) {
 
 // LoadError is the error of one plugin of a configuration.
 type LoadError struct {
-	Index int // of the plugin's spec
+	Index int // index of the plugin's spec
 	Err   error
 }
 
@@ -79,8 +79,8 @@ func (e *LoadError) Error() string { return e.Err.Error() }
 func (e *LoadError) Unwrap() error { return e.Err }
 
 // Load returns the stages of specs. It starts the processes that do not run yet. The error joins a
-// *LoadError for each plugin that cannot be used; processes and stages that Load started for this
-// configuration are then closed.
+// *LoadError for each plugin that cannot be used. After an error, Load closes the processes and
+// stages that it started for this configuration.
 func (h *Host) Load(ctx context.Context, specs []Spec) (*Set, error) {
 	h.loading.Lock()
 	defer h.loading.Unlock()
@@ -125,7 +125,8 @@ func (h *Host) stage(ctx context.Context, spec Spec) (*Stage, error) {
 	process := h.supervisors[spec.processKey()]
 	stage := &Stage{spec: spec, process: process, uses: 1}
 	if process != nil {
-		// Before mu is unlocked: releasing an old set could end the process as unused otherwise.
+		// Register the stage before mu is unlocked. Otherwise the release of an old set could close
+		// the process as unused.
 		process.register(stage)
 	}
 	h.mu.Unlock()

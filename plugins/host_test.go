@@ -83,7 +83,8 @@ func (l *logBuffer) has(text string) bool {
 // long.
 const testTimeout = time.Minute
 
-// programSpec returns the spec of a program: the test binary, which serves what args say.
+// programSpec returns the spec of a program. The program is the test binary, which serves the
+// plugin that args select: see servePlugins.
 func programSpec(name string, args ...string) plugins.Spec {
 	return plugins.Spec{Name: name, Command: append([]string{os.Args[0], "plugin"}, args...),
 		Servers: []string{"*"}, Timeout: 20 * time.Second, Config: []byte(`{}`),
@@ -113,7 +114,7 @@ func startHost(t *testing.T, specs ...plugins.Spec) *testHost {
 	t.Cleanup(func() {
 		h.host.Close()
 		if left, _ := os.ReadDir(h.dir); len(left) > 0 {
-			t.Errorf("left in the folder of the plugins: %v", left)
+			t.Errorf("files are left in the folder of the plugins: %v", left)
 		}
 	})
 	h.load(specs...)
@@ -221,8 +222,8 @@ func (h *testHost) waitUntilAllowed(kind string) {
 	h.t.Errorf("the plugin has not recovered: %v", err)
 }
 
-// The size limit for one verdict once held for all verdicts of a response, so that three stages
-// that each edited the same large text denied it.
+// The size limit for one verdict once applied to all verdicts of a response together. Three stages
+// that edited the same large text then denied the message.
 func TestSizeLimitHoldsForEachVerdict(t *testing.T) {
 	mark := `{"mark":"` + strings.Repeat("x", 300<<10) + `"}`
 	h := startHost(t, builtinSpec("first", mark), builtinSpec("second", mark),
@@ -286,7 +287,7 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 		h.load(s)
 		_, err := h.pass(messagesByKind["a request"](instruction))
 		if d := requireDenied(t, err); !strings.Contains(d.Reason, `but "may" does not have "`) {
-			t.Errorf("%s: the reason is %q", instruction, d.Reason)
+			t.Errorf("%s: denied with the reason %q, want a missing grant", instruction, d.Reason)
 		}
 	}
 }
@@ -315,18 +316,19 @@ func TestStagesRunInOrder(t *testing.T) {
 	if got, _ := m.Text("/mark"); got != "123" {
 		t.Errorf("marked %q, want 123", got)
 	}
-	if got := h.record.last(); got != "modify one:modify:marked two:modify:marked second:pass: "+
-		"three:modify:marked" {
-		t.Errorf("recorded as %q", got)
+	want := "modify one:modify:marked two:modify:marked second:pass: three:modify:marked"
+	if got := h.record.last(); got != want {
+		t.Errorf("recorded as %q, want %q", got, want)
 	}
 	h.load(builtinSpec("one", `{"mark":"1"}`), builtinSpec("no", `{"refuse":true}`),
 		builtinSpec("two", `{"mark":"2"}`))
 	_, err = h.pass(messagesByKind["a request"]("x"))
 	if d := requireDenied(t, err); d.Stage != "no" || d.Reason != "denies everything" {
-		t.Errorf("denied by %s: %s", d.Stage, d.Reason)
+		t.Errorf("denied by %s (%s), want a denial by no", d.Stage, d.Reason)
 	}
-	if got := h.record.last(); got != "deny one:modify:marked no:deny:denies everything" {
-		t.Errorf("recorded as %q", got)
+	want = "deny one:modify:marked no:deny:denies everything"
+	if got := h.record.last(); got != want {
+		t.Errorf("recorded as %q, want %q", got, want)
 	}
 }
 
@@ -344,7 +346,7 @@ func TestReloadLosesNoCall(t *testing.T) {
 				default:
 				}
 				if _, err := h.pass(messagesByKind["a request"]("good")); err != nil {
-					t.Error(err)
+					t.Errorf("a call during the reload: %v", err)
 					return
 				}
 			}
@@ -413,7 +415,7 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 			c.change(&s)
 			o := plugins.Options{StartTimeout: testTimeout, Dir: socketDir(t)}
 			if name == "no handshake" {
-				o.StartTimeout = time.Second // the test waits as long
+				o.StartTimeout = time.Second // the test waits this long
 			}
 			h := plugins.New(o)
 			defer h.Close()
@@ -427,7 +429,7 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 	t.Run("a pinned program that is replaced later", func(t *testing.T) {
 		s := programSpec("scripted", "scripted")
 		s.Command[0], s.SHA256 = copied, sum[:]
-		s.Timeout = 5 * time.Second // the last message waits as long
+		s.Timeout = 5 * time.Second // the last message waits this long
 		h := startHost(t, s)
 		h.waitUntilAllowed("a request")
 		if err := os.Remove(copied); err != nil {
@@ -442,7 +444,7 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		_, err = h.pass(messagesByKind["a request"]("good"))
 		if d := requireDenied(t, err); !strings.Contains(d.Err.Error(),
 			"is not the pinned program") {
-			t.Errorf("denied with %v", d.Err)
+			t.Errorf("denied with %v, want that the program is not the pinned one", d.Err)
 		}
 	})
 }
@@ -451,7 +453,7 @@ func TestSelfTestIsThatOfThePlugin(t *testing.T) {
 	h := startHost(t, builtinSpec("one", `{}`))
 	c, err := h.set.SelfTest(0)
 	if err != nil || c.Description != "the instruction to deny" || c.Action != pipeline.Deny {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("got %+v and the error %v, want the self-test of the scripted plugin", c, err)
 	}
 	_, err = h.pass(c.Message)
 	requireDenied(t, err)
@@ -478,7 +480,7 @@ func TestStagesWithDifferentGrantsGetSeparateRequests(t *testing.T) {
 	h := startHost(t, builtinSpec("one", `{}`), noBody, builtinSpec("two", `{}`))
 	_, err := h.pass(messagesByKind["a request"]("show"))
 	if d := requireDenied(t, err); d.Stage != "one" {
-		t.Fatalf("denied by %s", d.Stage)
+		t.Fatalf("denied by %s, want one", d.Stage)
 	}
 	h.load(noBody, builtinSpec("two", `{}`))
 	_, err = h.pass(messagesByKind["a request"]("show"))
@@ -518,7 +520,7 @@ func TestStageOfOldConfigurationDoesNotPreventRestart(t *testing.T) {
 	h.waitUntilAllowed("a request")
 	_, err = before.Pass(t.Context(), messagesByKind["a request"]("good"))
 	if d := requireDenied(t, err); !strings.Contains(d.Err.Error(), "does not have this stage") {
-		t.Errorf("the old stage: %v", d.Err)
+		t.Errorf("the old stage: denied with %v, want that the process does not have it", d.Err)
 	}
 }
 
@@ -535,6 +537,6 @@ func TestLoadAndCloseDoNotWaitForAPluginWithoutHandshake(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	h.Close()
 	if took := time.Since(started); took > testTimeout/2 { // each has a minute to start
-		t.Errorf("Load and Close took %v", took)
+		t.Errorf("Load and Close took %v, want less than %v", took, testTimeout/2)
 	}
 }

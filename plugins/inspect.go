@@ -24,7 +24,7 @@ const (
 	// exitTimeout is how long to wait, after a request was lost, to find out whether the process
 	// has ended.
 	exitTimeout = time.Second
-	// maxVerdict is how many bytes a verdict may be larger than the message that it is about.
+	// maxVerdict is by how many bytes a verdict may exceed the size of its request.
 	maxVerdict = 1 << 20
 )
 
@@ -67,9 +67,9 @@ type invalidResponse struct{ reason string }
 func (e *invalidResponse) Error() string { return e.reason }
 
 // inspect returns the verdicts of stages on m: one verdict or error for each stage up to the first
-// that denies, or one error for all. A request that was lost is sent once more. Such requests are
-// sent one at a time, because one of them may have crashed the process, and must not take the
-// others with it again. Requests that are sent for the first time do not wait for them.
+// that denies, or one error for all. A lost request is sent once more. Lost requests are sent again
+// one at a time, because one of them may have crashed the process. It must not cause the loss of
+// the others a second time. Requests that are sent for the first time do not wait for this.
 func (p *supervisor) inspect(ctx context.Context, m *mcp.Message,
 	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	verdicts, errs, err := p.inspectOnce(ctx, m, stages)
@@ -169,7 +169,7 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 	case err != nil && ctx.Err() != nil:
 		return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
 	case err != nil:
-		p.streams.discardIdle() // they are as old as the one that broke
+		p.streams.discardIdle() // idle streams have probably failed, too
 		return nil, nil, &lostError{err}
 	}
 	p.streams.put(s)
@@ -224,7 +224,7 @@ func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, err
 		return nil, &invalidResponse{fmt.Sprintf("the response has %d verdicts for %d stages",
 			len(response.Verdicts), len(request.Stages))}
 	}
-	for _, v := range response.Verdicts { // one by one: each stage may have changed much
+	for _, v := range response.Verdicts { // each verdict has the limit for itself
 		if size := protobuf.Size(v); size > protobuf.Size(request)+maxVerdict {
 			return nil, &invalidResponse{fmt.Sprintf("the verdict of %d bytes is too large for a "+
 				"message of %d bytes", size, protobuf.Size(request))}

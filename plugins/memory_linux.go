@@ -13,8 +13,8 @@ import (
 const memoryInterval = 250 * time.Millisecond
 
 // watchMemory kills the process when it uses more than limit bytes of memory. It returns when the
-// process has ended. The system's own limit (RLIMIT_AS) counts address space, of which some
-// runtimes reserve hundreds of times what they use.
+// process has ended. The system's own limit (RLIMIT_AS) counts address space. Some runtimes reserve
+// hundreds of times the memory that they use, so that limit is not suitable.
 func (p *pluginProcess) watchMemory(limit int64) {
 	if limit <= 0 {
 		return

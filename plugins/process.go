@@ -27,8 +27,8 @@ import (
 const (
 	maxInFlight = 64   // requests; fewer than the streams that gRPC servers allow
 	maxOffered  = 1000 // plugins that a process may describe
-	// maxSocketDir is the longest path of a folder for a socket: the system allows 104 bytes for
-	// the path of the socket, of which our folder's name and go-plugin's take up to 61.
+	// maxSocketDir is the length of the longest path of a folder for sockets. The system allows 104
+	// bytes for the path of a socket. The names that Gatekit and go-plugin append take up to 61.
 	maxSocketDir = 43
 	// shutdownTimeout is how long a process may take to end after it was asked to.
 	shutdownTimeout = time.Second
@@ -43,8 +43,8 @@ type pluginProcess struct {
 	service  pb.PluginClient
 	streams  *streamPool
 	offered  map[string]*pb.Description // the plugins of the process, by name
-	output   io.Closer                  // of what go-plugin copies from stdout and stderr
-	inFlight chan struct{}              // holds a value for each request
+	output   io.Closer                  // pipe for what go-plugin copies from stdout and stderr
+	inFlight chan struct{}              // holds a value for each request in flight
 
 	mu       sync.Mutex // guards stageIDs
 	stageIDs map[*Stage]uint32
@@ -89,8 +89,9 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	go p.runner.process.Drain(output)
 	// go-plugin sets RootCAs from the certificate in the handshake.
 	if !s.NoTLS && (config.TLSConfig == nil || config.TLSConfig.RootCAs == nil) {
-		return nil, errors.New("the program's handshake has no certificate, so nobody can tell " +
-			"who listens on its socket\nhint: set mtls = false for a program that cannot do TLS")
+		return nil, errors.New("the program's handshake has no certificate, so the process that " +
+			"listens on its socket cannot be authenticated\nhint: set mtls = false for a program " +
+			"that does not support TLS")
 	}
 	raw, err := protocol.Dispense(proto.ServiceName)
 	if err != nil {
@@ -129,8 +130,8 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 	return c, nil
 }
 
-// clientConfig returns go-plugin's configuration. What go-plugin copies from the process's stdout
-// and stderr once the process serves goes to output.
+// clientConfig returns go-plugin's configuration. Once the process serves, go-plugin copies its
+// stdout and stderr to output.
 func (p *pluginProcess) clientConfig(h *Host, s Spec, output io.Writer) *plugin.ClientConfig {
 	return &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
@@ -180,7 +181,7 @@ func (p *pluginProcess) describe(ctx context.Context, timeout time.Duration) err
 		return p.withExitError(fmt.Errorf("describe: %w", withoutStatus(err)))
 	}
 	if n := len(described.Plugins); n == 0 || n > maxOffered {
-		return fmt.Errorf("the program offers %d plugins, must be 1 to %d", n, maxOffered)
+		return fmt.Errorf("the program offers %d plugins; 1 to %d are allowed", n, maxOffered)
 	}
 	for _, d := range described.Plugins {
 		p.offered[d.Name] = d
@@ -188,7 +189,7 @@ func (p *pluginProcess) describe(ctx context.Context, timeout time.Duration) err
 	return nil
 }
 
-// withExitError returns err, with how the process ended if it has ended.
+// withExitError returns err. If the process has ended, the error also says how it ended.
 func (p *pluginProcess) withExitError(err error) error {
 	if p.runner.pid() == 0 {
 		return err
@@ -242,8 +243,8 @@ func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureR
 	return declared, nil
 }
 
-// offer returns the description of a spec's plugin, and the name to configure it by: "" for the
-// only plugin of a program, which may have any name.
+// offer returns the description of a spec's plugin, and the name to pass to Configure. The name is
+// "" for the only plugin of a program, which may have any name.
 func (p *pluginProcess) offer(s Spec) (offer *pb.Description, name string, err error) {
 	switch {
 	case s.Use != "":

@@ -13,7 +13,7 @@ import (
 )
 
 // programPath returns the path of the program to run for a spec. A pinned program is copied to dir,
-// a folder that only our user can enter, and the checksum is that of the copy.
+// a folder that only Gatekit's user can enter, and the checksum of the copy is checked.
 func programPath(s Spec, dir string) (string, error) {
 	path := s.Command[0]
 	if !strings.Contains(path, "/") {

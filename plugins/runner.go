@@ -26,8 +26,8 @@ type runner struct {
 	socketDir string // folder that the plugin's socket must be in
 	stdout    *os.File
 
-	// mu guards the fields below. The methods that need a process that runs read process without
-	// it.
+	// mu guards the fields below. Methods that are called only after a successful start read
+	// process without mu.
 	mu      sync.Mutex
 	process *process.Process // nil until the process runs
 	killed  bool
@@ -54,7 +54,7 @@ func (r *runner) Start(context.Context) error {
 	return err
 }
 
-// Wait waits until the process has ended and nothing of its group is left.
+// Wait waits until the process has ended and no process of its group is left.
 func (r *runner) Wait(context.Context) error {
 	<-r.process.Done()
 	r.stdout.Close()
@@ -74,7 +74,7 @@ func (r *runner) Kill(context.Context) error {
 	return nil
 }
 
-// exitError returns how the process ended, with the end of its stderr.
+// exitError returns an error that says how the process ended, with the end of its stderr.
 func (r *runner) exitError() error {
 	if r.pid() == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (r *runner) Stdout() io.ReadCloser {
 	return &firstLine{from: bufio.NewReaderSize(r.stdout, maxHandshake), rest: r.process.Drain}
 }
 
-// Stderr returns nothing: package transport/process logs the process's stderr.
+// Stderr returns an empty reader: package transport/process logs the process's stderr.
 func (r *runner) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) }
 func (r *runner) Name() string                    { return r.command.Description }
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
@@ -127,7 +127,8 @@ func (r *runner) pid() int {
 	return r.process.Pid()
 }
 
-// maxHandshake is how many bytes go-plugin's handshake may have; a certificate is in it.
+// maxHandshake is how many bytes go-plugin's handshake may have. The handshake includes a
+// certificate.
 const maxHandshake = 64 << 10
 
 // firstLine reads one line, and passes what follows to rest.

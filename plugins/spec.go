@@ -17,8 +17,8 @@ type Spec struct {
 	Command []string
 	SHA256  []byte            // checksum that the program must have; nil for no check
 	Env     map[string]string // environment variables of the process
-	// NoTLS turns TLS off for the plugin's socket, for programs that cannot do it. The socket lies
-	// in a folder that only our user can enter.
+	// NoTLS turns TLS off for the plugin's socket, for programs that do not support it. The socket
+	// lies in a folder that only Gatekit's user can enter.
 	NoTLS bool
 
 	Servers     []string      // servers whose messages the plugin sees; "*" is all
@@ -57,7 +57,7 @@ func (s Spec) processKey() string {
 	return fmt.Sprintf("%q %q %x %q %v", s.Name, s.Command, s.SHA256, s.Env, s.NoTLS)
 }
 
-// stageKey identifies the stage: two specs with the same key and grants can share it.
+// stageKey identifies the stage. Specs with the same key, grants and servers share one stage.
 func (s Spec) stageKey() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q", s.processKey(), s.Use, s.Config))
 	return s.Name + " " + hex.EncodeToString(sum[:])

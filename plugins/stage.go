@@ -104,7 +104,7 @@ func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 	return v
 }
 
-// limitServers returns w for the messages of servers only.
+// limitServers returns w, limited to the messages of servers.
 func limitServers(w pipeline.Wants, servers []string) pipeline.Wants {
 	if slices.Contains(servers, "*") {
 		return w

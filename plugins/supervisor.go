@@ -10,7 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// How a process that ended is restarted: at once, then after these waits.
+// The first restart of a process is at once. The wait before each further restart grows from
+// firstWait to longestWait.
 const (
 	firstWait   = 250 * time.Millisecond
 	longestWait = 30 * time.Second
@@ -18,7 +19,7 @@ const (
 	stableAfter = time.Minute
 )
 
-// errClosed is the error of everything that is tried while the plugin is being closed.
+// errClosed is the error of operations on a plugin that is being closed.
 var errClosed = errors.New("the plugin is being closed")
 
 // supervisor keeps the process of one plugin program running.
@@ -119,7 +120,8 @@ func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 	p.mu.Unlock()
 	made := 0
 	for _, s := range stages {
-		// What the plugin declares about the stage now has no effect: the pipeline is built.
+		// The plugin's declaration about the stage has no effect now: the pipeline is already
+		// built.
 		if _, configErr := process.configure(ctx, s); configErr != nil {
 			err = fmt.Errorf("%s: its configuration: %w", s.spec, configErr)
 			p.host.event(s.spec.Name, "plugin_lost", s.spec.String(), err)
@@ -131,7 +133,8 @@ func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 		process.close()
 		return nil, err
 	}
-	// Before set, so that the event is recorded before the first verdict of the new process.
+	// The event comes before set, so that it is recorded before the first verdict of the new
+	// process.
 	p.host.event(p.spec.processName(), "plugin_restarted", p.spec.String(), nil)
 	p.set(process, nil, time.Time{})
 	p.mu.Lock()
@@ -144,7 +147,7 @@ func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 	return process, nil
 }
 
-// set stores the state of the process, and wakes those who wait for it in awaitProcess.
+// set stores the state of the process, and wakes the waiting calls of awaitProcess.
 func (p *supervisor) set(process *pluginProcess, err error, nextTry time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +160,7 @@ func (p *supervisor) set(process *pluginProcess, err error, nextTry time.Time) {
 }
 
 // awaitProcess returns the running process. If none runs, it waits for the next one until ctx ends.
-// It does not wait if the next start is due after the deadline of ctx, or if none will come.
+// It does not wait if the next start is due after the deadline of ctx, or if there will be none.
 func (p *supervisor) awaitProcess(ctx context.Context) (*pluginProcess, error) {
 	for {
 		p.mu.Lock()
@@ -216,8 +219,8 @@ func (p *supervisor) configure(ctx context.Context, s *Stage) error {
 	return s.accept(declared)
 }
 
-// remove removes a stage, and closes it in the running process. It reports whether the stage was
-// the last one; the process then has to be closed.
+// remove removes a stage. It reports whether the stage was the last one: then the caller must close
+// the process. Otherwise remove closes the stage in the running process.
 func (p *supervisor) remove(s *Stage) (isLast bool) {
 	p.mu.Lock()
 	delete(p.stages, s)

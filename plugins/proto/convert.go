@@ -147,8 +147,8 @@ func allValidUTF8(all []string) (valid []string) {
 // unknownAction is an action that the pipeline does not know, and so denies.
 const unknownAction pipeline.Action = 255
 
-// ToVerdict is the reverse of FromVerdict. A verdict with an unknown action denies. It is not an
-// error, because the configuration may skip errors.
+// ToVerdict is the reverse of FromVerdict. A verdict with an unknown action denies. An unknown
+// action is not an error, because the configuration may skip errors.
 func ToVerdict(p *pb.Verdict) (pipeline.Verdict, error) {
 	if p == nil {
 		return pipeline.Verdict{}, nil // the zero verdict denies
@@ -190,8 +190,8 @@ func FromWants(w pipeline.Wants) *pb.Wants {
 	return p
 }
 
-// ToWants is the reverse of FromWants. An unknown kind or direction is an error: the stage would
-// silently not get messages that it wants.
+// ToWants is the reverse of FromWants. An unknown kind or direction is an error: otherwise the
+// stage would silently miss messages that it wants.
 func ToWants(p *pb.Wants) (pipeline.Wants, error) {
 	w := pipeline.Wants{Methods: p.GetMethods(), Servers: p.GetServers()}
 	for _, kind := range p.GetKinds() {

@@ -12,8 +12,8 @@ package proto
 
 import "github.com/hashicorp/go-plugin"
 
-// Handshake returns the handshake by which a plugin knows that Gatekit started it. It is not a
-// security measure: without it, a program that is run by hand explains itself and ends.
+// Handshake returns the handshake by which a plugin knows that Gatekit started it. The handshake is
+// not a security measure. It lets a program that is run by hand explain itself and end.
 func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: "GATEKIT_PLUGIN",
 		MagicCookieValue: "gatekit.plugin.v1"}
@@ -27,7 +27,7 @@ const ServiceName = "gatekit"
 const MaxMessageBytes = 256 << 20
 
 // StreamWindow and ConnWindow are how many bytes each side may send before the other has read them.
-// They are fixed, because gRPC would send a ping for each message to find better ones.
+// The sizes are fixed. Otherwise gRPC would send a ping for each message to find better ones.
 const (
 	StreamWindow = 1 << 20
 	ConnWindow   = 4 << 20

@@ -19,15 +19,15 @@ import (
 
 // Check checks a configuration against the plugin's schema, as the host does before New gets it.
 // The error has a line for each mistake, which begins with the option: `calls[0].rte: unknown
-// option, did you mean "rate"?`. It holds no values of the configuration, because they may be
-// secret.
+// option, did you mean "rate"?`. The error holds no values of the configuration, because they may
+// be secret.
 func (p Plugin) Check(config []byte) error { return p.CheckWithFormats(config) }
 
 // Format is a format that a schema can demand of a string, in addition to those of JSON Schema.
 type Format struct {
 	Name string
-	// Check returns what is wrong with a string. The error must not repeat the string, because it
-	// may be secret.
+	// Check returns an error for an invalid string. The error must not repeat the string, because
+	// the string may be secret.
 	Check func(string) error
 }
 

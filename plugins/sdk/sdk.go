@@ -7,7 +7,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Plugin describes a plugin and makes its stages. A configuration refers to it by its name.
+// Plugin describes a plugin and makes its stages. A configuration refers to the plugin by its name.
 type Plugin struct {
 	Name    string // a-z, 0-9 and "-"; begins with a letter
 	Version string
@@ -49,7 +49,7 @@ type StageWithWants interface{ Wants() pipeline.Wants }
 type StageWithNeeds interface{ Needs() Needs }
 
 // StageWithRenames is a stage that gives tools and prompts other names, see [pipeline.Renames]. The
-// names hold for the servers of its plugin's configuration, as long as the stage is in use. All
+// names apply to the servers of its plugin's configuration, as long as the stage is in use. All
 // stages, this one too, see the servers' own names.
 type StageWithRenames interface{ Renames() pipeline.Renames }
 
@@ -62,7 +62,7 @@ type Needs struct {
 
 // SelfTest is a message, and the action that a stage must take on it.
 type SelfTest struct {
-	// what the message contains, such as "an AWS key in a tool's arguments"
+	// Description says what the message contains, such as "an AWS key in a tool's arguments".
 	Description string
 	Message     *mcp.Message    // with its Server and Name
 	Action      pipeline.Action // the action that the stage must take

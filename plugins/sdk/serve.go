@@ -45,9 +45,9 @@ func Serve(plugins ...Plugin) {
 }
 
 // minHeapGrowth is the size of a block that is allocated and never touched, so that it uses no real
-// memory. It makes the garbage collector let the heap grow by at least as much before it runs. A
-// plugin's own heap is a few MiB, and each message is garbage at once: without the block, a third
-// of the processor time went into garbage collection.
+// memory. The block makes the garbage collector let the heap grow by at least this size before it
+// runs. A plugin's own heap is a few MiB, and each message soon becomes garbage. Without the block,
+// a third of the processor time went into garbage collection.
 const minHeapGrowth = 16 << 20
 
 // serverPlugin registers the plugins' service for go-plugin.

@@ -16,14 +16,15 @@ const (
 	// sampleBytes is how many bytes of decoded base64 decide whether it is text. It is a multiple
 	// of three, so that base64 of it has no padding.
 	sampleBytes = 192
-	// lenientBytes is from what length on one byte in sixteen may be no text.
+	// lenientBytes is the length from which decoded text may hold control characters and invalid
+	// UTF-8: one for each sixteen bytes.
 	lenientBytes = 64
 )
 
-// Decoded decodes the runs of the text that are base64 (of either alphabet) or percent-encoded. It
-// calls yield for each run that is text when decoded, until yield returns false: with the decoded
-// text, and the span of the run. A run inside a decoded text is decoded, too; its span is that of
-// the outermost run. plain is UTF-8, with U+FFFD for other bytes.
+// Decoded decodes the runs of the text that are base64 (of either alphabet) or percent-encoded. For
+// each run that is text when decoded, it calls yield with the decoded text and the span of the run,
+// until yield returns false. A run inside a decoded text is decoded, too; its span is that of the
+// outermost run. plain is valid UTF-8, with U+FFFD for invalid bytes.
 func (t Text) Decoded(yield func(plain string, span Span) bool) {
 	if t.Kind != mcp.NumberLeaf {
 		d := decoder{yield: yield}
@@ -171,7 +172,7 @@ func endOfRun(s string, i int) int {
 // decodeLines decodes the run s[from:to] together with the lines that continue it, and returns
 // where the last of them ends. If these are not base64 together, it decodes only s[from:to].
 func (d *decoder) decodeLines(s string, from, to int, outer Span, depth int) int {
-	end, more := to, 0 // of the last line; number of further lines
+	end, more := to, 0 // the end of the last line, and the number of further lines
 	for start := to; end-start < minBase64 || s[end-1] != '='; more++ {
 		next := nextLine(s, end)
 		if next < 0 {
@@ -213,9 +214,9 @@ func nextLine(s string, i int) int {
 	return i
 }
 
-// decodeRun decodes the run s[from:to] as a whole, or else the parts of it that are of one
-// alphabet: a path, or a name and "=", may precede what is encoded. If parts of two alphabets
-// overlap, the longer one counts.
+// decodeRun decodes the run s[from:to] as a whole. If that is not base64, it decodes the parts that
+// are of one alphabet, because a path, or a name and "=", may precede the base64. If parts of two
+// alphabets overlap, the longer one counts.
 func (d *decoder) decodeRun(s string, from, to int, outer Span, depth int) {
 	if plain, ok := base64Text(s[from:to]); ok {
 		d.found(plain, Span{from, to}, outer, depth)
@@ -262,7 +263,7 @@ func (d *decoder) decodeRun(s string, from, to int, outer Span, depth int) {
 // base64Text decodes a run of base64. ok reports whether the run is base64 of text.
 func base64Text(run string) (text string, ok bool) {
 	run = strings.TrimRight(run, "=")
-	alphabets := standard | urlSafe // that all characters belong to
+	alphabets := standard | urlSafe // the alphabets that all characters belong to
 	for i := range len(run) {
 		alphabets &= classes[run[i]]
 	}

@@ -16,8 +16,8 @@ type Redaction struct {
 	Replacement string
 }
 
-// maxNames is how many member names Redact changes in one message: each takes a pass over all of
-// it.
+// maxNames is how many member names Redact changes in one message. Each change takes a pass over
+// the whole message.
 const maxNames = 100
 
 // Redact returns the edits that make the redactions. If redactions overlap, the replacement of the
@@ -47,8 +47,8 @@ func Redact(m *mcp.Message, redactions []Redaction) ([]mcp.Edit, error) {
 	return redactNames(m, edits, names)
 }
 
-// redactNames returns one edit that replaces the whole body: with edits made, and the members of
-// names renamed. A member is renamed by removing it and adding another.
+// redactNames returns one edit that replaces the whole body. In the new body, edits are made, and
+// the members of names are renamed. A member is renamed by removing it and adding another.
 func redactNames(m *mcp.Message, edits []mcp.Edit,
 	names map[string][]Redaction) ([]mcp.Edit, error) {
 	edited, err := m.Edit(edits...)
@@ -82,7 +82,7 @@ func redactNames(m *mcp.Message, edits []mcp.Edit,
 	return []mcp.Edit{mcp.Set("", edited.Body())}, nil
 }
 
-// redacted returns the text that all redactions are of, with the redactions made.
+// redacted returns a text with its redactions made. All redactions must be of that text.
 func redacted(redactions []Redaction) string {
 	slices.SortStableFunc(redactions, func(a, b Redaction) int {
 		return cmp.Compare(a.Span.From, b.Span.From)

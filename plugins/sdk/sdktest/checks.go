@@ -147,8 +147,8 @@ func (s suite) checkNoContent(t testing.TB) {
 	}
 }
 
-// minContent is from how many bytes on a part of a message counts as its content. A recorded text
-// may share shorter parts with a message by accident.
+// minContent is the length in bytes from which a part of a message counts as its content. A
+// recorded text may share shorter parts with a message by accident.
 const minContent = 12
 
 // contentIn returns a part of m's texts that recorded contains, or "".

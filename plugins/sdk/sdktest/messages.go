@@ -181,8 +181,8 @@ func manyMembers(n int) string {
 	return "{" + b.String()[1:] + "}"
 }
 
-// messagesWithoutValidBody returns messages whose body is absent, null, or not as their method has
-// it.
+// messagesWithoutValidBody returns messages whose body is absent, null, or invalid for their
+// method.
 func messagesWithoutValidBody() []*mcp.Message {
 	var all []*mcp.Message
 	for _, method := range []string{"tools/call", "resources/read", "prompts/get",

@@ -23,7 +23,7 @@ func Run(t *testing.T, p sdk.Plugin, config string, samples ...*mcp.Message) {
 	}
 }
 
-// checks are in the order in which their failures are best mended.
+// checks are in the order in which their failures are best fixed.
 var checks = []struct {
 	name  string
 	check func(suite, testing.TB)
@@ -163,8 +163,8 @@ func (s suite) inspect(ctx context.Context, stage sdk.Stage, m *mcp.Message) res
 	return r
 }
 
-// firstOutcome is a pipeline.Recorder that keeps the first outcome. Later ones are of a stage's own
-// answer.
+// firstOutcome is a pipeline.Recorder that keeps the first outcome. Later outcomes are about the
+// stage's own answer.
 type firstOutcome struct {
 	outcome pipeline.Outcome
 	n       uint64

@@ -179,8 +179,8 @@ func TestConcurrencyLimit(t *testing.T) {
 	}
 }
 
-// One principal can name as many tools as it likes. It uses up its own counters only, and counters
-// that are full again are removed.
+// A principal that names many tools uses up only its own counters. A counter that allows its full
+// burst again is removed.
 func TestCountersAreLimitedPerPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"tool","rate":60,"burst":2}]`+otherLimitsOff)

@@ -61,7 +61,7 @@ const (
 	actionCut  = "cut"
 )
 
-// Values of per: what has a counter of its own.
+// Values of per, which selects what has a counter of its own.
 const (
 	perTool      = "tool"
 	perServer    = "server"
@@ -69,8 +69,8 @@ const (
 )
 
 // defaults returns the default configuration. Its limits are generous: they should stop a client
-// that went wrong, not a busy one. None limits open calls, because a stage may not see their end
-// (doc.go).
+// that went wrong, not a busy one. No default rule limits open calls, because a stage may not see
+// their end (doc.go).
 func defaults() config {
 	return config{
 		Calls: []rule{
@@ -134,8 +134,8 @@ func parse(raw []byte) (config, error) {
 // minBytes is the smallest result.bytes. It leaves room for what a result has besides its content.
 const minBytes = 1000
 
-// check sets the rule's defaults, and returns what is wrong with it. The error begins with the
-// option.
+// check sets the rule's defaults, and returns an error if the rule is invalid. The error begins
+// with the option.
 func (r *rule) check() error {
 	switch r.Per {
 	case perTool, perServer, perPrincipal:

@@ -16,7 +16,7 @@ type cutter struct {
 	removed, total int // bytes that were removed, and all bytes
 }
 
-// cut returns what is kept of an item: all of it, the item with its text cut, or nil.
+// cut returns the item unchanged, the item with its text cut, or nil if the item is removed.
 func (c *cutter) cut(raw []byte) []byte {
 	item := mcp.NewNotification("", raw)
 	textPointer, quoted := firstString(item, c.format.text)
@@ -36,7 +36,7 @@ func (c *cutter) cut(raw []byte) []byte {
 	}
 	n := runeBoundary(text, c.textLeft-rest)
 	edited, err := item.Edit(mcp.Set(textPointer, mcp.Quote(string(text[:n]))))
-	if n == 0 || err != nil { // an error is impossible; removing the item would be safe
+	if n == 0 || err != nil { // no error is possible here, and removing the item is safe
 		c.removed += size
 		return nil
 	}

@@ -15,8 +15,8 @@
 //	  rate          messages per minute in the long run
 //	  burst         messages at once; default: a sixth of rate
 //	  concurrent    open requests, which wait for their response
-//	timeout         "60s": after this time without a sign of life, a request no longer counts
-//	                as open
+//	timeout         "60s": after this time without activity, a request no longer counts as
+//	                open
 //	loop.action     "deny" (default) or "off"
 //	loop.same       10: how often the same call may be made with no new call in between
 //	loop.within     "2m": how long a call is remembered
@@ -42,8 +42,8 @@
 //
 // # What it promises
 //
-//   - What is counted for one principal does not affect another. Each principal has its own
-//     counters of tools, servers and sessions.
+//   - Messages of one principal do not count for another. Each principal has its own counters for
+//     tools, servers and sessions.
 //   - A denied message does not count. The reason names the rule, and when to retry.
 //   - Memory is limited: 1024 counters, 4096 open requests and 256 sessions of a principal, 262,144
 //     counters and 8192 sessions in all. An entry that no longer makes a difference is removed when
@@ -57,35 +57,35 @@
 //
 // # Why a loop is the same call with no new call in between
 //
-// A limit of equal calls in a time would stop an agent that edits and tests repeatedly. A
-// comparison with the last call only would miss two alternating calls. So a call that was not made
-// within the time is new, and starts the count of all calls again: A, A, A is a loop, and so is A,
-// B, A, B, but test, edit 1, test, edit 2 is none. A client that changes an argument each time (a
-// counter, the time) makes no loop; the rates limit it.
+// A limit of equal calls per time would stop an agent that edits and tests repeatedly. A comparison
+// with the last call only would miss two alternating calls. So a call is new if no equal call was
+// made within the time, and a new call resets the count of all calls. A, A, A is a loop, and so is
+// A, B, A, B. The sequence test, edit 1, test, edit 2 is none, because each edit is new. A client
+// that changes an argument each time, such as a counter, makes no loop; only the rates limit it.
 //
 // # Why structured content is removed as a whole, and the result then has isError
 //
 // Half a JSON value is not JSON. Clients check structured content against the tool's output schema,
 // and fail if it is missing, unless the result is an error. A result without its structured content
 // is therefore marked as an error. Most servers repeat structured content as text, so each of the
-// two has the limit for itself. A result is denied if a part is too large that can neither be cut
-// nor removed (_meta, unknown members, a server's questions).
+// two has the limit for itself. The other parts of a result can neither be cut nor removed: _meta,
+// unknown members, a server's questions. If they are too large, the result is denied.
 //
 // # Why a call does not stay open longer than its timeout
 //
 // A call ends with its response, an error, or the client's notifications/cancelled. A stage does
-// not see other ends: a later stage or policy denies the request, an earlier stage denies the
-// response, the server dies, or the client disconnects. Such a call counts as open until timeout
-// after its last sign of life (ten minutes while the client is being asked something). So
-// concurrent may be too strict for that long, but no longer. It is meant for servers that cannot do
-// much at once, and is not in the defaults. Rates do not have this problem, because they count what
-// passed this stage.
+// not see that a later stage or policy denies the request, that an earlier stage denies the
+// response, that the server dies, or that the client disconnects. Such a call counts as open until
+// timeout has passed without activity (ten minutes while the client is being asked something). For
+// that time, concurrent may be too strict. The option is meant for servers that cannot do much at
+// once, and is not in the default rules. Rates do not have this problem, because they count the
+// messages that passed this stage.
 //
 // # What it does not limit
 //
-// Other processes: each replica counts for itself, and a reload of the configuration starts again
-// at zero. The work of a task after its call was answered. Lists and completions, which the proxy
-// limits itself.
+// The plugin does not limit several processes together: each replica counts for itself. A reload of
+// the configuration starts again at zero. The plugin does not limit the work of a task after its
+// call was answered. The proxy itself limits lists and completions.
 //
 // # Figures
 //

@@ -84,7 +84,8 @@ type denial struct{ findingType, reason string }
 
 func newLimiter() *limiter { return &limiter{principals: map[string]*principalState{}} }
 
-// admit counts a message in all of its counters, or in none and returns why one of them is full.
+// admit counts a message in all of its counters and returns nil. If the message is not admitted,
+// admit counts it in none and returns the reason.
 func (l *limiter) admit(a admission) *denial {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +106,7 @@ func (l *limiter) admit(a admission) *denial {
 		}
 	}
 	key := requestKey{m.Session, m.Exchange, m.Server}
-	_, isOpen := p.open[key] // then this is a further round of an open call
+	_, isOpen := p.open[key] // a message with this key is a further round of an open call
 	hasConcurrent := false
 	newCounters := 0
 	for _, r := range a.rules {
@@ -167,8 +168,8 @@ func (r *rule) newCounter() *counter {
 	return &counter{rate: rate.NewLimiter(rate.Limit(float64(r.Rate)/60), r.Burst)}
 }
 
-// check returns why counter c of p and r does not admit another message, or nil. A message of a
-// call that is open already takes no other place among the open requests.
+// check returns why counter c of p does not admit another message under rule r, or nil. A message
+// of a call that is open already takes no other place among the open requests.
 func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen bool) *denial {
 	if r.Concurrent > 0 && !isOpen && c.open >= r.Concurrent {
 		p.closeExpired(now)
@@ -190,8 +191,9 @@ func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen 
 	return nil
 }
 
-// reserve makes sure that there is a place for what admitting the message adds: new counters, an
-// open request if opens is set, and a call history. It returns why there is none, or nil.
+// reserve makes sure that there is room for the entries that the message adds: new counters, an
+// open request if opens is set, and a call history. It returns the reason if there is no room, or
+// nil.
 func (l *limiter) reserve(p *principalState, a admission, newCounters int, opens bool) *denial {
 	newHistory := a.loop != nil && p.histories[a.message.Session] == nil
 	full := func() string {
@@ -264,8 +266,8 @@ func (p *principalState) closeExpired(now time.Time) {
 	}
 }
 
-// sweep removes what no longer makes a difference: counters that are as new, empty call histories,
-// and principals without either.
+// sweep removes entries that no longer make a difference: counters that equal new ones, call
+// histories whose calls are all forgotten, and principals without entries.
 func (l *limiter) sweep(now time.Time) {
 	l.swept = now
 	for name, p := range l.principals {

@@ -27,14 +27,14 @@ func call(principal, tool, exchange string) *mcp.Message {
 	return m
 }
 
-// The limiter must not remember everybody who ever called.
+// The limiter must not remember a principal forever.
 func TestSweepRemovesUnusedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"tool","rate":60,"burst":3,"concurrent":2}]}`)
 		for i := range 100 {
 			if v, err := s.Inspect(t.Context(), call(fmt.Sprint("user", i),
 				"read", "1")); err != nil || v.Action != pipeline.Allow {
-				t.Fatalf("got %+v, %v", v, err)
+				t.Fatalf("got %+v and the error %v, want allow", v, err)
 			}
 		}
 		if n := len(s.limiter.principals); n != 100 || s.limiter.counters != 100 ||

@@ -115,8 +115,8 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	return sdk.Allow(), nil
 }
 
-// maxSelfTest is the largest limit that the self-test exceeds. Beyond it the message would be
-// larger than messages may be.
+// maxSelfTest is the largest limit that the self-test exceeds. For a larger limit, the message
+// would exceed the maximum size of messages.
 const maxSelfTest = 8 << 20
 
 // selfTest returns a result that is too large. The other limits need more than one message.

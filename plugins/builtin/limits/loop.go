@@ -8,8 +8,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxHistory is how many calls of a session are remembered. It limits the loops that are detected:
-// the number of calls in the loop, times how often the loop may run.
+// maxHistory is how many calls of a session are remembered. A loop is detected only if all its
+// calls, each made loop.same times, fit into the history.
 const maxHistory = 256
 
 // recordedCall is a call that was made.
@@ -43,8 +43,8 @@ func newRecordedCall(m *mcp.Message) (c recordedCall, err error) {
 	return c, err
 }
 
-// repetitions returns how often the call was made since the last new call, including that one. It
-// is 0 for a new call. h may be nil.
+// repetitions returns how often the call was made since the last new call. The new call itself is
+// included. For a call that is new, it returns 0. h may be nil.
 func (h *callHistory) repetitions(a admission) (n int) {
 	if h == nil {
 		return 0

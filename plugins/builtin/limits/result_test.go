@@ -38,7 +38,7 @@ func TestResultsAreCut(t *testing.T) {
 	textNote := func(left, total string) string {
 		return `{"type":"text","text":"` + note(left, total) + `"}`
 	}
-	const frame = len(`{"type":"text","text":""}`) - 2 // 23: the quotes are the text's
+	const frame = len(`{"type":"text","text":""}`) - 2 // 23; two quotes belong to the text
 	for _, c := range []struct{ name, method, body, want, reason, findings string }{
 		{"text", "tools/call", `{"content":[{"type":"text","text":"` + x(5000) +
 			`"}],"_meta":{"a": 1.0}}`,
@@ -231,13 +231,13 @@ func FuzzModifiedResultIsWithinTheLimit(f *testing.F) {
 		switch v.Action {
 		case pipeline.Allow, pipeline.Deny:
 			if len(v.Edits) > 0 {
-				t.Errorf("edits with the action %d", v.Action)
+				t.Errorf("got edits with the action %d, want none", v.Action)
 			}
 		case pipeline.Modify:
 			next, _ := cutMessage(t, s, m)
 			// Three parts, with characters of up to six bytes in JSON, and the note.
 			if len(next.Body()) > 3*6*1000+2000+200 {
-				t.Errorf("the result has %d bytes", len(next.Body()))
+				t.Errorf("the modified result has %d bytes, want at most 20,200", len(next.Body()))
 			}
 		}
 	})

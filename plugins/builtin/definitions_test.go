@@ -34,7 +34,7 @@ func TestToolsOfPublishedServersPass(t *testing.T) {
 		tools = append(tools, s.Result.Tools...)
 	}
 	if err := lines.Err(); err != nil || servers < 20 {
-		t.Fatalf("%d servers: %v", servers, err)
+		t.Fatalf("read %d servers with the error %v, want at least 20", servers, err)
 	}
 	for _, p := range builtin.All() {
 		if !slices.Contains([]string{"injection", "pii", "secrets"}, p.Name) {
@@ -60,7 +60,7 @@ func TestToolsOfPublishedServersPass(t *testing.T) {
 		}
 		t.Logf("%s: %d of %d tools of %d servers", p.Name, affected, len(tools), servers)
 		if affected*100 > len(tools) {
-			t.Errorf("%s acts on %d of %d tools", p.Name, affected, len(tools))
+			t.Errorf("%s acts on %d of %d tools, want at most 1 %%", p.Name, affected, len(tools))
 		}
 	}
 }

@@ -51,7 +51,8 @@ func (l *patternList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// errorf adds a mistake in the configuration. The format begins with the option within a section.
+// errorf reports a mistake in the configuration. The format begins with the option's place within
+// its section.
 type errorf func(format string, a ...any)
 
 // newStage returns a stage for a configuration. The error joins all mistakes.
@@ -149,14 +150,15 @@ func (f *filter) setChanges(all []change, fail errorf) {
 	}
 }
 
-// maxName and nameCharacters are what MCP 2025-11-25 (server/tools) recommends for a tool's name.
+// maxName and nameCharacters are the limits that MCP 2025-11-25 (server/tools) recommends for a
+// tool's name.
 const (
 	maxName        = 128
 	nameCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-."
 )
 
-// newNames returns the new names of items by the server's own. Renames.Validate finds conflicts
-// between them.
+// newNames returns the new names of items, by the server's own names. Renames.Validate finds
+// conflicts between new names.
 func (f *filter) newNames(all []change, fail errorf) map[string]string {
 	names := map[string]string{}
 	for i, c := range all {

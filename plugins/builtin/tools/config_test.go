@@ -71,7 +71,7 @@ func TestInvalidConfiguration(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := tools.Plugin().New([]byte(tt.config))
 			if err == nil || s != nil {
-				t.Fatalf("stage %v, error %v", s, err)
+				t.Fatalf("got the stage %v and the error %v, want only an error", s, err)
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {

@@ -43,9 +43,10 @@
 //
 // # Threats
 //
-// Unwanted tools (a server that adds delete_everything in its next release is not in allow), tool
-// descriptions that manipulate a model (tool poisoning: write the description yourself), names that
-// imitate those of other servers (shadowing), and more privileges than a task needs.
+// The plugin protects against unwanted tools: a tool that a server adds in its next release, such
+// as delete_everything, is not in allow. It protects against descriptions that manipulate a model
+// (tool poisoning), because change can replace them. It also protects against names that imitate
+// those of other servers (shadowing), and against more privileges than a task needs.
 //
 // # What it does not see
 //

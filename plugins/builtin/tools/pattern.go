@@ -5,7 +5,7 @@ import "strings"
 // pattern is a name in which each * stands for any characters, or none.
 type pattern struct {
 	parts           []string // between the stars
-	normalizedParts []string // for a URI: the same of its normal form
+	normalizedParts []string // for a URI: the parts of its normal form
 }
 
 func newPattern(text string, isURI bool) pattern {

@@ -48,7 +48,8 @@ var (
 // subscribed is the notification by which a server confirms a subscription.
 const subscribed = "notifications/subscriptions/acknowledged"
 
-// wants returns the wants for methods: the responses of lists, and the requests of everything else.
+// wants returns the wants for methods: the responses of lists, and the requests and notifications
+// of all other methods.
 func wants(methods ...[]string) pipeline.Wants {
 	return pipeline.Wants{
 		Methods: slices.Concat(methods...),
@@ -118,7 +119,8 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 }
 
 // checkUse returns the verdict on a message about one item, whose name is at pointer. The finding
-// has no pointer, so that the audit log keeps the name.
+// of a hidden item has no pointer, because the audit log leaves out a name that a finding points
+// to.
 func (f *filter) checkUse(m *mcp.Message, pointer string) sdk.Verdict {
 	if !f.hidesAny() {
 		return sdk.Allow()

@@ -362,7 +362,7 @@ func TestReasonsHoldNoNames(t *testing.T) {
 		pass(t, p, m)
 		if recorded := fmt.Sprint(rec.Reason, rec.Steps); strings.Contains(recorded, "hunter2") ||
 			rec.Reason == "" {
-			t.Errorf("recorded: %s", recorded)
+			t.Errorf("recorded as %s, want a reason without the tool's name", recorded)
 		}
 	}
 }

@@ -45,8 +45,8 @@
 //
 // Results of tools that run as tasks (tasks/result) get no trace. Clients that show only
 // structuredContent do not show it. Many clients pass the block to the model whatever its audience.
-// The number of the audit record is unknown until the result is recorded; session and exchange find
-// the record.
+// The number of the audit record is unknown until the result is recorded; find the record by its
+// session and exchange.
 //
 // # Why the plugin keeps state
 //

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxCalls is how many calls have their start time remembered. Beyond that the oldest is forgotten:
-// it was most likely denied, or failed without a response.
+// maxCalls is how many start times are remembered. Beyond that the oldest is forgotten: that call
+// was most likely denied, or failed without a response.
 const maxCalls = 10_000
 
 // call identifies a tool call.

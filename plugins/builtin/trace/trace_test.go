@@ -105,7 +105,7 @@ func TestTraceFields(t *testing.T) {
 				s := newStage(t, tt.config)
 				request := call(t, tt.arguments)
 				if got := pass(t, s, request); got != string(request.Body()) {
-					t.Errorf("the call became %s", got)
+					t.Errorf("the call became %s, want it unchanged", got)
 				}
 				time.Sleep(1500 * time.Millisecond)
 				want := strings.Replace(tt.body, "[]", "["+block(tt.want...)+"]", 1)
@@ -141,11 +141,11 @@ func TestEverythingElseIsUnchanged(t *testing.T) {
 	m := parse(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"}}`)
 	m.Direction = mcp.ToClient
 	if got, want := pass(t, s, m), `{"code":-32603,"message":"no"}`; got != want {
-		t.Errorf("an error became %s", got)
+		t.Errorf("an error became %s, want it unchanged", got)
 	}
 }
 
-// What was redacted in a call must not come back in its trace.
+// An argument that was redacted in a call must not reappear in the trace.
 func TestArgumentsAreThoseSentToTheServer(t *testing.T) {
 	redacted, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token",
 		[]byte(`"[redacted]"`)))
@@ -154,11 +154,11 @@ func TestArgumentsAreThoseSentToTheServer(t *testing.T) {
 	}
 	got := pass(t, newStage(t, `{"fields":["arguments"]}`), result(t, redacted, `{"content":[]}`))
 	if !strings.Contains(got, "[redacted]") || strings.Contains(got, "hunter2") {
-		t.Errorf("the trace is %s", got)
+		t.Errorf("the trace is %s, want the redacted argument", got)
 	}
 	if got := pass(t, newStage(t, `{"fields":["arguments","tool"]}`),
 		result(t, nil, `{"content":[]}`)); got != `{"content":[`+block("tool: create_issue")+`]}` {
-		t.Errorf("a trace without a request is %s", got)
+		t.Errorf("a trace without a request is %s, want only the tool", got)
 	}
 }
 
@@ -216,7 +216,7 @@ func TestConcurrentCalls(t *testing.T) {
 				pass(t, s, request)
 				if got := pass(t, s, answer); !strings.Contains(got, "duration: ") ||
 					!strings.Contains(got, "exchange "+request.Exchange) {
-					t.Errorf("the trace is %s", got)
+					t.Errorf("got %s, want the duration and exchange %s", got, request.Exchange)
 				}
 			}
 		})
@@ -253,7 +253,7 @@ func TestWantsAndSelfTest(t *testing.T) {
 	c := trace.Plugin().SelfTest([]byte(`{}`))
 	if v, err := newStage(t, `{}`).Inspect(t.Context(), c.Message); err != nil ||
 		v.Action != c.Action {
-		t.Errorf("self-test: got %v, %v", v, err)
+		t.Errorf("self-test: got %v and the error %v, want action %d", v, err, c.Action)
 	}
 }
 

@@ -105,7 +105,8 @@ func (t *search) findCard(v candidate) (to int, ok bool) {
 }
 
 // isGroupedLikeCard reports whether the candidate is written as card numbers are: in one run, in
-// groups of four digits or more, or in groups of equal length; and is no part of a longer list.
+// groups of four digits or more, or in groups of equal length. A candidate must not be part of a
+// longer list of numbers.
 func (t *search) isGroupedLikeCard(v candidate) bool {
 	first, last := v.groups[0].len(), len(v.groups)-1
 	regular := true
@@ -131,8 +132,8 @@ func (t *search) isGroupedLikeCard(v candidate) bool {
 	return neighbours < 2 || t.contextEvidence(v.from, v.to, topicCard, topicOther) == supports
 }
 
-// similarNeighbours returns how many groups of length digits, up to two, follow each other before i
-// (step -1) or from i on (step 1), with a spacer between them.
+// similarNeighbours returns how many groups of length digits are next to i, up to two. It looks
+// before i (step -1) or behind i (step 1). Spacers separate the groups.
 func (t *search) similarNeighbours(i, length, step int) (n int) {
 	for ; n < 2; n++ {
 		from, to, spacer := i+1, i+1+length, i
@@ -191,8 +192,8 @@ func isInUUID(s string, i int) bool {
 	return from+36 == len(s) || !isAlnum(s[from+36])
 }
 
-// integerForm returns a JSON number as an integer if it is one, written with an exponent or with a
-// fraction of zeros. It returns other numbers as they are.
+// integerForm returns a JSON number without exponent and fraction if its value is an integer. It
+// returns other numbers unchanged.
 func integerForm(s string) string {
 	mantissa, exponent := s, 0
 	if i := strings.IndexAny(s, "eE"); i >= 0 {

@@ -51,7 +51,7 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 func TestErrorsDoNotHoldTheKey(t *testing.T) {
 	if _, err := pii.Plugin().New([]byte(`{"key":"hunter2"}`)); err == nil ||
 		strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("error %v", err)
+		t.Errorf("got the error %v, want one without the key", err)
 	}
 }
 

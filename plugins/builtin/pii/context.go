@@ -101,7 +101,8 @@ const (
 	contextAfter  = 24
 )
 
-// evidence is the effect of the words near a number on the assumption that it is of some kind.
+// evidence is the result of a search for context: whether the words near a number support the
+// assumption that the number is of some kind.
 type evidence int8
 
 const (
@@ -111,9 +112,9 @@ const (
 )
 
 // contextEvidence returns the evidence of the words near t.text[from:to]. Words of the topics pro
-// support the assumption, words of contra contradict it. The nearest word before the number
-// decides; if there is none, the last one in the name of its member does. Of the words after it,
-// only those that support count.
+// support the assumption, words of contra contradict it. The nearest such word before the number
+// decides. If there is none, the last such word in the name of its member decides. After the
+// number, only words that support the assumption count.
 func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 	for end := from; end > 0; {
 		w, start := wordBefore(t.text, end, max(0, from-contextBefore))

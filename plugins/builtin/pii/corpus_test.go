@@ -43,9 +43,9 @@ func TestPublishedServersAreNotFlagged(t *testing.T) {
 	}
 }
 
-// TestDocumentationIsSeldomFlagged inspects documentation, paragraph by paragraph. Most findings
-// are false alarms, and the others count as such. The limit is above the highest share in doc.go,
-// 0.27 %, since Go's version may be another.
+// TestDocumentationIsSeldomFlagged inspects documentation, paragraph by paragraph. All findings
+// count as false alarms, though a few are not. The limit is above the highest share in doc.go, 0.27
+// %, since Go's version may be another.
 func TestDocumentationIsSeldomFlagged(t *testing.T) {
 	const limit = 0.004 // of the paragraphs
 	for _, c := range []struct{ name, config string }{

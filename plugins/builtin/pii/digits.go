@@ -90,7 +90,7 @@ func (t *search) findInDigits(ctx context.Context, i int) int {
 	return n.groups[0].to
 }
 
-// findInGroups examines the first groups of a number.
+// findInGroups examines the first count groups of a number.
 func (t *search) findInGroups(ctx context.Context, n *digitGroups, count int) (to int, ok bool) {
 	v := candidate{groups: n.groups[:count], digits: n.digits[:n.groups[count-1].total],
 		from: n.groups[0].from, to: n.groups[count-1].to}
@@ -122,7 +122,7 @@ func (t *search) findInGroups(ctx context.Context, n *digitGroups, count int) (t
 	return 0, false
 }
 
-// candidate is the first groups of a number, which may be a personal number of their own.
+// candidate holds the first groups of a number. These groups alone may be a personal number.
 type candidate struct {
 	groups   []group
 	digits   []byte

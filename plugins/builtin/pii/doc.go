@@ -6,8 +6,9 @@
 //   - Every string, number and member name of every body is searched, in requests, results, errors
 //     and notifications, in both directions, whatever their size. Text in base64 and
 //     percent-encoding is decoded and searched, too.
-//   - A value is reported only if it is valid in itself: its checksum, its length, its range, its
-//     country's numbering plan. Where that proves little, a word nearby must say what the value is.
+//   - A value is reported only if its checksum, its length, its range and its country's numbering
+//     plan are valid. Where a number is often valid by chance, a word nearby must say what the
+//     value is.
 //   - redact changes the value and nothing else. The same value has the same placeholder, in all
 //     its spellings, so that a model can still tell one person from another.
 //   - Only the kind and the place of a value are recorded.
@@ -15,14 +16,14 @@
 //
 // # Threats
 //
-// The plugin is against sensitive data in results and arguments: MCP01 and MCP10 of the OWASP MCP
-// Top 10, and the exfiltration techniques of SAFE-MCP, as far as they carry such data in clear or
-// in one of the encodings above. It follows recommendations 1 and 4 (outgoing DLP, output
+// The plugin protects against sensitive data in results and arguments. This covers MCP01 and MCP10
+// of the OWASP MCP Top 10, and the exfiltration techniques of SAFE-MCP that carry such data in
+// clear or in one of the encodings above. It follows recommendations 1 and 4 (outgoing DLP, output
 // filtering) of the NSA's guidance of May 2026. docs/threats.md lists the threats and the tests.
 //
 // # Limits
 //
-// The plugin does not find names, postal addresses, dates of birth, and whatever else has no form
+// The plugin does not find names, postal addresses, dates of birth, and other data without a form
 // of its own. Nor does it find data that is spelt out ("john at corp dot io"), spread over several
 // texts, compressed, encrypted, or in images. An attacker who wants to hide a number can do so: the
 // plugin is for data that is in texts by accident. Phone numbers are valid by the numbering plans
@@ -32,8 +33,8 @@
 //
 // The name of a tool and the URI of a resource cannot be redacted, since a request is routed by
 // them. A request with personal data there is denied, and the reason names the place. URIs in lists
-// and results are redacted like all text, and cannot be read then. Set the action of "email" to
-// audit if e-mail addresses are part of resources' URIs.
+// and results are redacted like all text, and resources with such URIs can then not be read. Set
+// the action of "email" to audit if e-mail addresses are part of resources' URIs.
 //
 // # Kinds
 //
@@ -59,18 +60,18 @@
 // # Why words decide
 //
 // One of ten numbers passes Luhn, one of eleven the checksums of the NHS and the BSN, and a US
-// number has no checksum at all. Where a number is valid by chance that often, it is reported only
-// with context. Context is a word nearby (48 bytes before, the name of the JSON member, 24 bytes
-// after), or a configured country together with that country's usual grouping. The nearest word
-// decides: "order 2125550123" is no phone number, "order 7, phone 2125550123" has one. A card
-// number in one run of digits is none behind a word such as "order" or "tracking"; in groups it is
-// one. The vocabulary is in context.go.
+// social security number has no checksum at all. Where a number is valid by chance that often, it
+// is reported only with context. Context is a word nearby (48 bytes before, the name of the JSON
+// member, 24 bytes after), or a configured country together with that country's usual grouping. The
+// nearest word decides: "order 2125550123" is no phone number, "order 7, phone 2125550123" has one.
+// Behind a word such as "order" or "tracking", a card number is reported only if it is written in
+// groups. The vocabulary is in context.go.
 //
 // # Why placeholders are random
 //
-// Anybody who can count to 10^16 can reverse a hash of a card number. So the placeholder is an
-// HMAC, with a key that a stage makes when it starts and keeps to itself. Replicas that must agree
-// share the option key. Six hexadecimal digits are short for a model and enough for one
+// Anybody can reverse a plain hash of a card number by trying all 10^16 numbers. So the placeholder
+// is an HMAC, with a key that a stage makes when it starts and never discloses. Replicas that must
+// agree share the option key. Six hexadecimal digits are short for a model and enough for one
 // conversation: among 500 values, two have the same digits with a chance of less than one in a
 // hundred.
 //
@@ -97,7 +98,7 @@
 // The texts are generated with a fixed seed: 2000 values of each kind and 12000 hard negatives
 // (orders, hashes, UUIDs, times, versions, prices, ISBNs, coordinates, code, random numbers in the
 // same form). A value counts as found if it was redacted completely, and nothing else was. The
-// texts were written by the author of the vocabulary, so expect less of others:
+// author of the vocabulary also wrote the texts, so expect lower figures for other texts:
 //
 //	                             recall  precision
 //	card                          1.000      0.985
@@ -115,18 +116,18 @@
 //
 // With six locales, the false phone numbers are random numbers that could be dialled.
 //
-// False alarms, by default and with all locales: none in what three published servers say about
-// themselves (testdata/servers.json: 36 tools, prompts, resources, instructions); 0 of 458
-// paragraphs of this project's own documents, 0 of 1674 of Go's doc folder, 1 of 1173 of Go's
-// Markdown, 8 of 2991 of the code with its comments in net, 2 of 1858 of that in cmd/go. They are
-// real addresses, and one number of a section.
+// False alarms, by default and with all locales: none in the definitions of three published servers
+// (testdata/servers.json: 36 tools, prompts, resources, instructions); 0 of 458 paragraphs of this
+// project's own documents, 0 of 1674 of Go's doc folder, 1 of 1173 of Go's Markdown, 8 of 2991 of
+// the code with its comments in net, 2 of 1858 of that in cmd/go. They are real addresses, and one
+// number of a section.
 //
 //	go test ./plugins/builtin/pii -run 'Published|Documentation' -v
 //
 // Speed, on two shared cores of an EPYC, best of several: 1 KiB of ordinary text 9 to 21 µs, 64 KiB
-// 0.31 ms, 1 MiB 4.9 ms; with decode = false 6 µs, 0.27 ms, 4.4 ms. To check a phone number takes
-// the library some 20 µs; after 10,000 in one message, every candidate counts as one. The worst of
-// some thirty hostile texts of 1 MiB took half a second.
+// 0.31 ms, 1 MiB 4.9 ms; with decode = false 6 µs, 0.27 ms, 4.4 ms. The library takes some 20 µs to
+// check a phone number. After 10,000 checks in one message, every candidate counts as a phone
+// number. The worst of some thirty hostile texts of 1 MiB took half a second.
 //
 //	go test ./plugins/builtin/pii -run xxx -bench Inspect
 package pii

@@ -44,8 +44,8 @@ type finder struct {
 	exclude    []string        // of the option email.exclude, in lower case
 }
 
-// findAll returns the personal data in s, in its order and without overlaps. The name of the leaf's
-// member is context for the numbers in s.
+// findAll returns the personal data in s, in the order of s and without overlaps. The name of the
+// leaf's member is context for the numbers in s.
 func (f *finder) findAll(ctx context.Context, e *messageEffort, s string,
 	leaf mcp.Leaf) ([]detection, error) {
 	folded, offsets := fold(s)

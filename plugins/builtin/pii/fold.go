@@ -87,7 +87,7 @@ func fold(s string) (string, offsetMap) {
 	return b.String(), p
 }
 
-// scriptZeros are the digits zero of other scripts in which numbers are written.
+// scriptZeros are the zeros of other scripts. The other nine digits of a script follow its zero.
 var scriptZeros = []rune{0x660, 0x6F0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6,
 	0xD66, 0xE50, 0xED0}
 

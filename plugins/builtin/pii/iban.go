@@ -77,7 +77,7 @@ func (t *search) findIBAN(i int) (to int, ok bool) {
 	if !isWordEnd(s, i) {
 		return 0, false
 	}
-	// In small letters and with spaces it may be words, unless another word is about accounts.
+	// Small letters with spaces may be ordinary words, unless a word nearby is about accounts.
 	if spaces > 0 && !isUpper(s[from]) &&
 		t.contextEvidence(from, i, topicAccount, 0) != supports {
 		return 0, false

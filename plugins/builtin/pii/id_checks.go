@@ -83,8 +83,8 @@ func isAadhaar(d []byte) bool { return d[0] > 1 && verhoeff(d) }
 // isBSN reports whether the weighted sum of a Dutch BSN is a multiple of 11.
 func isBSN(d []byte) bool { return weightedSum(d, 9, 8, 7, 6, 5, 4, 3, 2, -1)%11 == 0 }
 
-// isPESEL reports whether the date of birth and the check digit of a Polish PESEL are valid. A
-// multiple of 20 is added to the month, which stands for the century.
+// isPESEL reports whether the date of birth and the check digit of a Polish PESEL are valid. The
+// multiple of 20 that is added to the month stands for the century.
 func isPESEL(d []byte) bool {
 	month, day := digitsValue(d[2:4])%20, digitsValue(d[4:6])
 	check := (10 - weightedSum(d, 1, 3, 7, 9, 1, 3, 7, 9, 1, 3)%10) % 10

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// findIPv4 looks for an IPv4 address at i. ok reports whether there are four octets with points
-// between them, which can be no other number. to is their end.
+// findIPv4 looks for an IPv4 address at i. ok reports whether four octets with points between them
+// begin at i: they are then no other kind of number. to is their end.
 func (t *search) findIPv4(ctx context.Context, i int) (to int, ok bool) {
 	s := t.text
 	var octets [4]int
@@ -56,8 +56,8 @@ func (t *search) findIPv4(ctx context.Context, i int) (to int, ok bool) {
 	return t.report(kindIP, "ip", i, k), true
 }
 
-// isLikelyAddress reports whether the octets in t.text[i:end] are rather an address than the four
-// parts of a version.
+// isLikelyAddress reports whether the octets in t.text[i:end] are more likely an address than the
+// four parts of a version.
 func (t *search) isLikelyAddress(i, end int, octets [4]int) bool {
 	s := t.text
 	if i > 1 && s[i-1] == '/' && s[i-2] == '/' {

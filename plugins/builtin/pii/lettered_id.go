@@ -1,7 +1,7 @@
 package pii
 
-// findLetterDigits looks for an IBAN or an id with letters and digits in one word, in which the
-// digits t.text[i:end] are behind a letter. It returns where to go on.
+// findLetterDigits looks for an IBAN, or an id with letters and digits, in one word. The digits
+// t.text[i:end] must be behind a letter of that word. It returns where to go on.
 func (t *search) findLetterDigits(i, end int) int {
 	s := t.text
 	if t.enabled[kindIBAN] {
@@ -215,7 +215,8 @@ func (t *search) findCorsicanNIR(n *digitGroups) (to int, ok bool) {
 	}
 	var d [15]byte
 	copy(d[:], n.digits[:6])
-	// For the check digits, 2A and 2B count as 20, and a million or two are subtracted.
+	// For the check digits, 2A and 2B count as 20. Then a million is subtracted for 2A, and two
+	// million for 2B.
 	less := 1_000_000
 	if s[k] == 'B' {
 		less = 2_000_000

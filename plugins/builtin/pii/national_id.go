@@ -47,7 +47,7 @@ type idFormat struct {
 	grouped    requirement              // if the id is written in one of the shapes
 	plain      requirement              // if the id is written in one run
 	odd        requirement              // if the id is written in other groups
-	// specimen is one that is found in any case.
+	// specimen is a text with an id that is found whatever the options are.
 	specimen string
 }
 

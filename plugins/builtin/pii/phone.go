@@ -49,7 +49,6 @@ const maxPhoneLengths = 3
 
 // plusBefore returns the place of the "+" before the digit at i, or -1 if there is none. Up to two
 // parentheses or blanks may be between them.
-// blank between; -1 when there is none.
 func (t *search) plusBefore(i int) int {
 	k := i
 	for k > 0 && i-k < 2 && (t.text[k-1] == '(' || t.text[k-1] == ' ') {

@@ -161,7 +161,7 @@ func TestActions(t *testing.T) {
 		}
 		if len(v.Findings) < 5 || v.Findings[0] != (pipeline.Finding{Type: "email",
 			Pointer: "/content/0/text"}) {
-			t.Errorf("%s: findings %v", c.config, v.Findings)
+			t.Errorf("%s: findings %v, want five or more, the e-mail first", c.config, v.Findings)
 		}
 		for _, part := range []string{"b.io", "1111", "0958", "81.2", "WEST", "4399"} {
 			if strings.Contains(v.Reason, part) {
@@ -189,14 +189,14 @@ func TestPlaceholdersAreEqualForAllSpellingsOfAValue(t *testing.T) {
 	n := names(`{}`, "4111111111111111 4111-1111 1111.1111 5555555555554444", "4111 1111 1111 1111",
 		"a@b.io A@B.IO c@b.io")
 	if len(n) != 7 || n[0] != n[1] || n[0] != n[3] || n[0] == n[2] || n[4] != n[5] || n[4] == n[6] {
-		t.Errorf("placeholders %v", n)
+		t.Errorf("placeholders %v, want equal ones for equal values only", n)
 	}
 	if m := names(`{}`, "4111111111111111"); m[0] == n[0] {
 		t.Error("another stage has the same key")
 	}
 	key := `{"key":"0123456789abcdef"}`
 	if a, b := names(key, "4111111111111111"), names(key, "4111111111111111"); a[0] != b[0] {
-		t.Errorf("%s and %s with the same key", a, b)
+		t.Errorf("placeholders %s and %s with the same key, want equal ones", a, b)
 	}
 }
 
@@ -209,10 +209,10 @@ func TestEncodedValuesAreRedactedWithTheirEncoding(t *testing.T) {
 		if got := redacted(t, `{}`, text); strings.Contains(got, hidden[8:20]) ||
 			strings.Contains(got, twice[8:20]) || strings.Contains(got, escaped) ||
 			!strings.HasPrefix(got, "see ") || !strings.HasSuffix(got, " ok") {
-			t.Errorf("%q is left of %q", got, text)
+			t.Errorf("%q became %q, want only the encoded value redacted", text, got)
 		}
 		if got := redacted(t, `{"decode":false}`, text); got != text {
-			t.Errorf("%q is left of %q without decoding", got, text)
+			t.Errorf("%q became %q without decoding, want it unchanged", text, got)
 		}
 	}
 	if got, want := redacted(t, `{}`,
@@ -228,7 +228,7 @@ func TestValuesInOneEncodedRunHaveTheirOwnActions(t *testing.T) {
 		t.Errorf("got action %d with %v, want a denial for the card", v.Action, v.Findings)
 	}
 	if got := redacted(t, `{"card":{"action":"audit"}}`, both); got != "[email]" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want [email]", got)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestJSONNumbersAndMemberNamesAreRedacted(t *testing.T) {
 		if c.body[2] == 'a' {
 			if strings.Contains(got, "4111111111111111.0") || strings.Contains(got, "4.111") ||
 				!strings.Contains(got, "4111111111111111.5") {
-				t.Errorf("%s: %s", c.body, got)
+				t.Errorf("%s became %s, want only the first two numbers redacted", c.body, got)
 			}
 			continue
 		}
@@ -280,7 +280,7 @@ func TestProtocolValuesAreNotRedacted(t *testing.T) {
 		[]byte(`{"progressToken":"bob@corp.io","progress":1}`))
 	for _, m := range []*mcp.Message{list, page, progress} {
 		if v := inspect(t, s, m); v.Action != pipeline.Allow || len(v.Findings) > 0 {
-			t.Errorf("%s: %d %s", m.Body(), v.Action, v.Reason)
+			t.Errorf("%s: action %d (%s), want it allowed", m.Body(), v.Action, v.Reason)
 		}
 	}
 	call := mcp.NewRequest("1", "tools/call",
@@ -299,7 +299,7 @@ func TestValuesInRoutesAreDenied(t *testing.T) {
 		t.Errorf("got action %d, reason %q, want a denial with the pointer", v.Action, v.Reason)
 	}
 	if v := inspect(t, newStage(t, `{"action":"audit"}`), read); v.Action != pipeline.Allow {
-		t.Errorf("audit: action %d", v.Action)
+		t.Errorf("audit: action %d, want it allowed", v.Action)
 	}
 }
 
@@ -309,14 +309,14 @@ func TestDirectionsLimitTheMessages(t *testing.T) {
 		[]byte(`{"name":"mail","arguments":{"to":"bob@corp.io"}}`))
 	call.Direction = mcp.ToServer
 	if v := inspect(t, s, call); v.Action != pipeline.Allow {
-		t.Errorf("to the server: action %d", v.Action)
+		t.Errorf("to the server: action %d, want it allowed", v.Action)
 	}
 	if v := inspect(t, s, textResult("bob@corp.io")); v.Action != pipeline.Modify {
-		t.Errorf("to the client: action %d", v.Action)
+		t.Errorf("to the client: action %d, want it modified", v.Action)
 	}
 	if w := s.(interface{ Wants() pipeline.Wants }).Wants(); !slices.Equal(w.Directions,
 		[]mcp.Direction{mcp.ToClient}) {
-		t.Errorf("wants %v", w)
+		t.Errorf("wants %v, want messages to clients only", w)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestEndedContextIsAnError(t *testing.T) {
 		cancel()
 		if v, err := newStage(t, `{}`).Inspect(ctx, textResult(text)); err == nil ||
 			v.Action != pipeline.Deny {
-			t.Errorf("%.10s…: action %d, error %v", text, v.Action, err)
+			t.Errorf("%.10s…: action %d, error %v, want an error", text, v.Action, err)
 		}
 	}
 }

@@ -82,7 +82,8 @@ func TestServerRequestsAndTheirAnswersAreSearched(t *testing.T) {
 	for _, m := range []*mcp.Message{request, answer} {
 		if v := inspect(t, newStage(t, `{}`), m); v.Action != pipeline.Modify ||
 			len(v.Findings) != 1 {
-			t.Errorf("%s: action %d, %v", m.Body(), v.Action, v.Findings)
+			t.Errorf("%s: action %d with %v, want one value redacted", m.Body(), v.Action,
+				v.Findings)
 		}
 	}
 }
@@ -131,12 +132,13 @@ func TestWordsThatCouldBeBase64AreSearched(t *testing.T) {
 	for _, text := range []string{"4111111111111111", "DE89370400440532013000",
 		"RSSMRA85T10A562S"} {
 		if v := inspect(t, newStage(t, `{}`), textResult(text)); v.Action != pipeline.Modify {
-			t.Errorf("%s: action %d", text, v.Action)
+			t.Errorf("%s: action %d, want it redacted", text, v.Action)
 		}
 	}
 }
 
-// Octets used to have no range, IPv6 addresses no short forms, and phone numbers were American.
+// The first Gatekit accepted octets above 255. It missed short forms of IPv6, and all phone numbers
+// but American ones.
 func TestInternationalFormatsAreFound(t *testing.T) {
 	for text, want := range map[string]string{
 		"host 999.999.999.999":                    "host 999.999.999.999",

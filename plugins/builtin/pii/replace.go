@@ -69,15 +69,14 @@ func mask(d detection) string {
 	return maskAllBut(v, 4)
 }
 
-// maskAllBut returns v with each letter and digit replaced by a star, except the last ones, of
-// which visible is the number.
-func maskAllBut(v string, visible int) string {
+// maskAllBut returns v with a star for each letter and digit except the last n.
+func maskAllBut(v string, n int) string {
 	b := []byte(v)
 	for i := len(b) - 1; i >= 0; i-- {
 		if !isAlnum(b[i]) {
 			continue
 		}
-		if visible--; visible < 0 {
+		if n--; n < 0 {
 			b[i] = '*'
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// allowlist describes what is no secret although a rule detects it, in gitleaks' format.
+// allowlist describes texts that are no secrets although a rule detects them, in gitleaks' format.
 type allowlist struct {
 	// RegexTarget selects the text for Regexes: the secret if it is empty, the whole match
 	// if it is "match", the lines of the match if it is "line".

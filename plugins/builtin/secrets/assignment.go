@@ -2,7 +2,7 @@ package secrets
 
 import "strings"
 
-// The parts of the expressions with which gitleaks asks for "name = value".
+// The parts of the expressions with which gitleaks matches "name = value".
 const (
 	nameStart      = `[\w.-]{0,50}?(?:`
 	nameEnd        = `)(?:[ \t\w.-]{0,20})[\s'"\\]{0,5}`
@@ -10,9 +10,9 @@ const (
 	valueStart     = `[\x60'"\s=\\]{0,7}`
 )
 
-// splitAssignment splits an expression of gitleaks for "name = value", which has the form
-// (?i)[\w.-]{0,50}?(?:names)…operator…value, into those of the name and the value. ok is false for
-// any other expression.
+// splitAssignment splits an expression of gitleaks for "name = value" into an expression for the
+// name and one for the value. The whole has the form (?i)[\w.-]{0,50}?(?:names)…operator…value. ok
+// is false for any other expression.
 func splitAssignment(expr string) (names, value string, ok bool) {
 	start := strings.LastIndex(expr, nameStart)
 	if start < 0 {

@@ -1,7 +1,7 @@
 package secrets
 
-// automaton finds many words in a text in one pass, ignoring the case of ASCII letters. It is Aho
-// and Corasick's, with all transitions in one table.
+// automaton finds many words in a text in one pass, ignoring the case of ASCII letters. It is an
+// Aho-Corasick automaton with all transitions in one table.
 type automaton struct {
 	column         [256]uint8 // the table's column of a byte; 0 is for bytes of no word
 	columns        int

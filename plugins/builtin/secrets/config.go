@@ -149,8 +149,8 @@ func parseDirection(s string) mcp.Direction {
 	return 0
 }
 
-// selectRules returns the rules that the configuration enables, of all built-in ones and of its
-// own.
+// selectRules returns the rules that apply: the rules of all that the configuration enables, and
+// the rules that it adds.
 func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	ids := []string{namedID}
 	for _, s := range all {
@@ -195,8 +195,8 @@ func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	return selected, errors.Join(faults...)
 }
 
-// isEnabled reports whether the rule applies. byDefault applies to a configuration that does
-// not name it.
+// isEnabled reports whether the rule applies. byDefault is true if the rule applies to a
+// configuration that does not name it.
 func (c *config) isEnabled(id string, byDefault bool) bool {
 	switch {
 	case slices.Contains(c.Rules.Disable, id):

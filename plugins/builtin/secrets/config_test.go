@@ -141,7 +141,7 @@ func TestDirectionsLimitTheMessages(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"directions":["to_client"]}`: 1} {
 		wants := newStage(t, config).(sdk.StageWithWants).Wants()
 		if len(wants.Directions) != want || !slices.Contains(wants.Directions, mcp.ToClient) {
-			t.Errorf("%s wants %v", config, wants)
+			t.Errorf("%s wants %v, want %d directions with to_client", config, wants, want)
 		}
 	}
 }

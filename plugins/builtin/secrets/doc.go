@@ -8,8 +8,8 @@
 //     The names of methods that the specification does not define are searched, too. Base64 (in one
 //     piece, in lines, in data: URLs) and percent-encoding are decoded and searched, three levels
 //     deep.
-//   - Only the secret itself is redacted: what the group of a rule matches, not the whole match. A
-//     private key is redacted from BEGIN to END, or to the end of the text. Within
+//   - Only the secret itself is redacted: the text that the group of a rule matches, not the whole
+//     match. A private key is redacted from BEGIN to END, or to the end of the text. Within
 //     percent-encoding, only the part with the secret is redacted, but base64 is redacted as a
 //     whole.
 //   - The name of a member is read together with its value: {"api_key": "8f3k…"} and

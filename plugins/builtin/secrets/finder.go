@@ -11,7 +11,6 @@ import (
 type finder func(s string, at int) (secrets []span, until int)
 
 // finders are the finders by the ids of their rules.
-
 var finders = map[string]finder{
 	"private-key":            findPrivateKey,
 	"kubernetes-secret-yaml": findKubernetesSecret,
@@ -31,9 +30,9 @@ var pemEnd = regexp.MustCompile(`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLO
 var keyMaterial = regexp.MustCompile(
 	`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
 
-// findPrivateKey returns the key that begins at at, from its BEGIN line to its END line. Without an
-// END line the key was cut off, and all the rest of s may belong to it, so all of it is returned. A
-// BEGIN line without key material is no key but a text about keys.
+// findPrivateKey returns the key that begins at at, from its BEGIN line to its END line. A key
+// without an END line was cut off. The whole rest of s may belong to it, and is returned. A BEGIN
+// line without key material is no key but a text about keys.
 func findPrivateKey(s string, at int) (secrets []span, until int) {
 	head := pemBegin.FindString(s[at:min(len(s), at+128)])
 	if head == "" {

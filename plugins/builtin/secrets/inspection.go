@@ -24,7 +24,7 @@ type inspection struct {
 	// {"name": "DB_PASSWORD", "value": …}.
 	label           scan.Text
 	lastName        string // the last name of a member that was looked up in nameWords
-	lastNameMatches bool   // whether it holds a word that an assignment rule asks for
+	lastNameMatches bool   // whether lastName holds a word of an assignment rule
 }
 
 // secret is a part of a text that is to be redacted.
@@ -127,7 +127,7 @@ func (in *inspection) inspectDecoded(ctx context.Context, t scan.Text,
 
 // inspectMember searches a value together with the name of its member, and returns all with the new
 // candidates. isProtocolText reports whether the value belongs to the protocol and is random by
-// design, so that a weak detection in it is none.
+// design. Weak detections in such a value are ignored.
 func (in *inspection) inspectMember(ctx context.Context, t scan.Text,
 	all []candidate) (isProtocolText bool, more []candidate) {
 	name := t.MemberName()
@@ -217,9 +217,9 @@ func matchesPattern(pattern, s string) bool {
 	return pattern == "" || pattern == s
 }
 
-// mergeOverlapping returns the candidates in the order of the text, with one in the place of
-// several that overlap. That one has the rule and the value of a candidate that is not weak, or
-// else of the one with the longest value.
+// mergeOverlapping returns the candidates in the order of the text. Candidates that overlap are
+// merged into one, which has the span of all of them. The merged candidate has the rule and the
+// value of one that is not weak; among equals, of the one with the longest value.
 func mergeOverlapping(all []candidate) []candidate {
 	slices.SortStableFunc(all, func(a, b candidate) int { return a.span.from - b.span.from })
 	var merged []candidate
@@ -238,9 +238,9 @@ func mergeOverlapping(all []candidate) []candidate {
 	return merged
 }
 
-// percentOffsets returns, for each byte of plain, where it stands in s[run.from:run.to], and the
-// end of the run after the last. It returns nil when the run is not percent-encoding alone, so that
-// bytes of plain have no place of their own.
+// percentOffsets returns the index in s of each byte of plain, and then the end of the run. It
+// returns nil if the run is more than percent-encoding, because the bytes of plain then have no
+// places of their own.
 func percentOffsets(s string, run span, plain string) []int {
 	offsets := make([]int, 0, len(plain)+1)
 	for i := run.from; i < run.to; {
@@ -262,8 +262,8 @@ func percentOffsets(s string, run span, plain string) []int {
 	return append(offsets, run.to)
 }
 
-// hexDigit returns the value of the hexadecimal digit s[i], or -1 when it is none or i is not
-// before end.
+// hexDigit returns the value of the hexadecimal digit s[i]. It returns -1 if s[i] is no such digit,
+// or if i is not before end.
 func hexDigit(s string, i, end int) int {
 	if i >= end {
 		return -1

@@ -99,8 +99,8 @@ func (all *windowSet) add(w window) {
 	all.windows = append(all.windows, w)
 }
 
-// window returns the part of s that a match can be in to which the anchor's word at s[begin:end]
-// belongs. ok reports whether there can be such a match.
+// window returns the part of s to match against the rule's regex. The anchor's word is at
+// s[begin:end]. ok is false if no match can hold this word, or be near it.
 func (a *anchor) window(s string, begin, end int) (w span, ok bool) {
 	r := a.rule
 	switch start := begin - a.offset; a.kind {
@@ -140,8 +140,8 @@ func isPrecededBy(s string, at int, word string) bool {
 }
 
 // matchWindow appends the matches of the window's rule to found. A match that reaches the window's
-// end may go on beyond it, so the window is doubled and matched again. From maxWindow on, the
-// secret is extended over all bytes that a value may have instead.
+// end may go on beyond it, so the window is doubled and matched again. A window of maxWindow bytes
+// is not doubled. The secret is then extended over all bytes that a value may have.
 func (set *ruleset) matchWindow(ctx context.Context, s string, w window,
 	found []detection) []detection {
 	re := w.rule.regex()
@@ -155,7 +155,7 @@ func (set *ruleset) matchWindow(ctx context.Context, s string, w window,
 				break
 			}
 			if m[0] == 0 && w.from > 0 {
-				continue // the match may begin before the window: then it is in another one, too
+				continue // the match may begin before the window; then another window has it
 			}
 			match := span{w.from + m[0], w.from + m[1]}
 			secret := trimQuotes(s, secretSpan(w.rule.secretGroup, m, w.from))

@@ -18,8 +18,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// fixture is a text from the tests of a gitleaks rule. With label 1 it holds a secret of the rule,
-// with label 0 it nearly does.
+// fixture is a text from the tests of a gitleaks rule. With label 1 it holds a secret of the rule.
+// With label 0 it holds a near miss.
 type fixture struct {
 	Label      int
 	Rule, Text string
@@ -51,8 +51,8 @@ func fixtures(t testing.TB) (all []fixture) {
 }
 
 // TestRecallAndPrecision measures the rules on gitleaks' fixtures, each as the text of a result.
-// All positives must be found, and no near miss may be detected as what it nearly is. With -v it
-// prints the figures of each rule.
+// All positives must be found, and no near miss may be detected as the secret that it resembles.
+// With -v it prints the figures of each rule.
 func TestRecallAndPrecision(t *testing.T) {
 	s := newStage(t, `{"action":"audit","rules":{"enable":["hashicorp-tf-password"]}}`)
 	type figures struct {

@@ -107,8 +107,8 @@ func ruleNames(findings []pipeline.Finding) string {
 	return strings.Join(slices.Compact(ids), ", ")
 }
 
-// redact returns the edits that put placeholders in the place of the secrets. A problem is the
-// reason, for people, that they cannot be made.
+// redact returns the edits that replace the secrets by placeholders. If that is not possible, it
+// returns the problem, in words for people.
 func (in *inspection) redact() (edits []mcp.Edit, problem string) {
 	var redactions []scan.Redaction
 	for _, s := range in.secrets {

@@ -95,15 +95,15 @@ func (x *prefixParser) intern(s byteSet) *byteSet {
 	return x.sets[s.bits]
 }
 
-// partialPrefix is a prefix under construction. It is closed when what follows is not known.
+// partialPrefix is a prefix under construction. It is closed when the next byte is not known.
 type partialPrefix struct {
 	sets   prefix
 	closed bool
 }
 
 // prefixes returns the prefixes of the regex's matches. Assertions about the text before or behind
-// a match are ignored, so a prefix may fit where there is no match. The reverse does not happen,
-// except for the two characters beyond ASCII that equal "k" and "s" regardless of case.
+// a match are ignored, so a prefix may fit where there is no match. Only a match with one of the
+// two characters beyond ASCII that equal "k" and "s" regardless of case may fit no prefix.
 func (x *prefixParser) prefixes(re *syntax.Regexp) []prefix {
 	var prefixes []prefix
 	for _, p := range x.extend([]partialPrefix{{}}, re) {
@@ -214,8 +214,8 @@ func classSet(re *syntax.Regexp) (s byteSet, ascii bool) {
 	return s, true
 }
 
-// maxMatchLength returns an upper bound of the bytes of a match, as far as it is known, up to
-// maxContext.
+// maxMatchLength returns an upper bound of the bytes of a match, at most maxContext. It assumes
+// unboundedLength for a repetition without upper bound.
 func maxMatchLength(re *syntax.Regexp) (n int) {
 	switch re.Op {
 	case syntax.OpLiteral:

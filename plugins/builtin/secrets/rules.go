@@ -78,7 +78,7 @@ func builtinRules() ([]ruleSource, allowlist, error) {
 	return append(all, own.Rules...), gitleaks.Allowlist, nil
 }
 
-// secretEnd is the expression with which gitleaks asks for the end of a secret.
+// secretEnd is the expression with which gitleaks matches the end of a secret.
 const secretEnd = `(?:[\x60'"\s;]|\\[nr]|$)`
 
 // escapedQuotes replaces parts of gitleaks' expressions so that quotes may be escaped, as they are

@@ -37,12 +37,12 @@ type rule struct {
 	precededBy    string // a word that must stand in the lines before the match; "" for none
 }
 
-// isGeneric reports whether the detections of other rules in the same place are better than this
+// isGeneric reports whether the detections of other rules in the same place are preferred to this
 // rule's.
 func (r *rule) isGeneric() bool { return strings.Contains(r.id, "generic") }
 
-// anchor is a word that every match of a rule holds, or that is near it. Where the word stands, the
-// rule is tried.
+// anchor is a word that is in a match of a rule, or near it. The rule is tried wherever the word
+// occurs.
 type anchor struct {
 	rule   *rule
 	prefix prefix // the beginning of the match or of the name; nil for nearKeyword
@@ -182,9 +182,9 @@ func (b *rulesetBuilder) addAnchor(word string, a anchor) {
 	}
 }
 
-// The expressions with which gitleaks asks for "curl" up to five lines before an option. A regex
-// takes milliseconds to find out that there is none, so they are cut off, and [isPrecededBy] looks
-// for the word.
+// The expressions with which gitleaks matches "curl" up to five lines before an option. A regex
+// takes milliseconds to find that there is no "curl". These expressions are therefore cut off, and
+// [isPrecededBy] looks for the word.
 const (
 	curlPrefix       = `\bcurl\b(?:.*?|.*?(?:[\r\n]{1,2}.*?){1,5})[ \t\n\r]`
 	curlPrefixGreedy = `\bcurl\b(?:.*|.*(?:[\r\n]{1,2}.*){1,5})[ \t\n\r]`

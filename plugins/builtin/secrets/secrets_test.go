@@ -179,12 +179,12 @@ func TestSecretsAreFoundInEveryPartOfAMessage(t *testing.T) {
 			}
 			if v := inspect(t, newStage(t, `{"action":"block"}`), m); v.Action != pipeline.Deny ||
 				len(v.Findings) != 1 || strings.Contains(fmt.Sprint(v), c.secret) {
-				t.Errorf("block: %+v", v)
+				t.Errorf("block: got %+v, want a denial with one finding", v)
 			}
 			if v := inspect(t, newStage(t, `{"action":"audit"}`), m); v.Action != pipeline.Allow ||
 				len(v.Findings) != 1 || v.Edits != nil || strings.Contains(fmt.Sprint(v),
 				c.secret) {
-				t.Errorf("audit: %+v", v)
+				t.Errorf("audit: got %+v, want it allowed with one finding", v)
 			}
 			if c.method == "elicitation/create" || c.place == "blob" {
 				return
@@ -420,7 +420,7 @@ func TestFindingsHoldNoSecretNames(t *testing.T) {
 		v := inspect(t, newStage(t, `{"action":"`+action+`"}`), m)
 		if all := fmt.Sprint(v.Findings, v.Reason); len(v.Findings) != 3 || strings.Contains(all,
 			github) || strings.Contains(all, aws) || strings.Contains(all, stripe) {
-			t.Errorf("%s: %s", action, all)
+			t.Errorf("%s: got %s, want three findings without secrets", action, all)
 		}
 		if action == "redact" {
 			const want = `{"name":"t","arguments":` +
@@ -556,7 +556,7 @@ func FuzzInspect(f *testing.F) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(edited.Body()), github) {
-			t.Fatalf("%s", edited.Body())
+			t.Fatalf("the token is left in %s", edited.Body())
 		}
 		if tool, _ := edited.Text("/name"); tool != "t" {
 			t.Fatalf("the tool's name is %q now", tool)

@@ -27,7 +27,7 @@ type classifierSettings struct {
 	maxBytes    int           // of text in one message
 }
 
-// classifierDefaults are the values of settings that a configuration does not have.
+// classifierDefaults are the settings that hold unless a configuration sets them.
 var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8,
 	maxBytes: 256 << 10}
 
@@ -35,7 +35,7 @@ var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8
 const (
 	minTextLength = 24        // a shorter text is not scored
 	chunkBytes    = 8 << 10   // a longer text is split
-	chunkOverlap  = 256       // of two chunks, so that one of them has a sentence as a whole
+	chunkOverlap  = 256       // that two chunks share, so that one has a sentence as a whole
 	maxResponse   = 256 << 10 // a longer response is an error
 )
 

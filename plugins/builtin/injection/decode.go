@@ -15,9 +15,9 @@ const (
 	maxDecoded = 1 << 20 // bytes of hexadecimal and character references in one text
 )
 
-// eachDecoded calls yield for each text that is encoded in t, until yield returns false: in base64
-// and percent-encoding (see package scan), in hexadecimal, and in HTML character references. whole
-// tells that plain is all of t, with the parts that are not encoded.
+// eachDecoded calls yield for each text that is encoded in t, until yield returns false. The
+// encodings are base64 and percent-encoding (see package scan), hexadecimal, and HTML character
+// references. whole is true if plain is all of t, including the parts that are not encoded.
 func eachDecoded(t scan.Text, yield func(plain string, at scan.Span, whole bool) bool) {
 	for at := range encodedRuns(t.Value) {
 		run := scan.Text{Leaf: t.Leaf, Value: t.Value[at.From:at.To]}

@@ -66,8 +66,9 @@ var closingTags = map[string]markScore{
 	"important":        {2, 2},
 }
 
-// find examines the byte at i, which may begin a mark. It appends the hit of a mark to hits, and an
-// address or a picture to tokens, as a word that phrases can name. position counts words.
+// find looks for a mark that begins with the byte at i. It appends the hit of a mark to hits. It
+// appends an address or a picture to tokens, as a word that phrases can name. position is the
+// position of i, counted in words.
 func (m *markFinder) find(i, position int, tokens *[]token, hits *[]hit) {
 	s := m.text.text
 	rest := s[i:]

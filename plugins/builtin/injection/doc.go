@@ -1,41 +1,41 @@
-// Package injection is the built-in plugin "injection": it finds text that is written for the model
-// and against its user, in everything that servers send.
+// Package injection is the built-in plugin "injection". It finds prompt injection, which is text
+// that instructs the model against its user, in everything that servers send.
 //
 // # Promises
 //
-//   - Every string and every member name of every list, result, error, notification, request of a
-//     server and instructions is read, once as it stands and once without invisible characters.
-//     Text in base64, percent-encoding, hexadecimal, character references, Unicode tags or
-//     variation selectors is decoded and read, too.
-//   - List and call share one decision. An item that is hidden in a list is denied when the same
-//     principal uses it: by a call, a prompt, a resource, a URI that only a hidden template
-//     matches, a subscription or a completion. It may be used again when its definition is harmless
-//     again.
-//   - What is stripped is gone, also where it was encoded. Everything else stays byte for byte.
+//   - Every string and every member name is read, once as it stands and once without invisible
+//     characters. This holds for lists, results, errors, notifications, instructions, and requests
+//     of servers. Text in base64, percent-encoding, hexadecimal, character references, Unicode tags
+//     or variation selectors is decoded and read, too.
+//   - Lists and uses agree. An item that is hidden in a list is denied when the same principal uses
+//     it: by a call, a prompt, a resource, a URI that only a hidden template matches, a
+//     subscription or a completion. Once its definition is harmless again, the item may be used.
+//   - The action strip removes a text also where it is encoded. All other bytes stay the same.
 //   - Names are never rewritten: a tool, prompt or resource with a dangerous name or URI is hidden.
 //   - No content of a message is in a reason or a finding. They hold names of families and rules,
 //     and pointers.
-//   - The memory of lists is bounded, and nothing in it crosses from one principal to another. A
-//     list with more names than can be remembered is denied.
+//   - The memory of lists is bounded, and the lists of one principal do not affect another. A list
+//     with more names than can be remembered is denied.
 //
 // # Threats
 //
-// The plugin is against poisoned tools, in any part of a definition; names that look like another
-// server's; hidden text; terminal escapes; indirect injection in results; and those parts of
+// The plugin protects against poisoned tools, in any part of a definition; names that look like
+// another server's; hidden text; terminal escapes; indirect injection in results; and the parts of
 // multi-step attacks that are in messages. docs/threats.md lists the threats and the tests.
 //
 // # How texts are scored
 //
 // A text is read as words, in lower case and without accents. Letters that look like Latin ones,
-// digits for letters, and letters that are separated by spaces are read as what they stand for.
-// Rules are phrases of classes of words (rules.go, wordclasses.go: English, German, French,
-// Spanish, Italian, Portuguese, Russian, Chinese and Japanese) and marks (delimiter.go). Each has a
-// score in content and one in definitions, where commands to the model are harder to explain.
+// digits for letters, and letters that are separated by spaces are read as the words that they
+// stand for. Rules are phrases of classes of words (rules.go, wordclasses.go: English, German,
+// French, Spanish, Italian, Portuguese, Russian, Chinese and Japanese) and marks (delimiter.go).
+// Each has a score in content and one in definitions, where commands to the model are harder to
+// explain.
 //
-// The scores of different rules within 120 words add up, and in a definition those of all its
-// texts. Encoded text scores more. From a score of 4 on there are findings. From the threshold of
-// the option sensitivity on (relaxed 10, standard 7, strict 4), the strictest action of the
-// families that took part is taken.
+// The scores of different rules within 120 words add up. In a definition, the scores of all its
+// texts add up. Encoded text scores more. From a score of 4 on there are findings. From the
+// threshold of the option sensitivity on (relaxed 10, standard 7, strict 4), the strictest action
+// of the families that took part is taken.
 //
 // # Options
 //
@@ -51,15 +51,15 @@
 // hide removes an item from its list. In the result of initialize and server/discover it removes
 // the instructions; any other message is denied. strip removes hidden characters and colours, makes
 // other control characters visible, and replaces a sentence by "[PROMPT INJECTION REDACTED by
-// Gatekit]". A classifier gets {"texts":[…]} and returns {"scores":[…]}. Programs that build
-// plugins give their own one to [WithClassifier]. schema.json describes each option.
+// Gatekit]". A classifier gets {"texts":[…]} and returns {"scores":[…]}. A program can pass a
+// classifier of its own to [WithClassifier]. schema.json describes each option.
 //
 // # Figures
 //
 // go test -v -run 'Recall|FalsePositives' ./plugins/builtin/injection prints the figures.
-// testdata/README.md describes the files. All attacks are ours, in 13 styles, made from what has
-// been published about such attacks. The author of the rules wrote them, too. So only the unseen
-// file tells what to expect of wordings that nobody here thought of before: a third.
+// testdata/README.md describes the files. All attacks are ours, in 13 styles, after publications
+// about such attacks. The author of the rules wrote them, too. So only the unseen file shows how
+// many attacks in new wordings the rules find: about a third.
 //
 //	acted on                                 relaxed    standard   strict
 //	attacks, tuned on (147)                   0.84       0.96       0.99
@@ -86,27 +86,28 @@
 //	documentation, 52 whole files             1          2          5
 //	Go code, 1,167 files                      3         10 (0.9 %)  56 (4.8 %)
 //
-// The documents are Go's and the project's. The two that are denied as a whole, and the three
-// sections, list attacks.
+// The documents are Go's and the project's. The two documents that are denied as a whole, and the
+// three sections, list attacks.
 //
 // Speed, on two cores that were busy otherwise: 1 KiB 13 to 20 µs, 64 KiB of documentation and code
 // 1.0 to 1.2 ms, 1 MiB 17 ms (about 60 MB/s, with the decoding of JSON). The worst texts that we
 // made (a tag character behind every letter, nothing but tags and brackets) run at 2 to 3 MB/s. 8
-// MiB of them are denied because the time is over.
+// MiB of them exceed the time limit, and are denied.
 //
 //	go test -run xx -bench . ./plugins/builtin/injection
 //
 // # Limits
 //
-//   - Attacks in wordings of their own, in other languages, or that rely on context alone: a
-//     poisoned description that only says "the account number is 42" is a fact to a rule. The
-//     plugin is one layer; policies limit what a session may do with what it has read.
-//   - Attacks among words about attacks. In standard and relaxed, content with two words or more
-//     such as "attacker" or "injection" around a phrase scores half, with four a quarter, and a
-//     phrase in quotation marks beside one of them nothing. Documentation would be unreadable
-//     otherwise. strict makes no such allowance, and strings of JSON are no quotations.
-//   - A definition that was not listed to this principal since the process began: set unlisted =
-//     "deny" to deny its use. Only the 256 principals with the most recent lists are remembered.
+//   - Attacks in new wordings, in other languages, or that rely on context alone. A rule cannot
+//     tell a poisoned description that only says "the account number is 42" from a fact. The plugin
+//     is one layer; policies limit what a session may do after it has read a text.
+//   - Attacks among words about attacks, such as "attacker" or "injection". In standard and
+//     relaxed, a phrase in content scores half if two or more such words are nearby, and a quarter
+//     if there are four. A phrase in quotation marks near such a word, or a word such as "example",
+//     scores nothing. Otherwise documentation about attacks could not be read. strict makes no such
+//     allowance. Strings of JSON do not count as quotations.
+//   - Definitions that were not listed to this principal since the process started: set unlisted =
+//     "deny" to deny their use. Only the 256 principals with the most recent lists are remembered.
 //   - Tools of other servers that have not been listed yet. Later uses do not depend on the order:
 //     once both are listed, the tool that looks like the other, or mentions it, is denied, and is
 //     missing from its next list. Instructions are not compared with the names of tools.
@@ -115,22 +116,23 @@
 // # Why the first tool of a name is not its owner
 //
 // Lists are requested from all servers at once. Of two tools whose names look alike, the one with
-// more disguise (letters beyond ASCII, digits and capitals for letters, "rn" for "m") is the
-// impostor, whichever is listed first. If neither has any, both get findings. Equal names are
-// findings only: Gatekit's prefix tells them apart.
+// more disguising characters (letters beyond ASCII, digits and capitals for letters, "rn" for "m")
+// is the impostor, whichever is listed first. If neither has any, both get findings. Equal names
+// are findings only: Gatekit's prefix tells them apart.
 //
 // # Why a server can make another's tool disappear
 //
-// A definition that mentions a tool that another server has, and its own server has not, is hidden.
-// So a server can remove a definition by listing a tool with a name that the definition happens to
-// mention. The audit log shows that; it costs a tool and leaks nothing. Without the rule it would
-// be the attack itself. actions.reference = "flag" only records it.
+// A definition is hidden if it mentions a tool that another server has, and that its own server
+// does not have. So a server can hide a definition by listing a tool with a name that the
+// definition happens to mention. The audit log shows that. The client loses a tool, and nothing
+// leaks. Without the rule, definitions that manipulate the use of other servers' tools would pass.
+// With actions.reference = "flag", such a definition is only recorded.
 //
 // # Why what clients send is only flagged
 //
-// An argument may hold any text a user works on, this package included, and it was written on the
-// client's side of the trust boundary. to_server = "same" treats it like a server's text, for
-// servers that are agents themselves.
+// An argument may hold any text that a user works on, this package included. The text was written
+// on the client's side of the trust boundary. to_server = "same" treats it like a server's text,
+// for servers that are agents themselves.
 //
 // go test -run TestTable -update makes the table of confusable characters from Unicode's
 // confusables.txt 17.0, whose licence is in the file.

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// The names in rules of marks that are no words.
+// The names of marks in rules. Marks are not words.
 const (
 	wordURL     = "URL"
 	wordEmail   = "EMAIL"
@@ -105,8 +105,8 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	return g
 }
 
-// classWords returns the words of a class, or the word itself, normalized. Of the classes whose
-// words attackers disguise, it also returns the words in ROT13 and reversed.
+// classWords returns the words of a class, or the word itself, normalized. For classes whose words
+// attackers disguise, it also returns the words in ROT13 and reversed.
 func classWords(name string, classes map[string]string) []string {
 	switch name {
 	case wordURL, wordEmail, wordPicture:

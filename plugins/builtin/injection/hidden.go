@@ -98,7 +98,7 @@ func appendHidden(spans []hiddenSpan, i, n int, rule string) []hiddenSpan {
 }
 
 // plainPrefix returns the length of the longest prefix of s in ASCII without control characters,
-// except for tabs and line ends. It is all of most texts.
+// except for tabs and line ends. For most texts, that is all of s.
 func plainPrefix(s string) int {
 	for i := range len(s) {
 		if c := s[i]; c-' ' >= 0x5f && c != '\n' && c != '\t' && c != '\r' {

@@ -15,8 +15,9 @@ var schema []byte
 // definitions, denies messages with injections, and strips invisible characters.
 func Plugin() sdk.Plugin { return WithClassifier(nil) }
 
-// WithClassifier returns the plugin with a classifier in the place of one behind HTTP, for programs
-// that build plugins on it. The option "classifier" sets its timeout and the like, as usual.
+// WithClassifier returns the plugin with the classifier c instead of one behind HTTP, for programs
+// that build on the plugin. The other settings of the option "classifier", such as the timeout,
+// still apply.
 func WithClassifier(c Classifier) sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "injection",

@@ -126,7 +126,7 @@ func TestStripRemovesTheAttack(t *testing.T) {
 		isStripped := strings.Contains(body, "The weather is fine. "+redactionText) &&
 			!strings.Contains(body, "instructions") && !strings.Contains(body, "SWdub3Jl")
 		if !isStripped || !strings.Contains(body, " Bye.") {
-			t.Errorf("%q: got %s", in, body)
+			t.Errorf("%q: got %s, want the attack replaced and the rest kept", in, body)
 		}
 	}
 	notification := mcp.NewNotification("notifications/message",
@@ -134,7 +134,7 @@ func TestStripRemovesTheAttack(t *testing.T) {
 	notification.Direction = mcp.ToClient
 	body := bodyAfter(t, s, notification)
 	if !strings.Contains(body, redactionText) || strings.Contains(body, "reveal") {
-		t.Errorf("a notification: got %s", body)
+		t.Errorf("a notification: got %s, want the attack replaced", body)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestListsAndCallsShareOneDecision(t *testing.T) {
 		list := from("demo", response(c.list, fmt.Sprintf(c.items, poison)))
 		body := bodyAfter(t, s, list)
 		if strings.Contains(body, "bad") || !strings.Contains(body, "good") {
-			t.Errorf("%s: the list is %s", c.what, body)
+			t.Errorf("%s: the list is %s, want only the good item", c.what, body)
 		}
 		if bodyAfter(t, s, request(c.use, c.bad)) != "" {
 			t.Errorf("%s: the hidden item can be used", c.what)
@@ -209,7 +209,7 @@ func TestEveryStringOfADefinitionIsRead(t *testing.T) {
 		body := bodyAfter(t, newTestStage(t, `{}`), tools("demo", definition,
 			tool("good", "Adds.")))
 		if strings.Contains(body, "bad") || !strings.Contains(body, "good") {
-			t.Errorf("%s: the list is %q", definition, body)
+			t.Errorf("%s: the list is %q, want only the good tool", definition, body)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestLegitimateInvisibleCharactersStay(t *testing.T) {
 		m := result(text)
 		if v := inspect(t, newTestStage(t, `{}`), m); v.Action != pipeline.Allow ||
 			len(v.Findings) > 0 {
-			t.Errorf("%+q: got %v %v", text, v.Action, types(v))
+			t.Errorf("%+q: got %v %v, want no finding", text, v.Action, types(v))
 		}
 	}
 }
@@ -315,12 +315,13 @@ func TestLookalikesOfOtherServersToolsAreHidden(t *testing.T) {
 			refused := bodyAfter(t, s, from(server, request("tools/call",
 				`{"name":`+string(mcp.Quote(name))+`}`))) == ""
 			if refused != (server == c.hidden) {
-				t.Errorf("%s: the use of %q at %s: denied %v", c.what, name, server, refused)
+				t.Errorf("%s: the use of %q at %s: denied %v, want %v", c.what, name, server,
+					refused, !refused)
 			}
 			shown := strings.Contains(bodyAfter(t, s, tools(server, tool(name, "Reads."))),
 				`"name"`)
 			if shown == (server == c.hidden) {
-				t.Errorf("%s: %q at %s: shown %v", c.what, name, server, shown)
+				t.Errorf("%s: %q at %s: shown %v, want %v", c.what, name, server, shown, !shown)
 			}
 		}
 	}
@@ -355,7 +356,7 @@ func TestDefinitionsThatMentionOtherServersToolsAreHidden(t *testing.T) {
 		}
 		if body := bodyAfter(t, s, lists["b"]()); strings.Contains(body, "helper") ||
 			!strings.Contains(body, "other") {
-			t.Errorf("order %v: the list of b is %s", order, body)
+			t.Errorf("order %v: the list of b is %s, want it without helper", order, body)
 		}
 	}
 }
@@ -399,8 +400,8 @@ func TestActions(t *testing.T) {
 		}
 		if list.Action != c.list || content.Action != c.answer || call.Action != c.call ||
 			(len(list.Findings) > 0) != c.findings {
-			t.Errorf("%s: got list %v, result %v, call %v, findings %v", c.config, list.Action,
-				content.Action, call.Action, types(list))
+			t.Errorf("%s: got list %v, result %v, call %v, findings %v, want %+v", c.config,
+				list.Action, content.Action, call.Action, types(list), c)
 		}
 	}
 }
@@ -412,7 +413,7 @@ func TestClientMessagesAreOnlyFlagged(t *testing.T) {
 		`{"to_server":"same"}`: pipeline.Deny, `{"to_server":"off"}`: pipeline.Allow} {
 		v := inspect(t, newTestStage(t, config), m)
 		if v.Action != want || (len(v.Findings) > 0) != (config != `{"to_server":"off"}`) {
-			t.Errorf("%s: got %v %v", config, v.Action, types(v))
+			t.Errorf("%s: got %v %v, want %v", config, v.Action, types(v), want)
 		}
 	}
 }
@@ -443,13 +444,14 @@ func TestReasonsAndFindingsHoldNoContent(t *testing.T) {
 		v := inspect(t, newTestStage(t, `{}`), l.message())
 		for _, word := range []string{"evil", "example", "instructions and"} {
 			if strings.Contains(v.Reason, word) {
-				t.Errorf("%q: the reason is %q", l.Text, v.Reason)
+				t.Errorf("%q: the reason %q holds %q of the text", l.Text, v.Reason, word)
 			}
 		}
 		for _, f := range v.Findings {
 			family, _, _ := strings.Cut(f.Type, "/")
 			if !slices.Contains(familyNames[:], family) || len(f.Type) > 60 {
-				t.Errorf("%q: a finding is %q", l.Text, f.Type)
+				t.Errorf("%q: a finding is %q, want a family and the name of a rule", l.Text,
+					f.Type)
 			}
 		}
 	}
@@ -630,19 +632,19 @@ func TestClassifierScoresTexts(t *testing.T) {
 	}
 	if v := inspect(t, s, result(
 		"a text in which xyzzy stands somewhere")); v.Action != pipeline.Deny {
-		t.Errorf("an attack: got %v", v.Action)
+		t.Errorf("an attack: got %v, want a denial", v.Action)
 	}
 	if v := inspect(t, s, result(
 		"a text in which nothing stands anywhere")); v.Action != pipeline.Allow {
-		t.Errorf("no attack: got %v", v.Action)
+		t.Errorf("no attack: got %v, want it allowed", v.Action)
 	}
 	if body := bodyAfter(t, s, tools("demo", tool("bad", "does xyzzy and more of this"),
 		tool("good", "does nothing of this at all"))); strings.Contains(body, "bad") ||
 		!strings.Contains(body, "good") {
-		t.Errorf("a list: got %s", body)
+		t.Errorf("a list: got %s, want only the good tool", body)
 	}
 	if c.calls != 3 {
-		t.Errorf("the classifier was called %d times, want once a message", c.calls)
+		t.Errorf("the classifier was called %d times, want once for each of 3 messages", c.calls)
 	}
 	if v := inspect(t, s, result(strings.Repeat("much text ", 40000))); v.Action != pipeline.Deny {
 		t.Errorf("more than max_bytes: got %v, want a denial", v.Action)
@@ -658,7 +660,7 @@ func TestClassifierTimeoutDenies(t *testing.T) {
 			t.Errorf("got %v, want a denial", v.Action)
 		}
 		if took := time.Since(began); took != time.Second {
-			t.Errorf("Inspect took %v, want the default timeout", took)
+			t.Errorf("Inspect took %v, want the default timeout of 1s", took)
 		}
 	})
 }
@@ -671,14 +673,14 @@ func TestClassifierOverHTTP(t *testing.T) {
 		want           pipeline.Action
 	}{
 		{"an attack", `{"scores":[0.1,0.95]}`, 200, "deny", pipeline.Deny},
-		{"none", `{"scores":[0.1,0.2]}`, 200, "deny", pipeline.Allow},
+		{"no attack", `{"scores":[0.1,0.2]}`, 200, "deny", pipeline.Allow},
 		{"too few scores", `{"scores":[0.1]}`, 200, "deny", pipeline.Deny},
 		{"a score beyond 1", `{"scores":[0.1,7]}`, 200, "deny", pipeline.Deny},
 		{"no JSON", `oops`, 200, "deny", pipeline.Deny},
 		{"a fault", `{"scores":[0,0]}`, 500, "deny", pipeline.Deny},
 		{"a redirect", ``, 302, "deny", pipeline.Deny},
 		{"a fault that is skipped", ``, 500, "skip", pipeline.Allow},
-		{"too long an answer", `{"scores":[` + strings.Repeat("0,", maxResponse), 200,
+		{"a response that is too long", `{"scores":[` + strings.Repeat("0,", maxResponse), 200,
 			"deny", pipeline.Deny},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -74,15 +74,15 @@ func (in *inspection) reason() string {
 	return "prompt injection: " + strings.Join(names, ", ")
 }
 
-// The scores that are added to a text that is worth a finding, because people do not write to each
-// other like this.
+// The scores that are added if an encoded or hidden text is worth a finding, because people do not
+// write such texts to each other.
 const (
 	bonusEncoded = 3
 	bonusHidden  = 5
 )
 
-// inspectText inspects one text as it stands, what is written in its hidden characters, and what is
-// encoded in it.
+// inspectText inspects one text as it stands, the text in its hidden characters, and the texts that
+// are encoded in it.
 func (in *inspection) inspectText(t scan.Text) {
 	if t.Kind == mcp.NumberLeaf {
 		return
@@ -145,8 +145,8 @@ func (in *inspection) inspectHidden(t scan.Text) (hiddenText string) {
 }
 
 // evaluate records the findings of a scored text, and asks for the actions of their families. The
-// text is t as it stands, or what is encoded in t at the span. bonus is added to a score that is
-// worth a finding.
+// text is t as it stands, or a text that is encoded in t at the span. bonus is added to a score
+// that is worth a finding.
 func (in *inspection) evaluate(t scan.Text, scored scoredText, encoded *scan.Span, bonus int) {
 	if len(scored.hits) == 0 {
 		return

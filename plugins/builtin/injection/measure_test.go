@@ -97,8 +97,8 @@ func isActedOn(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
 // sensitivities are the values of the option, in the order of the columns in doc.go.
 var sensitivities = [3]string{"relaxed", "standard", "strict"}
 
-// countActedOn returns, by family, how many of the texts are acted on. With show it logs the texts
-// that are acted on, if that is wrong, and the others if not.
+// countActedOn returns, by family, how many of the texts are acted on. With show, it logs the texts
+// that are acted on if wrong is true, and the others if wrong is false.
 func countActedOn(t testing.TB, rows []labelled, sensitivity string, show bool,
 	wrong bool) (actedOn, all map[string]int) {
 	actedOn, all = map[string]int{}, map[string]int{}

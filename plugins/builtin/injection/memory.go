@@ -19,7 +19,7 @@ const (
 type listMemory struct {
 	mu         sync.Mutex
 	principals map[string]*list.Element // elements of recent, by principal
-	// of *principalLists; first the principal that got a list last
+	// elements are *principalLists; the principal that got the most recent list is first
 	recent *list.List
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // deceptiveName reports whether a name, or a URI, has hidden characters, or letters that imitate
-// others, and to which family that belongs.
+// others. f is the family of the deception.
 func (s *stage) deceptiveName(kind, name string) (f family, bad bool) {
 	spans, _ := findHidden(name)
 	for _, h := range spans {
@@ -146,8 +146,8 @@ func (s *stage) compareLooks(principal string, item *listedItem, tool toolID, a 
 	}
 }
 
-// compareMentions finds definitions that mention the tool of another server: that of the tool, and
-// those of other servers that mention the tool.
+// compareMentions finds definitions that mention a tool of another server: the definition of this
+// tool, and definitions of other servers that mention this tool.
 func (s *stage) compareMentions(principal string, item *listedItem, tool toolID, a action) {
 	for _, word := range item.record.mentions {
 		if s.memory.isForeignTool(principal, tool.server, word) {

@@ -16,8 +16,8 @@ type normalizedText struct {
 	offsets []offsetEntry // in order; nil if text is the original
 }
 
-// offsetEntry tells that the byte at of the normalized text is the byte from of the original, and
-// that the bytes behind it follow each other in both.
+// offsetEntry maps an offset in the normalized text (at) to the offset in the original (from). The
+// bytes behind them correspond one to one, up to the next entry.
 type offsetEntry struct{ at, from int }
 
 // originalOffset returns the place in the original of byte i of the normalized text.

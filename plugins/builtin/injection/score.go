@@ -63,7 +63,7 @@ type textScorer struct {
 	discountMentions bool                 // a text about attacks scores less
 }
 
-// score returns the text with its hits. isDefinition tells that s is a definition or an
+// score returns the text with its hits. isDefinition is true if s is a definition or an
 // instruction, and not content.
 func (g textScorer) score(s string, isDefinition bool) scoredText {
 	text := normalize(s)

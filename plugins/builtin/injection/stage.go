@@ -55,8 +55,8 @@ func (s *stage) inspectOutgoing(ctx context.Context, m *mcp.Message) (sdk.Verdic
 	return s.inspectContent(ctx, m, false)
 }
 
-// inspectContent inspects a message as a whole. isDefinition tells that its texts are what a server
-// says about itself.
+// inspectContent inspects a message as a whole. isDefinition is true if its texts are a server's
+// description of itself.
 func (s *stage) inspectContent(ctx context.Context, m *mcp.Message,
 	isDefinition bool) (sdk.Verdict, error) {
 	in := inspection{stage: s, isDefinition: isDefinition, action: actionOff}
@@ -131,8 +131,8 @@ func (s *stage) refusal(m *mcp.Message) string {
 	return ""
 }
 
-// templateRefusal returns the reason to deny the use of a resource that was not listed itself: only
-// a hidden template matches its URI.
+// templateRefusal returns the reason to deny the use of a resource that was not listed, if only
+// hidden templates match its URI. Otherwise it returns "".
 func (s *stage) templateRefusal(m *mcp.Message, uri string) string {
 	matchesHidden, matchesShown := false, false
 	s.memory.eachTemplate(m.Principal, m.Server, func(template string, hidden bool) {

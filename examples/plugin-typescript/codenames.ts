@@ -1,4 +1,5 @@
-// Keeps the names of unannounced projects inside: a tool call that mentions one is refused, and where a tool's answer does, a placeholder takes its place.
+// Protects the names of unannounced projects. A tool call that mentions a code name is denied. In a
+// tool's result, "[codename]" replaces the name.
 
 import type { Edit } from "./gen/gatekit/plugin/v1/Edit.js";
 import type { Finding } from "./gen/gatekit/plugin/v1/Finding.js";
@@ -11,13 +12,13 @@ const schema = {
   additionalProperties: false,
   required: ["words"],
   properties: {
-    words: { description: "what nobody outside may read, in any case", type: "array", minItems: 1, items: { type: "string", minLength: 3 } },
+    words: { description: "code names to protect; upper and lower case are the same", type: "array", minItems: 1, items: { type: "string", minLength: 3 } },
   },
 };
 
-// codenames makes the stage of a configuration, which was held against the schema before.
+// codenames returns the stage for a configuration, which was checked against the schema before.
 function codenames(config: { words: string[] }): Stage {
-  // The longest come first, so that of "Blue Heron" and "Blue" nothing is left.
+  // The longest come first, so that "Blue Heron" is replaced as a whole if "Blue" is a word, too.
   const longest = config.words.toSorted((a, b) => b.length - a.length);
   const words = new RegExp(longest.map((w) => w.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")).join("|"), "giu");
   const params = { name: "canary", arguments: { text: longest[0] } };
@@ -40,24 +41,24 @@ function codenames(config: { words: string[] }): Stage {
   };
 }
 
-// inspect judges. Neither reasons nor findings say which word it was: they are recorded.
+// inspect returns the verdict. Reasons and findings are recorded, so they hold no code name.
 function inspect(words: RegExp, message: Message): Verdict {
   const body: unknown = message.body.length > 0 ? JSON.parse(message.body.toString()) : null;
   const edits: Edit[] = [];
   const findings: Finding[] = [];
   for (const { pointer, text, isName } of texts(body)) {
-    const cleared = text.replace(words, "[codename]");
-    if (cleared === text) continue;
+    const replaced = text.replace(words, "[codename]");
+    if (replaced === text) continue;
     const finding: Finding = { type: "codename", pointer };
     if (isName) {
-      // Others go by it: it is not ours to change.
+      // A member name is not replaced, because others read the member by its name.
       return { action: "ACTION_DENY", reason: "the name of a member holds a code name", findings: [finding] };
     }
     if (message.kind === "KIND_REQUEST") {
       return { action: "ACTION_DENY", reason: "the arguments hold a code name", findings: [finding] };
     }
     findings.push(finding);
-    edits.push({ pointer, value: Buffer.from(JSON.stringify(cleared)) });
+    edits.push({ pointer, value: Buffer.from(JSON.stringify(replaced)) });
   }
   if (edits.length > 0) return { action: "ACTION_MODIFY", reason: "code names were cut out", edits, findings };
   return { action: "ACTION_ALLOW" };
@@ -65,7 +66,8 @@ function inspect(words: RegExp, message: Message): Verdict {
 
 type Text = { pointer: string; text: string; isName: boolean };
 
-// texts are the strings of a JSON value with their pointers (RFC 6901); the pointer of a member's name is that of its object.
+// texts yields each string of a JSON value with its pointer (RFC 6901). It also yields each member
+// name, with the pointer of its object.
 function* texts(value: unknown, pointer = ""): Generator<Text> {
   if (typeof value === "string") {
     yield { pointer, text: value, isName: false };
@@ -78,4 +80,4 @@ function* texts(value: unknown, pointer = ""): Generator<Text> {
   }
 }
 
-main({ name: "codenames", version: "1.0.0", doc: "keeps code names inside", schema: Buffer.from(JSON.stringify(schema)) }, codenames);
+main({ name: "codenames", version: "1.0.0", doc: "protects code names", schema: Buffer.from(JSON.stringify(schema)) }, codenames);

@@ -1,5 +1,5 @@
-// What a plugin of Gatekit has to do beside judging, for one plugin in TypeScript: the handshake of hashicorp/go-plugin, and the service of plugin.proto. Nothing here is about what is
-// judged.
+// Serves one plugin: the handshake of hashicorp/go-plugin, and the service of plugin.proto. Nothing
+// here depends on what the plugin inspects.
 
 import * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 import type { Canary } from "./gen/gatekit/plugin/v1/Canary.js";
 import type { Description } from "./gen/gatekit/plugin/v1/Description.js";
-import type { InspectRequest__Output as Question } from "./gen/gatekit/plugin/v1/InspectRequest.js";
+import type { InspectRequest__Output as InspectRequest } from "./gen/gatekit/plugin/v1/InspectRequest.js";
 import type { Message__Output as Message } from "./gen/gatekit/plugin/v1/Message.js";
 import type { Needs } from "./gen/gatekit/plugin/v1/Needs.js";
 import type { PluginHandlers } from "./gen/gatekit/plugin/v1/Plugin.js";
@@ -15,13 +15,15 @@ import type { Verdict } from "./gen/gatekit/plugin/v1/Verdict.js";
 import type { Wants } from "./gen/gatekit/plugin/v1/Wants.js";
 import type { ProtoGrpcType } from "./gen/plugin.js";
 
-// Stage judges messages by one configuration.
+// Stage is the plugin with one configuration.
 export type Stage = { wants: Wants; needs: Needs; canary?: Canary; inspect(message: Message): Verdict };
 
-const maxBytes = 256 << 20; // gRPC's 4 MiB would refuse large messages of MCP, which Gatekit then denies
+// gRPC's default of 4 MiB would reject large MCP messages, and Gatekit would deny them.
+const maxBytes = 256 << 20;
 
-// main serves one plugin, of which make makes stages, until Gatekit ends it.
-export function main(description: Description, make: (config: any) => Stage): void {
+// main serves one plugin until Gatekit ends the process. newStage returns the stage for a
+// configuration.
+export function main(description: Description, newStage: (config: any) => Stage): void {
   if (process.env.GATEKIT_PLUGIN !== "gatekit.plugin.v1") {
     console.error(`This is the plugin "${description.name}", which Gatekit starts: name it in a gatekit.toml.`);
     process.exit(1);
@@ -29,30 +31,31 @@ export function main(description: Description, make: (config: any) => Stage): vo
   const proto = loadSync(fileURLToPath(new URL("../plugin.proto", import.meta.url)), { longs: String, enums: String, defaults: true });
   const { gatekit } = grpc.loadPackageDefinition(proto) as unknown as ProtoGrpcType;
   const server = new grpc.Server({ "grpc.max_receive_message_length": maxBytes, "grpc.max_send_message_length": maxBytes });
-  server.addService(gatekit.plugin.v1.Plugin.service, service(description, make));
-  server.addService(unary("/grpc.health.v1.Health/Check"), { call: answer(Buffer.from([8, 1])) }); // HealthCheckResponse{status: SERVING}
+  server.addService(gatekit.plugin.v1.Plugin.service, service(description, newStage));
+  server.addService(unary("/grpc.health.v1.Health/Check"), { call: respondWith(Buffer.from([8, 1])) }); // HealthCheckResponse{status: SERVING}
   server.addService(unary("/plugin.GRPCController/Shutdown"), { call: () => process.exit(0) });
 
   const address = `unix:${process.env.PLUGIN_UNIX_SOCKET_DIR}/plugin.sock`;
   server.bindAsync(address, grpc.ServerCredentials.createInsecure(), (err) => {
     if (err) throw err;
-    console.log(`1|1|unix|${address.slice("unix:".length)}|grpc`); // the handshake: stdout is for nothing else
+    console.log(`1|1|unix|${address.slice("unix:".length)}|grpc`); // the handshake; nothing else may go to stdout
   });
   const parent = process.ppid;
-  setInterval(() => process.ppid === parent || process.exit(1), 1000); // a Gatekit that was killed cannot ask
+  setInterval(() => process.ppid === parent || process.exit(1), 1000); // a killed Gatekit sends no Shutdown
 }
 
-function service(description: Description, make: (config: any) => Stage): PluginHandlers {
+function service(description: Description, newStage: (config: any) => Stage): PluginHandlers {
   const stages = new Map<number, Stage>();
-  let last = 0;
-  const ask = (question: Question): Verdict => {
-    // Stages of one process may be asked in one question; Gatekit does so with its own only.
-    const stage = question.stages.length === 1 && stages.get(question.stages[0]!);
-    if (!stage || !question.message) return { error: "a question that cannot be answered" };
+  let lastID = 0;
+  // verdict returns the verdict on one request, or the error of the stage; on_error then decides.
+  const verdict = (request: InspectRequest): Verdict => {
+    // Gatekit sends several stages in one request only to its own plugins.
+    const stage = request.stages.length === 1 && stages.get(request.stages[0]!);
+    if (!stage || !request.message) return { error: "the request has no message or no known stage" };
     try {
-      return stage.inspect(question.message);
+      return stage.inspect(request.message);
     } catch (e) {
-      // on_error says what becomes of the message. Not e.message, which may hold some of it.
+      // Not e.message, which may hold a part of the message.
       return { error: `${e instanceof Error ? e.name : "error"} while inspecting` };
     }
   };
@@ -60,16 +63,16 @@ function service(description: Description, make: (config: any) => Stage): Plugin
     Describe: (_, callback) => callback(null, { plugins: [description] }),
     Configure: (call, callback) => {
       try {
-        const { wants, needs, canary } = stages.set(++last, make(JSON.parse(call.request.config.toString()))).get(last)!;
-        callback(null, { stage: last, wants, needs, canary });
+        const { wants, needs, canary } = stages.set(++lastID, newStage(JSON.parse(call.request.config.toString()))).get(lastID)!;
+        callback(null, { stage: lastID, wants, needs, canary });
       } catch (e) {
         callback({ code: grpc.status.INVALID_ARGUMENT, details: String(e) });
       }
     },
     Inspect: (stream) => {
-      stream.on("data", (question: Question) => stream.write({ seq: question.seq, verdicts: [ask(question)] }));
+      stream.on("data", (request: InspectRequest) => stream.write({ seq: request.seq, verdicts: [verdict(request)] }));
       stream.on("end", () => stream.end());
-      stream.on("error", () => {}); // Gatekit gave the question up
+      stream.on("error", () => {}); // Gatekit cancelled the request
     },
     Close: (call, callback) => {
       stages.delete(call.request.stage);
@@ -78,12 +81,13 @@ function service(description: Description, make: (config: any) => Stage): Plugin
   };
 }
 
-// unary is a service of one method, whose messages are so small that they are written by hand: bytes in, bytes out.
+// unary returns a service with one method, whose messages are written by hand, as bytes.
 function unary(path: string): grpc.ServiceDefinition {
   const same = (b: Buffer) => b;
   return { call: { path, requestStream: false, responseStream: false, requestSerialize: same, requestDeserialize: same, responseSerialize: same, responseDeserialize: same } };
 }
 
-function answer(bytes: Buffer): grpc.handleUnaryCall<Buffer, Buffer> {
+// respondWith returns a handler that always responds with these bytes.
+function respondWith(bytes: Buffer): grpc.handleUnaryCall<Buffer, Buffer> {
   return (_, callback) => callback(null, bytes);
 }

@@ -40,11 +40,11 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 	const able, unable = `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}`, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`
 	const ran = `{"structuredContent":{"name":"x","arguments":{"n":1,"checked":true}}}`
 	for _, c := range []struct {
-		name, hello, answer string
-		approved            bool // an administrator has approved the request
-		want                string
-		recorded            []string
-		asked               int // requests submitted to Approvals
+		name, initializeParams, answer string
+		approved                       bool // an administrator has approved the request
+		want                           string
+		recorded                       []string
+		asked                          int // requests submitted to Approvals
 	}{
 		{"the user approves", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
 			[]string{"ask to_server request tools/call a x",
@@ -69,7 +69,7 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 			}
 			w := open(t, map[string]*fakeServer{"a": {answer: answer}},
 				func(o *proxy.Options) { o.Approvals = outside }, asks)
-			w.call(t, "initialize", c.hello)
+			w.call(t, "initialize", c.initializeParams)
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
 				return mcp.NewResponse(m.ID(), []byte(c.answer))
 			}
@@ -95,7 +95,7 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 // The client's name may contain secrets. The name is recorded as the stages edited it, and not at
 // all when they denied initialize.
 func TestClientIsRecordedAsItPassed(t *testing.T) {
-	const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
+	const initializeParams = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
 	for name, verdict := range map[string]pipeline.Verdict{
 		"edited": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
 			[]byte(`"c edited"`))}},
@@ -112,7 +112,7 @@ func TestClientIsRecordedAsItPassed(t *testing.T) {
 					}
 					return pipeline.Verdict{Action: pipeline.Allow}
 				})})
-			w.call(t, "initialize", hello)
+			w.call(t, "initialize", initializeParams)
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()
 			got := slices.DeleteFunc(slices.Clone(w.record.reasons), func(r string) bool {

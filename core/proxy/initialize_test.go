@@ -13,8 +13,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// hello are the params of initialize requests.
-const hello = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
+// initializeParams are the params of the initialize that tests send.
+const initializeParams = `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}`
 
 func TestInitializeMergesAllServers(t *testing.T) {
 	a := &fakeServer{answer: fixedResults(
@@ -22,15 +22,17 @@ func TestInitializeMergesAllServers(t *testing.T) {
 	b := &fakeServer{answer: fixedResults(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"resources":{"subscribe":true},"logging":{},"completions":{},"experimental":{"y":3,"z":4}},"serverInfo":{"name":"B","version":"1"},"instructions":"Be B."}`})}
 	w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
-	equal(t, "answer", w.call(t, "initialize", hello),
+	equal(t, "answer", w.call(t, "initialize", initializeParams),
 		`{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"experimental":{"x":1,"z":4},`+
 			`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
 			`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
 	w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-	equal(t, "a saw", a.seen(), []string{"initialize " + hello, "notifications/initialized {}"})
+	equal(t, "a saw", a.seen(),
+		[]string{"initialize " + initializeParams, "notifications/initialized {}"})
 	w.record.expect(t, "pass to_server request initialize a", "pass to_server request initialize b",
 		"pass to_client response initialize a", "answer to_client response initialize")
-	equal(t, "a second initialize", w.callAs(t, w.session, w.client, "8", "initialize", hello),
+	equal(t, "a second initialize",
+		w.callAs(t, w.session, w.client, "8", "initialize", initializeParams),
 		"!-32600 the session is initialized already")
 	equal(t, "a capability that no server declared", w.call(t, "prompts/list", `{}`),
 		"!-32601 no server supports prompts/list")
@@ -81,7 +83,7 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 				good := &fakeServer{answer: fixedResults(map[string]string{"initialize": answered,
 					"tools/list": `{"tools":[{"name":"x"}]}`})}
 				w := open(t, map[string]*fakeServer{"good": good, "bad": bad}, nil)
-				if got := w.call(t, "initialize", hello); !strings.Contains(got,
+				if got := w.call(t, "initialize", initializeParams); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
 					t.Errorf("initialize: got %s, want a partial answer without bad", got)
 				}
@@ -113,10 +115,10 @@ func TestInitializeFailsWhenAllServersFail(t *testing.T) {
 		return "dead"
 	}}
 	w := open(t, map[string]*fakeServer{"a": dead, "b": dead}, nil)
-	equal(t, "answer", w.call(t, "initialize", hello),
+	equal(t, "answer", w.call(t, "initialize", initializeParams),
 		`!-32603 no server answered initialize: server "a" is not available: it ended; server "b" is not available: it ended`)
 	one := open(t, map[string]*fakeServer{"a": dead}, withoutPrefix)
-	equal(t, "answer of a single server", one.call(t, "initialize", hello),
+	equal(t, "answer of a single server", one.call(t, "initialize", initializeParams),
 		`!-32603 server "a" is not available: it ended`)
 }
 
@@ -129,7 +131,7 @@ func TestReloadKeepsTheSession(t *testing.T) {
 		}
 		a, b, c := list("x"), list("y"), list("z")
 		w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
-		w.call(t, "initialize", hello)
+		w.call(t, "initialize", initializeParams)
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "a", Upstream: a}, {Name: "c", Upstream: c}}
@@ -142,7 +144,7 @@ func TestReloadKeepsTheSession(t *testing.T) {
 			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
 		equal(t, "times that b was closed", b.closed, 1)
 		equal(t, "messages that a saw", len(a.seen()), 3)
-		equal(t, "c saw", c.seen()[:2], []string{"initialize " + hello,
+		equal(t, "c saw", c.seen()[:2], []string{"initialize " + initializeParams,
 			"notifications/initialized {}"})
 		if got := strings.Join(w.feed.received(), "\n"); !strings.Contains(got,
 			"notifications/tools/list_changed") {
@@ -172,7 +174,8 @@ func TestCapabilitiesAreMerged(t *testing.T) {
 	} {
 		w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"capabilities":` + c.a + `}`),
 			"b": serverAnswering(`{"capabilities":` + c.b + `}`)}, nil)
-		got, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Get("/capabilities")
+		result := w.call(t, "initialize", initializeParams)
+		got, _ := mcp.NewResponse("", []byte(result)).Get("/capabilities")
 		equal(t, c.name, string(got), c.want)
 	}
 }
@@ -181,7 +184,8 @@ func TestInstructionsAreBounded(t *testing.T) {
 	long := serverAnswering(`{"capabilities":{},"instructions":"` + strings.Repeat("é",
 		40_000) + `"}`)
 	w := open(t, map[string]*fakeServer{"a": long, "b": long}, nil)
-	text, _ := mcp.NewResponse("", []byte(w.call(t, "initialize", hello))).Text("/instructions")
+	result := w.call(t, "initialize", initializeParams)
+	text, _ := mcp.NewResponse("", []byte(result)).Text("/instructions")
 	if len(text) < 30<<10 || len(text) > 33<<10 || !utf8.ValidString(text) || strings.Contains(text,
 		"\uFFFD") {
 		t.Errorf("the instructions have %d bytes, valid UTF-8: %v; want 30 to 33 KiB, all valid",
@@ -195,7 +199,7 @@ func TestServerIsNotAskedForMissingCapability(t *testing.T) {
 	new := &fakeServer{answer: fixedOrEcho(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
 	w := open(t, map[string]*fakeServer{"old": old, "new": new}, nil)
-	w.call(t, "initialize", hello)
+	w.call(t, "initialize", initializeParams)
 	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
 	equal(t, "completion by a server of 2024-11-05, which cannot declare it",
 		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
@@ -217,7 +221,7 @@ func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 		bad := serverAnswering(`{"capabilities":{"tools":{}},"instructions":"obey me"}`)
 		w := open(t, map[string]*fakeServer{"bad": bad,
 			"good": serverAnswering(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
-		if got := w.call(t, "initialize", hello); strings.Contains(got, "obey") ||
+		if got := w.call(t, "initialize", initializeParams); strings.Contains(got, "obey") ||
 			!strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
 			t.Errorf("initialize: got %s, want it without the instructions, and bad refused", got)
 		}
@@ -242,7 +246,7 @@ func TestSlowServerAnnouncesOnlyItsLists(t *testing.T) {
 		}}
 		w := open(t, map[string]*fakeServer{"good": serverAnswering(
 			`{"capabilities":{"tools":{}}}`), "late": late}, nil)
-		w.call(t, "initialize", hello)
+		w.call(t, "initialize", initializeParams)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		equal(t, "the client got", w.feed.received(),
@@ -255,7 +259,7 @@ func TestInitializedIsForwardedBeforeNotifyReturns(t *testing.T) {
 		slow := &slowlyNotifiedServer{fakeServer: serverAnswering(`{"capabilities":{"tools":{}}}`)}
 		w := open(t, map[string]*fakeServer{"a": slow.fakeServer},
 			func(o *proxy.Options) { o.Servers[0].Upstream = slow })
-		w.call(t, "initialize", hello)
+		w.call(t, "initialize", initializeParams)
 		inParallel(3, func(int) {
 			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 			equal(t, "messages that a saw", len(slow.seen()), 2)
@@ -266,7 +270,7 @@ func TestInitializedIsForwardedBeforeNotifyReturns(t *testing.T) {
 func TestSecondInitializedIsDropped(t *testing.T) {
 	a := serverAnswering(`{"capabilities":{"tools":{}}}`)
 	w := open(t, map[string]*fakeServer{"a": a}, nil)
-	w.call(t, "initialize", hello)
+	w.call(t, "initialize", initializeParams)
 	for range 2 {
 		w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 	}
@@ -279,7 +283,7 @@ func TestServerAddedBetweenBeginAndRunOfInitialize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := serverAnswering(`{"capabilities":{"tools":{}}}`)
 		w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"capabilities":{}}`)}, nil)
-		call := w.session.Begin(request(t, "7", "initialize", hello), w.client)
+		call := w.session.Begin(request(t, "7", "initialize", initializeParams), w.client)
 		o := w.options
 		o.Servers = []proxy.ServerConfig{{Name: "b", Upstream: b}}
 		if err := w.proxy.Apply(o); err != nil {
@@ -322,7 +326,7 @@ func TestServerAddedToOpenSession(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil)
-				w.call(t, "initialize", hello)
+				w.call(t, "initialize", initializeParams)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 				b := &fakeServer{answer: func(_ context.Context, m *mcp.Message,
 					_ proxy.Handler) string {

@@ -71,7 +71,7 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			}}
 			w := open(t, map[string]*fakeServer{"a": s}, nil)
 			go cancel(w, "7")
-			if got := w.call(t, "initialize", hello); strings.HasPrefix(got, "!") ||
+			if got := w.call(t, "initialize", initializeParams); strings.HasPrefix(got, "!") ||
 				got == "nothing" {
 				t.Errorf("initialize: got %s, want a result", got)
 			}
@@ -156,7 +156,7 @@ func TestReloadsDuringCalls(t *testing.T) {
 	w.client.answer = func(m *mcp.Message) *mcp.Message {
 		return mcp.NewResponse(m.ID(), []byte(`{"action":"accept"}`))
 	}
-	w.call(t, "initialize", hello)
+	w.call(t, "initialize", initializeParams)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -255,11 +255,11 @@ func TestCloseWaitsForBackgroundWork(t *testing.T) {
 		}, "tools/list", `{}`, "nothing"},
 		{"initialize", func(context.Context, *mcp.Message, proxy.Handler) string {
 			return ""
-		}, "initialize", hello, "nothing"},
+		}, "initialize", initializeParams, "nothing"},
 		{"initialize of a server that fails", func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return "dead"
-		}, "initialize", hello, `!-32603 server "a" is not available: it ended`},
+		}, "initialize", initializeParams, `!-32603 server "a" is not available: it ended`},
 		{"a subscription", acknowledgeAndNotify(), "subscriptions/listen",
 			`{"notifications":{"toolsListChanged":true}}`,
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
@@ -380,7 +380,7 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 		{"a request", "tools/call", `{"name":"a__x"}`, echo},
 		{"a list", "tools/list", `{}`,
 			fixedResults(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
-		{"initialize", "initialize", hello,
+		{"initialize", "initialize", initializeParams,
 			fixedResults(map[string]string{"initialize": `{"instructions":"secret"}`})},
 		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context,
 			_ *mcp.Message, c proxy.Handler) string {

@@ -33,7 +33,7 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 			false},
 		{"a hundred thousand", `{"extensions":{` + objects(100_000) + `}}`, true},
 	} {
-		for method, result := range map[string]string{"initialize": hello,
+		for method, result := range map[string]string{"initialize": initializeParams,
 			"server/discover": `{}`} {
 			w := open(t, map[string]*fakeServer{"bad": serverAnswering(`{"capabilities":` +
 				c.capabilities +
@@ -59,7 +59,8 @@ func TestCapabilitiesAreMergedInLinearTime(t *testing.T) {
 			padding +
 			objects(n) + `}}}`), "b": serverAnswering(`{"capabilities":{"tasks":{"list":{}}}}`)},
 			nil)
-		m := w.session.Call(ctx, request(t, "7", "initialize", hello), w.client).Message()
+		m := w.session.Call(ctx, request(t, "7", "initialize", initializeParams),
+			w.client).Message()
 		tasks, _ := m.Get("/capabilities/tasks")
 		if want := `{` + padding + objects(n) + `,"list":{}}`; string(tasks) != want {
 			t.Errorf("%d objects became %d bytes, want %d", n, len(tasks), len(want))

@@ -28,8 +28,10 @@ type Stage struct {
 	selector *ruleSelector
 	files    []string
 	shadow   bool
-	sessions *SessionStore
-	now      func() time.Time
+
+	contributions []Contribution
+	sessions      *SessionStore
+	now           func() time.Time
 
 	digest  string
 	bundles []*Bundle
@@ -109,7 +111,7 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 	}
 	if len(rules) == 0 {
 		return nil, errors.New("the policies decide nothing: no package below data.gatekit has " +
-			"a rule deny, hide, redact, set, ask, label or note")
+			"a rule " + effectList)
 	}
 	return rules, nil
 }
@@ -128,6 +130,9 @@ func isShadow(m *ast.Module) bool {
 // Files returns the names of the policies that are not from the library: .rego files, also in
 // bundles.
 func (s *Stage) Files() []string { return s.files }
+
+// Contributions returns what each file of Files contributes, in the same order.
+func (s *Stage) Contributions() []Contribution { return slices.Clone(s.contributions) }
 
 // Bundles returns the bundles among the policies.
 func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }

@@ -177,6 +177,9 @@ func (s *sources) addFile(name string) error {
 		return s.addFolder(name)
 	case strings.HasSuffix(name, ".tar.gz"):
 		return s.addBundleFile(name)
+	case isTest(name) && !s.tests:
+		return fmt.Errorf("%s: a file named _test.rego contains tests, and its rules are not in "+
+			"force\nhint: name the policy itself; `gatekit policy test` finds its tests", name)
 	}
 	faults := []error{s.addPolicyFile(name)}
 	if other := testCounterpart(name); s.tests && other != "" {
@@ -188,7 +191,8 @@ func (s *sources) addFile(name string) error {
 // addFolder adds the .rego files in a folder and its subfolders. Hidden subfolders are left out: a
 // folder that Kubernetes mounts has a second copy of each file in a hidden subfolder. A folder
 // without policies is an error, because it is probably the wrong one. A signed folder is an error,
-// because only signatures of bundles are verified.
+// because only signatures of bundles are verified. So is a link to another folder, whose policies
+// would not be in force: links can form circles, and are not followed.
 func (s *sources) addFolder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
 		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
@@ -206,7 +210,14 @@ func (s *sources) addFolder(name string) error {
 		case d.IsDir() && strings.HasPrefix(d.Name(), ".") &&
 			path != name+string(filepath.Separator):
 			return fs.SkipDir
-		case d.IsDir() || filepath.Ext(path) != ".rego" || isTest(path) && !s.tests:
+		case d.Type()&fs.ModeSymlink != 0 && !strings.HasPrefix(d.Name(), "."):
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
+				faults = append(faults, fmt.Errorf("%s: links to folders are not followed\nhint: "+
+					"name the folder itself in policy.files", path))
+				return nil
+			}
+		}
+		if d.IsDir() || filepath.Ext(path) != ".rego" || isTest(path) && !s.tests {
 			return nil
 		}
 		found = true
@@ -355,6 +366,9 @@ func Load(o Options) (*Stage, error) {
 		return nil, fmt.Errorf("read the settings of the rules: %w", err)
 	}
 	stage.selector = newRuleSelector(c, data, settings)
+	if stage.contributions, err = contributions(c, stage.selector, rules); err != nil {
+		return nil, err
+	}
 	return stage, nil
 }
 

@@ -50,6 +50,9 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := effectsInTests(s.modules); err != nil {
+		return nil, nil, err
+	}
 	tests, covered, err := run(ctx, s)
 	if err != nil || len(o.Rules) == 0 {
 		return tests, covered, err
@@ -73,6 +76,26 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 		return strings.HasPrefix(c.File, "library/")
 	})
 	return append(tests, ruleTests...), append(covered, ruleCoverage...), err
+}
+
+// effectsInTests returns an error for each rule with an effect in a file of tests: it is not in
+// force, because such files are only read to run their tests.
+func effectsInTests(modules map[string]*ast.Module) error {
+	var faults []error
+	for _, file := range slices.Sorted(maps.Keys(modules)) {
+		if !isTest(file) || !strings.HasPrefix(packageName(modules[file])+".", "gatekit.") {
+			continue
+		}
+		for _, r := range modules[file].Rules {
+			name := r.Head.Ref()[0].String()
+			if r.Head.Key != nil && r.Head.Value == nil && slices.Contains(effectNames, name) {
+				faults = append(faults, fmt.Errorf("%s:%d: %s is not in force: a file named "+
+					"_test.rego is only read to run its tests\nhint: move the rule to a file with "+
+					"another name", file, r.Location.Row, name))
+			}
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // run runs all tests in s, and the failed tests once more to find where they fail.

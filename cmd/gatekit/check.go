@@ -43,6 +43,8 @@ It prints one line for each result. It exits with 0 if all are ok, and with 1 ot
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
+                 policies/mine.rego: 2 deny, 1 hide
+                 policies/names.rego: package names, 3 rules that others use
   FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
                  127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
@@ -135,7 +137,8 @@ func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 		}
 	}
 	ok := func(name, result string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, result)
+		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, strings.ReplaceAll(result,
+			"\n", "\n"+strings.Repeat(" ", len("ok    ")+width+len("  "))))
 	}
 	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
 	if cfg.Policy != nil {
@@ -241,7 +244,23 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	if o.Shadow {
 		result += "; mode shadow: not enforced"
 	}
+	for _, c := range stage.Contributions() {
+		result += "\n" + displayPath(c.File) + ": " + describeContribution(c)
+	}
 	return result, nil
+}
+
+// describeContribution describes what a policy file contributes to the verdicts.
+func describeContribution(c policies.Contribution) string {
+	var parts []string
+	for _, e := range c.Effects {
+		parts = append(parts, fmt.Sprintf("%d %s", e.Rules, e.Effect))
+	}
+	if len(parts) == 0 {
+		return fmt.Sprintf("package %s, %s that others use", oneLine(c.Package),
+			plural(c.Helpers, "rule"))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func plural(n int, what string) string {

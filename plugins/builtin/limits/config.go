@@ -173,7 +173,7 @@ func (r *rule) check() error {
 	case r.Rate < 0, r.Burst < 0, r.Concurrent < 0:
 		return errors.New("rate: rate, burst and concurrent must be greater than 0")
 	case r.Rate == 0 && r.Concurrent == 0:
-		return errors.New("rate: is missing; a rule needs rate, concurrent, or both")
+		return errors.New("rate: is missing; set rate, concurrent, or both")
 	case r.Burst > 0 && r.Rate == 0:
 		return errors.New("burst: needs rate")
 	case r.Rate > 0 && r.Burst == 0:

@@ -105,7 +105,7 @@ func TestSchemaMatchesTheOptions(t *testing.T) {
 			config = `{"` + path[i] + `":` + config + `}`
 		}
 		if _, err := pii.Plugin().New([]byte(config)); err != nil {
-			t.Errorf("%s: %v", config, err)
+			t.Errorf("New does not accept %s of the schema: %v", config, err)
 		}
 	}
 	walk(nil, root)

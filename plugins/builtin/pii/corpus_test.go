@@ -36,7 +36,8 @@ func TestPublishedServersAreNotFlagged(t *testing.T) {
 				m := mcp.NewResponse("1", answer)
 				m.Method, m.Direction, m.Server = method, mcp.ToClient, name
 				if v := inspect(t, stage, m); len(v.Findings) > 0 {
-					t.Errorf("%s: %s of %s: %v", config, method, name, v.Findings)
+					t.Errorf("%s: %s of %s: got %v, want no finding", config, method, name,
+						v.Findings)
 				}
 			}
 		}

@@ -393,7 +393,7 @@ func FuzzInspect(f *testing.F) {
 			"\x00"), "\x00") {
 			i := strings.Index(rest, part)
 			if i < 0 {
-				t.Fatalf("%q became %q: %q is not there", original, left, part)
+				t.Fatalf("%q became %q: the part %q is not in the original", original, left, part)
 			}
 			rest = rest[i+len(part):]
 		}

@@ -55,7 +55,7 @@ func TestOwnRules(t *testing.T) {
 		m := result(before + secret + after)
 		v := inspect(t, s, m)
 		if !slices.Contains(types(v), c.rule) {
-			t.Errorf("%s: found %v in %q", c.rule, types(v), c.text)
+			t.Errorf("found %v in %q, want %s", types(v), c.text, c.rule)
 			continue
 		}
 		if got := redacted(t, m, v); got != redactedText(before+want+after) {
@@ -78,7 +78,7 @@ func TestOwnRules(t *testing.T) {
 		"Private-Lines: 14",
 	} {
 		if v := inspect(t, s, result(text)); v.Action != pipeline.Allow || len(v.Findings) > 0 {
-			t.Errorf("found %v in %q", types(v), text)
+			t.Errorf("found %v in %q, want nothing", types(v), text)
 		}
 	}
 }

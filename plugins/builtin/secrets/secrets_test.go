@@ -70,7 +70,7 @@ func message(t testing.TB, kind mcp.Kind, to mcp.Direction, method, body string)
 	}[kind]
 	m, err := mcp.Parse([]byte(raw))
 	if err != nil {
-		t.Fatalf("%v in %s", err, raw)
+		t.Fatalf("parse %s: %v", raw, err)
 	}
 	m.Direction, m.Method, m.Server = to, method, "files"
 	m.Name, _ = m.Text("/name")
@@ -393,7 +393,8 @@ func TestPlaceholdersDependOnSecretAndKey(t *testing.T) {
 	const keyed = `{"key":"sixteen bytes and more"}`
 	if one, other := texts(newStage(t, keyed)), texts(newStage(t, keyed)); !slices.Equal(one,
 		other) || slices.Equal(one, got) {
-		t.Errorf("placeholders %q and %q with one key, and %q with a random one", one, other, got)
+		t.Errorf("placeholders %q and %q with one key, and %q with a random one; want the first "+
+			"two equal, and the last different", one, other, got)
 	}
 	if again := texts(s); !slices.Equal(again, got) {
 		t.Errorf("the second time, got %q, want %q", again, got)
@@ -515,7 +516,8 @@ func TestSelfTestMessageIsDetected(t *testing.T) {
 		}
 		v := inspect(t, newStage(t, config), c.Message)
 		if v.Action != c.Action || len(v.Findings) == 0 {
-			t.Errorf("%s: %s: %+v, want action %d", config, c.Description, v, c.Action)
+			t.Errorf("%s: %s: got %+v, want action %d with a finding", config, c.Description, v,
+				c.Action)
 		}
 	}
 	if c := secrets.Plugin().SelfTest([]byte(`{"rules":{"disable":["*"]}}`)); c != nil {
@@ -559,7 +561,7 @@ func FuzzInspect(f *testing.F) {
 			t.Fatalf("the token is left in %s", edited.Body())
 		}
 		if tool, _ := edited.Text("/name"); tool != "t" {
-			t.Fatalf("the tool's name is %q now", tool)
+			t.Fatalf("the tool's name became %q, want t", tool)
 		}
 		for _, x := range v.Findings {
 			if strings.Contains(x.Pointer, github) {

@@ -68,10 +68,10 @@ func FuzzAllowedURI(f *testing.F) {
 		cleaned := path.Clean(u.Path)
 		if pass(t, allow, m) != "denied" && cleaned != "/logs" && !strings.HasPrefix(cleaned,
 			"/logs/") {
-			t.Errorf("%q is %q, and allowed", uri, cleaned)
+			t.Errorf("%q is allowed, but its path is %q", uri, cleaned)
 		}
 		if pass(t, hide, m) != "denied" && strings.HasPrefix(cleaned, "/etc/") {
-			t.Errorf("%q is %q, and not hidden", uri, cleaned)
+			t.Errorf("%q is not hidden, but its path is %q", uri, cleaned)
 		}
 	})
 }

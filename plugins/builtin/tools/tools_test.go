@@ -255,14 +255,14 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 		"https://a.example/public", "https://b.example/private/x", "memo:secrets", "memo:Secret",
 		"file:///etc", "http://a.example/private/x"} {
 		if !read(hide, uri) {
-			t.Errorf("%q is denied, but not hidden", uri)
+			t.Errorf("%q is denied, but hide does not match it", uri)
 		}
 	}
 	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b",
 		"file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b",
 		"https://a.example/p?q=../x"} {
 		if !read(allow, uri) {
-			t.Errorf("%q is denied, but allowed", uri)
+			t.Errorf("%q is denied, but allow matches it", uri)
 		}
 	}
 	for _, uri := range []string{"file:///logs/../etc/passwd", "file:///logs/%2e%2e/etc/passwd",

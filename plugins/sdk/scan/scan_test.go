@@ -152,7 +152,8 @@ func TestDecodingIsLinear(t *testing.T) {
 			return true
 		})
 		if total > 6*len(s) {
-			t.Errorf("%s: %d bytes decoded from %d", name, total, len(s))
+			t.Errorf("%s: decoded %d bytes from %d, want at most 6 times as many", name, total,
+				len(s))
 		}
 	}
 }
@@ -238,7 +239,7 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	}
 	if edited, err := m.Edit(edits...); err != nil || strings.Count(string(edited.Body()),
 		"one") != 1 {
-		t.Errorf("%v: %s", err, edited.Body())
+		t.Errorf("got %s and the error %v, want 100 names changed", edited.Body(), err)
 	}
 }
 
@@ -267,7 +268,7 @@ func FuzzDecoded(f *testing.F) {
 			return true
 		})
 		if total > 6*len(s) {
-			t.Fatalf("%d bytes decoded from %d", total, len(s))
+			t.Fatalf("decoded %d bytes from %d, want at most 6 times as many", total, len(s))
 		}
 		printable := strings.IndexFunc(plain, func(r rune) bool {
 			return r < ' ' || r == 0x7f || r == '\uFFFD'

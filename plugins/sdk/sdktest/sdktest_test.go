@@ -397,10 +397,10 @@ func TestOrdinaryMessagesAreValid(t *testing.T) {
 		}
 		if m.Kind == mcp.Request && known && (method.Kind != mcp.Request || method.Direction != 0 &&
 			method.Direction != m.Direction) {
-			t.Errorf("%s: wrong direction", describe(m))
+			t.Errorf("%s: MCP does not allow this direction", describe(m))
 		}
 		if method.NamePointer != "" && m.Kind == mcp.Request && m.Name == "" {
-			t.Errorf("%s: no name", describe(m))
+			t.Errorf("%s: the message has no Name", describe(m))
 		}
 	}
 }

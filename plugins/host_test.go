@@ -230,7 +230,7 @@ func TestSizeLimitHoldsForEachVerdict(t *testing.T) {
 		builtinSpec("third", mark))
 	m, err := h.pass(messagesByKind["a request"]("good"))
 	if err != nil {
-		t.Fatalf("%v\n%s", err, h.record.last())
+		t.Fatalf("three large edits: %v\nrecorded as %s", err, h.record.last())
 	}
 	if got, _ := m.Text("/mark"); len(got) != 3*300<<10 {
 		t.Errorf("%d bytes of marks, want 3 times 300 KiB", len(got))
@@ -280,7 +280,7 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 		h := startHost(t, s)
 		h.pass(messagesByKind["a request"](instruction))
 		if got := h.record.last(); strings.Contains(got, `"may"`) {
-			t.Errorf("%s is granted, but recorded as %q", instruction, got)
+			t.Errorf("%s is granted, but recorded as %q, want no missing grant", instruction, got)
 		}
 		revoke(&s.Grants)
 		s.SkipOnError = true // must not matter

@@ -9,8 +9,8 @@ import (
 
 // askForInput puts the questions in a modern server's result to a legacy client, one after another.
 // It returns the client's answers as a JSON object, or nil when there was no question. refusal is
-// the error that ends the call: the client did not answer, and the server's revision has no answer
-// that expresses this.
+// the error that ends the call. It is set when the client refuses a question in a way that the
+// server's revision cannot express.
 func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Message,
 	h proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
 	raw, ok := result.Get("/inputRequests")
@@ -43,7 +43,7 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 	return append(collected, '}'), nil, nil
 }
 
-// askOne puts one question to the client. It returns the answer as the server is to get it.
+// askOne puts one question to the client. It returns the answer, translated for the server.
 func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
 	h proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
 	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
@@ -57,9 +57,9 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 		return nil, nil, unavailable(s.name, "the server's inputRequests hold a "+
 			"request that servers may not make", nil)
 	}
-	unsupportedInput := func(what string) *mcp.Message {
+	unsupportedInput := func(feature string) *mcp.Message {
 		return mcp.NewError(request.ID(), mcp.CodeInternalError,
-			"the server asks for input that this client cannot give: "+what,
+			"the server asks for input that this client cannot give: "+feature,
 			[]byte(`{"unsupportedInput":`+string(mcp.Quote(key))+`}`))
 	}
 	question, unsupported := questionForLegacy(q, s.revision)

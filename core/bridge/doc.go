@@ -36,33 +36,35 @@
 // with the answers. The final result is translated (for_legacy_client.go) and returned.
 //
 // A modern client's request: modernToLegacy.Call acquires a session from the pool, removes the
-// client's description (outgoing.go), and an inFlightCall sends it. What the server asks meanwhile
-// is translated (for_modern_client.go) and handed to the call's proxy.Handler. On the client's side
-// a parked call turns it into a result that asks for input, and goes on when the client comes back.
-// The server's answer is translated (for_modern_client.go) and returned.
+// client's description (outgoing.go), and an inFlightCall sends it. A question that the server asks
+// meanwhile is translated (for_modern_client.go) and handed to the call's proxy.Handler. On the
+// client's side a parked call turns the question into a result that asks for input, and goes on
+// when the client comes back. The server's answer is translated (for_modern_client.go) and
+// returned.
 //
-// Everything that is written to a server passed the pipeline before it was translated, or is made
-// in outgoing.go.
+// Every message that is written to a server passed the pipeline before it was translated, or is
+// made in outgoing.go.
 //
 // # Why calls share a session with a legacy server
 //
-// On stdio a server's question never names its call, and over HTTP the server may leave that out.
-// With a session for each call, the call of a question would always be known. But the calls would
-// not see each other's effects: on stdio each session is a process with its own memory. So calls
-// that declare the same capabilities share one session. A question that names no call is put to the
-// client in the youngest call that the client waits for. The server gets the answer, whichever of
-// its calls caused the question. When several clients may be behind the session and several such
-// calls are in flight, the question is refused: the wrong client could see it.
+// On stdio a server's question never shows which call it belongs to, and over HTTP not always. With
+// a session for each call, the call of a question would always be known. But the calls would not
+// see each other's effects: on stdio each session is a process with its own memory. So calls that
+// declare the same capabilities share one session. A question that names no call is put to the
+// client in the youngest call that the client waits for. The server gets the answer even if another
+// call caused the question. When several clients may be behind the session and several such calls
+// are in flight, the question is refused: the wrong client could see it.
 //
 // # Subscriptions
 //
 // A legacy client expects notifications without asking for them. longLivedSubscription keeps a
 // subscriptions/listen at the modern server, for the changes that the server declares and the
-// resources that the client subscribed to. It is opened again when it ends; then the client is
-// notified of everything that may have changed meanwhile.
+// resources that the client subscribed to. When the subscription ends, it is opened again, and the
+// client is notified of everything that may have changed meanwhile.
 //
-// A modern client's subscriptions/listen gets what the legacy session receives anyway (listen.go).
-// The session subscribes to the resources that the client names, once for all subscribers.
+// A modern client's subscriptions/listen gets notifications that the legacy session receives
+// (listen.go). The session subscribes to the resources that the client names, once for all
+// subscribers.
 //
 // # Tasks
 //
@@ -73,20 +75,20 @@
 // # What does not cross the eras
 //
 //   - Requests about tasks, and methods of vendors: method not found.
-//   - A question outside of any call, to a modern client: it is refused. A question for the roots
+//   - A question to a modern client outside of any call: it is refused. A question for the roots
 //     waits for a call first.
 //   - The keys under which a modern client gets questions: a legacy server gives none, so the
 //     bridge makes them.
-//   - An error as the answer to a question, to a modern server: the call ends with an error. Where
-//     the question was an elicitation, the server gets the action "cancel".
-//   - Structured content that is not an object, and content types that are newer than a legacy
-//     client: a text takes their place.
+//   - An error as the answer to a modern server's question: the call ends with an error. For an
+//     elicitation, the server gets the action "cancel" instead.
+//   - Structured content that is not an object, and content types that the legacy client's revision
+//     does not have: a text takes their place.
 //   - Log messages of a legacy server on stdio while a modern client has several calls in flight.
 //
 // # Locks
 //
 // parkedCall.mu is locked before ParkedCalls.mu. parkedCall.park holds parkedCall.mu while it
-// records the result that asks, so that no answer can come before the call is parked.
+// records the result that asks, so that no answer is handled before the call is parked.
 //
 // # Reading order
 //

@@ -10,10 +10,10 @@ import (
 	"gatekit/core/mcp"
 )
 
-// This file translates what a modern server sends into what a legacy client of a given revision
-// expects. It keeps no state.
+// This file translates messages of a modern server for a legacy client of a given revision. It
+// keeps no state.
 
-// resultForLegacy returns a modern server's result as a legacy client of a revision is to get it.
+// resultForLegacy returns a modern server's result, translated for a legacy client of a revision.
 // request is the client's request.
 func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
@@ -59,11 +59,11 @@ func textBlock(text string) string {
 	return `{"type":"text","text":` + string(mcp.Quote(text)) + `}`
 }
 
-// contentForLegacy replaces content blocks of types that the revision does not have by texts that
-// name them. pointer points to one block or to an array of blocks.
+// contentForLegacy replaces content blocks of types that the revision does not have. Texts that
+// name the blocks take their place. pointer points to one block or to an array of blocks.
 func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	if revision >= mcp.Rev20250618 {
-		return nil // it has all types
+		return nil // the revision has all types
 	}
 	var edits []mcp.Edit
 	replace := func(at string, raw []byte) {
@@ -92,7 +92,7 @@ func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	return edits
 }
 
-// errorForLegacy returns a modern server's error as a legacy client is to get it.
+// errorForLegacy returns a modern server's error, translated for a legacy client.
 func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeInvalidParams && request.Method == "resources/read":
@@ -101,7 +101,7 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 			return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeResourceNotFound))))
 		}
 	case code == mcp.CodeHeaderMismatch || code == mcp.CodeUnsupportedVersion:
-		// the error is about what Gatekit added to the client's request
+		// The error is about the parts that Gatekit added to the client's request.
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInternalError))))
 	}
 	return m, nil
@@ -132,8 +132,9 @@ func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp
 	return result.WithID(id), nil
 }
 
-// questionForLegacy returns a question of a modern server as a legacy client of a revision is to
-// get it. When the revision cannot express it, unsupported names what the revision does not have.
+// questionForLegacy returns a question of a modern server, translated for a legacy client of a
+// revision. If the revision cannot express the question, unsupported names the feature that it
+// lacks.
 func questionForLegacy(q *mcp.Message,
 	revision string) (question *mcp.Message, unsupported string) {
 	var edits []mcp.Edit
@@ -157,7 +158,7 @@ func questionForLegacy(q *mcp.Message,
 	return question, ""
 }
 
-// formForLegacy translates the fields of a form that 2025-06-18 does not have: a choice among
+// formForLegacy translates the fields of a form that 2025-06-18 does not have. A choice among
 // titled constants becomes an enum with names.
 func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	const fields = "/requestedSchema/properties"
@@ -193,8 +194,8 @@ func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	return edits, unsupported
 }
 
-// messagesForLegacy splits messages with several content blocks into one message for each block:
-// revisions before 2025-11-25 allow one block in a message.
+// messagesForLegacy splits messages with several content blocks into one message for each block.
+// Revisions before 2025-11-25 allow only one block in a message.
 func messagesForLegacy(q *mcp.Message,
 	revision string) (edits []mcp.Edit, unsupported string) {
 	if q.Len("/tools") > 0 {
@@ -239,8 +240,8 @@ func messagesForLegacy(q *mcp.Message,
 	return edits, unsupported
 }
 
-// unsupportedBlock describes what a content block for a model holds that a revision before
-// 2025-11-25 does not have. It returns "" when the revision has all of it.
+// unsupportedBlock returns "" if a revision before 2025-11-25 allows a content block for a model.
+// Otherwise it names the content that the revision does not allow.
 func unsupportedBlock(raw []byte, revision string) string {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return "content that is not an object"

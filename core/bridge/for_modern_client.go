@@ -7,14 +7,13 @@ import (
 	"gatekit/core/mcp"
 )
 
-// This file translates what a legacy server sends into what a modern client expects. It keeps no
-// state.
+// This file translates messages of a legacy server for a modern client. It keeps no state.
 
-// resultForModern returns a legacy server's result as a modern client is to get it. request is the
-// client's request, initializeAnswer the server's answer to initialize.
+// resultForModern returns a legacy server's result, translated for a modern client. request is the
+// client's request. initializeAnswer is the server's answer to initialize.
 func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	if !bytes.HasPrefix(m.Body(), []byte("{")) {
-		return m, nil // the proxy reports what is wrong with it
+		return m, nil // the proxy refuses such a result
 	}
 	edits := []mcp.Edit{mcp.Set("/resultType", []byte(`"complete"`))}
 	if method, _ := mcp.LookupMethod(request.Method); method.ItemsPointer != "" ||
@@ -27,7 +26,7 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 	}
 	if request.Method == "tools/list" {
 		m.Items("/tools", func(i int, raw []byte) bool {
-			// legacy revisions have another design of tasks
+			// Modern revisions have another design of tasks.
 			if _, ok := mcp.NewResponse("", raw).Get("/execution"); ok {
 				edits = append(edits, mcp.Remove("/tools/"+strconv.Itoa(i)+"/execution"))
 			}
@@ -37,8 +36,8 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 	return m.Edit(edits...)
 }
 
-// errorForModern returns a legacy server's error as a modern client is to get it. Codes that have
-// another meaning in the client's revision, or none yet, are replaced.
+// errorForModern returns a legacy server's error, translated for a modern client. It replaces codes
+// that have another meaning in the client's revision, or that the revision reserves.
 func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeMissingCapability && lacksCapability(request, m):
@@ -86,8 +85,8 @@ func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Messa
 	return m.WithID(request.ID()), nil
 }
 
-// questionForModern returns a request of a legacy server as a modern client is to get it. Members
-// that refer to messages that the client's revision does not have are removed.
+// questionForModern returns a request of a legacy server, translated for a modern client. It
+// removes the members that refer to features of legacy revisions only.
 func questionForModern(m *mcp.Message) (*mcp.Message, error) {
 	edits := append(mcp.RemoveReservedMeta(m, "progressToken"), mcp.Remove("/task"),
 		mcp.Remove("/elicitationId"))

@@ -22,7 +22,7 @@ type inFlightCall struct {
 	handler proxy.Handler
 }
 
-// run sends o, the request as the server is to get it, and returns the answer for the client. When
+// run sends o, the request translated for the server, and returns the answer for the client. When
 // the server demands that pages are opened first, the client is asked to open them, and the request
 // is sent again. A server that demands this has not run the request.
 func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Message, error) {
@@ -142,7 +142,8 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		switch m.Method {
 		case "sampling/createMessage", "elicitation/create", "roots/list":
 		default:
-			// a modern client cannot be asked this; the feed inspects, records and refuses it
+			// A modern client cannot be asked this. The session's handler inspects, records and
+			// refuses the request.
 			return c.session.feed.HandleRequests(ctx, ms)
 		}
 		q, err := questionForModern(m)

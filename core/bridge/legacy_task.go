@@ -26,7 +26,7 @@ func (s *pooledSession) isTaskOnly(m *mcp.Message) bool {
 
 // needsTask reports whether the answer to m means that the tool runs as a task only. The
 // specification demands an error for that; the TypeScript SDK (v1) answers with a result whose
-// isError is true. When the tools have not been listed, they are listed to find out.
+// isError is true. needsTask lists the tools if they have not been listed.
 func (s *pooledSession) needsTask(ctx context.Context, m, answer *mcp.Message) bool {
 	_, hasTasks := s.initializeAnswer.Get("/capabilities/tasks/requests/tools/call")
 	if !hasTasks || m.Method != "tools/call" ||
@@ -65,7 +65,7 @@ func (s *pooledSession) listTools(ctx context.Context) {
 }
 
 // callAsTask makes a tools/call as a task, and returns the task's result when the task has ended.
-// request is the client's request, o the request as the server is to get it.
+// request is the client's request, and o is its translation for the server.
 func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o upstream.Outgoing,
 	h proxy.Handler) (*mcp.Message, error) {
 	o, err := asTaskCall(o)
@@ -78,7 +78,7 @@ func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o 
 	}
 	id, ok := created.Get("/task/taskId")
 	if !ok {
-		return created, nil // the server answers without a task
+		return created, nil // the server has answered without a task
 	}
 	pollCtx, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})

@@ -12,10 +12,10 @@ import (
 	"gatekit/core/upstream"
 )
 
-// legacyToModern is a modern server as one session of a legacy client sees it. What the client
-// sends once (its initialize, its log level) is sent with each request. Questions in the server's
-// results become requests to the client. A long-lived subscription receives the notifications that
-// a legacy server would send without being asked.
+// legacyToModern is a modern server as one session of a legacy client sees it. The client sends its
+// initialize and its log level once; legacyToModern sends them with each request. Questions in the
+// server's results become requests to the client. A long-lived subscription receives the
+// notifications that a legacy server would send unasked.
 type legacyToModern struct {
 	*modernClient
 	feed      proxy.Handler
@@ -104,8 +104,8 @@ func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
 	return result, nil
 }
 
-// describe returns the client's description for requests of the bridge's own, which belong to no
-// call of the client. It has no log level, since log messages come on the streams of calls.
+// describe returns the client's description for requests that the bridge itself makes, outside of
+// the client's calls. It has no log level, since log messages come on the streams of calls.
 func (s *legacyToModern) describe() clientDescription {
 	s.mu.Lock()
 	defer s.mu.Unlock()

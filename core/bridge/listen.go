@@ -8,8 +8,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// listen serves a modern client's subscriptions/listen with what the session with the legacy server
-// receives. It returns when ctx ends, with the cause.
+// listen serves a modern client's subscriptions/listen with the notifications of the session with
+// the legacy server. It returns when ctx ends, with the cause.
 func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	h proxy.Handler) (*mcp.Message, error) {
 	sub := newSubscriber([]byte(m.ID()))
@@ -47,9 +47,9 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// subscribe subscribes sub to the resources that the subscriptions/listen m names. The server is
-// asked only for resources that have no subscriber yet. It returns the URIs of those that the
-// server has accepted in time, as JSON.
+// subscribe subscribes sub to the resources that the subscriptions/listen m names. It asks the
+// server only for resources that have no subscriber yet. It returns the URIs of the resources that
+// the server has accepted in time, as JSON.
 func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	sub *subscriber) (accepted []string) {
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeTimeout)
@@ -61,7 +61,7 @@ func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	defer unlock()
 	m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 		uri, ok := mcp.NewResponse("", raw).Text("")
-		// sub.uris is read without the lock: only this function writes to it
+		// sub.uris is read without the lock, because only this function writes to it.
 		_, isRepeated := sub.uris[uri]
 		if !ok || isRepeated || len(sub.uris) >= maxSubscribedResources {
 			return true
@@ -97,7 +97,7 @@ func (s *pooledSession) unsubscribe(sub *subscriber) {
 		defer cancel()
 		unlock, err := s.lockState(ctx)
 		if err != nil {
-			return // the session stays subscribed, and nobody gets its notifications
+			return // the session stays subscribed, but no subscriber gets the notifications
 		}
 		defer unlock()
 		for uri := range uris {

@@ -22,9 +22,9 @@ const (
 )
 
 // longLivedSubscription keeps a subscription open at a modern server, for a legacy client's
-// session. It receives what a legacy server would send to the client without being asked: changes
-// of lists, and of the resources that the client has subscribed to. A subscription cannot be
-// changed, so each further resource needs a new subscription.
+// session. It receives the notifications that a legacy server would send unasked: changes of lists,
+// and of the resources that the client has subscribed to. A subscription cannot be changed, so each
+// further resource needs a new subscription.
 type longLivedSubscription struct {
 	*modernClient
 	feed      proxy.Handler            // gets the notifications
@@ -37,14 +37,14 @@ type longLivedSubscription struct {
 	mu      sync.Mutex
 	uris    map[string]bool // resources that the client subscribed to; true once acknowledged
 	version int             // counts the changes of uris
-	// the version that the server was last asked for, with or without success
+	// the latest version that the server was asked for, with or without success
 	lastTried int
 	changed   chan struct{} // closed and replaced with each change of a field above
-	refused   bool          // the server takes no subscriptions
+	refused   bool          // the server accepts no subscriptions
 }
 
-// newLongLivedSubscription returns the subscription for what a server declares in its answer to
-// server/discover. It opens nothing.
+// newLongLivedSubscription returns the subscription to the list changes that a server declares in
+// its answer to server/discover. It opens nothing.
 func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed proxy.Handler,
 	describe func() clientDescription) *longLivedSubscription {
 	l := &longLivedSubscription{modernClient: c, feed: feed, describe: describe,
@@ -53,8 +53,7 @@ func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed
 		attempted := sync.OnceFunc(func() { close(l.attempted) })
 		if !l.goroutines.Go(func(ctx context.Context) {
 			defer attempted()
-			l.run(ctx,
-				attempted)
+			l.run(ctx, attempted)
 		}) {
 			attempted()
 		}
@@ -91,7 +90,7 @@ func (l *longLivedSubscription) awaitFirst(ctx context.Context) error {
 	}
 }
 
-// change runs f under the lock and wakes those that wait for a change.
+// change runs f under the lock and wakes the goroutines that wait for a change.
 func (l *longLivedSubscription) change(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +208,8 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			continue
 		}
 		if open == nil || open.version != version {
-			acknowledged := l.acknowledgedURIs() // notifications of these may have been missed
+			// Notifications of these resources may have been missed.
+			acknowledged := l.acknowledgedURIs()
 			next := l.open(ctx, filter, version)
 			open.close()
 			if open = next; open == nil {
@@ -329,7 +329,8 @@ func (l *longLivedSubscription) acknowledgedURIs() (uris []string) {
 	return uris
 }
 
-// reportMissed notifies the client of all that may have changed while there was no subscription.
+// reportMissed notifies the client of everything that may have changed while there was no
+// subscription.
 func (l *longLivedSubscription) reportMissed(ctx context.Context, uris []string) {
 	for _, flag := range l.flags {
 		feature := strings.TrimSuffix(flag, "ListChanged")

@@ -15,7 +15,7 @@ import (
 // modernCall is one call of a legacy client at a modern server.
 type modernCall struct {
 	*modernClient
-	request upstream.Outgoing // as the server is to get it
+	request upstream.Outgoing // translated for the server
 	handler proxy.Handler
 }
 
@@ -57,7 +57,7 @@ func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
 		case refusal != nil:
 			return toClient(refusal), nil
 		case answers == nil && state == nil:
-			return nil, unavailable(c.name, "the server asked for input and did not say which", nil)
+			return nil, unavailable(c.name, "the server asked for input and named none", nil)
 		case answers == nil:
 			if postponements++; postponements > maxPostponements {
 				return nil, unavailable(c.name, "the server postponed the call too many times", nil)
@@ -78,8 +78,8 @@ func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
 	}
 }
 
-// followTask waits for the end of the task that created, the server's answer to the request,
-// describes. It returns the task's result or error.
+// followTask waits for the end of the task that the server has created for the request. created is
+// the server's answer, which describes the task. followTask returns the task's result or error.
 func (c *modernCall) followTask(ctx context.Context, request, created *mcp.Message,
 	client proxy.Handler) (*mcp.Message, error) {
 	id, ok := created.Get("/taskId")
@@ -91,7 +91,7 @@ func (c *modernCall) followTask(ctx context.Context, request, created *mcp.Messa
 	return t.follow(ctx, created)
 }
 
-// translate returns an answer of the server as the client is to get it.
+// translate returns an answer of the server, translated for the client.
 func (c *modernCall) translate(answer *mcp.Message) (*mcp.Message, error) {
 	if answer.Kind == mcp.Error {
 		return errorForLegacy(c.request.Message(), answer)
@@ -99,8 +99,8 @@ func (c *modernCall) translate(answer *mcp.Message) (*mcp.Message, error) {
 	return resultForLegacy(c.request.Message(), answer, c.revision)
 }
 
-// increasingProgress is a handler that leaves out progress that does not increase: a server begins
-// anew each time that a request is repeated.
+// increasingProgress is a handler that drops progress that does not increase. A server counts its
+// progress from the start each time that a request is repeated.
 type increasingProgress struct {
 	proxy.Handler
 	mu       sync.Mutex

@@ -20,8 +20,8 @@ const (
 // tasksExtension is the name of the tasks extension in the capabilities of modern clients.
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
-// modernClient stands for a legacy client's session towards a modern server, which sees a modern
-// client. The calls and the subscription of the session share it.
+// modernClient is the modern client that a modern server sees in place of a legacy client. The
+// calls and the subscription of the legacy client's session share it.
 type modernClient struct {
 	name       string // of the server
 	revision   string // of the legacy client

@@ -33,9 +33,9 @@ type modernTask struct {
 	answered map[string]bool // input requests that the client has answered, by their keys
 }
 
-// follow waits for the end of the task that the server's answer created describes. It returns the
-// answer to the call: a complete result, or an error. When follow returns before the task has
-// ended, it cancels the task.
+// follow waits for the end of the task. created is the server's answer that describes the new task.
+// follow returns the answer to the call: a complete result, or an error. If follow returns before
+// the task has ended, it cancels the task.
 func (t *modernTask) follow(ctx context.Context,
 	created *mcp.Message) (answer *mcp.Message, err error) {
 	ended := false // the server has ended the task

@@ -23,7 +23,7 @@ type modernToLegacy struct {
 	closeOnce     sync.Once
 
 	mu     sync.Mutex
-	modern upstream.ModernSession // set when the server turned out to be modern; nil before
+	modern upstream.ModernSession // nil unless the server has turned out to be modern
 	closed bool
 }
 
@@ -80,7 +80,8 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 }
 
 // modernSession returns a modern session if the server has turned out to be modern, and otherwise
-// nil. Some servers take longer to start than the probe waits, and count as legacy until then.
+// nil. Some servers take longer to start than the probe waits. Until they answer the probe, they
+// count as legacy servers.
 func (s *modernToLegacy) modernSession() upstream.ModernSession {
 	speaksModern := s.native.SpeaksModern()
 	s.mu.Lock()

@@ -31,14 +31,14 @@ func (o Options) withDefaults() Options {
 
 // Bounds that hold in both directions.
 const (
-	// how much input a server may ask for at once
+	// how many questions a server may ask at once
 	maxInputRequests = 64
 	// how many resources a subscription, or a session, may be subscribed to
 	maxSubscribedResources = 1000
 	// how long a server may take to acknowledge the subscriptions of one request
 	acknowledgeTimeout = 5 * time.Second
-	// bounds requests that are sent when something ends: a subscription, a task
+	// bounds the requests that end a subscription or a task at the server
 	cleanupTimeout = 5 * time.Second
-	// the longest delay before something that failed is tried again
+	// the longest delay before a failed session or subscription is opened again
 	longestRetryDelay = 30 * time.Second
 )

@@ -9,10 +9,10 @@ import (
 	"gatekit/core/upstream"
 )
 
-// This file makes everything that the bridge writes to servers: translations of requests that
-// passed the pipeline, and requests of the bridge's own. Whatever these contain of a client's
-// messages has passed the pipeline too. test/layout checks that no other file of this package makes
-// such messages.
+// This file makes all messages that the bridge writes to servers: translations of requests that
+// passed the pipeline, and requests that the bridge needs itself. All parts that the latter have
+// from a client's messages have passed the pipeline too. test/layout checks that no other file of
+// this package makes such messages.
 
 // clientDescription describes the client to a modern server, with each request, as JSON.
 type clientDescription struct {
@@ -39,9 +39,9 @@ func edit(o upstream.Outgoing, edits ...mcp.Edit) (upstream.Outgoing, error) {
 	return upstream.Own(m), err
 }
 
-// forModernServer returns a legacy client's request as a modern server is to get it, with the
-// client's description. Values that the client put under reserved keys are removed: they have no
-// meaning in its revision.
+// forModernServer returns a legacy client's request, translated for a modern server, with the
+// client's description. It removes values that the client put under reserved keys, which have no
+// meaning in the client's revision.
 func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoing, error) {
 	edits := d.edits()
 	o.Message().Members("/_meta", func(name string, _ []byte) bool {
@@ -85,7 +85,8 @@ func listenRequest(d clientDescription, filter []byte) (upstream.Outgoing, error
 	return upstream.Own(m), err
 }
 
-// withTasksExtension returns a call whose client declares the tasks extension of modern revisions.
+// withTasksExtension returns a call in which the client declares the tasks extension of modern
+// revisions.
 func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {
 	const pointer = mcp.PointerCapabilities + "/extensions"
 	if _, ok := o.Message().Get(pointer); ok {
@@ -94,8 +95,9 @@ func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {
 	return edit(o, mcp.Set(pointer, []byte(`{"`+tasksExtension+`":{}}`)))
 }
 
-// modernTaskRequest returns a request about the task that a modern server made of call. It has the
-// _meta of call, without the progress token and the log level, which ask for notifications.
+// modernTaskRequest returns a request about the task that a modern server created for call. It has
+// the _meta of call, without the progress token and the log level, which would ask for
+// notifications.
 func modernTaskRequest(method string, id []byte, call *mcp.Message,
 	more ...mcp.Edit) (upstream.Outgoing, error) {
 	meta, _ := call.Get("/_meta")
@@ -106,7 +108,7 @@ func modernTaskRequest(method string, id []byte, call *mcp.Message,
 	return upstream.Own(m), err
 }
 
-// forLegacyServer returns a modern client's request as a legacy server is to get it: without the
+// forLegacyServer returns a modern client's request, translated for a legacy server. It removes the
 // client's description, which the server got when the session was initialized.
 func forLegacyServer(o upstream.Outgoing) (upstream.Outgoing, error) {
 	edits := append(mcp.RemoveReservedMeta(o.Message()), mcp.Remove("/inputResponses"),
@@ -171,8 +173,8 @@ func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Out
 	return upstream.Own(mcp.NewRequest("0", method, append(params, '}')))
 }
 
-// capabilitiesForLegacy returns the capabilities that a modern client declared with a request, as a
-// legacy server is to get them in initialize. raw may be nil.
+// capabilitiesForLegacy returns the capabilities that a modern client declared with a request,
+// translated for the initialize of a legacy server. raw may be nil.
 func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil
@@ -190,8 +192,8 @@ func capabilitiesForLegacy(raw []byte) ([]byte, error) {
 	return m.Body(), nil
 }
 
-// capabilitiesForModern returns the capabilities that a legacy client declared in initialize, as a
-// modern server is to get them with each request. raw may be nil.
+// capabilitiesForModern returns the capabilities that a legacy client declared in initialize,
+// translated for the requests to a modern server. raw may be nil.
 func capabilitiesForModern(raw []byte) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return []byte("{}"), nil

@@ -24,9 +24,9 @@ type ParkedCallsOptions struct {
 // ParkedCallLimits bound what parked calls can hold. The zero value of each is its default.
 type ParkedCallLimits struct {
 	Calls             int           // calls that are parked at a time; default 1024
-	CallsPerPrincipal int           // ... of one principal; default 64
+	CallsPerPrincipal int           // calls of one principal that are parked; default 64
 	Wait              time.Duration // for the client to come back; default 10 min
-	Rounds            int           // results in which one call may ask; default 32
+	Rounds            int           // how many results of one call may ask; default 32
 }
 
 func (l ParkedCallLimits) withDefaults() ParkedCallLimits {
@@ -48,28 +48,28 @@ func (l ParkedCallLimits) withDefaults() ParkedCallLimits {
 // Bounds of the bytes of the calls that are parked and of the questions that they ask.
 const (
 	maxParkedBytes = 64 << 20
-	// of one principal, whose only parked call may always be as large as a message
+	// of one principal; it does not apply to a principal's only parked call
 	maxParkedBytesPerPrincipal = maxParkedBytes / 4
 )
 
-// ParkedCalls begins and resumes the calls of modern clients, and holds those that are parked. It
+// ParkedCalls begins and resumes the calls of modern clients, and holds the parked ones. It
 // implements downstream.CallParker.
 //
 // # Why calls are parked
 //
 // A modern client cannot be asked anything while its call runs. It is asked in a result
 // (inputRequests), and makes the call again with its answers (inputResponses; MCP 2026-07-28, multi
-// round-trip requests). A legacy server asks during the call, which goes on. Such a call is parked
-// from the result that asks the client until the client comes back.
+// round-trip requests). A legacy server asks while it runs the call. Such a call is parked from the
+// result that asks the client until the client comes back.
 //
 // # Why a call that may be parked runs in a goroutine of its own
 //
-// The call outlives the request that brought it: that request is answered with the question, and
-// another brings the answer. Between the two the client holds a ticket, sealed in requestState. The
+// The call outlives its first request: that request is answered with the question, and another
+// request brings the answer. Between the two the client holds a ticket, sealed in requestState. The
 // ticket is valid once, in this process, for the same call of the same session. Any other
-// requestState is refused: the call is not run a second time instead. For a client that does not
-// come back, the call is kept for ParkedCallLimits.Wait at most. After that the server is told that
-// the client gave up.
+// requestState is refused, and the call is not run a second time. For a client that does not come
+// back, the call is kept for ParkedCallLimits.Wait at most. After that the bridge itself answers
+// the server's question, with a cancellation or an error.
 type ParkedCalls struct {
 	proxy   *proxy.Proxy
 	limits  ParkedCallLimits
@@ -77,7 +77,7 @@ type ParkedCalls struct {
 
 	mu          sync.Mutex               // taken after parkedCall.mu, never before
 	parked      map[string]parkedEntry   // by the name of the call
-	byPrincipal map[string]parkedAmounts // without principals that have no parked call
+	byPrincipal map[string]parkedAmounts // of the principals that have parked calls
 	total       parkedAmounts
 }
 
@@ -89,7 +89,7 @@ func NewParkedCalls(o ParkedCallsOptions) *ParkedCalls {
 		parked: map[string]parkedEntry{}, byPrincipal: map[string]parkedAmounts{}}
 }
 
-// parkedAmounts are calls and their bytes, those of all principals or of one.
+// parkedAmounts is a number of parked calls, and their size.
 type parkedAmounts struct{ calls, bytes int }
 
 func (a parkedAmounts) add(calls, bytes int) parkedAmounts {
@@ -101,7 +101,7 @@ type parkedEntry struct {
 	call    *parkedCall
 	round   int
 	bytes   int
-	release func() // lets the session end again when it is idle
+	release func() // ends the hold on the session, which may then end as idle
 }
 
 // ticket names a parked call and the round after which the client may resume it. The client holds
@@ -111,7 +111,8 @@ type ticket struct {
 	Round int    `json:"n"`
 }
 
-// errRequestState is the error of a requestState that cannot be used, whatever the reason.
+// errRequestState is the error of every requestState that cannot be used. It does not name the
+// reason.
 var errRequestState = errors.New("invalid or expired requestState")
 
 // Begin begins the request m of session s, or resumes the parked call that m brings answers to. It
@@ -127,8 +128,8 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 		if p.proxy.OpenCallState(m, state, &t) {
 			return p.resume(s, t, m, client)
 		}
-		// Any other requestState goes on to the proxy, which made it for a server's own question,
-		// or refuses it.
+		// The proxy handles any other requestState. It made the state for a question of a modern
+		// server, or it refuses the request.
 	}
 	c := &parkedCall{calls: p, session: s, firstRequest: m, name: rand.Text(),
 		finished: make(chan struct{}), closed: make(chan struct{}),
@@ -138,7 +139,7 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 	return &newCall{c, s.Session.Begin(m, c)}, m.ID(), nil
 }
 
-// resume takes the call that t names out of the parked ones and gives it client.
+// resume removes the call that t names from the parked calls. The call goes on with client.
 func (p *ParkedCalls) resume(s downstream.ParkerSession, t ticket, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
 	c := p.take(t, s.Name)
@@ -175,8 +176,8 @@ func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int) bool {
 	return true
 }
 
-// take takes the call of a ticket out of the parked ones, for the caller to go on with. It returns
-// nil when the call is not parked, belongs to another session, or has asked again since.
+// take removes the call of a ticket from the parked calls, and returns it. It returns nil when the
+// call is not parked, belongs to another session, or has asked again since.
 func (p *ParkedCalls) take(t ticket, session string) *parkedCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +189,7 @@ func (p *ParkedCalls) take(t ticket, session string) *parkedCall {
 	return entry.call
 }
 
-// remove takes a call out of the parked ones. The caller holds p.mu.
+// remove removes a call from the parked calls. The caller holds p.mu.
 func (p *ParkedCalls) remove(c *parkedCall) {
 	entry := p.parked[c.name]
 	entry.release()
@@ -221,13 +222,13 @@ func (p *ParkedCalls) EndSession(name string) {
 	}
 }
 
-// refuse returns an error of our own as the recorded answer to request.
+// refuse records an error that answers request, and returns it.
 func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ParkerSession, request *mcp.Message,
 	code int, reason string) pipeline.Passed {
 	return p.passOwn(ctx, s, mcp.NewError(request.ID(), code, reason, nil), request)
 }
 
-// passOwn records a message of our own that answers request, and lets it pass to the client.
+// passOwn records a message of Gatekit that answers request, and lets it pass to the client.
 func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ParkerSession,
 	m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, s.Principal

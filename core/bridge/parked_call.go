@@ -12,9 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// parkedCall is a call that is parked whenever its server asks the client. To the proxy it is the
-// client of the call. It forwards messages to the client of the request that waits for the call at
-// that time.
+// parkedCall is a call that is parked whenever its server asks the client. It is the proxy.Client
+// of the call. It forwards messages to the client of the request that is waiting for the call.
 type parkedCall struct {
 	calls        *ParkedCalls
 	session      downstream.ParkerSession
@@ -27,17 +26,17 @@ type parkedCall struct {
 
 	closed chan struct{} // closed when no question is put to the client any more
 	close  func()        // closes the channel closed, once
-	// holds an element when there are questions that wait may have missed
+	// holds one element when questions were added since wait last looked
 	questionAdded chan struct{}
 
 	mu             sync.Mutex   // guards what follows
 	client         proxy.Client // of the request that waits for the call; nil while none waits
 	progressToken  []byte       // of that request; nil when it has none
 	questions      []*question  // not answered yet
-	questionCount  int          // questions so far
-	askingServer   string       // that asked last, for the record
-	askingExchange string       // in which that server asked, for the record
-	round          int          // results that asked so far
+	questionCount  int          // all questions so far
+	askingServer   string       // the server that asked last, for the record
+	askingExchange string       // the exchange of that question, for the record
+	round          int          // number of results that asked so far
 	timer          *time.Timer  // ends the wait for the client; nil before the first result
 }
 
@@ -92,8 +91,8 @@ func (c *parkedCall) abandon() {
 	c.cancel()
 }
 
-// furtherQuestionsWait is how long a first question waits for further questions, so that one result
-// can ask all of them.
+// furtherQuestionsWait is how long a question waits for further questions, so that one result can
+// ask all of them.
 const furtherQuestionsWait = 15 * time.Millisecond
 
 // wait waits until the call is answered or there is something to ask, and returns the answer or the
@@ -102,9 +101,9 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.finished:
-			// The call has been answered. A question that is still open is about something else,
-			// the roots for example. It is asked first, since no other request will wait for this
-			// call; the next request gets the answer.
+			// The call has been answered. A question that is still open does not concern the call;
+			// it may ask for the roots, for example. It is put to the client first. The request
+			// that brings its answer then gets the answer to the call.
 			if c.answer.Message() != nil && ctx.Err() == nil {
 				if result, ok := c.park(ctx); ok {
 					return result
@@ -112,7 +111,7 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 			}
 			c.close()
 			return c.answer
-		case <-ctx.Done(): // the client has cancelled the request that it waits for
+		case <-ctx.Done(): // the client has cancelled its request
 			c.abandon()
 			<-c.finished
 			return c.answer
@@ -132,8 +131,8 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 }
 
 // park returns the result that asks the client, and parks the call until the client comes back.
-// When the call cannot be parked, it is cancelled and the result is an error. ok is false when
-// there is nothing to ask any more, or the call has been answered instead.
+// When the call cannot be parked, it is cancelled and the result is an error. ok is false when no
+// question is open any more, or when the call could not be parked but has been answered.
 func (c *parkedCall) park(ctx context.Context) (result pipeline.Passed, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 type question struct {
 	key    string // in inputRequests and inputResponses
 	passed pipeline.Passed
-	asked  chan struct{} // closed when a result has put it to the client
+	asked  chan struct{} // closed when a result has put the question to the client
 	answer chan *mcp.Message
 }
 
 // SendRequests implements proxy.Client. The requests are put to the client in the result of the
-// request that waits, or of the next one.
+// request that waits for the call, or of the next such request.
 func (c *parkedCall) SendRequests(ctx context.Context,
 	requests []pipeline.Passed) ([]*mcp.Message, error) {
 	added := make([]*question, len(requests))
@@ -68,8 +68,7 @@ func (c *parkedCall) await(ctx context.Context, q *question) (*mcp.Message, erro
 	}
 }
 
-// abandonedAnswer returns the answer that a server gets to request m when the client did not come
-// back.
+// abandonedAnswer returns the answer to a server's request m when the client did not come back.
 func abandonedAnswer(m *mcp.Message) *mcp.Message {
 	switch m.Method {
 	case "elicitation/create":
@@ -102,7 +101,7 @@ func appendInputRequired(b []byte, questions []*question, requestState string) [
 		default:
 			close(q.asked)
 		}
-		// params are always there: the client of go-sdk cannot read a question without them
+		// A question always has params, because the client of go-sdk cannot read it without.
 		m, params := q.passed.Message(), []byte("{}")
 		if body := m.Body(); body != nil {
 			params = body

@@ -15,14 +15,14 @@ import (
 	"gatekit/core/upstream"
 )
 
-// rootsWait bounds how long a server's question for the roots, asked outside of any call, waits for
-// a call in which the client can be asked. Many servers ask when a session begins, and a session
-// begins with a call.
+// rootsWait bounds how long a server's question for the roots waits for a call in which the client
+// can be asked. Many servers ask for the roots at once when a session begins, and a call follows
+// soon.
 const rootsWait = 10 * time.Second
 
 // pooledSession is one session with a legacy server, shared by the calls of a modern client that
-// declare the same capabilities. It handles what the server sends outside of calls, or without
-// naming a call.
+// declare the same capabilities. It handles the messages that the server sends outside of calls, or
+// without naming a call.
 type pooledSession struct {
 	key        string // the digest of the capabilities
 	name       string // of the server
@@ -87,7 +87,7 @@ func (s *pooledSession) lockState(ctx context.Context) (unlock func(), err error
 	}
 }
 
-// setLevel lowers the server's log level to the one that a request asks for, if the server logs.
+// setLevel lowers the server's log level to the level that a request asks for, if the server logs.
 func (s *pooledSession) setLevel(ctx context.Context, request *mcp.Message) error {
 	level, ok := request.Text(mcp.PointerLogLevel)
 	if _, logs := s.initializeAnswer.Get("/capabilities/logging"); !ok || !logs {
@@ -143,7 +143,7 @@ func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) 
 		return
 	case "notifications/elicitation/complete", "notifications/tasks/status",
 		"notifications/progress":
-		return // the client's revision does not have the method, or the progress is of no call
+		return // the client's revision has no such notification, or the progress belongs to no call
 	}
 	if m.Method == "notifications/tools/list_changed" {
 		s.taskTools.forget()
@@ -162,19 +162,19 @@ func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	for {
 		c := s.callToAskIn(ctx, ms)
 		if c == nil {
-			return s.feed.HandleRequests(ctx, ms) // refuses: there is no call to ask in
+			return s.feed.HandleRequests(ctx, ms) // refuses the requests
 		}
 		answers := c.askInCall(ctx, ms)
 		if ctx.Err() != nil || s.isInFlight(c) || !anyFailed(answers) {
 			return answers
 		}
-		// the call was answered before the client could be asked in it
+		// The call was answered before the client could be asked in it. Try another call.
 	}
 }
 
 // callToAskIn returns the call in which to ask the client. It returns nil when there is none, or
-// when the call could be another client's. A question for the roots waits up to rootsWait for a
-// call to begin.
+// when the call could belong to another client. For a question for the roots, it waits up to
+// rootsWait for a call to begin.
 func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
 	var timeout <-chan time.Time
 	for {
@@ -216,8 +216,8 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 	}
 }
 
-// anyFailed reports whether one of the answers is missing or an internal error: the client could
-// not be asked.
+// anyFailed reports whether one of the answers is missing or an internal error, which both mean
+// that the client could not be asked.
 func anyFailed(answers []pipeline.Passed) bool {
 	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
 		m := p.Message()

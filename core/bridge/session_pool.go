@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// how many sets of capabilities have a session; requests that declare others wait
+	// how many sessions there may be; a request that needs one more waits
 	maxPooledSessions = 8
 	// how long a session that no call uses is kept
 	pooledSessionIdle = 5 * time.Minute
@@ -25,9 +25,9 @@ const (
 
 // sessionPool holds the sessions that one session of a modern client has with a legacy server.
 //
-// A legacy server learns once, when a session begins, who its client is and what the client can be
-// asked. A modern client declares that with each request. So there is one session for each set of
-// capabilities that the client declares. The package documentation says why calls share a session.
+// A legacy server gets the client's name and capabilities once, when a session begins. A modern
+// client declares them with each request. So there is one session for each set of capabilities that
+// the client declares. The package documentation explains why calls share a session.
 type sessionPool struct {
 	opts          Options
 	native        upstream.NativeSessions
@@ -38,11 +38,11 @@ type sessionPool struct {
 	mu       sync.Mutex // guards the fields below, and some of the sessions' fields
 	sessions []*pooledSession
 	closed   bool
-	changed  chan struct{} // closed and replaced when a session has become free or is gone
+	changed  chan struct{} // closed and replaced when a session has become idle or was removed
 	failures int           // handshakes in a row that failed
 	lastErr  error         // of the last handshake; nil when it succeeded
-	lastKey  string        // the capabilities of that handshake
-	retryAt  time.Time     // when another session with these capabilities may be opened
+	lastKey  string        // of the session of that handshake
+	retryAt  time.Time     // when another session with lastKey may be opened
 }
 
 func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
@@ -101,9 +101,9 @@ func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (*pooledSessi
 	}
 }
 
-// find returns the session for a set of capabilities, or begins to open it. It returns nil when
-// there is no room, until changed is closed. evicted was removed to make room; the caller closes
-// it.
+// find returns the session for a set of capabilities, or begins to open it. When there is no room,
+// it returns no session; the caller tries again when changed is closed. The session evicted, if not
+// nil, was removed to make room; the caller closes it.
 func (p *sessionPool) find(key string, m *mcp.Message,
 	capabilities []byte) (s, evicted *pooledSession, changed <-chan struct{}, err error) {
 	p.mu.Lock()
@@ -147,8 +147,8 @@ func (p *sessionPool) begin(key string, m *mcp.Message,
 			err)
 	}
 	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed,
-		shared:     p.clientOptions.Shared,
-		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+		shared: p.clientOptions.Shared, goroutines: p.goroutines,
+		opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
 	s.server = p.native.OpenLegacy(p.clientOptions, s)

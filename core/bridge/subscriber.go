@@ -7,8 +7,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Bounds of what waits for one subscriber. Further notifications are left out: a client that lists
-// again knows all changes.
+// Bounds of the notifications that wait for one subscriber. Further notifications are dropped. A
+// client that lists again after any of them gets all changes.
 const (
 	maxWaitingNotifications = 256
 	maxWaitingBytes         = 1 << 20
@@ -21,7 +21,7 @@ type subscriber struct {
 	features map[string]bool     // whose list changes it gets: "tools", "prompts", "resources"
 	uris     map[string]struct{} // of resources whose updates it gets; guarded by the session's mu
 	waiting  chan *mcp.Message
-	bytes    atomic.Int64 // size of what waits
+	bytes    atomic.Int64 // size of the waiting notifications
 }
 
 func newSubscriber(id []byte) *subscriber {
@@ -29,8 +29,8 @@ func newSubscriber(id []byte) *subscriber {
 		waiting: make(chan *mcp.Message, maxWaitingNotifications)}
 }
 
-// offer adds a notification to those that wait, if the client asked for it and there is room. The
-// session's mu is held.
+// offer queues a notification, if the client asked for it and there is room. The session's mu is
+// held.
 func (s *subscriber) offer(m *mcp.Message) {
 	feature, isListChange := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
 		"/list_changed")
@@ -49,5 +49,5 @@ func (s *subscriber) offer(m *mcp.Message) {
 	}
 }
 
-// recordTaken records that a notification has been taken from those that wait.
+// recordTaken records that a notification has been taken from the queue.
 func (s *subscriber) recordTaken(m *mcp.Message) { s.bytes.Add(-int64(m.Size())) }

@@ -9,7 +9,7 @@ import (
 
 // How often the state of a task is asked for.
 const (
-	defaultPollInterval  = 5 * time.Second // where the server names no interval
+	defaultPollInterval  = 5 * time.Second // when the server names no interval
 	shortestPollInterval = 200 * time.Millisecond
 	longestPollInterval  = time.Minute
 )

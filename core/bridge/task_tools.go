@@ -9,8 +9,8 @@ import (
 // maxTaskTools is how many tools of one server are remembered, so that no list can fill the memory.
 const maxTaskTools = 10_000
 
-// taskTools knows which tools of a legacy server run as tasks only, as far as the tools have been
-// listed. The zero value is ready.
+// taskTools records which of the listed tools of a legacy server run as tasks only. The zero value
+// is ready.
 type taskTools struct {
 	mu       sync.Mutex
 	taskOnly map[string]bool

@@ -19,10 +19,10 @@ func (s *legacyClientSession) allowsBatches() bool {
 }
 
 var errBatchNotAllowed = &mcp.ParseError{Code: mcp.CodeInvalidRequest,
-	Reason: "batches are of MCP 2025-03-26, and need a session of that revision"}
+	Reason: "batches need a session of MCP 2025-03-26 or older"}
 
-// split parses a batch and returns its requests as calls. handleNonRequest gets the other messages,
-// admit enters a request. When it returns an error, the calls have been discarded.
+// split parses a batch and returns its requests as calls. It calls admit for each request, and
+// handleNonRequest for each other message. When split returns an error, it has discarded the calls.
 func (s *legacyClientSession) split(b []byte, handleNonRequest func(*mcp.Message) error,
 	admit func(*mcp.Message) Call) ([]Call, error) {
 	if !s.allowsBatches() {
@@ -110,14 +110,17 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		return err
 	}
 	answer := func() error {
-		defer releaseAll() // not before, so that a client that does not read cannot go on sending
+		// The requests stay in flight until the answers are written. So a client that does not read
+		// cannot send more and more requests.
+		defer releaseAll()
 		if answers := joinAnswers(runAll(ctx, calls)); answers != nil {
 			return c.out.Write(ctx, answers)
 		}
 		return nil
 	}
 	if len(admitted) == 0 {
-		// in-flight limits do not count these answers, so they are written before more is read
+		// The limit of requests in flight does not count these answers. So they are written before
+		// the next message is read.
 		return answer()
 	}
 	c.calls.Go(func() {

@@ -9,8 +9,8 @@ import (
 )
 
 // Call is one request of a client that has been read and is not answered yet. Exactly one of its
-// methods must be called, once. Most implementations run a *proxy.Call. Others
-// resume one, refuse the request or answer it here.
+// methods must be called, once. Most implementations run a *proxy.Call. Others resume a parked
+// call, refuse the request or answer it here.
 type Call interface {
 	// Run serves the request and returns the answer. It returns the zero Passed when the request
 	// was cancelled, by ctx or by the client, and must not be answered. If ctx has ended before Run
@@ -21,14 +21,14 @@ type Call interface {
 	Discard()
 }
 
-// CallParker begins calls that a server may ask about while they run, and resumes those that wait
-// for the client's answers. core/bridge has the one implementation: modern clients cannot be asked
-// during a call, and legacy servers ask at any time.
+// CallParker begins calls during which a server may ask the client, and resumes calls that wait for
+// the client's answers. It is needed because legacy servers ask at any time, and modern clients
+// cannot be asked during a call. core/bridge implements it.
 type CallParker interface {
 	// Begin begins the request m of a session, or resumes the call that m brings answers to. It
 	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
-	// new. The call sends what comes before its answer to client. The error is the reason why m
-	// must be refused.
+	// new. The call sends the messages that come before its answer to client. The error is the
+	// reason why m must be refused.
 	Begin(s ParkerSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
 	// EndSession ends the calls that are parked for a session, by its name.
 	EndSession(name string)
@@ -43,7 +43,7 @@ type ParkerSession struct {
 	Hold func() (release func())
 }
 
-// refusedCall is a request that is answered with an error of our own.
+// refusedCall is a request that Gatekit answers with an error.
 type refusedCall struct {
 	endpoint *Endpoint
 	peer     peer
@@ -89,8 +89,8 @@ func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *invalidCall) Discard() { c.Run(endedContext()) }
 
-// endedContext returns a context that has ended. No server gets a call that is run with it. A
-// refused call is still refused.
+// endedContext returns a context that has ended. A call that is run with it reaches no server. A
+// refused call still returns its refusal.
 func endedContext() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()

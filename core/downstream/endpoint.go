@@ -20,12 +20,12 @@ type Options struct {
 	Proxy  *proxy.Proxy
 	Limits Limits
 	Log    *slog.Logger // nil: nothing is logged
-	// Parker begins the calls of modern clients. With nil, a server that asks during a modern
-	// client's call is told that the client cannot be asked.
+	// Parker begins the calls of modern clients. If it is nil, a server's request during a modern
+	// client's call is refused: the client cannot be asked.
 	Parker CallParker
 }
 
-// Limits bound what clients can make an Endpoint hold. The zero value of each is its default.
+// Limits bound the memory and time that clients can use. The zero value of each is its default.
 type Limits struct {
 	Message        mcp.Limits    // of each message
 	InFlight       int           // requests of one pipe that are not answered yet; default 256
@@ -120,8 +120,8 @@ func (p peer) stamp(m *mcp.Message) *mcp.Message {
 	return m
 }
 
-// passOwn records a message of our own and lets it pass to the client. request is the one
-// that the message answers, or nil.
+// passOwn records a message of Gatekit and lets it pass to the client. request is the request that
+// the message answers, or nil.
 func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {

@@ -34,12 +34,12 @@ func isRevision(s string) bool {
 // isLegacyRevision reports whether sessions of the revision begin with initialize.
 func isLegacyRevision(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
 
-// latestLegacy is the revision that is offered to a client whose initialize asks for one that is
-// unknown or has no initialize.
+// latestLegacy is the revision that is offered to a client whose initialize asks for an unknown
+// revision, or for one without initialize.
 const latestLegacy = mcp.Rev20251125
 
-// checkMeta refuses a modern request whose params._meta lacks a required field or has one of the
-// wrong type.
+// checkMeta refuses a modern request whose params._meta lacks a required field or has a field of
+// the wrong type.
 func checkMeta(m *mcp.Message) *refusal {
 	if raw, _ := m.Get(mcp.PointerProtocolVersion); len(raw) == 0 || raw[0] != '"' {
 		return refuse(mcp.CodeInvalidParams, "params._meta must hold %q, a string",

@@ -13,8 +13,8 @@ import (
 )
 
 // The headers of a modern POST repeat parts of its body, for intermediaries that do not read
-// bodies. Gatekit decides by the body alone. A request whose headers differ from its body is
-// refused, so that an intermediary and Gatekit cannot take it for two different requests.
+// bodies. Gatekit uses only the body. It refuses a request whose headers differ from its body, so
+// that an intermediary cannot take it for another request.
 
 // headerMismatch returns the refusal of a request whose headers and body differ.
 func headerMismatch(format string, args ...any) *refusal {
@@ -57,12 +57,12 @@ func checkHeaders(m *mcp.Message, h http.Header) *refusal {
 	}
 	if !present {
 		if strings.HasPrefix(m.Method, "tasks/") {
-			return nil // the tasks extension asks for it, but not all of its clients send it
+			return nil // the tasks extension demands the header, but not all clients send it
 		}
 		return headerMismatch("%s is missing, the body says %q", mcp.HeaderName, name)
 	}
-	// Some clients send names that are not ASCII without encoding them. A value that equals the
-	// name in the body byte for byte cannot be taken for another.
+	// Some clients do not encode names that are not ASCII. Such a header is accepted when its bytes
+	// equal the name in the body.
 	if decoded, ok := decodeHeader(value); value != name && (!ok || decoded != name) {
 		return headerMismatch("%s is %q, the body says %q", mcp.HeaderName, value, name)
 	}
@@ -81,7 +81,8 @@ func refuseHeader(header, value string, present bool, r *refusal, body string) *
 }
 
 // namedTarget returns the name in the body that Mcp-Name repeats. ok is false when the method has
-// no such name, or when the name in the body is not a string: the proxy refuses such a body.
+// no such name. It is also false when the name in the body is not a string; the proxy refuses such
+// a body.
 func namedTarget(m *mcp.Message) (name string, ok bool) {
 	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
@@ -104,9 +105,9 @@ func decodeHeader(value string) (text string, ok bool) {
 	return string(decoded), err == nil && utf8.Valid(decoded)
 }
 
-// paramHeaders are the headers in which the arguments of tools must be repeated (x-mcp-header),
-// according to the tool lists that clients have received. The headers of a tool that was in no list
-// are not checked.
+// paramHeaders holds the headers in which the arguments of tools must be repeated (x-mcp-header).
+// It learns them from the tool lists that clients receive. The headers of a tool that was in no
+// list are not checked.
 type paramHeaders struct {
 	mu     sync.RWMutex
 	byTool map[string][]paramHeader

@@ -11,7 +11,7 @@ import (
 type HTTPRequest struct {
 	Header    http.Header
 	Body      []byte // of a POST; owned by the receiver
-	Principal string // on whose behalf the request comes; "" is the one local user
+	Principal string // the user who sends the request; "" is the local user
 }
 
 // Reply sends the answer to an HTTPRequest. Exactly one of its methods must be called, once.

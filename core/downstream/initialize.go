@@ -112,7 +112,7 @@ func (c *initializeCall) finish() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed { // else close closes the proxy's session
+	if !s.closed { // otherwise legacyClientSession.close closes the proxy's session
 		s.init = nil
 		s.closingFailed.Go(func() { s.closeProxySession(c.init) })
 	}

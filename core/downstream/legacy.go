@@ -104,7 +104,8 @@ func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	}
 	n := &legacyNotification{session: s, init: s.init, m: m}
 	if m.Method == "notifications/initialized" && s.init.initialized == nil {
-		// The next requests wait until it is delivered: before that, servers refuse requests.
+		// The next requests wait until the notification is delivered. Servers refuse requests that
+		// come before it.
 		s.init.initialized = make(chan struct{})
 		n.delivered = s.init.initialized
 	}

@@ -41,9 +41,9 @@ func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mc
 	p.serve(ctx, entry, s.admit(m, p.out))
 }
 
-// resumableStreamDelay is how long a tools/call may take before its client gets a stream, and with
-// it an event id from which the client can resume when its connection breaks. Most calls are
-// answered sooner, by one write instead of four.
+// resumableStreamDelay is how long a tools/call may take before its client gets a stream. The first
+// event of the stream has an id, from which the client can resume when its connection breaks. Most
+// calls are answered sooner, with one write instead of four.
 const resumableStreamDelay = 50 * time.Millisecond
 
 // postBatch serves a POST of a batch.
@@ -125,13 +125,13 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 }
 
 // httpSession is a legacy session over HTTP. It outlives the connections of its client: its calls
-// go on without them, and their streams are kept.
+// go on when a connection ends, and their streams are kept.
 type httpSession struct {
 	legacyClientSession
 	streams sessionStreams
 
-	// The context of the session's calls. It is in the struct because no request and no goroutine
-	// lasts as long as the session. close ends it.
+	// lifetime is the context of the session's calls. It is in the struct because no request and no
+	// goroutine lasts as long as the session. close ends it.
 	lifetime context.Context
 	end      context.CancelFunc
 
@@ -191,7 +191,7 @@ func (s *httpSession) handleNonRequest(m *mcp.Message) error {
 // copyStream copies a stream to a connection until one of them ends.
 func (s *httpSession) copyStream(ctx context.Context, from *resumableStream, reader *streamReader,
 	to Stream) {
-	// clients of older revisions fail on the first event, which has an id and no data
+	// Clients of older revisions fail on the first event, which has an id and no data.
 	withFirstID := s.revision() >= mcp.Rev20251125
 	from.copyTo(ctx, reader, to, withFirstID)
 	if err := to.Close(); err != nil {

@@ -20,7 +20,7 @@ type legacyPost struct {
 	reader      *streamReader // of the POST's connection
 	out         output        // for messages before the answer
 	accept      acceptedTypes
-	streamDelay time.Duration // after which the stream begins although it has no message yet
+	streamDelay time.Duration // how long the answer may take before the stream is opened
 	batch       bool          // without a stream, the answers are one array
 }
 
@@ -35,8 +35,8 @@ func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
 	return p
 }
 
-// serve runs the calls and writes their messages to the client for as long as it is connected. The
-// calls go on when the connection has ended. serve reports whether anything was written.
+// serve runs the calls and writes their messages to the client while it is connected. The calls go
+// on when the connection has ended. serve reports whether anything was written.
 func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession],
 	calls ...Call) (written bool) {
 	sessions := p.session.endpoint.legacySessions
@@ -64,7 +64,7 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 	return true
 }
 
-// errStreamDelay is the cause of a context that ended because it is time for a stream.
+// errStreamDelay is the cause of a context that ended after streamDelay.
 var errStreamDelay = errors.New("the answer has taken longer than the delay of its stream")
 
 // writeWithoutStream waits for the answer and writes it as the whole reply. done is false when a
@@ -80,7 +80,7 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	switch {
 	case errors.Is(err, errStreamDelay) || err == nil && !only:
 		return false, false
-	case err != nil: // the client has no event id, and cannot resume this stream
+	case err != nil: // the client is gone, and has no event id to resume the stream
 		p.stream.detach(p.reader)
 		return true, false
 	}

@@ -50,9 +50,9 @@ func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call C
 	return call, id
 }
 
-// admitNotification returns a notification that is ready to be delivered. The revision lets clients
-// send only notifications/cancelled, and only on a pipe: over HTTP a client cancels a request by
-// closing its connection.
+// admitNotification returns a notification that is ready to be delivered. Of the notifications of
+// the specification, modern clients send only notifications/cancelled, and only on a pipe: over
+// HTTP a client cancels a request by closing its connection.
 func (s *modernClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
@@ -97,8 +97,8 @@ func checkRevisionAndMethod(m *mcp.Message) *refusal {
 	return checkMethod(m, mcp.Rev20260728)
 }
 
-// askedInResults is the part of a proxy.Client that all modern clients share: they can be asked in
-// results only.
+// askedInResults implements the methods of proxy.Client that are the same for all modern clients,
+// which can be asked in results only.
 type askedInResults struct{}
 
 // TakesInputRequests implements proxy.InputRequestClient.
@@ -110,7 +110,7 @@ func (askedInResults) SendRequests(context.Context, []pipeline.Passed) ([]*mcp.M
 }
 
 // discardingClient is the client of a modern session for messages outside of any request. It
-// discards notifications: modern clients get those of subscriptions, which are requests.
+// discards notifications, because modern clients get notifications only for their requests.
 type discardingClient struct{ askedInResults }
 
 func (discardingClient) Notify(context.Context, pipeline.Passed) error { return nil }

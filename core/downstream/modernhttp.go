@@ -69,7 +69,7 @@ func (e *Endpoint) postModern(ctx context.Context, r HTTPRequest, w Reply, m *mc
 type principalSession struct {
 	*modernClientSession
 	paramHeaders paramHeaders
-	lastID       atomic.Uint64 // by which s.proxied knows the latest request
+	lastID       atomic.Uint64 // id of the latest request in the proxy's session
 }
 
 func (e *Endpoint) newPrincipalSession(name string) *principalSession {
@@ -113,14 +113,14 @@ var errAnswered = errors.New("the request has been answered")
 type modernReply struct {
 	askedInResults
 	w              Reply
-	id             mcp.ID // by which the client knows the request
+	id             mcp.ID // of the request, as the client sent it
 	accept         acceptedTypes
 	isSubscription bool
 
 	mu       sync.Mutex // held while writing, so that messages stay in order
 	stream   Stream     // nil until opened
 	answered bool
-	connErr  error // of the connection
+	connErr  error // why the stream could not be opened
 }
 
 // Notify implements proxy.Client. The notification is dropped when the client does not accept
@@ -180,7 +180,7 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 	}
 	m := answer.Message()
 	if m != nil && r.accept.prefersStream && httpStatus(m) == http.StatusOK {
-		_ = r.openStream() // r.err is checked next
+		_ = r.openStream() // r.connErr is checked next
 	}
 	switch {
 	case r.connErr != nil:
@@ -195,7 +195,7 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 	return errors.Join(r.send(answer), r.stream.Close())
 }
 
-// restoreSubscriptionID returns p with the client's id in place of ours, if p names the
+// restoreSubscriptionID returns p with the client's id as the subscription id, if p names the
 // subscription that the request opened.
 func (r *modernReply) restoreSubscriptionID(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.isSubscription {

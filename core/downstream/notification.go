@@ -30,8 +30,8 @@ type notificationQueue chan notification
 
 func newNotificationQueue() notificationQueue { return make(notificationQueue, 64) }
 
-// put adds a notification. It waits while the queue is full, so that nothing more is read from the
-// client that fills it.
+// put adds a notification. It waits while the queue is full. Meanwhile nothing more is read from
+// the client.
 func (q notificationQueue) put(ctx context.Context, n notification) error {
 	select {
 	case q <- n:

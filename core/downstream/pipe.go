@@ -14,7 +14,7 @@ import (
 )
 
 // pipeConnection is one client on a pipe. The pipe may carry messages of both eras. Each message is
-// handled by its own era.
+// handled by the rules of its era.
 type pipeConnection struct {
 	peer
 	endpoint *Endpoint
@@ -29,13 +29,12 @@ type pipeConnection struct {
 	mu       sync.Mutex           // guards what follows
 	modern   *modernClientSession // nil until the first modern request
 	inFlight int                  // requests whose answer has not been written
-	// number of modern requests in flight by id; of several with the same id only the first is
-	// served
+	// number of modern requests in flight by id
 	modernInFlight map[mcp.ID]int
-	// A call that may be parked outlives the requests that carry it, so the proxy knows it by an id
-	// of ours.
+	// A call that may be parked outlives its requests, so the proxy knows it by an id that Gatekit
+	// makes.
 	lastCallID uint64
-	callIDs    map[mcp.ID]mcp.ID // from the id of such a request to that of its call
+	callIDs    map[mcp.ID]mcp.ID // from the id of such a request to the id of its call
 }
 
 // pipeOutput writes messages to a pipe.
@@ -49,9 +48,9 @@ func (o pipeOutput) send(ctx context.Context, p pipeline.Passed) error {
 	return o.Write(ctx, m.Parts()...)
 }
 
-// drainTimeout is how long calls in flight may still take when the client has closed its side:
-// scripts write their requests, close, and read, and the servers may have to start first. A client
-// that does not want to wait ends the process, and with it ctx.
+// drainTimeout is how long calls in flight may still take when the client has closed its side. A
+// script writes its requests, closes its side, and then reads the answers; the servers may have to
+// start first. A client that does not want to wait ends the process, and with it ctx.
 const drainTimeout = 5 * time.Second
 
 // ServePipe serves one client until it is gone or ctx ends. It returns when all goroutines that it
@@ -224,7 +223,7 @@ func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 	if c.modern == nil {
 		c.modern = c.endpoint.newModernSession(c.peer, false)
 	}
-	own := m // m under the id by which the proxy is to know it
+	own := m // m with the id by which the proxy knows the call
 	if c.endpoint.parker != nil && mcp.AllowsInputRequests(m) {
 		if c.modernInFlight[m.ID()] > 1 {
 			c.mu.Unlock()
@@ -246,7 +245,7 @@ func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 	return &renamedCall{c, call, m.ID()}
 }
 
-// renamedCall is a request whose call the proxy knows by an id of ours.
+// renamedCall is a request whose call the proxy knows by another id.
 type renamedCall struct {
 	pipe *pipeConnection
 	call Call

@@ -12,7 +12,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// refusal is an error of our own that answers a request. No server gets the request.
+// refusal is an error with which Gatekit answers a request. No server gets the request.
 type refusal struct {
 	code    int
 	message string
@@ -23,8 +23,8 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refuseRevision returns the refusal of an unsupported revision. Its data name the supported ones,
-// as MCP 2026-07-28 asks; legacy servers use the same data.
+// refuseRevision returns the refusal of an unsupported revision. Its data name the supported
+// revisions, as MCP 2026-07-28 demands.
 func refuseRevision(code int, supported []string, requested string) *refusal {
 	data := []byte(`{"supported":[`)
 	for i, s := range supported {

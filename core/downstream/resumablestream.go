@@ -49,7 +49,7 @@ type streamEvent struct {
 
 // streamReader is the position of one connection in a stream.
 type streamReader struct {
-	lastRead int // number of the event that it has read last; guarded by resumableStream.mu
+	lastRead int // number of the last event that was read; guarded by resumableStream.mu
 }
 
 // newStream returns an empty stream without a reader.
@@ -179,8 +179,8 @@ func (s *resumableStream) waitForChange(ctx context.Context) error {
 }
 
 // waitForFirst waits until there is an event or the stream is finished. only is true when the
-// stream holds nothing but answers, which then need no stream. The error is the cause of ctx when
-// that ends first.
+// stream is finished and holds nothing but answers, which then need no stream. The error is the
+// cause of ctx when ctx ends first.
 func (s *resumableStream) waitForFirst(ctx context.Context) (answers []pipeline.Passed, only bool,
 	err error) {
 	s.mu.Lock()
@@ -252,8 +252,8 @@ func (s *resumableStream) markSent(r *streamReader, ev streamEvent) {
 }
 
 // copyTo writes the events for r to a connection until the stream or the connection ends. With
-// withFirstID it begins with an event that holds only an id, from which the client can resume
-// before it has got a message.
+// withFirstID, the first event holds only an id. From it the client can resume before it has got a
+// message.
 func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream,
 	withFirstID bool) {
 	defer s.detach(r)

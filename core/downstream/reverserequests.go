@@ -9,14 +9,14 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// reverseRequests are the requests of servers that one legacy client has not answered yet. The
-// client gets ids and progress tokens of ours: different servers use the same ids, and an id may be
-// used only once in a session.
+// reverseRequests holds the requests of servers that one legacy client has not answered yet. The
+// client gets ids and progress tokens that Gatekit makes, because different servers use the same
+// ids, and an id may be used only once in a session.
 type reverseRequests struct {
 	mu         sync.Mutex
 	lastNumber int                        // of the newest request
-	open       map[mcp.ID]*reverseRequest // by our id
-	tokens     map[mcp.ID]*reverseRequest // by our progress token
+	open       map[mcp.ID]*reverseRequest // by the id that the client gets
+	tokens     map[mcp.ID]*reverseRequest // by the progress token that the client gets
 }
 
 // maxReverseRequests bounds how many requests one client can have to answer at a time.
@@ -24,15 +24,15 @@ const maxReverseRequests = 256
 
 // reverseRequest is one request of a server.
 type reverseRequest struct {
-	request     *mcp.Message // with the server's id
-	id          mcp.ID       // ours
-	token       mcp.ID       // our progress token; "" when the server asked for no progress
-	serverToken []byte
-	answer      chan *mcp.Message // holds one
+	request     *mcp.Message      // with the server's id
+	id          mcp.ID            // that the client gets
+	token       mcp.ID            // that the client gets; "" when the server asked for no progress
+	serverToken []byte            // the server's progress token
+	answer      chan *mcp.Message // has room for one
 }
 
-// add adds p to the open requests. It also returns p with our id and progress token, as the client
-// is to get it.
+// add adds p to the open requests. It also returns p with the id and the progress token that the
+// client gets.
 func (rs *reverseRequests) add(p pipeline.Passed) (*reverseRequest, pipeline.Passed, error) {
 	r := &reverseRequest{request: p.Message(), answer: make(chan *mcp.Message, 1)}
 	rs.mu.Lock()
@@ -92,8 +92,8 @@ func (rs *reverseRequests) removeLocked(r *reverseRequest) {
 	delete(rs.tokens, r.token)
 }
 
-// restoreProgressToken returns the client's notifications/progress with the token of the server
-// that asked for it. ok is false when it belongs to no open request.
+// restoreProgressToken returns the client's notifications/progress with the progress token of the
+// server. ok is false when the notification belongs to no open request.
 func (rs *reverseRequests) restoreProgressToken(m *mcp.Message) (restored *mcp.Message, ok bool) {
 	token, _ := m.Get("/progressToken")
 	rs.mu.Lock()

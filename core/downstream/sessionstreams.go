@@ -13,11 +13,11 @@ type sessionStreams struct {
 	limits  Limits
 	session *resumableStream // for messages outside of any call
 
-	mu         sync.Mutex // guards what follows
-	lastNumber int        // of the newest stream
-	kept       map[string]*resumableStream
-	order      []*resumableStream // those in kept, oldest first
-	timer      *time.Timer        // calls removeExpired; nil while it is not needed
+	mu         sync.Mutex                  // guards what follows
+	lastNumber int                         // of the newest stream
+	kept       map[string]*resumableStream // by name
+	order      []*resumableStream          // the same streams, oldest first
+	timer      *time.Timer                 // calls removeExpired; nil while it is not needed
 	closed     bool
 }
 
@@ -25,8 +25,8 @@ type sessionStreams struct {
 const sessionStreamName = "0"
 
 const (
-	maxFinishedStreams = 32 // that are kept
-	// how long a finished stream is kept after it was written: the client may not have received it
+	maxFinishedStreams = 32 // how many finished streams are kept
+	// how long a finished stream is kept after it was written; the client may not have received it
 	deliveredStreamLifetime = time.Minute
 )
 
@@ -84,9 +84,9 @@ func (s *sessionStreams) removeFinishedLocked() {
 	s.order = slices.DeleteFunc(s.order, func(r *resumableStream) bool { return r == nil })
 }
 
-// attach returns the stream that a GET asks for, and a new reader of it. Without lastEventID this
-// is the session's stream. With it, this is the stream of that event, and the reader begins with
-// the next event. status is 200, or the status of the refusal.
+// attach returns the stream that a GET asks for, and a new reader of it. Without a lastEventID, the
+// stream is the session's stream. Otherwise it is the stream of that event, and the reader begins
+// with the next event. status is 200, or the status of the refusal.
 func (s *sessionStreams) attach(lastEventID string) (stream *resumableStream, reader *streamReader,
 	status int) {
 	if lastEventID == "" {

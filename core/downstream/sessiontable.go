@@ -13,7 +13,7 @@ var (
 )
 
 // sessionTable holds the sessions of HTTP clients by key, from one request to the next. It bounds
-// how many there are, and closes those that have been idle for a while.
+// their number, and closes sessions that have been idle for a while.
 type sessionTable[T interface{ close() }] struct {
 	max  int
 	idle time.Duration
@@ -40,8 +40,8 @@ func newSessionTable[T interface{ close() }](most int, idle time.Duration) *sess
 
 // acquire returns the entry of key, which the caller must release. When there is none, make makes
 // the session. If make is nil, ok is false instead. When the table is full, the session that has
-// been idle for longest is closed. The error means that none is idle, that too many are still being
-// closed, or that the table is closed.
+// been idle for longest is closed. The error means that no session is idle, that too many sessions
+// are still being closed, or that the table is closed.
 func (t *sessionTable[T]) acquire(key string,
 	make func() T) (r *sessionEntry[T], ok bool, err error) {
 	t.mu.Lock()

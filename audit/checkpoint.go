@@ -23,12 +23,22 @@ type Checkpoint struct {
 	// the log was closed after these records; before any further record, Gatekit writes a
 	// checkpoint that is not closed
 	Closed bool
-	Signer string // name of the signing key
-	Note   []byte // the signed note
+	File   FileEnd // of the file with the last record; zero if the checkpoint does not say it
+	Signer string  // name of the signing key
+	Note   []byte  // the signed note
 }
 
-// closedLine follows the root in the last checkpoint of a closed log. C2SP leaves such extension
-// lines to the signer.
+// FileEnd describes how long a file of the log was when its last record was written.
+type FileEnd struct {
+	First uint64 // seq of the file's first record
+	Bytes int64  // length up to and including the last record
+}
+
+// filePrefix begins the extension line with the FileEnd.
+const filePrefix = "file "
+
+// closedLine follows in the last checkpoint of a closed log. C2SP leaves such extension lines to
+// the signer.
 const closedLine = "closed"
 
 // sign encodes the checkpoint as a signed note.
@@ -36,6 +46,9 @@ func (c *Checkpoint) sign(key note.Signer) (err error) {
 	c.Signer = key.Name()
 	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size,
 		base64.StdEncoding.EncodeToString(c.Root[:]))
+	if c.File != (FileEnd{}) {
+		text += fmt.Sprintf("%s%d %d\n", filePrefix, c.File.First, c.File.Bytes)
+	}
 	if c.Closed {
 		text += closedLine + "\n"
 	}
@@ -82,6 +95,13 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 		return nil, fmt.Errorf("read a checkpoint: root %q is not a SHA-256 hash", lines[2])
 	}
 	c.Root, c.Closed = tlog.Hash(root), slices.Contains(lines[3:], closedLine)
+	for _, line := range lines[3:] {
+		if end, ok := strings.CutPrefix(line, filePrefix); ok {
+			if _, err := fmt.Sscanf(end, "%d %d", &c.File.First, &c.File.Bytes); err != nil {
+				return nil, fmt.Errorf("read a checkpoint: %q is not the end of a file", line)
+			}
+		}
+	}
 	return c, nil
 }
 

@@ -37,9 +37,11 @@
 // tiles of all its records are full, which can take 255 further records. Retention cannot free a
 // full disk, because the record of the removal needs space, too. This is a known limit.
 //
-// If anybody else moves or removes the active file, the log ends: a record fails, and from then on
-// messages are denied. With DurabilityFsync the next record fails, otherwise the first record that
-// is written a tenth of a second or more after the last check.
+// If anybody else moves, removes, cuts or changes the active file, the log ends: a record fails,
+// and from then on messages are denied. The length of the file is compared after each write. Its
+// identity and its last 256 bytes are compared before the write with DurabilityFsync, otherwise
+// before the first write that is a tenth of a second or more after the last check, and once a
+// second while records are written. A change further up in the file is found at the next start.
 //
 // # Records about the log
 //
@@ -121,9 +123,12 @@
 //
 // Records are on the disk before a checkpoint covers them. Tiles are not flushed; after a crash
 // they are rebuilt from the log. Open compares the log with its checkpoint and with the newest
-// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of the two or
-// differs from one of the two. It also refuses a checkpoint that another key has signed. A missing
-// segment is only logged; see Verification.
+// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of the two, and a
+// checkpoint that another key has signed. A checkpoint also has the length of the file with its
+// last record (the line "file FIRST BYTES", where FIRST is the seq of the file's first record).
+// Open refuses that file when it was cut or begins with another record, and, up to 64 MiB, when the
+// hash of one of its records is not in the tree. Older segments are compared by Verification only;
+// a missing one is logged.
 //
 // The first checkpoint, of no records, is made before the first record, so records without any
 // checkpoint are refused. The checkpoint at Close has the line "closed" after its root. Open

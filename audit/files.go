@@ -26,6 +26,7 @@ var errInUse = errors.New("another Gatekit process has the log open\nhint: stop 
 // logEnd describes the end of an existing log.
 type logEnd struct {
 	size int64     // length of the complete lines in the active file
+	file FileEnd   // of the file with the last line
 	head head      // chain state after the last line
 	leaf tlog.Hash // Merkle tree hash of the last line
 	time time.Time // time of the last line
@@ -108,7 +109,7 @@ func (s *files) findEnd() (logEnd, error) {
 		return logEnd{}, err
 	}
 	if end.size == 0 {
-		end.head, end.leaf, end.time = before.head, before.leaf, before.time
+		end.head, end.leaf, end.time, end.file = before.head, before.leaf, before.time, before.file
 	}
 	return end, nil
 }
@@ -193,6 +194,10 @@ func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 		return logEnd{}, fmt.Errorf("the last line is not a record (%w); %s", err, notAnAuditLog)
 	}
 	end.head, end.leaf = head{seq, sha256.Sum256(line)}, tlog.RecordHash(line)
+	end.file.Bytes = end.size
+	if end.file.First, err = firstSeq(f); err != nil {
+		return logEnd{}, fmt.Errorf("the first line is not a record (%w); %s", err, notAnAuditLog)
+	}
 	if r, err := ParseRecord(line); err == nil {
 		end.time = r.Time
 	}
@@ -282,6 +287,63 @@ func (s *files) checkIdentity() error {
 			"itself, see segment_bytes in [audit]", s.path)
 	}
 	return nil
+}
+
+// checkContent returns an error when somebody else has changed the end of the active file, which
+// must have the given length and last bytes.
+func (s *files) checkContent(size int64, last []byte) error {
+	if s.renamed {
+		return nil // a rotation is half done
+	}
+	if err := s.checkSize(size); err != nil {
+		return err
+	}
+	now := make([]byte, len(last))
+	if _, err := s.current.ReadAt(now, size-int64(len(last))); err != nil ||
+		!bytes.Equal(now, last) {
+		return s.changedError("its last record is no longer the one that Gatekit wrote")
+	}
+	return nil
+}
+
+// checkSize is checkContent for the length only.
+func (s *files) checkSize(size int64) error {
+	info, err := s.current.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != size {
+		return s.changedError(fmt.Sprintf("it has %d bytes, and not the %d that Gatekit wrote",
+			info.Size(), size))
+	}
+	return nil
+}
+
+func (s *files) changedError(how string) error {
+	return fmt.Errorf("%s was changed by somebody else: %s\nhint: keep the file, gatekit audit "+
+		"verify shows what is missing; %s. Gatekit rotates its log itself: see segment_bytes in "+
+		"[audit], and exclude the log from logrotate", s.path, how, newLogHint(s.path))
+}
+
+// cutOwn removes lines that were just appended, if they are still the end of the file.
+func (s *files) cutOwn(lines []byte) error {
+	info, err := s.current.Stat()
+	if err != nil || info.Size() < int64(len(lines)) {
+		return err
+	}
+	start := info.Size() - int64(len(lines))
+	end := make([]byte, len(lines))
+	if _, err := s.current.ReadAt(end, start); err != nil || !bytes.Equal(end, lines) {
+		return err
+	}
+	return s.current.Truncate(start)
+}
+
+// readLast returns the last bytes before size, at most tailBytes.
+func (s *files) readLast(size int64) ([]byte, error) {
+	last := make([]byte, min(size, tailBytes))
+	_, err := s.current.ReadAt(last, size-int64(len(last)))
+	return last, err
 }
 
 func (s *files) Write(b []byte) (int, error) { return s.current.Write(b) }

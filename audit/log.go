@@ -95,9 +95,10 @@ type Log struct {
 	segmentBytes int64  // Options.SegmentBytes
 	// length of the committed lines in out; any bytes after them are a partial write
 	size     int64
-	torn     bool  // out may hold a partial write after size
-	writeErr error // error of the last write
-	// set once the active file is no longer the log's; nothing is written then
+	last     []byte // the last bytes of the committed lines, at most tailBytes; only with files
+	torn     bool   // out may hold a partial write after size
+	writeErr error  // error of the last write
+	// set once the active file is no longer the log's or was changed; nothing is written then
 	fileErr       error
 	lastFileCheck time.Time // when the identity of the active file was last checked
 
@@ -181,6 +182,9 @@ func (l *Log) openFile(o Options) error {
 	l.files, l.out, l.size, l.head, l.segmentBytes = f, f, end.size, end.head, o.SegmentBytes
 	if l.segmentBytes <= 0 {
 		l.segmentBytes = 64 << 20
+	}
+	if l.last, err = f.readLast(end.size); err != nil {
+		return errors.Join(err, f.Close())
 	}
 	l.committed.Store(end.head.seq)
 	for _, hole := range f.missingRanges() {

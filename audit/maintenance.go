@@ -54,12 +54,14 @@ type maintenance struct {
 	mu                sync.Mutex
 	tree              *tree
 	signedSize        int64       // size of the last checkpoint
+	fileEnd           FileEnd     // of the file with the last record
+	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set, or start will set it
 	expedited         bool        // the timer is set to checkpointMinInterval
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
-	fileErr           error       // set when the active file was moved, removed or replaced
+	fileErr           error       // why the active file is no longer the log's
 	pruneErr          error       // of the last prune, nil if it succeeded
 	anchors           anchors
 
@@ -133,6 +135,7 @@ func newMaintenance(l *Log, o Options,
 		}
 	}
 	m.origin, m.signedSize = continued.Origin, continued.Size
+	m.fileEnd, m.newFile = end.file, end.size == 0
 	if b, err := os.ReadFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
 		if err := atomicfile.Write(originFile(m.dir), []byte(m.origin+"\n")); err != nil {
 			return nil, nil, err
@@ -188,10 +191,14 @@ func (m *maintenance) hashLeaf(line []byte) tlog.Hash {
 	return m.leafHash
 }
 
-// addLeaves appends the hashes of written records to the tree.
-func (m *maintenance) addLeaves(leaves []tlog.Hash) {
+// addLeaves appends the hashes of written records to the tree. size is the length of their lines.
+func (m *maintenance) addLeaves(leaves []tlog.Hash, size int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.newFile {
+		m.newFile, m.fileEnd = false, FileEnd{First: uint64(m.tree.size) + 1}
+	}
+	m.fileEnd.Bytes += size
 	for _, h := range leaves {
 		m.tree.append(h)
 	}
@@ -222,7 +229,7 @@ func (m *maintenance) checkUnsigned() error {
 func (m *maintenance) noteRotation() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rotatedSincePrune = true
+	m.rotatedSincePrune, m.newFile = true, true
 }
 
 // run does the work that is due. The timer calls run.
@@ -310,7 +317,8 @@ func (m *maintenance) checkpoint() error {
 		m.mu.Unlock()
 		return nil
 	}
-	c := Checkpoint{Origin: m.origin, Size: size, Root: m.tree.root(), Closed: m.cleanClose}
+	c := Checkpoint{Origin: m.origin, Size: size, Root: m.tree.root(), Closed: m.cleanClose,
+		File: m.fileEnd}
 	full := m.tree.fullTiles
 	tiles := append(full[:len(full):len(full)], m.tree.partialTiles()...)
 	m.mu.Unlock()
@@ -366,14 +374,15 @@ func (l *Log) syncFile() error {
 	return nil
 }
 
-// checkFile ends the log when the active file was moved, removed or replaced.
+// checkFile ends the log when the active file was moved, removed, replaced or changed.
 func (m *maintenance) checkFile() {
 	m.log.writing <- struct{}{}
 	defer func() { <-m.log.writing }()
 	m.log.checkFile()
 }
 
-// reportLostFile logs that the active file was moved, removed or replaced, and keeps the error.
+// reportLostFile logs that the active file was moved, removed, replaced or changed, and keeps the
+// error.
 func (m *maintenance) reportLostFile(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

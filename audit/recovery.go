@@ -47,17 +47,117 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 			"that\nhint: remove the lines after record %d; to keep them, %s", end.head.seq,
 			c.Size, path, c.Size, newLogHint(file))
 	}
+	if err := checkFileEnd(file, c, end); err != nil {
+		return nil, nil, err
+	}
 	t, err := readTree(dir, c.Size)
+	changed := compareLastFile(file, dir, c)
 	// Tiles are not synced, so a power cut may have lost or damaged some. Then the tree is rebuilt
 	// from the records.
-	if err != nil || t.root() != c.Root || uint64(c.Size) == end.head.seq &&
-		t.lastLeaf != end.leaf ||
+	if err != nil || changed != nil || t.root() != c.Root ||
+		uint64(c.Size) == end.head.seq && t.lastLeaf != end.leaf ||
 		!c.Closed && !t.tilesMatch(dir, firstRecordSeq(file)) {
 		if t, err = rebuildTree(file, dir, c); err != nil {
+			if changed, ok := errors.AsType[*positionError](changed); ok {
+				err = fmt.Errorf("%w\nhint: gatekit audit verify shows details; %s", changed,
+					newLogHint(file))
+			}
 			return nil, nil, err
 		}
 	}
 	return t, c, replayUnsigned(file, t, end)
+}
+
+// checkFileEnd refuses a log whose last file is not as long as the checkpoint says, or does not
+// begin with the record that it names: somebody has cut the file.
+func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
+	if c.File == (FileEnd{}) {
+		return nil // an empty log, or a checkpoint of an older Gatekit
+	}
+	path := segmentName(file, c.File.First)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) { // not rotated since the checkpoint
+		path = file
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cut := func(how string) error {
+		return fmt.Errorf("%s was changed: %s\nhint: restore the file; if the records are lost, "+
+			"%s", path, how, newLogHint(file))
+	}
+	if first, err := firstSeq(f); err != nil || first != c.File.First {
+		return cut(fmt.Sprintf("it begins with record %d, but according to the checkpoint of "+
+			"record %d, that record is in a file that begins with record %d", first, c.Size,
+			c.File.First))
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < c.File.Bytes {
+		return cut(fmt.Sprintf("it has %d bytes, but had %d when record %d was written",
+			info.Size(), c.File.Bytes, c.Size))
+	}
+	if uint64(c.Size) == end.head.seq && end.file != c.File {
+		return cut(fmt.Sprintf("record %d ends at byte %d, and at byte %d when it was written",
+			c.Size, end.file.Bytes, c.File.Bytes))
+	}
+	signed, err := fileEnd(f, c.File.Bytes, 0)
+	if err != nil || signed.torn > 0 || signed.head.seq != uint64(c.Size) {
+		return cut(fmt.Sprintf("record %d does not end at byte %d, as it did", c.Size,
+			c.File.Bytes))
+	}
+	return nil
+}
+
+// maxStartCheck bounds how much of the last file is compared with the tree at a start.
+const maxStartCheck = 64 << 20
+
+// compareLastFile compares the records of the checkpoint's file with the tiles, and returns the
+// first difference. It does not read a file of more than maxStartCheck bytes.
+func compareLastFile(file, dir string, c *Checkpoint) error {
+	if c.File == (FileEnd{}) || c.File.Bytes > maxStartCheck {
+		return nil
+	}
+	var hashes []tlog.Hash // of the tile that holds the record
+	next := c.File.First
+	err := forEachLine(file, next, func(position Position, line []byte) error {
+		seq, _, err := parseLineHead(line)
+		switch {
+		case err != nil:
+			return &positionError{position, err}
+		case seq < c.File.First:
+			return nil
+		case seq > uint64(c.Size):
+			return errStopped
+		case seq != next:
+			return &positionError{position, fmt.Errorf("record %d follows, and not record %d",
+				seq, next)}
+		}
+		n := int64(seq - 1)
+		if next++; hashes == nil || n%tileWidth == 0 {
+			tile := tlog.Tile{H: tileHeight, N: n / tileWidth,
+				W: int(min(tileWidth, c.Size-n/tileWidth*tileWidth))}
+			if hashes, err = readTile(dir, tile); err != nil {
+				return err
+			}
+		}
+		if tlog.RecordHash(line) != hashes[n%tileWidth] {
+			return &positionError{position, fmt.Errorf("record %d does not match the Merkle "+
+				"tree: it was changed", seq)}
+		}
+		return nil
+	})
+	switch {
+	case err != nil && err != errStopped && !errors.Is(err, errTorn):
+		return err
+	case next != uint64(c.Size)+1:
+		return fmt.Errorf("the file ends before record %d", c.Size)
+	}
+	return nil
 }
 
 // firstRecordSeq returns the seq of the first record that exists, or 0 if it cannot be read.

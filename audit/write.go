@@ -22,7 +22,7 @@ func (l *Log) write(b *batch) error {
 	l.writeErr = err
 	if err == nil {
 		if l.maintenance != nil {
-			l.maintenance.addLeaves(b.leaves)
+			l.maintenance.addLeaves(b.leaves, int64(len(b.lines)))
 		}
 		l.committed.Store(b.last)
 	}
@@ -38,6 +38,13 @@ func (l *Log) tryWrite(lines []byte) error {
 			return err
 		}
 	}
+	checkDue := l.files != nil && (l.durability == DurabilityFsync ||
+		time.Since(l.lastFileCheck) >= fileCheckInterval)
+	if checkDue {
+		if err := l.checkFile(); err != nil {
+			return err
+		}
+	}
 	n, err := l.out.Write(lines)
 	if err == nil && n < len(lines) {
 		err = io.ErrShortWrite
@@ -45,9 +52,15 @@ func (l *Log) tryWrite(lines []byte) error {
 	if err == nil && l.durability == DurabilityFsync {
 		err = l.out.Sync()
 	}
-	if err == nil && l.files != nil && (l.durability == DurabilityFsync ||
-		time.Since(l.lastFileCheck) >= fileCheckInterval) {
-		err = l.checkFile()
+	if err == nil && l.files != nil {
+		lost := l.files.checkSize(l.size + int64(n))
+		if lost == nil && checkDue {
+			lost = l.files.checkIdentity()
+		}
+		if lost != nil {
+			l.loseFile(lost)
+			return errors.Join(lost, l.files.cutOwn(lines))
+		}
 	}
 	if err != nil {
 		l.torn = true
@@ -59,23 +72,41 @@ func (l *Log) tryWrite(lines []byte) error {
 		return errors.Join(err, truncateErr)
 	}
 	l.size += int64(len(lines))
+	if l.files != nil {
+		l.last = append(l.last[:0], lines[max(0, len(lines)-tailBytes):]...)
+	}
 	return nil
 }
 
-// fileCheckInterval is how long a check of the active file's identity stays valid, except with
-// DurabilityFsync: a check costs as much as a write.
+// tailBytes is how many bytes at the end of the active file are compared.
+const tailBytes = 256
+
+// fileCheckInterval is how long a check of the active file's identity and last bytes stays valid,
+// except with DurabilityFsync: a check costs as much as a write. The length is checked after each
+// write.
 const fileCheckInterval = 100 * time.Millisecond
 
-// checkFile returns an error once the active file is no longer the log's. Nothing is written from
-// then on. The caller holds l.writing.
+// checkFile returns an error once the active file is no longer the log's, or somebody else has
+// changed it. Nothing is written from then on. The caller holds l.writing.
 func (l *Log) checkFile() error {
-	if l.fileErr == nil {
-		l.lastFileCheck = time.Now()
-		if l.fileErr = l.files.checkIdentity(); l.fileErr != nil {
-			l.maintenance.reportLostFile(l.fileErr)
-		}
+	if l.fileErr != nil {
+		return l.fileErr
+	}
+	l.lastFileCheck = time.Now()
+	err := l.files.checkIdentity()
+	if err == nil && !l.torn {
+		err = l.files.checkContent(l.size, l.last)
+	}
+	if err != nil {
+		l.loseFile(err)
 	}
 	return l.fileErr
+}
+
+// loseFile ends the log because of what happened to the active file. The file is left as it is.
+func (l *Log) loseFile(err error) {
+	l.fileErr, l.torn = err, false
+	l.maintenance.reportLostFile(err)
 }
 
 // makeRoom starts the next file if the active one would exceed its maximal size.
@@ -97,7 +128,7 @@ func (l *Log) rotate() error {
 	}
 	rotated, err := l.files.rotate()
 	if rotated {
-		l.size = 0
+		l.size, l.last = 0, l.last[:0]
 		l.maintenance.noteRotation()
 	}
 	if err != nil {
@@ -118,9 +149,9 @@ func (l *Log) truncateTorn() error {
 	return nil
 }
 
-// isWhole reports whether the output holds nothing but committed lines.
+// isWhole reports whether the output holds the committed lines and nothing else.
 func (l *Log) isWhole() bool {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	return !l.torn
+	return !l.torn && l.fileErr == nil
 }

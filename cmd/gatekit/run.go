@@ -17,8 +17,10 @@ Gatekit watches the configuration, the policy files that it names and their data
 change without ending sessions. It rejects an invalid change, and the previous configuration stays
 active. Changes of [listen], [audit], [admin], [telemetry], [log] and [limits] need a restart.
 
-SIGINT or SIGTERM ends all sessions and servers and closes the audit log. The audit sinks then have
-5 s to send their remaining records. A second signal ends Gatekit at once.
+At SIGINT or SIGTERM, Gatekit refuses new calls and waits until those in flight are answered, for at
+most [listen] shutdown_timeout. It answers the rest with an error, ends all sessions and servers and
+closes the audit log. The audit sinks then have 5 s to send their remaining records. A second signal
+ends Gatekit at once.
 
 In the configuration of a client:
 

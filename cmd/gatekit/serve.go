@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"gatekit/core/config"
 	"gatekit/core/downstream"
@@ -69,11 +70,15 @@ func (l *listeners) bindAdmin(context.Context) (err error) {
 }
 
 // serve serves clients and operators, and watches the configuration, until ctx ends, the stdio
-// client is gone, or the listener for clients fails. It ends all sessions before it returns.
+// client is gone, or the listener for clients fails. Then it answers the calls in flight, and ends
+// all sessions.
 func (l *listeners) serve(ctx context.Context) error {
 	g, c := l.gateway, l.config
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	// Clients are served for longer than ctx: until their calls in flight are answered.
+	clientsCtx, dropClients := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer dropClients(nil)
 	var running sync.WaitGroup
 	failed := make(chan error, 2)
 	if c.Listen.Stdio {
@@ -83,7 +88,7 @@ func (l *listeners) serve(ctx context.Context) error {
 				"command; to try Gatekit by hand, run: gatekit demo")
 		}
 		running.Go(func() {
-			failed <- g.serveStdio(ctx, c.Limits.MessageBytes)
+			failed <- g.serveStdio(clientsCtx, c.Limits.MessageBytes)
 			stop(errors.New("the client disconnected"))
 		})
 	}
@@ -91,7 +96,7 @@ func (l *listeners) serve(ctx context.Context) error {
 		g.log.Info("listening", "url", fmt.Sprintf("http://%s%s", l.clients.Addr(), c.Listen.Path),
 			"servers", len(c.Servers), "audit", c.Audit.File)
 		running.Go(func() {
-			failed <- l.clients.Serve(ctx)
+			failed <- l.clients.Serve(clientsCtx)
 			stop(errors.New("the HTTP listener ended"))
 		})
 	}
@@ -111,13 +116,25 @@ func (l *listeners) serve(ctx context.Context) error {
 
 	<-ctx.Done()
 	g.log.Info("shutting down", "reason", context.Cause(ctx))
+	g.drain(c.Listen.ShutdownTimeout)
 	errs := []error{g.endSessions()} // first: the listener waits for open streams
+	dropClients(context.Cause(ctx))
 	running.Wait()
 	close(failed)
 	for err := range failed {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// drain refuses new calls and waits for those in flight, for at most timeout. The rest is answered
+// with an error.
+func (g *gateway) drain(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if n := g.endpoint.Drain(ctx); n > 0 {
+		g.log.Warn("calls ended before they were answered", "calls", n, "waited", timeout)
+	}
 }
 
 // serveStdio serves the client on our stdin and stdout until it is gone or ctx ends.

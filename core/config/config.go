@@ -63,6 +63,9 @@ type Listen struct {
 	// StateKey protects the state that clients hold between requests: at least 32 bytes. Instances
 	// with the same key can continue each other's requests. Default: random at each start.
 	StateKey Secret `toml:"state_key"`
+	// ShutdownTimeout is how long calls in flight may take to end when Gatekit is stopped. The rest
+	// is then answered with an error. Default: 10s.
+	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`
 }
 
 // Server is one [server.NAME]. It has either a command or a url.
@@ -332,7 +335,7 @@ type Deny struct {
 }
 
 func (c *Config) setDefaults() {
-	c.Listen.Path = "/mcp"
+	c.Listen.Path, c.Listen.ShutdownTimeout = "/mcp", 10*time.Second
 	c.Names = Names{Prefix: "always", Resources: "scheme"}
 	c.Audit = Audit{File: "audit/gatekit.jsonl", Bodies: "digest", Durability: "write",
 		SegmentBytes: 64 << 20}

@@ -64,6 +64,7 @@ type Endpoint struct {
 	log    *slog.Logger
 	parker CallParker // may be nil
 
+	requests          requestCounter // without subscriptions
 	workers           *workers.Pool
 	legacySessions    *sessionTable[*httpSession]      // by Mcp-Session-Id
 	principalSessions *sessionTable[*principalSession] // modern, by the principal's name

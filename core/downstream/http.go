@@ -13,6 +13,8 @@ import (
 func (e *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 	from := peer{principal: r.Principal}
 	if mcp.IsBatch(r.Body) {
+		e.requests.add()
+		defer e.requests.done()
 		e.postBatch(ctx, r, w)
 		return
 	}
@@ -20,6 +22,10 @@ func (e *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 	if err != nil {
 		e.writeReply(w, http.StatusBadRequest, e.passParseError(ctx, from, err))
 		return
+	}
+	if m.Kind == mcp.Request && m.Method != "subscriptions/listen" {
+		e.requests.add()
+		defer e.requests.done()
 	}
 	from.stamp(m)
 	version, _, _ := singleHeader(r.Header, mcp.HeaderProtocolVersion)

@@ -168,7 +168,9 @@ func (s *httpSession) run(f func()) bool {
 	defer s.mu.Unlock()
 	if !s.closing {
 		s.running.Add(1)
+		s.endpoint.requests.add() // the client may resume the stream of the answer
 		s.endpoint.workers.Run(func() {
+			defer s.endpoint.requests.done()
 			defer s.running.Done()
 			f()
 		})

@@ -191,6 +191,9 @@ func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 		c.modernInFlight[m.ID()]++
 	}
 	c.mu.Unlock()
+	if m.Method != "subscriptions/listen" {
+		c.endpoint.requests.add()
+	}
 	if isModern {
 		return c.admitModern(m)
 	}
@@ -199,6 +202,9 @@ func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 
 // release removes a request from those in flight.
 func (c *pipeConnection) release(m *mcp.Message) {
+	if m.Method != "subscriptions/listen" {
+		defer c.endpoint.requests.done()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.inFlight--

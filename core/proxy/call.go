@@ -57,9 +57,12 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	}
 	defer call.cancelWith(clientContext)()
 	answer, err := call.dispatch(ctx)
+	shutdown, isShutdown := errors.AsType[*shutdownError](context.Cause(ctx))
 	switch {
 	case err == nil:
 		return answer
+	case isShutdown:
+		return call.errorAnswer(ctx, shutdown)
 	case ctx.Err() != nil && !errors.As(err, new(*timeoutError)):
 		return pipeline.Passed{} // cancelled
 	}

@@ -150,6 +150,7 @@ type Proxy struct {
 	seal      *sealer
 	longNames longNameWarnings
 	tasks     tasks.Registry
+	stopping  atomic.Bool // new calls are refused
 
 	// guards the fields below; Apply holds it until every session has the new settings
 	mu       sync.Mutex

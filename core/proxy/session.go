@@ -68,6 +68,8 @@ func (s *Session) enter(call *Call, m *mcp.Message) error {
 	switch id := string(m.ID()); {
 	case s.closed:
 		return requestErrorf(mcp.CodeInternalError, "the session is closed")
+	case s.proxy.stopping.Load():
+		return errShuttingDown
 	case s.calls[id] != nil:
 		return requestErrorf(mcp.CodeInvalidRequest, "a request with this id is in flight")
 	case len(s.calls) >= call.settings.Limits.InFlight:

@@ -1,6 +1,6 @@
-// Oracle prints what gitleaks' own detector finds in the texts of a file of {"text"} lines: for
-// each line, its number, and each finding's rule and secret. It is a module of its own, so that
-// Gatekit does not depend on gitleaks' 60 modules.
+// Oracle prints the findings of gitleaks' own detector in the texts of a file of {"text"} lines.
+// For each line it prints a JSON array with the rule and the secret of each finding. Oracle is a
+// module of its own, so that Gatekit does not depend on gitleaks' 60 modules.
 //
 //	cd plugins/builtin/secrets/testdata/oracle && go run . FILE > /tmp/oracle.jsonl
 //	SECRETS_ORACLE=/tmp/oracle.jsonl go test -run Oracle -v ./plugins/builtin/secrets

@@ -33,7 +33,7 @@ func BenchmarkSink(b *testing.B) {
 	for _, name := range format.Names() {
 		b.Run(name, func(b *testing.B) {
 			log := newTestLog(b)
-			log.many(b.N)
+			log.recordMany(b.N)
 			receiver := &countingReceiver{encoder: newEncoder(b, name, 0)}
 			b.ResetTimer()
 			_, stop := start(b, log.options(receiver))

@@ -15,7 +15,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// A CSV file of all decisions, written next to the audit log.
+// The sink writes a CSV file of all decisions next to the audit log.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

@@ -36,12 +36,13 @@ func TestHangingDiskBlocksNobody(t *testing.T) {
 		began := time.Now()
 		if err := f.Send(ctx, b); !errors.Is(err, context.DeadlineExceeded) ||
 			time.Since(began) > 20*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("Send returned after %v with error %v, want a deadline after 50ms",
+				time.Since(began), err)
 		}
 		cancel()
 	}
 	if err := f.Close(); err == nil || !strings.Contains(err.Error(), "has not returned") {
-		t.Errorf("close: %v", err)
+		t.Errorf("close: error %v, want that the last write has not returned", err)
 	}
 	if _, err := unix.FcntlInt(uintptr(lease), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
 		t.Fatal(err)
@@ -53,6 +54,6 @@ func TestHangingDiskBlocksNobody(t *testing.T) {
 	// the abandoned batch, and the same batch again
 	if text := read(t, path); strings.Count(text, "timestamp,") != 1 || strings.Count(text,
 		"\r\n") != 3 {
-		t.Errorf("the file holds %q", text)
+		t.Errorf("the file holds %q, want one header and two records", text)
 	}
 }

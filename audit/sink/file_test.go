@@ -69,7 +69,7 @@ func reasons(t testing.TB, files ...string) (all []string) {
 	for _, file := range files {
 		rows, err := csv.NewReader(strings.NewReader(read(t, file))).ReadAll()
 		if err != nil || len(rows) == 0 {
-			t.Fatalf("%s: %d rows, %v", file, len(rows), err)
+			t.Fatalf("%s has %d rows, error %v; want at least the header", file, len(rows), err)
 		}
 		if !slices.Equal(rows[0], format.Columns()) {
 			t.Errorf("%s begins with %q, want the header", file, rows[0])
@@ -109,7 +109,8 @@ func TestEveryCSVFileHasOneHeader(t *testing.T) {
 		}
 		for _, file := range append(files, path) {
 			if i, _ := os.Stat(file); i.Size() > 800 || i.Mode().Perm() != 0o600 {
-				t.Errorf("%s: %d bytes, %v", file, i.Size(), i.Mode())
+				t.Errorf("%s has %d bytes and mode %v, want at most 800 bytes and mode 0600", file,
+					i.Size(), i.Mode())
 			}
 		}
 	})
@@ -197,7 +198,7 @@ func TestFileRefusesPipe(t *testing.T) {
 	f := sink.NewFile(sink.FileOptions{Path: path, Encoder: newEncoder(t, "jsonl", 0)})
 	if err := f.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
 		"not a regular file") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want that the pipe is not a regular file", err)
 	}
 }
 

@@ -155,7 +155,7 @@ func TestCollectorGetsRecordsWithAttributes(t *testing.T) {
 			send(t, r, b, sink.Batch{Checkpoint: []byte("origin\n2\n")})
 			got := c.records()
 			if len(got) != 3 {
-				t.Fatalf("it got %v", got)
+				t.Fatalf("the collector got %v, want 3 log records", got)
 			}
 			for i, want := range []string{string(b.Records[0].Line), string(b.Records[1].Line),
 				"origin\n2\n"} {
@@ -166,7 +166,7 @@ func TestCollectorGetsRecordsWithAttributes(t *testing.T) {
 			if got[1].TimeUnixNano != uint64(b.Records[1].Time.UnixNano()) ||
 				got[1].SeverityText != "WARN" || got[1].EventName != "gatekit.audit" ||
 				got[2].EventName != "gatekit.checkpoint" {
-				t.Errorf("got %v", got)
+				t.Errorf("got %v, want the time, severity and event names of the batch", got)
 			}
 			attributes := map[string]string{}
 			for _, a := range got[1].Attributes {
@@ -187,10 +187,10 @@ func TestCollectorGetsRecordsWithAttributes(t *testing.T) {
 			if resource := fmt.Sprint(
 				c.got[0].ResourceLogs[0].Resource); !strings.Contains(resource, "service.name") ||
 				!strings.Contains(resource, "gatekit") {
-				t.Errorf("the resource is %s", resource)
+				t.Errorf("the resource is %s, want service.name gatekit", resource)
 			}
 			if !slices.Equal(c.tokens, []string{"Bearer t0ken", "Bearer t0ken"}) {
-				t.Errorf("it was shown %q", c.tokens)
+				t.Errorf("the collector got the tokens %q, want the configured one twice", c.tokens)
 			}
 		})
 	}
@@ -205,11 +205,11 @@ func TestFailingCollectorGetsEverythingLater(t *testing.T) {
 	for _, c := range []struct {
 		name, protocol string
 		err            error
-		pause          time.Duration
+		delay          time.Duration // shortest delay before the second try
 	}{
-		{"it is down", "grpc", status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
-		{"it asks for a pause", "grpc", busy.Err(), 2 * time.Second},
-		{"it is down", "http", errors.New("down"), 500 * time.Millisecond},
+		{"is down", "grpc", status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
+		{"asks for a delay", "grpc", busy.Err(), 2 * time.Second},
+		{"is down", "http", errors.New("down"), 500 * time.Millisecond},
 	} {
 		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
 			t.Parallel()
@@ -234,10 +234,10 @@ func TestFailingCollectorGetsEverythingLater(t *testing.T) {
 				got.WriteString(r.Body.GetStringValue() + "\n")
 			}
 			if want := read(t, j.file); got.String() != want {
-				t.Errorf("it got %q, want %q", got.String(), want)
+				t.Errorf("the collector got %q, want %q", got.String(), want)
 			}
-			if got := in.tries[1].Sub(in.tries[0]); got < c.pause {
-				t.Errorf("%v between the tries, want %v at least", got, c.pause)
+			if got := in.tries[1].Sub(in.tries[0]); got < c.delay {
+				t.Errorf("the second try came after %v, want %v at least", got, c.delay)
 			}
 		})
 	}
@@ -264,9 +264,10 @@ func TestPartiallyAcceptedBatchIsNotSentAgain(t *testing.T) {
 			}
 			if got := in.records(); len(got) != 1 || !strings.Contains(got[0].Body.GetStringValue(),
 				"sink gap") {
-				t.Errorf("after the batch it got %v, want the record of the gap alone", got)
+				t.Errorf("after the batch the collector got %v, want only the \"sink gap\" record",
+					got)
 			}
-			want(t, "it said", j.sinkRecords(),
+			want(t, "the sink's records", j.sinkRecords(),
 				[]string{`sink gap: sink "siem": records 1 to 3 were rejected in part; the rejected ones were skipped: the collector rejected 1 of 3 records: "no"`})
 		})
 	}
@@ -280,7 +281,7 @@ func TestCollectorWithSmallLimitGetsSmallBatches(t *testing.T) {
 		return nil, nil
 	}}
 	j := newTestLog(t)
-	j.many(80)
+	j.recordMany(80)
 	_, stop := start(t, j.options(otlpTo(t, serveOTLP(t, in, "grpc"))))
 	for end := time.Now().Add(2 * time.Minute); len(in.records()) < 80 &&
 		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -290,7 +291,8 @@ func TestCollectorWithSmallLimitGetsSmallBatches(t *testing.T) {
 	}
 	if n := len(in.got[0].ResourceLogs[0].ScopeLogs[0].LogRecords); n != 10 ||
 		len(in.records()) != 80 {
-		t.Errorf("the first that it took had %d records of %d, want 10 of 80", n, len(in.records()))
+		t.Errorf("the first accepted batch had %d of %d records, want 10 of 80", n,
+			len(in.records()))
 	}
 }
 
@@ -311,7 +313,7 @@ func TestCollectorErrorsHaveNoSecrets(t *testing.T) {
 		err := otlpTo(t, serveOTLP(t, in, c.protocol)).Send(t.Context(), batch(t, "a"))
 		if err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(),
 			"[redacted]") || strings.Contains(err.Error(), "\x1b") {
-			t.Errorf("%s: got %v", c.protocol, err)
+			t.Errorf("%s: error %v, want it printable and redacted", c.protocol, err)
 		}
 	}
 }
@@ -322,9 +324,9 @@ func TestCollectorWithUntrustedCertificateGetsNothing(t *testing.T) {
 	o.TLS = nil
 	if err := otlpTo(t, o).Send(t.Context(), batch(t, "a")); err == nil ||
 		!strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "t0ken") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want one about the certificate, without the token", err)
 	}
 	if len(in.tokens) > 0 {
-		t.Errorf("it was shown %q", in.tokens)
+		t.Errorf("the collector got the tokens %q, want none", in.tokens)
 	}
 }

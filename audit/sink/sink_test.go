@@ -20,13 +20,13 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// testLog is a real audit log.
+// testLog is a real audit log, and the operator's log of the sinks that read it.
 type testLog struct {
-	t    testing.TB
-	file string
-	log  *audit.Log
-	how  audit.Options // options besides the file
-	said bytes.Buffer  // what the sinks have logged; read after they have ended
+	t           testing.TB
+	file        string
+	log         *audit.Log
+	logOptions  audit.Options // without the file
+	operatorLog bytes.Buffer  // what the sinks log; read after they have ended
 }
 
 func newTestLog(t testing.TB) *testLog {
@@ -38,7 +38,7 @@ func newTestLog(t testing.TB) *testLog {
 
 func (j *testLog) open() {
 	j.t.Helper()
-	o := j.how
+	o := j.logOptions
 	o.File = j.file
 	l, err := audit.Open(o)
 	if err != nil {
@@ -64,15 +64,15 @@ func (j *testLog) event(action, reason string, err error) {
 	}
 }
 
-// many adds n records.
-func (j *testLog) many(n int) {
+// recordMany adds n records.
+func (j *testLog) recordMany(n int) {
 	j.t.Helper()
 	for i := range n {
-		j.record(fmt.Sprint("of many ", i))
+		j.record(fmt.Sprint("reason ", i))
 	}
 }
 
-// lines returns the seqs and actions of the log's records.
+// lines returns the seqs and reasons of the log's records.
 func (j *testLog) lines() (all []string) {
 	j.t.Helper()
 	for r, err := range (&audit.Reader{File: j.file}).All(j.t.Context()) {
@@ -106,7 +106,7 @@ func (j *testLog) options(to sink.Receiver) sink.Options {
 		Name: "siem", Receiver: to, LogFile: j.file, Committed: func() uint64 {
 			return j.log.Committed()
 		}, CursorFile: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
-		Logger: slog.New(slog.NewTextHandler(&j.said, nil)), RecordEvent: j.event,
+		Logger: slog.New(slog.NewTextHandler(&j.operatorLog, nil)), RecordEvent: j.event,
 	}
 }
 
@@ -126,14 +126,16 @@ func start(t testing.TB, o sink.Options) (*sink.Sink, func() error) {
 type fakeReceiver struct {
 	mu      sync.Mutex
 	got     []string // seqs and reasons of records, and checkpoints
-	numbers []uint64 // of records
+	numbers []uint64 // seqs of records
 	largest int      // size of the largest batch
-	tries   int
-	closed  int
-	refuse  func(try int) error // nil accepts everything
+	tries   int      // calls of Send
+	closed  int      // calls of Close
+
+	// One of these functions returns the error of a try; if both are nil, everything is accepted.
+	refuse  func(try int) error
 	refuses func(b sink.Batch) error
-	stuck   bool // blocks until ctx ends
-	taken   bool // keeps what it refuses or blocks on
+	stuck   bool // Send blocks until ctx ends
+	taken   bool // the receiver keeps a batch although Send returns an error
 }
 
 func (in *fakeReceiver) Send(ctx context.Context, b sink.Batch) error {
@@ -212,18 +214,18 @@ func want(t testing.TB, what string, got, want []string) {
 func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newTestLog(t), &fakeReceiver{}
-		j.many(1200)
+		j.recordMany(1200)
 		s, stop := start(t, j.options(in))
 		time.Sleep(time.Second)
-		want(t, "what was there", in.all(), j.lines())
+		want(t, "the records from before the start", in.all(), j.lines())
 		j.record("later")
 		if got := s.Backlog(); got != 1 {
-			t.Errorf("%d records behind, want 1", got)
+			t.Errorf("the backlog is %d records, want 1", got)
 		}
 		time.Sleep(time.Second)
-		want(t, "what came", in.all(), j.lines())
+		want(t, "all records after a second", in.all(), j.lines())
 		if got := s.Backlog(); got != 0 {
-			t.Errorf("%d records behind, want 0", got)
+			t.Errorf("the backlog is %d records, want 0", got)
 		}
 		j.record("last")
 		if err := stop(); err != nil {
@@ -231,8 +233,8 @@ func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 		}
 		want(t, "all", in.all(), j.lines())
 		if in.largest > 512 || in.closed != 1 {
-			t.Errorf("the largest batch had %d records, and it was closed %d times", in.largest,
-				in.closed)
+			t.Errorf("the largest batch had %d records, and the receiver was closed %d times; "+
+				"want at most 512, and once", in.largest, in.closed)
 		}
 	})
 }
@@ -251,7 +253,8 @@ func TestRestartContinuesAtCursor(t *testing.T) {
 		for _, file := range []string{j.options(in).CursorFile,
 			filepath.Dir(j.options(in).CursorFile)} {
 			if i, err := os.Stat(file); err != nil || i.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s is %v, %v: others may read or write it", file, i.Mode(), err)
+				t.Errorf("%s has mode %v, error %v; want that others may not access it", file,
+					i.Mode(), err)
 			}
 		}
 	})
@@ -262,8 +265,8 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 		name         string
 		stuck, taken bool
 	}{
-		{name: "it refuses"}, {name: "it takes all and says it did not", taken: true},
-		{name: "it hangs", stuck: true}, {name: "it takes all and never answers", stuck: true,
+		{name: "it refuses"}, {name: "it accepts all and returns an error", taken: true},
+		{name: "it hangs", stuck: true}, {name: "it accepts all and never responds", stuck: true,
 			taken: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -272,14 +275,15 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 					refuse: func(int) error { return errors.New("it is down") }}
 				s, stop := start(t, j.options(in))
 				for range 24 {
-					j.many(40)
+					j.recordMany(40)
 					time.Sleep(time.Hour)
 				}
-				if got := s.Backlog(); got != 24*40+1 { // one more: the "sink lost"
-					t.Errorf("%d records behind", got)
+				// the last record is the "sink lost"
+				if got, want := s.Backlog(), uint64(24*40+1); got != want {
+					t.Errorf("the backlog is %d records, want %d", got, want)
 				}
 				if n := in.tried(); n < 24*20 || n > 24*130 {
-					t.Errorf("%d tries in a day", n)
+					t.Errorf("got %d tries in a day, want %d to %d", n, 24*20, 24*130)
 				}
 				in.set(false, nil)
 				time.Sleep(2 * time.Minute)
@@ -292,14 +296,16 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 					got = got[len(got)-len(j.lines()):]
 				}
 				want(t, "all", got, j.lines())
-				said := j.sinkRecords()
-				if len(said) != 2 || !strings.HasPrefix(said[0], `sink lost: sink "siem": `) ||
-					said[1] != `sink back: sink "siem"` {
-					t.Errorf("it said %q", said)
+				records := j.sinkRecords()
+				if len(records) != 2 ||
+					!strings.HasPrefix(records[0], `sink lost: sink "siem": `) ||
+					records[1] != `sink back: sink "siem"` {
+					t.Errorf("the sink's records are %q, want \"sink lost\" and \"sink back\"",
+						records)
 				}
-				if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 ||
+				if text := j.operatorLog.String(); strings.Count(text, "level=ERROR") != 1 ||
 					strings.Count(text, "works again") != 1 {
-					t.Errorf("the operator's log has\n%s", text)
+					t.Errorf("the operator's log has\n%swant one error and one recovery", text)
 				}
 			})
 		})
@@ -323,8 +329,9 @@ func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, "all", in.all(), j.lines())
-		if len(j.lines()) != 100 || j.said.Len() > 0 {
-			t.Errorf("the log has %d records, and the operator's %s", len(j.lines()), &j.said)
+		if len(j.lines()) != 100 || j.operatorLog.Len() > 0 {
+			t.Errorf("the log has %d records, and the operator's log is %q; want 100, and nothing",
+				len(j.lines()), &j.operatorLog)
 		}
 	})
 }
@@ -336,17 +343,17 @@ func TestStopWaitsForDeadReceiverUntilDrainEnds(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{stuck: stuck, refuse: func(int) error {
 					return errors.New("it is down")
 				}}
-				j.many(3)
+				j.recordMany(3)
 				_, stop := start(t, j.options(in))
 				time.Sleep(10 * time.Second)
 				began := time.Now()
 				err := stop()
 				if took := time.Since(began); took > 6*time.Second {
-					t.Errorf("the stop took %v", took)
+					t.Errorf("the stop took %v, want at most 6s", took)
 				}
 				if err == nil || !strings.Contains(err.Error(),
 					"records were not sent; they will be sent after the next start") {
-					t.Errorf("it said %v", err)
+					t.Errorf("stop: error %v, want that records were not sent", err)
 				}
 				in.set(false, nil)
 				_, stop = start(t, j.options(in))
@@ -364,7 +371,7 @@ func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 		name string
 		down time.Duration // time that the receiver is down before the stop
 		most time.Duration // longest duration of the stop
-	}{{"it is lost", time.Minute, 0}, {"it has just gone", 0, 5 * time.Second}} {
+	}{{"it is down for a minute", time.Minute, 0}, {"it has just gone down", 0, 5 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{refuse: func(int) error {
@@ -379,10 +386,10 @@ func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 				}
 				began := time.Now()
 				if err := stop(); err == nil {
-					t.Error("what was not sent was not said")
+					t.Error("stop returned no error, although a record was not sent")
 				}
 				if took := time.Since(began); took > c.most {
-					t.Errorf("the stop took %v", took)
+					t.Errorf("the stop took %v, want at most %v", took, c.most)
 				}
 				in.set(false, nil)
 				_, stop = start(t, j.options(in))
@@ -434,10 +441,10 @@ func TestCursorIsNotSavedBeforeLogIsSynced(t *testing.T) {
 		}
 		if err := stop(); err == nil || !strings.Contains(err.Error(),
 			"sync the audit log") {
-			t.Errorf("it said %v", err)
+			t.Errorf("stop: error %v, want that the log could not be synced", err)
 		}
 		if text, err := os.ReadFile(o.CursorFile); err == nil {
-			t.Errorf("the cursor is %s", text)
+			t.Errorf("the cursor file is %s, want none", text)
 		}
 		want(t, "all", in.all(), []string{"1 a", "2 b"})
 		if err := errors.Join(os.Remove(j.file), os.Rename(aside, j.file)); err != nil {
@@ -462,21 +469,21 @@ func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 					t.Error(err)
 				}
 				want(t, "all", in.all(), j.lines())
-				if !strings.Contains(j.said.String(), "level=WARN") {
-					t.Errorf("the operator's log has %q", &j.said)
+				if !strings.Contains(j.operatorLog.String(), "level=WARN") {
+					t.Errorf("the operator's log is %q, want a warning", &j.operatorLog)
 				}
 			})
 		})
 	}
 }
 
-// refusing returns a function that refuses batches with any of the records; with whole, only in
-// full.
-func refusing(whole bool, seqs ...uint64) func(sink.Batch) error {
+// refusing returns a function that refuses batches with any of the records. With onlyInFull, it
+// accepts them in the short form.
+func refusing(onlyInFull bool, seqs ...uint64) func(sink.Batch) error {
 	return func(b sink.Batch) error {
 		if slices.ContainsFunc(b.Records, func(r audit.Record) bool {
 			return slices.Contains(seqs, r.Seq)
-		}) && !(whole && b.Short) {
+		}) && !(onlyInFull && b.Short) {
 			return &sink.RejectedError{Err: errors.New("413 too large")}
 		}
 		return nil
@@ -488,25 +495,25 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 		name    string
 		refuses func(sink.Batch) error
 		missing []uint64
-		said    []string
+		records []string // records of the sink
 	}{
-		{"its short form is taken", refusing(true, 6), nil, nil},
-		{"its short form is refused, too", refusing(false, 6), []uint64{6},
+		{"its short form is accepted", refusing(true, 6), nil, nil},
+		{"its short form is rejected, too", refusing(false, 6), []uint64{6},
 			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
 		{"two in a row", refusing(false, 6, 7), []uint64{6, 7}, []string{
 			`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`,
 			`sink gap: sink "siem": record 7 was skipped: the receiver rejected it in full and short: 413 too large`}},
-		{"and so is what says so", refusing(false, 6, 21), []uint64{6, 21},
+		{"the sink gap record is rejected, too", refusing(false, 6, 21), []uint64{6, 21},
 			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{refuses: c.refuses}
-				j.many(20)
+				j.recordMany(20)
 				s, stop := start(t, j.options(in))
 				time.Sleep(5 * time.Minute)
 				if got := s.Backlog(); got != 0 {
-					t.Errorf("%d records behind", got)
+					t.Errorf("the backlog is %d records, want 0", got)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -518,9 +525,9 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 					}
 				}
 				if got := in.seqs(); !slices.Equal(got, all) {
-					t.Errorf("it got %v, want each of %v once", got, all)
+					t.Errorf("the receiver got the records %v, want each of %v once", got, all)
 				}
-				want(t, "it said", j.sinkRecords(), c.said)
+				want(t, "the sink's records", j.sinkRecords(), c.records)
 			})
 		})
 	}
@@ -531,17 +538,17 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 		name   string
 		before int // records accepted before
 		lost   int // records that are never sent
-	}{{"it never took any", 0, 0}, {"it took some", 10, 8}} {
+	}{{"it never accepted a record", 0, 0}, {"it accepted records before", 10, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{}
 				_, stop := start(t, j.options(in))
-				j.many(c.before)
+				j.recordMany(c.before)
 				time.Sleep(time.Minute)
 				in.set(false, func(int) error {
 					return &sink.RejectedError{Err: errors.New("400 Bad Request")}
 				})
-				j.many(100)
+				j.recordMany(100)
 				time.Sleep(24 * time.Hour)
 				in.set(false, nil)
 				time.Sleep(5 * time.Minute)
@@ -549,17 +556,19 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 					t.Error(err)
 				}
 				if got, want := len(in.all()), len(j.lines())-c.lost; got != want {
-					t.Errorf("it got %d records of %d, want %d", got, len(j.lines()), want)
+					t.Errorf("the receiver got %d of %d records, want %d", got, len(j.lines()),
+						want)
 				}
 				gaps := 0
-				for _, said := range j.sinkRecords() {
-					if strings.HasPrefix(said, "sink gap") {
+				for _, record := range j.sinkRecords() {
+					if strings.HasPrefix(record, "sink gap") {
 						gaps++
 					}
 				}
 				if gaps != c.lost || !slices.Contains(j.sinkRecords(),
 					`sink lost: sink "siem": 400 Bad Request`) {
-					t.Errorf("it said %q", j.sinkRecords())
+					t.Errorf("the sink's records are %q, want %d \"sink gap\", and \"sink lost\"",
+						j.sinkRecords(), c.lost)
 				}
 			})
 		})
@@ -569,11 +578,11 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, in := newTestLog(t), &fakeReceiver{refuses: refusing(false, 6)}
-		j.many(20)
+		j.recordMany(20)
 		_, stop := start(t, j.options(in))
 		time.Sleep(2 * time.Second)
 		if err := stop(); err == nil {
-			t.Error("what was not sent was not said")
+			t.Error("stop returned no error, although records were not sent")
 		}
 		in.mu.Lock()
 		in.refuses = nil
@@ -595,7 +604,7 @@ func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{}
 				j.log.Close()
-				j.how = audit.Options{SegmentBytes: 40_000, Keep: audit.Retention{Files: 1}}
+				j.logOptions = audit.Options{SegmentBytes: 40_000, Keep: audit.Retention{Files: 1}}
 				j.open()
 				j.record("a", "b")
 				_, stop := start(t, j.options(in))
@@ -607,7 +616,7 @@ func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 					_, stop = start(t, j.options(in))
 				}
 				for range 20 {
-					j.many(100)
+					j.recordMany(100)
 					time.Sleep(2 * time.Minute)
 				}
 				in.set(false, nil)
@@ -631,12 +640,12 @@ func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 					gaps++
 					if want := fmt.Sprintf(
 						`sink gap: sink "siem": records %d to %d were removed before they were sent`, got[i-1]+1, got[i]-1); !slices.Contains(j.sinkRecords(), want) {
-						t.Errorf("it said %q, want %q", j.sinkRecords(), want)
+						t.Errorf("the sink's records are %q, want %q", j.sinkRecords(), want)
 					}
 				}
 				if last := got[len(got)-1]; gaps != 1 || last != j.log.Committed() {
-					t.Errorf("it has records to %d of %d, with %d gaps, want one", last,
-						j.log.Committed(), gaps)
+					t.Errorf("the receiver has records up to %d, with %d gaps; want up to %d, "+
+						"with one gap", last, gaps, j.log.Committed())
 				}
 			})
 		})
@@ -649,12 +658,12 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 		t.Run(string(durability), func(t *testing.T) {
 			j, in := newTestLog(t), &fakeReceiver{}
 			j.log.Close()
-			j.how = audit.Options{SegmentBytes: 20_000, Durability: durability}
+			j.logOptions = audit.Options{SegmentBytes: 20_000, Durability: durability}
 			j.open()
 			_, stop := start(t, j.options(in))
 			var writers sync.WaitGroup
 			for range 8 {
-				writers.Go(func() { j.many(250) })
+				writers.Go(func() { j.recordMany(250) })
 			}
 			writers.Wait()
 			if err := j.log.Close(); err != nil { // the rest is sent from the closed log
@@ -668,7 +677,8 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 			// DurabilityAsync may write all records at once, to one file
 			one := len(segments) < 2 && durability != audit.DurabilityAsync
 			if err != nil || one || len(j.lines()) != 2000 {
-				t.Errorf("%d files, %d records, %v", len(segments), len(j.lines()), err)
+				t.Errorf("the log has %d files and %d records, error %v; want several files and "+
+					"2000 records", len(segments), len(j.lines()), err)
 			}
 		})
 	}
@@ -676,13 +686,15 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 
 func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		new  []string
-		why  string
+		name   string
+		new    []string // reasons of the records in the new log
+		reason string   // part of the reason in the "sink reset" record
 	}{
-		{"it is shorter", []string{"x"}, "record 2 was sent, but the log ends with 1"},
-		{"it is as long", []string{"x", "y"}, "record 2 differs from the one that was sent"},
-		{"it is longer", []string{"x", "y", "z"}, "record 2 differs from the one that was sent"},
+		{"the new log is shorter", []string{"x"}, "record 2 was sent, but the log ends with 1"},
+		{"the new log is as long", []string{"x", "y"},
+			"record 2 differs from the one that was sent"},
+		{"the new log is longer", []string{"x", "y", "z"},
+			"record 2 differs from the one that was sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -705,10 +717,9 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 					t.Error(err)
 				}
 				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
-				want(t, "it said", j.sinkRecords(),
+				want(t, "the sink's records", j.sinkRecords(),
 					[]string{`sink reset: sink "siem": the log was replaced by another one: ` +
-						c.why +
-						"; all of its records are sent"})
+						c.reason + "; all of its records are sent"})
 			})
 		})
 	}
@@ -725,7 +736,7 @@ func TestSinkWithoutCursorBeginsWithNextRecord(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "what came after its start", in.all(), []string{"3 c"})
+		want(t, "the records after the start", in.all(), []string{"3 c"})
 	})
 }
 
@@ -744,14 +755,14 @@ func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 		}
 		in.set(false, nil)
 		time.Sleep(2 * time.Minute)
-		s.QueueCheckpoint([]byte("that of the stop"))
+		s.QueueCheckpoint([]byte("last checkpoint"))
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), []string{"checkpoint 999", "that of the stop"})
-		if said := j.sinkRecords(); len(said) != 2 || !strings.Contains(said[0],
+		want(t, "all", in.all(), []string{"checkpoint 999", "last checkpoint"})
+		if records := j.sinkRecords(); len(records) != 2 || !strings.Contains(records[0],
 			`checkpoints to sink "siem"`) {
-			t.Errorf("it said %q", said)
+			t.Errorf("the sink's records are %q, want two, the first about checkpoints", records)
 		}
 	})
 }
@@ -781,7 +792,7 @@ func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := j.options(in)
-		o.RecordEvent = nil // it would write to a damaged file
+		o.RecordEvent = nil // an event would be written to a damaged file
 		_, stop := start(t, o)
 		time.Sleep(time.Minute)
 		if err := os.WriteFile(j.file, whole, 0o600); err != nil {
@@ -792,9 +803,9 @@ func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 			t.Error(err)
 		}
 		want(t, "all", in.all(), j.lines())
-		if text := j.said.String(); strings.Count(text, "level=ERROR") != 1 ||
+		if text := j.operatorLog.String(); strings.Count(text, "level=ERROR") != 1 ||
 			!strings.Contains(text, "gatekit.jsonl:2:") {
-			t.Errorf("the operator's log has\n%s", text)
+			t.Errorf("the operator's log has\n%swant one error with the file and line", text)
 		}
 	})
 }

@@ -30,11 +30,11 @@ type server struct {
 	t   testing.TB
 	url string
 
-	mu    sync.Mutex
-	got   []*rfc5424.SyslogMessage
-	conns []net.Conn
-	come  chan struct{} // one token per message
-	quit  func()
+	mu      sync.Mutex
+	got     []*rfc5424.SyslogMessage
+	conns   []net.Conn
+	arrived chan struct{} // one token per message
+	quit    func()        // closes the listener and all connections
 }
 
 // certificate returns the configurations of a server at 127.0.0.1 and of a client that trusts it.
@@ -48,11 +48,12 @@ func certificate(t testing.TB) (server, client *tls.Config) {
 	return &tls.Config{Certificates: s.TLS.Certificates}, client
 }
 
-// listenSyslog listens on a network: udp, tcp, unixgram, unix; with a configuration for TLS over
-// tcp. After limit messages of a connection it goes away, without reading on.
+// listenSyslog starts a server on a network: udp, tcp, unixgram or unix. With a TLS configuration,
+// the server uses TLS over tcp. It closes a connection after limit messages, without reading the
+// rest; 0 is no limit.
 func listenSyslog(t testing.TB, network, address string, secure *tls.Config, limit int) *server {
 	t.Helper()
-	s := &server{t: t, come: make(chan struct{}, 1<<16)}
+	s := &server{t: t, arrived: make(chan struct{}, 1<<16)}
 	switch network {
 	case "udp", "unixgram":
 		conn, err := net.ListenPacket(network, address)
@@ -126,13 +127,13 @@ func (s *server) serve(c net.Conn, limit int) {
 
 func (s *server) take(m syslog.Message, err error) {
 	if err != nil {
-		s.t.Errorf("a message is none of RFC 5424: %v", err)
+		s.t.Errorf("a message is not valid by RFC 5424: %v", err)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.got = append(s.got, m.(*rfc5424.SyslogMessage))
-	s.come <- struct{}{}
+	s.arrived <- struct{}{}
 }
 
 // wait waits for n messages.
@@ -140,9 +141,9 @@ func (s *server) wait(n int) {
 	s.t.Helper()
 	for i := range n {
 		select {
-		case <-s.come:
+		case <-s.arrived:
 		case <-time.After(2 * time.Minute):
-			s.t.Fatalf("%d messages came, want %d", i, n)
+			s.t.Fatalf("%d messages arrived in two minutes, want %d", i, n)
 		}
 	}
 }
@@ -211,8 +212,10 @@ func TestSyslogOverEachTransport(t *testing.T) {
 				}
 				if !m.Timestamp.Equal(b.Records[i].Time) || *m.Appname != "gatekit" ||
 					*m.ProcID != fmt.Sprint(os.Getpid()) || *m.Facility != 19 || m.Hostname == nil {
-					t.Errorf("message %d has %v %v %v %v %v", i, m.Timestamp, *m.Appname, *m.ProcID,
-						*m.Facility, m.Hostname)
+					t.Errorf("message %d has time %v, app %v, process %v, facility %v and host "+
+						"%v; want time %v, app gatekit, this process, facility 19 and a host", i,
+						m.Timestamp, *m.Appname, *m.ProcID, *m.Facility, m.Hostname,
+						b.Records[i].Time)
 				}
 				got := fmt.Sprint(*m.Severity, " ", *m.MsgID, " ",
 					(*m.StructuredData)["meta"]["sequenceId"])
@@ -225,7 +228,8 @@ func TestSyslogOverEachTransport(t *testing.T) {
 			if last := s.got[4]; *last.MsgID != "checkpoint" ||
 				json.Unmarshal([]byte(*last.Message), &checkpoint) != nil ||
 				checkpoint.Checkpoint != "origin\n4\n\n— a b\n" {
-				t.Errorf("the checkpoint is %v %v", *last.MsgID, *last.Message)
+				t.Errorf("the last message is %v %v, want the checkpoint", *last.MsgID,
+					*last.Message)
 			}
 		})
 	}
@@ -239,7 +243,8 @@ func TestSyslogMessageLengthIsBounded(t *testing.T) {
 	send(t, syslogTo(t, sink.SyslogOptions{URL: s.url}), b)
 	s.wait(1)
 	if got := s.bodies()[0]; len(got) > 8000 || !strings.Contains(got, `"short":{"bytes":100000,`) {
-		t.Errorf("%d bytes: %.300s", len(got), got)
+		t.Errorf("the message has %d bytes, want at most 8000 of the short form: %.300s", len(got),
+			got)
 	}
 }
 
@@ -252,10 +257,10 @@ func TestSyslogDisconnectLosesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := listenSyslog(t, "tcp", "127.0.0.1:0", c.tls, 100)
 			j := newTestLog(t)
-			j.many(600)
+			j.recordMany(600)
 			_, stop := start(t, j.options(syslogTo(t, sink.SyslogOptions{URL: s.url,
 				TLS: client})))
-			// the receiver ends, with data that its system had acknowledged and it had not read
+			// the receiver ends before it has read all data that its system has acknowledged
 			s.wait(100)
 			address := strings.SplitAfter(s.url, "://")[1]
 			s.quit()
@@ -270,12 +275,12 @@ func TestSyslogDisconnectLosesNothing(t *testing.T) {
 			all, last := next.numbers(), 0
 			for _, n := range all {
 				if n > last+1 {
-					t.Errorf("%d came after %d", n, last)
+					t.Errorf("record %d came after record %d, want no gap", n, last)
 				}
 				last = max(last, n)
 			}
 			if last < 601 || all[0] != 1 {
-				t.Errorf("it has %d to %d, want 1 to 601", all[0], last)
+				t.Errorf("the receiver has the records %d to %d, want 1 to 601", all[0], last)
 			}
 		})
 	}
@@ -304,10 +309,10 @@ func TestSyslogReceiverWithUntrustedCertificateGetsNothing(t *testing.T) {
 	r := syslogTo(t, sink.SyslogOptions{URL: s.url})
 	if err := r.Send(t.Context(), batch(t, "a")); err == nil || !strings.Contains(err.Error(),
 		"certificate") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want one about the certificate", err)
 	}
 	if got := s.bodies(); len(got) > 0 {
-		t.Errorf("it was told %q", got)
+		t.Errorf("the receiver got %q, want nothing", got)
 	}
 }
 
@@ -333,7 +338,7 @@ func TestSyslogReceiverThatDoesNotReadTimesOut(t *testing.T) {
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
 	if err := r.Send(ctx, b); err == nil {
-		t.Error("what nobody read was sent")
+		t.Error("Send returned no error, although the receiver reads nothing")
 	}
 }
 
@@ -347,12 +352,12 @@ func TestRecordTooLargeForDatagramIsSentShort(t *testing.T) {
 	b := batch(t, "a")
 	b.Records[0].Line = []byte(`{"seq":1,"reason":"` + strings.Repeat("x", 100_000) + `"}`)
 	if err := to.Send(t.Context(), b); !errors.As(err, new(*sink.RejectedError)) {
-		t.Errorf("got %v, want a refusal", err)
+		t.Errorf("error %v, want a *RejectedError", err)
 	}
 	b.Short = true
 	send(t, to, b)
 	s.wait(1)
 	if got := s.bodies(); !strings.Contains(got[0], `"short":{"bytes":100021,`) {
-		t.Errorf("it got %q", got)
+		t.Errorf("the receiver got %q, want the short form", got)
 	}
 }

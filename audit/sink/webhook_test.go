@@ -67,8 +67,8 @@ func (h *fakeWebhook) seen() ([]request, []string) {
 	return h.requests, h.lines
 }
 
-// until waits until so many lines were accepted.
-func (h *fakeWebhook) until(lines int) {
+// waitForLines waits until this number of lines was accepted.
+func (h *fakeWebhook) waitForLines(lines int) {
 	h.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(
 		10 * time.Millisecond) {
@@ -77,7 +77,7 @@ func (h *fakeWebhook) until(lines int) {
 		}
 	}
 	_, got := h.seen()
-	h.t.Fatalf("it took %d lines, want %d", len(got), lines)
+	h.t.Fatalf("the webhook accepted %d lines in two minutes, want %d", len(got), lines)
 }
 
 func webhookTo(t testing.TB, o sink.WebhookOptions) sink.Receiver {
@@ -122,7 +122,7 @@ func TestWebhookSignsRequests(t *testing.T) {
 	}
 	if a, b, c := got[0].header.Get("webhook-id"), got[1].header.Get(
 		"webhook-id"), got[2].header.Get("webhook-id"); a != b || a == c {
-		t.Errorf("the ids are %s, %s, %s; want the same for the same", a, b, c)
+		t.Errorf("the ids are %s, %s, %s; want the first two equal, and another third", a, b, c)
 	}
 }
 
@@ -130,20 +130,20 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(n int, w http.ResponseWriter, r *http.Request) bool
-		pause  time.Duration // shortest delay before the second try
+		delay  time.Duration // shortest delay before the second try
 	}{
-		{"it answers 500", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		{"it responds with 500", func(n int, w http.ResponseWriter, r *http.Request) bool {
 			w.WriteHeader(map[bool]int{true: 500, false: 204}[n == 1])
 			return n > 1
 		}, 500 * time.Millisecond},
-		{"it asks for a pause", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		{"it asks for a delay", func(n int, w http.ResponseWriter, r *http.Request) bool {
 			if n == 1 {
 				w.Header().Set("Retry-After", "2")
 				w.WriteHeader(429)
 			}
 			return n > 1
 		}, 2 * time.Second},
-		{"it asks for a pause until a time", func(n int, w http.ResponseWriter,
+		{"it asks for a delay until a time", func(n int, w http.ResponseWriter,
 			r *http.Request) bool {
 			if n == 1 {
 				w.Header().Set("Retry-After",
@@ -152,13 +152,13 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 			}
 			return n > 1
 		}, 1900 * time.Millisecond},
-		{"it breaks off", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		{"it closes the connection", func(n int, w http.ResponseWriter, r *http.Request) bool {
 			if n == 1 {
 				panic(http.ErrAbortHandler)
 			}
 			return true
 		}, 500 * time.Millisecond},
-		{"it takes all and then breaks off", func(n int, w http.ResponseWriter,
+		{"it accepts all and then closes the connection", func(n int, w http.ResponseWriter,
 			r *http.Request) bool {
 			if n == 1 {
 				w.Header().Set("Content-Length", "10")
@@ -180,7 +180,7 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 			j := newTestLog(t)
 			j.record("a", "b", "c")
 			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
-			h.until(3)
+			h.waitForLines(3)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -189,9 +189,9 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 			for l := range strings.Lines(read(t, j.file)) {
 				want = append(want, strings.TrimSuffix(l, "\n"))
 			}
-			if got := requests[1].at.Sub(requests[0].at); got < c.pause || len(requests) != 2 {
-				t.Errorf("%d requests; %v between them, want %v at least", len(requests), got,
-					c.pause)
+			if got := requests[1].at.Sub(requests[0].at); got < c.delay || len(requests) != 2 {
+				t.Errorf("got %d requests, the second after %v; want 2, the second after %v at "+
+					"least", len(requests), got, c.delay)
 			}
 			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 				t.Errorf("got %q, want %q", lines, want)
@@ -209,15 +209,15 @@ func TestWebhookWithSmallLimitGetsSmallBatches(t *testing.T) {
 		return true
 	})
 	j := newTestLog(t)
-	j.many(300)
+	j.recordMany(300)
 	_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
-	h.until(300)
+	h.waitForLines(300)
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
 	_, lines := h.seen()
 	if got := strings.Join(lines, "\n") + "\n"; got != read(t, j.file) {
-		t.Errorf("%d lines, not those of the log", len(lines))
+		t.Errorf("the webhook got %d lines, which are not the lines of the log", len(lines))
 	}
 }
 
@@ -232,7 +232,7 @@ func TestHangingWebhookTimesOut(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := webhookTo(t, sink.WebhookOptions{URL: h.URL}).Send(ctx, batch(t, "a")); err == nil {
-		t.Error("what was never answered was sent")
+		t.Error("Send returned no error, although the webhook does not respond")
 	}
 }
 
@@ -249,7 +249,7 @@ func TestWebhookErrorsHaveNoSecrets(t *testing.T) {
 			batch(t, "a"))
 		if err == nil || strings.Contains(err.Error(), "S3CRET") || strings.ContainsAny(err.Error(),
 			"\x1b\n\u202e") || len(err.Error()) > 500 {
-			t.Errorf("got %v", err)
+			t.Errorf("error %v, want it short, printable and without the secret", err)
 		}
 	}
 }
@@ -262,11 +262,11 @@ func TestWebhookTrustsOnlyConfiguredCA(t *testing.T) {
 	b := batch(t, "a")
 	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL}).Send(t.Context(), b); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
-		t.Errorf("with the system's authorities: %v", err)
+		t.Errorf("with the system's authorities: error %v, want one about the certificate", err)
 	}
 	if err := webhookTo(t, sink.WebhookOptions{URL: s.URL, TLS: client}).Send(t.Context(),
 		b); err != nil {
-		t.Errorf("with its own: %v", err)
+		t.Errorf("with the configured authority: error %v, want none", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestWebhookGetsRejectedRecordShort(t *testing.T) {
 			j := newTestLog(t)
 			j.record("a", "b", "c", "d", "e", "poison", "g", "h")
 			_, stop := start(t, j.options(webhookTo(t, sink.WebhookOptions{URL: h.URL})))
-			h.until(8)
+			h.waitForLines(8)
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
@@ -297,7 +297,8 @@ func TestWebhookGetsRejectedRecordShort(t *testing.T) {
 			for i, line := range lines {
 				if short := strings.Contains(line, `"short":`); short != (i == 5) ||
 					!short && line != log[i] {
-					t.Errorf("line %d is %s", i+1, line)
+					t.Errorf("line %d is %s, want only line 6 short, and the others as in the log",
+						i+1, line)
 				}
 			}
 		})

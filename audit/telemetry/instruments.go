@@ -34,18 +34,18 @@ type PluginState struct {
 	Up       bool
 	Starts   int // since Gatekit started
 	InFlight int // requests without a verdict yet
-	// verdicts in a row that did not come in time; too many, and the process is killed
+	// verdicts in a row that did not come in time; after too many, the process is killed
 	ConsecutiveTimeouts int
 }
 
 // SinkState is the state of a sink of the audit log.
 type SinkState struct {
 	Name    string
-	Backlog uint64 // records that were not sent to it
+	Backlog uint64 // records that the sink has not sent
 }
 
-// callBuckets are those of the semantic conventions for MCP, in seconds; stageBuckets are those of
-// stages and records.
+// callBuckets are the buckets of the semantic conventions for MCP, in seconds. stageBuckets are for
+// the durations of stages and of writing records.
 var (
 	callBuckets = metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
 		30, 60, 120, 300)
@@ -53,7 +53,7 @@ var (
 		0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 )
 
-// instruments are the metrics that are counted as things happen.
+// instruments are the metrics that are updated at each event, and the caches of their labels.
 type instruments struct {
 	// mcp.server.operation.duration, mcp.client.operation.duration
 	serverDuration, clientDuration metric.Float64Histogram
@@ -106,7 +106,7 @@ func (t *Telemetry) newInstruments() (*instruments, error) {
 	return i, errors.Join(append(errs, err, t.registerGauges(m))...)
 }
 
-// registerGauges registers the metrics that are read from the sources.
+// registerGauges registers the metrics whose values come from the sources.
 func (t *Telemetry) registerGauges(m metric.Meter) error {
 	var errs []error
 	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
@@ -166,9 +166,9 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 			}
 		}
 		if s.Sinks != nil {
-			for _, k := range s.Sinks() {
-				o.ObserveInt64(behind, int64(k.Backlog),
-					metric.WithAttributes(attribute.String(keySink, k.Name)))
+			for _, sink := range s.Sinks() {
+				o.ObserveInt64(behind, int64(sink.Backlog),
+					metric.WithAttributes(attribute.String(keySink, sink.Name)))
 			}
 		}
 		return nil

@@ -13,7 +13,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Names of attributes: those of the semantic conventions for MCP, and Gatekit's own.
+// Names of attributes. The first are from the semantic conventions for MCP, the others are
+// Gatekit's own.
 const (
 	keyMethod  = "mcp.method.name"
 	keyVersion = "mcp.protocol.version"
@@ -35,7 +36,7 @@ const (
 // other is the label for every value that is not in the bounded set.
 const other = "_OTHER"
 
-// operation is the labels of a request's duration.
+// operation holds the labels of a request's duration.
 type operation struct{ method, server, tool, version, errorType, statusCode string }
 
 func (o operation) attributes() []attribute.KeyValue {
@@ -44,7 +45,7 @@ func (o operation) attributes() []attribute.KeyValue {
 		keyError, o.errorType, keyStatus, o.statusCode)
 }
 
-// decision is the labels of a record.
+// decision holds the labels of a record.
 type decision struct{ method, server, tool, direction, kind, action string }
 
 func (d decision) attributes() []attribute.KeyValue {
@@ -52,18 +53,18 @@ func (d decision) attributes() []attribute.KeyValue {
 		d.direction, keyKind, d.kind, keyAction, d.action)
 }
 
-// denial is the labels of a denied message: the stage and rule that denied it.
+// denial holds the labels of a denied message: the stage and rule that denied it.
 type denial struct{ stage, rule string }
 
 func (d denial) attributes() []attribute.KeyValue {
 	return stringAttributes(keyStage, d.stage, keyRule, d.rule)
 }
 
-// stageResult is the labels of a stage's duration.
+// stageResult holds the labels of a stage's duration.
 type stageResult struct{ stage, action string }
 
-func (j stageResult) attributes() []attribute.KeyValue {
-	return stringAttributes(keyStage, j.stage, keyAction, j.action)
+func (s stageResult) attributes() []attribute.KeyValue {
+	return stringAttributes(keyStage, s.stage, keyAction, s.action)
 }
 
 // stringAttributes returns the attributes of the pairs (key, value) whose value is not empty.
@@ -107,7 +108,7 @@ func (l *attributeSets[K]) option(k K) metric.MeasurementOption {
 // maxNames bounds the labels of a set of names that peers invent.
 const maxNames = 256
 
-// nameSet holds the first maxNames names. The label of any other name is other.
+// nameSet holds the first maxNames names that are added. The label of any other name is "_OTHER".
 type nameSet struct {
 	mu     sync.RWMutex
 	labels map[string]string // by name
@@ -142,7 +143,7 @@ func (n *nameSet) add(name string) {
 	n.labels[strings.Clone(name)] = printable(name)
 }
 
-// addAndLabel adds a name that no client can invent, and returns its label.
+// addAndLabel adds a name, which must not come from a client, and returns its label.
 func (n *nameSet) addAndLabel(name string) string {
 	n.add(name)
 	return n.label(name)

@@ -32,7 +32,7 @@ func (t *Telemetry) StartCall(ctx context.Context, m *mcp.Message,
 		}
 		endSpan(op.errorType, op.statusCode)
 		if m.Method == "subscriptions/listen" {
-			return // a subscription is open for as long as the client likes
+			return // the duration of a subscription is up to the client
 		}
 		if t.options.ToolLabels && m.Method == "tools/call" {
 			name, _ := m.Text("/name")

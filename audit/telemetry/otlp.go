@@ -29,20 +29,20 @@ import (
 	"gatekit/core/display"
 )
 
-// exportTimeout bounds one try to export, retryFor all of them. What is not exported by then is
-// dropped.
+// exportTimeout bounds one try to export, and retryFor bounds all tries together. Data that is not
+// exported by then is dropped.
 const (
 	exportTimeout = 10 * time.Second
 	retryFor      = 30 * time.Second
 )
 
-// Collector configures the OTLP collector and what it gets.
+// Collector configures the OTLP collector, and which data it gets.
 type Collector struct {
 	// "" for no collector; over HTTP the base URL, to which OTLP's paths are appended
 	URL      string
 	Protocol string // "grpc" or "http"
 	Headers  map[string]string
-	TLS      *tls.Config // nil trusts what the system trusts
+	TLS      *tls.Config // nil trusts the certificate authorities of the system
 
 	Metrics     bool
 	Interval    time.Duration // between exports of metrics
@@ -50,7 +50,7 @@ type Collector struct {
 	SampleRatio float64 // ratio of traced calls, for clients that do not decide themselves
 }
 
-// Validate returns what is wrong with the configuration, without calling the collector.
+// Validate returns the error of an invalid configuration, without calling the collector.
 func (c Collector) Validate() error {
 	if c.URL == "" {
 		return nil
@@ -62,8 +62,8 @@ func (c Collector) Validate() error {
 	return s.close()
 }
 
-// connection exports to a collector. It sets every option that the exporters would otherwise take
-// from the environment.
+// connection exports to a collector. It sets all options of the exporters, because they take the
+// others from the environment.
 type connection struct {
 	Collector
 	url  *url.URL
@@ -177,8 +177,8 @@ type exportErrors struct {
 	redactor *strings.Replacer // removes secrets
 
 	mu         sync.Mutex
-	last       time.Time
-	suppressed int // errors since last that were not logged
+	last       time.Time // when an error was last logged
+	suppressed int       // errors after last, which were not logged
 }
 
 // redactor returns a replacer that removes secrets from error messages: the values of the headers,
@@ -225,8 +225,8 @@ func (c *exportErrors) report(signal string, err error) {
 	c.last, c.suppressed = time.Now(), 0
 }
 
-// spanExporter logs export errors itself, as the SDK hands them to a handler of the whole process.
-// It also removes what the SDK adds to the resource from the environment.
+// spanExporter logs export errors itself, because the SDK passes them to a handler of the whole
+// process. It also removes the attributes that the SDK adds to the resource from the environment.
 type spanExporter struct {
 	trace.SpanExporter
 	resource *resource.Resource
@@ -251,7 +251,7 @@ type spanWithResource struct {
 // Resource implements trace.ReadOnlySpan.
 func (s spanWithResource) Resource() *resource.Resource { return s.resource }
 
-// metricExporter does the same for metrics.
+// metricExporter does for metrics what spanExporter does for spans.
 type metricExporter struct {
 	metric.Exporter
 	resource *resource.Resource

@@ -17,7 +17,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Some collectors take a token in the URL's path, and some repeat in an error what they were sent.
+// TestExportErrorsHaveNoSecrets uses a token in the URL's path, and a collector that repeats the
+// request in its error.
 func TestExportErrorsHaveNoSecrets(t *testing.T) {
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
@@ -26,14 +27,14 @@ func TestExportErrorsHaveNoSecrets(t *testing.T) {
 				1<<12))
 	}))
 	defer refuses.Close()
-	for name, at := range map[string]string{"one that refuses": refuses.URL,
-		"one that is not there": "http://127.0.0.1:1"} {
+	for name, address := range map[string]string{"the collector refuses": refuses.URL,
+		"the collector is down": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
 			m, err := telemetry.Open(telemetry.Options{Logger: slog.New(slog.NewTextHandler(&b,
 				nil)),
 				Collector: telemetry.Collector{
-					URL: at + "/tenant/S3CRET/otlp?key=S3CRET", Protocol: "http",
+					URL: address + "/tenant/S3CRET/otlp?key=S3CRET", Protocol: "http",
 					Headers: map[string]string{"Authorization": "Bearer S3CRET-of-a-header"},
 					Metrics: true, Interval: time.Hour, Traces: true, SampleRatio: 1}})
 			if err != nil {
@@ -49,7 +50,7 @@ func TestExportErrorsHaveNoSecrets(t *testing.T) {
 			}
 			if logged := b.String(); !strings.Contains(logged, "telemetry export failed") ||
 				strings.Contains(logged, "S3CRET") || len(logged) > 1000 {
-				t.Errorf("it logged %s", logged)
+				t.Errorf("the log is %s, want a short failure without the secret", logged)
 			}
 		})
 	}

@@ -65,8 +65,8 @@ func (t *Telemetry) LastRecordError() error {
 	return nil
 }
 
-// denialOf returns the stage and rule that denied a message. The stage is "gatekit" if no stage
-// did.
+// denialOf returns the stage and rule that denied a message. If Gatekit itself denied the message,
+// the stage is "gatekit".
 func (t *Telemetry) denialOf(o pipeline.Outcome) denial {
 	for _, s := range o.Steps {
 		if s.Action != o.Action {
@@ -82,8 +82,8 @@ func (t *Telemetry) denialOf(o pipeline.Outcome) denial {
 }
 
 // learnTools adds the tools of a list that is forwarded to a client. Names from clients are not
-// added, because a few hundred of them would fill the set. The tools of successful calls are added
-// elsewhere: not every client asks for a list.
+// added, because a few hundred invented names would fill the set. StartCall and Send add the tools
+// of successful calls, because not every client asks for a list.
 func (t *Telemetry) learnTools(o pipeline.Outcome) {
 	m := o.After
 	if !t.options.ToolLabels || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" ||
@@ -92,7 +92,7 @@ func (t *Telemetry) learnTools(o pipeline.Outcome) {
 	}
 	for _, s := range o.Steps {
 		for _, f := range s.Findings {
-			// a stage found something in a name, and may have let it pass
+			// a stage has found something in a name, although the message may have passed
 			if strings.HasSuffix(f.Pointer, "/name") {
 				return
 			}

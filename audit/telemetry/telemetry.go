@@ -33,7 +33,7 @@ type Options struct {
 	Collector Collector
 }
 
-// Telemetry is safe for concurrent use.
+// Telemetry counts and traces calls, and exports the results. It is safe for concurrent use.
 type Telemetry struct {
 	options    Options
 	logger     *slog.Logger
@@ -47,7 +47,7 @@ type Telemetry struct {
 	recordErr  atomic.Pointer[error]   // error of the last record
 }
 
-// Open starts to count and to export. The collector need not be running yet.
+// Open starts to count and to export. The collector does not have to run yet.
 func Open(o Options) (*Telemetry, error) {
 	t := &Telemetry{options: o, logger: o.Logger}
 	if t.logger == nil {
@@ -119,11 +119,11 @@ func (t *Telemetry) Handler() http.Handler {
 	})
 }
 
-// SetSources sets where gauges are read from. The sources are called from any goroutine, whenever
-// metrics are collected, and must not block.
+// SetSources sets the functions that return the values of gauges. They are called from any
+// goroutine, whenever metrics are collected, and must not block.
 func (t *Telemetry) SetSources(s Sources) { t.sources.Store(&s) }
 
-// Close stops counting, and exports what is left, until ctx ends.
+// Close stops counting, and exports the remaining data until ctx ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	var errs []error
 	if t.spans != nil {

@@ -38,7 +38,8 @@ func page(t *testing.T, m *telemetry.Telemetry) string {
 	return w.Body.String()
 }
 
-func wants(t *testing.T, page string, lines ...string) {
+// wantLines checks that a page of metrics has the lines.
+func wantLines(t *testing.T, page string, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
 		if !strings.Contains(page, l+"\n") {
@@ -61,7 +62,7 @@ func TestRecordsAreCounted(t *testing.T) {
 	record := func(o pipeline.Outcome) {
 		t.Helper()
 		if seq, err := rec.Record(t.Context(), o); seq != 1 || !errors.Is(err, l.err) {
-			t.Errorf("record: %d, %v", seq, err)
+			t.Errorf("Record returned %d, error %v; want 1, and error %v", seq, err, l.err)
 		}
 	}
 	steps := []pipeline.Step{{Stage: "pii", Action: "modify", Duration: 3 * time.Millisecond},
@@ -81,14 +82,14 @@ func TestRecordsAreCounted(t *testing.T) {
 	record(pipeline.Outcome{Before: message(mcp.Request, "tools/call", "files", "read"),
 		Action: "pass"})
 	if m.LastRecordError() != l.err {
-		t.Errorf("the fault is %v", m.LastRecordError())
+		t.Errorf("the last record's error is %v, want %v", m.LastRecordError(), l.err)
 	}
 	l.err = nil
 	record(pipeline.Outcome{Before: message(mcp.Request, "ping", "", ""), Action: "answer"})
 	if m.LastRecordError() != nil {
-		t.Errorf("the fault is still %v", m.LastRecordError())
+		t.Errorf("the last record's error is %v, want none", m.LastRecordError())
 	}
-	wants(t, page(t, m),
+	wantLines(t, page(t, m),
 		`gatekit_decisions_total{gatekit_action="deny",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="pass",gatekit_direction="to_server",gatekit_kind="request",gatekit_server="files",gen_ai_tool_name="wri\\x1bte",mcp_method_name="tools/call"} 1`,
 		`gatekit_decisions_total{gatekit_action="start"} 1`,
@@ -102,7 +103,8 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
 }
 
-// Names that a client invents take no room from the known names.
+// TestInventedNamesAreNotLabels calls more tools that do not exist than a set of names can hold. A
+// real tool must still get its label.
 func TestInventedNamesAreNotLabels(t *testing.T) {
 	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})
@@ -127,9 +129,9 @@ func TestInventedNamesAreNotLabels(t *testing.T) {
 	}
 	call("read", mcp.NewResponse("1", []byte(`{"content":[]}`)))
 	text := page(t, m)
-	wants(t, text, `mcp_client_operation_duration_seconds_count{gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`)
+	wantLines(t, text, `mcp_client_operation_duration_seconds_count{gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`)
 	if strings.Contains(text, "made-up") {
-		t.Error("a name that nobody answered for is a label")
+		t.Error("the name of a tool without a successful call is a label")
 	}
 }
 
@@ -148,16 +150,16 @@ func TestFailedResponsesHaveErrorTypes(t *testing.T) {
 		} {
 			edits, ended := server.Send(t.Context(), message(mcp.Request, "tools/call", "", ""))
 			if len(edits) > 0 {
-				t.Errorf("it changes the request: %v", edits)
+				t.Errorf("Send returned the edits %v, want none without traces", edits)
 			}
 			ended(c.answer, c.err)
 		}
 	}
 	_, ended := m.StartCall(t.Context(), message(mcp.Request, "tools/call", "", ""),
 		proxy.OpenOptions{Revision: "1999-01-01"})
-	wants(t, page(t, m), `gatekit_requests_active 1`)
+	wantLines(t, page(t, m), `gatekit_requests_active 1`)
 	ended(pipeline.Passed{})
-	wants(t, page(t, m), `gatekit_requests_active 0`,
+	wantLines(t, page(t, m), `gatekit_requests_active 0`,
 		`mcp_client_operation_duration_seconds_count{gatekit_server="files",mcp_method_name="tools/call"} 2`,
 		`mcp_client_operation_duration_seconds_count{error_type="tool_error",gatekit_server="files",mcp_method_name="tools/call"} 2`,
 		`mcp_client_operation_duration_seconds_count{error_type="-32602",gatekit_server="files",mcp_method_name="tools/call",rpc_response_status_code="-32602"} 2`,

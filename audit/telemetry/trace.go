@@ -18,18 +18,19 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of the export queue, and of one call. What exceeds them is dropped; nothing waits.
+// Bounds of the export queue, and of one call. Spans and events beyond them are dropped, so that no
+// message waits.
 const (
 	maxSpans = 8192
 	maxBatch = 512
-	// per call, with their stages: a server may report progress a million times
+	// traced records per call, with their stages: a server may report progress a million times
 	maxRecordEvents = 64
 )
 
 // callTrace is the state of one call's trace. It is in the call's context.
 type callTrace struct {
 	recordCount atomic.Int32
-	// a record has the name of the tool or prompt, so no stage found anything in it
+	// a record has the name of the tool or prompt, so no stage has found anything in the name
 	nameChecked atomic.Bool
 }
 
@@ -67,10 +68,11 @@ const (
 	keyRecord    = "gatekit.record"
 )
 
-func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.TracerProvider {
+func newTracer(e sdk.SpanExporter, res *resource.Resource,
+	sampleRatio float64) *sdk.TracerProvider {
 	return sdk.NewTracerProvider(
-		sdk.WithResource(us),
-		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(share))),
+		sdk.WithResource(res),
+		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(sampleRatio))),
 		sdk.WithRawSpanLimits(sdk.SpanLimits{AttributeValueLengthLimit: 4 * maxText,
 			AttributeCountLimit: 32, EventCountLimit: maxRecordEvents, LinkCountLimit: 1,
 			AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 1}),
@@ -79,8 +81,8 @@ func newTracer(e sdk.SpanExporter, us *resource.Resource, share float64) *sdk.Tr
 	)
 }
 
-// ContextFromHeader returns ctx with the trace context in the headers of an HTTP request. A call
-// whose own _meta has another one is linked to it.
+// ContextFromHeader returns ctx with the trace context in the headers of an HTTP request. If the
+// call's _meta has another trace context, the call's span is linked to that of the headers.
 func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
@@ -128,8 +130,8 @@ func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
 	span.SetAttributes(attributes...)
 	span.SetAttributes(stringAttributes(keySession, m.Session, keyExchange, m.Exchange, keyVersion,
 		revisionLabel(o.Revision))...)
-	// The request ids that a principal's clients share are Gatekit's own. A string id is the
-	// client's word, which no stage has checked.
+	// If a principal's clients share a connection, Gatekit has replaced the request ids. A string
+	// id is text of the client, which no stage has checked.
 	if id := string(m.ID()); id != "" && id[0] != '"' && !o.Shared {
 		span.SetAttributes(attribute.String(keyRequest, printable(id)))
 	}
@@ -144,8 +146,7 @@ func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
 }
 
 // startClientSpan starts the span of a request to a server, for a call that is traced, and returns
-// the edits of its _meta. Other requests stay unchanged; they may not even belong to a client's
-// call.
+// the edits of its _meta. Other requests stay unchanged, and may not belong to a client's call.
 func (t *Telemetry) startClientSpan(ctx context.Context, m *mcp.Message,
 	server string) (edits []mcp.Edit, ended func(errorType, statusCode string)) {
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
@@ -160,17 +161,17 @@ func (t *Telemetry) startClientSpan(ctx context.Context, m *mcp.Message,
 	edits = []mcp.Edit{mcp.Set(traceparentPointer, mcp.Quote(carrier["traceparent"]))}
 	if state := carrier["tracestate"]; state != "" {
 		edits = append(edits, mcp.Set(tracestatePointer, mcp.Quote(state)))
-		// of a trace that this request is not part of
 	} else if _, stale := m.Get(tracestatePointer); stale {
+		// this tracestate is of another trace
 		edits = append(edits, mcp.Remove(tracestatePointer))
 	}
 	return edits, func(errorType, statusCode string) { endSpan(span, errorType, statusCode) }
 }
 
-// spanName returns the name and attributes of a span. The name of the tool or prompt is part of
-// them only if it may be shown. The URI of a resource never is: it is an argument, and may hold
-// what a stage redacts.
-func spanName(m *mcp.Message, named bool) (name string, attributes []attribute.KeyValue) {
+// spanName returns the name and attributes of a span. They contain the name of the tool or prompt
+// only if showName is set. They never contain the URI of a resource, which is an argument and may
+// hold text that a stage redacts.
+func spanName(m *mcp.Message, showName bool) (name string, attributes []attribute.KeyValue) {
 	method := methodLabel(m.Method)
 	attributes = stringAttributes(keyMethod, method)
 	key := ""
@@ -182,15 +183,15 @@ func spanName(m *mcp.Message, named bool) (name string, attributes []attribute.K
 		key = keyPrompt
 	}
 	target, ok := m.Text("/name")
-	if key == "" || !ok || target == "" || !named {
+	if key == "" || !ok || target == "" || !showName {
 		return method, attributes
 	}
 	target = printable(target)
 	return method + " " + target, append(attributes, attribute.String(key, target))
 }
 
-// endSpan ends a span. It does not export the text of an error, which is the server's, or quotes
-// what was denied.
+// endSpan ends a span. It does not export the text of an error, which comes from the server or may
+// quote the denied content.
 func endSpan(span trace.Span, errorType, statusCode string) {
 	if errorType != "" {
 		span.SetAttributes(stringAttributes(keyError, errorType, keyStatus, statusCode)...)

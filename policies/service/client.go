@@ -25,8 +25,8 @@ type BundleSource struct {
 	Name     string // its name in errors, the log and audit records
 	Endpoint Endpoint
 	Resource string                  // the path below the URL
-	Keys     map[string]policies.Key // as policies.ReadBundle wants them
-	// the file that caches the bundle that was active last; "" caches nothing
+	Keys     map[string]policies.Key // the keys for policies.ReadBundle
+	// the file that caches the last active bundle; "" caches nothing
 	CacheFile string
 
 	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
@@ -40,8 +40,8 @@ type Options struct {
 
 	Version string // of Gatekit
 	Log     *slog.Logger
-	// called when a bundle is rejected, once for successive downloads with the same error, and not
-	// when a download fails; may be nil
+	// called when a bundle is rejected, but not when a download fails; called once for successive
+	// downloads with the same error; may be nil
 	BundleRejected func(name string, err error)
 }
 
@@ -114,7 +114,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Bundles returns the active bundles, sorted by name; before Start, those to be activated.
+// Bundles returns the active bundles, sorted by name. Before Start, it returns the bundles that the
+// caller has to activate.
 func (c *Client) Bundles() []*policies.Bundle {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +179,8 @@ func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) e
 	return nil
 }
 
-// readCache returns the cached bundle; nil when no bundle is cached, or the cached one is invalid.
+// readCache returns the cached bundle. It returns nil when no bundle is cached, or the cached one
+// is invalid.
 func (p *bundlePoll) readCache() *policies.Bundle {
 	if p.source.CacheFile == "" {
 		return nil

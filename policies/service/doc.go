@@ -2,18 +2,19 @@
 // (https://www.openpolicyagent.org/docs/management-introduction): it downloads bundles, and sends
 // decision logs and status.
 //
-// # What it promises
+// # Guarantees
 //
 //   - A bundle becomes active only through the function given to Start. When that function fails,
 //     the previous bundles stay active.
-//   - A download is bounded, verified, and read as a bundle in a file is (policies.ReadBundle). A
-//     cached bundle is verified again when it is read.
-//   - A service that is down, slow, or sends garbage costs bounded memory and time, and no message
-//     waits for it.
+//   - A download is bounded and verified, and read in the same way as a bundle in a file
+//     (policies.ReadBundle). A cached bundle is verified again when it is read.
+//   - A service that is down, slow, or sends invalid data costs bounded memory and time. No message
+//     waits for a service.
 //   - Open fails unless it has every bundle, from its service or from its cache.
 //   - Decisions pass through a bounded queue. A decision that does not fit there, or in the buffer
-//     of the upload, is dropped and counted, and a warning is logged. An event contains what the
-//     message is about and which rule decided, but no body, no argument and no reason.
+//     of the upload, is dropped and counted, and a warning is logged. An event contains the
+//     message's method, server and name, and the rule that decided. It contains no body, no
+//     argument and no reason.
 //   - Credentials are sent only to the configured address, and are in no log and no error.
 //     Redirects to another address are refused.
 //

@@ -30,7 +30,7 @@ type bundlePoll struct {
 	firstRaw []byte
 
 	mu          sync.Mutex
-	latestError error // of the latest request; nil when that succeeded
+	latestError error // error of the latest request; nil when the request succeeded
 }
 
 // newBundlePoll returns the poll of a bundle. The caller starts it with downloader.Start.
@@ -88,8 +88,8 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 		active = p.transport.bundle
 		if err = p.client.activateBundle(p, p.transport.bundle, p.transport.raw); err != nil {
 			err = rejectedBundle{err}
-			// forget the ETag, to download the same bundle again: it may fit later, with other
-			// bundles
+			// forget the ETag, to download the same bundle again: later, the policies may compile
+			// with it, because other bundles have changed
 			p.downloader.SetCache("")
 		}
 	}
@@ -113,7 +113,7 @@ func (p *bundlePoll) reportResult(err error) error {
 	case isRejected:
 		err = rejected.error
 	case ok:
-		err = fmt.Errorf("the service answered with status %d %s", status.StatusCode,
+		err = fmt.Errorf("the service responded with status %d %s", status.StatusCode,
 			http.StatusText(status.StatusCode))
 	case err != nil:
 		_, isUnreachable := errors.AsType[*url.Error](err)

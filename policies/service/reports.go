@@ -174,8 +174,8 @@ func (authPlugin) Stop(context.Context) {}
 // Reconfigure implements plugins.Plugin.
 func (authPlugin) Reconfigure(context.Context, any) {}
 
-// logDecisions turns the queued decisions into events, so that no message waits for that, and logs
-// how many were dropped.
+// logDecisions turns the queued decisions into events, and logs how many decisions were dropped. It
+// runs in a goroutine of its own, so that no message waits for it.
 func (r *reporter) logDecisions() {
 	tick := time.NewTicker(dropWarningInterval)
 	defer tick.Stop()
@@ -203,7 +203,7 @@ func (r *reporter) logDecisions() {
 	}
 }
 
-// warnDropped logs the number of dropped decisions if it is greater than reported, and returns it.
+// warnDropped returns the number of dropped decisions, and logs it if it is greater than reported.
 func (r *reporter) warnDropped(reported uint64) uint64 {
 	lost := r.dropped.Load()
 	if n, ok := r.metrics.Counter(
@@ -260,8 +260,8 @@ func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err 
 
 // WithDecisionLog returns a stage that evaluates the policies and sends their decisions to the
 // decision log service. A decision has the message's method, server, name and principal, and the
-// rule that decided. It has no content, and no reason, which may quote content. No message waits
-// for the service.
+// rule that decided. It has no content. It has no reason either, because a reason may quote
+// content. No message waits for the service.
 func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -307,7 +307,7 @@ func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Ver
 	return v, err
 }
 
-// action returns the policies' decision in the words of audit records.
+// action returns the policies' decision as audit records name it.
 func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	switch {
 	case err != nil:
@@ -322,7 +322,7 @@ func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	return "deny"
 }
 
-// messageSummary returns what a decision log event contains of a message.
+// messageSummary returns the part of a message that a decision log event contains.
 func messageSummary(m *mcp.Message) map[string]any {
 	name, _, _ := strings.Cut(m.Name, "?")
 	if strings.Contains(m.Method, "resources/") || m.Method == "completion/complete" {
@@ -336,8 +336,9 @@ func messageSummary(m *mcp.Message) map[string]any {
 	return all
 }
 
-// publicURI returns the scheme, host and path of a URI. Other parts can be secret. Of a URI without
-// host and absolute path it returns only the scheme: the rest can be content, as in data: URIs.
+// publicURI returns the scheme, host and path of a URI, because other parts can be secret. If the
+// URI has neither a host nor an absolute path, publicURI returns only the scheme: the rest can be
+// content, as in data: URIs.
 func publicURI(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]

@@ -63,7 +63,7 @@ func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	for _, text := range d.all() {
 		var some []map[string]any
 		if err := json.Unmarshal([]byte(text), &some); err != nil {
-			t.Fatalf("%v: %s", err, text)
+			t.Fatalf("the request is not a list of events: %v: %s", err, text)
 		}
 		events = append(events, some...)
 	}
@@ -88,7 +88,8 @@ func call(name string) *mcp.Message {
 	return m
 }
 
-// Decision logs contain only scheme, host and path of a URI.
+// TestPublicURIRemovesSecrets checks that decision logs contain only the scheme, host and path of a
+// URI.
 func TestPublicURIRemovesSecrets(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
@@ -165,9 +166,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		v, err := logged.Inspect(t.Context(), call(name))
 		plain, err2 := stage.Inspect(t.Context(), call(name))
 		if err != nil || err2 != nil || v.Action != plain.Action || v.Reason != plain.Reason {
-			t.Errorf("%s: %v, %v: the verdict %+v is not that of the policies: %+v", decision, err,
-				err2, v,
-				plain)
+			t.Errorf("%s: errors %v and %v; the verdict is %+v, want that of the policies, %+v",
+				decision, err, err2, v, plain)
 		}
 	}
 	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
@@ -189,7 +189,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		}
 		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"],
 			input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
-			t.Errorf("the input is %v", input)
+			t.Errorf("the input is %v, want direction, kind, method, server, principal and name",
+				input)
 		}
 		if took, ok := e["metrics"].(map[string]any)["timer_rego_query_eval_ns"].(float64); !ok ||
 			took <= 0 {
@@ -198,9 +199,10 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		ids[e["decision_id"]] = true
 	}
 	if len(ids) != len(want) {
-		t.Errorf("%d decisions have %d ids", len(want), len(ids))
+		t.Errorf("%d decisions have %d different ids, want one for each", len(want), len(ids))
 	}
-	active := func(revision, message string) func() bool {
+	// isLastStatus reports whether the last status has the active revision and the error message
+	isLastStatus := func(revision, message string) func() bool {
 		return func() bool {
 			all := statuses.all()
 			if len(all) == 0 {
@@ -220,11 +222,11 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 				(message == "") == (last.Bundles["acme"].Message == "")
 		}
 	}
-	until(t, "the status of the first bundle", active("one", ""))
+	until(t, "the status of the first bundle", isLastStatus("one", ""))
 	s.serve("/bundles/acme", write([]byte("garbage")))
-	until(t, "the status of garbage", active("one", "not a bundle"))
+	until(t, "the status of garbage", isLastStatus("one", "not a bundle"))
 	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
-	until(t, "the status of the second bundle", active("two", ""))
+	until(t, "the status of the second bundle", isLastStatus("two", ""))
 	c.Close()
 	for _, text := range slices.Concat(decisions.all(), statuses.all()) {
 		if strings.Contains(text, secret) || strings.Contains(text, token) {
@@ -233,8 +235,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	}
 }
 
-// A service that accepts nothing delays neither decisions nor Close, and a warning counts the
-// decisions that were dropped.
+// TestDroppedDecisionsAreCounted checks that a service that accepts nothing delays neither
+// decisions nor Close. A warning has the number of dropped decisions.
 func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"the service fails": func(w http.ResponseWriter,
@@ -277,17 +279,17 @@ func TestDroppedDecisionsAreCounted(t *testing.T) {
 				began := time.Now()
 				if v, err := logged.Inspect(t.Context(), call("passed")); err != nil ||
 					v.Action != pipeline.Allow {
-					t.Fatalf("%+v, %v", v, err)
+					t.Fatalf("the verdict is %+v, error %v; want that the call passes", v, err)
 				}
 				slowest = max(slowest, time.Since(began))
 			}
 			if slowest > 30*time.Second {
-				t.Errorf("a decision took %s", slowest)
+				t.Errorf("a decision took %s, want at most 30s", slowest)
 			}
 			began := time.Now()
 			c.Close()
 			if d := time.Since(began); d > time.Minute {
-				t.Errorf("Close took %s", d)
+				t.Errorf("Close took %s, want at most a minute", d)
 			}
 			if name != "the response is endless" && !strings.Contains(b.logText(),
 				"decisions dropped") {

@@ -25,8 +25,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// OPA's plugins each leave a goroutine behind when a service never accepts their data: the status
-// plugin does not wait for its goroutine.
+// TestMain ignores two leaked goroutines: each of OPA's plugins leaves one when a service never
+// accepts its data.
 func TestMain(m *testing.M) {
 	const opa = "github.com/open-policy-agent/opa/v1/plugins/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"),
@@ -52,7 +52,8 @@ func newServer(t *testing.T, start func(*httptest.Server)) *server {
 		r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token ||
 			!strings.HasPrefix(r.Header.Get("User-Agent"), "gatekit/") {
-			t.Errorf("a request has the headers %v", r.Header)
+			t.Errorf("a request has the headers %v, want the token and the user agent gatekit/…",
+				r.Header)
 		}
 		s.mu.Lock()
 		answer := s.answers[r.URL.Path]
@@ -190,7 +191,7 @@ func (b *testClient) rejections() string {
 	return strings.Join(b.rejected, "\n")
 }
 
-// until waits until done returns true, which another goroutine or process causes.
+// until waits until done returns true, because of another goroutine or process.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
@@ -231,17 +232,17 @@ func TestChangedBundleIsActivated(t *testing.T) {
 		return slices.Contains(s.requests(), `/bundles/acme "1"`)
 	})
 	if got := b.activated(); got != "acme one+other o" {
-		t.Errorf("activated: %s, want one activation: the bundles have not changed", got)
+		t.Errorf("activated: %s, want one activation, because the bundles have not changed", got)
 	}
 	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the second bundle", func() bool {
 		return strings.HasSuffix(b.activated(), ", acme two+other o")
 	})
 	if got := c.Bundles(); len(got) != 2 || got[0].Revision != "two" {
-		t.Errorf("got %+v", got)
+		t.Errorf("the bundles are %+v, want two, the first with revision two", got)
 	}
 	if b.rejections() != "" {
-		t.Errorf("rejected: %s", b.rejections())
+		t.Errorf("rejected: %s, want none", b.rejections())
 	}
 }
 
@@ -273,7 +274,7 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 			r *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
 			endless(w, r)
-		}, "", "the service answered with status 502 Bad Gateway"},
+		}, "", "the service responded with status 502 Bad Gateway"},
 		"a truncated response": {truncated(good), "", "unexpected EOF"},
 		"a redirect to another address": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/bundles/acme", http.StatusFound)
@@ -297,7 +298,7 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 			until(t, "more requests", func() bool { return len(s.requests()) > before+2 })
 			if got := b.rejections(); c.rejection == "" && got != "" || !strings.Contains(got,
 				c.rejection) || strings.Count(got, "acme: acme: ") > 1 {
-				t.Errorf("reported as rejected:\n%s", got)
+				t.Errorf("the reported rejections are %q, want %q in them", got, c.rejection)
 			}
 			if n := strings.Count(b.logText(), "level=ERROR") + strings.Count(b.logText(),
 				"level=WARN"); n != 1 {
@@ -359,7 +360,7 @@ func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 		return got.Revision
 	}
 	if cachedRevision() != "one" {
-		t.Errorf("cached is %s", cachedRevision())
+		t.Errorf("the cached revision is %s, want one", cachedRevision())
 	}
 	b.mu.Lock()
 	b.activateErr = errors.New("it does not compile")
@@ -367,7 +368,8 @@ func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 	s.serveBundle("/bundles/acme", `"2"`, pack(t, "two", key))
 	until(t, "the rejection", func() bool { return b.rejections() == "acme: it does not compile" })
 	if cachedRevision() != "one" || c.Bundles()[0].Revision != "one" {
-		t.Errorf("cached is %s, active is %s", cachedRevision(), c.Bundles()[0].Revision)
+		t.Errorf("the cached revision is %s, the active one %s; want one for both",
+			cachedRevision(), c.Bundles()[0].Revision)
 	}
 	b.mu.Lock()
 	b.activateErr = nil
@@ -376,10 +378,11 @@ func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 		return b.activated() == "acme one, acme two" && cachedRevision() == "two"
 	})
 	if i, err := os.Stat(one.CacheFile); err != nil || i.Mode().Perm() != 0o600 {
-		t.Errorf("mode of the cache file: %v, %v", i.Mode(), err)
+		t.Errorf("the cache file has mode %v, error %v; want 0600", i.Mode(), err)
 	}
 	if files, err := os.ReadDir(filepath.Dir(one.CacheFile)); err != nil || len(files) != 1 {
-		t.Errorf("the folder of the cache contains %v, %v", files, err)
+		t.Errorf("the folder of the cache contains %v, error %v; want only the cache file", files,
+			err)
 	}
 }
 
@@ -431,14 +434,14 @@ func TestStartWithoutService(t *testing.T) {
 			}
 			if c.want == "" {
 				if err != nil || client.Bundles()[0].Revision != "cached" {
-					t.Errorf("got %v", err)
+					t.Errorf("Open: error %v, want the cached bundle", err)
 				}
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) ||
 				!strings.Contains(err.Error(), `bundle "acme"`) || strings.Contains(err.Error(),
 				token) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("Open: error %v, want the bundle's name and %q, and no token", err, c.want)
 			}
 			if c.cached != nil && !strings.Contains(b.rejections(), one.CacheFile) {
 				t.Errorf("the rejections do not name the cache file: %s", b.rejections())
@@ -456,23 +459,23 @@ func TestServiceCertificateIsVerified(t *testing.T) {
 	b := newTestClient(t, acme(r, key))
 	b.open()
 	if b.activated() != "acme one" {
-		t.Errorf("activated: %s", b.activated())
+		t.Errorf("activated: %s, want acme one", b.activated())
 	}
 	b = newTestClient(t, acme(s.remote(), key)) // the system does not trust its certificate
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(),
 		"certificate") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want one about the certificate", err)
 	}
 	r.CA = []byte("no PEM")
 	if _, err := service.Open(t.Context(), newTestClient(t, acme(r, key)).o); err == nil ||
 		!strings.Contains(err.Error(), "no certificate in PEM format") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want that ca has no certificate in PEM format", err)
 	}
 }
 
-// Close waits for a running activation.
+// TestCloseWaits checks that Close waits for a running activation.
 func TestCloseWaits(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)

@@ -33,8 +33,8 @@ type Endpoint struct {
 }
 
 // transport sends the requests to one service. It implements rest.HTTPAuthPlugin, from which OPA's
-// client takes its http.Client. A transport with parse is for one bundle, and used by one
-// goroutine.
+// client takes its http.Client. A transport with parse is for one bundle, and only one goroutine
+// uses it.
 type transport struct {
 	origin    *url.URL
 	headers   map[string]string
@@ -83,8 +83,8 @@ func (t *transport) Prepare(r *http.Request) error {
 	return nil
 }
 
-// checkRedirect follows redirects only within the service, because the headers are sent along, and
-// the response is a policy.
+// checkRedirect allows redirects only within the service, because a redirected request has the
+// service's credentials, and its response is a policy.
 func (t *transport) checkRedirect(r *http.Request, via []*http.Request) error {
 	switch {
 	case r.URL.Scheme != t.origin.Scheme || r.URL.Host != t.origin.Host:
@@ -102,11 +102,11 @@ type rejectedBundle struct{ error }
 
 func (r rejectedBundle) Unwrap() error { return r.error }
 
-// RoundTrip implements http.RoundTripper. For a bundle, it reads the whole response and parses it
-// first. An invalid bundle is an error.
+// RoundTrip implements http.RoundTripper. For a bundle, it reads and parses the whole response
+// before it returns. An invalid bundle is an error.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel() // the body was read when RoundTrip returns
+	defer cancel() // RoundTrip has read the body when it returns
 	if !t.begin(r, cancel) {
 		return nil, context.Canceled
 	}

@@ -4,25 +4,29 @@ package library
 // server that `gatekit wrap` starts, with their settings. [FolderSettings] narrows them for one
 // server.
 //
-// They deny only what no well-behaved server or client sends. They never modify a message, never
-// ask the user, need no settings, and do not read results of tools. The choice:
+// The rules deny only messages that no well-behaved server or client sends. They never modify a
+// message, never ask the user, need no settings, and do not read results of tools. The rules are:
 //
 //   - roots/traversal denies paths that hide `../`. It does not enforce roots: clients declare
 //     where they work, not everything that a server may use (a database, a configuration, a remote
 //     repository), and most clients declare none.
-//   - elicitation/gate enforces what the specification asks of servers: no secrets and no links in
-//     forms, and only https URLs. A local server may open URLs of this machine.
+//   - elicitation/gate enforces the specification's requirements for servers: no secrets and no
+//     links in forms, and only https URLs. A local server may open URLs of this machine.
 //   - sampling/gate lets servers ask the model: Gatekit forwards sampling requests only to clients
-//     that support them, and these ask their user. The rule denies requests that reach into other
-//     servers (includeContext = "allServers"), and more than one request per second over a minute,
-//     which is a loop or theft.
+//     that support them, and these ask their user. The rule denies requests for the context of
+//     other servers (includeContext = "allServers"). It also denies more than 60 requests within a
+//     minute, which are a loop or theft.
 //
-// Left out are: tools/readonly, tools/allowlist, tools/arguments, resources/redact,
-// flow/exfiltration and limits/rate, which need settings by the user; tasks/gate and
-// vendor/methods, because Gatekit already drops what a server may not do; resources/uris, because
-// it denies whole results for a link to the local network, which servers for homes, printers and
-// databases contain; and plugins, because a secret that is redacted in a file is missing when the
-// file is written back, and each plugin costs a process and about 300 µs per call.
+// The following are not active by default:
+//
+//   - tools/readonly, tools/allowlist, tools/arguments, resources/redact, flow/exfiltration and
+//     limits/rate need settings by the user.
+//   - tasks/gate and vendor/methods are not needed, because Gatekit already drops messages that a
+//     server may not send.
+//   - resources/uris denies a whole result that has a link to the local network. Servers for homes,
+//     printers and databases send such links.
+//   - Plugins cost a process and about 300 µs per call each. A secret that is redacted in a file is
+//     missing when the file is written back.
 func DefaultRules() map[string]map[string]any {
 	return map[string]map[string]any{
 		"elicitation/gate": {"loopback": true},
@@ -34,8 +38,8 @@ func DefaultRules() map[string]map[string]any {
 
 // FolderSettings returns the settings of roots/traversal for a server that gets its folders, as
 // absolute paths, when it starts. Paths must stay within these folders or within the roots that the
-// client declares, because such servers use those, too. home is what ~ stands for; "" when it is
-// not known. Relative paths are assumed to start in one of the folders.
+// client declares, because such servers use both. home is the folder that ~ stands for, or "" when
+// it is not known. Relative paths are assumed to start in one of the folders.
 func FolderSettings(folders []string, home string) map[string]any {
 	roots := make([]any, len(folders))
 	for i, f := range folders {

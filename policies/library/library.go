@@ -1,6 +1,6 @@
-// Package library contains the rules that come with Gatekit. Each is a folder with the rule in
-// Rego, its tests, and the schema of its settings. `[policy] rules` enables them by name, and
-// `[policy.config."category/name"]` has their settings.
+// Package library contains the rules that come with Gatekit. Each rule is a folder with the rule in
+// Rego, its tests, and the schema of its settings. In the configuration, `[policy] rules` enables
+// rules by name, and `[policy.config."category/name"]` has the settings of a rule.
 package library
 
 import (
@@ -91,8 +91,8 @@ func checkRE2(pattern string) error {
 	return nil
 }
 
-// checkGlob checks that glob.match accepts a pattern, also in lower case, because rules match some
-// patterns so.
+// checkGlob checks that glob.match accepts a pattern, both as it is and in lower case: rules
+// convert some patterns to lower case.
 func checkGlob(pattern string) error {
 	for _, p := range []string{pattern, strings.ToLower(pattern)} {
 		if _, err := glob.Compile(p); err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
-// Each rule has tests. They pass with only the built-in functions that policies may use.
+// TestRules checks each rule and runs its tests, with only the built-in functions that policies may
+// use.
 func TestRules(t *testing.T) {
 	for _, rule := range library.Names() {
 		t.Run(rule, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestRules(t *testing.T) {
 				t.Error("the rule hides items and denies nothing: a library rule that hides an " +
 					"item must also deny its use (Stage.hideQuery in policies/hidden.go)")
 			}
-			// as Load stores it: a rule without settings has {}
+			// Load also stores {} for a rule without settings
 			store := inmem.NewFromObject(
 				map[string]any{"config": map[string]any{rule: map[string]any{}}})
 			var functions []*tester.Builtin

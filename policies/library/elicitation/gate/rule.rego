@@ -82,7 +82,7 @@ deny contains "a field has the name of a secret" if {
 	regex.match(secret_field_names, words(name))
 }
 
-# There is a field in which the user can write text.
+# True when the user can write text into a field.
 has_text_field if {
 	walk(input.params.requestedSchema, [keys, field])
 	count(keys) > 1
@@ -94,7 +94,7 @@ is_choice(field) if field.type == "boolean"
 
 is_choice(field) if {
 	field.type == "object"
-	is_object(field.properties) # its fields are checked themselves
+	is_object(field.properties) # walk visits these fields separately
 }
 
 is_choice(field) if has_options(field)
@@ -141,7 +141,7 @@ deny contains sprintf("URL refused: %s", [problem]) if {
 	some problem in problems(object.get(input.params, "url", ""))
 }
 
-# Revision 2025-11-25: an error that lists the URLs that the user has to open first.
+# Revision 2025-11-25: an error can list URLs that the user has to open before the next try.
 deny contains sprintf("URL refused: %s", [problem]) if {
 	input.kind == "error"
 	input.error.code == -32042
@@ -198,7 +198,7 @@ is_address(parsed) if {
 	not loopback_allowed(parsed)
 }
 
-# A URL of this machine, when the settings allow those.
+# True for a URL of this machine, when the settings allow such URLs.
 loopback_allowed(parsed) if {
 	config.loopback
 	parsed.scheme in {"http", "https"}
@@ -241,7 +241,8 @@ texts contains name if some name in names
 
 texts contains input.params.message
 
-# Texts that are shown beside a field. The options of a choice ask for nothing.
+# Texts that are shown beside a field. The options of a choice are left out, because they do not ask
+# for a secret.
 texts contains text if {
 	walk(input.params.requestedSchema, [keys, text])
 	is_string(text)
@@ -249,7 +250,7 @@ texts contains text if {
 	count([name | some i, name in keys; i > 0; keys[i - 1] == "properties"; excepted(name)]) == 0
 }
 
-# The key is the name of a field, not a keyword of the schema.
+# True when the key is the name of a field, and not a keyword of the schema.
 is_field_name(keys, i) if keys[i - 1] == "properties"
 
 excepted(name) if name in config.except
@@ -272,7 +273,7 @@ secret_words := concat("|", [
 	`passwort`, `kennwort`, `contrase(ñ|n)a`, `mot de passe`, `\bsenha\b`, `\bclave\b`, `wachtwoord`, `l(ö|o)senord`, `\bhas(ł|l)o\b`, `\bparola\b`, `парол`, `密码`, `密碼`, `パスワード`, `暗証番号`, `비밀번호`, `كلمة (المرور|السر)`, `סיסמ`,
 ])
 
-# Everyday words, which mean a secret only as the name of a field.
+# Common words that mean a secret only as the name of a field.
 secret_field_names := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
 
 mixed_alphabets := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

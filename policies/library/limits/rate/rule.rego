@@ -3,7 +3,7 @@
 # description: |
 #   Denies tool calls above a number per session, or per sixty seconds of a session. The built-in
 #   plugin "limits" has more kinds of limits, and also limits the size of results.
-#   Denied calls do not count. Calls in flight count, so that concurrent calls cannot exceed a limit.
+#   Denied calls do not count. Calls in flight do count, so concurrent calls cannot exceed a limit.
 #   Settings:
 #     per_session, per_minute: calls of all tools together.
 #     tools: a list of {tools, per_session, per_minute}, which limits each of the tools separately.

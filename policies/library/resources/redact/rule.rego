@@ -1,9 +1,9 @@
 # METADATA
 # title: Redacts sensitive text in resources.
 # description: |
-#   Replaces what matches a pattern in the resources with the given URIs (in any spelling), in results
-#   of resources/read, tools, tasks and prompts. A selected resource that is not text (a blob) cannot
-#   be searched, and is denied.
+#   Replaces text that matches a pattern. It searches the resources with the given URIs (in any
+#   spelling) in results of resources/read, tools, tasks and prompts. A selected resource that is
+#   not text (a blob) cannot be searched, and is denied.
 #   Settings:
 #     rules: a list of {uris, pattern, with, blobs}. uris are patterns with *; pattern is an RE2
 #       pattern; with is the replacement; blobs = true lets blobs pass.
@@ -56,7 +56,7 @@ resources contains message.content.resource if {
 }
 
 selected(entry, _) if {
-	input.method == "resources/read" # the requested URI, whatever the result calls it
+	input.method == "resources/read" # compare the requested URI: the result may have another one
 	matches(entry, input.name)
 }
 

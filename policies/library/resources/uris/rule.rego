@@ -1,10 +1,11 @@
 # METADATA
 # title: Allows only resources with permitted URI schemes and hosts.
 # description: |
-#   Denies reading, and hides, resources whose URI runs code or contains its data (javascript, data,
-#   ...), contains a user, is ambiguous between parsers, or leads into this machine or network:
-#   loopback, private, link-local and metadata addresses, also written as decimal, octal or hexadecimal
-#   numbers, or inside an IPv6 address. Denies results that contain links to such resources.
+#   Hides resources with a dangerous URI, and denies reading them and results that link to them. A
+#   URI is dangerous when it runs code or contains its data (javascript, data, ...), contains a
+#   user, is ambiguous between parsers, or leads into this machine or network. Such hosts are
+#   loopback, private, link-local and metadata addresses, also written as decimal, octal or
+#   hexadecimal numbers, or inside an IPv6 address.
 #   Settings:
 #     schemes, hosts: names or patterns that are allowed; all others are denied.
 #     deny_schemes, deny_hosts: names or patterns that are denied.
@@ -83,7 +84,8 @@ deny contains sprintf("link in the prompt refused: %s", [problem]) if {
 	some problem in problems(object.get(message.content, "uri", null))
 }
 
-# The value of a variable is checked when the resulting URI is read.
+# Replaces the variables of a template by an example. Their real values are checked when the
+# resulting URI is read.
 with_example_values(template) := regex.replace(template, `\{[^}]*\}`, "x1.example") if is_string(template)
 
 with_example_values(template) := null if not is_string(template)
@@ -104,7 +106,7 @@ default not_public(_) := false
 
 not_public(parsed) if {
 	parsed.special != ""
-	not parsed.scheme == "file" # left to roots/traversal
+	not parsed.scheme == "file" # roots/traversal checks file URIs
 	not matches(object.get(config, "internal", []), parsed.host)
 }
 

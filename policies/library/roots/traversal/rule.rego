@@ -35,7 +35,7 @@ deny contains sprintf("argument %s: %s", [concat("/", [sprintf("%v", [k]) | some
 	problem != ""
 }
 
-# With anywhere, most calls need no search for their path arguments: nothing in them can hide `../`.
+# With anywhere, most calls need no search for path arguments: no text in them can hide `../`.
 needs_check if not config.anywhere
 
 needs_check if {
@@ -121,8 +121,9 @@ hide contains item.uriTemplate if {
 	always_outside(item.uriTemplate)
 }
 
-# The part before the first variable is outside the allowed folders, and none of these is below it; or
-# the template leaves them again, whatever is filled in.
+# True when every URI from a template is outside the allowed folders. Either the part before the
+# first variable is outside, and contains no allowed folder. Or the rest leaves the folders again,
+# whatever the variables are.
 always_outside(template) if {
 	start := fixed_part(template)
 	path_problem(start, true) != ""
@@ -184,7 +185,7 @@ applies if {
 	glob.match(pattern, null, input.server)
 }
 
-# The client's word for its roots is taken.
+# True when the client's roots are not checked.
 client_is_trusted if config.declared
 
 client_is_trusted if config.anywhere
@@ -206,7 +207,7 @@ links := false if {
 	glob.match(pattern, null, input.server)
 }
 
-# The value at these keys is a path by the last name among them.
+# True when the last name among the keys means that the value is a path.
 is_path(keys) if {
 	some name in last_name(keys)
 	not excepted(keys, name)
@@ -228,8 +229,8 @@ steps(k) := ["properties", k] if is_string(k)
 
 steps(k) := ["items"] if is_number(k)
 
-# In composed schemas: everything below a name that one of the parts declares as a path, itself or
-# by a reference.
+# In composed schemas, every value below a name is a path if one of the parts declares the name as a
+# path, directly or by a reference.
 names_path(keys, _) if {
 	some k in keys
 	k in declared_path_names
@@ -263,7 +264,7 @@ path_declarations contains keys if {
 	schema["$ref"] in path_definitions
 }
 
-# The definitions that declare a path themselves, or through others that they refer to.
+# The definitions that declare a path, directly or through other definitions that they refer to.
 path_definitions contains ref if {
 	some ref, _ in definitions
 	some reached in graph.reachable(uses, {ref})
@@ -332,8 +333,8 @@ last_name(keys) := {names[count(names) - 1]} if {
 	count(names) > 0
 }
 
-# Names that always mean paths, and names that may mean something else: a relative text under one of
-# these may not be a path.
+# path_name matches names that always mean paths. possible_path_name matches names that may mean
+# something else: under such a name, a relative text may not be a path.
 path_name := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
 
 possible_path_name := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`

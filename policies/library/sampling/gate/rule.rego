@@ -1,9 +1,10 @@
 # METADATA
 # title: Lets only permitted servers ask the client's model.
 # description: |
-#   Denies sampling/createMessage from servers that the settings do not name, and from the others those
-#   requests that ask for more than is allowed. The allowed models apply to the server's hints and to
-#   the model in the client's result. A request without maxTokens counts as asking for too many.
+#   Denies sampling/createMessage from servers that the settings do not name. From the other
+#   servers, it denies requests that ask for more than is allowed. The allowed models apply to the
+#   server's hints and to the model in the client's result. A request without maxTokens counts as
+#   asking for too many tokens.
 #   Settings:
 #     servers: servers that may ask (absent: none). Names or patterns.
 #     models: models that may be asked for, and may answer (absent: all). Names or patterns.

@@ -44,7 +44,7 @@ deny contains sprintf("argument %s: %s", [entry.argument, problem]) if {
 	some problem in problems(object.remove(entry, ["pattern", "hosts"]), input.params.argument.value)
 }
 
-# Without a name, no check can be ruled out.
+# Without a name, the rule cannot tell which checks apply.
 deny contains "the request names no tool or prompt" if {
 	input.method in {"tools/call", "prompts/get"}
 	input.kind == "request"

@@ -2,7 +2,7 @@
 # title: Blocks methods that the MCP specification does not define.
 # description: |
 #   Denies requests and notifications, in both directions, with a method that no revision of the
-#   specification defines, except for those in the settings. No other rule can judge such a message.
+#   specification defines, except for those in the settings. No other rule knows such methods.
 #   Settings:
 #     methods: names or patterns that are allowed with every server.
 #     servers: for each server's name, the names or patterns that are allowed with it.

@@ -19,15 +19,16 @@ import (
 )
 
 // Approvals stores the requests that wait for a human's approval, and those that were approved.
-// Each request is a file in a folder that only its owner can enter: `gatekit approve` and a running
-// Gatekit both use this folder. A file contains what a human has to see: the principal, the server,
-// the method, the name and the reason, also when the audit log redacts them. A file expires after
-// ten minutes, and the next Submit or List removes it. The arguments of a request are not stored:
-// only a digest of them is part of the file's name. Approvals implements proxy.Approvals.
+// Each request is a file in a folder that only its owner can enter. `gatekit approve` and a running
+// Gatekit both use this folder. A file contains the facts that a human needs to decide: the
+// principal, the server, the method, the name and the reason, even if the audit log redacts them. A
+// file expires after ten minutes, and the next Submit or List removes it. The arguments of a
+// request are not stored: only a digest of them is part of the file's name. Approvals implements
+// proxy.Approvals.
 type Approvals struct {
 	Dir string // created when it is first needed
-	// the identity (URL or command) of each server by its name: two Gatekits that share the folder
-	// can use one name for different servers, and an approval is for one of these
+	// the identity (URL or command) of each server by its name: if two Gatekits share the folder
+	// and use one name for different servers, an approval is for one of these servers only
 	Servers map[string]string
 	Now     func() time.Time // nil means time.Now
 }
@@ -49,7 +50,7 @@ const (
 	// the time for a human to approve, and then for the client to retry
 	pendingFor            = 10 * time.Minute
 	maxPending            = 1000
-	maxPendingOfPrincipal = 100 // of one principal, so that no principal can use up all of them
+	maxPendingOfPrincipal = 100 // so that no principal can use up all of maxPending
 	approvalSuffix        = ".json"
 )
 
@@ -87,8 +88,8 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalSuffix) }
 
-// Consume implements proxy.Approvals. It removes the file first, so that of two concurrent calls
-// one succeeds.
+// Consume implements proxy.Approvals. It succeeds only if it has removed the file, so that only one
+// of two concurrent calls succeeds.
 func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil {

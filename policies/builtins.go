@@ -19,16 +19,16 @@ type Builtin struct {
 // Builtins returns the built-in functions that policies have in addition to Rego's. They parse text
 // more reliably than Rego can.
 //
-//   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}): why the path leaves
-//     the roots; "" when it does not.
-//   - gatekit.path.disguise(path): why the path is not what it looks like: the `../` or NUL that it
-//     hides in an encoded form; "" when it hides nothing.
-//   - gatekit.path.disguised(value): whether any string or member name in a value may hide such an
-//     encoding. When the result is false, gatekit.path.disguise returns "" for all of them.
-//   - gatekit.uri.parse(uri): an object with scheme, host, port, user, path, punycode, special and
-//     fault.
-//   - gatekit.uri.readings(uri): the strings, in lower case, that a server may read the URI as: as
-//     written, without percent escapes, without dots.
+//   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}) returns why the path
+//     leaves the roots, or "".
+//   - gatekit.path.disguise(path) returns which text the path hides in an encoded form, a `../` or
+//     a NUL, or "" when it hides none.
+//   - gatekit.path.disguised(value) reports whether any string or member name in a value may hide
+//     such a text. When it returns false, gatekit.path.disguise returns "" for all of them.
+//   - gatekit.uri.parse(uri) returns an object with scheme, host, port, user, path, punycode,
+//     special and fault.
+//   - gatekit.uri.readings(uri) returns the URIs, in lower case, that a server may understand: the
+//     URI as it is written, and decoded, with and without "." and "..".
 func Builtins() []Builtin {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
@@ -92,8 +92,8 @@ func Builtins() []Builtin {
 	}
 }
 
-// builtin returns a function whose results OPA caches within one evaluation, so that they do not
-// change even when files do.
+// builtin returns a function whose results OPA caches within one evaluation. So they stay the same
+// even when files change.
 func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return newBuiltin(true, name, decl, f)
 }

@@ -32,8 +32,8 @@ type Key struct {
 	Scope     string // the scope that a signature must have
 }
 
-// VerificationConfig returns keys in the form that OPA's readers take; nil without keys. A single
-// key verifies every signature, also one that names another key.
+// VerificationConfig returns keys in the form that OPA's readers accept, or nil without keys. A
+// single key verifies every signature, even a signature that names another key.
 func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
@@ -158,7 +158,8 @@ func (s *sources) addBundle(b *Bundle) error {
 	s.bundles = append(s.bundles, b)
 	faults := []error{s.addData(b.Name, b.data)}
 	for _, m := range b.modules {
-		if s.tests || !isTest(m.path) { // parsed again, so that locations name the bundle
+		if s.tests || !isTest(m.path) {
+			// the module is parsed again, so that locations name the bundle
 			faults = append(faults, s.addModule(b.Name+":"+m.path, m.raw))
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// callNameSize returns about how many bytes of memory the counters of a name take. The name is a
+// callNameSize returns roughly how many bytes of memory the counters of a name need. The name is a
 // key in two maps.
 func callNameSize(name string) int { return 2*len(name) + 64 }
 
@@ -26,10 +26,11 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 	return "", false
 }
 
-// countCall counts a message before it is evaluated: otherwise concurrent messages could each pass
-// as the last call within a limit. The returned function undoes the count, for a message that is
-// denied. ok is false when there is no room for a counter: such a message must be denied, because
-// without a count it could exceed any limit. needsMinute also counts it for the last minute.
+// countCall counts a message before it is evaluated. Otherwise each of several concurrent messages
+// could pass as the last call within a limit. The returned function undoes the count, for a message
+// that is denied. ok is false when there is no room for a counter. Such a message must be denied,
+// because without a count it could exceed any limit. With needsMinute, countCall also counts the
+// message for the last minute.
 func (s *session) countCall(m *mcp.Message, now time.Time,
 	needsMinute bool) (undo func(), ok bool) {
 	key, tool := callKey(m)

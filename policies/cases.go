@@ -17,7 +17,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Case is a recorded or written message, with the information that policies get beside it.
+// Case is a message for which the policies can be evaluated, with the other information that they
+// get. A case is either an audit record or written by hand.
 type Case struct {
 	Message     *mcp.Message
 	Time        time.Time // zero means now
@@ -29,21 +30,21 @@ type Case struct {
 	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
 	Stage   string // the stage that caused the action: "policy", or a plugin's name
 
-	// the recorded action of the policies; "" when they were not evaluated, or the action is not
-	// known
+	// the recorded action of the policies; "" when the policies were not evaluated, or when their
+	// action is not known
 	RecordedAction string
 
 	exchange string
 	state    caseState
 }
 
-// WasEvaluated reports whether the policies were evaluated for a recorded case, or would be for a
-// written one. Policies are not evaluated for events, for messages that a plugin denied or
-// answered, and for Gatekit's own answers.
+// WasEvaluated reports whether the policies were evaluated for a recorded case. It returns true for
+// a case that was written by hand. Policies are not evaluated for events, for messages that a
+// plugin denied or answered, and for Gatekit's own answers.
 func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.RecordedAction != "") }
 
-// caseState is the state of the session that a case contains. A nil member leaves the session's own
-// state unchanged.
+// caseState is the part of a session's state that a case contains. If a member is nil, the session
+// keeps its own value.
 type caseState struct {
 	client, roots, item []byte
 	labels              []string
@@ -61,8 +62,8 @@ var caseMembers = []string{
 }
 
 // ParseCase parses a case, which is one JSON object. The object is a record of the audit log, or a
-// JSON-RPC message that may also have members of the input (input.schema.json), such as the input
-// that Explain prints. Kind and direction default to those of the method.
+// JSON-RPC message that may also have members of the input (input.schema.json). It can be the input
+// that Explain returns. Kind and direction default to those of the method.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -110,7 +111,7 @@ func ParseCase(b []byte) (*Case, error) {
 	return c, nil
 }
 
-// caseReader reads members; err is the first error.
+// caseReader decodes the members of a case. It keeps the first error in err.
 type caseReader struct {
 	members map[string]jsontext.Value
 	err     error
@@ -142,7 +143,7 @@ func (r *caseReader) text(name string) (s string) {
 
 // record turns the members of an audit record into those of a message.
 func (r *caseReader) record(c *Case) {
-	delete(r.members, "error") // an error of a stage, not of the message
+	delete(r.members, "error") // in a record, this is the error of a stage, not of the message
 	r.decode("seq", &c.Seq)
 	c.IsEvent, c.BodyMissing, c.RecordedAction = r.members["kind"] == nil, true, ""
 	var steps []struct {
@@ -151,7 +152,7 @@ func (r *caseReader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
-	// a record with another action is about a message for which the policies were not evaluated
+	// for messages with other actions, the policies were not evaluated, unless they have a step
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
 		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
@@ -360,7 +361,7 @@ func (rm *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// setState replaces the session's state with what a case contains.
+// setState replaces the members of the session's state that a case contains.
 func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -414,8 +415,8 @@ func (s *Stage) contextOf(c *Case) messageContext {
 	return mc
 }
 
-// Evaluate returns the outcome of a case, as it would be recorded. The session of the case records
-// what passes, as it does for live messages.
+// Evaluate returns the outcome of a case, as it would be recorded. The session of the case is
+// updated when the message passes, as for live messages.
 func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	s.sessions.session(c.Message).setState(c.Message, c.state, s.contextOf(c).now)
 	w := &outcomeRecorder{}
@@ -425,8 +426,8 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// BodyMembersRead returns those members of the input that the policies read and that are missing
-// when a message has no body.
+// BodyMembersRead returns the members of the input that the policies read, and that are missing
+// when a recorded message has no body.
 func (s *Stage) BodyMembersRead() (names []string) {
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {

@@ -136,9 +136,9 @@ func toJSON(v ast.Value) ([]byte, error) {
 	return json.Marshal(native)
 }
 
-// maxNoteBytes bounds a note in a finding: longer ones are cut, because policies can put anything
-// into a note.
-const maxNoteBytes = 300 // bytes
+// maxNoteBytes bounds a note in a finding, because a policy can make a note of any length. Longer
+// notes are cut.
+const maxNoteBytes = 300
 
 // verdict combines the effects into a verdict.
 func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict, error) {
@@ -175,8 +175,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 	return v, nil
 }
 
-// edits returns the edits of set and redact, and the names of the rules that make them. A value
-// that both set and redact name is redacted.
+// edits returns the edits of set and redact, and the names of the rules that make them. If both set
+// and redact name a value, it is redacted.
 func (d *decision) edits(m *mcp.Message,
 	patterns *patterns) (edits []mcp.Edit, rules []string, err error) {
 	edited := map[string]bool{}
@@ -241,7 +241,8 @@ func (d *decision) edits(m *mcp.Message,
 		return edits, rules, err
 	}
 	more, err := scan.Redact(m, textRedactions)
-	// a member's name was redacted, which replaces the whole body: apply the edits to that body
+	// If a member's name was redacted, the only edit replaces the whole body. Apply the other edits
+	// to that body.
 	if err == nil && len(more) == 1 && more[0].Pointer == "" {
 		var redacted *mcp.Message
 		if redacted, err = m.Edit(more...); err == nil {

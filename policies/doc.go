@@ -1,56 +1,59 @@
 // Package policies evaluates the security team's policies, written in Rego v1 for Open Policy Agent
 // (OPA). It is a stage of the pipeline, after the plugins.
 //
-// # What it promises
+// # Guarantees
 //
-//   - All packages below data.gatekit are evaluated for each message, with one input. Its members
-//     are the same for every revision of the protocol (input.schema.json). The results of all
-//     packages are combined: deny beats ask, and ask beats the other effects. Where redact and set
-//     name the same value, it is redacted.
+//   - All packages below data.gatekit are evaluated for each message, with one input. The members
+//     of the input are the same for every revision of the protocol (input.schema.json). The results
+//     of all packages are combined: deny beats ask, and ask beats the other effects. If redact and
+//     set name the same value, it is redacted.
 //   - A runtime error, a time-out, or an element of the wrong type denies the message. A member of
 //     the input that does not exist, a rule that is not a set, or invalid settings of a library
 //     rule are errors when the policies are loaded, with file and line.
 //   - A rule that hides an item from a list also denies its use: the item cannot be called, read,
-//     fetched, completed or subscribed to, and the client gets no notification about it and no
+//     fetched, completed or subscribed to. The client gets no notification about the item and no
 //     access to its tasks. For that, hide rules are also evaluated for the use of an item, with a
 //     list that contains only this item: its definition as it was listed in the session, or only
-//     its name when it was not listed. When a hide rule reads more of an item than its name, the
-//     use of an item that was not listed is denied. A hidden resource is hidden in every spelling
-//     of its URI, except for spellings that are listed resources of their own. Hiding a template
-//     hides only the template: URIs made from it are judged as resources. Library rules are the
-//     exception: for calls of tools, reads and subscriptions, their own deny rules do this.
+//     its name when it was not listed.
+//   - When a hide rule reads more of an item than its name, the use of an item that was not listed
+//     is denied. A hidden resource is hidden in every spelling of its URI, except for spellings
+//     that are listed resources of their own. Hiding a template hides only the template: URIs made
+//     from it are evaluated as resources.
+//   - Hide rules of the library are not evaluated for calls of tools, reads and subscriptions:
+//     their own deny rules deny these.
 //   - Policies have no access to the network, the environment or files. There is one exception:
-//     gatekit.path.fault follows the symbolic links of a path below the roots, and tells only
+//     gatekit.path.fault follows the symbolic links of a path below the roots. It reveals only
 //     whether they lead out of the roots.
 //   - Parts of a message that no rule reads are not parsed.
-//   - A bundle is OPA's (`opa build`): Rego and JSON or YAML in a .tar.gz, bounded in size, and
-//     read as files are. When keys are configured, a bundle must be signed with one of them.
-//     Package service downloads bundles.
+//   - A bundle has OPA's format (`opa build`): Rego and JSON or YAML in a .tar.gz. It is bounded in
+//     size, and read like files. When keys are configured, a bundle must be signed with one of
+//     them. Package service downloads bundles.
 //
 // # Tests, replay and explanations
 //
-// [RunTests] runs the tests of policies, compiled as the policies are. A [Case] is a recorded or
-// written message: [Stage.Evaluate] returns its verdict, and [Stage.Explain] also tells which rule
-// on which line caused it and what the rule read. Both use the same evaluation and pipeline as live
-// messages; Explain evaluates once more with a trace.
+// [RunTests] runs the tests of policies, compiled like the policies. A [Case] is a recorded message
+// or one that was written by hand. [Stage.Evaluate] returns its outcome. [Stage.Explain] also
+// returns the line of each rule that caused the outcome, and the input that the rule read. Both use
+// the same evaluation and pipeline as live messages; Explain evaluates once more with a trace.
 //
-// # Why the input contains only what is read
+// # Why the input contains only the members that are read
 //
 // Rego values are trees of pointers. Building one from 64 KiB of JSON takes longer than evaluating
 // fifty rules. The compiled rules show which members they read. A rule that uses the whole input,
 // or a member with a computed name, gets all of the input at that place.
 //
-// Nor is every rule evaluated for every message: a rule's body shows for which methods, kinds,
+// Not every rule is evaluated for every message: a rule's body shows for which methods, kinds,
 // servers and names it can hold. See ruleSelector.
 //
 // # Why sessions are remembered
 //
-// A rule about a call needs the definition of the tool, the client's roots, and what happened
-// before. All of these are in earlier messages. The stage keeps them, per session and within
-// bounds, from the messages that it allowed. They are what the client saw: a tool that a plugin
-// removed from a list is missing here, too. Client information above 4 KiB and roots above 64 KiB
-// are not kept: input.session.client and input.roots are then undefined, and a rule that needs them
-// has to deny, as roots/traversal does. No stage learns when a session ends. When there are too
-// many sessions, the one that was unused for the longest is forgotten; when they need too much
-// memory, the largest.
+// A rule about a call needs the definition of the tool, the client's roots, and the earlier calls
+// of the session. All of these are in earlier messages. The stage keeps them, per session and
+// within bounds, from the messages that it allowed. So rules see the same definitions as the
+// client: a tool that a plugin removed from a list is missing here, too.
+//
+// Client information above 4 KiB and roots above 64 KiB are not kept. input.session.client and
+// input.roots are then undefined, and a rule that needs them has to deny, as roots/traversal does.
+// No stage learns when a session ends. When there are too many sessions, the least recently used
+// session is forgotten. When the sessions need too much memory, the largest session is forgotten.
 package policies

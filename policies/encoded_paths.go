@@ -9,9 +9,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hiddenTraversal returns the problem of a path that hides what it does: some decoding of the path
-// contains more `../` than the path itself, or a NUL character. The result is "" for other paths,
-// and for an http(s) URL, which is not a path.
+// hiddenTraversal returns the problem of a path that hides a traversal: some decoding of the path
+// contains more `../` than the path itself, or a NUL character. It returns "" for other paths, and
+// for an http(s) URL, which is not a path.
 func hiddenTraversal(text string) string {
 	if !hasSpecialCharacters(text) {
 		return ""
@@ -42,7 +42,7 @@ func hiddenTraversal(text string) string {
 	})
 }
 
-// countParents returns how many segments of a path lead to the parent folder.
+// countParents returns the number of segments of a path that lead to the parent folder.
 func countParents(path string) (n int) {
 	for s := range strings.SplitSeq(path, "/") {
 		if parentSegment.MatchString(s) {
@@ -52,9 +52,9 @@ func countParents(path string) (n int) {
 	return n
 }
 
-// mayHideTraversal checks quickly a text that may not be a path at all. It can report true for a
-// harmless text that is long or has line breaks. When hiddenTraversal finds a problem, it reports
-// true.
+// mayHideTraversal reports whether a text, which may not be a path at all, may hide a traversal. It
+// returns true for every text in which hiddenTraversal finds a problem. It is faster, and can also
+// return true for a harmless text that is long or has line breaks.
 func mayHideTraversal(text string) bool {
 	switch {
 	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
@@ -66,8 +66,8 @@ func mayHideTraversal(text string) bool {
 	return hiddenTraversal(text) != ""
 }
 
-// anyTextMayHideTraversal reports whether mayHideTraversal holds for any string or member name in a
-// value.
+// anyTextMayHideTraversal reports whether mayHideTraversal returns true for any string or member
+// name in a value.
 func anyTextMayHideTraversal(t *ast.Term) bool {
 	switch v := t.Value.(type) {
 	case ast.String:
@@ -84,8 +84,8 @@ func anyTextMayHideTraversal(t *ast.Term) bool {
 	return false
 }
 
-// hasSpecialCharacters reports whether a text contains anything that can be decoded in more than
-// one way. It is quick, because it is called for every string.
+// hasSpecialCharacters reports whether a text contains characters that can be decoded in more than
+// one way. It must be fast, because it is called for every string.
 func hasSpecialCharacters(text string) bool {
 	return strings.ContainsAny(text, "%\\;:\x00") || strings.Contains(text, "../") ||
 		strings.IndexFunc(text, func(c rune) bool { return c >= utf8.RuneSelf }) >= 0
@@ -97,9 +97,9 @@ func jsonMayHideTraversal(raw []byte) bool {
 	return !isPlainJSON(raw) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw, nil)))
 }
 
-// isPlainJSON reports whether no string in JSON can hide a traversal: the JSON is ASCII, without
-// percent signs, "..", escaped backslashes and \u escapes, which could stand for any of these or
-// NUL.
+// isPlainJSON reports whether no string in JSON can hide a traversal. Such JSON is ASCII and has no
+// percent sign, no ".." and no escaped backslash. It also has no \u escape, which could stand for
+// any of these or NUL.
 func isPlainJSON(raw []byte) bool {
 	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
 		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {

@@ -17,8 +17,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Stage evaluates a fixed set of policies. It implements pipeline.Stage. Apart from its sessions it
-// is immutable: changed policies are a new Stage.
+// Stage evaluates a fixed set of policies. It implements pipeline.Stage. Apart from its sessions,
+// it is immutable: for changed policies, a new Stage is made.
 type Stage struct {
 	all      ruleQuery  // all rules
 	hides    ruleQuery  // the hide rules, which are also evaluated for the use of an item
@@ -46,10 +46,10 @@ type ruleQuery struct {
 	query   rego.PreparedEvalQuery
 	reads   readSet // the members of the input that the rules read; nil means all
 
-	hideReads []hideReads // what each enforced hide rule reads of an item
+	hideReads []hideReads // the members of an item that each enforced hide rule reads
 }
 
-// ruleSet identifies the rules of a query, or the rules from which the query is a selection.
+// ruleSet identifies the rules from which the rules of a query are selected.
 type ruleSet int
 
 const (
@@ -127,7 +127,7 @@ func isShadow(m *ast.Module) bool {
 	return false
 }
 
-// Files returns the names of the policies that are not from the library: .rego files, also in
+// Files returns the names of the .rego files that are not from the library, including those in
 // bundles.
 func (s *Stage) Files() []string { return s.files }
 
@@ -158,9 +158,9 @@ type messageContext struct {
 	items       *ast.Array // replaces the items in the body of a list
 }
 
-// inspect returns the verdict for a message, and records a message that passes in its session. The
-// call is counted first, so that concurrent calls cannot exceed a limit. The count is undone when
-// the message does not pass.
+// inspect returns the verdict for a message. If the message passes, inspect records it in its
+// session. The call is counted first, so that concurrent calls cannot exceed a limit. The count is
+// undone when the message does not pass.
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
@@ -263,7 +263,7 @@ func (q *ruleQuery) eval(ctx context.Context, input ast.Value, now time.Time,
 	}
 	values, ok := t.Value.(*ast.Array)
 	if !ok || values.Len() != len(q.rules) {
-		return nil, errors.New("the policies returned a result of another shape than the query")
+		return nil, errors.New("the policies did not return one value for each rule")
 	}
 	sets := make([]ast.Set, len(q.rules))
 	for i, r := range q.rules {

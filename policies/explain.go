@@ -17,11 +17,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// Explanation tells why a message gets its verdict.
+// Explanation has the reasons for the verdict on a message.
 type Explanation struct {
-	Input   []byte // the whole input, as JSON that ParseCase reads
+	Input   []byte // the whole input, as JSON that ParseCase accepts
 	Effects []Effect
-	// the rules without effect. Line is where the rule begins, Value the expression that failed
+	// the rules without effect; Line is the first line of the rule, Value the expression that
+	// failed
 	NotMatched []Effect
 	Outcome    pipeline.Outcome
 }
@@ -35,14 +36,14 @@ type Effect struct {
 	Shadow bool // recorded, and not enforced
 	File   string
 	Line   int
-	Reads  []Read // what the rule and the rules that it uses read of the input
+	Reads  []Read // the members of the input that the rule, or a rule that it uses, reads
 }
 
 // Read is a member of the input and its value; "" when it is absent.
 type Read struct{ Ref, Value string }
 
-// Explain evaluates a case as Evaluate does, and also returns which rules caused the outcome. It
-// evaluates the policies once more, without the optimizations that skip rules.
+// Explain evaluates a case like Evaluate, and also returns the rules that caused the outcome. For
+// that, it evaluates the policies once more, without the optimizations that skip rules.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.sessions.session(c.Message)
 	session.setState(c.Message, c.state, s.contextOf(c).now)
@@ -85,7 +86,8 @@ func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, input 
 	now time.Time) error {
 	sets, t, err := q.trace(ctx, input, now, rego.EvalRuleIndexing(false),
 		rego.EvalEarlyExit(false))
-	if err != nil { // perhaps from a function in a rule that rule indexing skips
+	if err != nil {
+		// a function may have failed in a rule that rule indexing skips, so try again with indexing
 		sets, t, err = q.trace(ctx, input, now)
 	}
 	if err != nil {
@@ -127,11 +129,11 @@ const traceTimeout = 20 * time.Second
 
 // trace evaluates a query with a tracer.
 func (q *ruleQuery) trace(ctx context.Context, input ast.Value, now time.Time,
-	how ...rego.EvalOption) ([]ast.Set, *tracer, error) {
+	options ...rego.EvalOption) ([]ast.Set, *tracer, error) {
 	ctx, cancel := context.WithTimeout(ctx, traceTimeout)
 	defer cancel()
 	t := &tracer{rules: map[uint64]*tracedRule{}}
-	sets, err := q.eval(ctx, input, now, append(how, rego.EvalQueryTracer(t))...)
+	sets, err := q.eval(ctx, input, now, append(options, rego.EvalQueryTracer(t))...)
 	return sets, t, err
 }
 
@@ -211,7 +213,7 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 }
 
 // maxReadBytes bounds Read.Value.
-const maxReadBytes = 120 // bytes
+const maxReadBytes = 120
 
 // readBy returns the members of the input that a rule, and the rules that it uses, read.
 func (s *Stage) readBy(r *ast.Rule, input ast.Value) (reads []Read) {

@@ -15,12 +15,13 @@ import (
 )
 
 // itemUse is the use of listed items by a message. When the policies hide an item from the list,
-// its use is denied, too. So a user's hide rule needs no deny rule beside it. A library rule needs
-// one: see hideQuery.
+// its use is denied, too. So a user's hide rule needs no deny rule beside it. A library rule does
+// need a deny rule: see hideQuery.
 type itemUse struct {
 	list  string   // the method that lists such items
 	names []string // names, URIs or templates
-	// the tasks that the message names; names then has the tool of each, at the same index
+	// the ids of the tasks that the message names; names then has the tool of each task, at the
+	// same index
 	tasks []string
 }
 
@@ -107,7 +108,7 @@ var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt"
 // Bounds of the items that one message uses. A message that exceeds them is denied.
 const (
 	maxUsedNames    = 10_000  // distinct names
-	maxDecodedBytes = 2 << 20 // of definitions that are not kept as Rego values
+	maxDecodedBytes = 2 << 20 // size of the definitions that are not kept as Rego values
 )
 
 // itemList is a list as a server would send it, reduced to the items that a message uses. The hide
@@ -118,8 +119,8 @@ type itemList struct {
 	unlisted map[string]bool // the names that were not listed
 }
 
-// listUsed returns the list of the items that a message uses. The items are left out when r does
-// not contain them.
+// listUsed returns the list of the items that a message uses. It leaves out the items when r, the
+// members of the input that are read, does not contain them.
 func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
@@ -154,7 +155,7 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// also with the normal form of the URI, which a rule may compare with a prefix
+			// add the normal form of the URI, too, because a rule may compare it with a prefix
 			if u.list == "resources/list" && hasSpecialCharacters(name) {
 				normal := normalURI(name)
 				if normal != name {
@@ -201,9 +202,9 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	return keys
 }
 
-// applyHides changes v for the hidden items that a message uses. v then denies the message; or, for
-// a list of tasks or a subscription filter, removes the hidden items. effects are those of the
-// rules on the message itself.
+// applyHides changes v if a message uses hidden items. v then denies the message. For a list of
+// tasks or a subscription filter, v removes the hidden items instead. effects are the effects of
+// the rules on the message itself.
 func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
 	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
@@ -287,7 +288,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 }
 
 // unlisted returns the used names that were not listed. Only these can be other spellings of hidden
-// URIs: the hide rules have judged each listed item itself.
+// URIs: for each listed item, the hide rules have been evaluated themselves.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -297,7 +298,7 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	})
 }
 
-// addOtherSpellings adds those uris to hiddenBy that a server may read as a hidden URI.
+// addOtherSpellings adds each of uris to hiddenBy that a server may read as a hidden URI.
 func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil

@@ -13,16 +13,16 @@ type hideReads struct {
 	readsAll    bool            // the rule may read any member
 }
 
-// analyzeHideRules returns what each of the hide rules reads, including what the rules that it uses
-// read.
-func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all []hideReads) {
-	for _, b := range bodies {
+// analyzeHideRules returns the members of items that each of the hide rules, or a rule that it
+// uses, reads.
+func (i *ruleSelector) analyzeHideRules(rules []*ast.Rule, c messageClass) (all []hideReads) {
+	for _, rule := range rules {
 		h := hideReads{readMembers: map[string]bool{}}
-		for _, r := range i.reachableRules([]*ast.Rule{b}, c) {
+		for _, r := range i.reachableRules([]*ast.Rule{rule}, c) {
 			aliases := itemVariables(r)
 			h.collect(r, aliases)
-			if r == b {
-				h.member = hiddenMember(b, aliases)
+			if r == rule {
+				h.member = hiddenMember(rule, aliases)
 			}
 		}
 		all = append(all, h)
@@ -31,11 +31,11 @@ func (i *ruleSelector) analyzeHideRules(bodies []*ast.Rule, c messageClass) (all
 }
 
 // needsDefinition reports whether one of the hide rules needs more of an item than its name to
-// decide. name is the member that names the items of the list. A rule that hides another member is
-// about another kind of list: a rule that hides item.name is not about resources, which item.uri
-// names.
-func needsDefinition(hiders []hideReads, name string) bool {
-	return slices.ContainsFunc(hiders, func(h hideReads) bool {
+// decide. name is the member that holds the name of an item. A rule that hides another member is
+// about another kind of list: a rule that hides item.name is not about resources, whose names are
+// in item.uri.
+func needsDefinition(rules []hideReads, name string) bool {
+	return slices.ContainsFunc(rules, func(h hideReads) bool {
 		if h.member != "" && h.member != name {
 			return false
 		}
@@ -103,7 +103,7 @@ func hiddenMember(r *ast.Rule, items map[ast.Var]bool) (member string) {
 	return member
 }
 
-// collect adds what a rule reads of items. For an expression that it cannot analyze, it sets
+// collect adds the members of items that a rule reads. If it cannot analyze an expression, it sets
 // readsAll.
 func (h *hideReads) collect(r *ast.Rule, items map[ast.Var]bool) {
 	member := func(rest ast.Ref) {

@@ -67,7 +67,7 @@ func (r readSet) addRef(path ast.Ref) readSet {
 	return r
 }
 
-// wants reports whether a member is read, and returns what is read below it.
+// wants reports whether a member is read, and returns the members that are read below it.
 func (r readSet) wants(name string) (below readSet, ok bool) {
 	if r == nil {
 		return nil, true
@@ -76,7 +76,8 @@ func (r readSet) wants(name string) (below readSet, ok bool) {
 	return below, ok
 }
 
-// below returns what is read below a member; nothing when the member is not read.
+// below returns the members that are read below a member. The set is empty when the member itself
+// is not read.
 func (r readSet) below(name string) readSet {
 	below, ok := r.wants(name)
 	if !ok {
@@ -149,7 +150,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 var bodyMember = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 
-// optionalString returns a string as a value; nil, which leaves the member out, for "".
+// optionalString returns a string as a value. For "" it returns nil, so that the member is absent.
 func optionalString(v string) ast.Value {
 	if v == "" {
 		return nil
@@ -157,8 +158,8 @@ func optionalString(v string) ast.Value {
 	return ast.String(v)
 }
 
-// object returns an object of those of the named members that r contains. A member is absent when
-// value returns nil for it.
+// object returns an object with the named members that r contains. A member is absent when value
+// returns nil for it.
 func object(r readSet, names []string, value func(name string, below readSet) ast.Value) ast.Value {
 	var members [][2]*ast.Term
 	for _, name := range names {
@@ -183,7 +184,8 @@ func findings(found []pipeline.Finding) ast.Value {
 	return ast.NewArray(terms...)
 }
 
-// listedItems returns the definitions in a list response, as JSON; nil for other messages.
+// listedItems returns the definitions in a list response, as JSON. It returns nil for other
+// messages.
 func listedItems(m *mcp.Message) []byte {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response {
@@ -260,12 +262,12 @@ func decode(d *jsontext.Decoder, r readSet) (ast.Value, error) {
 }
 
 // maxNumberBytes bounds the text of a number in the input. Every finite float64 fits.
-const maxNumberBytes = 400 // bytes
+const maxNumberBytes = 400
 
-// inputNumber returns a number for the input: its text, or a replacement when it is beyond the
-// range of float64 or very long. Servers read numbers beyond that range as infinity or 0. OPA
-// computes with all digits: with 1e99999999 it would compute until the deadline, and it panics for
-// larger exponents.
+// inputNumber returns a number for the input. If the number is beyond the range of float64 or very
+// long, it returns a replacement. Servers read numbers beyond that range as infinity or 0. OPA
+// computes with all digits: with 1e99999999 it would compute until the deadline, and with larger
+// exponents it panics.
 func inputNumber(text string) ast.Number {
 	if len(text) <= 30 && !strings.ContainsAny(text, "eE") {
 		return ast.Number(text)

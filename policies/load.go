@@ -27,10 +27,10 @@ import (
 // Options select policies and how to evaluate them.
 type Options struct {
 	Rules  []string                  // library rules by their names, such as roots/traversal
-	Files  []string                  // .rego files, folders of such, bundles (.tar.gz)
+	Files  []string                  // .rego files, folders with .rego files, bundles (.tar.gz)
 	Data   []string                  // JSON documents, merged into data
 	Config map[string]map[string]any // the settings of library rules: data.config[rule]
-	Shadow bool                      // record the effects, and enforce none
+	Shadow bool                      // record the effects without enforcing them
 
 	// the keys that verify bundles, by the names that signatures may use for them; see ReadBundle
 	Keys    map[string]Key
@@ -73,7 +73,7 @@ type sources struct {
 	tests   bool // whether to read the tests beside the policies
 }
 
-// readSources reads everything that o selects, and with tests also the tests beside its files. The
+// readSources reads all files that o selects. With tests, it also reads the tests beside them. The
 // error joins all errors, each with its file, and with its line if there is one.
 func readSources(o Options, tests bool) (*sources, error) {
 	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
@@ -102,7 +102,7 @@ func readSources(o Options, tests bool) (*sources, error) {
 	}
 	config := map[string]any{}
 	for _, rule := range o.Rules {
-		config[rule] = map[string]any{} // so that a rule without settings reads an empty object
+		config[rule] = map[string]any{} // a rule without settings reads an empty object
 		if settings := o.Config[rule]; settings != nil {
 			config[rule] = settings
 		}
@@ -201,7 +201,7 @@ func (s *sources) addFolder(name string) error {
 	}
 	var faults []error
 	found := false
-	// with a separator, because WalkDir does not follow a folder that is a link
+	// the path ends with a separator, because WalkDir does not follow a folder that is a link
 	err := filepath.WalkDir(name+string(filepath.Separator), func(path string, d fs.DirEntry,
 		err error) error {
 		switch {
@@ -265,7 +265,8 @@ func (s *sources) addData(name string, doc map[string]any) error {
 	return nil
 }
 
-// withLocations returns OPA's errors with one line for each, which begins with its location.
+// withLocations returns OPA's errors, one on each line. Each line begins with the location of the
+// error.
 func withLocations(err error) error {
 	var all ast.Errors
 	if !errors.As(err, &all) {
@@ -308,8 +309,8 @@ func compile(modules map[string]*ast.Module) (*ast.Compiler, error) {
 	return c, nil
 }
 
-// Check reports errors in the files and settings of o. It does not compile the policies, so that it
-// also works when bundles that they need are not available.
+// Check returns the errors in the files and settings of o. It does not compile the policies, so it
+// also works when bundles that the policies need are not available.
 func Check(o Options) error {
 	_, err := readSources(o, false)
 	return err
@@ -373,10 +374,10 @@ func Load(o Options) (*Stage, error) {
 }
 
 // prepare returns the query of rules. Without rules, the query is never evaluated.
-func prepare(of ruleSet, rules []effectRule, c *ast.Compiler,
+func prepare(set ruleSet, rules []effectRule, c *ast.Compiler,
 	data storage.Store) (ruleQuery, error) {
 	if len(rules) == 0 {
-		return ruleQuery{ruleSet: of}, nil
+		return ruleQuery{ruleSet: set}, nil
 	}
 	refs := make([]string, len(rules))
 	for i, r := range rules {
@@ -388,5 +389,5 @@ func prepare(of ruleSet, rules []effectRule, c *ast.Compiler,
 		options = append(options, f.Func)
 	}
 	query, err := rego.New(options...).PrepareForEval(context.Background())
-	return ruleQuery{ruleSet: of, rules: rules, query: query}, err
+	return ruleQuery{ruleSet: set, rules: rules, query: query}, err
 }

@@ -20,23 +20,23 @@ import (
 // pathBounds are the folders to which a path must be confined.
 type pathBounds struct {
 	Roots []string `json:"roots"` // the allowed folders, as paths or file: URIs
-	Base  string   `json:"base"`  // where relative paths start; "" when it is not known
-	Home  string   `json:"home"`  // what ~ stands for; "" when it is not known
-	// without a base: allow relative paths that do not leave the folder in which they start
+	Base  string   `json:"base"`  // the folder in which relative paths start; "" if unknown
+	Home  string   `json:"home"`  // the folder that ~ stands for; "" if unknown
+	// if the base is unknown, allow relative paths that do not leave the folder in which they start
 	Relative bool `json:"relative"`
 	Links    bool `json:"links"` // follow the symbolic links of this machine
 }
 
 const (
 	maxPathBytes = 8 << 10
-	maxTextBytes = 64 << 10 // of a text that may not be a path
+	maxTextBytes = 64 << 10 // for a text that may not be a path
 	maxDecodings = 64
 )
 
-// problem returns why a path, or a URI, leaves the allowed folders; "" when it does not. How a
-// server decodes the path is not known: it may decode percent escapes once or twice, read
-// backslashes as slashes, or "~" as the home folder. So every decoding of the path must stay within
-// the folders.
+// problem returns why a path or a URI leaves the allowed folders, or "" if it stays within them. It
+// is unknown how the server decodes the path: the server may decode percent escapes once or twice,
+// read backslashes as slashes, or "~" as the home folder. So every decoding of the path must stay
+// within the folders.
 func (b pathBounds) problem(text string) string {
 	switch {
 	case len(text) > maxPathBytes:
@@ -55,9 +55,9 @@ func (b pathBounds) problem(text string) string {
 	})
 }
 
-// forEachDecoding calls problem for every decoding of a text, the text itself first, until one
-// returns a problem.
-func forEachDecoding(text string, problem func(reading string) string) string {
+// forEachDecoding calls problem for every decoding of a text, until problem returns one. The first
+// decoding is the text itself.
+func forEachDecoding(text string, problem func(decoding string) string) string {
 	decodings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(decodings); i++ {
 		if why := problem(decodings[i]); why != "" {
@@ -76,8 +76,8 @@ func forEachDecoding(text string, problem func(reading string) string) string {
 	return ""
 }
 
-// uriScheme returns how a URI starts, such as "file:". A scheme has at least two characters,
-// because one letter is a drive.
+// uriScheme returns the scheme of a URI with its colon, such as "file:", or "". A scheme must have
+// at least two characters, because a single letter is a drive.
 func uriScheme(text string) string {
 	if name := schemeName(text); len(name) > 1 {
 		return name + ":"
@@ -86,12 +86,12 @@ func uriScheme(text string) string {
 }
 
 var (
-	// characters that some systems treat as dots, slashes, tildes or colons; the last two are the
-	// backslash in Japanese and Korean code pages
+	// characters that some systems treat as dots, slashes, tildes or colons; the last two stand for
+	// the backslash in Japanese and Korean code pages
 	lookAlikes = strings.NewReplacer("．", ".", "․", ".", "﹒", ".", "‥", "..", "…", "...", "／", "/",
 		"∕", "/", "⁄", "/", "＼", "/", "﹨", "/", "⧵", "/", "∖", "/", "～", "~", "：", ":", "¥", "/",
 		"₩", "/")
-	// a common insufficient filter, which turns "..././" into "../"
+	// withoutParents imitates a common insufficient filter, which turns "..././" into "../"
 	withoutParents = strings.NewReplacer("../", "", `..\`, "")
 	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
 	ambiguousPath  = regexp.MustCompile(
@@ -101,11 +101,12 @@ var (
 	innerFileURI   = regexp.MustCompile(`(?i)file:`)
 	drivePrefix    = regexp.MustCompile(`^/*[A-Za-z]:`)
 	variablePrefix = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
-	// "..", spellings that some systems accept for it, and what a filter of "../" turns into it
+	// parentSegment matches ".." and other spellings of it: those that some systems accept, and
+	// those that become ".." when a filter removes "../"
 	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
-// decodeOnce returns the texts that servers could make of a text by one decoding step.
+// decodeOnce returns the texts that servers could get from a text by one decoding step.
 func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
 		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
@@ -207,19 +208,19 @@ func (b pathBounds) fileURIProblem(rest string) string {
 	if !strings.HasPrefix(rest, "/") {
 		return "the file URI is relative"
 	}
-	readings := []string{rest}
+	paths := []string{rest}
 	if at := strings.IndexAny(rest, "?#"); at >= 0 { // some servers keep the query in the path
-		readings = append(readings, rest[:at])
+		paths = append(paths, rest[:at])
 	}
-	for _, r := range readings {
-		r = percentEscape.ReplaceAllStringFunc(r, unescape)
-		if strings.Contains(r, "\x00") {
+	for _, p := range paths {
+		p = percentEscape.ReplaceAllStringFunc(p, unescape)
+		if strings.Contains(p, "\x00") {
 			return "the path contains a control character"
 		}
-		if drivePrefix.MatchString(r) && !strings.HasPrefix(r, "//") {
-			r = r[1:]
+		if drivePrefix.MatchString(p) && !strings.HasPrefix(p, "//") {
+			p = p[1:]
 		}
-		if why := b.pathProblem(r); why != "" {
+		if why := b.pathProblem(p); why != "" {
 			return why
 		}
 	}
@@ -248,7 +249,7 @@ func (b pathBounds) pathProblem(text string) string {
 	case !b.Relative:
 		return "the path is relative, and its base folder is not known"
 	case b.Links:
-		// the start is not known: the path must stay within every root that it could start in
+		// the start folder is unknown: the path must stay within every root in which it could start
 		for _, root := range b.Roots {
 			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") &&
 				!isWithin(resolveLinks(r+"/"+text),
@@ -277,8 +278,8 @@ func leavesStart(text string) bool {
 	return false
 }
 
-// absoluteProblem returns the problem of an absolute path: it must be within a root both as it is
-// written and after this machine's symbolic links.
+// absoluteProblem returns the problem of an absolute path. The path must be within a root, both as
+// it is written and after this machine's symbolic links are followed.
 func (b pathBounds) absoluteProblem(text string) string {
 	if len(b.Roots) == 0 {
 		return "no allowed folders are known"
@@ -349,8 +350,8 @@ func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }
 
-// localRoot returns a root as a path. The second result is false for a root with another scheme, on
-// another machine, or with a path that is relative or contains "..".
+// localRoot returns a root as a path. The second result is false if the root has another scheme, is
+// on another machine, or has a path that is relative or contains "..".
 func localRoot(root string) (string, bool) {
 	name := uriScheme(root)
 	switch {
@@ -382,10 +383,10 @@ func localRoot(root string) (string, bool) {
 	return root, true
 }
 
-// resolveLinks returns a path with its symbolic links followed, in the order of the system: links
-// before "..". For a path that does not exist yet, it follows the links of the part that exists. It
-// returns "" when the path cannot be resolved. A link can change between this check and the
-// server's use; only a sandbox prevents that.
+// resolveLinks returns a path with its symbolic links followed, in the same order as the system:
+// links before "..". If the path does not exist yet, resolveLinks follows the links of the part
+// that exists. It returns "" when the path cannot be resolved. A link can change between this check
+// and the server's use of the path; only a sandbox prevents that.
 func resolveLinks(text string) string { return followLinks(text, 0) }
 
 const maxLinks = 40 // links in a row whose targets do not exist
@@ -408,7 +409,7 @@ func followLinks(text string, links int) string {
 		if cut < 0 {
 			return ""
 		}
-		// a link whose target does not exist: writing creates the target
+		// at is a link whose target does not exist; writing to it would create the target
 		if target, err := os.Readlink(at); err == nil {
 			if !strings.HasPrefix(target, "/") {
 				target = at[:cut+1] + target

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rateWindow counts the calls of one session in the last minute, by key (see callKey). It is
-// bounded: its size depends on the number of keys, not of calls.
+// rateWindow counts the calls of one session in the last minute, by key (see callKey). Its size is
+// bounded by maxBuckets, for any number of calls.
 type rateWindow struct {
 	buckets     map[string][]bucket // oldest first
 	bucketCount int                 // the number of buckets of all keys
@@ -24,10 +24,10 @@ type bucket struct {
 
 const bucketBytes = 56 // two time.Time and a number
 
-// bytes returns about how much memory the buckets take.
+// bytes returns roughly how much memory the buckets need.
 func (m *rateWindow) bytes() int { return m.bucketCount * bucketBytes }
 
-// countExpired returns how many of the buckets have expired.
+// countExpired returns the number of buckets that have expired.
 func countExpired(buckets []bucket, now time.Time) (n int) {
 	for n < len(buckets) && now.Sub(buckets[n].last) >= time.Minute {
 		n++

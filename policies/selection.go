@@ -13,9 +13,11 @@ import (
 
 // classMembers are members of the input that are known before a message's body is read. Rules
 // exclude messages by them: a rule with input.method == "tools/call" or input.kind in {...} cannot
-// hold for other messages. The last element is not a member of the input. Its value is "true" when
-// gatekit.path.disguised(input.params.arguments) holds: when it does not, most calls need no other
-// check of their arguments.
+// hold for other messages.
+//
+// The last element is not a member of the input. Its value is "true" when
+// gatekit.path.disguised(input.params.arguments) holds. Otherwise most calls need no other check of
+// their arguments.
 var classMembers = [...]string{"direction", "kind", "method", "server", "name",
 	encodedTraversalBuiltin}
 
@@ -30,38 +32,40 @@ var (
 	argumentsRef = ast.MustParseRef("input.params.arguments")
 )
 
-// messageClass identifies the messages for which the same rules can hold. It has their values of
-// classMembers; "" stands for all values that no rule compares.
+// messageClass identifies messages for which the same rules can hold. It has the values of
+// classMembers in these messages. A value that no rule compares is "".
 type messageClass [len(classMembers)]string
 
 // anyMessage is the direction of the class that contains all messages: every rule can hold for it.
 const anyMessage = "*"
 
-// ruleSelector selects the rules that can hold for a message, and what they read of the input. It
-// leaves out a rule only when its body contains an expression that is false for the message.
-// Expressions that it does not understand leave the rule in.
+// ruleSelector selects the rules that can hold for a message, and the members of the input that
+// they read. It leaves out a rule only when its body contains an expression that is false for the
+// message. If it cannot analyze an expression, it does not leave out the rule for it.
 //
 // # Why not OPA's rule index or partial evaluation
 //
-// Measured by BenchmarkSelection with a call of 4 KiB. OPA's rule index alone still needs the whole
-// input that any rule reads: 10 to 15 times as long for the default rules, 1.2 to 14 times for
-// fifty rules of one tool each. OPA's partial evaluation takes 20 to 50 ms for each combination of
-// method, kind, server and name, against 0.4 to 5 ms here; its result is slower for most calls, and
-// as fast for the tool that a rule names. For the default rules OPA cannot compile its result: it
-// makes expressions of roots/traversal unsafe. Partial evaluation also needs a bounded set of names
-// and servers, which clients choose; the same analysis would have to find those that matter.
+// The figures are from BenchmarkSelection with a call of 4 KiB. With OPA's rule index alone, the
+// input must contain all members that any rule reads. An evaluation then takes 10 to 15 times as
+// long for the default rules, and 1.2 to 14 times as long for fifty rules of one tool each.
 //
-// FuzzSelection compares this selection with evaluating all rules. TestSelectionOverManyModules did
-// so once for a million pairs (10,000 generated modules with 100 messages each, seeds from
-// 1000000): no difference.
+// OPA's partial evaluation takes 20 to 50 ms for each combination of method, kind, server and name,
+// compared with 0.4 to 5 ms here. Its result is slower for most calls, and as fast for the tool
+// that a rule names. For the default rules, OPA cannot compile the result, because expressions of
+// roots/traversal become unsafe. Partial evaluation also needs a bounded set of names and servers,
+// which clients choose. To find the relevant ones, the same analysis as here would be necessary.
+//
+// FuzzSelection compares this selection with the evaluation of all rules. Once,
+// TestSelectionOverManyModules compared them for a million pairs (10,000 generated modules with 100
+// messages each, seeds from 1000000), and found no difference.
 type ruleSelector struct {
 	compiler *ast.Compiler
 	data     storage.Store
-	settings ast.Value // data.config, which is constant; nil when packages define parts of it
+	settings ast.Value // data.config, a constant; nil when packages define parts of it
 	// for each of classMembers, the values that rules compare it with
 	comparedValues [len(classMembers)]map[string]bool
-	// a rule replaces parts of the input (with), so that the analysis would be wrong: select all
-	// rules
+	// a rule replaces parts of the input by the keyword with, so the analysis would be wrong; all
+	// rules are selected
 	disabled bool
 
 	mu      sync.RWMutex
@@ -141,8 +145,8 @@ func (i *ruleSelector) canHold(r *ast.Rule, c messageClass) bool {
 	})
 }
 
-// isFalseSetting reports whether an expression is only a setting, or the negation of a setting, and
-// is false.
+// isFalseSetting reports whether an expression consists only of a setting, or of the negation of a
+// setting, and is false.
 func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || len(e.With) > 0 || i.settings == nil {
@@ -155,7 +159,7 @@ func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	v, holds := i.settings, true
 	for _, step := range ref[2:] {
 		_, text := step.Value.(ast.String)
-		_, list := v.(*ast.Array) // in data, rules["0"] is an element, too
+		_, list := v.(*ast.Array) // in data, rules["0"] is an element like rules[0]
 		if !text || list {
 			return false
 		}
@@ -170,8 +174,8 @@ func (i *ruleSelector) isFalseSetting(e *ast.Expr) bool {
 	return holds == e.Negated
 }
 
-// needsRuleThatCannotHold reports whether an expression is only a reference to a rule that cannot
-// hold for messages of a class.
+// needsRuleThatCannotHold reports whether an expression consists only of a reference to a rule that
+// cannot hold for messages of a class.
 func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool {
 	t, ok := e.Terms.(*ast.Term)
 	if !ok || e.Negated || len(e.With) > 0 {
@@ -189,8 +193,8 @@ func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool
 	})
 }
 
-// requiredValues returns the values with which a rule's body can hold, by the index in
-// classMembers. Members that the body does not compare are left out.
+// requiredValues returns the values of classMembers with which a rule's body can hold, by the index
+// in classMembers. Members that the body does not compare are left out.
 func requiredValues(body ast.Body) map[int][]string {
 	found := map[int][]string{}
 	bound := map[ast.Var]int{} // the variables that equal one of classMembers
@@ -263,7 +267,7 @@ func requiredValues(body ast.Body) map[int][]string {
 	return found
 }
 
-// constantStrings returns the strings in a set or an array; ok is false unless all elements are
+// constantStrings returns the strings in a set or an array. ok is true only if all elements are
 // constants.
 func constantStrings(v ast.Value) (all []string, ok bool) {
 	if !v.IsGround() {

@@ -31,13 +31,15 @@ type SessionStore struct {
 	tasks tasks.Registry
 }
 
-// Bounds of the store, which does not learn when a session ends. Above maxSessions, the least
-// recently used session is forgotten: policies then see it as a new one, without labels.
-// maxSessions is far above what one Gatekit serves at a time. Above MaxDefinitionBytes, the least
-// recently used session loses its definitions, and its items are treated as not listed until they
-// are listed again. Above MaxStateBytes, the largest session is forgotten, so that nobody can make
-// others lose their state by filling its own. A value of one session that is too long is ignored,
-// or the message is denied.
+// Bounds of the store, which does not learn when a session ends.
+//
+//   - Above maxSessions, the least recently used session is forgotten. Policies then see it as a
+//     new session, without labels. One Gatekit serves far fewer sessions at a time.
+//   - Above MaxDefinitionBytes, the least recently used session loses its definitions. Its items
+//     are treated as not listed until they are listed again.
+//   - Above MaxStateBytes, the largest session is forgotten. So no client can displace the state of
+//     others by filling its own.
+//   - A value of one session that is too long is ignored, or its message is denied.
 const (
 	maxSessions               = 10_000
 	defaultMaxDefinitionBytes = 256 << 20
@@ -51,8 +53,8 @@ const (
 	maxSessionDefinitionBytes = 4 << 20   // of the definitions of one session
 	maxDefinitionBytes        = 1_000_000 // of one definition
 
-	// of the definitions of all sessions that are also kept as Rego values, which take about
-	// twenty times as much memory
+	// of the definitions of all sessions that are also kept as Rego values; a Rego value needs
+	// about twenty times the memory of its JSON
 	maxParsedBytes = 8 << 20
 )
 
@@ -75,8 +77,8 @@ type session struct {
 	ended           bool // the store has removed the session; messages in flight still refer to it
 }
 
-// session returns the session of a message. Messages without a session share one for each
-// principal.
+// session returns the session of a message. All messages of a principal without a session share
+// one.
 func (m *SessionStore) session(msg *mcp.Message) *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +174,7 @@ func (s *session) updateSize() {
 	}
 }
 
-// record keeps what later messages need of a message that the policies allowed.
+// record keeps the parts of an allowed message that rules need for later messages.
 func (s *session) record(m *mcp.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +196,8 @@ func (s *session) record(m *mcp.Message) {
 	}
 }
 
-// copyMember returns a copy of a member of a message; nil when it is absent or longer than limit.
+// copyMember returns a copy of a member of a message. It returns nil when the member is absent or
+// longer than limit.
 func copyMember(m *mcp.Message, pointer string, limit int) []byte {
 	raw, _ := m.Get(pointer)
 	if len(raw) > limit {
@@ -206,7 +209,7 @@ func copyMember(m *mcp.Message, pointer string, limit int) []byte {
 // definition is the definition of one name in a list.
 type definition struct {
 	raw       []byte    // as JSON; several definitions are separated by commas
-	ambiguous bool      // the list has several items of this name; which one is used is not known
+	ambiguous bool      // the list has several items of this name; it is unknown which one is used
 	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
 }
 
@@ -270,8 +273,9 @@ func (s *session) dropParsed(d definition) {
 	}
 }
 
-// item returns the definition of the tool, prompt or resource that a request uses; nil when it was
-// not listed, or is ambiguous. The value is kept, because a tool is called more often than listed.
+// item returns the definition of the tool, prompt or resource that a request uses. It returns nil
+// when the item was not listed, or its definition is ambiguous. The value is kept, because a tool
+// is called more often than listed.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionKey(m)
 	if !ok {
@@ -285,8 +289,8 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	return s.parsedDefinition(key)
 }
 
-// parsedDefinition returns the Rego value of an existing definition; an ambiguous one is an array
-// of definitions. s.mu must be held.
+// parsedDefinition returns the Rego value of an existing definition. For an ambiguous definition,
+// it returns an array of definitions. s.mu must be held.
 func (s *session) parsedDefinition(key string) ast.Value {
 	d := s.definitions[key]
 	if d.value != nil {

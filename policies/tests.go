@@ -29,11 +29,11 @@ type Test struct {
 	File    string
 	Line    int
 	Skipped bool   // its name starts with todo_
-	Failure string // "" when it passed; else with the file and line of what failed, if known
-	Output  string // of print()
+	Failure string // "" when it passed; otherwise the expression that failed, if it is known
+	Output  string // output of print()
 }
 
-// Coverage tells how much of one file the tests evaluated.
+// Coverage describes how much of one file the tests evaluated.
 type Coverage struct {
 	File      string
 	Percent   float64
@@ -41,10 +41,10 @@ type Coverage struct {
 }
 
 // RunTests runs the tests that o selects: the *_test.rego files in its folders and bundles and
-// beside its files, and the tests of its library rules. Tests are compiled as policies are:
-// forbidden functions do not exist, and an error of a function fails the test. Library rules are
-// tested with the settings of their tests, not with o's. The error joins everything that
-// prevents the tests from running, one on each line.
+// beside its files, and the tests of its library rules. Tests are compiled like policies: forbidden
+// functions do not exist, and an error of a function fails the test. Library rules are tested with
+// the settings in their tests, not with those of o. The error joins all errors that prevent the
+// tests from running, one on each line.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	s, err := readSources(o, true)
 	if err != nil {
@@ -115,7 +115,7 @@ func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 		}
 	}
 	failures := map[string]string{}
-	// run them again with a trace: a run cannot both trace and measure coverage
+	// run the failed tests again with a trace: one run cannot both trace and measure coverage
 	if len(failed) > 0 {
 		traced, err := tracedResults(ctx, s, "^("+strings.Join(failed, "|")+")$")
 		if err != nil {

@@ -19,8 +19,8 @@ type parsedURI struct {
 	User     bool   `json:"user"` // whether the URI contains a user or a password
 	Path     string `json:"path"`
 	Punycode bool   `json:"punycode"` // whether the host has letters that are not ASCII
-	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public one
-	// why parsers may read the URI in different ways; "" when they agree
+	Special  string `json:"special"`  // the kind of a host that is not public; "" for a public host
+	// the reason why parsers may read the URI in different ways; "" when they agree
 	Fault string `json:"fault"`
 }
 
@@ -112,7 +112,7 @@ func parseURI(text string) parsedURI {
 	}
 	asciiHost := u.Host
 	u.Special, u.Fault = hostKind(asciiHost, &u.Host)
-	// in notes://inbox and issue://42, this is not a host, but a word of the server's own scheme
+	// in notes://inbox and issue://42, the server's own scheme uses this part for another purpose
 	if !schemesWithHost[u.Scheme] && asciiHost != "localhost" && strings.Count(asciiHost,
 		".") != 3 &&
 		(u.Fault != "" ||
@@ -122,9 +122,9 @@ func parseURI(text string) parsedURI {
 	return u
 }
 
-// uriSpellings returns, in lower case, the URIs that servers may read a URI as: every decoding (see
-// forEachDecoding), unchanged and without "." and "..". It fails when there are too many, or when
-// the URI is too long.
+// uriSpellings returns the URIs that servers may read a URI as, in lower case. These are all
+// decodings (see forEachDecoding), both unchanged and without "." and "..". uriSpellings fails when
+// there are too many decodings, or when the URI is too long.
 func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
@@ -150,8 +150,8 @@ func uriSpellings(text string) (all []string, err error) {
 	return all, nil
 }
 
-// normalURI returns the normal form of a URI: the scheme in lower case, without percent escapes of
-// unreserved characters, without "." and "..".
+// normalURI returns the normal form of a URI: with the scheme in lower case, without percent
+// escapes of unreserved characters, and without "." and "..".
 func normalURI(text string) string {
 	name := schemeName(text)
 	if name == "" {
@@ -199,9 +199,9 @@ var localNames = []string{
 	"yoogle.com", "traefik.me",
 }
 
-// hostKind returns the kind of a host that is not public, and its fault; "" for neither. A host
-// that ends in a number is an IPv4 address in some notation: then *canonical is set to the dotted
-// decimal notation.
+// hostKind returns the kind of a host, which is "" for a public host, and the fault of an invalid
+// host. A host that ends in a number is an IPv4 address in some notation. hostKind then sets
+// *canonical to the dotted decimal notation.
 func hostKind(host string, canonical *string) (kind, fault string) {
 	labels := strings.Split(host, ".")
 	last := labels[len(labels)-1]
@@ -219,27 +219,27 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 		}
 		return "", ""
 	}
-	var readings int
+	var valid int                               // notations in which the host is an address
 	for _, octal := range []bool{true, false} { // parsers read 010 as 8 or as 10
 		addr, ok := parseIPv4(labels, octal)
 		if !ok {
 			continue
 		}
-		if readings++; readings == 1 {
+		if valid++; valid == 1 {
 			*canonical = addr.String()
 		}
 		if k := addressKind(addr); k != "" {
 			kind = k
 		}
 	}
-	if readings == 0 {
+	if valid == 0 {
 		return "", "the host is not a valid IPv4 address"
 	}
 	return kind, ""
 }
 
-// parseIPv4 parses an IPv4 address as inet_aton does: one to four numbers, of which the last fills
-// the remaining bytes.
+// parseIPv4 parses an IPv4 address like inet_aton: it has one to four numbers, and the last number
+// fills the remaining bytes.
 func parseIPv4(labels []string, octal bool) (netip.Addr, bool) {
 	if len(labels) > 4 {
 		return netip.Addr{}, false

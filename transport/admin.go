@@ -21,15 +21,16 @@ type AdminServerOptions struct {
 }
 
 // AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
-// machine that name a loopback host. So it refuses browsers whose page has had its own name
-// resolved to 127.0.0.1 (DNS rebinding), and it never allows a page to read an answer (CORS).
+// machine whose Host is a loopback name. So it refuses web pages that have had their own name
+// resolved to 127.0.0.1 (DNS rebinding). It never allows a web page to read an answer (CORS).
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts
 	listener net.Listener
 }
 
-// ListenAdmin binds the address, which must be a loopback one. Serve then serves.
+// ListenAdmin returns a server that listens on the address, which must be a loopback address. Serve
+// accepts and serves the connections.
 func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	addr, err := net.ResolveTCPAddr("tcp", o.Addr)
 	if err != nil {
@@ -88,7 +89,7 @@ func (a *AdminServer) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close releases the address when Serve was not called.
+// Close stops listening on the address. It is needed only if Serve is not called.
 func (a *AdminServer) Close() error { return a.listener.Close() }
 
 // ServeHTTP implements http.Handler.

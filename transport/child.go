@@ -26,14 +26,14 @@ const (
 // Command describes the process of a server.
 type Command struct {
 	Name string // of the server, as it is configured: for logs and errors
-	// Path of the program. Without a slash it is looked up in PATH, else it is relative to Dir. No
-	// shell is used.
+	// Path of the program. Without a slash it is looked up in PATH, otherwise it is relative to
+	// Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
-	Dir  string   // working folder; "" is ours
+	Dir  string   // working folder; "" is that of Gatekit
 
-	// Env is added to our own PATH, HOME, LANG and TMPDIR, and may override them. The process gets
-	// no other variable.
+	// Env is added to PATH, HOME, LANG and TMPDIR of Gatekit, and may override them. The process
+	// gets no other variable.
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
@@ -147,9 +147,9 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 	return child, nil
 }
 
-// Read implements conn.Pipe. Lines that are no JSON object or array are logged and skipped; a child
-// that writes more than 64 KiB of such lines is killed. The error is io.EOF after Close, and an
-// *ExitError when the child ended by itself. Read is for one goroutine at a time.
+// Read implements conn.Pipe. Lines that are not a JSON object or array are logged and skipped. A
+// child that writes more than 64 KiB of such lines is killed. The error is io.EOF after Close, and
+// an *ExitError when the child ended by itself. Read is for one goroutine at a time.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.readError != nil {
 		return nil, c.readError
@@ -178,9 +178,9 @@ func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// isMessage reports whether a line can be a JSON-RPC message or batch. The first two
-// tokens are enough to distinguish a message from a log line like "[info] ready" or "{'a': 1}". The
-// parser of the message checks the rest.
+// isMessage reports whether a line can be a JSON-RPC message or batch. The first two tokens are
+// enough to distinguish a message from a log line like "[info] ready" or "{'a': 1}". The parser of
+// the message checks the rest.
 func isMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r")
 	if len(line) < 2 {
@@ -209,21 +209,21 @@ func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	return err
 }
 
-// exitError returns the reason why the child can be neither read nor written any more.
+// exitError returns io.EOF after Close, and otherwise an *ExitError that describes the child's end.
 func (c *Child) exitError(ctx context.Context) error {
 	select {
 	case <-c.closing:
 		return io.EOF
 	default:
 	}
-	how := "closed its stdin or stdout"
+	reason := "closed its stdin or stdout"
 	select {
 	case <-c.process.Done():
-		how = c.process.ExitReason()
+		reason = c.process.ExitReason()
 	case <-time.After(process.DrainTimeout):
 	case <-ctx.Done():
 	}
-	return &ExitError{Server: c.name, Reason: how, Stderr: c.process.StderrTail(10)}
+	return &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
 }
 
 // Close ends the server. It closes stdin and waits, sends SIGTERM to the process group and waits,
@@ -248,9 +248,9 @@ func (c *Child) Close() error {
 	return nil
 }
 
-// childStdout reads a child's stdout. A read deadline is set when the child has exited. After it,
-// Read returns only what the pipe still contains. Otherwise Read would wait for a process that has
-// left the child's group and keeps the pipe open.
+// childStdout reads a child's stdout. A read deadline is set when the child has exited. After the
+// deadline, Read returns only the bytes that the pipe still contains. Without it, Read could wait
+// for a process that has left the child's group and keeps the pipe open.
 type childStdout struct{ pollableFile }
 
 func (s childStdout) Read(ctx context.Context, p []byte) (int, error) {

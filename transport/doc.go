@@ -1,6 +1,6 @@
 // Package transport moves bytes between Gatekit and its peers: stdio, child processes, and
 // Streamable HTTP and the HTTP+SSE transport of MCP 2024-11-05 on both sides. It knows no era, no
-// method and no id: to it a message is a line, a body or an event.
+// method and no id. It handles each message as the bytes of a line, a body or an event.
 //
 // Towards clients, [NewStdioPipe] returns a conn.Pipe, and [ListenHTTP] an [HTTPServer] that hands
 // requests to a *downstream.Endpoint. Towards servers, [Spawn] returns a conn.PipeCloser to a child
@@ -32,21 +32,21 @@
 //
 // Several calls are answered on one pipe at the same time. When no write is under way and the pipe
 // has room, the caller writes its message itself, without a copy. Otherwise messages are copied to
-// a pending batch, and the first caller starts a goroutine that writes the batch. What is added
-// meanwhile becomes the next batch. The goroutine ends when nothing is pending. So an idle pipe
-// costs no goroutine, a caller that returns early leaves no incomplete line, and a burst costs few
-// system calls.
+// a pending batch, and the first caller starts a goroutine that writes the batch. Messages that are
+// added meanwhile become the next batch. The goroutine ends when no batch is pending. So an idle
+// pipe costs no goroutine, a caller that returns early leaves no incomplete line, and a burst costs
+// few system calls.
 //
 // # Why a body is read whole before anything is answered
 //
-// net/http closes the body of a request at the first byte of the answer. A proxy that still
-// forwards the body then breaks its own connection to the server. A message has to be complete
-// anyway before it can be checked.
+// net/http closes the body of a request at the first byte of the answer. A proxy that is still
+// forwarding the body then breaks its own connection to the server. Besides, only a complete
+// message can be checked.
 //
 // # Why the pipes are non-blocking
 //
 // A goroutine in a blocking read or write of a pipe keeps its P (a processor of Go's scheduler)
 // until the runtime takes it away, up to 10 ms later. With messages larger than the pipe's buffer,
-// every call would pay that. So the ends of pipes are handed to the runtime's poller, and their
-// buffers are enlarged where the system allows it.
+// every call would take longer by that time. So the ends of pipes are handed to the runtime's
+// poller, and their buffers are enlarged if the system allows it.
 package transport

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// appendEvent appends e in its encoded form. Data that holds line breaks becomes several data
-// fields, which a reader joins by line feeds.
+// appendEvent appends e, encoded. Data with line breaks becomes several data fields, which a reader
+// joins with line feeds.
 func appendEvent(dst []byte, e conn.Event) ([]byte, error) {
 	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
 		return dst, errors.New("an event's id and name must not hold line breaks")
@@ -58,8 +58,8 @@ type eventReader struct {
 	buffer
 	body      io.Closer
 	atStart   bool // nothing has been read yet: a byte order mark may come
-	afterCR   bool // the last line ended with a carriage return; a line feed may belong to it
-	discarded int  // bytes of the current line that were thrown away because it is too long
+	afterCR   bool // the last line ended with a carriage return; a line feed may follow as its part
+	discarded int  // discarded bytes of the current line, which is too long
 
 	// the event under way
 	event    conn.Event
@@ -84,9 +84,9 @@ func (s readerSource) Read(_ context.Context, p []byte) (int, error) { return s.
 
 func (s *eventReader) Close() error { return s.body.Close() }
 
-// Next returns the next event: one with data, or one without data that sets the last event id or
-// the retry time. Its ID is the one in this event. The error is io.EOF at an end between two events
-// and io.ErrUnexpectedEOF at one within an event. With a *conn.TooLargeError the event has been
+// Next returns the next event that has data, an id or a retry time. The ID of the event is empty if
+// the event itself has none. When the stream ends after an event, the error is io.EOF; when it ends
+// within an event, the error is io.ErrUnexpectedEOF. With a *conn.TooLargeError the event has been
 // skipped, but its ID is returned; reading can go on.
 func (s *eventReader) Next() (conn.Event, error) {
 	for {
@@ -115,7 +115,7 @@ func (s *eventReader) Next() (conn.Event, error) {
 
 // field adds one line to the event under way.
 func (s *eventReader) field(line []byte) {
-	// without a colon it is a field with an empty value
+	// A line without a colon is a field with an empty value.
 	name, value, _ := bytes.Cut(line, []byte{':'})
 	value = bytes.TrimPrefix(value, []byte{' '})
 	s.size += len(line)

@@ -24,15 +24,15 @@ func (s pollableFile) Read(ctx context.Context, p []byte) (int, error) {
 	})
 	n, err := s.f.Read(p)
 	if !stop() {
-		<-fired // else the deadline could be set late, and end the next read
+		<-fired // otherwise the deadline could be set later, and end the next read
 		s.f.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
 // blockingFile is a source that reads a file without deadlines (a terminal, a regular file). It
-// reads in a goroutine, which ends with its read or with the process, and for which no caller has
-// to wait.
+// reads in a goroutine, so that a caller can return before the read has ended. The goroutine ends
+// with its read or with Gatekit.
 type blockingFile struct {
 	f       *os.File
 	buf     []byte          // of the goroutine

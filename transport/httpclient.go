@@ -28,7 +28,7 @@ type HTTPClientOptions struct {
 
 // HTTPClient sends the requests of Streamable HTTP to one server. It is safe for many goroutines.
 //
-//   - It follows no redirect: a message and its credentials go to the configured URL or nowhere. A
+//   - It follows no redirect: a message and its credentials are sent only to the configured URL. A
 //     3xx is an error that names the target.
 //   - It keeps no cookies, accepts no compression, and sets no time-out of its own: calls are long,
 //     and ctx ends them.
@@ -53,7 +53,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	u, err := url.Parse(r.URL)
 	switch {
 	case err != nil:
-		// the error itself quotes the URL
+		// err itself quotes the URL, which may hold a secret.
 		return fail("its url is invalid: %w", errors.Unwrap(err))
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fail("its url must begin with http:// or https://, not %q", u.Scheme)
@@ -94,7 +94,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
 			PingTimeout: 15 * time.Second},
 		DisableCompression: true,
-		// each call in flight has a connection; closing and opening them costs more than the call
+		// Each call in flight has a connection. Opening a connection costs more than the call.
 		MaxIdleConnsPerHost:    128,
 		IdleConnTimeout:        55 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -164,8 +164,8 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
-		// It is used only for a request of which nothing was written: net/http repeats no other
-		// POST, and Gatekit repeats none at all.
+		// net/http uses GetBody only to repeat a POST of which nothing was written. It repeats no
+		// other POST.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
 	if header["Accept"] == nil {
@@ -177,13 +177,13 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 	}
 	if r.StatusCode >= 300 && r.StatusCode < 400 {
 		r.Body.Close()
-		where := "nowhere"
+		target := "nowhere"
 		if l, err := r.Location(); err == nil {
-			where = redactedURL(l)
+			target = redactedURL(l)
 		}
 		return nil, b.requestError(ctx, method, to,
 			fmt.Errorf("the server redirects to %s (status %d), which is not followed\nhint: if "+
-				"that is the server, configure it as the url", where, r.StatusCode))
+				"that is the server, configure it as the url", target, r.StatusCode))
 	}
 	a := &upstream.HTTPResponse{Status: r.StatusCode, Header: r.Header}
 	if r.StatusCode < 300 && mediaType(r.Header.Get("Content-Type")) == "text/event-stream" {
@@ -198,7 +198,7 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 	return a, nil
 }
 
-// requestError returns the error of a request, or the cause of ctx when that has ended.
+// requestError returns the error of a request, or the cause of ctx when ctx has ended.
 func (b *HTTPClient) requestError(ctx context.Context, method string, to *url.URL,
 	err error) error {
 	if ctx.Err() != nil {
@@ -212,14 +212,14 @@ func redactedURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// payload returns the body of a request. net/http knows that this type needs no waiting, and sends
-// header and body in one write.
+// payload returns the body of a request. net/http knows that reading this type does not block, and
+// sends header and body in one write.
 func payload(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
 // clientConn is a connection to a server. It writes the part of a body that does not fit into the
-// buffer of net/http straight from the message, in one call. Otherwise the body would be copied in
-// pieces through a buffer that is made for each request, or the buffer of every connection, those
-// of open streams too, would have to be as large as a message.
+// buffer of net/http directly from the message, in one call. Without it, net/http would copy this
+// part in pieces through a buffer that it makes for each request. A larger buffer for every
+// connection would cost memory, also for connections with open streams.
 type clientConn struct{ *net.TCPConn }
 
 // dialTCP is the DialContext of the transport.
@@ -232,8 +232,8 @@ func dialTCP(ctx context.Context, network, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length. That is
-// the rest of a payload.
+// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length. The body
+// is a payload.
 func (c clientConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if rest, ok := limited.R.(io.WriterTo); ok {

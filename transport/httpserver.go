@@ -21,9 +21,9 @@ import (
 )
 
 // Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
-// implements it. A method that serves a stream returns when the stream has ended, because the reply
-// must not be used after that. ctx ends when the client drops the connection or the server shuts
-// down.
+// implements it. A method returns when its answer or stream has ended, because the reply must not
+// be used after the method has returned. ctx ends when the client drops the connection or the
+// server shuts down.
 type Endpoint interface {
 	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
@@ -52,8 +52,8 @@ type HTTPServerOptions struct {
 	Limits HTTPServerLimits
 }
 
-// HTTPServerLimits bound the memory, connections and time that clients can use. The value after the
-// semicolon is the default, which a zero field stands for.
+// HTTPServerLimits bound the memory, connections and time that clients can use. A zero field means
+// its default, which is the value after the semicolon.
 type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
 	// bytes of all bodies whose requests are not answered yet; 16 messages
@@ -118,8 +118,8 @@ type HTTPServer struct {
 // ListenHTTP returns a server that listens on the address. Serve accepts and serves the
 // connections.
 //
-// An address that is not loopback is refused unless Insecure is set: whoever reaches it can use
-// every server behind it.
+// An address that is not loopback is refused unless Insecure is set: anyone who can reach the
+// address could use every server.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
 		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")

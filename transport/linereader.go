@@ -12,16 +12,16 @@ const defaultMaxMessage = 16 << 20
 
 const (
 	initialBufferSize = 8 << 10   // of an idle connection
-	maxKeptBuffer     = 128 << 10 // a larger buffer leaves with its message, or is dropped
+	maxKeptBuffer     = 128 << 10 // a larger buffer is not used for the next message
 )
 
-// source is a reader that a context can interrupt. A Read that ctx ends loses no bytes: the next
-// Read continues.
+// source is a reader that a context can interrupt. When ctx ends during a Read, no bytes are lost:
+// the next Read returns them.
 type source interface {
 	Read(ctx context.Context, p []byte) (int, error)
 }
 
-// buffer holds the bytes that have been read and not been taken yet: buf[pos:end].
+// buffer holds the bytes that were read and not taken yet: buf[pos:end].
 type buffer struct {
 	src          source
 	max          int // the buffer never holds much more than this many bytes
@@ -66,11 +66,11 @@ func (b *buffer) grow() {
 		b.pos = 0
 		return
 	}
-	size := max(initialBufferSize, 4*len(b.buf)) // few copies of long messages
+	size := max(initialBufferSize, 4*len(b.buf)) // grow fast: a long message is copied few times
 	if len(b.buf) > 0 {
-		size = max(size, b.expectedSize+b.expectedSize/8) // and one where they come again and again
+		size = max(size, b.expectedSize+b.expectedSize/8) // after a long message: one copy
 	}
-	// One byte over the bound is enough to see that it is exceeded.
+	// One byte over the bound is enough to detect a message that is too long.
 	grown := make([]byte, max(min(size, b.max+2), len(held)+initialBufferSize))
 	b.end = copy(grown, held)
 	b.pos, b.buf = 0, grown
@@ -93,17 +93,16 @@ func (b *buffer) take(n int) []byte {
 // lineReader reads messages that each end with a line feed. It is for one goroutine.
 type lineReader struct {
 	buffer
-	scanned int // bytes from pos on that hold no line feed
-	skipped int // bytes of the current line, which is too long
+	scanned int // number of bytes from pos on that are known to hold no line feed
+	skipped int // number of skipped bytes of the current line, if it is too long
 }
 
 func newLineReader(src source, maxMessage int) *lineReader {
 	return &lineReader{buffer: buffer{src: src, max: maxMessage}}
 }
 
-// next returns the next line that is not blank, without its end; the caller owns it. With a
-// *conn.TooLargeError the line has been skipped. Bytes between the last line feed and the end of
-// the input are a line, too.
+// next returns the next line that is not blank, without its end; the caller owns it. When the error
+// is a *conn.TooLargeError, the line was skipped. Bytes after the last line feed are a line, too.
 func (l *lineReader) next(ctx context.Context) ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.pos+l.scanned:l.end], '\n'); i >= 0 {
@@ -117,7 +116,7 @@ func (l *lineReader) next(ctx context.Context) ([]byte, error) {
 			continue
 		}
 		l.scanned = l.end - l.pos
-		if l.skipped > 0 || l.scanned > l.max+1 { // one for a carriage return
+		if l.skipped > 0 || l.scanned > l.max+1 { // one byte more for a carriage return
 			l.skipped += l.scanned
 			l.pos, l.end, l.scanned = 0, 0, 0
 		}
@@ -135,8 +134,8 @@ func (l *lineReader) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// takeLine takes n bytes, the current line or the end of it, and returns them. The result is nil
-// for a blank line and for one that is too long.
+// takeLine removes the first n bytes, which are the current line or its end, and returns them. The
+// result is nil for a blank line, and for a line that is too long.
 func (l *lineReader) takeLine(n int) ([]byte, error) {
 	raw := l.buf[l.pos : l.pos+n]
 	if size := l.skipped + n; l.skipped > 0 || len(bytes.TrimSuffix(raw, []byte{'\r'})) > l.max {

@@ -20,13 +20,13 @@ type lineWriter struct {
 	out io.Writer
 	// descriptor of out, for writes without waiting; nil if out does not support them
 	fd         syscall.RawConn
-	maxPending int // maximal bytes in pending; a Write that would exceed it waits
+	maxPending int // how many bytes pending may hold; a Write beyond that waits
 
 	mu          sync.Mutex // guards what follows
 	pending     *lineBatch // the lines of the next write; nil when there are none
 	writing     bool       // a write is under way
 	spareBuffer []byte     // buffer of a written batch, for the next one
-	err         error      // of the first failed write, or from fail; then nothing is written
+	err         error      // of the first failed write, or set by fail; after it nothing is written
 }
 
 // newLineWriter returns a writer to f that lets at most maxPending bytes wait.
@@ -144,7 +144,7 @@ func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
 		}
 	})
 	switch {
-	case connErr != nil: // closed in the meantime
+	case connErr != nil: // the file was closed meanwhile
 		return 0, os.ErrClosed
 	case err == unix.EAGAIN:
 		return 0, nil

@@ -11,7 +11,7 @@ import (
 	"gatekit/core/downstream"
 )
 
-// reply implements downstream.Reply for one request. It must not be used when the handler has
+// reply implements downstream.Reply for one request. It must not be used after the handler has
 // returned.
 type reply struct {
 	server *HTTPServer
@@ -85,7 +85,7 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	}
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx buffers events
 	p.w.WriteHeader(http.StatusOK)
 	s := &stream{server: p.server, w: p.w, rc: http.NewResponseController(p.w)}
 	s.timer = time.AfterFunc(keepAliveInterval, s.keepAlive)
@@ -109,7 +109,7 @@ func (p *reply) end() {
 // stream implements downstream.Stream.
 type stream struct {
 	server *HTTPServer
-	// sends a comment when the stream has been silent for keepAlive
+	// calls keepAlive when nothing was written for keepAliveInterval
 	timer *time.Timer
 
 	mu  sync.Mutex // held during writes, which the write deadline bounds
@@ -146,6 +146,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
+// keepAlive sends a comment.
 func (s *stream) keepAlive() { s.write([]byte(":\n\n")) }
 
 func (s *stream) write(b []byte) error {

@@ -12,8 +12,9 @@ import (
 	"gatekit/core/display"
 )
 
-// allowedHosts are the Host headers that are accepted. A browser whose page has had the name
-// evil.example resolved to 127.0.0.1 (DNS rebinding) sends that name.
+// allowedHosts are the Host headers that are accepted. They protect against DNS rebinding: when a
+// web page has its own name evil.example resolved to 127.0.0.1, the browser sends evil.example as
+// the Host.
 type allowedHosts struct {
 	checked bool
 	allowed []string // lower case
@@ -46,8 +47,9 @@ func (h allowedHosts) allows(host string) bool {
 	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }
 
-// allowOrigin reports whether pages of origin may send requests, and tells the browser so in h. Our
-// own origin is allowed if Host has been checked: no page has it, but local clients send it.
+// allowOrigin reports whether pages of origin may send requests, and sets the headers in h that
+// tell the browser. The server's own origin is allowed if Host has been checked: no web page has
+// it, but local clients send it.
 func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
 	if slices.Contains(s.o.AllowedOrigins, origin) {
@@ -63,7 +65,8 @@ func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 func writePreflight(h, asked http.Header, methods []string) {
 	h.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
 	if names := asked.Get("Access-Control-Request-Headers"); names != "" {
-		h.Set("Access-Control-Allow-Headers", names) // their values are checked when they are sent
+		// The values of these headers are checked when the browser sends them.
+		h.Set("Access-Control-Allow-Headers", names)
 	}
 	h.Set("Access-Control-Max-Age", "600")
 }
@@ -94,8 +97,8 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(t))
 }
 
-// acceptsReply reports whether a client accepts JSON or an event stream. Clients that name only one
-// of the two, or none, take both.
+// acceptsReply reports whether a client accepts JSON or an event stream. A client that names only
+// one of the two, or no type at all, is taken to accept both.
 func acceptsReply(accept []string) bool {
 	named := false
 	for _, line := range accept {

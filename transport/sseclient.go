@@ -55,8 +55,7 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 	}
 	if a.Events == nil {
 		return nil, b.requestError(ctx, http.MethodGet, b.url,
-			fmt.Errorf("status %d and no event stream",
-				a.Status))
+			fmt.Errorf("status %d and no event stream", a.Status))
 	}
 	for {
 		e, err := a.Events.Next()
@@ -71,8 +70,8 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 		post, err := b.url.Parse(strings.TrimSpace(string(e.Data)))
 		if err == nil && (post.Scheme != b.url.Scheme || post.Host != b.url.Host ||
 			post.User != nil) {
-			// Else a server could have our credentials sent anywhere, or reach hosts that only we
-			// can.
+			// Otherwise a server could make Gatekit send credentials to any host, or send requests
+			// to hosts that only Gatekit can reach.
 			err = fmt.Errorf("the server names %s, which is another origin", redactedURL(post))
 		}
 		if err != nil {
@@ -85,8 +84,9 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 	}
 }
 
-// Read implements conn.Pipe. It returns the next message event. When ctx ends the stream is closed:
-// an event that was read in part could not be continued. Read is for one goroutine at a time.
+// Read implements conn.Pipe. It returns the next message event. When ctx ends, the stream is
+// closed, because an event that was read in part cannot be continued. Read is for one goroutine at
+// a time.
 func (p *SSEClientPipe) Read(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { p.Close() })()
 	for {
@@ -119,8 +119,7 @@ func (p *SSEClientPipe) Write(ctx context.Context, parts ...[]byte) error {
 	}
 	if a.Status >= 300 {
 		return p.client.requestError(ctx, http.MethodPost, p.post, fmt.Errorf("status %d: %s",
-			a.Status,
-			process.Printable(a.Body[:min(len(a.Body), 200)])))
+			a.Status, process.Printable(a.Body[:min(len(a.Body), 200)])))
 	}
 	return nil
 }

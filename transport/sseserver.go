@@ -31,7 +31,7 @@ type sseServerPipe struct {
 
 var _ conn.Pipe = (*sseServerPipe)(nil)
 
-// postedMessage is a body that waits to be read. release makes it count no longer towards
+// postedMessage is a body that waits to be read. After release it no longer counts towards
 // Limits.Bodies.
 type postedMessage struct {
 	body    []byte
@@ -116,7 +116,7 @@ func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, princ
 	p := s.ssePipes[r.URL.Query().Get("sid")]
 	s.mu.Unlock()
 	if p == nil || p.principal != principal {
-		// the same answer for the session of another principal
+		// A client cannot tell the session of another principal from one that does not exist.
 		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 		return
 	}

@@ -12,11 +12,11 @@ import (
 	"gatekit/core/conn"
 )
 
-// StdioPipe is the connection to a client on our own stdin and stdout.
+// StdioPipe is the connection to a client on the stdin and stdout of Gatekit.
 type StdioPipe struct {
 	lines    *lineReader
 	writer   *lineWriter
-	cleanups []func() // for Close: undo what makePollable did to in and out
+	cleanups []func() // called by Close; they undo the changes of makePollable
 }
 
 var _ conn.Pipe = (*StdioPipe)(nil)
@@ -62,7 +62,7 @@ func (p *StdioPipe) Close() error {
 }
 
 // makePollable returns a file with the pipe or socket of f. Reads and writes of the returned file
-// wait in the runtime's poller. If f is no pipe or socket, makePollable returns f itself.
+// wait in the runtime's poller. If f is not a pipe or socket, makePollable returns f itself.
 func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {

@@ -1,5 +1,5 @@
-// Package process runs child processes: it finds the program, makes the environment, logs stderr,
-// and leaves no process of the child's process group behind when the child or Gatekit ends.
+// Package process runs child processes: it finds the program, makes the environment, and logs
+// stderr. When the child or Gatekit ends, it kills the child's process group.
 package process
 
 import (
@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// DrainTimeout is how long the pipes of a process that has ended are still read: a process that
-// left its group may hold them open.
+// DrainTimeout is how long the pipes of a process are still read after the process has ended. They
+// may not end by themselves, since a process that left the group may hold them open.
 const DrainTimeout = time.Second
 
 // Command describes a process.
 type Command struct {
 	Description string // for errors: `server "files"`
-	// Path of the program. Without a slash it is looked up in the PATH of Env, else it is relative
-	// to Dir. No shell is used.
+	// Path of the program. Without a slash it is looked up in the PATH of Env, otherwise it is
+	// relative to Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
 	Name string   // argv[0] of the program; "" is Path
-	Dir  string   // working folder; "" is ours
-	Env  []string // all of its environment
+	Dir  string   // working folder; "" is that of Gatekit
+	Env  []string // the whole environment of the process
 
 	Stdin  *os.File     // nil is empty
 	Stdout *os.File     // must not be nil
-	Log    *slog.Logger // gets what the process writes to stderr, line by line
+	Log    *slog.Logger // gets the lines that the process writes to stderr
 	// OnExit is called when the process has been reaped and its group is dead, before the rest of
 	// its stderr is read. It may be nil.
 	OnExit func()
@@ -43,13 +43,13 @@ type Process struct {
 	log *slog.Logger
 	// closed when the process is reaped, its group dead and its stderr drained
 	done       chan struct{}
-	exitReason string // it ended; valid once done is closed
-	stderrTail tail   // of stderr
+	exitReason string // how the process ended; valid when done is closed
+	stderrTail tail   // the end of stderr
 	onExit     func()
 
-	mu            sync.Mutex // held to signal the group, or to give its number back
-	pid           int        // and number of its process group
-	groupReleased bool       // the group's number is not ours any more
+	mu            sync.Mutex // held while the group is signalled or released
+	pid           int        // also the id of the process group
+	groupReleased bool       // other processes may have the id of the group now
 }
 
 // Start starts the process. The process leads a process group of its own. When it exits, for
@@ -59,7 +59,7 @@ func Start(c Command) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Description, err)
 	}
-	ours, its, err := os.Pipe()
+	stderr, childStderr, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", c.Description, err)
 	}
@@ -69,7 +69,7 @@ func Start(c Command) (*Process, error) {
 		Env:         c.Env,
 		Dir:         c.Dir,
 		Stdout:      c.Stdout,
-		Stderr:      its,
+		Stderr:      childStderr,
 		SysProcAttr: sysProcAttr(),
 	}
 	if c.Stdin != nil {
@@ -77,29 +77,29 @@ func Start(c Command) (*Process, error) {
 	}
 	p := &Process{log: c.Log, done: make(chan struct{}), onExit: c.OnExit}
 	started := make(chan error, 1)
-	go p.supervise(cmd, ours, started)
+	go p.supervise(cmd, stderr, started)
 	err = <-started
-	its.Close()
+	childStderr.Close()
 	if err != nil {
-		ours.Close()
+		stderr.Close()
 		return nil, fmt.Errorf("start %s: %w\nhint: is %s a program for this machine, and may "+
 			"you run it?", c.Description, err, path)
 	}
 	return p, nil
 }
 
-// supervise starts the process, waits for its end, and removes what is left of it.
+// supervise starts the process, waits for its end, and kills the rest of its group.
 //
-// It keeps its thread for as long as the process lives: Linux sends the parent-death signal when
-// the thread that forked ends, not when the process does (golang.org/issue/27505). The thread costs
-// nothing more, since waiting for the process holds one anyway.
+// It keeps its thread until the process ends: Linux sends the parent-death signal when the thread
+// that started the process ends, not when Gatekit ends (golang.org/issue/27505). This costs no
+// further thread, since waiting for the process needs one anyway.
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
 	for range 20 {
-		// a copy that was just made, and that a process forked meanwhile holds open until it runs
-		// its own program
+		// The program was just written. A process that was forked meanwhile still holds it open
+		// for writing, until it executes its own program.
 		if !errors.Is(err, syscall.ETXTBSY) {
 			break
 		}
@@ -123,8 +123,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	err = wait(cmd, p.killGroup)
 	reapOrphans(p.pid)
 	p.exitReason = describeExit(cmd.ProcessState, err)
-	// The group is dead, so its pipes are at their end, unless a process that left the group holds
-	// them.
+	// The group is dead, so its pipes end, unless a process that left the group holds them open.
 	if p.onExit != nil {
 		p.onExit()
 	}
@@ -134,7 +133,8 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	close(p.done)
 }
 
-// killGroup kills what is left of the group. The id of the group may be used by others after it.
+// killGroup kills the processes that are left in the group. After that, other processes may get the
+// id of the group.
 func (p *Process) killGroup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +151,7 @@ func (p *Process) Signal(s syscall.Signal) {
 	}
 }
 
-// Pid returns the id of the process, which is that of its group, too.
+// Pid returns the id of the process, which is also the id of its group.
 func (p *Process) Pid() int { return p.pid }
 
 // Done returns a channel that is closed when the process has been reaped, its group is dead and its
@@ -162,7 +162,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // It is valid after Done.
 func (p *Process) ExitReason() string { return p.exitReason }
 
-// StderrTail returns the last n lines of its stderr, indented, control characters escaped.
+// StderrTail returns the last n lines of stderr, indented, with control characters escaped.
 func (p *Process) StderrTail(n int) string { return p.stderrTail.lines(n) }
 
 func describeExit(state *os.ProcessState, err error) string {

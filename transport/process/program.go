@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Environment returns the environment of a server: PATH, HOME, LANG and TMPDIR of ours, and what is
-// given.
+// Environment returns the environment of a server: PATH, HOME, LANG and TMPDIR of Gatekit, and the
+// given variables, which take precedence.
 func Environment(given map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -29,7 +29,7 @@ func Environment(given map[string]string) []string {
 	return env
 }
 
-// findProgram returns the file of a program. It uses the child's PATH, not ours.
+// findProgram returns the file of a program. It uses the PATH in env, not that of Gatekit.
 func findProgram(path, dir string, env []string) (string, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -53,13 +53,13 @@ func findProgram(path, dir string, env []string) (string, error) {
 		}
 		return abs, nil
 	}
-	var where string
+	var searchPath string
 	for _, e := range env {
 		if v, ok := strings.CutPrefix(e, "PATH="); ok {
-			where = v
+			searchPath = v
 		}
 	}
-	for _, folder := range filepath.SplitList(where) {
+	for _, folder := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(folder) {
 			continue // "" or "." in PATH would run any program in the working folder
 		}
@@ -68,7 +68,7 @@ func findProgram(path, dir string, env []string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("command %q is not in PATH\nhint: install it, or give its full path; "+
-		"PATH is %s", path, where)
+		"PATH is %s", path, searchPath)
 }
 
 // checkExecutable returns the reason why a file cannot be run, or nil.

@@ -15,8 +15,8 @@ import (
 const (
 	maxLogLine   = 4 << 10  // bytes of one line that are logged
 	maxLogRate   = 50       // lines a second that are logged
-	maxTailBytes = 64 << 10 // for error messages
-	maxTailText  = 2 << 10  // bytes of it in one error message
+	maxTailBytes = 64 << 10 // bytes of the tail that are kept
+	maxTailText  = 2 << 10  // bytes of the tail in one error message
 )
 
 // Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs
@@ -25,10 +25,10 @@ func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
 		line    []byte
-		cut     bool // line is longer than what is kept of it
-		window  time.Time
-		logged  int // lines since window
-		skipped int
+		cut     bool      // the end of line was dropped
+		window  time.Time // start of the current second
+		logged  int       // lines since window
+		skipped int       // lines that were not logged
 	)
 	report := func() {
 		if skipped > 0 {
@@ -110,8 +110,8 @@ func (t *tail) lines(n int) string {
 	return strings.Join(s, "\n")
 }
 
-// Printable returns b with control characters and invalid UTF-8 escaped, cut to the length of a
-// line in the log.
+// Printable returns b with control characters and invalid UTF-8 escaped. It cuts b to the length of
+// a line in the log.
 func Printable(b []byte) string {
 	b = b[:min(len(b), maxLogLine)]
 	var s strings.Builder
@@ -132,8 +132,8 @@ func Printable(b []byte) string {
 	return strings.TrimRight(s.String(), "\t ")
 }
 
-// reapOrphans reaps processes of the killed group that became children of ours when their parent
-// died. There are some only where Gatekit is process 1 (in a container) or a subreaper.
+// reapOrphans reaps processes of the killed group that became children of Gatekit when their parent
+// died. This happens only if Gatekit is process 1 (in a container) or a subreaper.
 func reapOrphans(pgid int) {
 	for {
 		if _, err := syscall.Wait4(-pgid, nil, 0, nil); err != nil && err != syscall.EINTR {

@@ -19,8 +19,8 @@
 //     client's initialize becomes a server/discover; what the client declared in it, and its log
 //     level, are sent with each request.
 //   - modernToLegacy is a legacy server for a modern client. It has a pool of legacy sessions, one
-//     for each set of capabilities that the client declares (session_pool.go). They are opened when
-//     a request needs them, and closed when no request has used them for a while.
+//     or more for each set of capabilities that the client declares (session_pool.go). They are
+//     opened when a request needs them, and closed when no request has used them for a while.
 //
 // [ParkedCalls] implements downstream.CallParker: the calls of modern clients that are waiting for
 // the client's answers.
@@ -45,15 +45,22 @@
 // Every message that is written to a server passed the pipeline before it was translated, or is
 // made in outgoing.go.
 //
-// # Why calls share a session with a legacy server
+// # Why calls share a session with a legacy server, and which do not
 //
 // On stdio a server's question never shows which call it belongs to, and over HTTP not always. With
 // a session for each call, the call of a question would always be known. But the calls would not
-// see each other's effects: on stdio each session is a process with its own memory. So calls that
-// declare the same capabilities share one session. A question that names no call is put to the
-// client in the youngest call that the client waits for. The server gets the answer even if another
-// call caused the question. When several clients may be behind the session and several such calls
-// are in flight, the question is refused: the wrong client could see it.
+// see each other's effects: on stdio each session is a process with its own memory. So the calls of
+// one client that declare the same capabilities share one session. A question that names no call is
+// put to the client in the youngest call that the client waits for. The server gets the answer even
+// if another call caused the question.
+//
+// Over HTTP all clients of one principal use the same pool, and the wrong client could see a
+// question. So while a call in which the client may be asked is running, no other such call uses
+// its session. It waits for a short time, since most calls are short, and then gets a further
+// session. The number of these is bounded. A server that has asked before gets no more calls than
+// there are sessions: the others wait. A call of a server that has never asked shares a session
+// after a while; if the server asks then, the question is refused. With a server over Streamable
+// HTTP, all of this begins when it has asked outside of the stream of a call.
 //
 // # Subscriptions
 //

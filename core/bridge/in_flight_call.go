@@ -126,10 +126,11 @@ func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 
 // HandleRequests implements proxy.Handler.
 func (c *inFlightCall) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	c.session.questions.any.Store(true)
 	if c.canAsk() {
 		return c.askInCall(ctx, ms)
 	}
-	return c.session.HandleRequests(ctx, ms)
+	return c.session.ask(ctx, ms)
 }
 
 // canAsk implements sessionCall.

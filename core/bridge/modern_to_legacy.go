@@ -37,8 +37,8 @@ func newModernToLegacy(opts Options, native upstream.NativeSessions, o proxy.Ope
 // Call implements proxy.Server.
 func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	h proxy.Handler) (*mcp.Message, error) {
-	ctx, release := s.goroutines.Bind(ctx)
-	defer release()
+	ctx, unbind := s.goroutines.Bind(ctx)
+	defer unbind()
 	m := p.Message()
 	switch method, known := mcp.LookupMethod(m.Method); {
 	case m.Method == "server/discover", m.Method == "subscriptions/listen":
@@ -49,14 +49,14 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
 			"inputResponses without a question: repeat the call without them", nil)), nil
 	}
-	session, err := s.pool.acquire(ctx, m)
+	session, release, err := s.pool.acquire(ctx, m)
 	if err != nil {
 		if modern := s.modernSession(); modern != nil && ctx.Err() == nil {
 			return modern.Call(ctx, p, h)
 		}
 		return nil, err
 	}
-	defer s.pool.release(session)
+	defer release()
 	switch m.Method {
 	case "server/discover":
 		answer, err := discoverResultForModern(m, session.initializeAnswer)

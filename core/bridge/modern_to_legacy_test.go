@@ -452,33 +452,152 @@ func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 	}
 }
 
-func TestQuestionOfAnUnclearClientIsRefused(t *testing.T) {
-	const capabilities = `{"elicitation":{}}`
+// callsOfClients are calls at one legacy server, each of a client of its own. The client can be
+// asked, and answers with its number.
+type callsOfClients struct {
+	t       *testing.T
+	server  proxy.Server
+	started *upstreamtest.Launcher
+}
+
+const canElicit = `{"elicitation":{}}`
+
+// call makes the call of client n.
+func (c *callsOfClients) call(n int) *upstreamtest.Call {
+	c.t.Helper()
+	client := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(fmt.Sprintf(`{"client":%d}`, n))}
+	call := upstreamtest.StartCall(c.t, c.server, client, requestWithCapabilities(`1`, "tools/call",
+		canElicit, `,"name":"x"`))
+	synctest.Wait()
+	return call
+}
+
+// ask has a server ask, and checks who answers.
+func (c *callsOfClients) ask(srv *upstreamtest.PipeServer, want string) {
+	c.t.Helper()
+	srv.Send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
+	if a := srv.Next(c.t); string(a.Result) != want {
+		c.t.Errorf("answered %s, want %s", a.Raw, want)
+	}
+}
+
+// wantProcesses checks how many processes have been started.
+func (c *callsOfClients) wantProcesses(want int) {
+	c.t.Helper()
+	if got := c.started.Count(); got != want {
+		c.t.Errorf("%d processes have been started, want %d", got, want)
+	}
+}
+
+// runCallsOfClients runs a test in which several clients may be behind the session.
+func runCallsOfClients(t *testing.T, test func(t *testing.T, c *callsOfClients)) {
 	synctest.Test(t, func(t *testing.T) {
 		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
 		s, st, end := openSharedLegacyServer(t, session, true)
 		defer end()
-		mine, other := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
-			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
-		upstreamtest.StartCall(t, s, mine, requestWithCapabilities(`1`, "tools/call",
-			capabilities, `,"name":"x"`))
-		srv := st.Last(t)
-		acceptInitialize(t, srv, capabilities)
-		first := srv.Expect(t, "tools/call")
-		ask := func(want string) {
-			t.Helper()
-			srv.Send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
-			if a := srv.Next(t); string(a.Result) != want {
-				t.Errorf("the question was answered with %s, want %s", a.Raw, want)
-			}
+		test(t, &callsOfClients{t, s, st})
+	})
+}
+
+func TestQuestionsReachTheClientOfTheirCall(t *testing.T) {
+	runCallsOfClients(t, func(t *testing.T, c *callsOfClients) {
+		c.call(0)
+		first := c.started.Last(t)
+		acceptInitialize(t, first, canElicit)
+		running := first.Expect(t, "tools/call")
+
+		waiting := c.call(1)
+		first.ExpectNothing(t)
+		time.Sleep(furtherDelay)
+		c.wantProcesses(2)
+		second := c.started.Last(t)
+		acceptInitialize(t, second, canElicit)
+		other := second.Expect(t, "tools/call")
+		c.ask(first, `{"client":0}`)
+		c.ask(second, `{"client":1}`)
+		waiting.ExpectWaiting()
+
+		// a request in which nobody is asked uses the first session at once
+		upstreamtest.StartCall(t, c.server, &upstreamtest.Client{},
+			requestWithCapabilities(`2`, "tools/list", canElicit, ``))
+		first.Expect(t, "tools/list")
+		c.ask(first, `{"client":0}`)
+
+		// a call that ends in time leaves its session to the next one
+		c.call(2)
+		first.Answer(running.ID, `{}`)
+		first.Expect(t, "tools/call")
+		c.ask(first, `{"client":2}`)
+		c.wantProcesses(2)
+
+		// the further session ends when it is not used
+		second.Answer(other.ID, `{}`)
+		time.Sleep(61 * time.Second)
+		if !second.HasEnded() || first.HasEnded() {
+			t.Errorf("the further session has ended: %v, the first: %v", second.HasEnded(),
+				first.HasEnded())
 		}
-		ask(`{"action":"accept"}`)
-		upstreamtest.StartCall(t, s, other, requestWithCapabilities(`2`, "tools/call",
-			capabilities, `,"name":"y"`))
-		srv.Expect(t, "tools/call")
-		ask(`{"from":"the session"}`)
-		srv.Answer(first.ID, `{}`)
-		ask(`{"action":"accept"}`)
+	})
+}
+
+// furtherDelay is how long a call waits before it gets a further session.
+const furtherDelay = 100 * time.Millisecond
+
+// TestFurtherSessionsAreBounded makes more calls at once than there can be sessions.
+func TestFurtherSessionsAreBounded(t *testing.T) {
+	for _, asks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the server has asked: %v", asks), func(t *testing.T) {
+			runCallsOfClients(t, func(t *testing.T, c *callsOfClients) {
+				const sessions = 25
+				var last upstreamtest.Message
+				for n := range sessions {
+					c.call(n)
+					if n > 0 {
+						time.Sleep(furtherDelay)
+					}
+					acceptInitialize(t, c.started.Last(t), canElicit)
+					last = c.started.Last(t).Expect(t, "tools/call")
+				}
+				if asks {
+					c.ask(c.started.Last(t), fmt.Sprintf(`{"client":%d}`, sessions-1))
+				}
+				c.call(sessions)
+				time.Sleep(4 * time.Second)
+				c.started.First(t).ExpectNothing(t)
+				c.wantProcesses(sessions)
+				if asks { // the call waits until a session is free
+					time.Sleep(time.Minute)
+					c.started.First(t).ExpectNothing(t)
+					c.started.Last(t).Answer(last.ID, `{}`)
+					c.started.Last(t).Expect(t, "tools/call")
+					c.ask(c.started.Last(t), fmt.Sprintf(`{"client":%d}`, sessions))
+					return
+				}
+				// the call shares a session, in which no client can be asked any more
+				time.Sleep(2 * time.Second)
+				c.started.First(t).Expect(t, "tools/call")
+				c.ask(c.started.First(t), `{"from":"the session"}`)
+				c.ask(c.started.Last(t), fmt.Sprintf(`{"client":%d}`, sessions-1))
+			})
+		})
+	}
+}
+
+// TestServerThatRunsOnce has a server of which no second process can be started.
+func TestServerThatRunsOnce(t *testing.T) {
+	runCallsOfClients(t, func(t *testing.T, c *callsOfClients) {
+		c.call(0)
+		first := c.started.Last(t)
+		acceptInitialize(t, first, canElicit)
+		running := first.Expect(t, "tools/call")
+		c.started.Fail = errors.New("the port is taken")
+		next := c.call(1)
+		time.Sleep(furtherDelay)
+		next.ExpectWaiting()
+		c.ask(first, `{"client":0}`)
+		first.Answer(running.ID, `{}`)
+		first.Expect(t, "tools/call")
+		c.ask(first, `{"client":1}`)
 	})
 }
 

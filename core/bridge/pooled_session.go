@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -20,11 +21,19 @@ import (
 // soon.
 const rootsWait = 10 * time.Second
 
-// pooledSession is one session with a legacy server, shared by the calls of a modern client that
-// declare the same capabilities. It handles the messages that the server sends outside of calls, or
-// without naming a call.
+// questionsSeen is what a server's questions so far have shown of it.
+type questionsSeen struct {
+	any         atomic.Bool // it asks
+	withoutCall atomic.Bool // it asks without naming the call that it asks in
+}
+
+// pooledSession is one session with a legacy server, for calls of a modern client that declare the
+// same capabilities. It handles the messages that the server sends outside of calls, or without
+// naming a call.
 type pooledSession struct {
 	key        string // the digest of the capabilities
+	isFurther  bool   // another session with these capabilities was there before
+	questions  *questionsSeen
 	name       string // of the server
 	log        *slog.Logger
 	feed       proxy.Handler    // of the client's session
@@ -36,7 +45,8 @@ type pooledSession struct {
 	initializeAnswer *mcp.Message  // read it after opened
 	openErr          error         // why the handshake failed; read it after opened
 
-	users     int         // guarded by the pool's mu
+	users     int         // requests that use it; guarded by the pool's mu
+	exclusive int         // those of them that should be alone; guarded by the pool's mu
 	idleTimer *time.Timer // runs while users is 0; guarded by the pool's mu
 
 	// holds one token, taken while the server's log level or subscriptions are being changed
@@ -155,10 +165,18 @@ func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) 
 	}
 }
 
-// HandleRequests implements proxy.Handler. It asks in the youngest call in flight in which the
-// client can be asked. Calls that the client waits for come first: the client may never come back
-// for others.
+// HandleRequests implements proxy.Handler for questions that name no call.
 func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
+	s.questions.any.Store(true)
+	if ms[0].Method != "roots/list" { // servers ask for the roots outside of calls
+		s.questions.withoutCall.Store(true)
+	}
+	return s.ask(ctx, ms)
+}
+
+// ask asks in the youngest call in flight in which the client can be asked. Calls that the client
+// waits for come first: the client may never come back for others.
+func (s *pooledSession) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		c := s.callToAskIn(ctx, ms)
 		if c == nil {

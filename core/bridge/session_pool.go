@@ -15,10 +15,18 @@ import (
 )
 
 const (
-	// how many sessions there may be; a request that needs one more waits
-	maxPooledSessions = 8
-	// how long a session that no call uses is kept
-	pooledSessionIdle = 5 * time.Minute
+	// how many sets of capabilities have a session; requests that declare others wait
+	maxCapabilitySets = 8
+	// how many sessions there are besides the first one of each set of capabilities
+	maxFurtherSessions = 24
+	// how long a call waits for a session that is in use before a further one is opened
+	furtherSessionDelay = 100 * time.Millisecond
+	// how long a call of a server that has never asked the client waits, when no further session
+	// can be opened, before it shares one
+	sharedSessionDelay = 5 * time.Second
+	// how long a session that no call uses is kept: the first of its set, and a further one
+	pooledSessionIdle  = 5 * time.Minute
+	furtherSessionIdle = time.Minute
 	// delay after the first handshake that failed
 	firstHandshakeDelay = 200 * time.Millisecond
 )
@@ -26,23 +34,28 @@ const (
 // sessionPool holds the sessions that one session of a modern client has with a legacy server.
 //
 // A legacy server gets the client's name and capabilities once, when a session begins. A modern
-// client declares them with each request. So there is one session for each set of capabilities that
-// the client declares. The package documentation explains why calls share a session.
+// client declares them with each request. So there is a session for each set of capabilities that
+// the client declares. The package documentation explains which calls share a session, and which
+// get a further one.
 type sessionPool struct {
 	opts          Options
 	native        upstream.NativeSessions
 	clientOptions proxy.OpenOptions // of the client's session
 	feed          proxy.Handler     // of the client's session
 	goroutines    *taskgroup.Group
+	questions     questionsSeen
 
-	mu       sync.Mutex // guards the fields below, and some of the sessions' fields
-	sessions []*pooledSession
+	mu       sync.Mutex       // guards the fields below, and some of the sessions' fields
+	sessions []*pooledSession // the oldest first
 	closed   bool
 	changed  chan struct{} // closed and replaced when a session has become idle or was removed
 	failures int           // handshakes in a row that failed
 	lastErr  error         // of the last handshake; nil when it succeeded
 	lastKey  string        // of the session of that handshake
 	retryAt  time.Time     // when another session with lastKey may be opened
+	// handshakes of further sessions in a row that failed, and when another may be opened
+	furtherFailures int
+	furtherRetryAt  time.Time
 }
 
 func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
@@ -58,97 +71,205 @@ func (p *sessionPool) wake() {
 	p.changed = make(chan struct{})
 }
 
-// acquire returns the session for a request, ready for use. release gives it back.
-func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (*pooledSession, error) {
-	name := p.native.Name()
+// sessionRequest is a request that needs a session.
+type sessionRequest struct {
+	message      *mcp.Message
+	capabilities []byte // that its client declares, as the server gets them
+	key          string // the digest of the capabilities
+	// no other such request may use the session at the same time: the client could not be found
+	// that a question of the server is for
+	isExclusive bool
+	began       time.Time
+}
+
+// newRequest returns the request for a session that m makes.
+func (p *sessionPool) newRequest(m *mcp.Message) (*sessionRequest, error) {
 	raw, _ := m.Get(mcp.PointerCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
 	if err != nil {
-		return nil, unavailable(name,
+		return nil, unavailable(p.native.Name(),
 			"the client's capabilities could not be translated to the server's revision", err)
 	}
 	digest, err := mcp.CanonicalDigest(capabilities)
 	if err != nil {
-		return nil, unavailable(name, "the client's capabilities are not valid", err)
+		return nil, unavailable(p.native.Name(), "the client's capabilities are not valid", err)
 	}
-	key := string(digest)
+	isUnclear := p.native.SharesStream() || p.questions.withoutCall.Load()
+	return &sessionRequest{message: m, capabilities: capabilities, key: string(digest),
+		isExclusive: p.clientOptions.Shared && isUnclear && mcp.AllowsInputRequests(m),
+		began:       time.Now()}, nil
+}
+
+// acquire returns the session for a request, ready for use. release gives it back.
+func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (s *pooledSession,
+	release func(), err error) {
+	r, err := p.newRequest(m)
+	if err != nil {
+		return nil, nil, err
+	}
 	for {
-		s, evicted, changed, err := p.find(key, m, capabilities)
-		if evicted != nil {
+		found, err := p.find(r)
+		for _, evicted := range found.evicted {
 			evicted.server.CloseLater()
 		}
-		switch {
-		case err != nil:
-			return nil, err
-		case s != nil:
+		if err != nil {
+			return nil, nil, err
+		}
+		if s := found.session; s != nil {
+			release := func() { p.release(s, r.isExclusive) }
 			select {
 			case <-s.opened:
 			case <-ctx.Done():
-				p.release(s)
-				return nil, context.Cause(ctx)
+				release()
+				return nil, nil, context.Cause(ctx)
 			}
-			if s.openErr != nil {
-				p.release(s)
-				return nil, s.openErr
+			if s.openErr == nil {
+				return s, release, nil
 			}
-			return s, nil
+			release()
+			if !s.isFurther {
+				return nil, nil, s.openErr
+			}
+			continue // some servers can run once only
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		if err := found.wait(ctx); err != nil {
+			return nil, nil, err
 		}
 	}
 }
 
-// find returns the session for a set of capabilities, or begins to open it. When there is no room,
-// it returns no session; the caller tries again when changed is closed. The session evicted, if not
-// nil, was removed to make room; the caller closes it.
-func (p *sessionPool) find(key string, m *mcp.Message,
-	capabilities []byte) (s, evicted *pooledSession, changed <-chan struct{}, err error) {
+// foundSession is what find has found.
+type foundSession struct {
+	session *pooledSession // nil when the request has to wait
+	// sessions that were removed to make room; the caller closes them
+	evicted []*pooledSession
+
+	// when session is nil: closed when a session has become free or is gone
+	changed <-chan struct{}
+	// how long to wait for that at most; 0 is without end
+	delay time.Duration
+}
+
+// wait waits until it is time to find again. The error is the cause of ctx.
+func (f *foundSession) wait(ctx context.Context) error {
+	var timeout <-chan time.Time
+	if f.delay > 0 {
+		timer := time.NewTimer(f.delay)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-f.changed:
+		return nil
+	case <-timeout:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// find returns the session for a request, or begins to open it.
+func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, nil, nil, closingError(p.native.Name())
+		return found, closingError(p.native.Name())
 	}
-	i := slices.IndexFunc(p.sessions, func(s *pooledSession) bool { return s.key == key })
+	found.changed = p.changed
+	var least *pooledSession // of those for the capabilities, the one with the fewest such calls
+	sets := map[string]int{}
+	for _, s := range p.sessions {
+		sets[s.key]++
+		if s.key == r.key && (least == nil || r.isExclusive && s.exclusive < least.exclusive) {
+			least = s
+		}
+	}
+	waited := time.Since(r.began)
 	switch {
-	case i >= 0:
-		s = p.sessions[i]
-	case p.lastErr != nil && p.lastKey == key && time.Now().Before(p.retryAt):
-		return nil, nil, nil, p.lastErr
-	case len(p.sessions) >= maxPooledSessions:
-		idle := slices.IndexFunc(p.sessions, func(s *pooledSession) bool { return s.users == 0 })
-		if idle < 0 {
-			return nil, nil, p.changed, nil
+	case least == nil && p.lastErr != nil && p.lastKey == r.key && time.Now().Before(p.retryAt):
+		return found, p.lastErr
+	case least == nil:
+		if len(sets) >= maxCapabilitySets {
+			if found.evicted = p.evictSet(); found.evicted == nil {
+				return found, nil
+			}
 		}
-		evicted = p.sessions[idle]
-		p.sessions = slices.Delete(p.sessions, idle, idle+1)
-		fallthrough
+		found.session, err = p.begin(r, false)
+	case !r.isExclusive || least.exclusive == 0:
+		found.session = least
+	case waited < furtherSessionDelay:
+		found.delay = furtherSessionDelay - waited
+		return found, nil
+	case !time.Now().Before(p.furtherRetryAt) &&
+		(len(p.sessions)-len(sets) < maxFurtherSessions || p.evictFurther(&found)):
+		found.session, err = p.begin(r, true)
+	case p.questions.any.Load():
+		return found, nil
+	case waited < sharedSessionDelay:
+		found.delay = sharedSessionDelay - waited
+		return found, nil
 	default:
-		if s, err = p.begin(key, m, capabilities); err != nil {
-			return nil, evicted, nil, err
-		}
+		found.session = least
 	}
+	if err != nil {
+		return found, err
+	}
+	s := found.session
 	s.users++
+	if r.isExclusive {
+		s.exclusive++
+	}
 	if s.idleTimer != nil {
 		s.idleTimer.Stop()
 	}
-	return s, evicted, nil, nil
+	return found, nil
 }
 
-// begin adds a session and starts its handshake. p.mu is held.
-func (p *sessionPool) begin(key string, m *mcp.Message,
-	capabilities []byte) (*pooledSession, error) {
+// evictSet removes the sessions of a set of capabilities that no request uses. It returns nil when
+// there is no such set. p.mu is held.
+func (p *sessionPool) evictSet() (evicted []*pooledSession) {
+	used := map[string]bool{}
+	for _, s := range p.sessions {
+		used[s.key] = used[s.key] || s.users > 0
+	}
+	for _, s := range p.sessions {
+		if used[s.key] || len(evicted) > 0 && s.key != evicted[0].key {
+			continue
+		}
+		evicted = append(evicted, s)
+	}
+	p.sessions = slices.DeleteFunc(p.sessions, func(s *pooledSession) bool {
+		return slices.Contains(evicted, s)
+	})
+	return evicted
+}
+
+// evictFurther removes a further session that no request uses, and adds it to found. It reports
+// false when there is none. p.mu is held.
+func (p *sessionPool) evictFurther(found *foundSession) bool {
+	i := slices.IndexFunc(p.sessions, func(s *pooledSession) bool {
+		return s.isFurther && s.users == 0
+	})
+	if i < 0 {
+		return false
+	}
+	found.evicted = append(found.evicted, p.sessions[i])
+	p.sessions = slices.Delete(p.sessions, i, i+1)
+	return true
+}
+
+// begin adds a session and starts its handshake. isFurther means that there is a session with these
+// capabilities already. p.mu is held.
+func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, error) {
 	name := p.native.Name()
-	initialize, err := initializeRequest(m, capabilities, p.opts.Version)
+	initialize, err := initializeRequest(r.message, r.capabilities, p.opts.Version)
 	if err != nil {
 		return nil, unavailable(name, "initialize could not be built from the client's request",
 			err)
 	}
-	s := &pooledSession{key: key, name: name, log: p.opts.Log, feed: p.feed,
-		shared: p.clientOptions.Shared, goroutines: p.goroutines,
-		opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
+	s := &pooledSession{key: r.key, name: name, log: p.opts.Log, feed: p.feed,
+		shared: p.clientOptions.Shared, isFurther: isFurther, questions: &p.questions,
+		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
 	s.server = p.native.OpenLegacy(p.clientOptions, s)
@@ -169,17 +290,25 @@ func (p *sessionPool) begin(key string, m *mcp.Message,
 // finishOpen records how a handshake ended, and removes a session whose handshake failed.
 func (p *sessionPool) finishOpen(s *pooledSession) {
 	p.mu.Lock()
-	p.lastErr, p.lastKey = s.openErr, s.key
+	retryAt := func(failures *int) time.Time {
+		*failures++
+		return time.Now().Add(backoff.Delay(firstHandshakeDelay, longestRetryDelay, *failures))
+	}
+	switch {
+	case s.openErr == nil && s.isFurther:
+		p.furtherFailures = 0
+	case s.openErr == nil:
+		p.failures, p.lastErr = 0, nil
+	case s.isFurther:
+		p.furtherRetryAt = retryAt(&p.furtherFailures)
+	default:
+		p.lastErr, p.lastKey, p.retryAt = s.openErr, s.key, retryAt(&p.failures)
+	}
 	if s.openErr != nil {
-		p.failures++
-		delay := backoff.Delay(firstHandshakeDelay, longestRetryDelay, p.failures)
-		p.retryAt = time.Now().Add(delay)
 		p.sessions = slices.DeleteFunc(p.sessions, func(other *pooledSession) bool {
 			return other == s
 		})
 		p.wake()
-	} else {
-		p.failures = 0
 	}
 	p.mu.Unlock()
 	close(s.opened)
@@ -188,12 +317,19 @@ func (p *sessionPool) finishOpen(s *pooledSession) {
 	}
 }
 
-// release gives a session back. It is closed when no call uses it for a while.
-func (p *sessionPool) release(s *pooledSession) {
+// release gives a session back. It is closed when no request uses it for a while.
+func (p *sessionPool) release(s *pooledSession, isExclusive bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if isExclusive {
+		s.exclusive--
+	}
 	if s.users--; s.users == 0 {
-		s.idleTimer = time.AfterFunc(pooledSessionIdle, func() { p.expire(s) })
+		idle := pooledSessionIdle
+		if s.isFurther {
+			idle = furtherSessionIdle
+		}
+		s.idleTimer = time.AfterFunc(idle, func() { p.expire(s) })
 	}
 	p.wake()
 }

@@ -325,6 +325,80 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 		})
 }
 
+// TestReverseRequestOutsideOfCallsFindsAStream has a server ask outside of any call, as servers do
+// whose question does not show its call. The client gets the question on whatever stream it reads.
+func TestReverseRequestOutsideOfCallsFindsAStream(t *testing.T) {
+	const (
+		question = `{"jsonrpc":"2.0","id":"gatekit-1","method":"roots/list"}`
+		answer   = `{"jsonrpc":"2.0","id":"gatekit-1","result":{"roots":[]}}`
+	)
+	call := func(id int) string { return downstreamtest.Request(id, "tools/call", `{"name":"x"}`) }
+	for _, c := range []struct {
+		name          string
+		before, after string // the requests of the client before and after the question
+		want          string // the request that brings the question
+	}{
+		{"two POSTs", "post 1, post 2", "", "post 2"},
+		{"a POST, and one that accepts no stream", "post 1, json 2", "", "post 1"},
+		{"a POST and a GET", "get 1, post 2", "", "get 1"},
+		{"the next POST", "", "json 1, post 2", "post 2"},
+		{"the next GET", "", "json 1, get 2", "get 2"},
+		{"a POST after a GET that is gone", "get 1, drop 1, post 2", "", "post 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
+				proxy.Handler) string {
+				return ""
+			}}
+			downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T,
+				w *downstreamtest.Gateway) {
+				client := w.HTTPClient("")
+				client.Initialize(t, mcp.Rev20250618)
+				open := map[string]*downstreamtest.HTTPExchange{}
+				begin := func(requests string) {
+					for name := range strings.SplitSeq(requests, ", ") {
+						var id int
+						kind, _, _ := strings.Cut(name, " ")
+						fmt.Sscanf(name, kind+" %d", &id)
+						switch kind {
+						case "post":
+							open[name] = client.Begin(t, client.Endpoint.Post, call(id))
+						case "json":
+							open[name] = client.Begin(t, client.Endpoint.Post, call(id),
+								"Accept: application/json")
+						case "get":
+							open[name] = client.Begin(t, client.Endpoint.Get, "")
+						case "drop":
+							open["get 1"].Drop()
+							<-open["get 1"].Done
+						}
+						synctest.Wait()
+					}
+				}
+				begin(c.before)
+				answered := make(chan string, 1)
+				go func() {
+					a := w.Server.Feed().HandleRequests(t.Context(),
+						[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+					answered <- string(a.Body())
+				}()
+				synctest.Wait()
+				begin(c.after)
+				for name, x := range open {
+					if got := strings.Contains(x.Text(), question); got != (name == c.want) {
+						t.Errorf("%s got %q", name, x.Text())
+					}
+				}
+				downstreamtest.Equal(t, "the client's answer", client.Post(t, answer), "202")
+				downstreamtest.Equal(t, "the server gets", <-answered, `{"roots":[]}`)
+				for _, x := range open {
+					x.Drop()
+				}
+			})
+		})
+	}
+}
+
 func TestReverseRequestIsSentOnTheStreamOfItsCall(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {

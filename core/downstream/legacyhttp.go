@@ -35,6 +35,7 @@ func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mc
 		return
 	}
 	p := s.newLegacyPost(r, w)
+	p.takesOthers = true
 	if m.Method == "tools/call" && s.revision() >= mcp.Rev20251125 {
 		p.streamDelay = resumableStreamDelay
 	}
@@ -55,7 +56,7 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 	defer e.legacySessions.release(entry)
 	s := entry.value
 	p := s.newLegacyPost(r, w)
-	p.batch = true
+	p.batch, p.takesOthers = true, true
 	calls, err := s.split(r.Body, s.handleNonRequest, func(m *mcp.Message) Call {
 		return s.admit(m, p.out)
 	})
@@ -146,7 +147,7 @@ func (e *Endpoint) newHTTPSession(principal string) *httpSession {
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.streams = sessionStreams{limits: e.limits, session: e.limits.newStream(sessionStreamName),
 		kept: map[string]*resumableStream{}}
-	s.sessionOut = s.streams.session
+	s.sessionOut = &s.streams
 	return s
 }
 

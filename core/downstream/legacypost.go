@@ -22,6 +22,7 @@ type legacyPost struct {
 	accept      acceptedTypes
 	streamDelay time.Duration // how long the answer may take before the stream is opened
 	batch       bool          // without a stream, the answers are one array
+	takesOthers bool          // the stream may take requests outside of its calls
 }
 
 func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
@@ -41,12 +42,18 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 	calls ...Call) (written bool) {
 	sessions := p.session.endpoint.legacySessions
 	sessions.retain(entry)
+	remove := func() {}
+	if p.takesOthers && p.accept.stream {
+		remove = p.session.streams.addPost(p.stream)
+	}
 	started := p.session.run(func() {
 		defer sessions.release(entry)
+		defer remove()
 		p.stream.finish(runAll(proxy.WithValues(p.session.lifetime, ctx), calls)...)
 	})
 	if !started {
 		sessions.release(entry)
+		remove()
 		p.stream.finish(runAll(endedContext(), calls)...)
 	}
 	if !p.accept.prefersStream {

@@ -76,6 +76,56 @@ func (s *resumableStream) send(ctx context.Context, p pipeline.Passed) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.sendLocked(ctx, p)
+}
+
+// sendToReader is send for a stream that a connection reads. It reports false when none does, or
+// the stream is finished.
+func (s *resumableStream) sendToReader(ctx context.Context, p pipeline.Passed) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.finished || s.reader == nil {
+		return false, nil
+	}
+	err := s.sendLocked(ctx, p)
+	if errors.Is(err, errStreamFinished) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// takeRequestsWithoutReader removes and returns the requests that were not sent, if no connection
+// reads the stream.
+func (s *resumableStream) takeRequestsWithoutReader() (taken []pipeline.Passed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reader != nil {
+		return nil
+	}
+	s.kept = slices.DeleteFunc(s.kept, func(ev streamEvent) bool {
+		m := ev.passed.Message()
+		if m.Kind != mcp.Request || ev.number <= s.lastSent {
+			return false
+		}
+		s.bytes -= m.Size()
+		taken = append(taken, ev.passed)
+		return true
+	})
+	return taken
+}
+
+// adopt adds messages that were added to another stream before. The stream is not finished.
+func (s *resumableStream) adopt(messages []pipeline.Passed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range messages {
+		s.add(p)
+	}
+	s.wakeWaiters()
+}
+
+// sendLocked is send for a caller that holds s.mu. It releases s.mu while it waits.
+func (s *resumableStream) sendLocked(ctx context.Context, p pipeline.Passed) error {
 	for {
 		if s.finished {
 			return errStreamFinished

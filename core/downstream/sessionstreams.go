@@ -1,11 +1,15 @@
 package downstream
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 )
 
 // sessionStreams are the streams of one legacy HTTP session that its client can resume.
@@ -17,6 +21,7 @@ type sessionStreams struct {
 	lastNumber int                         // of the newest stream
 	kept       map[string]*resumableStream // by name
 	order      []*resumableStream          // the same streams, oldest first
+	posts      []*resumableStream          // of POSTs that are not answered yet, oldest first
 	timer      *time.Timer                 // calls removeExpired; nil while it is not needed
 	closed     bool
 }
@@ -36,6 +41,39 @@ func (s *sessionStreams) newStream() *resumableStream {
 	defer s.mu.Unlock()
 	s.lastNumber++
 	return s.limits.newStream(strconv.Itoa(s.lastNumber))
+}
+
+// addPost adds the stream of a POST that can take requests of servers outside of its call, and
+// sends those on it that wait for a stream. remove removes the stream.
+func (s *sessionStreams) addPost(stream *resumableStream) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.posts = append(s.posts, stream)
+	stream.adopt(s.session.takeRequestsWithoutReader())
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.posts = slices.DeleteFunc(s.posts, func(r *resumableStream) bool { return r == stream })
+	}
+}
+
+// send implements output, for messages outside of any call. Many clients never open the stream for
+// them. While no connection reads that stream, a request that the client has to answer is sent on
+// the youngest POST that waits for its own answer, or on the next one.
+func (s *sessionStreams) send(ctx context.Context, p pipeline.Passed) error {
+	m := p.Message()
+	if m == nil || m.Kind != mcp.Request && m.Method != "notifications/cancelled" {
+		return s.session.send(ctx, p)
+	}
+	s.mu.Lock()
+	streams := append(slices.Clone(s.posts), s.session)
+	s.mu.Unlock()
+	for _, stream := range slices.Backward(streams) {
+		if sent, err := stream.sendToReader(ctx, p); sent || err != nil {
+			return err
+		}
+	}
+	return s.session.send(ctx, p)
 }
 
 // retain keeps a stream whose event ids the client is about to see.

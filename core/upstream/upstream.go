@@ -100,6 +100,10 @@ func (n nativeSessions) Name() string { return n.u.opts.Name }
 
 func (n nativeSessions) SpeaksModern() bool { return n.u.prober.speaksModern() }
 
+func (n nativeSessions) SharesStream() bool {
+	return n.u.opts.Dial.HTTP == nil || n.u.connector.prefersSSE()
+}
+
 func (n nativeSessions) StartContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return n.u.opts.startContext(ctx)
 }

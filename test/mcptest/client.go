@@ -24,7 +24,7 @@ type Client struct {
 	Capabilities string // a JSON object
 	Name         string // in clientInfo
 	// Answer has, by the method of a reverse request, a function that returns the JSON of the
-	// result, or "error:" and the JSON of an error object.
+	// result, or "error:" and the JSON of an error object. Several may run at once.
 	Answer map[string]func(params Message) string
 
 	conn   Conn
@@ -76,7 +76,7 @@ func (c *Client) read(ctx context.Context) {
 		}
 		c.record(Frame{Message: m})
 		if m.IsRequest() {
-			go c.Send(c.reply(m))
+			go func() { c.Send(c.reply(m)) }()
 		}
 	}
 }
@@ -202,14 +202,20 @@ func (c *Client) Call(ctx context.Context, method, params string) (Message, erro
 		}
 		var asked map[string]json.RawMessage
 		json.Unmarshal(At(m.Result, "inputRequests"), &asked)
-		var answers []string
+		answered := make(chan string, len(asked))
 		for key, q := range asked {
 			answer := c.Answer[Text(q, "method")]
 			if answer == nil {
 				return m, nil
 			}
-			answers = append(answers, Quote(key)+":"+answer(Message{Method: Text(q, "method"),
-				Params: At(q, "params"), Raw: q}))
+			go func() {
+				answered <- Quote(key) + ":" + answer(Message{Method: Text(q, "method"),
+					Params: At(q, "params"), Raw: q})
+			}()
+		}
+		var answers []string
+		for range asked {
+			answers = append(answers, <-answered)
 		}
 		slices.Sort(answers)
 		again = member(params, "inputResponses", "{"+strings.Join(answers, ",")+"}")

@@ -18,6 +18,8 @@ import (
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
+	// a legacy client does not open the GET stream, as some real ones
+	NoStream bool
 
 	client  *http.Client
 	ctx     context.Context
@@ -60,7 +62,7 @@ func (h *HTTP) Write(_ context.Context, b []byte) error {
 	if !m.IsRequest() {
 		defer cancel()
 		err := h.post(ctx, b, m)
-		if m.Method == "notifications/initialized" {
+		if m.Method == "notifications/initialized" && !h.NoStream {
 			h.running.Go(func() { h.listen(h.ctx) })
 		}
 		return err

@@ -21,7 +21,7 @@ import (
 // soon.
 const rootsWait = 10 * time.Second
 
-// questionsSeen is what a server's questions so far have shown of it.
+// questionsSeen records whether a server asks the client, and how.
 type questionsSeen struct {
 	any         atomic.Bool // it asks
 	withoutCall atomic.Bool // it asks without naming the call that it asks in

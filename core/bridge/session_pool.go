@@ -138,7 +138,7 @@ func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (s *pooledSes
 	}
 }
 
-// foundSession is what find has found.
+// foundSession is the result of find.
 type foundSession struct {
 	session *pooledSession // nil when the request has to wait
 	// sessions that were removed to make room; the caller closes them

@@ -22,9 +22,9 @@ type NativeSessions interface {
 	Name() string
 	// SpeaksModern reports whether the server is known to speak a modern revision by now.
 	SpeaksModern() bool
-	// SharesStream reports whether a legacy session's connection is one stream of messages, on which
-	// a request of the server does not show the call that it belongs to. Over Streamable HTTP it
-	// is on the stream of its call, as far as the server does what the specification asks for.
+	// SharesStream reports whether a legacy session has one stream for all messages, on which a
+	// request of the server does not show its call. Over Streamable HTTP each call has a stream of
+	// its own, and servers should send the requests of the call there.
 	SharesStream() bool
 	// OpenLegacy returns a session with a legacy server. feed gets the messages that the server
 	// sends outside of calls. The session's first initialize opens the connection.

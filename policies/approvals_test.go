@@ -29,7 +29,7 @@ func TestApprovals(t *testing.T) {
 	approve := func(id string) {
 		t.Helper()
 		if p, err := a.Approve(id); err != nil || p.Server != "a" || p.Name != "x" {
-			t.Fatalf("%+v, %v", p, err)
+			t.Fatalf("Approve returned %+v, error %v; want the call of x on server a", p, err)
 		}
 	}
 	same := called("x", `{ "n": 1.0, "secret": "s3cr3t" }`)
@@ -40,7 +40,7 @@ func TestApprovals(t *testing.T) {
 	}
 	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id ||
 		all[0].Reason != "it is large" || all[0].Approved {
-		t.Errorf("waiting: %+v, %v", all, err)
+		t.Errorf("List returned %+v, error %v; want the waiting request", all, err)
 	}
 	approve(id)
 	for name, other := range map[string]func() bool{
@@ -73,14 +73,15 @@ func TestApprovals(t *testing.T) {
 	}
 	if how, err := a.Submit(same, "it is large"); err != nil ||
 		how != "approved in the meantime: retry" {
-		t.Errorf("Submit of an approved request returns %q, %v", how, err)
+		t.Errorf("Submit of an approved request returned %q, error %v; want that it was approved",
+			how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if info, _ := os.Stat(f); err != nil || strings.Contains(string(b), "s3cr3t") ||
 			info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %s", f, err, b)
+			t.Errorf("%s contains %q, error %v; want mode 0600, and no argument", f, b, err)
 		}
 	}
 	if !a.Consume(same) || a.Consume(same) {
@@ -96,31 +97,31 @@ func TestApprovals(t *testing.T) {
 	now = now.Add(11 * time.Minute)
 	if _, err := a.Approve(id); err == nil || !strings.Contains(err.Error(),
 		"no request "+id+" waits") {
-		t.Errorf("Approve of an expired request: %v", err)
+		t.Errorf("Approve of an expired request: error %v, want that no such request waits", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
 		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is not the id") {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("Approve(%q): error %v, want that this is not an id", bad, err)
 		}
 	}
 	if all, err := a.List(); err != nil || len(all) != 0 {
-		t.Errorf("left: %+v, %v", all, err)
+		t.Errorf("List returned %+v, error %v; want no requests", all, err)
 	}
 }
 
-// An approval is for one request of any method: other params make another request, but another
-// _meta or another order of members does not.
+// TestApprovalIsForAllMembersOfARequest checks that an approval is for one request of any method.
+// Other params make another request, but another _meta or another order of members does not.
 func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 	a := &policies.Approvals{Dir: t.TempDir()}
 	request := func(method, params string) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
 	}
-	for _, c := range []struct{ method, asked, other, same string }{
+	for _, c := range []struct{ method, approved, other, same string }{
 		{"acme/delete", `{"id":1}`, `{"id":2}`, `{"_meta":{"progressToken":7},"id":1}`},
 		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`,
 			`{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
 	} {
-		how, err := a.Submit(request(c.method, c.asked), "it is odd")
+		how, err := a.Submit(request(c.method, c.approved), "it is odd")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,10 +131,10 @@ func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a.Consume(request(c.method, c.other)) {
-			t.Errorf("%s: the approval of %s is valid for %s", c.method, c.asked, c.other)
+			t.Errorf("%s: the approval of %s is valid for %s", c.method, c.approved, c.other)
 		}
 		if !a.Consume(request(c.method, c.same)) {
-			t.Errorf("%s: the approval of %s is not valid for %s", c.method, c.asked, c.same)
+			t.Errorf("%s: the approval of %s is not valid for %s", c.method, c.approved, c.same)
 		}
 	}
 }
@@ -152,12 +153,12 @@ func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
 		}
 	}
 	if err := ask("mallory", 100); err == nil || !strings.Contains(err.Error(), "too many") {
-		t.Errorf("a request above the limit: %v", err)
+		t.Errorf("a request above the limit: error %v, want that too many requests wait", err)
 	}
 	if err := ask("mallory", 7); err != nil {
-		t.Errorf("a request that already waits: %v", err)
+		t.Errorf("a request that already waits: error %v, want none", err)
 	}
 	if err := ask("ann", 1); err != nil {
-		t.Errorf("a request of another principal: %v", err)
+		t.Errorf("a request of another principal: error %v, want none", err)
 	}
 }

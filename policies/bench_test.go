@@ -25,7 +25,7 @@ func BenchmarkInspect(b *testing.B) {
 	}{
 		{"default", policies.Options{Rules: slices.Sorted(maps.Keys(def)), Config: def}},
 		{"fifty", policies.Options{Files: []string{fifty(b)}}},
-		{"blind", policies.Options{Rules: []string{"limits/rate", "tools/readonly"}}},
+		{"no-body", policies.Options{Rules: []string{"limits/rate", "tools/readonly"}}},
 	} {
 		for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 			for _, kind := range []mcp.Kind{mcp.Request, mcp.Response} {

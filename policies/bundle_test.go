@@ -32,7 +32,7 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 				return n, text
 			}
 			if !strings.Contains(text, from) {
-				t.Fatalf("%s does not hold %q", name, from)
+				t.Fatalf("%s does not contain %q", name, from)
 			}
 			return n, strings.Replace(text, from, to, 1)
 		})
@@ -109,10 +109,10 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
-				t.Errorf("the verdict of its rule: %s", got)
+				t.Errorf("the verdict is %q, want that the bundle's rule denies", got)
 			}
 			if b := s.Bundles(); len(b) != 1 || b[0].Name != file || b[0].Revision != "42" {
-				t.Errorf("got bundles %+v", b)
+				t.Errorf("the bundles are %+v, want %s with revision 42", b, file)
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 			return n, was
 		})
 	}
-	many := 0
+	filesSeen := 0
 	for name, c := range map[string]struct {
 		bundle []byte
 		want   string
@@ -141,7 +141,7 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 			65<<20)+`"}`),
 			"when unpacked"},
 		"a delta": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
-			if many++; many > 1 {
+			if filesSeen++; filesSeen > 1 {
 				return "", ""
 			}
 			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
@@ -171,13 +171,14 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	}
 }
 
-// The signature of a folder cannot be verified, and must not be ignored: the folder is an error.
+// TestSignedFolderIsRejected checks that a folder with a signature is an error: the signature
+// cannot be verified, and must not be ignored.
 func TestSignedFolderIsRejected(t *testing.T) {
 	dir := folder(t, map[string]string{"mine.rego": mine, ".signatures.json": `{"signatures":[]}`})
 	if _, err := policies.Load(policies.Options{Files: []string{dir}}); err == nil ||
 		!strings.Contains(err.Error(),
 			"the folder is signed, and Gatekit verifies only the signatures of bundles") {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want that the folder is signed", err)
 	}
 }
 
@@ -189,7 +190,7 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.Digest()) != 64 {
-			t.Errorf("the digest is %q", s.Digest())
+			t.Errorf("the digest is %q, want 64 characters", s.Digest())
 		}
 		return s.Digest()
 	}
@@ -202,11 +203,11 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 	base := files(mine, `{"a":1,"b":2}`)
 	first := digest(base)
 	for name, o := range map[string]policies.Options{
-		"elsewhere":                       files(mine, `{"a":1,"b":2}`),
-		"the data written in other words": files(mine, "{ \"b\": 2,\n\"a\": 1 }"),
+		"in another folder":            files(mine, `{"a":1,"b":2}`),
+		"the data in another notation": files(mine, "{ \"b\": 2,\n\"a\": 1 }"),
 	} {
 		if got := digest(o); got != first {
-			t.Errorf("%s: the digest differs", name)
+			t.Errorf("%s: the digest is %s, want %s", name, got, first)
 		}
 	}
 	pack := func(revision string) policies.Options {
@@ -217,27 +218,28 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 		}
 		return policies.Options{Files: []string{file}}
 	}
-	if digest(pack("1")) != first {
-		t.Error("in a bundle: the digest differs")
+	if got := digest(pack("1")); got != first {
+		t.Errorf("in a bundle: the digest is %s, want %s", got, first)
 	}
 	shadow, ruled := base, base
 	shadow.Shadow = true
 	ruled.Rules = []string{"tools/readonly"}
-	seen := map[string]string{first: "the first"}
+	seen := map[string]string{first: "the unchanged policies"} // names by digest
 	for name, o := range map[string]policies.Options{
 		"another rule": files(strings.Replace(mine, `"no"`, `"on"`, 1),
 			`{"a":1,"b":2}`),
-		"other data":              files(mine, `{"a":1,"b":3}`),
-		"not enforced":            shadow,
-		"with one of the library": ruled,
-		"with settings of a rule": {Files: base.Files, Data: base.Data, Rules: ruled.Rules,
+		"other data":          files(mine, `{"a":1,"b":3}`),
+		"shadow mode":         shadow,
+		"with a library rule": ruled,
+		"with a library rule and its settings": {Files: base.Files,
+			Data: base.Data, Rules: ruled.Rules,
 			Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
 		"one of two files twice": {Files: append([]string{files(mine, `{}`).Files[0]},
 			base.Files...), Data: base.Data},
 	} {
 		got := digest(o)
 		if was, ok := seen[got]; ok {
-			t.Errorf("%s has the digest of %s", name, was)
+			t.Errorf("%s: the digest is the same as that of: %s", name, was)
 		}
 		seen[got] = name
 	}

@@ -7,7 +7,8 @@ import (
 	"gatekit/policies"
 )
 
-// The input that Explain prints is a case that gets the same verdict as the message.
+// TestExplainedInputIsACase checks that the input that Explain returns is a case, and that this
+// case gets the same verdict as the message.
 func TestExplainedInputIsACase(t *testing.T) {
 	const rego = `
 deny contains "tainted" if "bad" in input.session.labels
@@ -42,10 +43,10 @@ deny contains input.params.message
 		if err != nil || string(two.Input) != string(one.Input) ||
 			two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) ||
 			len(one.Effects) < 3 {
-			t.Errorf("%s\nverdict              %s, %d effects\nof the printed input %s, %d "+
-				"effects\n%s\n%s", c,
-				one.Outcome.Reason, len(one.Effects), two.Outcome.Reason, len(two.Effects),
-				one.Input, two.Input)
+			t.Errorf("%s\nthe case has the verdict %s, %d effects and the input\n%s\nits input "+
+				"has the verdict %s, %d effects and the input\n%s\nwant the same, error %v", c,
+				one.Outcome.Reason, len(one.Effects), one.Input, two.Outcome.Reason,
+				len(two.Effects), two.Input, err)
 		}
 	}
 }
@@ -70,12 +71,12 @@ func TestInvalidCaseIsRejected(t *testing.T) {
 	} {
 		if _, err := policies.ParseCase([]byte(source)); err == nil ||
 			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", source, err, want)
+			t.Errorf("%s: error %v, want %s", source, err, want)
 		}
 	}
 }
 
-// The line of an effect is the line of the rule that caused it.
+// TestExplainReportsLines checks that the line of an effect is the line of the rule that caused it.
 func TestExplainReportsLines(t *testing.T) {
 	s := loaded(t, `deny contains "one" if input.name == "x"
 deny contains x if { x := concat("", ["t", "wo"]) }
@@ -100,26 +101,27 @@ deny contains "three" if {
 	for _, f := range e.Effects {
 		lines[f.Effect+" "+f.Value] = f.Line
 	}
-	for what, line := range map[string]int{`deny "one"`: 3, `deny "two"`: 4, `hide "a"`: 5,
+	for effect, line := range map[string]int{`deny "one"`: 3, `deny "two"`: 4, `hide "a"`: 5,
 		`hide "b"`: 5, `set {"path":"/a","value":{"n":["x"]}}`: 8} {
-		if lines[what] != line {
-			t.Errorf("%s is at line %d, want %d", what, lines[what], line)
+		if lines[effect] != line {
+			t.Errorf("%s is at line %d, want %d", effect, lines[effect], line)
 		}
 	}
 	if len(lines) != 5 || len(e.NotMatched) != 1 || e.NotMatched[0].Line != 10 ||
 		!strings.HasSuffix(e.NotMatched[0].Value, `t.rego:12: input.name == "z"`) {
-		t.Errorf("effects %v, not matched %+v", lines, e.NotMatched)
+		t.Errorf("the effects are %v, and %+v did not match; want 5, and only the rule in line 10",
+			lines, e.NotMatched)
 	}
 	for _, f := range e.Effects {
 		if f.Effect == "set" && (len(f.Reads) != 2 ||
 			f.Reads[0] != (policies.Read{Ref: "input.method", Value: `"tools/call"`})) {
-			t.Errorf("set read %v", f.Reads)
+			t.Errorf("the set rule reads %v, want input.method and input.name", f.Reads)
 		}
 	}
 }
 
-// A rule that the pipeline skips, and that would fail if it were evaluated, does not change the
-// explanation.
+// TestExplainIgnoresErrorsOfSkippedRules has a rule that the pipeline skips, and that fails when it
+// is evaluated. The rule must not change the explanation.
 func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",
@@ -134,7 +136,8 @@ func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 		e, err := s.Explain(t.Context(), c)
 		if err != nil || e.Outcome.Reason != want || (e.Outcome.Err != nil) != (want == "") ||
 			len(e.Effects) != len(want)/5 {
-			t.Errorf("%s: %v: %q, %v, %+v", source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects)
+			t.Errorf("%s: error %v, reason %q, outcome error %v, effects %+v; want the reason %q",
+				source, err, e.Outcome.Reason, e.Outcome.Err, e.Effects, want)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// A text in which the quick check finds nothing has only one decoding, so that the full check finds
-// nothing either.
+// TestQuickCheckFindsEveryHiddenTraversal tries all texts of up to four parts. If the quick check
+// finds nothing in a text, the text has only one decoding, so the full check finds nothing either.
 func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
 		";", "．", "file:"}
@@ -19,19 +19,19 @@ func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	try = func(text string, n int) {
 		if !hasSpecialCharacters(text) {
 			if mayHideTraversal(text) {
-				t.Errorf("%q may be disguised", text)
+				t.Errorf("mayHideTraversal(%q) is true, want false: no special characters", text)
 			}
 			if all := slices.DeleteFunc(decodeOnce(text), func(o string) bool {
 				return strings.TrimSpace(o) == strings.TrimSpace(text)
 			}); len(all) > 0 {
-				t.Errorf("%q can be read as %q", text, all)
+				t.Errorf("%q has the decodings %q, want none", text, all)
 			}
 		}
 		if why := hiddenTraversal(text); why != "" && !mayHideTraversal(text) {
-			t.Errorf("%q: %s", text, why)
+			t.Errorf("mayHideTraversal(%q) is false, but hiddenTraversal found: %s", text, why)
 		}
 		if mayHideTraversal(text) && isPlainJSON(mcp.Quote(text)) {
-			t.Errorf("%q is plain", text)
+			t.Errorf("isPlainJSON(%q) is true, but the text may hide a traversal", text)
 		}
 		if n > 0 {
 			for _, l := range letters {
@@ -42,8 +42,8 @@ func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 	try("", 4)
 }
 
-// isPlainJSON sees JSON as it is written: with escapes, in member names and values, at every
-// length.
+// TestPlainJSONHidesNoTraversal checks isPlainJSON with escapes, in member names and values, and at
+// every alignment.
 func TestPlainJSONHidesNoTraversal(t *testing.T) {
 	for raw, want := range map[string]bool{
 		`{"a":"../b","c":["d"]}`:                    false,
@@ -61,13 +61,14 @@ func TestPlainJSONHidesNoTraversal(t *testing.T) {
 		for pad := range 9 { // the check reads eight bytes at a time
 			padded := strings.Repeat(" ", pad) + raw
 			if got := isPlainJSON([]byte(padded)); got != want {
-				t.Errorf("plain(%s) = %v", padded, got)
+				t.Errorf("isPlainJSON(%s) is %v, want %v", padded, got, want)
 			}
 		}
 	}
 }
 
-// jsonMayHideTraversal returns for JSON what gatekit.path.disguised returns for its value.
+// FuzzDisguisedIn checks that jsonMayHideTraversal returns the same for JSON as
+// gatekit.path.disguised for its value.
 func FuzzDisguisedIn(f *testing.F) {
 	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`,
 		`"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
@@ -80,7 +81,8 @@ func FuzzDisguisedIn(f *testing.F) {
 		}
 		if got, want := jsonMayHideTraversal(raw), anyTextMayHideTraversal(ast.NewTerm(valueOf(raw,
 			nil))); got != want {
-			t.Errorf("%s: %v, the built-in function returns %v", raw, got, want)
+			t.Errorf("jsonMayHideTraversal(%s) is %v, want %v as from the built-in function", raw,
+				got, want)
 		}
 	})
 }

@@ -9,8 +9,9 @@ import (
 	"gatekit/policies"
 )
 
-// A policy that needs too much time or memory, fails, or has elements of the wrong type denies the
-// message within the time limit. The record has the error.
+// TestFailingPolicyDenies checks policies that need too much time or memory, fail, or have elements
+// of the wrong type. Each must deny the message within the time limit, and the record must have the
+// error.
 func TestFailingPolicyDenies(t *testing.T) {
 	for name, c := range map[string]struct{ rego, want string }{
 		"slow loop": {`deny contains "no" if { some a in numbers.range(1, 3000); some b in numbers.range(1, 3000); some c in numbers.range(1, 3000); a + b + c == 1 }`, "no verdict within"},
@@ -46,30 +47,32 @@ func TestFailingPolicyDenies(t *testing.T) {
 			_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
 				Stage: s, Timeout: timeout}).Pass(t.Context(), called("(", `{}`))
 			if took := time.Since(began); took > time.Minute {
-				t.Errorf("it took %v", took)
+				t.Errorf("the evaluation took %v, want at most a minute", took)
 			}
 			if err == nil || j.last.Action != "deny" || j.last.Err == nil ||
 				!strings.Contains(j.last.Err.Error(), c.want) {
-				t.Errorf("%v, recorded %s: %v, want %q", err, j.last.Action, j.last.Err, c.want)
+				t.Errorf("error %v, recorded %s with error %v; want deny with %q in the error", err,
+					j.last.Action, j.last.Err, c.want)
 			}
 		})
 	}
 }
 
-// Policies cannot use built-in functions that a deadline does not stop.
+// TestUnboundedBuiltinsAreForbidden checks that policies cannot use built-in functions that a
+// deadline does not stop.
 func TestUnboundedBuiltinsAreForbidden(t *testing.T) {
 	for name, call := range map[string]string{"bits.lsh": `bits.lsh(1, input.params.arguments.n)`,
 		"units.parse":       `units.parse(input.params.arguments.n)`,
 		"units.parse_bytes": `units.parse_bytes(input.params.arguments.n)`} {
 		if _, err := load(t, `deny contains "no" if `+call+` == 1`); err == nil ||
 			!strings.Contains(err.Error(), "undefined function "+name) {
-			t.Errorf("%s is loaded: %v", call, err)
+			t.Errorf("%s: error %v, want that the function is undefined", call, err)
 		}
 	}
 }
 
-// With some numbers OPA would compute for hours, or panic. Policies see them as servers do: as
-// infinite or as 0.
+// TestNumbersBeyondEveryDouble uses numbers with which OPA would compute for hours, or panic.
+// Policies must get them as servers read them: as infinite or as 0.
 func TestNumbersBeyondEveryDouble(t *testing.T) {
 	s := loaded(t, `deny contains "large" if input.params.arguments.n > 5
 
@@ -90,12 +93,13 @@ deny contains "half" if input.params.arguments.n * 2 == 1`)
 		"12345678901234567890123456789012345": "denied: t: large",
 	} {
 		if got := verdictOf(t, s, called("x", `{"n":`+n+`}`)); got != want {
-			t.Errorf("%.40s: %s", n, got)
+			t.Errorf("%.40s: got %.100s, want %s", n, got, want)
 		}
 	}
 }
 
-// A message is denied when one rule denies it and another rule fails.
+// TestFailureDeniesTogetherWithOtherRules checks that a message is denied with an error when one
+// rule denies it and another rule fails.
 func TestFailureDeniesTogetherWithOtherRules(t *testing.T) {
 	s, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist"},
 		Files: []string{folder(t,
@@ -105,6 +109,6 @@ func TestFailureDeniesTogetherWithOtherRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got, "error: ") {
-		t.Errorf("it is %s", got)
+		t.Errorf("got %s, want an error", got)
 	}
 }

@@ -288,7 +288,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 }
 
 // unlisted returns the used names that were not listed. Only these can be other spellings of hidden
-// URIs: for each listed item, the hide rules have been evaluated themselves.
+// URIs: each listed item has been evaluated by the hide rules under its own URI.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()

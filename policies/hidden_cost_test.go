@@ -21,8 +21,8 @@ func large(properties int) *mcp.Message {
 
 const hidesDestructive = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 
-// For a call, hide rules get the definition of the tool. Its Rego value is cached, and not decoded
-// for each call.
+// TestHideRuleDoesNotDecodeDefinitionForEachCall checks that the Rego value of a tool's definition
+// is cached: for each call of the tool, hide rules get its definition.
 func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	verdictOf(t, s, large(1500))
@@ -32,12 +32,12 @@ func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}); n > 1000 {
-		t.Errorf("a call takes %.0f allocations", n)
+		t.Errorf("a call takes %.0f allocations, want at most 1000", n)
 	}
 }
 
-// A tasks/list result with many tasks of one tool costs no more memory than its own size: the tool
-// is checked once.
+// TestManyTasksOfOneToolAreCheckedOnce checks the memory for a tasks/list result with many tasks of
+// one tool, which must be evaluated only once.
 func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	verdictOf(t, s, large(1500))
@@ -49,17 +49,17 @@ func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	got := verdictOf(t, s, list)
 	runtime.ReadMemStats(&after)
 	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 20 {
-		t.Errorf("the check allocated %d MiB", mib)
+		t.Errorf("the check allocated %d MiB, want at most 20", mib)
 	}
 	if !strings.Contains(got, `"t"`) {
-		t.Errorf("the list is %s", got)
+		t.Errorf("the list is %s, want the task t in it", got)
 	}
 }
 
-// A message with more names than can be checked is denied.
+// TestMessageWithTooManyNamesIsDenied sends a message with more names than can be checked.
 func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.uri == "note://7" }`)
-	for n, refused := range map[int]bool{100: false, 10_001: true} {
+	for n, denied := range map[int]bool{100: false, 10_001: true} {
 		var uris []string
 		for i := range n {
 			uris = append(uris, fmt.Sprintf(`"note://%d"`, i))
@@ -67,8 +67,9 @@ func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 		got := verdictOf(t, s, sent(mcp.NewRequest("1", "subscriptions/listen",
 			[]byte(`{"notifications":{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}}`)),
 			mcp.ToServer, ""))
-		if strings.HasPrefix(got, "error: ") != refused || strings.Contains(got, `"note://7"`) {
-			t.Errorf("%d: %.100s", n, got)
+		if strings.HasPrefix(got, "error: ") != denied || strings.Contains(got, `"note://7"`) {
+			t.Errorf("%d names: got %.100s; want it denied: %v, and without note://7", n, got,
+				denied)
 		}
 	}
 }

@@ -16,8 +16,9 @@ func isHidden(verdict string) bool {
 		strings.HasSuffix(verdict, "hidden from this client")
 }
 
-// An item that a policy hides from lists for one principal cannot be used by that principal in any
-// way, whether it was listed before or not. For another principal nothing changes.
+// TestHiddenItemsCannotBeUsed checks items that a policy hides from lists for one principal. This
+// principal cannot use them in any way, whether they were listed before or not. For another
+// principal nothing changes.
 func TestHiddenItemsCannotBeUsed(t *testing.T) {
 	const rego = `
 hide contains item.name if {
@@ -133,35 +134,40 @@ hide contains item.uriTemplate if {
 							answered(request("tools/list", `{}`, ""),
 								`{"tools":[{"name":"secret_tool"},{"name":"tool"}]}`)))
 						if strings.Contains(got, "secret_tool") != (principal == "ann") {
-							t.Errorf("the list is %s", got)
+							t.Errorf("the list is %s, want secret_tool only for ann", got)
 						}
 					}
 					for name, use := range uses {
 						if got := verdictOf(t, s, withPrincipal(principal,
 							use())); isHidden(got) != (principal == "bob") {
-							t.Errorf("%s: %s", name, got)
+							t.Errorf("%s by %s: %s, want it denied only for bob", name,
+								principal, got)
 						}
 						other := withPrincipal(principal, use())
 						other.Session = "another"
 						if got := verdictOf(t, s, other); isHidden(got) != (principal == "bob") {
-							t.Errorf("%s, in another session: %s", name, got)
+							t.Errorf("%s by %s in another session: %s, want it denied only "+
+								"for bob", name, principal, got)
 						}
 					}
 					if got := verdictOf(t, s, withPrincipal(principal,
 						listen())); strings.Contains(got,
 						"secret") != (principal == "ann") || !strings.Contains(got, "file:///b") {
-						t.Errorf("subscriptions/listen: %s", got)
+						t.Errorf("subscriptions/listen by %s: %s, want file:///b, and the "+
+							"secret only for ann", principal, got)
 					}
 					if got := verdictOf(t, s, withPrincipal(principal,
 						tasks())); strings.Contains(got,
 						"t1") != (principal == "ann") || !strings.Contains(got, "t3") {
-						t.Errorf("tasks/list: %s", got)
+						t.Errorf("tasks/list by %s: %s, want t3, and t1 only for ann",
+							principal, got)
 					}
 					for _, m := range []*mcp.Message{called("tool", `{}`), reading("file:///b"),
 						request("tasks/get", `{"taskId":"t3"}`, "t3")} {
 						if got := verdictOf(t, s, withPrincipal(principal,
 							m)); strings.HasPrefix(got, "denied") {
-							t.Errorf("the use of an item that is not hidden: %s", got)
+							t.Errorf("the use of an item that is not hidden: %s, want it "+
+								"allowed", got)
 						}
 					}
 				})
@@ -169,8 +175,8 @@ hide contains item.uriTemplate if {
 	}
 }
 
-// A hide rule that reads definitions gets, for a call, the definition that was listed. In shadow
-// mode the call passes, and a finding tells that the rule would hide the tool.
+// TestHideRuleReadsDefinition checks a hide rule that reads definitions: for a call, the rule gets
+// the listed definition. In shadow mode the call passes, and a finding has the effect of the rule.
 func TestHideRuleReadsDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
@@ -180,10 +186,10 @@ func TestHideRuleReadsDefinition(t *testing.T) {
 	s := loaded(t, rego)
 	verdictOf(t, s, list())
 	if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
-		t.Errorf("the call of a hidden tool: %s", got)
+		t.Errorf("the call of a hidden tool: %s, want it denied", got)
 	}
 	if got := verdictOf(t, s, called("y", `{}`)); strings.HasPrefix(got, "denied") {
-		t.Errorf("the use of an item that is not hidden: %s", got)
+		t.Errorf("the call of a tool that is not hidden: %s, want it allowed", got)
 	}
 	shadow, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
 	if err != nil {
@@ -193,15 +199,16 @@ func TestHideRuleReadsDefinition(t *testing.T) {
 	j := &journal{}
 	if _, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
 		Stage: shadow}).Pass(t.Context(), called("x", `{}`)); err != nil {
-		t.Errorf("in shadow mode: %v", err)
+		t.Errorf("in shadow mode: error %v, want that the call passes", err)
 	}
 	if f := j.last.Steps[0].Findings; len(f) != 1 || !strings.Contains(f[0].Type,
 		`would hide: t: "x"`) {
-		t.Errorf("in shadow mode the findings are %v", f)
+		t.Errorf("in shadow mode the findings are %v, want one that the rule would hide x", f)
 	}
 }
 
-// A call is denied when a hide rule fails with an error for the called tool.
+// TestFailingHideRuleDenies checks that a call is denied when a hide rule fails for the called
+// tool.
 func TestFailingHideRuleDenies(t *testing.T) {
 	s := loaded(t, `hide contains item.name if { input.method == "tools/list"; some item in input.items; to_number(item.name) > 1 }`)
 	if got := verdictOf(t, s, called("x", `{}`)); !strings.HasPrefix(got,
@@ -210,7 +217,8 @@ func TestFailingHideRuleDenies(t *testing.T) {
 	}
 }
 
-// A call that is denied because its tool is hidden does not count against a limit.
+// TestHiddenCallIsNotCounted checks that a call does not count against a limit when it is denied
+// because its tool is hidden.
 func TestHiddenCallIsNotCounted(t *testing.T) {
 	for name, rego := range map[string]string{
 		"without a list": `hide contains "x"`,
@@ -226,21 +234,21 @@ func TestHiddenCallIsNotCounted(t *testing.T) {
 			}
 			for range 5 {
 				if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
-					t.Fatalf("the call of a hidden tool: %s", got)
+					t.Fatalf("the call of a hidden tool: %s, want it denied", got)
 				}
 			}
 			for i := range 3 {
 				if got := verdictOf(t, s, called("y", `{}`)); strings.HasPrefix(got,
 					"denied") != (i == 2) {
-					t.Errorf("call %d: %s", i+1, got)
+					t.Errorf("call %d: %s, want only call 3 denied", i+1, got)
 				}
 			}
 		})
 	}
 }
 
-// An item that a library rule hides cannot be used in the ways for which the rule has no deny rule
-// either: tasks, notifications and completions.
+// TestItemsHiddenByLibraryCannotBeUsed checks the uses of items for which library rules have no
+// deny rule: tasks, notifications and completions. These uses are denied, too.
 func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 	sessions := &policies.SessionStore{}
 	load := func(o policies.Options) *policies.Stage {
@@ -278,7 +286,7 @@ func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 		"an update of another scheme":  updated("note://x"),
 		"a template outside the roots": complete("file:///etc/{x}")} {
 		if got := verdictOf(t, s, m); !strings.HasPrefix(got, "denied") {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: %s, want it denied", name, got)
 		}
 	}
 	for name, m := range map[string]*mcp.Message{"a task": task("t2"),
@@ -286,13 +294,14 @@ func TestItemsHiddenByLibraryCannotBeUsed(t *testing.T) {
 		"a template":                 complete("file:///data/{x}"),
 		"a template above the roots": complete("file:///{path}")} {
 		if got := verdictOf(t, s, m); strings.HasPrefix(got, "denied") {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: %s, want it allowed", name, got)
 		}
 	}
 }
 
-// When a server lists a tool twice with different definitions, none of them is used to judge a
-// call. When it lists the tool again, the new definition replaces the old one.
+// TestAmbiguousDefinitionIsNotUsed checks servers that list a tool twice. If the definitions
+// differ, rules get none of them for a call. When a server lists the tool again, the new definition
+// replaces the old one.
 func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	const good, bad = `{"name":"x","annotations":{"readOnlyHint":true}}`,
 		`{"name":"x","annotations":{"destructiveHint":true}}`
@@ -333,8 +342,8 @@ func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	}
 }
 
-// A principal that creates very many tasks does not displace the tasks of another principal: the
-// stage still knows of which tool they are.
+// TestTasksOfOnePrincipalDoNotEvictThoseOfAnother creates very many tasks of one principal. The
+// stage must still know the tools of another principal's tasks.
 func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains "write" if { input.method == "tools/list"; input.kind == "response" }`)
 	createTask := func(principal, tool, id string) {
@@ -350,12 +359,12 @@ func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 	m.Principal = "alice"
 	if got := verdictOf(t, s, m); got != "denied: t: the task belongs to the tool write, which is "+
 		"hidden from this client" {
-		t.Error(got)
+		t.Errorf("got %s, want that the tool of alice's task is hidden", got)
 	}
 }
 
-// An item that was not listed cannot be used when a hide rule reads more of an item than its name.
-// It can be used when the hide rules read only the name.
+// TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition calls a tool that was not listed. The call
+// is denied when a hide rule reads more of an item than its name, and allowed otherwise.
 func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 	for rule, denied := range map[string]bool{
 		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
@@ -386,7 +395,7 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
 			"denied: the tool x was not listed, and may be hidden: request tools/list first") !=
 			denied && !isHidden(got) || strings.HasPrefix(got, "denied") != denied {
-			t.Errorf("%s\n%s", rule, got)
+			t.Errorf("%s\ngot %s, want it denied: %v", rule, got, denied)
 		}
 		shadow, err := policies.Load(policies.Options{Files: s.Files(), Shadow: true})
 		if err != nil {
@@ -403,7 +412,8 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 	}
 }
 
-// A hidden resource is hidden in every spelling of its URI.
+// TestOtherSpellingsOfHiddenResourceAreDenied checks that a hidden resource is hidden in every
+// spelling of its URI.
 func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	for _, rule := range []string{
 		`hide contains "file:///secret/a" if input.method in {"resources/list", "resources/read"}`,
@@ -417,8 +427,8 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 				t.Errorf("%s\n%s: %s", rule, uri, got)
 			}
 		}
-		// a URI that is listed beside the hidden one is another resource: the rules judged it by
-		// itself
+		// a URI that is listed beside the hidden one is another resource, for which the rules have
+		// been evaluated
 		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true,
 			`{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} {
 			s := loaded(t, rule)
@@ -441,8 +451,8 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 	}
 }
 
-// A message names a resource by its listed URI and by other spellings of it. Each name is judged
-// with the definition that was listed.
+// TestListedResourceIsNotASpellingOfAnother names a resource by its listed URI and by other
+// spellings of it. The rules get the listed definition for each name.
 func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
 	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
@@ -451,6 +461,6 @@ func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
 		[]byte(`{"notifications":{"resourceSubscriptions":["FILE:///a","file:///A","file:///a","file:///b"]}}`)), mcp.ToServer, "")
 	if got := verdictOf(t, s,
 		m); got != `{"notifications":{"resourceSubscriptions":["file:///b"]}}` {
-		t.Error(got)
+		t.Errorf("got %s, want only the subscription to file:///b", got)
 	}
 }

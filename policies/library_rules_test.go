@@ -14,7 +14,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// The rule vendor/methods has its own list of methods. It must be equal to the table in core/mcp.
+// TestVendorMethodsRuleKnowsAllMethods compares the list of methods in the rule vendor/methods with
+// the table in core/mcp.
 func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	rule, err := fs.ReadFile(library.FS, "vendor/methods/rule.rego")
 	if err != nil {
@@ -35,11 +36,11 @@ func TestVendorMethodsRuleKnowsAllMethods(t *testing.T) {
 	if got, want := named(`"([^"]+)"`,
 		[]byte(defined)), named(`\{"([^"]+)", (?:Request|Notification),`, table); !slices.Equal(got,
 		want) {
-		t.Errorf("the rule defines %v\nand the table %v", got, want)
+		t.Errorf("the rule defines %v\nwant the methods of the table %v", got, want)
 	}
 }
 
-// Concurrent calls cannot exceed a limit.
+// TestLimitsHoldForConcurrentCalls checks that concurrent calls cannot exceed a limit.
 func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 	s := fromLibrary(t, "limits/rate", map[string]any{"per_session": 3})
 	passed := make(chan bool)
@@ -56,9 +57,9 @@ func TestLimitsHoldForConcurrentCalls(t *testing.T) {
 		}
 	}
 	if n > 3 {
-		t.Errorf("%d calls passed, want 3", n)
+		t.Errorf("%d concurrent calls passed, want at most 3", n)
 	}
-	for range 5 { // denied calls are not counted
+	for range 5 { // denied calls are not counted, so calls up to the limit pass now
 		if !refused(t, s, called("x", `{}`)) {
 			n++
 		}
@@ -79,7 +80,7 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := sent(mcp.NewRequest("1", "sampling/createMessage", []byte(`{"maxTokens":1}`)),
+	sampling := sent(mcp.NewRequest("1", "sampling/createMessage", []byte(`{"maxTokens":1}`)),
 		mcp.ToClient, "")
 	for i, step := range []struct {
 		after time.Duration
@@ -87,15 +88,15 @@ func TestCallsOfTheLastMinute(t *testing.T) {
 		pass  bool
 	}{
 		{0, called("x", `{}`), true},
-		{0, asked, true}, // sampling does not count as a tool call
+		{0, sampling, true}, // sampling does not count as a tool call
 		{30 * time.Second, called("x", `{}`), true},
 		{0, called("x", `{}`), false},
-		{0, asked, false},
+		{0, sampling, false},
 		{0, called("y", `{}`), true},
 		{0, called("y", `{}`), false}, // the limit for all tools
 		{30 * time.Second, called("x", `{}`), true},
 		{0, called("x", `{}`), false},
-		{0, asked, true},
+		{0, sampling, true},
 	} {
 		now = now.Add(step.after)
 		if got := !refused(t, s, step.m); got != step.pass {

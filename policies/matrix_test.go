@@ -129,8 +129,9 @@ func traversalPayloads(top string, starts []string) (payloads []string) {
 	return payloads
 }
 
-// Each payload is denied or harmless: no server that applies the transformations to it opens a file
-// outside of the root. The payloads are sent as arguments, as URIs, and as roots of the client.
+// TestEveryPathPayloadIsDeniedOrHarmless checks that each payload is denied or harmless. A payload
+// is harmless if no server that applies the transformations to it opens a file outside of the root.
+// The payloads are sent as arguments, as URIs, and as roots of the client.
 func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

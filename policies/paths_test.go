@@ -61,7 +61,7 @@ func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 			for _, up := range dots {
 				for _, sep := range slash {
 					for _, depth := range []int{1, 6} {
-						// it stays within
+						// such a path stays within the root
 						if depth == 1 && start != "" && start != "/data" && start != "/data/" {
 							continue
 						}
@@ -86,6 +86,7 @@ func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 	}
 }
 
+// refused reports whether the policies deny a message.
 func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {
 	t.Helper()
 	v, err := s.Inspect(t.Context(), m)
@@ -136,8 +137,8 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// With the setting "anywhere", which `gatekit wrap` uses by default, ordinary paths pass: they hide
-// nothing.
+// TestOrdinaryPathsHideNothing uses the setting "anywhere", which `gatekit wrap` sets by default.
+// Paths that hide nothing must pass.
 func TestOrdinaryPathsHideNothing(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", library.DefaultRules()["roots/traversal"])
 	for _, path := range []string{
@@ -148,7 +149,7 @@ func TestOrdinaryPathsHideNothing(t *testing.T) {
 	} {
 		if got := verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`)); strings.HasPrefix(got,
 			"denied") {
-			t.Errorf("%q: %s", path, got)
+			t.Errorf("%q: %s, want it allowed", path, got)
 		}
 	}
 	for _, path := range []string{`"..%2fx"`, "%c0%ae%c0%ae/x", "%e0%80%ae%e0%80%ae/x", ".%80./x",
@@ -215,13 +216,13 @@ func TestSymbolicLinksCannotLeaveRoots(t *testing.T) {
 	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root},
 		"remote": []any{"a"}})
 	if !passes(remote, root+"/away/x") {
-		t.Error("links of this machine count for a server on another")
+		t.Error("a path is denied by a link of this machine, but the server is on another machine")
 	}
 }
 
 func TestDeclaredRootsApply(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", nil)
-	judge := func(path string) string {
+	callWith := func(path string) string {
 		return verdictOf(t, s, called("x", `{"path":`+quoted(path)+`}`))
 	}
 	declare := func(roots string) string {
@@ -229,21 +230,21 @@ func TestDeclaredRootsApply(t *testing.T) {
 		m.Method = "roots/list"
 		return verdictOf(t, s, m)
 	}
-	if got := judge("/work/x"); !strings.Contains(got, "no allowed folders are known") {
-		t.Errorf("before the client declared roots: %s", got)
+	if got := callWith("/work/x"); !strings.Contains(got, "no allowed folders are known") {
+		t.Errorf("before the client declared roots: %s, want that no folders are known", got)
 	}
 	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got,
 		"denied") {
-		t.Errorf("roots that contain ..: %s", got)
+		t.Errorf("roots that contain ..: %s, want them denied", got)
 	}
-	if got := judge("/etc"); !strings.HasPrefix(got, "denied") {
-		t.Errorf("after denied roots: %s", got)
+	if got := callWith("/etc"); !strings.HasPrefix(got, "denied") {
+		t.Errorf("a path after denied roots: %s, want it denied", got)
 	}
 	declare(`{"roots":[{"uri":"file:///work"},{"uri":"file:///a%20b"}]}`)
 	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false,
 		"/a": false} {
-		if got := judge(path); strings.HasPrefix(got, "denied") == pass {
-			t.Errorf("%s: %s", path, got)
+		if got := callWith(path); strings.HasPrefix(got, "denied") == pass {
+			t.Errorf("%s: %s, want it allowed: %v", path, got, pass)
 		}
 	}
 }

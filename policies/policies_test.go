@@ -113,7 +113,7 @@ func TestEffects(t *testing.T) {
 			`denied: needs approval: t: it is large`},
 		"an element of the wrong type": {`deny contains 3`, called("x", `{}`),
 			`error: stage "policy": t: deny contains an element of type number, want reasons, or objects with a "reason"`},
-		"an error while it runs": {`deny contains "no" if { x := to_number(input.name); x > 1 }`,
+		"an error at run time": {`deny contains "no" if { x := to_number(input.name); x > 1 }`,
 			called("x", `{}`), `error: stage "policy": evaluate the policies`},
 		"an invalid pattern": {`redact contains {"pattern": "(", "with": "K"}`,
 			called("x", `{}`), `error: stage "policy": t: redact: pattern "("`},
@@ -141,7 +141,8 @@ func TestEditIsRecordedWithItsRule(t *testing.T) {
 		}
 		if o := j.last; o.Action != "modify" || o.Reason != "t" || len(o.Steps) != 1 ||
 			len(o.Steps[0].Changed) == 0 {
-			t.Errorf("%s is recorded as %s %q, %+v", name, o.Action, o.Reason, o.Steps)
+			t.Errorf("%s is recorded as %s %q with %+v; want modify, the rule t, and one step "+
+				"with the changed place", name, o.Action, o.Reason, o.Steps)
 		}
 	}
 }
@@ -177,7 +178,7 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 `)
 	const definition = `{"name":"x","annotations":{"readOnlyHint":true}}`
 	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: t: no" {
-		t.Errorf("before the list was seen: %s", got)
+		t.Errorf("before the list: %s, want denied: t: no", got)
 	}
 	names := []string{"x", "send", "rooted", "who"}
 	var tools []string
@@ -189,36 +190,36 @@ deny contains "wrong answer" if { input.kind == "response"; input.request.argume
 	for i, want := range []string{`{"name":"x","arguments":{}}`, `{"name":"x","arguments":{}}`,
 		"denied: t: too many"} {
 		if got := verdictOf(t, s, called("x", `{}`)); got != want {
-			t.Errorf("call %d: %s, want %s", i+1, got, want)
+			t.Errorf("call %d: got %s, want %s", i+1, got, want)
 		}
 	}
 	if got := verdictOf(t, s, called("send", `{}`)); strings.HasPrefix(got, "denied") {
-		t.Errorf("before a response was labelled: %s", got)
+		t.Errorf("before a response with a label: %s, want it allowed", got)
 	}
 	if got := verdictOf(t, s, answered(called("x", `{"n":7}`),
 		`{}`)); got != "denied: t: wrong answer" {
-		t.Errorf("a response that a rule denies by its request: %s", got)
+		t.Errorf("a response that a rule denies by its request: %s, want it denied", got)
 	}
 	verdictOf(t, s, answered(called("x", `{}`), `{"content":[]}`))
 	if got := verdictOf(t, s, called("send", `{}`)); got != "denied: t: tainted" {
-		t.Errorf("after a labelled response: %s", got)
+		t.Errorf("after a response with a label: %s, want denied: t: tainted", got)
 	}
 	other := called("send", `{}`)
 	other.Principal = "bob" // with the same session id
 	if got := verdictOf(t, s, other); got != "denied: t: no" {
-		t.Errorf("another principal: %s", got)
+		t.Errorf("another principal: %s, want denied: t: no", got)
 	}
 	if got := verdictOf(t, s, called("rooted", `{}`)); got != "denied: t: not in the roots" {
-		t.Errorf("without roots: %s", got)
+		t.Errorf("without roots: %s, want it denied", got)
 	}
 	roots := sent(mcp.NewResponse("1", []byte(`{"roots":[{"uri":"file:///w"}]}`)), mcp.ToServer, "")
 	roots.Method = "roots/list"
 	verdictOf(t, s, roots)
 	if got := verdictOf(t, s, called("rooted", `{}`)); strings.Contains(got, "roots") {
-		t.Errorf("with the root: %s", got)
+		t.Errorf("with the root: %s, want it allowed", got)
 	}
 	if got := verdictOf(t, s, called("who", `{}`)); got != "denied: t: s1 of ann" {
-		t.Errorf("who: %s", got)
+		t.Errorf("the call of who: %s, want the session and the principal", got)
 	}
 }
 
@@ -228,6 +229,7 @@ func TestSlowPolicyDenies(t *testing.T) {
 	_, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy", Stage: s,
 		Timeout: 50 * time.Millisecond}).Pass(t.Context(), called("x", `{}`))
 	if err == nil || !strings.Contains(j.last.Err.Error(), "no verdict within") {
-		t.Errorf("%v, recorded %v", err, j.last.Err)
+		t.Errorf("error %v, recorded error %v; want that there is no verdict in time", err,
+			j.last.Err)
 	}
 }

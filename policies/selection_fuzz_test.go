@@ -20,7 +20,7 @@ import (
 // and the whole input. Both must give the same sets. The choices of the generator are the bytes of
 // the fuzzer's input, so that the fuzzer can mutate single decisions.
 //
-// TestSelectionOverManyModules does the same for modules of random choices.
+// TestSelectionOverManyModules makes the same comparison for modules of random choices.
 func FuzzSelection(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(randomChoices(seed, 400))
@@ -30,9 +30,9 @@ func FuzzSelection(f *testing.F) {
 	})
 }
 
-// TestSelectionOverManyModules is FuzzSelection over modules of random choices. It runs the number
-// of pairs in GATEKIT_SELECTION_PAIRS, from the seed in GATEKIT_SELECTION_SEED. A test that fails
-// prints the seed of its module.
+// TestSelectionOverManyModules is FuzzSelection with modules of random choices. A pair is a module
+// and a message. GATEKIT_SELECTION_PAIRS sets the number of pairs, and GATEKIT_SELECTION_SEED the
+// first seed. When the test fails, it prints the seed of the module.
 func TestSelectionOverManyModules(t *testing.T) {
 	pairs, _ := strconv.Atoi(os.Getenv("GATEKIT_SELECTION_PAIRS"))
 	if pairs == 0 {
@@ -58,9 +58,14 @@ func TestSelectionOverManyModules(t *testing.T) {
 	}
 }
 
-// selectionCounts counts what comparisons covered.
+// selectionCounts counts the cases that comparisons covered.
 type selectionCounts struct {
-	modules, invalid, pairs, leftOut, effective, failed int
+	modules   int // modules that compile
+	invalid   int // modules that do not compile
+	pairs     int // pairs of a module and a message
+	leftOut   int // pairs for which a rule is left out
+	effective int // pairs for which some set is not empty
+	failed    int // pairs for which the evaluation of all rules fails
 }
 
 func (c *selectionCounts) add(o selectionCounts) {
@@ -132,9 +137,9 @@ const (
 	evaluationFailed
 )
 
-// compareOnce evaluates a message with all rules and with those that are selected. Where all rules
-// fail, the selected ones may fail or not: a rule can fail in an expression before the one that
-// excludes the message.
+// compareOnce evaluates a message with all rules and with the selected rules. If the evaluation of
+// all rules fails, that of the selected rules may fail or not: a rule can fail in an expression
+// before the one that excludes the message.
 func compareOnce(s *Stage, m *mcp.Message) (leftOut bool, result int, err error) {
 	ctx := context.Background()
 	b := messageContext{now: time.Unix(1_700_000_000, 0)}
@@ -158,7 +163,8 @@ func compareOnce(s *Stage, m *mcp.Message) (leftOut bool, result int, err error)
 	if len(q.rules) > 0 {
 		some, err := q.eval(ctx, s.input(m, session, b, q.reads), b.now)
 		if err != nil {
-			return false, result, fmt.Errorf("the selected rules fail, all rules do not: %w", err)
+			return false, result, fmt.Errorf("only the evaluation of the selected rules fails: %w",
+				err)
 		}
 		for i, r := range q.rules {
 			if some[i].Len() > 0 {
@@ -168,17 +174,17 @@ func compareOnce(s *Stage, m *mcp.Message) (leftOut bool, result int, err error)
 	}
 	for ref, set := range want {
 		if got[ref] != set {
-			return false, result, fmt.Errorf("%s is %s, and with the selected rules %s", ref, set,
-				got[ref])
+			return false, result, fmt.Errorf("%s is %s with the selected rules, want %s", ref,
+				got[ref], set)
 		}
 	}
 	if len(got) > len(want) {
-		return false, result, fmt.Errorf("with all rules %v, with the selected ones %v", want, got)
+		return false, result, fmt.Errorf("the selected rules have the sets %v, want %v", got, want)
 	}
 	return len(q.rules) < len(s.all.rules)-1, result, nil // gatekit.uses is always left out
 }
 
-// randomChoices is a reproducible stream of choices.
+// randomChoices returns n choices, which are the same for the same seed.
 func randomChoices(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	for i := range b { // splitmix64
@@ -194,11 +200,12 @@ func randomChoices(seed uint64, n int) []byte {
 // policyGenerator makes policies and messages from a stream of choices.
 type policyGenerator struct {
 	choices []byte
-	used    int // choices that were taken
-	locals  int // variables that were named
+	used    int // number of choices that were used
+	locals  int // number of local variables
 }
 
-// pick returns a number below n. After the last choice it goes through the numbers in turn.
+// pick returns a number below n, from the next choice. After the last choice, it cycles through the
+// numbers.
 func (g *policyGenerator) pick(n int) int {
 	g.used++
 	if g.used <= len(g.choices) {
@@ -209,7 +216,7 @@ func (g *policyGenerator) pick(n int) int {
 
 func (g *policyGenerator) oneOf(texts ...string) string { return texts[g.pick(len(texts))] }
 
-// chance reports true for about one of n choices.
+// chance returns true for about one of n choices.
 func (g *policyGenerator) chance(n int) bool { return g.pick(n) == n-1 }
 
 func (g *policyGenerator) local() string {
@@ -244,7 +251,7 @@ func (g *policyGenerator) value(member string) string {
 	return generatedValues[member][min(g.pick(n), g.pick(n))]
 }
 
-// values are several values of a member, divided by commas; some of them are no constants.
+// values returns several values of a member, separated by commas. Some of them are not constants.
 func (g *policyGenerator) values(member string) string {
 	var all []string
 	for range 1 + g.pick(3) {
@@ -272,7 +279,7 @@ func (g *policyGenerator) values(member string) string {
 	return strings.Join(all, ", ")
 }
 
-// policies generates the files of one set of policies, divided by lines of "---".
+// policies returns the files of one set of policies, separated by lines of "---".
 func (g *policyGenerator) policies() string {
 	var b strings.Builder
 	b.WriteString("package gatekit.generated\n\nimport data.shared as lib\nimport input as " +
@@ -307,7 +314,7 @@ func (g *policyGenerator) policies() string {
 	return b.String()
 }
 
-// helpers are the rules and functions that generated bodies use.
+// helpers returns the rules and functions that generated bodies use.
 func (g *policyGenerator) helpers() string {
 	var b strings.Builder
 	g.constants(&b)
@@ -339,8 +346,8 @@ func (g *policyGenerator) constants(b *strings.Builder) {
 	}
 }
 
-// body generates the expressions of a rule, a line each. Rules of a greater level do not refer to
-// those of a smaller one, so that none is recursive.
+// body returns the expressions of a rule, one on each line. A rule refers only to rules of greater
+// levels, so that none is recursive.
 func (g *policyGenerator) body(n, level int) string {
 	var lines []string
 	for range n {
@@ -352,7 +359,7 @@ func (g *policyGenerator) body(n, level int) string {
 	return "\t" + strings.Join(lines, "\n\t") + "\n"
 }
 
-// expression generates one expression, or several that belong together.
+// expression returns one expression, or several that belong together.
 func (g *policyGenerator) expression(level, depth int) string {
 	f := g.member()
 	v := g.valueOf(f)
@@ -488,7 +495,7 @@ func (g *policyGenerator) expression(level, depth int) string {
 	}
 }
 
-// rule generates an expression that uses one of the helpers.
+// rule returns an expression that uses one of the helpers.
 func (g *policyGenerator) rule(c int, f, v, l string) string {
 	helper := g.oneOf("plain", "off", "on", "graded", "nested.one.two")
 	switch c {

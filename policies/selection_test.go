@@ -70,8 +70,9 @@ hasMethod(method) if input.method == method
 answeredMethods contains input.method if input.kind == "response"
 `
 
-// Only the rules that can hold for a message are evaluated, and only what they read of it is in the
-// input. The outcome must be the same as with all rules and the whole input, as in Explain.
+// TestSelectedRulesDecideAsAllRules compares two evaluations. For a live message, only the rules
+// that can hold are evaluated, and the input has only the members that they read. Explain evaluates
+// all rules with the whole input. The outcomes must be the same.
 func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	dir := t.TempDir()
 	// a rule that never holds and uses all helpers: rules that nothing uses are not loaded
@@ -124,7 +125,8 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 				slices.Sort(want)
 				slices.Sort(got)
 				if !isHidden("denied: "+e.Outcome.Reason) && !slices.Equal(got, want) {
-					t.Errorf("%s\nasked  %q\nall of %q", text, got, want)
+					t.Errorf("%s\nthe selected rules deny with %q\nwant, as all rules, %q", text,
+						got, want)
 				}
 			}
 			for _, reason := range []string{"equal", "equal, operands swapped", "in a set",
@@ -149,7 +151,8 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	}
 }
 
-// A rule may read a setting in other ways than its literal place in data.config.
+// TestTrueSettingDoesNotExcludeRule reads settings in other ways than by their literal place in
+// data.config.
 func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
 	settings := map[string]map[string]any{"tools/arguments": {
 		"rules": []any{map[string]any{"argument": "path"}}}}
@@ -180,14 +183,15 @@ func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := verdictOf(t, s, called("x", "{}")); got != "denied: t: it holds" {
-				t.Error(got)
+				t.Errorf("got %s, want that the rule holds", got)
 			}
 		})
 	}
 }
 
-// Rules that compare servers and rules that compare tools make as many classes as the product of
-// both. Most of these have the same rules, and share a prepared query.
+// TestQueriesAreCachedForManyClasses has rules that compare servers and rules that compare tools.
+// The number of classes is the product of both. Most classes have the same rules, and share a
+// prepared query.
 func TestQueriesAreCachedForManyClasses(t *testing.T) {
 	var servers, tools []string
 	for i := range 70 {

@@ -46,7 +46,7 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 	list(10)
 	for session, want := range map[int]bool{0: true, 1: false, 2: false, 3: true, 10: true} {
 		if known(session) != want {
-			t.Errorf("the definitions of session %d are known: %v", session, !want)
+			t.Errorf("the definitions of session %d are known: %v, want %v", session, !want, want)
 		}
 	}
 	if list(1); !known(1) {
@@ -54,7 +54,8 @@ deny contains "not listed" if { input.kind == "request"; input.method == "tools/
 	}
 }
 
-// The Rego value of a definition is cached. A new definition from a later list replaces it.
+// TestNewDefinitionReplacesOldOne checks the cache of Rego values: a new definition from a later
+// list must replace the cached one.
 func TestNewDefinitionReplacesOldOne(t *testing.T) {
 	s := loaded(t, `deny contains "it writes" if { input.method == "tools/call"; input.kind == "request"; not input.item.annotations.readOnlyHint }`)
 	list := sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, "")
@@ -66,23 +67,24 @@ func TestNewDefinitionReplacesOldOne(t *testing.T) {
 		}
 		for range 2 {
 			if got := refused(t, s, called("x", `{}`)); got == readOnly {
-				t.Errorf("list %d: refused %v", i, got)
+				t.Errorf("after list %d the call is denied: %v, want %v", i, got, !readOnly)
 			}
 		}
 	}
 }
 
-// A session with very many calls is counted exactly: all calls within a second share one counter.
+// TestManyCallsInAMinuteAreCounted checks that very many calls of a session are counted exactly.
+// All calls within a second share one counter.
 func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
-	const most = 21_000
+	const limit = 21_000
 	s, err := policies.Load(policies.Options{Rules: []string{"limits/rate"},
-		Config: map[string]map[string]any{"limits/rate": {"per_minute": most}},
+		Config: map[string]map[string]any{"limits/rate": {"per_minute": limit}},
 		Now:    func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range most {
+	for i := range limit {
 		now = now.Add(time.Millisecond)
 		if m := called("x", `{}`); refused(t, s, m) {
 			t.Fatalf("call %d is refused", i)
@@ -96,21 +98,21 @@ func TestManyCallsInAMinuteAreCounted(t *testing.T) {
 	}
 }
 
-// Client information and roots are kept only up to a length. Longer ones are undefined in the
-// input, and rules that need them deny.
+// TestLongClientInformationIsIgnored sends client information and roots above the maximal length.
+// They must be undefined in the input, and rules that need them must deny.
 func TestLongClientInformationIsIgnored(t *testing.T) {
 	long := strings.Repeat("c", 100<<10)
 	clientInfo := func(name string) string { return `{"name":"` + name + `","version":"1"}` }
-	introduced := func(name string) *mcp.Message {
+	initialize := func(name string) *mcp.Message {
 		return sent(mcp.NewRequest("1", "initialize", []byte(`{"clientInfo":`+clientInfo(name)+
 			`}`)), mcp.ToServer, "")
 	}
-	with := func(name string) *mcp.Message {
+	listWithMeta := func(name string) *mcp.Message {
 		return sent(mcp.NewRequest("1",
 			"tools/list", []byte(`{"_meta":{"io.modelcontextprotocol/clientInfo":`+clientInfo(name)+
 				`}}`)), mcp.ToServer, "")
 	}
-	rooted := func(name string) *mcp.Message {
+	rootsResult := func(name string) *mcp.Message {
 		return answered(sent(mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, ""),
 			`{"roots":[{"uri":"file:///data","name":"`+name+`"}]}`)
 	}
@@ -120,17 +122,18 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 		message func(string) *mcp.Message // has the information or the roots
 		denied  bool                      // when these are too long
 	}{
-		"in initialize":   {unknown, introduced, true},
-		"in _meta":        {unknown, with, true},
-		"in roots":        {`deny contains "where is it" if { input.method == "tools/call"; not input.roots }`, rooted, true},
-		"read by no rule": {`deny contains "never" if { input.method == "tools/call"; input.name == "y" }`, rooted, false},
+		"in initialize":   {unknown, initialize, true},
+		"in _meta":        {unknown, listWithMeta, true},
+		"in roots":        {`deny contains "where is it" if { input.method == "tools/call"; not input.roots }`, rootsResult, true},
+		"read by no rule": {`deny contains "never" if { input.method == "tools/call"; input.name == "y" }`, rootsResult, false},
 	} {
 		for _, text := range []string{"c", long} {
 			s := loaded(t, c.rego)
 			verdictOf(t, s, c.message(text))
 			if got, want := refused(t, s, called("x", `{}`)), c.denied &&
 				text == long; got != want {
-				t.Errorf("%s, %d bytes: refused %v", name, len(text), got)
+				t.Errorf("%s, %d bytes: the call is denied: %v, want %v", name, len(text), got,
+					want)
 			}
 		}
 	}
@@ -139,15 +142,16 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"c", long, "c"} {
-		verdictOf(t, s, rooted(text))
+		verdictOf(t, s, rootsResult(text))
 		if got := refused(t, s, called("x", `{"path":"/data/x"}`)); got != (text == long) {
-			t.Errorf("a path within roots of %d bytes: refused %v", len(text), got)
+			t.Errorf("a path within roots of %d bytes is denied: %v, want %v", len(text), got,
+				text == long)
 		}
 	}
 }
 
-// Names of tools can be of any length, so a session has bounded room for counters. A call for which
-// there is no room is denied, because it cannot be counted.
+// TestTooManyCalledNamesAreDenied calls tools with long names, until a session has no room for
+// further counters. A call that cannot be counted must be denied.
 func TestTooManyCalledNamesAreDenied(t *testing.T) {
 	s := loaded(t, `deny contains "too often" if { input.method == "tools/call"; input.kind == "request"; input.session.calls["a x"] >= 2 }`)
 	verdictOf(t, s, called("x", `{}`))
@@ -158,7 +162,7 @@ func TestTooManyCalledNamesAreDenied(t *testing.T) {
 		}
 	}
 	if passed == 0 || passed > 20 {
-		t.Errorf("%d calls of names of 10,000 bytes pass", passed)
+		t.Errorf("%d calls of names of 10,000 bytes pass, want 1 to 20", passed)
 	}
 	if refused(t, s, called("x", `{}`)) || !refused(t, s, called("x", `{}`)) {
 		t.Error("calls of a name that already has a counter are not counted correctly")
@@ -173,8 +177,8 @@ func TestLongLabelIsDenied(t *testing.T) {
 	}
 }
 
-// The memory of all sessions is bounded: the largest sessions are forgotten, and small ones are
-// kept.
+// TestLargestSessionsAreForgotten fills the memory for all sessions. The largest sessions must be
+// forgotten, and small sessions kept.
 func TestLargestSessionsAreForgotten(t *testing.T) {
 	rego := filepath.Join(t.TempDir(), "t.rego")
 	err := os.WriteFile(rego, []byte(`package gatekit.t
@@ -207,6 +211,7 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 		}
 	}
 	if known < 1 || known > 3 {
-		t.Errorf("%d sessions of 50,000 bytes are known, where there is room for 3", known)
+		t.Errorf("%d sessions of 50,000 bytes are known, want 1 to 3, for which there is room",
+			known)
 	}
 }

@@ -52,7 +52,8 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 		err := loadWithSettings(t, c.rule, c.settings)
 		setting, ok := errors.AsType[*policies.SettingsError](err)
 		if !ok || setting.Rule != c.rule || !strings.HasPrefix(setting.Err.Error(), c.want) {
-			t.Errorf("%s %s: %v, want %s", c.rule, c.settings, err, c.want)
+			t.Errorf("%s %s: error %v, want a *SettingsError with %s", c.rule, c.settings, err,
+				c.want)
 		}
 	}
 	for _, c := range []struct{ rule, settings string }{
@@ -60,12 +61,13 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 		{"elicitation/gate", `{"except":["a["]}`}, // a name
 	} {
 		if err := loadWithSettings(t, c.rule, c.settings); err != nil {
-			t.Errorf("%s %s: %v", c.rule, c.settings, err)
+			t.Errorf("%s %s: error %v, want none", c.rule, c.settings, err)
 		}
 	}
 }
 
-// The error has every error in the settings, each on its own line.
+// TestAllErrorsInSettingsAreReported checks that the error has every error in the settings, each on
+// its own line.
 func TestAllErrorsInSettingsAreReported(t *testing.T) {
 	_, err := policies.Load(policies.Options{Rules: []string{"tools/allowlist", "limits/rate"},
 		Config: map[string]map[string]any{
@@ -84,8 +86,9 @@ func TestAllErrorsInSettingsAreReported(t *testing.T) {
 	}
 }
 
-// Each setting that a rule uses as a pattern has a format in its schema, so that it is checked when
-// the rule is loaded. Otherwise an invalid pattern would fail only with the first message.
+// TestEveryPatternSettingIsChecked checks that each setting that is a pattern has a format in the
+// schema. The pattern is then checked when the rule is loaded. Otherwise an invalid pattern would
+// fail only with the first message.
 func TestEveryPatternSettingIsChecked(t *testing.T) {
 	for _, rule := range library.Names() {
 		b, err := fs.ReadFile(library.FS, path.Join(rule, "schema.json"))

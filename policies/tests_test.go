@@ -68,7 +68,7 @@ todo_test_later if false
 		tests, covered, err := policies.RunTests(t.Context(),
 			policies.Options{Files: []string{named}})
 		if err != nil || len(tests) != 4 {
-			t.Fatalf("%s: %v, %v", named, tests, err)
+			t.Fatalf("%s: got the tests %v, error %v; want 4 tests", named, tests, err)
 		}
 		for i, want := range []policies.Test{
 			{Name: "gatekit.mine_test.test_denied", Line: 5},
@@ -89,7 +89,7 @@ todo_test_later if false
 		if len(covered) != 1 || covered[0].File != filepath.Join(dir, "mine.rego") ||
 			len(covered[0].Uncovered) != 1 || covered[0].Uncovered[0] != 8 ||
 			covered[0].Percent != 75 {
-			t.Errorf("covered: %+v", covered)
+			t.Errorf("the coverage is %+v, want 75 %% of mine.rego without line 8", covered)
 		}
 	}
 }
@@ -104,13 +104,13 @@ func TestRunTestsCompilesLikeLoad(t *testing.T) {
 		if _, _, err := policies.RunTests(t.Context(),
 			policies.Options{Files: []string{dir}}); err == nil || !strings.Contains(err.Error(),
 			want) {
-			t.Errorf("%s: %v, want %s", source, err, want)
+			t.Errorf("%s: error %v, want %s", source, err, want)
 		}
 	}
 }
 
-// The tests of library rules pass as `gatekit policy test` and `gatekit check` run them, whatever
-// the settings of the rules are.
+// TestLibraryTestsPass runs the tests of library rules in the same way as `gatekit policy test` and
+// `gatekit check`. They must pass with any settings of the rules.
 func TestLibraryTestsPass(t *testing.T) {
 	tests, covered, err := policies.RunTests(t.Context(), policies.Options{Rules: library.Names(),
 		Files: []string{folder(t, map[string]string{"mine.rego": mine,
@@ -125,7 +125,8 @@ func TestLibraryTestsPass(t *testing.T) {
 		}
 	}
 	if len(tests) < 2 || len(covered) != len(library.Names())+1 {
-		t.Errorf("%d tests of %d files", len(tests), len(covered))
+		t.Errorf("got %d tests and the coverage of %d files, want at least 2 and %d", len(tests),
+			len(covered), len(library.Names())+1)
 	}
 }
 
@@ -149,13 +150,13 @@ func TestFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no; other: no" {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: %s, want that both policies deny", name, got)
 		}
 	}
 	if _, err := policies.Load(policies.Options{Rules: []string{"tools/readonly"},
 		Files: []string{filepath.Join(dir, "empty")}}); err == nil || !strings.Contains(err.Error(),
 		"empty: the folder contains no .rego file") {
-		t.Errorf("a folder without policies: %v", err)
+		t.Errorf("a folder without policies: error %v, want that it contains no .rego file", err)
 	}
 }
 
@@ -189,17 +190,18 @@ func TestBundles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := verdictOf(t, s, called("x", `{}`)); got != "denied: mine: no" {
-		t.Error(got)
+		t.Errorf("got %s, want that the bundle's policy denies", got)
 	}
 	tests, covered, err := policies.RunTests(t.Context(), o)
 	if err != nil || len(tests) != 1 || tests[0].Failure != "" ||
 		tests[0].File != bundle+":sub/mine_test.rego" || len(covered) != 1 ||
 		covered[0].File != bundle+":sub/mine.rego" || covered[0].Percent != 75 {
-		t.Errorf("%+v, %+v, %v", tests, covered, err)
+		t.Errorf("got the tests %+v, the coverage %+v, error %v; want one passed test and 75 %% "+
+			"of mine.rego", tests, covered, err)
 	}
 	pack(strings.Replace(mine, "input.name", "input.nmae", 1))
 	if _, err := policies.Load(o); err == nil || !strings.Contains(err.Error(),
 		"b.tar.gz:sub/mine.rego:5:2: undefined ref: input.nmae") {
-		t.Errorf("a misspelt member: %v", err)
+		t.Errorf("a misspelt member: error %v, want its file and line", err)
 	}
 }

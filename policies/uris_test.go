@@ -72,7 +72,8 @@ func TestNoSpellingOfAddressIsPublic(t *testing.T) {
 	}
 }
 
-// The rules evaluate every text, as a path and as a URI, without an error or a panic.
+// FuzzFunctions checks that the rules evaluate every text, as a path and as a URI, without an error
+// or a panic.
 func FuzzFunctions(f *testing.F) {
 	for _, seed := range []string{"http://127.0.0.1/", "file:///data/%2e%2e/x", "", ":", "a:", "//",
 		"[", "http://[", "%", "%u", "C:", "~", "\\\\", "file:"} {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	readyTimeout   = 3 * time.Second // for all servers, which are asked at the same time
+	readyTimeout   = 3 * time.Second // for all servers together; they are asked concurrently
 	healthInterval = 3 * time.Second // shortest time between two health checks
 )
 
@@ -112,9 +112,9 @@ type healthResult struct {
 	err         error
 }
 
-// healthy checks the audit log, without which no message moves. If the last record failed, it tries
-// to write another. A log whose checkpoints or anchor cannot be written is also unhealthy, although
-// messages still move.
+// healthy checks the audit log. Without it, no message is forwarded. If the last record could not
+// be written, healthy tries to write another one. A log whose checkpoints or anchor cannot be
+// written is also unhealthy, although messages are still forwarded.
 func (g *gateway) healthy(ctx context.Context) []healthResult {
 	err := g.recording.telemetry.LastRecordError()
 	if err != nil {

@@ -61,7 +61,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return fmt.Errorf("write the records: %w", err)
 		}
 		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
-			// an incomplete file could be taken for a complete one
+			// The incomplete file is removed, because it could be taken for a complete one.
 			return errors.Join(readError(err), os.Remove(output))
 		}
 		return nil

@@ -20,9 +20,10 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 (2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m,
 12h, 7d).
 
---action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or that of
-an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy that acted.
-With both, this stage did this action: --stage secrets --action modify.`
+--action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or the
+action of an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy
+that acted. With both flags, a record matches if this stage did this action:
+--stage secrets --action modify.`
 
 // filterFlags adds the filter flags to a command. The returned function reads them after parsing.
 func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
@@ -39,7 +40,7 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	}{
 		{"session", &f.Session, "records of this `session`"},
 		{"exchange", &f.Exchange,
-			"records of this `exchange` (a request and all that belongs to it)"},
+			"records of this `exchange` (a request and all messages that belong to it)"},
 		{"principal", &f.Principal, "records for this `principal`"},
 		{"server", &f.Server, "messages to or from this `server`"},
 		{"name", &f.Name, "messages about this `name`: a tool, a prompt or a URI"},
@@ -82,8 +83,8 @@ func auditReader(cmd *cobra.Command, config string, args []string,
 	return &audit.Reader{File: file}, filter, nil
 }
 
-// readError returns an error of reading the log, with a hint. When the reader of our output closed
-// the pipe, it returns errReported: there is nothing to report.
+// readError returns an error of reading the log, with a hint. If the reader of our output has
+// closed the pipe, it returns errReported, so that no error is printed.
 func readError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):

@@ -20,8 +20,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// The reader closes the pipe after one line, as head does.
-func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
+// TestShowEndsWhenItsOutputIsClosed closes the pipe after one line, as head does.
+func TestShowEndsWhenItsOutputIsClosed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
 	if err != nil {
@@ -48,7 +48,7 @@ func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line,
 		"start") {
-		t.Errorf("shown %q, %v", line, err)
+		t.Errorf("the first line is %q, %v, want the event \"start\"", line, err)
 	}
 	out.Close()
 	record()
@@ -56,7 +56,8 @@ func TestShowEndsWhenItsReaderIsGone(t *testing.T) {
 	defer late.Stop()
 	show.Wait()
 	if code := show.ProcessState.ExitCode(); code != exitFailed || stderr.Len() > 0 {
-		t.Errorf("it ended with %s: %q", show.ProcessState, stderr.String())
+		t.Errorf("show ended with %s and printed %q, want the exit code %d and no error",
+			show.ProcessState, stderr.String(), exitFailed)
 	}
 }
 
@@ -91,8 +92,8 @@ func onTerminal(t *testing.T, args ...string) string {
 	return string(text)
 }
 
-// TestNoOutputOfALogActsOnATerminal has control characters of a terminal in the body of a record
-// and in the name of a key. Others may have written both.
+// TestNoOutputOfALogActsOnATerminal puts control characters of a terminal into the body of a record
+// and into the name of a key, as an attacker could.
 func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gatekit.jsonl")
@@ -127,15 +128,18 @@ func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 		proof).Output()
 	if whole, rerr := os.ReadFile(file); err != nil || rerr != nil ||
 		string(piped) != string(whole) {
-		t.Errorf("into a pipe, the record is %q: %v, %v", piped, err, rerr)
+		t.Errorf("into a pipe, verify-proof printed %q: %v, %v, want the unchanged record", piped,
+			err, rerr)
 	}
 
 	wantShown := func(want string, args ...string) {
 		t.Helper()
 		got := onTerminal(t, append([]string{"audit"}, args...)...)
-		rest := strings.NewReplacer("\r\x1b[K", "", "\r\n", "").Replace(got) // of Gatekit
+		// Gatekit itself prints these controls.
+		rest := strings.NewReplacer("\r\x1b[K", "", "\r\n", "").Replace(got)
 		if !strings.Contains(got, want) || strings.ContainsAny(rest, "\x1b\u009b\u202e") {
-			t.Errorf("%s: shown %q, want %q in it", args[0], got, want)
+			t.Errorf("%s printed %q, want %q in it and no other control characters", args[0], got,
+				want)
 		}
 	}
 	wantShown(`{"data":"\u009b31m\u202e"}`, "verify-proof", "--key", file+".pub", proof)

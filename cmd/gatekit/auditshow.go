@@ -27,19 +27,19 @@ func (p *program) auditShow() *cobra.Command {
 		Long: `Show prints one line for each call: start, action, principal or session, server,
 request, duration and reason. A call is a request with its response and all messages that belong to
 it; the line shows the most severe action. Requests of a server to the client ("←
-sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have lines of their
-own. Calls are printed in the order in which they end; calls without an end come last.
+sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have their own lines.
+Calls are printed in the order in which they end. Calls that have not ended come last.
 
 A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
-a failure in its result, "cancel" if it was cancelled, and "open" if it has no end.
+a failure in its result, "cancel" if it was cancelled, and "open" if it has not ended.
 
   2026-11-21 15:04:05.123Z  deny    ann  files   tools/call delete_file  268µs  the tool is hidden
       from this client [tools]
   2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search       1.4ms  redacted
       aws-access-token [secrets] in /arguments/query
 
---steps also prints the records of each call: what each stage did, found and changed (positions,
-never contents), and the sizes and hashes of bodies.
+--steps also prints the records of each call. They show the action, the findings and the changes of
+each stage (positions, never contents), and the sizes and hashes of bodies.
 
 ` + filterHelp + `
 
@@ -199,7 +199,7 @@ func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	if !s.colour {
 		return column
 	}
-	code := "33" // yellow: a stage denied or changed it
+	code := "33" // yellow: a stage acted on the call
 	switch {
 	case c.Status == query.StatusRefused, c.Status == query.StatusError,
 		c.Status == query.StatusToolFailed, c.Error != "":

@@ -10,8 +10,8 @@ import (
 	"gatekit/policies/service"
 )
 
-// bundleSource is the component that talks to the services of one configuration: it gets bundles,
-// and sends decision logs and the status.
+// bundleSource is the component for the services of one configuration. It gets bundles, and sends
+// decision logs and the status.
 type bundleSource struct {
 	gateway *gateway
 	config  *config.Config
@@ -28,7 +28,7 @@ func (b *bundleSource) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop ends the polling. It waits for bundles that are being applied.
+// stop ends the polling. It waits until bundles that are being applied are active or rejected.
 func (b *bundleSource) stop() error {
 	if b.client != nil {
 		b.client.Close()
@@ -100,8 +100,8 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, reject
 	return client, client.Bundles(), nil
 }
 
-// bundlesOnce gets the bundles of a configuration for a command that checks no messages: from the
-// services, or from their persist files. It sends no reports.
+// bundlesOnce gets the bundles of a configuration, from the services or from their persist files,
+// for commands such as gatekit check. It sends no reports.
 func bundlesOnce(ctx context.Context, c *config.Config,
 	log *slog.Logger) ([]*policies.Bundle, error) {
 	withoutReports := *c

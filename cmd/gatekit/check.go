@@ -38,7 +38,7 @@ none, it
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
-It prints one line for each result. It exits with 0 if all are ok, and with 1 otherwise:
+It prints one line for each result. The exit code is 0 if all are ok, and 1 otherwise:
 
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
@@ -50,9 +50,9 @@ It prints one line for each result. It exits with 0 if all are ok, and with 1 ot
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
   FAIL  [audit]  open the audit log "/srv/audit.jsonl": permission denied
 
-Check writes nothing to the audit log, and sends no records, decision logs or status. It does not
-check the address of [listen], nor whether another process writes to the audit log,
-because a running Gatekit may use both.`,
+Check writes nothing to the audit log, and sends no records, decision logs or status. A running
+Gatekit may use the same configuration. So check does not test whether the address of [listen] is
+free, or whether another process writes to the audit log.`,
 		Example: `  gatekit check
   gatekit check --config /etc/gatekit/gatekit.toml`,
 		Args: noArgs,
@@ -72,8 +72,8 @@ because a running Gatekit may use both.`,
 	return c
 }
 
-// report prints the mistakes of a configuration, one on each line, in a format that editors
-// can jump to.
+// report prints the mistakes of a configuration, one on each line, with positions in the format
+// that editors understand. It returns err if err is no list of mistakes.
 func report(cmd *cobra.Command, err error) error {
 	if es, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(cmd.ErrOrStderr(), es)
@@ -84,7 +84,7 @@ func report(cmd *cobra.Command, err error) error {
 
 // checkAll checks all servers at the same time, then the plugins, the policies, the sinks, the
 // telemetry collector and the audit log. It prints their results in the order of the configuration,
-// and reports whether all are well.
+// and reports whether all are ok.
 func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
 	type answer struct {
 		revision, name string
@@ -318,7 +318,7 @@ func (p *program) probeServer(ctx context.Context, s config.Server,
 	if err != nil {
 		return "", "", err
 	}
-	// Gatekit's own request passes no stage, and a check leaves no record.
+	// No stage inspects Gatekit's own request, and a check writes no record.
 	client := checkClient{pipeline.New(discardRecorder{}, pipeline.Options{})}
 	server, err := up.Open(ctx, proxy.OpenOptions{Session: "check", Revision: revisions[0]}, client)
 	if err != nil {
@@ -369,8 +369,7 @@ func serverIdentity(m *mcp.Message) string {
 	return "(no name)"
 }
 
-// checkClient is the client side of a check. It drops notifications and rejects requests of the
-// server.
+// checkClient is the client for a check. It drops notifications and rejects requests of the server.
 type checkClient struct{ p *pipeline.Pipeline }
 
 func (checkClient) HandleNotification(context.Context, *mcp.Message) {}

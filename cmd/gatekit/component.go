@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// component is one part of a running gateway. Components stand in a list: each may use those before
-// it, so the list is started from its first to its last and stopped from its last to its first.
+// component is one part of a running gateway. Components are kept in a list, and each may use those
+// before it. So the list is started in its order, and stopped in reverse.
 type component interface {
 	// start is called once. When it fails, stop is not called.
 	start(ctx context.Context) error
@@ -16,10 +16,11 @@ type component interface {
 	stop() error
 }
 
-// replaceable is a component that a reload keeps when the new configuration wants the same.
+// replaceable is a component that a reload keeps if the new configuration has the same settings for
+// it.
 type replaceable[C any] interface {
 	component
-	// sameAs reports whether other does what the receiver would do.
+	// sameAs reports whether other has the same settings as the receiver.
 	sameAs(other C) bool
 }
 
@@ -81,7 +82,7 @@ func isServer(c component) bool {
 	return ok
 }
 
-// kept returns the running component that does what wanted would do, or wanted if there is none.
+// kept returns the running component with the same settings as wanted, or wanted if there is none.
 func kept[C replaceable[C]](running []component, wanted C) C {
 	for _, r := range running {
 		if r, ok := r.(C); ok && wanted.sameAs(r) {

@@ -11,8 +11,8 @@ import (
 	"gatekit/core/config"
 )
 
-// recordedPart returns a component that appends what is done with it to calls.
-func recordedPart(name string, calls *[]string, startErr, stopErr error) component {
+// recordingComponent returns a component that appends each of its starts and stops to calls.
+func recordingComponent(name string, calls *[]string, startErr, stopErr error) component {
 	return &funcComponent{
 		onStart: func(context.Context) error {
 			*calls = append(*calls, "start "+name)
@@ -28,8 +28,12 @@ func recordedPart(name string, calls *[]string, startErr, stopErr error) compone
 func TestComponentsStopInReverseOrder(t *testing.T) {
 	var calls []string
 	stuck := errors.New("b is stuck")
-	list := []component{recordedPart("a", &calls, nil, nil), recordedPart("b", &calls, nil, stuck),
-		&funcComponent{}, recordedPart("c", &calls, nil, nil)}
+	list := []component{
+		recordingComponent("a", &calls, nil, nil),
+		recordingComponent("b", &calls, nil, stuck),
+		&funcComponent{},
+		recordingComponent("c", &calls, nil, nil),
+	}
 	if err := startAll(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +49,12 @@ func TestComponentsStopInReverseOrder(t *testing.T) {
 func TestComponentsBeforeOneThatCannotStartAreStopped(t *testing.T) {
 	var calls []string
 	broken := errors.New("c is broken")
-	err := startAll(t.Context(), []component{recordedPart("a", &calls, nil, nil),
-		recordedPart("b", &calls, nil, nil), recordedPart("c", &calls, broken, nil),
-		recordedPart("d", &calls, nil, nil)})
+	err := startAll(t.Context(), []component{
+		recordingComponent("a", &calls, nil, nil),
+		recordingComponent("b", &calls, nil, nil),
+		recordingComponent("c", &calls, broken, nil),
+		recordingComponent("d", &calls, nil, nil),
+	})
 	if !errors.Is(err, broken) {
 		t.Errorf("got error %v, want %v", err, broken)
 	}
@@ -68,9 +75,9 @@ func TestReloadKeepsServersWithEqualSettings(t *testing.T) {
 	mail := kept(running, &server{config: config.Server{Name: "mail", Command: "x"}})
 	next := []component{files, notes, mail}
 	if got, want := without(next, running), []component{notes, mail}; !slices.Equal(got, want) {
-		t.Errorf("to start: got %v, want notes and mail", got)
+		t.Errorf("components to start: got %v, want notes and mail", got)
 	}
 	if got, want := without(running, next), running[1:]; !slices.Equal(got, want) {
-		t.Errorf("to stop: got %v, want the old notes", got)
+		t.Errorf("components to stop: got %v, want the old notes", got)
 	}
 }

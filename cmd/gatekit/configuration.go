@@ -54,9 +54,9 @@ func findConfig() (string, error) {
 		strings.Join(places, " and no "))
 }
 
-// checkRunnable is the check that config.Load and config.Watch run. It reports built-in plugins
-// that do not exist, and mistakes in the policies, with their positions. Gatekit must not run
-// without a plugin or a policy that the configuration names.
+// checkRunnable is a check for config.Load and config.Watch. It reports built-in plugins that do
+// not exist, and mistakes in the policies, with their positions. Gatekit must not run without a
+// plugin or a policy that the configuration names.
 func checkRunnable(c *config.Config) (errs config.Errors) {
 	errs = checkPluginNames(c)
 	if err := checkPolicyFiles(c); err != nil {

@@ -109,7 +109,7 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- g.endpoint.ServePipe(ctx, pipe, "") }()
 	defer func() {
-		fromClient.Close() // the client is gone
+		fromClient.Close() // disconnects the client
 		err = errors.Join(err, <-served, pipe.Close())
 		for _, f := range []*os.File{toGatekit, toClient, fromGatekit} {
 			f.Close()

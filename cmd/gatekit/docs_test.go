@@ -18,7 +18,7 @@ import (
 	"gatekit/policies"
 )
 
-// documents returns the Markdown files of the repository that readers follow, by path from its top.
+// documents returns the texts of the repository's Markdown files, by their paths from its top.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -37,7 +37,8 @@ func documents(t *testing.T) map[string]string {
 		}
 	}
 	if len(texts) < 10 {
-		t.Fatalf("found %d documents: not the repository's top?", len(texts))
+		t.Fatalf("found %d documents, want 10 or more; is ../.. the top of the repository?",
+			len(texts))
 	}
 	return texts
 }
@@ -58,7 +59,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// brokenLinks returns the relative links of a document that lead nowhere.
+// brokenLinks returns the relative links of a document whose target does not exist.
 func brokenLinks(file, text string, read func(string) (string, error)) (broken []string) {
 	for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
 		u, err := url.Parse(m[1])
@@ -83,7 +84,7 @@ func brokenLinks(file, text string, read func(string) (string, error)) (broken [
 	return broken
 }
 
-func TestLinksInDocumentsLeadSomewhere(t *testing.T) {
+func TestLinksInDocumentsHaveTargets(t *testing.T) {
 	read := func(name string) (string, error) {
 		if info, err := os.Stat("../../" + name); err != nil || info.IsDir() {
 			return "", err
@@ -93,27 +94,27 @@ func TestLinksInDocumentsLeadSomewhere(t *testing.T) {
 	}
 	for file, text := range documents(t) {
 		for _, to := range brokenLinks(file, text, read) {
-			t.Errorf("%s links to %s, which is not there", file, to)
+			t.Errorf("%s links to %s, which does not exist", file, to)
 		}
 	}
 	planted := "# A\n[a](#a) [b](#b) [c](no.md) [d](README.md#no) [e](https://example.com) " +
 		"[f](README.md)"
 	want := "#b no.md README.md#no"
 	if got := strings.Join(brokenLinks("x.md", planted, read), " "); got != want {
-		t.Errorf("of the planted links %q are broken, want %q", got, want)
+		t.Errorf("got the broken links %q among the planted ones, want %q", got, want)
 	}
 }
 
-// What documents show can be used as it stands: configurations load, policies compile, JSON and Go
-// parse, and the commands and flags of gatekit exist.
-func TestBlocksInDocumentsAreTrue(t *testing.T) {
+// TestBlocksInDocumentsAreValid checks the code blocks of all documents: configurations load,
+// policies compile, JSON and Go parse, and the commands and flags of gatekit exist.
+func TestBlocksInDocumentsAreValid(t *testing.T) {
 	t.Setenv("GITHUB_TOKEN", "x")
 	found := map[string]int{}
 	for file, text := range documents(t) {
 		for _, m := range fence.FindAllStringSubmatch(text, -1) {
 			language, block := m[1], m[2]
 			if file == "examples/README.md" && language == "toml" && block[0] != '[' {
-				continue // more keys for the plugin; test/e2e/plugins adds and runs them
+				continue // lines to add to a configuration; test/e2e/plugins does this and runs it
 			}
 			if err := checkBlock(t, language, block); err != nil {
 				t.Errorf("%s: %v in\n%s", file, err, block)
@@ -123,7 +124,7 @@ func TestBlocksInDocumentsAreTrue(t *testing.T) {
 	}
 	for _, language := range []string{"toml", "rego", "json", "sh", "console"} {
 		if found[language] == 0 {
-			t.Errorf("no document has a block of %s", language)
+			t.Errorf("the documents have no block of %s, want some", language)
 		}
 	}
 	for language, block := range map[string]string{
@@ -133,13 +134,14 @@ func TestBlocksInDocumentsAreTrue(t *testing.T) {
 		"console": "$ gatekit audit show --stge x\n",
 	} {
 		if checkBlock(t, language, block) == nil {
-			t.Errorf("a planted fault of %s is not found:\n%s", language, block)
+			t.Errorf("checkBlock found no fault in this block of %s, want one:\n%s", language,
+				block)
 		}
 	}
 }
 
-// checkBlock returns what is wrong with a block of a language; nil for languages that are not
-// checked.
+// checkBlock returns the fault in a block of a language. It checks only some languages, and returns
+// nil for the others.
 func checkBlock(t *testing.T, language, block string) error {
 	t.Helper()
 	switch language {
@@ -178,8 +180,8 @@ type jsonError string
 
 func (e jsonError) Error() string { return string(e) }
 
-// checkConfig loads a configuration, its policies included. A block without a server is to be added
-// to one that has some.
+// checkConfig loads a configuration and its policies. A block without a server is a part of a
+// configuration, so checkConfig adds a server.
 func checkConfig(t *testing.T, toml string, rego ...string) error {
 	t.Helper()
 	dir := t.TempDir()
@@ -203,8 +205,8 @@ func checkConfig(t *testing.T, toml string, rego ...string) error {
 	return err
 }
 
-// checkCommand returns an error when a line of a shell runs a command of gatekit, or a flag of one,
-// that does not exist.
+// checkCommand returns an error if a shell line uses a command or a flag of gatekit that does not
+// exist.
 func checkCommand(line string) error {
 	line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
 	words := strings.Fields(line)
@@ -236,8 +238,9 @@ func checkCommand(line string) error {
 	return nil
 }
 
-// The policies of the cookbook do what their headings say.
-func TestTheCookbookDoesWhatItSays(t *testing.T) {
+// TestCookbookPoliciesMatchTheirHeadings evaluates the policies of the cookbook in
+// docs/policies.md.
+func TestCookbookPoliciesMatchTheirHeadings(t *testing.T) {
 	text := documents(t)["docs/policies.md"]
 	recipes := map[string]string{}
 	for _, m := range fence.FindAllStringSubmatch(text, -1) {
@@ -264,7 +267,7 @@ func TestTheCookbookDoesWhatItSays(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range []struct {
 		recipe, effect, input string
-		holds                 bool
+		want                  bool // the rule has the effect
 	}{
 		{"house", "deny", call("files", "delete_file", `{}`), true},
 		{"house", "deny", call("files", "read_file", `{}`), false},
@@ -306,13 +309,14 @@ func TestTheCookbookDoesWhatItSays(t *testing.T) {
 			t.Errorf("%s: %v", c.recipe, err)
 			continue
 		}
-		if got := results.Allowed(); got != c.holds {
-			t.Errorf("%s: %s of %s: %v, want %v", c.recipe, c.effect, c.input, got, c.holds)
+		if got := results.Allowed(); got != c.want {
+			t.Errorf("%s has the effect %s on %s: got %v, want %v", c.recipe, c.effect, c.input,
+				got, c.want)
 		}
 	}
 	for name := range recipes {
 		if !seen[name] {
-			t.Errorf("the recipe %s has no case here", name)
+			t.Errorf("this test has no case for the policy %s, want one", name)
 		}
 	}
 }

@@ -24,12 +24,12 @@ func (p *program) policyExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain MESSAGE.json | --record N",
 		Short: "Explain what the policies decide about a message",
-		Long: `Explain prints the input that the policies get for one message; each rule that had an
-effect, with its file, line and the values it read; and the verdict. It starts no server and no
-plugin.
+		Long: `Explain prints the input that the policies get for one message. Then it prints each
+rule that had an effect, with its file, line and the values that it read, and the verdict. It starts
+no server and no plugin.
 
-MESSAGE.json ("-" for stdin) is a JSON-RPC message. Other fields of the policies' input can be added
-beside those of the message. The input that explain prints is such a file, too:
+MESSAGE.json ("-" for stdin) is a JSON-RPC message. You can add other fields of the policies' input
+to it. The input that explain prints has the same format:
 
   { "method": "tools/call", "server": "files",
     "params": { "name": "write", "arguments": {} },
@@ -112,7 +112,7 @@ and never the body of a denied message. Explain reports it when a body is missin
 	return c
 }
 
-// readCase returns the case in a file.
+// readCase returns the message and the other policy input in a file.
 func readCase(name string) (*policies.Case, error) {
 	var b []byte
 	var err error
@@ -136,8 +136,8 @@ func readCase(name string) (*policies.Case, error) {
 	return c, nil
 }
 
-// recordedCase returns record n of a log. The policies first evaluate the earlier messages of its
-// session.
+// recordedCase returns record n of a log. It first evaluates all earlier messages, so that the
+// policies have the state that they had at that time.
 func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	n uint64) (*policies.Case, error) {
 	var found *policies.Case
@@ -164,8 +164,8 @@ func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	return found, nil
 }
 
-// eachCase calls f with the message in each line of a file, until f returns an error. When that is
-// io.EOF, eachCase returns nil.
+// eachCase calls f with the message in each line of a file, until f returns an error. If this error
+// is io.EOF, eachCase returns nil.
 func eachCase(file string, f func(line int, c *policies.Case) error) error {
 	in := os.Stdin
 	if file != "-" {
@@ -233,8 +233,7 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 		}
 	} else if len(e.NotMatched) > 0 {
 		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression of each that "+
-			"was not true.\n",
-			len(e.NotMatched))
+			"was not true.\n", len(e.NotMatched))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {

@@ -34,7 +34,7 @@ type gateway struct {
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
-	memory  policies.SessionStore    // what policies remember of sessions, across reloads
+	memory  policies.SessionStore    // the state that policies keep of sessions, across reloads
 	names   pipeline.RecordableNames // names that may be written to the audit log
 	workers *workers.Pool            // runs the stages of the pipeline
 
@@ -85,7 +85,7 @@ func (g *gateway) components() []component {
 func (g *gateway) close() error {
 	g.mu.Lock()
 	list := g.components()
-	// Unlocked first: the bundle source stops when its changed bundles are applied, which needs mu.
+	// stopAll must not hold mu: to stop, the bundle source waits for applyBundles, which needs mu.
 	g.mu.Unlock()
 	return stopAll(list)
 }
@@ -189,12 +189,12 @@ func (g *gateway) openSessions(context.Context) error {
 	return nil
 }
 
-// closeTimeout limits how long the end of all sessions may take. A server has 2 s to end
-// by itself, and 2 s more after SIGTERM.
+// closeTimeout limits how long it may take to end all sessions. A server has 2 s to exit by itself,
+// and 2 s more after SIGTERM.
 const closeTimeout = 15 * time.Second
 
-// endSessions ends the sessions of HTTP clients. listeners.serve calls it before close does, which
-// calls it again.
+// endSessions ends the sessions of HTTP clients. listeners.serve calls it, and close calls it
+// again.
 func (g *gateway) endSessions() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -57,9 +57,10 @@ func contextWithSignals() (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
-	// When a client is gone, nobody reads our stdout and stderr. A write to them must fail with an
-	// error and not end the process: there are child processes to end and a last record to write.
-	// (To ignore the signal would make the child processes ignore it, too.)
+	// After a client has exited, nobody reads our stdout and stderr. A write to them must fail with
+	// an error, and must not end the process, because it still has to end its child processes and
+	// to write the last record. The signal is not ignored, because the child processes would
+	// inherit this.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
@@ -82,7 +83,7 @@ func contextWithSignals() (context.Context, func()) {
 	}
 }
 
-// program holds what the commands share.
+// program holds the state that the commands share.
 type program struct {
 	level   slog.LevelVar
 	log     *slog.Logger

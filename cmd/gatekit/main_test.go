@@ -13,7 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// The test binary is gatekit, too: scripts and tests start it by that name.
+// TestMain runs the tests. The test binary is also gatekit: scripts and tests start it by that
+// name.
 func TestMain(m *testing.M) {
 	if os.Getenv("MCPTEST_SERVE") != "" {
 		mcptest.Main()
@@ -22,8 +23,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gatekit": main})
 }
 
-// Scripts have two more commands: `exits CODE COMMAND…` checks the exit code, and `onefile DIR
-// PATTERN NAME` copies the only file that fits to NAME.
+// TestScripts runs the scripts in testdata. They have two additional commands: `exits CODE
+// COMMAND…` checks the exit code of a command, and `onefile DIR PATTERN NAME` copies the only file
+// that matches the pattern to NAME.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -58,7 +60,8 @@ func TestScripts(t *testing.T) {
 				files, err := filepath.Glob(filepath.Join(args[0], args[1]))
 				ts.Check(err)
 				if len(files) != 1 {
-					ts.Fatalf("files that fit %s in %s: %v, want one", args[1], args[0], files)
+					ts.Fatalf("%s has the files %v that match %s, want one", args[0], files,
+						args[1])
 				}
 				b, err := os.ReadFile(files[0])
 				ts.Check(err)

@@ -86,8 +86,9 @@ func checkPolicyName(name string) error {
 	return nil
 }
 
-// policyFolder returns the first folder of policies in the configuration and true. Without one, or
-// without a readable configuration, it returns a default folder that is not active.
+// policyFolder returns the first folder of policies in the configuration, and true. If there is no
+// such folder, or no readable configuration, it returns the default folder and false: Gatekit does
+// not read policies from it yet.
 func policyFolder(path string) (folder string, used bool) {
 	if path == "" {
 		path, _ = findConfig()
@@ -102,7 +103,7 @@ func policyFolder(path string) (folder string, used bool) {
 	return "policies", false
 }
 
-// writePolicy writes a policy and its tests. When it fails, it leaves neither file.
+// writePolicy writes a policy and its tests. If it fails, it removes the files that it wrote.
 func writePolicy(folder, name string) ([]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, err

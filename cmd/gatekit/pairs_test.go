@@ -28,8 +28,9 @@ func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, e
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
 }
 
-// In all eras and transports, a stage sees the same requests of a server and the same responses of
-// a client, and a denial looks the same to the server.
+// TestOneStageDeniesServerRequestsInAllEras checks that in all eras and over all transports, a
+// stage sees the same requests of a server and the same responses of a client, and that a denial
+// looks the same to the server.
 func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 	questions := []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"decline"}`},
@@ -60,22 +61,23 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 								got := string(mcptest.At(m.Result, "structuredContent", "result"))
 								switch {
 								case q.want != "" && got != q.want:
-									t.Errorf("%s: the server was told %s, want %s", q.method, m.Raw,
-										q.want)
+									t.Errorf("%s: the server got the answer %s, want %s", q.method,
+										m.Raw, q.want)
 								case q.want == "" && server != mcptest.Modern &&
 									string(mcptest.At(m.Result, "structuredContent", "error",
 										"code")) != "-1":
-									t.Errorf("%s: the server was told %s, want error -1", q.method,
-										m.Raw)
+									t.Errorf("%s: the server got the answer %s, want error -1",
+										q.method, m.Raw)
 								case q.want == "" && server == mcptest.Modern &&
 									string(mcptest.At(m.Error, "code")) != "-31000":
-									// the modern protocol has no error for this
-									t.Errorf("%s: the call ended with %s, want the denial",
+									// A modern server cannot get an error, so the call is denied.
+									t.Errorf("%s: the call got %s, want a denial",
 										q.method, m.Raw)
 								}
 							}
 							if n := len(*asked); (n > 0) != (stage.to == mcp.ToServer) {
-								t.Errorf("the client was asked %q", *asked)
+								t.Errorf("the client got the requests %q; want some only if the "+
+									"stage denies answers", *asked)
 							}
 							rows := record()
 							for _, q := range questions {
@@ -85,7 +87,8 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 								}
 								if want := fmt.Sprintf("deny %s %s %s box", direction, kind,
 									q.method); !strings.Contains(rows, want) {
-									t.Errorf("not recorded: %s\n%s", want, rows)
+									t.Errorf("there is no record %s; the records are\n%s", want,
+										rows)
 								}
 							}
 						})
@@ -97,7 +100,8 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 }
 
 // connectThroughStage opens a gateway with a stage and a scripted server, and connects a client.
-// asked gets the methods that the client is asked; record closes the gateway and returns the log.
+// asked has the methods of the requests that the client gets. record closes the gateway and returns
+// the records.
 func connectThroughStage(t *testing.T, client, front, server, back string,
 	stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
 	t.Helper()
@@ -149,7 +153,7 @@ func connectThroughStage(t *testing.T, client, front, server, back string,
 		}
 	}
 	if m, err := c.Open(t.Context()); err != nil || m.Error != nil {
-		t.Fatalf("initialize: %s, %v", m.Raw, err)
+		t.Fatalf("the handshake got %s, %v, want a result", m.Raw, err)
 	}
 	end := func() {
 		c.Close()

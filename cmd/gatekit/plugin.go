@@ -23,7 +23,7 @@ as a JSON Schema. A configuration uses a plugin by its name:
   use = "secrets"
   config = { action = "redact" }
 
-Plugin NAME… is for Gatekit, which runs it to start a plugin process. In a terminal, it prints a
+Gatekit itself runs plugin NAME… to start a plugin process. In a terminal, this command prints a
 message and exits.`,
 		Example: `  gatekit plugin list
   gatekit plugin list secrets`,

@@ -26,7 +26,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	}
 	path := self
 	if runtime.GOOS == "linux" {
-		path = "/proc/self/exe" // this program, even when the file at its path was replaced
+		path = "/proc/self/exe" // this program, even if the file at its path has been replaced
 	}
 	return plugins.New(plugins.Options{
 		BuiltinCommand: append([]string{path, self, "plugin"}, builtinNames()...),
@@ -37,7 +37,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 	}), nil
 }
 
-// pluginSpecs returns the plugins of a configuration in the form that the host takes.
+// pluginSpecs returns the plugins of a configuration as specs for the host.
 func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	for _, p := range c.Plugins {
 		settings := p.Config
@@ -72,8 +72,8 @@ func pluginSpecs(c *config.Config) (all []plugins.Spec, errs config.Errors) {
 	return all, errs
 }
 
-// loadPlugins starts the plugins of a configuration. The error lists the plugins that
-// cannot be used, with their positions in the file.
+// loadPlugins starts the plugins of a configuration. The error lists the plugins that cannot be
+// used, with their positions in the file.
 func loadPlugins(ctx context.Context, host *plugins.Host,
 	c *config.Config) (*plugins.Set, []pipeline.StageConfig, error) {
 	all, errs := pluginSpecs(c)
@@ -120,8 +120,8 @@ func checkPluginNames(c *config.Config) (errs config.Errors) {
 	return errs
 }
 
-// selfTest runs the self-test of a plugin and returns its result in words. It returns an error when
-// the plugin does not do what its self-test expects.
+// selfTest runs the self-test of a plugin and returns a description of its result. It returns an
+// error if the self-test fails.
 func selfTest(ctx context.Context, set *plugins.Set, i int, stage pipeline.StageConfig,
 	p config.Plugin) (string, error) {
 	test, err := set.SelfTest(i)

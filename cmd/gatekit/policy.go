@@ -26,7 +26,7 @@ const policyTimeout = time.Second
 const policyStage = "policy"
 
 // loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
-// nil when there are none. The store keeps what the policies remember of sessions.
+// nil if there are none. The store holds the state that the policies keep of sessions.
 func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 	sessions *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
@@ -41,8 +41,9 @@ func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 	return stage, nil
 }
 
-// checkPolicyFiles reports mistakes in the policies of a configuration. When bundles come from
-// services, mistakes that only compilation finds are reported once the bundles are there.
+// checkPolicyFiles reports mistakes in the policies of a configuration. If bundles come from
+// services, the policies cannot be compiled yet. Mistakes that only compilation finds are then
+// reported later, with the bundles.
 func checkPolicyFiles(c *config.Config) (err error) {
 	if c.Policy == nil {
 		return nil
@@ -108,7 +109,7 @@ func (p *program) loadPolicyOptions(ctx context.Context,
 	return c, o, nil
 }
 
-// displayPath returns a shorter form of a path: relative to the working folder when it is inside.
+// displayPath returns a path in a shorter form: relative to the working folder, if it is inside it.
 func displayPath(file string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(short) {
@@ -210,9 +211,9 @@ func policyCapabilities() *cobra.Command {
 		Use:   "capabilities",
 		Short: "Print the functions that policies may use, for OPA's tools",
 		Long: `Capabilities prints the functions that policies may use, in the format of OPA's
-tools: the functions of OPA without those that access the network or the system, and those of
-Gatekit. With this file, opa build rejects what Gatekit would reject, and accepts
-gatekit.path.fault.`,
+tools. These are the functions of OPA, except those that access the network or the system, and the
+functions of Gatekit. With this file, opa build rejects the functions that Gatekit rejects, and
+accepts Gatekit's own.`,
 		Example: `  gatekit policy capabilities > capabilities.json
   opa build --capabilities capabilities.json --bundle policies --revision 42 \
     --signing-key private.pem --output acme.tar.gz`,

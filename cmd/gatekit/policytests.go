@@ -17,10 +17,10 @@ func (p *program) policyTest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test [PATH…]",
 		Short: "Run the tests of the policies",
-		Long: `Test runs the tests (*_test.rego) that stand beside the policies of the
-configuration, and those of the active rules of the library. With arguments, it runs the tests of
-the named files, folders and bundles instead. Tests are written as for OPA:
-https://www.openpolicyagent.org/docs/policy-testing. They are compiled as Gatekit compiles policies:
+		Long: `Test runs the tests (*_test.rego) beside the policies of the configuration, and the
+tests of the active rules of the library. With arguments, it runs the tests of the named files,
+folders and bundles instead. Write tests as for OPA:
+https://www.openpolicyagent.org/docs/policy-testing. Tests are compiled in the same way as policies:
 an input field that does not exist is an error, and so is http.send.
 
 Test prints each failed test, with the expression that was not true, and then exits with 1:
@@ -29,7 +29,7 @@ Test prints each failed test, with the expression that was not true, and then ex
       policies/mine_test.rego:10: failed: count(mine.deny) == 1 with input as {"name": "write"}
   11 passed, 1 failed
 
---coverage prints how much of each file the tests covered, and the lines that they did not.`,
+--coverage prints how much of each file the tests covered, and the lines that they did not cover.`,
 		Example: `  gatekit policy test
   gatekit policy test --coverage policies
   gatekit policy test --config /etc/gatekit/gatekit.toml`,
@@ -80,7 +80,8 @@ func printTests(w io.Writer, tests []policies.Test) bool {
 	return good
 }
 
-// summarize returns how many tests passed, failed and were skipped.
+// summarize returns the numbers of tests that passed, failed and were skipped, as text. good is
+// true if no test failed.
 func summarize(tests []policies.Test) (summary string, good bool) {
 	var passed, failed, skipped int
 	for _, t := range tests {

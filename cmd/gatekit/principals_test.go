@@ -18,29 +18,29 @@ import (
 	"gatekit/transport"
 )
 
-// authEndpoint takes the principal of a client from a header. Gatekit has no endpoint that
-// authenticates clients.
+// authEndpoint takes the principal of a client from a header, because Gatekit does not authenticate
+// clients.
 type authEndpoint struct{ transport.Endpoint }
 
-const who = "X-Test-Principal"
+const principalHeader = "X-Test-Principal"
 
 func (k authEndpoint) Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(who)
+	r.Principal = r.Header.Get(principalHeader)
 	k.Endpoint.Post(ctx, r, w)
 }
 
 func (k authEndpoint) Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(who)
+	r.Principal = r.Header.Get(principalHeader)
 	k.Endpoint.Get(ctx, r, w)
 }
 
 func (k authEndpoint) Delete(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply) {
-	r.Principal = r.Header.Get(who)
+	r.Principal = r.Header.Get(principalHeader)
 	k.Endpoint.Delete(ctx, r, w)
 }
 
-// serveSecrets serves one secret and one other item of every kind. reached returns the requests
-// that the server got.
+// serveSecrets starts a server with one secret item and one other item of every kind. reached
+// returns the requests that the server got.
 func serveSecrets(t *testing.T, revision string) (url string, reached func() []string) {
 	s := mcptest.Toolbox("s", revision)
 	s.Capabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
@@ -105,8 +105,8 @@ func serveSecrets(t *testing.T, revision string) (url string, reached func() []s
 	}
 }
 
-// A name that a policy hides from one principal cannot be reached by this principal in any way, and
-// stays available to another. The test runs over HTTP, in either era.
+// TestNamesAreHiddenPerPrincipal hides names from bob with a policy. Bob cannot use them with any
+// request, but ann can. The test runs over HTTP, in both eras.
 func TestNamesAreHiddenPerPrincipal(t *testing.T) {
 	const rego = `package gatekit.mine
 
@@ -168,12 +168,12 @@ hide contains item.uriTemplate if {
 			url := serveAuthenticated(t, filepath.Join(dir, "gatekit.toml"))
 			client := func(name string) *mcptest.Client {
 				h := mcptest.NewHTTP(url)
-				h.Header.Set(who, name)
+				h.Header.Set(principalHeader, name)
 				c := mcptest.NewClient(h, revision)
 				t.Cleanup(func() { c.Close() })
 				c.Capabilities = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 				if m, err := c.Open(t.Context()); err != nil || m.Error != nil {
-					t.Fatalf("initialize: %s, %v", m.Raw, err)
+					t.Fatalf("the handshake got %s, %v, want a result", m.Raw, err)
 				}
 				return c
 			}
@@ -184,7 +184,7 @@ hide contains item.uriTemplate if {
 				}
 				return m
 			}
-			// early uses before it lists
+			// early is a client of bob that uses names without listing them first.
 			ann, bob, early := client("ann"), client("bob"), client("bob")
 			for _, c := range []*mcptest.Client{ann, bob} {
 				for _, method := range []string{"tools/list", "prompts/list", "resources/list",
@@ -192,33 +192,34 @@ hide contains item.uriTemplate if {
 					if list := string(ask(c, method, `{}`).Result); strings.Contains(list,
 						"secret") != (c == ann) || !strings.Contains(list, `s__`) &&
 						!strings.Contains(list, `s+test://`) {
-						t.Errorf("%s for bob: %v: %s", method, c == bob, list)
+						t.Errorf("%s got %s; shows secrets, want %v", method, list, c == ann)
 					}
 				}
 			}
 			for _, u := range uses {
 				before := len(reached())
 				if m := ask(ann, u.method, u.params); m.Error != nil || len(reached()) != before+1 {
-					t.Errorf("for ann %s %s answered %s", u.method, u.params, m.Raw)
+					t.Errorf("ann's %s %s got %s, want a result of the server", u.method, u.params,
+						m.Raw)
 				}
 				before = len(reached())
 				for _, c := range []*mcptest.Client{early, bob} {
 					if m := ask(c, u.method, u.params); m.Error == nil ||
 						strings.Contains(string(m.Raw), "working") {
-						t.Errorf("for bob %s %s answered %s", u.method, u.params, m.Raw)
+						t.Errorf("bob's %s %s got %s, want an error", u.method, u.params, m.Raw)
 					}
 				}
 				if now := reached(); len(now) != before {
-					t.Errorf("for bob %s %s reached the server: %s", u.method, u.params,
+					t.Errorf("bob's %s %s reached the server: %s", u.method, u.params,
 						now[before:])
 				}
 			}
 			if m := ask(bob, "tools/call",
 				`{"name":"s__tool","arguments":{"task":1},"task":{"ttl":1000}}`); m.Error != nil {
-				t.Errorf("what is not hidden from bob answered %s", m.Raw)
+				t.Errorf("bob's call of a visible tool got %s, want a result", m.Raw)
 			}
 			if m := ask(bob, "tasks/get", `{"taskId":"s+t2"}`); m.Error != nil {
-				t.Errorf("the task of what is not hidden from bob answered %s", m.Raw)
+				t.Errorf("bob's task of a visible tool got %s, want a result", m.Raw)
 			}
 			if revision == mcptest.Modern {
 				for _, c := range []*mcptest.Client{ann, bob} {
@@ -230,12 +231,13 @@ hide contains item.uriTemplate if {
 					if filter := string(mcptest.At(ack.Params, "notifications")); err != nil ||
 						strings.Contains(filter, "secret") != (c == ann) || strings.Contains(filter,
 						"t1") != (c == ann) || !strings.Contains(filter, "test://b") {
-						t.Errorf("for bob: %v: acknowledged %s, %v", c == bob, ack.Raw, err)
+						t.Errorf("got the acknowledgement %s, %v; has the secrets, want %v",
+							ack.Raw, err, c == ann)
 					}
 				}
 			} else if list := string(ask(bob, "tasks/list", `{}`).Raw); strings.Contains(list,
 				"s+t1") || !strings.Contains(list, "s+t2") {
-				t.Errorf("bob's tasks are %s", list)
+				t.Errorf("bob's tasks are %s, want s+t2 without s+t1", list)
 			}
 			wantRecords(t, filepath.Join(dir, "audit.jsonl"), uses[0].method,
 				"ann pass secret_tool",
@@ -287,8 +289,8 @@ func serveAuthenticated(t *testing.T, file string) (url string) {
 	return "http://" + front.Addr().String() + c.Listen.Path
 }
 
-// wantRecords checks that each of want, "principal action name", is among the recorded requests of
-// a method.
+// wantRecords fails the test unless the recorded requests of a method include each of want, in the
+// form "principal action name".
 func wantRecords(t *testing.T, file, method string, want ...string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -305,7 +307,7 @@ func wantRecords(t *testing.T, file, method string, want ...string) {
 	}
 	for _, w := range want {
 		if !got[w] {
-			t.Errorf("%s: not recorded: %s, but %v", method, w, got)
+			t.Errorf("%s: there is no record %s; the records are %v", method, w, got)
 		}
 	}
 }

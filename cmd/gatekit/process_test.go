@@ -21,7 +21,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// process is a `gatekit run` in a folder of its own.
+// process is a process of `gatekit run` in a folder of its own.
 type process struct {
 	t   *testing.T
 	dir string
@@ -122,7 +122,7 @@ func (p *process) waitForExit() int {
 	return 0
 }
 
-// recordedActions returns the wanted actions of the audit log, in order.
+// recordedActions returns the actions of all records, in order, that are among the wanted ones.
 func (p *process) recordedActions(wanted ...string) string {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "audit.jsonl"))
@@ -180,7 +180,7 @@ func withPID(script string) string {
 		"echo $$ > pid; "+script)
 }
 
-// serverEnded reports whether the process has ended whose id is in the file pid.
+// serverEnded reports whether the process has ended. Its id is in the file pid.
 func (p *process) serverEnded() bool {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))
@@ -254,8 +254,8 @@ func TestGatekitExitsWithItsStdioClient(t *testing.T) {
 	}
 }
 
-// A client that crashes closes all three pipes at once. A log line that cannot be written then must
-// not end Gatekit before it has cleaned up.
+// TestGatekitCleansUpAfterClientCrash closes all three pipes at once, as a crash of the client
+// does. Gatekit must clean up although it can no longer write log lines.
 func TestGatekitCleansUpAfterClientCrash(t *testing.T) {
 	p := newProcess(t, withPID("exec gatekit demo-server files"))
 	stderr, w, err := os.Pipe()
@@ -303,7 +303,7 @@ func TestChangedFileIsAppliedWithoutEndingSession(t *testing.T) {
 	p.waitForLog("configuration reloaded")
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
-		t.Errorf("with a server more: got %q, want %q", got, want)
+		t.Errorf("with the added server: got %q, want %q", got, want)
 	}
 
 	p.writeConfig(notes + "command = \"x\"\n")
@@ -312,14 +312,14 @@ func TestChangedFileIsAppliedWithoutEndingSession(t *testing.T) {
 	p.waitForLog(`there is no built-in plugin \"p\"`)
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
-		t.Errorf("after mistakes: got %q, want %q", got, want)
+		t.Errorf("after rejected changes: got %q, want %q", got, want)
 	}
 
 	p.writeConfig(notes + "[listen]\npath = \"/other\"\nhttp = \"127.0.0.1:0\"\n")
 	p.waitForLog(`change needs a restart; keeping the previous settings" table=[listen]`)
 	p.waitForLog("configuration reloaded")
 	if got, want := tools(t.Context(), t, s), "notes__add_note notes__summarize"; got != want {
-		t.Errorf("with a server less: got %q, want %q", got, want)
+		t.Errorf("without the removed server: got %q, want %q", got, want)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("close: %v", err)

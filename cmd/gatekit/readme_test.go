@@ -18,8 +18,8 @@ import (
 	"gatekit/policies/library"
 )
 
-// The README shows what the binary does: the output of the demo is that of demo.txtar, the Go
-// version is that of go.mod, the configurations load, and the JSON is valid.
+// TestREADMEMatchesBinary checks that the README has the output of the demo as in demo.txtar, the
+// Go version of go.mod, configurations that load, and valid JSON.
 func TestREADMEMatchesBinary(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestREADMEMatchesBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if demo := script.Files[0].Data; !bytes.Contains(readme, demo) {
-		t.Errorf("the README does not show what the demo prints:\n%s", demo)
+		t.Errorf("the README does not have the demo's output, want\n%s", demo)
 	}
 	module, err := os.ReadFile("../../go.mod")
 	if err != nil {
@@ -38,12 +38,12 @@ func TestREADMEMatchesBinary(t *testing.T) {
 	}
 	if m := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module); m == nil ||
 		!bytes.Contains(readme, []byte("needs Go "+string(m[1])+" ")) {
-		t.Errorf("the README does not say that it needs the Go of go.mod (%q)", m)
+		t.Errorf("the README does not have \"needs Go\" with the version of go.mod (%q)", m)
 	}
 	t.Setenv("GITHUB_TOKEN", "x")
 	file := filepath.Join(t.TempDir(), "gatekit.toml")
 	for i, block := range blocks(string(readme), "toml") {
-		if i > 0 { // to be added to the first
+		if i > 0 { // the block is to be added to the first one, which has servers
 			block = "[server.files]\ncommand = \"x\"\n" + block
 		}
 		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
@@ -59,12 +59,13 @@ func TestREADMEMatchesBinary(t *testing.T) {
 	}
 	for _, block := range blocks(string(readme), "json") {
 		if !json.Valid([]byte(block)) {
-			t.Errorf("no JSON:\n%s", block)
+			t.Errorf("this block is not valid JSON:\n%s", block)
 		}
 	}
 }
 
-// The denials that the README and examples/03-policies show are those in the script of the example.
+// TestShownDenialsMatchExample checks that the denials in the README and in the README of
+// examples/03-policies are in the script of this example.
 func TestShownDenialsMatchExample(t *testing.T) {
 	script, err := os.ReadFile("../../examples/03-policies/script.txtar")
 	if err != nil {
@@ -79,12 +80,12 @@ func TestShownDenialsMatchExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the first is of gatekit check, which counts tests
+	// The first block is the output of gatekit check, with a number of tests that changes.
 	for _, block := range blocks(string(example), "console")[1:] {
 		for line := range strings.Lines(block) {
 			if line = strings.TrimSpace(line); line != "…" && !strings.HasPrefix(line, "$ (") {
-				line, _, _ = strings.Cut(line, "…") // the number of a record
-				want("its README", strings.TrimPrefix(line, "$ "))
+				line, _, _ = strings.Cut(line, "…") // "…" stands for the number of a record
+				want("the example's README", strings.TrimPrefix(line, "$ "))
 			}
 		}
 	}
@@ -96,14 +97,16 @@ func TestShownDenialsMatchExample(t *testing.T) {
 	table, _, _ = strings.Cut(table, "\n\n")
 	spans := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(table, -1)
 	if len(spans) < 10 {
-		t.Fatalf("the README shows no denials: %q", table)
+		t.Fatalf("the README's table of denials has %d code spans, want 10 or more: %q",
+			len(spans), table)
 	}
 	for _, span := range spans {
 		want("the README", strings.TrimSuffix(span[1], " ID"))
 	}
 }
 
-// The policies of gatekit.toml.example exist, and the settings are theirs.
+// TestPoliciesOfTheExampleLoad checks that the rules of gatekit.toml.example exist and accept their
+// settings.
 func TestPoliciesOfTheExampleLoad(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -127,11 +130,12 @@ func TestPoliciesOfTheExampleLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stage, err := loadPolicies(c, nil, &policies.SessionStore{}); err != nil || stage == nil {
-		t.Errorf("%v, %v", stage, err)
+		t.Errorf("loading the policies got %v, %v, want a stage", stage, err)
 	}
 }
 
-// The default rules are documented in the places where users look for them.
+// TestDocumentedDefaultRulesMatchLibrary compares the default rules in help texts and examples with
+// those of the library.
 func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -158,7 +162,7 @@ func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 		}
 		want := library.DefaultRules()
 		if c.Policy == nil || !slices.Equal(c.Policy.Rules, slices.Sorted(maps.Keys(want))) {
-			t.Errorf("%s has not the default rules: %+v", name, c.Policy)
+			t.Errorf("%s has the policy %+v, want the default rules", name, c.Policy)
 			continue
 		}
 		got, err := json.Marshal(c.Policy.Config)
@@ -171,7 +175,7 @@ func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 	}
 }
 
-// blocks returns the code blocks of a language, of which there must be some.
+// blocks returns the code blocks of a language. It panics if there are none.
 func blocks(text, language string) []string {
 	var out []string
 	for _, m := range regexp.MustCompile("(?s)```"+language+

@@ -14,7 +14,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// recording holds all that records what the gateway does: the audit log, its sinks, and telemetry.
+// recording holds the parts of the gateway that record: the audit log, its sinks, and telemetry.
 type recording struct {
 	log       *slog.Logger
 	telemetry *telemetry.Telemetry // nil when neither [admin] nor [telemetry] asks for it
@@ -22,7 +22,7 @@ type recording struct {
 	audit     *audit.Log
 	recorder  pipeline.Recorder  // the audit log; telemetry counts its records
 	events    *pipeline.Pipeline // records events, which are not messages
-	started   bool               // the start is recorded, so the stop will be
+	started   bool               // the start was recorded, so the stop must be recorded, too
 }
 
 // telemetryTimeout limits how long a stop waits for the last measurements to be sent.
@@ -42,7 +42,7 @@ func (r *recording) closeTelemetry() error {
 	return r.telemetry.Close(ctx)
 }
 
-// makeSinks makes the sinks. They send nothing before startSinks.
+// makeSinks makes the sinks. They send nothing before startSinks is called.
 func (r *recording) makeSinks(c config.Audit) (err error) {
 	r.sinks, err = newSinks(c, r.log)
 	return err
@@ -52,8 +52,8 @@ func (r *recording) startSinks(auditFile string) {
 	r.sinks.start(auditFile, r.audit, r.sinkEvent)
 }
 
-// closeSinks closes the sinks after they have sent the remaining records. The audit log is closed
-// before, so that the record of the stop is sent, too.
+// closeSinks closes the sinks after they have sent the remaining records. The audit log must be
+// closed before, so that the sinks also send the record of the stop.
 func (r *recording) closeSinks() error {
 	r.sinks.close()
 	return nil
@@ -98,12 +98,12 @@ func (r *recording) recordStart(ctx context.Context, what string) error {
 	return err
 }
 
-// event records something that is not a message.
+// event records an event of the gateway itself, which is not a message.
 func (r *recording) event(ctx context.Context, action, reason string, err error) error {
 	return r.events.RecordEvent(context.WithoutCancel(ctx), nil, action, reason, err)
 }
 
-// pluginEvent records that a plugin was lost or runs again.
+// pluginEvent logs and records that a plugin was lost or was restarted.
 func (r *recording) pluginEvent(plugin, action, reason string, err error) {
 	if err != nil {
 		r.log.Error("plugin lost", "plugin", plugin, "error", err)
@@ -115,7 +115,7 @@ func (r *recording) pluginEvent(plugin, action, reason string, err error) {
 	}
 }
 
-// serverEvent records that a server was lost or runs again.
+// serverEvent records that a server was lost or was restarted.
 func (r *recording) serverEvent(server, action, reason string, err error) {
 	m := &mcp.Message{Server: server}
 	if err := r.events.RecordEvent(context.Background(), m, action, reason, err); err != nil {
@@ -123,8 +123,8 @@ func (r *recording) serverEvent(server, action, reason string, err error) {
 	}
 }
 
-// sinkEvent records that a sink was lost or works again. After the audit log is closed, the
-// event cannot be recorded; the sink has logged it.
+// sinkEvent records that a sink was lost or works again. After the audit log is closed, the event
+// cannot be recorded, but the sink has logged it.
 func (r *recording) sinkEvent(action, reason string, err error) {
 	if err := r.event(context.Background(), action, reason, err); err != nil {
 		r.log.Debug("event not recorded", "event", action, "error", err)
@@ -132,9 +132,9 @@ func (r *recording) sinkEvent(action, reason string, err error) {
 }
 
 // bundleEvent records that a bundle was rejected.
-func (r *recording) bundleEvent(bundle string, why error) {
+func (r *recording) bundleEvent(bundle string, reason error) {
 	if err := r.event(context.Background(), "reload", fmt.Sprintf("refused: bundle %q", bundle),
-		why); err != nil {
+		reason); err != nil {
 		r.log.Error("event not recorded", "bundle", bundle, "event", "reload", "error", err)
 	}
 }

@@ -28,8 +28,8 @@ func (a *activeConfig) components() []component {
 	return append(list, a.bundles, a.policies, a.plugins)
 }
 
-// plan returns c with its components: those of running that c needs as well, and new ones, which
-// are not started. running may be nil.
+// plan returns c with its components: those of running that c also needs, and new ones, which are
+// not started yet. running may be nil.
 func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 	var old []component
 	if running != nil {
@@ -63,9 +63,8 @@ func (g *gateway) watch(ctx context.Context) {
 	})
 }
 
-// reload makes c the active configuration without ending a session. It starts the components that
-// the running ones lack, and stops those that c does not need. When it fails, the active
-// configuration stays.
+// reload makes c the active configuration without ending a session. It starts the new components
+// and stops those that c does not need. If it fails, the previous configuration stays active.
 func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	g.mu.Lock()
 	before := g.active
@@ -81,7 +80,7 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// Unlocked first: a bundle source stops when its changed bundles are applied, which needs mu.
+	// stopAll must not hold mu: to stop, a bundle source waits for applyBundles, which needs mu.
 	if err := stopAll(without(before.components(), next.components())); err != nil {
 		g.log.Warn("removed component not stopped cleanly", "error", err)
 	}
@@ -133,8 +132,8 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	return &next
 }
 
-// applyBundles makes changed bundles part of the active policies, without ending a session. When it
-// fails, the bundles before stay.
+// applyBundles makes changed bundles part of the active policies, without ending a session. If it
+// fails, the previous bundles stay active.
 func (g *gateway) applyBundles(from *bundleSource, changed []*policies.Bundle) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,7 +147,7 @@ func (g *gateway) applyBundles(from *bundleSource, changed []*policies.Bundle) e
 	}
 	if describePolicies(next.policies.stage) == describePolicies(g.active.policies.stage) {
 		from.bundles = changed
-		return nil // the same bundles came again
+		return nil // the service sent the same bundles again
 	}
 	if err := g.activate(context.Background(), &next); err != nil {
 		return err

@@ -20,20 +20,20 @@ func (p *program) policyReplay() *cobra.Command {
 each message whose verdict differs from the recorded one, and a summary. It starts nothing and
 changes nothing.
 
-FILE is an audit log, by default that of the configuration. It can also hold messages as gatekit
-policy explain takes them, one a line, with the recorded verdict in "action". "-" is stdin.
+FILE is an audit log, by default that of the configuration, or "-" for stdin. FILE can also hold
+messages in the format of gatekit policy explain, one a line, with the recorded verdict in "action".
 
   audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny:
       tools/readonly: the tool does not declare itself read-only
   120 messages: 119 with the same verdict, 1 with another
 
-Messages that no policy saw are not evaluated: a plugin denied or answered them, or Gatekit made
-them. In shadow mode, replay shows what the policies would do if they were enforced.
+Replay skips messages that no policy saw: a plugin denied or answered them, or Gatekit made them. In
+shadow mode, replay shows what the policies would do if they were enforced.
 
-How exact the result is depends on [audit] bodies. With "redacted", the log has the bodies of
-messages that passed, as they were forwarded. Without a body, the policies see only direction, kind,
-method, server and name; rules that read more may decide differently, and replay marks such a
-verdict.`,
+The result is exact only for messages with a recorded body. With [audit] bodies = "redacted", the
+log has the bodies of messages that passed, as they were forwarded. Without a body, the policies see
+only direction, kind, method, server and name. Rules that read more may then decide differently, and
+replay marks such a verdict.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
 		Args: atMostOne("replay"),

@@ -16,8 +16,8 @@ import (
 	"gatekit/transport"
 )
 
-// serve runs a configuration until ctx ends or, when it is served on stdio, until the client is
-// gone: the client started Gatekit, and Gatekit ends with it.
+// serve runs a configuration until ctx ends or, on stdio, until the client disconnects: Gatekit
+// ends with the client that started it.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
 	defer runtime.KeepAlive(tune())
 	g, err := openGateway(ctx, c, p.log)
@@ -39,8 +39,9 @@ type listeners struct {
 	admin   *transport.AdminServer // nil when there is no [admin] http
 }
 
-// components returns the listeners in the order in which they are bound. They are stopped only when
-// a later one cannot be bound: once they serve, the end of the context stops them.
+// components returns the listeners in the order in which they are bound. The stop functions are
+// used only if a later listener cannot be bound. Once the listeners serve, the end of the context
+// stops them.
 func (l *listeners) components() []component {
 	return []component{
 		&funcComponent{l.bindClients, l.releaseClients},
@@ -70,8 +71,8 @@ func (l *listeners) bindAdmin(context.Context) (err error) {
 }
 
 // serve serves clients and operators, and watches the configuration, until ctx ends, the stdio
-// client is gone, or the listener for clients fails. Then it answers the calls in flight, and ends
-// all sessions.
+// client disconnects, or the listener for clients fails. Then it answers the calls in flight, and
+// ends all sessions.
 func (l *listeners) serve(ctx context.Context) error {
 	g, c := l.gateway, l.config
 	ctx, stop := context.WithCancelCause(ctx)
@@ -127,8 +128,8 @@ func (l *listeners) serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain refuses new calls and waits for those in flight, for at most timeout. The rest is answered
-// with an error.
+// drain refuses new calls and waits for those in flight, for at most timeout. The remaining calls
+// are answered with an error.
 func (g *gateway) drain(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -137,7 +138,7 @@ func (g *gateway) drain(timeout time.Duration) {
 	}
 }
 
-// serveStdio serves the client on our stdin and stdout until it is gone or ctx ends.
+// serveStdio serves the client on our stdin and stdout until it disconnects or ctx ends.
 func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
 	err := g.endpoint.ServePipe(ctx, pipe, "")
@@ -147,8 +148,7 @@ func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 	return errors.Join(err, pipe.Close())
 }
 
-// listen binds the address for HTTP clients. The requests that it refuses are
-// recorded.
+// listen binds the address for HTTP clients. The requests that the listener refuses are recorded.
 func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 	var endpoint transport.Endpoint = g.endpoint
 	if g.recording.telemetry != nil {

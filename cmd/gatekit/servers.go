@@ -18,8 +18,8 @@ import (
 	"gatekit/transport"
 )
 
-// server is the component of one configured server. Its process is started, or its URL called, when
-// the first client needs it.
+// server is the component of one configured server. Gatekit starts its process, or calls its URL,
+// when the first client needs it.
 type server struct {
 	gateway            *gateway
 	config             config.Server
@@ -44,8 +44,8 @@ func (s *server) start(context.Context) error {
 
 func (s *server) stop() error { return s.Close() }
 
-// sameAs reports whether both have the same settings, except those that only the proxy
-// reads.
+// sameAs reports whether both have the same settings. It ignores settings that only the proxy
+// reads, and the position in the file.
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
@@ -70,7 +70,7 @@ func upstreamOptions(s config.Server, limits config.Limits,
 	}, err
 }
 
-// dialer returns the functions that connect to a server: a child process, or one reached over HTTP.
+// dialer returns the functions that connect to a server: to a child process, or over HTTP.
 func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
 	if s.Command != "" {
 		command := transport.Command{
@@ -80,7 +80,7 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, command)
 			if err != nil {
-				return nil, err // not a nil *Child in an interface
+				return nil, err // without this, the interface would hold a nil *Child
 			}
 			return child, nil
 		}}, nil
@@ -112,9 +112,9 @@ func revealed(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// checkCommands returns an error when no server can be started because none of the programs is
-// found: a mistake of new users. If some programs are found, Gatekit starts, and the
-// tools of the other servers are missing.
+// checkCommands returns an error if no program of any server is found, which is a common mistake of
+// new users. If some programs are found, Gatekit starts, and the tools of the other servers are
+// missing.
 func checkCommands(servers []config.Server) error {
 	var missing []error
 	for _, s := range servers {

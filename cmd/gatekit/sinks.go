@@ -20,7 +20,8 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// sinkDrain limits how long a stop waits for sinks. They send the rest after the next start.
+// sinkDrain limits how long a stop waits for sinks. They send the remaining records after the next
+// start.
 const sinkDrain = 5 * time.Second
 
 // sinks holds the sinks of a configuration.
@@ -62,8 +63,8 @@ func (s *sinks) abandon() {
 	}
 }
 
-// The largest lines that sinks send over the network, in bytes. Receivers of syslog take 8 KiB
-// including the header; the second limit is for otlp and webhook.
+// The largest lines that sinks send over the network, in bytes. Receivers of syslog accept 8 KiB
+// including the header. The second limit is for otlp and webhook.
 const (
 	maxSyslogLine  = 7900
 	maxNetworkLine = 256 << 10
@@ -106,8 +107,8 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
 }
 
-// cursorFile returns the path of the file that holds how far a sink has sent. A sink of kind
-// stderr has none, so it never continues where an earlier process stopped.
+// cursorFile returns the path of the file with the position up to which a sink has sent the log. A
+// sink of kind stderr has no such file, so it does not send the records of earlier processes.
 func cursorFile(log string, c config.Sink) string {
 	if c.Kind == "stderr" {
 		return ""
@@ -115,8 +116,8 @@ func cursorFile(log string, c config.Sink) string {
 	return filepath.Join(log+".sinks", c.Name+".json")
 }
 
-// start lets the sinks send what is in the log and what is added to it. The sinks report their own
-// failures by calling event.
+// start starts the sinks. They send the records in the log, and then each new record. They report
+// their own failures by calling event.
 func (s *sinks) start(file string, record *audit.Log, event func(action, reason string,
 	err error)) {
 	ctx, stop := context.WithCancel(context.Background())
@@ -158,8 +159,8 @@ func (s *sinks) anchor(checkpoint []byte) {
 	}
 }
 
-// close waits until the sinks have sent what is in the log, but not longer than sinkDrain. The log
-// must be closed before.
+// close waits until the sinks have sent all records in the log, but not longer than sinkDrain. The
+// log must be closed before.
 func (s *sinks) close() {
 	if s.stop == nil {
 		s.abandon()
@@ -183,7 +184,8 @@ func describeSink(c config.Sink) string {
 	return fmt.Sprintf("%s; %s, %s", to, strings.Join(c.Send, " and "), c.Format)
 }
 
-// checkSinks describes each sink, and reports what can be found wrong without sending anything.
+// checkSinks describes each sink, and reports the mistakes that can be found without sending
+// anything.
 func checkSinks(cfg *config.Config, ok, fail func(name, result string)) {
 	for _, c := range cfg.Audit.Sinks {
 		to, err := newReceiver(c)

@@ -12,8 +12,9 @@ import (
 	"gatekit/core/config"
 )
 
-// The configuration and the sink have a list of facilities each, since core knows no sink.
-func TestFacilitiesOfConfigAreThoseOfSyslog(t *testing.T) {
+// TestConfigAndSyslogSinkAcceptTheSameFacilities compares the lists of facilities of core/config
+// and of the sink. There are two lists, because core does not import the sink.
+func TestConfigAndSyslogSinkAcceptTheSameFacilities(t *testing.T) {
 	form, err := format.New(format.JSONL, format.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -33,13 +34,14 @@ func TestFacilitiesOfConfigAreThoseOfSyslog(t *testing.T) {
 		_, made := sink.NewSyslog(sink.SyslogOptions{URL: "udp://127.0.0.1:514", Facility: facility,
 			Encoder: form})
 		if (configured == nil) != (made == nil) {
-			t.Errorf("%s: the configuration says %v, the sink %v", facility, configured, made)
+			t.Errorf("%s: the configuration returns %v and the sink %v, want an error of both or "+
+				"of none", facility, configured, made)
 		}
 		if made == nil {
 			accepted++
 		}
 	}
 	if accepted != 13 {
-		t.Errorf("%d facilities, want 13", accepted)
+		t.Errorf("%d facilities are accepted, want 13", accepted)
 	}
 }

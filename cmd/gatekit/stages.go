@@ -11,7 +11,7 @@ import (
 )
 
 // pluginSet is the component of the plugins of one configuration. The host starts the processes
-// that do not run yet, and keeps those that another set uses, too.
+// that do not run yet, and keeps those that another set also uses.
 type pluginSet struct {
 	gateway *gateway
 	config  *config.Config
@@ -39,7 +39,7 @@ type policySet struct {
 	changed []*policies.Bundle // used instead of source.bundles, if not nil
 
 	stage  *policies.Stage // set by start; nil when the configuration has no policies
-	logged pipeline.Stage  // set by start: stage, whose decisions are also sent to the decision log
+	logged pipeline.Stage  // set by start: stage, wrapped to send its decisions to the decision log
 }
 
 func (p *policySet) start(context.Context) (err error) {
@@ -56,8 +56,8 @@ func (p *policySet) start(context.Context) (err error) {
 
 func (p *policySet) stop() error { return nil }
 
-// newPipeline returns the pipeline of a configuration. Policies come after the plugins: they decide
-// about the message that the plugins leave.
+// newPipeline returns the pipeline of a configuration. The policies come after the plugins, so they
+// decide about the message as the plugins changed it.
 func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 	stages := slices.Concat(g.firstStages, a.plugins.stages)
 	if a.policies.stage != nil {

@@ -5,14 +5,15 @@ import (
 	"runtime/debug"
 )
 
-// ballastBytes is the least growth of the heap, in bytes, after which the collector runs.
+// ballastBytes is the size of the ballast. The garbage collector lets the heap grow by at least
+// this size before it runs.
 const ballastBytes = 16 << 20
 
-// tune configures the garbage collector, unless the environment (GOGC, GOMEMLIMIT) does. A proxy
-// has little permanent data, and its messages are large and quickly freed. The caller keeps the
-// returned ballast for as long as the proxy runs. The ballast is never written, so it takes no
-// physical memory, but it counts when the collector computes how far the heap may grow. A larger
-// GOGC would do the same for a small heap, but would let a large heap grow several times over.
+// tune configures the garbage collector, unless the environment does (GOGC, GOMEMLIMIT). A proxy
+// has little permanent data, so its small heap would make the collector run too often. The ballast
+// makes the heap seem larger. It is never written, so it takes no physical memory. The caller must
+// keep it for as long as the proxy runs. A larger GOGC would have the same effect on a small heap,
+// but would let a large heap grow to several times its size.
 func tune() (ballast []byte) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
 		ballast = make([]byte, ballastBytes)

@@ -42,16 +42,17 @@ the record before it, and that all records match the signed checkpoint beside th
 it names the first record that was changed, removed or moved, by file, line and number. It can
 run while Gatekit does.
 
-What the result proves depends on what the log is compared with:
+The flags decide what the result proves:
 
-  (no flag)      The key is beside the log. Whoever can write there can forge a whole new log.
+  (no flag)      The key is beside the log. Anyone who can write there can forge a whole new log.
   --key KEY      A public key that was kept elsewhere (gatekit audit key). Only the holder of the
                  private key can forge a log.
   --since FILE   Checkpoints that were kept elsewhere: an [audit] anchor, or what a sink received.
-                 Records before a checkpoint cannot be changed or removed even with the private key.
-                 FILE holds one or more checkpoints. The flag may be repeated.
+                 Even with the private key, records before a checkpoint cannot be changed or
+                 removed. FILE holds one or more checkpoints. The flag may be repeated.
 
-The anchor that the configuration names is always compared. A missing anchor is an error.`,
+The log is always compared with the anchor that the configuration names, if any. A missing anchor is
+an error.`,
 		Example: `  gatekit audit verify
   gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
 		Args: atMostOne("verify"),
@@ -65,7 +66,8 @@ The anchor that the configuration names is always compared. A missing anchor is 
 			if beside {
 				key = audit.PublicKeyFile(file)
 			}
-			// without a log there is no key, and Run reports the missing log
+			// A missing key is no error here: without a log there is no key, and Run reports the
+			// missing log.
 			if v.Key, err = audit.ReadPublicKey(key); err != nil && !(beside && errors.Is(err,
 				fs.ErrNotExist)) {
 				return err
@@ -107,20 +109,21 @@ The anchor that the configuration names is always compared. A missing anchor is 
 	return c
 }
 
-// checkpoints returns the checkpoints that a log must match, and notes about what was skipped. The
-// error names the unusable files; the log is still compared with the other checkpoints.
+// checkpoints returns the checkpoints that a log must match, and notes about checkpoints that were
+// skipped. The error names the unusable files; the log is still compared with the other
+// checkpoints.
 func checkpoints(log string, files []string, anchor string,
 	key note.Verifier) (all []*audit.Checkpoint, notes []string, err error) {
 	var errs []error
 	if anchor != "" {
-		// reading a pipe may never end
+		// The anchor may be a pipe. It is not read, because the read might not end.
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
 			notes = append(notes, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
 				"name a copy with --since", displayPath(anchor)))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			files = append(files, anchor)
 		} else if _, err := os.Stat(log + ".tree"); err == nil {
-			// without a log, Run reports the missing log
+			// Without a log this is no error, because Run reports the missing log.
 			errs = append(errs, fmt.Errorf("anchor %s, which the configuration names, is "+
 				"missing: it was removed, or never written\nhint: restore it, or start Gatekit "+
 				"to create a new one; to verify without it, run: gatekit audit verify %s",
@@ -156,7 +159,7 @@ func checkpointsIn(file string,
 	return all, incomplete, nil
 }
 
-// maxRecovered is how many ranges of records without a checkpoint are listed.
+// maxRecovered is the largest number of ranges of records without a checkpoint that are listed.
 const maxRecovered = 20
 
 func printVerification(w io.Writer, file string, key note.Verifier,
@@ -197,9 +200,9 @@ func (p *program) auditProve() *cobra.Command {
 		Use:   "prove SEQ [FILE]",
 		Short: "Print a proof that a record is in the audit log",
 		Long: `Prove prints a proof that record SEQ is in the log: the record, and the hashes that
-connect it to a signed checkpoint. To check it, somebody needs only the public key (gatekit audit
-key), and either gatekit audit verify-proof or another tool for the C2SP tlog-proof format. The
-proof contains no other record.`,
+connect it to a signed checkpoint. The proof contains no other record. To check a proof, you need
+only the public key (gatekit audit key), and either gatekit audit verify-proof or another tool for
+the C2SP tlog-proof format.`,
 		Example: `  gatekit audit prove 41 > record-41.tlog-proof`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -307,9 +310,9 @@ func (p *program) auditKey() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "key [FILE]",
 		Short: "Print the public key of the audit log",
-		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy in a
-place where nobody who can write to the log can write, and give it to those who verify the log or a
-proof. The private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
+		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy where
+nobody who can write to the log can change it. Give copies to those who verify the log or a proof.
+The private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
 		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -342,11 +345,11 @@ func (p *program) auditHash() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print the hash that the audit log has for an argument",
-		Long: `Hash prints the hash that records have for TEXT, to find the requests that contained
-it. Records of requests have "values": hashes of the texts in the arguments (the first 16 texts of
-up to 4 KiB). The hashes use the key of the log, in FILE.key. Nobody can read a text from its hash,
-and only somebody who has the key can check a guess. TEXT "-" reads a line from
-stdin, which keeps the text out of the history of your shell.`,
+		Long: `Hash prints the hash that records have for TEXT. With it you can find the requests
+that contained TEXT. Records of requests have "values": hashes of the texts in the arguments (the
+first 16 texts of up to 4 KiB). The hashes use the key of the log, in FILE.key. Nobody can read a
+text from its hash, and only somebody who has the key can check a guess. If TEXT is "-", hash reads
+a line from stdin, which keeps the text out of the history of your shell.`,
 		Example: `  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {

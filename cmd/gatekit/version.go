@@ -15,8 +15,8 @@ func (p *program) version() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the Go release, and the MCP revisions",
-		Long: `Version prints what a bug report needs: the version and commit, the Go release, the
-platform, and the MCP revisions that Gatekit supports on both sides.`,
+		Long: `Version prints the facts that a bug report needs: the version and commit, the Go
+release, the platform, and the MCP revisions that Gatekit supports on both sides.`,
 		Example: `  gatekit version`,
 		Args:    noArgs,
 		Run: func(cmd *cobra.Command, _ []string) {

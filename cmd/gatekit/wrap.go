@@ -29,29 +29,30 @@ message is checked and recorded.
                "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
       "env": { "TOKEN": "…" } } } }
 
-Of the environment, the server gets only PATH, HOME, LANG, TMPDIR and what --env names. Each process
-writes its own audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or
-~/.local/state), unless --audit names a file.
+Of the environment, the server gets only PATH, HOME, LANG, TMPDIR and the variables that --env
+names. Each process writes its own audit log, in gatekit/audit in your state folder
+($XDG_STATE_HOME, or ~/.local/state), unless --audit names a file.
 
 Three rules of the library are active, unless you set --no-default-rules. They deny messages that
 honest servers and clients do not send, and change nothing:
 
-  roots/traversal    denies paths that hide where they lead, such as ..%2f..%2fetc. With --root,
-                     or if the server is server-filesystem, whose folders its command names, it also
-                     denies paths outside the folders and outside the client's roots.
+  roots/traversal    denies paths that hide where they lead, such as ..%2f..%2fetc. With --root, it
+                     also denies paths outside these folders and outside the client's roots. For
+                     server-filesystem, it uses the folders in the command in the same way.
   elicitation/gate   denies forms that ask for passwords, keys or codes, or that contain links, and
                      pages that do not use https, have a user name in the URL, or look like another
                      page.
   sampling/gate      denies requests to the client's model that include the context of other
                      servers, and more than 60 requests a minute.
 
---rule adds a rule of the library without settings. A default rule loses the settings below and gets
-stricter; for roots/traversal, --root then names all roots. --policy adds your own Rego. With
---shadow, rules and policies deny and change nothing; the audit log has what they would do.
+--rule adds a rule of the library without settings. If you name a default rule, it loses the
+settings below and gets stricter; for roots/traversal, --root then names all roots. --policy adds
+your own Rego. With --shadow, rules and policies deny and change nothing; the audit log says what
+they would do.
 
---plugin adds a plugin with its default settings. No plugin is active by default: text that a plugin
-redacts in a file is missing when the client writes the file back, and each plugin adds about 300 µs
-to a call.
+--plugin adds a plugin with its default settings. No plugin is active by default, for two reasons. A
+client that writes a file back would lose the text that a plugin redacted in it. And each plugin
+adds about 300 µs to a call.
 
 To change settings, write a configuration (gatekit help run). In it, the default rules are:
 
@@ -149,7 +150,7 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 			return nil, fmt.Errorf(
 				"find a place for the audit log: %w\nhint: name one with --audit", err)
 		}
-		// one key for all processes, so that one public key verifies all their logs
+		// All processes use one key, so that one public key verifies all their logs.
 		c.Audit.Key = filepath.Join(dir, "audit", "gatekit.key")
 		c.Audit.File = filepath.Join(dir, "audit", fmt.Sprintf("%s-%s-%d.jsonl", s.Name,
 			time.Now().UTC().Format("20060102T150405Z"), os.Getpid()))
@@ -192,8 +193,8 @@ func stateFolder() (string, error) {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName returns the name of the server in the audit log: the name of its program, without the
-// characters that a server name cannot have.
+// serverName returns the name of the server in the audit log. It is the name of the program,
+// without the characters that a server name must not have.
 func serverName(command string) string {
 	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")

@@ -1,7 +1,7 @@
 # METADATA
 # title: Describe this policy in one line
 # description: |
-#   Policies get every message as `input`; `gatekit policy explain` prints the input of one.
+#   Policies get every message as `input`. `gatekit policy explain` prints the input for a message.
 #   A message that no rule denies passes.
 #   To record the decisions without enforcing them, add `custom: {mode: shadow}` here.
 package gatekit.policy_name

@@ -14,7 +14,8 @@ import (
 	"slices"
 )
 
-// durabilityVariants has a Gatekit without an audit log, the baseline, and one for each durability.
+// durabilityVariants has a Gatekit that records no message (the baseline), and one for each
+// durability.
 var durabilityVariants = []variant{
 	{name: baseline, unlogged: true},
 	{name: "write", auditKeys: "durability = \"write\"\n"},
@@ -34,8 +35,8 @@ func auditVariants(hookURL string) []variant {
 	})
 }
 
-// unloggedOverlay writes an overlay for go build with which gatekit records no message, and returns
-// its path. The product always records.
+// unloggedOverlay writes an overlay file for go build and returns its path. A gatekit that is built
+// with it records no message. The product always records.
 func unloggedOverlay(dir, root string) (overlay string, err error) {
 	path := filepath.Join(root, "audit", "log.go")
 	source, err := os.ReadFile(path)
@@ -47,8 +48,7 @@ func unloggedOverlay(dir, root string) (overlay string, err error) {
 		[]byte("\tif o.Before != nil && o.Before.Kind != 0 {\n\t\treturn 1, nil\n\t}\n"+record), 1)
 	if bytes.Equal(changed, source) {
 		return "", fmt.Errorf("remove the audit log for comparison: %s no longer has the line %s",
-			path,
-			record)
+			path, record)
 	}
 	replaced := filepath.Join(dir, "log.go")
 	if err := os.WriteFile(replaced, changed, 0o600); err != nil {

@@ -57,7 +57,7 @@ func TestEverythingRuns(t *testing.T) {
 				rows++
 			}
 		}
-		// Each part has a baseline, which is counted once.
+		// The baseline has the same name in all parts, so it is searched for only once.
 		for _, v := range slices.Concat(plugins, auditVariants("")[1:], telemetryVariants("")[1:],
 			policies[1:]) {
 			if strings.Contains(line, "  "+v.name+"  ") {

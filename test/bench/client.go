@@ -36,7 +36,7 @@ const (
 
 // message is a request without its id, or a notification.
 type message struct {
-	method, name string // name is the tool's, "" for none
+	method, name string // name is that of the tool, "" for none
 	params       string // the members of params
 	notify       bool   // it is a notification
 }
@@ -83,7 +83,8 @@ type client interface {
 	close() error
 }
 
-// call sends a message and returns the result. An error of the server is an error.
+// call sends a message and returns the result. If the server answers with an error, call returns
+// one.
 func call(c client, worker int, m message) ([]byte, error) {
 	answer, err := c.do(worker, m)
 	if err != nil || m.notify {
@@ -146,7 +147,7 @@ func dialHTTP(address string, e era, workers int) (*httpClient, error) {
 
 func (c *httpClient) do(worker int, m message) ([]byte, error) {
 	w := c.workers[worker]
-	w.id += len(c.workers) // an id is used once in a session
+	w.id += len(c.workers) // each id is used only once in a session
 	w.msg = m.append(w.msg[:0], c.era, w.id)
 	w.out = append(w.out[:0], "POST "...)
 	w.out = append(append(w.out, c.url.Path...), " HTTP/1.1\r\nHost: "...)

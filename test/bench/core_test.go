@@ -26,8 +26,8 @@ import (
 
 // BenchmarkCore measures one call through all of Gatekit except its transports, in one process. The
 // result is the cost of Gatekit without net/http and pipes. It varies less than measurements
-// between processes, and suits -cpuprofile and benchstat. cpu-ns/op is valid on a busy machine,
-// too.
+// between processes, so it can be used with -cpuprofile and benchstat. cpu-ns/op is valid on a busy
+// machine, too.
 func BenchmarkCore(b *testing.B) {
 	for _, e := range []era{legacy, modern} {
 		for _, size := range []int{1 << 10, 64 << 10} {
@@ -74,7 +74,7 @@ func BenchmarkCore(b *testing.B) {
 				for id := 2; b.Loop(); id++ {
 					p.in <- m.append(nil, e, id)
 					if answer := <-p.out; len(member(answer, "result")) < size {
-						b.Fatalf("%.300s", answer)
+						b.Fatalf("got %.300s, want a result with %d bytes or more", answer, size)
 					}
 				}
 			})
@@ -108,18 +108,18 @@ func newEndpoint(b *testing.B, o upstream.Options) *downstream.Endpoint {
 	if err != nil {
 		b.Fatal(err)
 	}
-	f := downstream.New(downstream.Options{Proxy: p})
+	endpoint := downstream.New(downstream.Options{Proxy: p})
 	b.Cleanup(func() {
-		if err := errors.Join(f.Close(context.Background()), p.Close(), up.Close(),
+		if err := errors.Join(endpoint.Close(context.Background()), p.Close(), up.Close(),
 			log.Close()); err != nil {
 			b.Error(err)
 		}
 	})
-	return f
+	return endpoint
 }
 
 // post posts a message of a client to the endpoint.
-func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message,
+func post(b *testing.B, endpoint *downstream.Endpoint, e era, session string, m message,
 	id int) *responseRecorder {
 	h := http.Header{"Accept": {"application/json, text/event-stream"},
 		"Content-Type": {"application/json"}}
@@ -134,7 +134,7 @@ func post(b *testing.B, f *downstream.Endpoint, e era, session string, m message
 		h["Mcp-Protocol-Version"] = []string{legacyVersion}
 	}
 	var w responseRecorder
-	f.Post(b.Context(), downstream.HTTPRequest{Header: h, Body: m.append(nil, e, id)}, &w)
+	endpoint.Post(b.Context(), downstream.HTTPRequest{Header: h, Body: m.append(nil, e, id)}, &w)
 	return &w
 }
 
@@ -151,7 +151,7 @@ func (w *responseRecorder) Write(status int, header http.Header, parts ...[]byte
 	return nil
 }
 
-// Stream is called for a slow call, on a busy machine.
+// Stream is called only if a call is slow, on a busy machine.
 func (w *responseRecorder) Stream(header http.Header) (downstream.Stream, error) {
 	w.status, w.header = http.StatusOK, header
 	return w, nil
@@ -235,8 +235,8 @@ func (p *clientPipe) Write(_ context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// BenchmarkMessage measures the least that Gatekit does to each message: parse it strictly and
-// write it with another id.
+// BenchmarkMessage measures the work that every message needs: Gatekit parses it strictly and
+// writes it with another id.
 func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
 		raw := echoCall("echo", size).append(nil, legacy, 1)

@@ -36,8 +36,8 @@ func serveEchoStdio() error {
 }
 
 // serveEchoHTTP serves HTTP on a free port, whose address it prints, until stdin ends. At the path
-// /tools/N/… it has N tools; a path that ends in /streams has a GET stream, like those of servers
-// that send notifications.
+// /tools/N/… it has N tools. A path that ends in /streams has a GET stream, as servers have that
+// send notifications.
 func serveEchoHTTP() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

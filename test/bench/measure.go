@@ -19,8 +19,8 @@ type measurement struct {
 	childrenCPU time.Duration // the same of the proxy's child processes
 }
 
-// comparison has the measurements of one case: for each target, in order, one for each round.
-// Target numbers are indices of it; target 0 is the one that the others are compared with.
+// comparison has the measurements of one case: for each target, in order, one for each round. A
+// target's number is its index. The others are compared with target 0.
 type comparison [][]measurement
 
 // compare measures the targets in turn, round by round, so that load from outside affects all of
@@ -74,8 +74,9 @@ func measure(t *target, workers int, m message, length time.Duration) (measureme
 	}, nil
 }
 
-// callRepeatedly lets each worker make one call after another while more returns true for the
-// number of calls so far, and at least one. It returns the duration of each call.
+// callRepeatedly lets each worker make calls, one after another and at least one. A worker stops
+// when more returns false for the total number of calls so far. callRepeatedly returns the duration
+// of each call.
 func callRepeatedly(c client, workers int, m message,
 	more func(n int64) bool) ([]time.Duration, error) {
 	var (
@@ -113,8 +114,8 @@ func median[T int | float64 | time.Duration](rounds int, f func(round int) T) T 
 	return values[rounds/2]
 }
 
-// added returns what a target adds to target 0: the median, over the rounds, of the difference
-// within the round.
+// added returns the time that a target adds to that of target 0: the median, over the rounds, of
+// the difference within a round.
 func (c comparison) added(target int, figure func(measurement) time.Duration) time.Duration {
 	return median(len(c[target]), func(i int) time.Duration {
 		return figure(c[target][i]) - figure(c[0][i])
@@ -148,7 +149,7 @@ func (c comparison) perCall(target int, figure func(measurement) time.Duration) 
 }
 
 // share returns a target's rate divided by that of target 0: the median, over the rounds, of the
-// quotient within the round.
+// quotient within a round.
 func (c comparison) share(target int) float64 {
 	return median(len(c[target]), func(i int) float64 { return c[target][i].rate / c[0][i].rate })
 }

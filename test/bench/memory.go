@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// measureMemory reads the resident memory of each proxy after many calls of each size. The sizes
-// follow each other in one process.
+// measureMemory reads the resident memory of each proxy after many calls of each size. One process
+// serves all sizes, one after the other.
 func (p *plan) measureMemory(s setup, out report) error {
 	out.memoryHeader(p.calls, p.sizes)
 	s.era = p.eras[0]
@@ -65,8 +65,8 @@ func (p *plan) measureSessions(s setup, out report) error {
 	return nil
 }
 
-// memoryPerSession opens sessions and returns by how many bytes the proxy grew for each. Before
-// these it opens a quarter more, so that one-time allocations are not counted.
+// memoryPerSession opens sessions and returns by how many bytes the proxy grew for each. It first
+// opens a quarter as many other sessions, so that one-time allocations are not counted.
 func memoryPerSession(t *target, sessions int, streams bool) (bytes int, err error) {
 	var openStreams []io.Closer
 	defer func() {

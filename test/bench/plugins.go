@@ -18,21 +18,21 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// variant is a Gatekit with a configuration that is compared with others.
+// variant is a Gatekit whose configuration is compared with others.
 type variant struct {
 	name      string // in the report
 	tables    string // of the configuration: plugins, policies, sinks or telemetry
 	auditKeys string // keys of [audit]
-	unlogged  bool   // it records no message
+	unlogged  bool   // it is built to record no message
 }
 
 // baseline is the name of the variant that all others are compared with.
 const baseline = "none"
 
 // pluginVariants returns the variants with plugins, after the baseline. Each external plugin runs
-// in a process of its own, and the built-in ones share a process. The three that share a process
-// are three of the plugin limits, which count the calls and allow them; this takes a microsecond or
-// two.
+// in a process of its own, and the built-in plugins share a process. The variant "three in one
+// process" has three instances of the plugin limits. They count the calls and allow them, which
+// takes a microsecond or two.
 func pluginVariants() ([]variant, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 //go:embed testdata/profiler.go.txt
 var profiler string
 
-// profilerOverlay writes an overlay for go build with which gatekit writes profiles to folder, and
-// returns its path.
+// profilerOverlay writes an overlay file for go build and returns its path. A gatekit that is built
+// with it writes profiles to folder.
 func profilerOverlay(dir, root, folder string) (overlay string, err error) {
 	if folder, err = filepath.Abs(folder); err != nil {
 		return "", err

@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 )
 
-// The relay is the reference: the least that a proxy of whole messages can do. It buffers a
-// message, finds the members of its envelope without validation, forwards it with a new id, and
+// The relay is the reference. It does the least that a proxy of whole messages must do: it buffers
+// a message, finds the members of its envelope without validation, forwards it with a new id, and
 // restores the client's id in the answer.
 
 // buffers are the buffers of one call. They are reused: without this a relay spends most of its

@@ -22,7 +22,7 @@ func (r report) callsHeader(proxies []string) {
 	r.header(fmt.Sprintf("%-11s %-7s %8s %7s", "route", "era", "size", "workers"), proxies)
 }
 
-// header prints the two header lines of a table of calls. first has the first columns.
+// header prints the two header lines of a table of calls. first has the names of the first columns.
 func (r report) header(first string, proxies []string) {
 	names := fmt.Sprintf("%*s | %-15s", len(first), "", "direct")
 	columns := fmt.Sprintf("%s | %7s %7s", first, "p50", "rate")
@@ -76,8 +76,8 @@ func (r report) bridgeRow(s setup, size int, targets []string, c comparison) {
 }
 
 func (r report) pluginsHeader(s setup) {
-	r.printLine("\ncalls of echo through gatekit with plugins (%s %s), added to those without "+
-		"any; cpu/call: of gatekit and of its plugins", s.route, s.era)
+	r.printLine("\ncalls of echo through gatekit with plugins (%s %s), compared with calls "+
+		"without plugins; cpu/call: of gatekit and of its plugins", s.route, s.era)
 	if names := scannerNames(); len(names) > 0 {
 		r.printLine("built-in plugins that read all texts: %s; each with its defaults",
 			strings.Join(names, ", "))
@@ -88,15 +88,14 @@ func (r report) pluginsHeader(s setup) {
 }
 
 func (r report) telemetryHeader(s setup) {
-	r.printLine("\ncalls of echo through gatekit with telemetry (%s %s), added to those without",
-		s.route, s.era)
+	r.printLine("\ncalls of echo through gatekit with telemetry (%s %s), compared with calls "+
+		"without telemetry", s.route, s.era)
 	r.variantsHeader("telemetry")
 }
 
-func (r report) variantsHeader(what string) {
+func (r report) variantsHeader(variants string) {
 	r.printLine("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s %8s", "size", "workers",
-		what,
-		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
+		variants, "p50", "+p50", "+p99", "", "rate", "share", "", "gatekit", "plugins")
 }
 
 func (r report) variantRows(s setup, size int, c comparison) {
@@ -113,15 +112,14 @@ func (r report) variantRows(s setup, size int, c comparison) {
 }
 
 func (r report) policiesHeader(s setup) {
-	r.printLine("\ncalls of echo through gatekit with policies (%s %s), added to those without "+
-		"any; "+
-		"no rule reads the text of the call", s.route, s.era)
+	r.printLine("\ncalls of echo through gatekit with policies (%s %s), compared with calls "+
+		"without policies; no rule reads the text of the call", s.route, s.era)
 	r.variantsHeader("policies")
 }
 
 func (r report) auditHeader(s setup) {
 	r.printLine("\ncalls of echo through gatekit (%s %s) with each durability of the audit log, "+
-		"added to one that records no message", s.route, s.era)
+		"compared with a gatekit that records no message", s.route, s.era)
 	r.printLine("%8s %7s  %-24s | %7s %7s %7s %-10s | %7s %5s %-9s | %8s", "size", "workers",
 		"durability",
 		"p50", "+p50", "+p99", "", "rate", "share", "", "gatekit")
@@ -190,9 +188,9 @@ func proxyCells(c comparison, target int) string {
 func (r report) listHeader(s setup, proxies []string) {
 	n := s.servers * s.tools
 	size := len(appendAnswer(nil, []byte(`{"id":1,"method":"tools/list"}`), n))
-	r.printLine("\ntools/list: %d tools, %s, from one server, and through gatekit from %d "+
-		"servers × "+
-		"%d; goal: < 2 ms added with 1 worker", n, formatBytes(size), s.servers, s.tools)
+	r.printLine("\ntools/list: %d tools (%s) directly from one server, and through gatekit from "+
+		"%d servers with %d tools each; goal: < 2 ms added with 1 worker", n, formatBytes(size),
+		s.servers, s.tools)
 	r.header(fmt.Sprintf("%-28s %7s", "era", "workers"), proxies)
 }
 
@@ -225,16 +223,15 @@ func (r report) memoryRow(s setup, target string, resident []int, peak int) {
 
 func (r report) sessionsHeader(n int) {
 	r.printLine("\nresident KiB per idle legacy session over HTTP (%d opened, one call each); "+
-		"goal: "+
-		"< 64", n)
+		"goal: < 64", n)
 }
 
 func (r report) sessionsRow(streams bool, bytes int) {
-	what := "without a stream"
+	state := "without a stream"
 	if streams {
-		what = "GET streams open, to the client and to the server"
+		state = "GET streams open, to the client and to the server"
 	}
-	r.printLine("%-50s %6.1f", what, float64(bytes)/(1<<10))
+	r.printLine("%-50s %6.1f", state, float64(bytes)/(1<<10))
 }
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }

@@ -27,12 +27,12 @@ func (r route) hasHTTPClient() bool { return strings.HasPrefix(string(r), "http-
 func (r route) hasHTTPServer() bool { return strings.HasSuffix(string(r), "-http") }
 
 // target is a connection from the client to the backend, direct or through a proxy. All its
-// processes run.
+// processes are running.
 type target struct {
 	client  client
 	proxy   *process       // nil for the direct connection
 	tool    string         // the exposed name of the echo tool
-	closers []func() error // in the order of opening
+	closers []func() error // in the order of opening; close calls them in reverse
 }
 
 func (t *target) close() error {
@@ -59,8 +59,8 @@ type setup struct {
 	hasProfiler     bool      // the binary writes profiles on SIGUSR1
 }
 
-// targetNames are the targets of most comparisons, in the order of the report. "bridged" and the
-// names of variants are the others.
+// targetNames are the targets of most comparisons, in the order of the report. The other targets
+// are "bridged" and the variants.
 var targetNames = []string{"direct", "relay", "gatekit"}
 
 // open starts the named targets with one backend. end closes them; call it after an error, too.
@@ -156,8 +156,8 @@ func (s setup) openRelay(t *target, backend string) error {
 	return s.dialHTTP(t, "http://"+address+"/mcp")
 }
 
-// openGatekit starts the real binary and connects the client to it. As in production the audit log
-// is on and names have prefixes. Gatekit's servers have serverEra.
+// openGatekit starts the real binary and connects the client to it. As in production, the audit log
+// is on and names have prefixes. Gatekit's servers are of serverEra.
 func (s setup) openGatekit(t *target, backend string, serverEra era, v variant) error {
 	dir, err := os.MkdirTemp(s.dir, "gatekit-")
 	if err != nil {

@@ -18,10 +18,12 @@ func telemetryVariants(collector string) []variant {
 			"= true\nsample = %g\n", collector, share)
 	}
 	const metrics = "[admin]\nhttp = \"127.0.0.1:0\"\n"
-	return []variant{{name: baseline}, {name: "metrics", tables: metrics},
-		{name: "metrics, 1 % traced",
-			tables: metrics + traces(0.01)}, {name: "metrics, all traced",
-			tables: metrics + traces(1)}}
+	return []variant{
+		{name: baseline},
+		{name: "metrics", tables: metrics},
+		{name: "metrics, 1 % traced", tables: metrics + traces(0.01)},
+		{name: "metrics, all traced", tables: metrics + traces(1)},
+	}
 }
 
 // measureTelemetry compares Gatekit with and without telemetry.

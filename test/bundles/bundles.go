@@ -49,15 +49,15 @@ func NewKey(t testing.TB) *Key {
 	return &Key{text("PRIVATE KEY", private), text("PUBLIC KEY", public)}
 }
 
-// Signature tells how to sign a bundle.
+// Signature has the key and the claims with which a bundle is signed.
 type Signature struct {
 	Key   *Key
 	ID    string // the key's name in the signature
-	Scope string
+	Scope string // the claim "scope"
 }
 
-// Build returns a bundle of files by their paths: .rego files and data.json. Without a signature it
-// is unsigned.
+// Build returns a bundle of files, .rego files and data.json, by their paths. If by is nil, the
+// bundle is unsigned.
 func Build(t testing.TB, revision string, files map[string]string, by *Signature) []byte {
 	t.Helper()
 	b := bundle.Bundle{Data: map[string]any{}}
@@ -95,8 +95,9 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 	return out.Bytes()
 }
 
-// Rewrite returns a bundle with modified files. change gets the name and contents of each file, and
-// returns the new ones, or "" to remove it. It is called last with "", and may add a file.
+// Rewrite returns a bundle with modified files. change gets the name and contents of each file and
+// returns the new name and contents; an empty name removes the file. The last call of change has an
+// empty name, and may return a file to add.
 func Rewrite(t testing.TB, packed []byte, change func(name, text string) (string, string)) []byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))

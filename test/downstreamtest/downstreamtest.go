@@ -1,6 +1,6 @@
-// Package downstreamtest connects clients in memory to an Endpoint of core/downstream, which stands
-// before one server that the test plays. Nothing leaves the process, so that tests can run in a
-// bubble of synctest.
+// Package downstreamtest connects clients in memory to an Endpoint of core/downstream and one fake
+// server, which the test controls. There is no other process or network connection, so tests can
+// run in a bubble of synctest.
 package downstreamtest
 
 import (
@@ -30,42 +30,42 @@ type Recorder struct {
 	rows []string
 }
 
-func (j *Recorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+// Record implements pipeline.Recorder.
+func (r *Recorder) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	m := o.Before
-	j.rows = append(j.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
-		m.Kind,
-		m.Method, o.Reason)))
-	return uint64(len(j.rows)), nil
+	r.rows = append(r.rows, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", o.Action, m.Direction,
+		m.Kind, m.Method, o.Reason)))
+	return uint64(len(r.rows)), nil
 }
 
 // Rows returns the records, each as "ACTION DIRECTION KIND METHOD REASON".
-func (j *Recorder) Rows() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.rows)
+func (r *Recorder) Rows() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.rows)
 }
 
-// Contains fails the test when there is no such record.
-func (j *Recorder) Contains(t *testing.T, row string) {
+// Contains fails the test unless there is such a record, in the form of Rows.
+func (r *Recorder) Contains(t *testing.T, row string) {
 	t.Helper()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !slices.Contains(j.rows, row) {
-		t.Errorf("the record lacks %q; it has\n%s", row, strings.Join(j.rows, "\n"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.rows, row) {
+		t.Errorf("there is no record %q; the records are\n%s", row, strings.Join(r.rows, "\n"))
 	}
 }
 
-// Server plays the upstream server of all sessions. Without Answer it answers a request with its
-// params, and initialize as servers do.
+// Server is the fake upstream server of all sessions. It answers initialize as servers do. Without
+// Answer, the result of any other request is its params.
 type Server struct {
-	// Answer returns the raw result of a request, or an error as "!CODE text". With "" the request
-	// waits until it is cancelled.
+	// Answer returns the raw result of a request, or an error as "!CODE text". If it returns "",
+	// the request waits until it is cancelled.
 	Answer            func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 	RefusesInitialize atomic.Bool
-	HoldClose         chan struct{} // Close waits until it is closed, unless it is nil
-	HoldNotify        chan struct{} // Notify waits until it is closed, unless it is nil
+	HoldClose         chan struct{} // if not nil, Close waits until this channel is closed
+	HoldNotify        chan struct{} // if not nil, Notify waits until this channel is closed
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
@@ -83,7 +83,7 @@ func (s *Server) Open(_ context.Context, o proxy.OpenOptions,
 	return s, nil
 }
 
-// Feed returns the handler of messages outside of any call, of the session that was opened last.
+// Feed returns the handler for messages outside of any call, of the session that was opened last.
 func (s *Server) Feed() proxy.Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +96,7 @@ func (s *Server) note(text string) {
 	s.mu.Unlock()
 }
 
-// Received returns the messages that the server has got, each as "METHOD BODY".
+// Received returns the messages that the server has received, each as "METHOD BODY".
 func (s *Server) Received() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Gateway is an Endpoint and a proxy before one Server, whose names are not changed.
+// Gateway is an Endpoint and a proxy in front of one Server. Names get no prefix.
 type Gateway struct {
 	Endpoint *downstream.Endpoint
 	Proxy    *proxy.Proxy
@@ -163,7 +163,7 @@ type Gateway struct {
 	Records  *Recorder
 }
 
-// New returns a Gateway before s. options change the options of its Endpoint.
+// New returns a Gateway in front of s. options change the options of its Endpoint.
 func New(t *testing.T, s *Server, limits downstream.Limits,
 	options ...func(*downstream.Options)) *Gateway {
 	t.Helper()
@@ -185,7 +185,7 @@ func New(t *testing.T, s *Server, limits downstream.Limits,
 	return w
 }
 
-// Close closes everything, and checks that every session with the server has been closed.
+// Close closes the Gateway. It fails the test unless every session with the server has been closed.
 func (w *Gateway) Close(t *testing.T) {
 	t.Helper()
 	if err := w.Endpoint.Close(context.Background()); err != nil {
@@ -197,7 +197,8 @@ func (w *Gateway) Close(t *testing.T) {
 	w.Server.mu.Lock()
 	defer w.Server.mu.Unlock()
 	if w.Server.Closed != len(w.Server.Opened) {
-		t.Errorf("servers opened: %d, closed: %d", len(w.Server.Opened), w.Server.Closed)
+		t.Errorf("%d sessions with the server were closed, want all %d", w.Server.Closed,
+			len(w.Server.Opened))
 	}
 }
 
@@ -205,7 +206,7 @@ func (w *Gateway) Close(t *testing.T) {
 type Pipe struct {
 	In     chan []byte   // to the Endpoint; nil stands for a message over the limit
 	Out    chan string   // from the Endpoint
-	Unread chan struct{} // until it is closed, the client reads nothing; nil: it reads everything
+	Unread chan struct{} // if not nil, the client reads nothing until this channel is closed
 	Served chan error    // the result of ServePipe
 }
 
@@ -238,11 +239,10 @@ func (l *Pipe) Write(ctx context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// Connect connects a client by a pipe that the Endpoint serves.
+// Connect connects a client with a pipe, which the Endpoint serves.
 func (w *Gateway) Connect(t *testing.T) *Pipe {
 	l := &Pipe{In: make(chan []byte, 1000), Out: make(chan string, 100_000),
-		Served: make(chan error,
-			1)}
+		Served: make(chan error, 1)}
 	w.Serve(t, l)
 	return l
 }
@@ -286,7 +286,7 @@ const (
 	ModernMeta  = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 )
 
-// Initialize returns an initialize request of a client that can be asked anything.
+// Initialize returns an initialize request of a client that declares all capabilities.
 func Initialize(revision string) string {
 	return fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":%q,"capabilities":{"roots":{},"sampling":{},"elicitation":{}},"clientInfo":{"name":"c","version":"1"}}}`, revision)
@@ -400,7 +400,7 @@ func (w *Gateway) HTTPClient(principal string) *HTTPClient {
 	return &HTTPClient{w, principal, http.Header{}}
 }
 
-// Begin sends a request, which serve serves. The request runs until its Done is closed.
+// Begin sends a request to serve, in the background. The request ends when Done is closed.
 func (c *HTTPClient) Begin(t *testing.T, serve func(context.Context, downstream.HTTPRequest,
 	downstream.Reply),
 	body string, headers ...string) *HTTPExchange {
@@ -425,7 +425,7 @@ func (c *HTTPClient) Post(t *testing.T, body string, headers ...string) string {
 	x := c.Begin(t, c.Endpoint.Post, body, headers...)
 	<-x.Done
 	if x.Replies != 1 {
-		t.Errorf("the reply was used %d times", x.Replies)
+		t.Errorf("the request got %d replies, want 1", x.Replies)
 	}
 	return x.Text()
 }
@@ -436,7 +436,7 @@ func (c *HTTPClient) Initialize(t *testing.T, revision string) {
 	x := c.Begin(t, c.Endpoint.Post, Initialize(revision))
 	<-x.Done
 	if id := x.Header.Get("Mcp-Session-Id"); id == "" {
-		t.Fatalf("initialize gave no session: %s", x.Text())
+		t.Fatalf("initialize got %s, want a session id", x.Text())
 	} else {
 		c.Header.Set("Mcp-Session-Id", id)
 	}
@@ -453,7 +453,7 @@ func (c *HTTPClient) BeginModern(t *testing.T, method, name, body string,
 	return c.Begin(t, c.Endpoint.Post, body, all...)
 }
 
-// Equal fails the test when got is not want. what names the text.
+// Equal fails the test unless got is want. what names the text.
 func Equal(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got != want {
@@ -461,7 +461,7 @@ func Equal(t *testing.T, what, got, want string) {
 	}
 }
 
-// ContainsText fails the test when got does not contain want. what names the text.
+// ContainsText fails the test unless got contains want. what names the text.
 func ContainsText(t *testing.T, what, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {
@@ -469,8 +469,8 @@ func ContainsText(t *testing.T, what, got, want string) {
 	}
 }
 
-// Run runs a test on a Gateway, in a bubble of synctest. When the test returns, no goroutine may be
-// left.
+// Run runs a test with a Gateway, in a bubble of synctest. When the test returns, all goroutines
+// must have ended.
 func Run(t *testing.T, s *Server, limits downstream.Limits, test func(t *testing.T, w *Gateway),
 	options ...func(*downstream.Options)) {
 	t.Helper()

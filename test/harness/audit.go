@@ -40,8 +40,8 @@ type Record struct {
 	Error string
 }
 
-// String returns the record as one line for comparison, absent fields as "-":
-// "to_server request tools/call box echo pass".
+// String returns the record as one line for comparison, with "-" for absent fields: "to_server
+// request tools/call box echo pass".
 func (r Record) String() string {
 	word := func(s string) string { return cmp.Or(s, "-") }
 	return strings.Join([]string{word(r.Direction), word(r.Kind), word(r.Method), word(r.Server),
@@ -61,7 +61,7 @@ func (g *Gatekit) Records() (all []Record) {
 		}
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			g.T.Errorf("a record is no JSON: %v: %s", err, line)
+			g.T.Errorf("a record is not JSON: %v: %s", err, line)
 		}
 		all = append(all, r)
 	}
@@ -77,14 +77,14 @@ func (g *Gatekit) WantRecords(want ...string) {
 	}
 	for _, w := range want {
 		if !slices.Contains(got, w) {
-			g.T.Errorf("not recorded: %s\nrecorded:\n\t%s", w,
+			g.T.Errorf("the audit log lacks the record %s; its last records are\n\t%s", w,
 				strings.Join(got[max(0, len(got)-60):], "\n\t"))
 			return
 		}
 	}
 }
 
-// CheckChain fails the test unless every record holds the hash of the one before, through all
+// CheckChain fails the test unless every record contains the hash of the record before it, in all
 // segments of the log.
 func (g *Gatekit) CheckChain() {
 	var b []byte
@@ -100,11 +100,11 @@ func (g *Gatekit) CheckChain() {
 		}
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			g.T.Errorf("record %d is no JSON: %v: %s", i+1, err, line)
+			g.T.Errorf("record %d is not JSON: %v: %s", i+1, err, line)
 			return
 		}
 		if r.Seq != uint64(i+1) || r.Prev != prev {
-			g.T.Errorf("record %d has seq %d and prev %s, want %s", i+1, r.Seq, r.Prev, prev)
+			g.T.Errorf("record %d has seq %d and prev %s, want prev %s", i+1, r.Seq, r.Prev, prev)
 			return
 		}
 		sum := sha256.Sum256(line)
@@ -112,7 +112,7 @@ func (g *Gatekit) CheckChain() {
 	}
 }
 
-// WantReasons fails the test unless each text is part of some record's reason.
+// WantReasons fails the test unless, for each text, there is a record whose reason contains it.
 func (g *Gatekit) WantReasons(want ...string) {
 	g.T.Helper()
 	for _, w := range want {
@@ -121,17 +121,18 @@ func (g *Gatekit) WantReasons(want ...string) {
 			found = found || strings.Contains(r.Reason, w)
 		}
 		if !found {
-			g.T.Errorf("no record's reason has %q", w)
+			g.T.Errorf("the audit log has no record whose reason contains %q", w)
 		}
 	}
 }
 
-// WantDenialError fails the test unless the text is part of the error of some denial's record.
+// WantDenialError fails the test unless there is a record of a denial whose error contains the
+// text.
 func (g *Gatekit) WantDenialError(want string) {
 	g.T.Helper()
 	if !slices.ContainsFunc(g.Records(), func(r Record) bool {
 		return r.Action == "deny" && strings.Contains(r.Error, want)
 	}) {
-		g.T.Errorf("no record's error has %q", want)
+		g.T.Errorf("the audit log has no denial whose error contains %q", want)
 	}
 }

@@ -15,7 +15,7 @@ func Handshake(t *testing.T, c *mcptest.Client) mcptest.Message {
 	t.Helper()
 	m, err := c.Open(Context(t))
 	if err != nil || m.Error != nil {
-		t.Fatalf("shake hands: %s, %v", m.Raw, err)
+		t.Fatalf("the handshake got %s, %v, want a result", m.Raw, err)
 	}
 	return m
 }
@@ -35,17 +35,17 @@ func CallTool(t *testing.T, c *mcptest.Client, tool, arguments string) mcptest.M
 	t.Helper()
 	m, err := c.Tool(Context(t), tool, arguments)
 	if err != nil || m.Error != nil {
-		t.Fatalf("call %s %s: %s, %v", tool, arguments, m.Raw, err)
+		t.Fatalf("the call of %s with %s got %s, %v, want a result", tool, arguments, m.Raw, err)
 	}
 	return m
 }
 
-// WantDenied fails the test unless the request is refused by policy.
+// WantDenied fails the test unless the request is denied.
 func WantDenied(t *testing.T, c *mcptest.Client, method, params string) {
 	t.Helper()
 	if m := Request(t, c, method, params); string(mcptest.At(m.Error, "code")) != "-31000" ||
 		mcptest.Text(m.Error, "message") != "refused by policy" {
-		t.Errorf("%s %s answered %s", method, params, m.Raw)
+		t.Errorf("%s %s got %s, want a denial", method, params, m.Raw)
 	}
 }
 
@@ -61,7 +61,7 @@ func StartWaitingCall(t *testing.T, c *mcptest.Client, server, id, tag string) {
 			"progressToken")) == id
 	})
 	if err != nil {
-		t.Fatalf("the call %s of %s did not get there: %v", id, server, err)
+		t.Fatalf("the call %s did not reach the server %s: %v", id, server, err)
 	}
 }
 
@@ -70,12 +70,13 @@ func WantNoAnswer(t *testing.T, c *mcptest.Client, id string) {
 	t.Helper()
 	for _, f := range c.Frames() {
 		if !f.Sent && f.Method == "" && string(f.ID) == id {
-			t.Errorf("the cancelled call was answered: %s", f.Raw)
+			t.Errorf("the call %s got the answer %s, want none", id, f.Raw)
 		}
 	}
 }
 
-// SendRaw makes the scripted server write these lines, the last of which is its answer.
+// SendRaw lets the scripted server write these lines during a call, and returns the call's answer,
+// which must be among the lines.
 func SendRaw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 	t.Helper()
 	var b bytes.Buffer
@@ -86,8 +87,8 @@ func SendRaw(t *testing.T, c *mcptest.Client, lines ...string) mcptest.Message {
 		fmt.Sprintf(`{"name":"box__raw","arguments":{"lines":%s},"_meta":{"progressToken":9007199254740993}}`, bytes.TrimSpace(b.Bytes())))
 }
 
-// AwaitMessages waits until enough reports true for the messages since mark, and returns them, one
-// a line.
+// AwaitMessages waits until enough returns true for the messages that were received since mark. It
+// returns these messages, one a line.
 func AwaitMessages(t *testing.T, c *mcptest.Client, mark int,
 	enough func(seen string) bool) string {
 	t.Helper()
@@ -97,7 +98,7 @@ func AwaitMessages(t *testing.T, c *mcptest.Client, mark int,
 		return enough(seen)
 	})
 	if err != nil {
-		t.Fatalf("%v; it saw %s", err, seen)
+		t.Fatalf("%v; the client received %s", err, seen)
 	}
 	return seen
 }
@@ -110,7 +111,8 @@ func Clip(b []byte) string {
 	return string(b)
 }
 
-// ListAll returns the items of a list from all of its pages.
+// ListAll returns the items of a list from all of its pages. what is the member of the result that
+// has the items.
 func ListAll(t *testing.T, c *mcptest.Client, method, what string) (all []json.RawMessage) {
 	t.Helper()
 	for params := `{}`; ; {

@@ -11,10 +11,10 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// ScriptedServer returns the configuration of a scripted server over stdio. flags are those of
+// ScriptedServer returns the configuration of a scripted server over stdio. flags are flags of
 // mcptest.Main.
 func ScriptedServer(name string, flags ...string) string {
-	// The race detector would make the server sleep for a second when it ends.
+	// Without GORACE, a server with the race detector would sleep for a second when it ends.
 	return StdioServer(name, append([]string{os.Args[0], "-name", name}, flags...), "MCPTEST_SERVE",
 		"1", "GORACE", "atexit_sleep_ms=0")
 }
@@ -25,7 +25,7 @@ func StdioServer(name string, command []string, env ...string) string {
 	for _, a := range command[1:] {
 		args = append(args, mcptest.Quote(a))
 	}
-	vars := []string{`GATEKIT_E2E = "MARK"`} // Configure replaces it
+	vars := []string{`GATEKIT_E2E = "MARK"`} // Configure replaces MARK
 	for i := 0; i < len(env); i += 2 {
 		vars = append(vars, fmt.Sprintf("%s = %s", env[i], mcptest.Quote(env[i+1])))
 	}
@@ -38,7 +38,7 @@ func HTTPServer(name, url string) string {
 	return fmt.Sprintf("[server.%s]\nurl = %q\n", name, url)
 }
 
-// AuditTable is the [audit] table of configurations that have no other.
+// AuditTable is the [audit] table of all configurations that do not have their own.
 const AuditTable = "[audit]\nfile = \"audit.jsonl\"\n"
 
 // Route is an era and the transport to a scripted server that speaks it.
@@ -81,7 +81,8 @@ func LibraryRules(settings map[string]string) string {
 	return "[policy]\nrules = [" + strings.Join(names, ", ") + "]\n" + tables.String()
 }
 
-// Builtin returns the configuration of a built-in plugin. config is the inside of an inline table.
+// Builtin returns the configuration of a built-in plugin. config has the members of an inline
+// table.
 func Builtin(use, config string) string {
 	return fmt.Sprintf("[[plugin]]\nname = %q\nuse = %q\nconfig = { %s }\n", use, use, config)
 }
@@ -96,6 +97,6 @@ func PolicyFile(t *testing.T, rego string) string {
 	return fmt.Sprintf("[policy]\nfiles = [%q]\n", file)
 }
 
-// PlantedKey looks like an AWS access key and is none. It is put together here, so that scanners of
-// this repository do not find it.
+// PlantedKey looks like an AWS access key, but is not one. The constant is split, so that scanners
+// of this repository do not find it.
 var PlantedKey = "AKIA" + "Z5GMNQ7TX2RWLKPD"

@@ -12,8 +12,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// token is one token of a JSON text: its JSON pointer and its text. Names of members are tokens
-// too.
+// token is one token of a JSON text: its JSON pointer and its text. The names of members are
+// tokens, too.
 type token struct{ at, raw string }
 
 func tokens(text []byte) (all []token, err error) {
@@ -41,7 +41,7 @@ func tokens(text []byte) (all []token, err error) {
 	}
 }
 
-// change is a token that differs between the direct answer and the one through Gatekit.
+// change is a token that differs between a direct answer and the answer through Gatekit.
 type change struct{ at, direct, via string }
 
 // compare returns the tokens that differ between two JSON texts, or an error when their structure
@@ -57,20 +57,22 @@ func compare(direct, via []byte) (changes []change, err error) {
 	}
 	for i := range min(len(a), len(b)) {
 		if a[i].at != b[i].at {
-			return changes, fmt.Errorf("%s became %s", a[i].at, b[i].at)
+			return changes, fmt.Errorf("got %s through gatekit, want %s as directly", b[i].at,
+				a[i].at)
 		}
 		if a[i].raw != b[i].raw {
 			changes = append(changes, change{a[i].at, a[i].raw, b[i].raw})
 		}
 	}
 	if len(a) != len(b) {
-		return changes, fmt.Errorf("%d tokens became %d", len(a), len(b))
+		return changes, fmt.Errorf("got %d tokens through gatekit, want %d as directly", len(b),
+			len(a))
 	}
 	return changes, nil
 }
 
-// places lists where names may stand in a server's message, and of which kind. It repeats the table
-// of core/mcp on purpose: that table is what is tested.
+// places lists the positions of names in a server's messages, and their kinds. It repeats the table
+// of core/mcp, because the tests check that table.
 var places = []struct{ at, kind string }{
 	{"/result/tools/*/name", "name"},
 	{"/result/prompts/*/name", "name"},
@@ -100,7 +102,7 @@ var places = []struct{ at, kind string }{
 	{"/id", "id"}, // of a reverse request
 }
 
-// kindAt returns the kind of name that may stand at a pointer; "" when none may.
+// kindAt returns the kind of the name at a pointer; "" if there is no name at this position.
 func kindAt(at string) string {
 	segs := strings.Split(at, "/")
 	for _, p := range places {
@@ -118,7 +120,7 @@ func kindAt(at string) string {
 	return ""
 }
 
-// exposed reports whether via is the exposed form of the server's own name direct, both JSON
+// exposed reports whether via is the exposed form of direct, the server's own name. Both are JSON
 // strings.
 func exposed(kind, server, direct, via string) bool {
 	d, v := mcptest.Text([]byte(direct)), mcptest.Text([]byte(via))
@@ -140,8 +142,8 @@ func exposed(kind, server, direct, via string) bool {
 	return false
 }
 
-// WantSameExceptNames fails the test unless via equals direct except for the names in places, which
-// must be those of the server.
+// WantSameExceptNames fails the test unless via, received through gatekit, equals direct, except
+// that the names in places have their exposed form. what describes the message.
 func WantSameExceptNames(t *testing.T, what, server string, direct, via []byte) {
 	t.Helper()
 	changes, err := compare(direct, via)
@@ -151,8 +153,8 @@ func WantSameExceptNames(t *testing.T, what, server string, direct, via []byte) 
 	}
 	for _, c := range changes {
 		if !exposed(kindAt(c.at), server, c.direct, c.via) {
-			t.Errorf("%s: at %s %s became %s", what, c.at, Clip([]byte(c.direct)),
-				Clip([]byte(c.via)))
+			t.Errorf("%s: at %s: got %s through gatekit, want %s as directly, or its exposed form",
+				what, c.at, Clip([]byte(c.via)), Clip([]byte(c.direct)))
 		}
 	}
 }

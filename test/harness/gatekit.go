@@ -21,13 +21,13 @@ import (
 type Gatekit struct {
 	T       *testing.T
 	Dir     string
-	Mark    string // a mark in the environment of its servers, to find those that are left over
+	Mark    string // in the environment of its servers, to find those that it did not end
 	URL     string // of its HTTP listener; "" over stdio
 	Cmd     *exec.Cmd
 	Stderr  *Output
 	Exited  chan struct{} // closed when the process has ended
 	exitErr error         // how the process ended; read after Exited
-	Killed  bool          // set by a test that ends it in a way that fails
+	Killed  bool          // set by tests in which gatekit is expected to end with an error
 }
 
 // Output keeps what a process writes to stderr. It is safe for concurrent use.
@@ -56,7 +56,7 @@ func Context(t *testing.T) context.Context {
 	return ctx
 }
 
-// Patience is how long tests wait for something that must happen, on a busy machine too.
+// Patience is how long tests wait for an expected event, even on a busy machine.
 const Patience = 2 * time.Minute
 
 // Prepare writes the configuration and returns the command, which is not started yet.
@@ -79,7 +79,7 @@ func prepareIn(t *testing.T, dir, config string) *Gatekit {
 	return g
 }
 
-// Configure replaces gatekit.toml in one step; a running gatekit watches it.
+// Configure replaces gatekit.toml atomically. A running gatekit applies the change.
 func (g *Gatekit) Configure(config string) {
 	g.T.Helper()
 	if !strings.Contains(config, "[audit]") {
@@ -116,13 +116,13 @@ func StartHTTPIn(t *testing.T, dir, config string, env ...string) *Gatekit {
 		}
 	}
 	if !peers.Listening(address, alive) {
-		t.Fatalf("gatekit does not listen on %s: %v\n%s", address, g.exitErr, g.Stderr)
+		t.Fatalf("gatekit did not listen on %s: %v\n%s", address, g.exitErr, g.Stderr)
 	}
 	return g
 }
 
-// Reap waits for the process in the background. When the test is over it stops the process, if it
-// still runs, and checks how it ended.
+// Reap waits for the process in the background. When the test ends, Reap stops the process, if it
+// still runs, and calls CheckExit.
 func (g *Gatekit) Reap(wait func() error) {
 	go func() {
 		g.exitErr = wait()
@@ -147,11 +147,11 @@ func (g *Gatekit) Stop() {
 	case <-time.After(Patience):
 		g.Cmd.Process.Signal(syscall.SIGQUIT)
 		<-g.Exited
-		g.T.Errorf("gatekit did not end when asked to")
+		g.T.Errorf("gatekit did not end within %s after SIGTERM", Patience)
 	}
 }
 
-// KillChildren ends the servers and plugins of a gatekit that was killed and could not end them.
+// KillChildren kills the servers and plugins of a gatekit that was killed and so did not end them.
 func (g *Gatekit) KillChildren() {
 	g.T.Helper()
 	WaitUntilAtMost(g.T, "processes of a killed gatekit", 0, func() int {
@@ -163,11 +163,11 @@ func (g *Gatekit) KillChildren() {
 	})
 }
 
-// CheckExit checks what must hold for every gatekit that has ended: no data race, no panic, no
-// process left over, an unbroken audit log.
+// CheckExit fails the test unless gatekit ended without an error, a data race, a panic or remaining
+// child processes, and left a valid audit log.
 func (g *Gatekit) CheckExit() {
 	if g.exitErr != nil && !g.Killed {
-		g.T.Errorf("gatekit ended with %v", g.exitErr)
+		g.T.Errorf("gatekit ended with the error %v, want none", g.exitErr)
 	}
 	log := g.Stderr.String()
 	if i := strings.Index(log, "WARNING: DATA RACE"); i >= 0 {
@@ -177,7 +177,7 @@ func (g *Gatekit) CheckExit() {
 		g.T.Errorf("panic:\n%s", log[i:])
 	}
 	if left := ProcessesWith(g.Mark); len(left) > 0 {
-		g.T.Errorf("processes left over: %v", left)
+		g.T.Errorf("the child processes %v are still running, want none", left)
 		for _, pid := range left {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -223,7 +223,7 @@ func SpawnStdio(t *testing.T, config, revision string) (*Gatekit, *mcptest.Clien
 	g.Reap(p.Wait)
 	t.Cleanup(func() {
 		late := time.AfterFunc(Patience, func() {
-			t.Error("gatekit did not end when its client left")
+			t.Errorf("gatekit did not end within %s after its client disconnected", Patience)
 			g.Cmd.Process.Signal(syscall.SIGQUIT)
 		})
 		defer late.Stop()
@@ -282,7 +282,7 @@ func (g *Gatekit) PluginPIDs() (pids []int) {
 	return pids
 }
 
-// ReplaceFile replaces a file in one step, as orchestrators do.
+// ReplaceFile replaces a file atomically, as orchestrators do.
 func ReplaceFile(t *testing.T, file string, contents []byte) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", contents, 0o600); err != nil {

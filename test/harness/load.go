@@ -11,16 +11,17 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// WaitForLog waits until a text stands in gatekit's log at least so many times.
+// WaitForLog waits until gatekit's log has the text at least so many times.
 func (g *Gatekit) WaitForLog(text string, times int) {
 	g.T.Helper()
-	WaitUntilAtMost(g.T, fmt.Sprintf("reports of %q missing", text), 0, func() int {
+	WaitUntilAtMost(g.T, fmt.Sprintf("missing log lines with %q", text), 0, func() int {
 		return times - min(times, strings.Count(g.Stderr.String(), text))
 	})
 }
 
-// CallRepeatedly lets clients of both eras make rounds of calls, concurrently and repeatedly, until
-// end is called, which waits for them. A client stops when its round returns false.
+// CallRepeatedly lets clients of both eras make rounds of calls, concurrently and repeatedly. The
+// returned end stops the clients and waits for them. A client also stops when its round returns
+// false.
 func (g *Gatekit) CallRepeatedly(clients int, round func(c *mcptest.Client) bool) (end func()) {
 	g.T.Helper()
 	var all sync.WaitGroup
@@ -52,12 +53,12 @@ func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client)
 	return func(c *mcptest.Client) bool {
 		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__echo"}`); err != nil ||
 			m.Error != nil {
-			t.Errorf("call failed: %s, %v", m.Raw, err)
+			t.Errorf("a call of echo got %s, %v, want a result", m.Raw, err)
 			return false
 		}
 		if m, err := c.Call(t.Context(), "tools/call", `{"name":"box__log"}`); err != nil ||
 			!IsDenied(m) {
-			t.Errorf("the denied call got %s, %v", m.Raw, err)
+			t.Errorf("a call of log got %s, %v, want a denial", m.Raw, err)
 			return false
 		}
 		calls.Add(2)
@@ -65,7 +66,8 @@ func EchoAndDeniedLog(t *testing.T, calls *atomic.Int64) func(c *mcptest.Client)
 	}
 }
 
-// WaitUntilAtMost polls a count, of another process for example, until it is at most want.
+// WaitUntilAtMost polls a count until it is at most want. It is for states that send no event, such
+// as those of other processes. what names the counted things.
 func WaitUntilAtMost(t *testing.T, what string, want int, count func() int) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
@@ -74,7 +76,7 @@ func WaitUntilAtMost(t *testing.T, what string, want int, count func() int) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("%d %s are left, want %d", n, what, want)
+			t.Errorf("%s: got %d after %s, want at most %d", what, n, Patience, want)
 			return
 		}
 	}

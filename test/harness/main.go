@@ -1,12 +1,12 @@
-// Package harness drives the real gatekit binary in tests: scripted clients in front, scripted and
-// real servers behind. It checks the audit log of every gatekit that it started: a decision that
-// was not recorded did not happen.
+// Package harness runs the real gatekit binary in tests, between scripted clients and scripted or
+// real servers. It verifies the audit log of every gatekit that it started. Tests also assert
+// records: a decision without a record counts as not made.
 //
-//   - gatekit.go: start and stop the binary; clients of it
+//   - gatekit.go: starts and stops the binary, and connects clients
 //   - config.go, wrap.go: configurations to start it with
-//   - calls.go, load.go: what clients do
-//   - audit.go: what must be recorded
-//   - servers.go, diff.go: real servers, and comparison with what they answer directly
+//   - calls.go, load.go: requests of clients
+//   - audit.go: assertions about records
+//   - servers.go, diff.go: real servers, and comparison with their direct answers
 package harness
 
 import (
@@ -19,7 +19,7 @@ import (
 	"gatekit/test/peers"
 )
 
-// Long skips the test when go test -short is given. reason says what it needs or does.
+// Long skips the test when go test -short is given. reason describes why the test takes long.
 func Long(t testing.TB, reason string) {
 	t.Helper()
 	if testing.Short() {
@@ -27,8 +27,8 @@ func Long(t testing.TB, reason string) {
 	}
 }
 
-// Main runs a package's tests; its TestMain calls it. The test binary is the scripted servers, too:
-// with MCPTEST_SERVE=1 in its environment, and as the command mcptest in test scripts.
+// Main runs a package's tests; its TestMain calls it. The test binary is also the scripted servers:
+// with MCPTEST_SERVE=1 in its environment, or as the command mcptest in test scripts.
 func Main(m *testing.M) {
 	if os.Getenv("MCPTEST_SERVE") == "1" {
 		mcptest.Main()

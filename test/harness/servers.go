@@ -19,7 +19,7 @@ type RealServers struct {
 	Names    []string // in the order of the configuration
 	Commands map[string][]string
 	Env      map[string][]string
-	Dir      string // the folder that the filesystem server shows
+	Dir      string // the folder that the filesystem server serves
 }
 
 // NewRealServers returns the three reference servers of the specification's authors.
@@ -54,7 +54,8 @@ func (r RealServers) Config() (s string) {
 	return s
 }
 
-// Direct returns a client of one server without gatekit; end ends both.
+// Direct starts one server and returns a client that is connected to it without gatekit. end ends
+// both.
 func (r RealServers) Direct(t *testing.T, server string) (c *mcptest.Client, end func()) {
 	t.Helper()
 	cmd := exec.Command(r.Commands[server][0], r.Commands[server][1:]...)
@@ -123,8 +124,9 @@ func (s Step) ViaGatekit() Step {
 	return Step{s.Server, s.Method, string(b)}
 }
 
-// Do makes a request and returns the reverse requests and notifications that came because of it,
-// and its answer. Log messages and changed lists, which servers send at any time, are left out.
+// Do makes a request. It returns the reverse requests and the other messages that the client
+// received until the answer, and the answer. It leaves out log messages and list changes, because
+// servers send them at any time.
 func Do(t *testing.T, c *mcptest.Client, method,
 	params string) (questions, others []mcptest.Message, answer mcptest.Message) {
 	t.Helper()
@@ -196,7 +198,8 @@ func (r RealServers) Steps() []Step {
 	}
 }
 
-// Normalize returns a message without what differs from run to run: its id and the time of day.
+// Normalize returns a message with placeholders for the parts that differ from run to run: its id
+// and the time of day.
 func Normalize(m mcptest.Message) []byte {
 	return clock.ReplaceAll([]byte(strings.Replace(string(m.Raw), `"id":`+string(m.ID),
 		`"id":0`, 1)), []byte("now"))
@@ -205,8 +208,8 @@ func Normalize(m mcptest.Message) []byte {
 // clock matches the time of day that server-everything writes into a resource.
 var clock = regexp.MustCompile(`[0-9]+:[0-9]+:[0-9]+ [AP]M`)
 
-// AwaitRootsRequest waits until server-everything has asked for the roots and has confirmed them.
-// It asks some time after the handshake, and its tools depend on the answer.
+// AwaitRootsRequest waits until server-everything has asked for the roots and has confirmed the
+// answer. The server asks some time after the handshake, and its tools depend on the answer.
 func AwaitRootsRequest(t *testing.T, server string, c *mcptest.Client) {
 	t.Helper()
 	if server == "everything" {

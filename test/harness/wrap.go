@@ -44,19 +44,20 @@ func WrapScripted(t *testing.T, revision string, flags ...string) (*Gatekit, *mc
 	return g, c
 }
 
-// WantNothingChanged fails the test if a record shows that anything was refused or changed.
+// WantNothingChanged fails the test unless messages passed, and no message was denied or changed.
 func (g *Gatekit) WantNothingChanged() {
 	g.T.Helper()
-	judged := 0
+	passed := 0
 	for _, r := range g.Records() {
 		switch r.Action {
 		case "deny", "modify", "hide", "ask", "skip":
-			g.T.Errorf("refused or changed: %s: %s %s", r, r.Reason, r.Error)
+			g.T.Errorf("got the record %s: %s %s, want no message denied or changed", r, r.Reason,
+				r.Error)
 		case "pass":
-			judged++
+			passed++
 		}
 	}
-	if judged == 0 {
-		g.T.Error("nothing was judged")
+	if passed == 0 {
+		g.T.Error("the audit log has no message that passed, want some")
 	}
 }

@@ -18,13 +18,13 @@ type Frame struct {
 }
 
 // Client is a scripted client. It keeps every message that it sends or receives, and answers the
-// server's requests from Answer.
+// server's requests with the functions in Answer.
 type Client struct {
 	Revision     string // Modern, or a legacy one
 	Capabilities string // a JSON object
 	Name         string // in clientInfo
-	// Answer has, by the method of a reverse request, a function that returns the JSON of the
-	// result, or "error:" and the JSON of an error object. Several may run at once.
+	// Answer has a function for each method of reverse requests. It returns the JSON of the result,
+	// or "error:" and the JSON of an error object. Several of its calls may run at once.
 	Answer map[string]func(params Message) string
 
 	conn   Conn
@@ -32,9 +32,9 @@ type Client struct {
 	done   chan struct{} // closed when the reader has ended
 	err    error         // why it ended
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	frames  []Frame
-	changed chan struct{} // closed and made anew with every frame
+	changed chan struct{} // closed and replaced with every frame
 	next    int
 }
 
@@ -72,7 +72,7 @@ func (c *Client) read(ctx context.Context) {
 		}
 		m, err := Parse(bytes.Clone(b))
 		if err != nil {
-			m.Method = "no message: " + err.Error()
+			m.Method = "not a message: " + err.Error()
 		}
 		c.record(Frame{Message: m})
 		if m.IsRequest() {
@@ -192,8 +192,8 @@ func (c *Client) ID() string {
 	return fmt.Sprint(c.next)
 }
 
-// Call sends a request and returns its answer. When a modern server asks for input, Call sends the
-// request again with the answers, until a final result comes.
+// Call sends a request and returns its answer. When a modern server requests input, Call sends the
+// request again with the client's answers, until it gets a final result.
 func (c *Client) Call(ctx context.Context, method, params string) (Message, error) {
 	for again := params; ; {
 		m, err := c.Do(ctx, c.ID(), method, again)
@@ -254,8 +254,8 @@ func (c *Client) Tool(ctx context.Context, name, arguments string) (Message, err
 // Notify sends a notification.
 func (c *Client) Notify(method, params string) error { return c.Send(notification(method, params)) }
 
-// Open makes the handshake, initialize and initialized or server/discover, and returns the server's
-// answer.
+// Open makes the handshake of the client's era: initialize and initialized, or server/discover. It
+// returns the server's answer.
 func (c *Client) Open(ctx context.Context) (Message, error) {
 	if c.modern() {
 		return c.Call(ctx, "server/discover", "")

@@ -65,8 +65,8 @@ func (e *pipeEnd) Close() error {
 	return nil
 }
 
-// Lines returns a connection with one message a line, as stdio has it. Read ignores its context;
-// closing the reader ends it.
+// Lines returns a connection with one message a line, as over stdio. Its Read ignores the context;
+// close r to end a Read.
 func Lines(r io.Reader, w io.Writer) Conn { return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w} }
 
 type lines struct {
@@ -114,7 +114,8 @@ func Command(cmd *exec.Cmd) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout, w, err := os.Pipe() // a pipe of cmd's own would be closed by Wait before all was read
+	// Wait would close the pipe of cmd.StdoutPipe before all output was read.
+	stdout, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ type Message struct {
 	Params json.RawMessage `json:"params"`
 	Result json.RawMessage `json:"result"`
 	Error  json.RawMessage `json:"error"`
-	Raw    []byte          `json:"-"` // as it came
+	Raw    []byte          `json:"-"` // the received or sent bytes
 }
 
 // IsRequest reports whether the message has a method and an id.
@@ -176,7 +177,7 @@ func At(v json.RawMessage, path ...any) json.RawMessage {
 			}
 			v = a[p]
 		default:
-			panic(fmt.Sprintf("a path holds strings and ints, not %T", p))
+			panic(fmt.Sprintf("a path has strings and ints, but got %T", p))
 		}
 	}
 	return v

@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// HTTP is a connection to a Streamable HTTP server. For a legacy client it takes the session id
-// from the answer to initialize and opens the GET stream after initialized. For a modern request it
-// repeats the body's fields in headers. An answer that is no message becomes an error message with
-// code 0 and the HTTP status as its text.
+// HTTP is a connection to a Streamable HTTP server. For a legacy client, it takes the session id
+// from the answer to initialize, and opens the GET stream after initialized. For a modern request,
+// it repeats fields of the body in headers. It replaces an answer that is not a message by an error
+// message with code 0 and the HTTP status as its text.
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
@@ -27,7 +27,7 @@ type HTTP struct {
 	running sync.WaitGroup
 	in      chan []byte
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	session  string
 	version  string
 	inFlight map[string]context.CancelFunc
@@ -54,8 +54,8 @@ func (h *HTTP) Read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// Write posts b. A request is posted in the background, and Read returns its answer; for any other
-// message Write waits until it is posted.
+// Write posts b. It posts a request in the background, and Read returns the answer. For any other
+// message, Write waits until it is posted.
 func (h *HTTP) Write(_ context.Context, b []byte) error {
 	m, _ := Parse(b)
 	ctx, cancel := context.WithCancel(h.ctx)

@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// httpSession is a session over HTTP. Messages that belong to no call wait for a GET stream.
+// httpSession is a session over HTTP. Messages that belong to no call wait in queue for a GET
+// stream.
 type httpSession struct {
 	*session
 	id      string // "" for the session of all modern requests
@@ -57,8 +58,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// headerFault returns what is wrong with the headers of a POST by the rules of its revision; ""
-// when they are right.
+// headerFault returns a description of the fault in the headers of a POST, by the rules of its
+// revision; "" if there is none.
 func headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
@@ -79,16 +80,17 @@ func headerFault(h http.Header, m Message) string {
 			got = string(b)
 		}
 		if got != v {
-			return fmt.Sprintf("header %s is %q, the body says %q", name, got, v)
+			return fmt.Sprintf("header %s is %q, but the body has %q", name, got, v)
 		}
 	}
 	if got := h.Get("Authorization"); strings.Contains(got, "client-secret") {
-		return "the client's own credentials came through"
+		return "the server got the client's credentials"
 	}
 	return ""
 }
 
-// find returns the session of a message; initialize opens a new one.
+// find returns the session of a message; initialize opens a new session. It returns nil when there
+// is no session with the id.
 func (s *Server) find(id string, m Message) *httpSession {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +114,7 @@ func (s *Server) find(id string, m Message) *httpSession {
 	return ses
 }
 
-// EndSessions ends a legacy session, or all of them when id is "", as a restart of a server does:
+// EndSessions ends a legacy session, or all of them when id is "". As after a restart of a server,
 // the next request of the session gets 404.
 func (s *Server) EndSessions(id string) {
 	s.mu.Lock()
@@ -137,8 +139,8 @@ func (s *Server) OpenSessions() (n int) {
 	return n
 }
 
-// answer runs a request. It answers with a JSON body when nothing precedes the answer, otherwise
-// with an event stream.
+// answer runs a request. The response is a JSON body if the answer is its only message, otherwise
+// an event stream.
 func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) {
 	if h.id != "" {
 		w.Header().Set("Mcp-Session-Id", h.id)
@@ -166,7 +168,7 @@ func (h *httpSession) answer(w http.ResponseWriter, r *http.Request, m Message) 
 	died := false
 	call := h.call(ctx, m, out, func() { died = true })
 	var done sync.WaitGroup
-	done.Go(call.run) // in a goroutine of its own, which Ask may end
+	done.Go(call.run) // in a separate goroutine, because Ask may end it
 	done.Wait()
 	if died {
 		panic(http.ErrAbortHandler)

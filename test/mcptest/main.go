@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// Main serves a Toolbox over stdio or HTTP, as its flags say. A test binary runs Main instead of
-// its tests when Gatekit starts it as a server.
+// Main serves a Toolbox over stdio or HTTP. A test binary runs Main instead of its tests when
+// Gatekit starts it as a server. The flags are:
 //
 //	-name NAME
 //	-revisions 2025-11-25,2025-06-18
-//	-http ADDRESS
-//	-noise LINES  lines on stdout that are no messages, at the start
-//	-exit CODE    exit at once
-//	-mute         never write anything
+//	-http ADDRESS  serve HTTP instead of stdio
+//	-noise LINES   first write lines to stdout that are not messages
+//	-exit CODE     exit at once
+//	-mute          write nothing
 func Main() {
 	f := flag.NewFlagSet("mcptest", flag.ExitOnError)
 	name := f.String("name", "box", "")
@@ -30,7 +30,7 @@ func Main() {
 	mute := f.Bool("mute", false, "")
 	f.Parse(os.Args[1:])
 	if *exit >= 0 {
-		fmt.Fprintln(os.Stderr, "mcptest: exits as it was told")
+		fmt.Fprintln(os.Stderr, "mcptest: exiting because of -exit")
 		os.Exit(*exit)
 	}
 	for i := range *noise {

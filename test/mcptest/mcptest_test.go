@@ -88,7 +88,7 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 					{"nothing", ``, `unknown tool`},
 				} {
 					if got := call(c.tool, c.args); !strings.Contains(got, c.want) {
-						t.Errorf("%s answered %s, want %s in it", c.tool, got, c.want)
+						t.Errorf("%s: got %s, want %s in it", c.tool, got, c.want)
 					}
 				}
 				mark := c.Mark()
@@ -105,7 +105,7 @@ func TestClientAndToolboxUnderstandEachOther(t *testing.T) {
 					}
 				}
 				if n != 4 {
-					t.Errorf("saw %d reports of progress, want 4", n)
+					t.Errorf("got %d progress notifications, want 4", n)
 				}
 			})
 		}
@@ -133,15 +133,16 @@ func TestAWaitingCallIsCancelled(t *testing.T) {
 					c.Notify("notifications/cancelled", `{"requestId":"x"}`)
 				}
 				if m, err := c.Tool(ctx, "cancelled", `{"tag":"t"}`); err != nil || m.Error != nil {
-					t.Errorf("%s, %v", m.Raw, err)
+					t.Errorf("the tool cancelled got %s, %v, want a result", m.Raw, err)
 				}
 			})
 		}
 	}
 }
 
-// The go-sdk is the oracle of both: its client must understand the Toolbox, and the client must
-// understand its server.
+// The go-sdk is the reference implementation for both: its client must be able to use the Toolbox,
+// and the scripted client must be able to use its server.
+
 func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		for _, way := range []string{"child", "http"} {
@@ -176,7 +177,7 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 					}
 				}
 				if tools != 14 {
-					t.Errorf("it listed %d tools, want 14", tools)
+					t.Errorf("the list has %d tools, want 14", tools)
 				}
 				r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "ask",
 					Arguments: map[string]any{
@@ -186,7 +187,7 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 								"properties": map[string]any{}}},
 					}})
 				if err != nil || !strings.Contains(fmt.Sprint(r.StructuredContent), "decline") {
-					t.Errorf("ask answered %+v, %v", r, err)
+					t.Errorf("the tool ask got %+v, %v, want a result with \"decline\"", r, err)
 				}
 			})
 		}
@@ -196,12 +197,11 @@ func TestTheSDKsClientUnderstandsTheToolbox(t *testing.T) {
 func TestTheClientUnderstandsTheSDKsServer(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
-			// which may have to be built
 			p, err := mcptest.Command(exec.Command(peers.Tool(t, "everything-server")))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, c := bounded(t), mcptest.NewClient(p, revision)
+			ctx, c := bounded(t), mcptest.NewClient(p, revision) // the build is not bounded
 			defer c.Close()
 			if m, err := c.Open(ctx); err != nil || m.Error != nil {
 				t.Fatalf("open: %s, %v", m.Raw, err)

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// Modern is the first revision without initialize and sessions; older ones are legacy.
+// Modern is the first revision without initialize and sessions. Older revisions are legacy.
 const Modern = "2026-07-28"
 
 const (
@@ -21,17 +21,17 @@ const (
 	metaLogLevel     = "io.modelcontextprotocol/logLevel"
 )
 
-// Server is a scripted server. Handle has a function for each method; each call of one runs in a
+// Server is a scripted server. Handle has a function for each method. Each request is handled in a
 // goroutine of its own.
 type Server struct {
 	Name           string
-	Revisions      []string // that it speaks, newest first
+	Revisions      []string // supported revisions, newest first
 	Capabilities   string   // a JSON object
 	Instructions   string
 	Handle         map[string]func(*Call)
 	OnNotification func(Message) // gets the notifications of clients; may be nil
 
-	mu           sync.Mutex              // guards what follows
+	mu           sync.Mutex              // guards the fields below
 	sessions     map[string]*httpSession // by id; "" is the session of all modern requests
 	sessionCount int
 }
@@ -41,9 +41,9 @@ type session struct {
 	server *Server
 	feed   func(b []byte) // writes messages that belong to no call
 
-	mu sync.Mutex // guards what follows
-	// Calls in flight, by id. Two clients of one HTTP server may use the same id; the last call
-	// counts.
+	mu sync.Mutex // guards the fields below
+	// Calls in flight, by id. If two clients of one HTTP server use the same id, the entry is the
+	// later call.
 	calls    map[string]*Call
 	pending  map[string]chan Message
 	listens  map[*Call]bool // modern: open subscriptions/listen
@@ -58,8 +58,8 @@ func (s *Server) session(feed func([]byte)) *session {
 func (s *Server) legacy() bool { return s.Revisions[len(s.Revisions)-1] < Modern }
 func (s *Server) modern() bool { return s.Revisions[0] >= Modern }
 
-// Serve serves one connection until the other side closes it. Call.Die calls die; nil closes the
-// connection.
+// Serve serves one connection until the other side closes it. Call.Die calls die; if die is nil,
+// Call.Die closes the connection.
 func (s *Server) Serve(ctx context.Context, c Conn, die func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
@@ -110,7 +110,8 @@ func (s *session) receive(m Message) {
 	}
 }
 
-// call registers a request, so that a cancellation can find it. The call's run answers it.
+// call registers a request, so that a cancellation can find it. The method run of the returned Call
+// handles it.
 func (s *session) call(ctx context.Context, m Message, out func([]byte), die func()) *Call {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &Call{Message: m, Context: ctx, cancel: cancel, version: Text(m.Params,
@@ -157,7 +158,7 @@ func (s *session) dispatch(c *Call) {
 	case version != "" && c.Method == "subscriptions/listen":
 		c.listen()
 	case version == "" && !s.server.legacy():
-		c.Error(-32602, "this server speaks "+s.server.Revisions[0]+" only", "")
+		c.Error(-32602, "this server supports only "+s.server.Revisions[0], "")
 	case version == "" && c.Method == "initialize":
 		v := Text(c.Params, "protocolVersion")
 		if v >= Modern || !strings.Contains(list(s.server.Revisions), v) {
@@ -180,8 +181,8 @@ func list(s []string) string {
 	return string(b)
 }
 
-// Call is one request at the server. Its Context ends when the call is cancelled or answered, or
-// the connection is closed.
+// Call is one request that the server received. Its Context ends when the call is cancelled or
+// answered, or when the connection is closed.
 type Call struct {
 	Message
 	context.Context
@@ -233,7 +234,7 @@ func notification(method, params string) string {
 // Token returns the call's raw progress token; nil when it has none.
 func (c *Call) Token() json.RawMessage { return At(c.Params, "_meta", "progressToken") }
 
-// Feed writes a notification that belongs to no call: on the session's stream, or on all open
+// Feed writes a notification that belongs to no call: to the session's stream, or to all open
 // subscriptions of modern clients.
 func (c *Call) Feed(method, params string) {
 	if c.version == "" {
@@ -248,12 +249,12 @@ func (c *Call) Feed(method, params string) {
 	}
 }
 
-// listen serves a subscriptions/listen: it acknowledges everything, and lasts until it is
-// cancelled.
+// listen serves a subscriptions/listen request. It acknowledges everything that the client asks
+// for, and returns when the request is cancelled.
 func (c *Call) listen() {
 	meta := fmt.Sprintf(`"_meta":{%s:%s}`, Quote(metaSubscription), c.ID)
-	// Feed waits for this lock: no notification goes before the acknowledgement, and none that
-	// follows it is lost.
+	// Feed needs this lock, too. So no notification precedes the acknowledgement, and none after it
+	// is lost.
 	c.session.mu.Lock()
 	c.Notify("notifications/subscriptions/acknowledged", fmt.Sprintf(`{"notifications":%s,%s}`,
 		At(c.Params, "notifications"), meta))
@@ -265,10 +266,10 @@ func (c *Call) listen() {
 	c.session.mu.Unlock()
 }
 
-// Ask sends a reverse request to the client and returns its result or error object. It asks a
-// modern client by an input_required result and ends the handler; the client's next request runs
-// the handler again, and then Ask returns the answer. requestState keeps the answers of earlier
-// rounds.
+// Ask sends a reverse request to the client and returns the result or the error object. To a modern
+// client it sends an input_required result, and ends the handler's goroutine. The client's next
+// request runs the handler again, and then Ask returns the answer. requestState has the answers of
+// earlier rounds.
 func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	s := c.session
 	if c.version != "" {
@@ -286,7 +287,7 @@ func (c *Call) Ask(key, method, params string) (result, fault json.RawMessage) {
 	}
 	s.mu.Lock()
 	s.askCount++
-	// Every session counts from 1, so that a proxy that mixes them up is found.
+	// Every session counts from 1, so that a test fails if the proxy mixes up sessions.
 	id := Quote(fmt.Sprintf("ask-%d", s.askCount))
 	ch := make(chan Message, 1)
 	s.pending[id] = ch

@@ -12,31 +12,32 @@ import (
 
 // Tools of a Toolbox, by name. All their arguments are optional.
 const (
-	// returns the params that it received, as text, and as structured content the argument tag and
-	// the server's name
+	// Echo returns the received params as text. Its structured content has the argument tag and the
+	// server's name.
 	Echo = "echo"
-	// writes the argument lines, with $ID, $TOKEN and $PAD (n bytes) replaced, and no other answer
+	// Raw writes the lines in the argument lines, and no other answer. It replaces $ID, $TOKEN and
+	// $PAD (n bytes) in them.
 	Raw    = "raw"
 	Result = "result" // returns the argument result, a string of JSON, unchanged
-	// sends the client the request in method and params, and returns the answer
+	// Ask sends the client the request in the arguments method and params, and returns the answer.
 	Ask      = "ask"
 	Progress = "progress" // reports progress n times (default 3)
 	Log      = "log"      // logs n messages (default 1)
-	// reports progress once when the call has a token, waits until it is cancelled, then answers
-	// too late
+	// Wait reports progress once, if the call has a token. It waits until the call is cancelled,
+	// and then answers, which is too late.
 	Wait      = "wait"
 	Cancelled = "cancelled" // returns when a Wait with the same tag was cancelled
 	Change    = "change"    // adds a tool and sends list_changed
-	// logs when logging is on, reports progress, does a Change, sends every kind of reverse
-	// request, and returns the answers
+	// Scenario logs if logging is on, reports progress, makes the changes of Change, sends every
+	// kind of reverse request, and returns the answers.
 	Scenario = "scenario"
 	Update   = "update"      // sends resources/updated for the argument uri
 	Die      = "die"         // ends the server without an answer
 	Self     = "self"        // returns the server's pid, working folder and environment
-	Odd      = "odd name/ü." // an Echo whose name has characters that names should not have
+	Odd      = "odd name/ü." // like Echo; its name has characters that names should not have
 )
 
-// Toolbox returns a server with all these tools, paged lists, prompts, resources, templates and
+// Toolbox returns a server with all tools above, paged lists, prompts, resources, templates and
 // completion.
 func Toolbox(name string, revisions ...string) *Server {
 	box := &toolbox{name: name, cancelled: map[string]chan struct{}{},
@@ -73,7 +74,7 @@ func Toolbox(name string, revisions ...string) *Server {
 type toolbox struct {
 	name string
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	tools     []string
 	cancelled map[string]chan struct{} // by tag; closed when a Wait was cancelled
 }
@@ -193,7 +194,7 @@ func (b *toolbox) tag(tag string) chan struct{} {
 	return b.cancelled[tag]
 }
 
-// release ends all calls of Cancelled that wait for the tag, now and later.
+// release ends all calls of Cancelled with this tag. Later calls end at once.
 func (b *toolbox) release(tag string) {
 	ch := b.tag(tag)
 	b.mu.Lock()
@@ -296,11 +297,11 @@ func (b *toolbox) scenario(c *Call) {
 				fmt.Sprintf(`{"progressToken":%s,"progress":%d,"total":2}`, t, n))
 		}
 	}
-	id := `"elicitationId":"e",` // legacy ones have it
+	id := `"elicitationId":"e",` // only in legacy revisions
 	if c.version != "" {
 		id = ""
 	}
-	if At(c.Params, "requestState") == nil { // a modern one starts anew with every round
+	if At(c.Params, "requestState") == nil { // a modern call runs again in every round
 		if c.version == "" || At(c.Params, "_meta", metaLogLevel) != nil {
 			c.Notify("notifications/message",
 				`{"level":"warning","logger":"scenario","data":"on the way"}`)
@@ -308,7 +309,7 @@ func (b *toolbox) scenario(c *Call) {
 		progress(1)
 		b.change(c)
 	}
-	var told []string
+	var answers []string
 	for _, q := range []struct{ key, method, params string }{
 		{"sampling", "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"text","text":"say it"}}],"maxTokens":9}`},
@@ -322,10 +323,10 @@ func (b *toolbox) scenario(c *Call) {
 		if fault != nil {
 			result = fault
 		}
-		told = append(told, Quote(q.key)+":"+string(result))
+		answers = append(answers, Quote(q.key)+":"+string(result))
 	}
 	progress(2)
-	c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{%s}}`, strings.Join(told, ",")))
+	c.Result(fmt.Sprintf(`{"content":[],"structuredContent":{%s}}`, strings.Join(answers, ",")))
 }
 
 func orNull(v json.RawMessage) string {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// FreeAddress returns a loopback address that nobody listens on. On Linux it stays reserved for the
-// processes of this test until the test is over. Otherwise another test could take the port first,
-// and this test would talk to the other's server.
+// FreeAddress returns a loopback address that no process listens on. On Linux the address stays
+// reserved for the processes of this test until the test ends. Otherwise another test could take
+// the port first, and this test would connect to the other test's server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	address, free, err := reserve()
@@ -19,10 +19,10 @@ func FreeAddress(t testing.TB) string {
 	return address
 }
 
-// Listening waits until somebody listens on the address, and reports whether that happened. It
-// gives up after two minutes, or when alive returns false.
+// Listening waits until a process listens on the address, and reports whether one does. It gives up
+// after two minutes, or when alive returns false.
 func Listening(address string, alive func() bool) bool {
-	// polling, since another process listens
+	// Listening has to poll, since another process listens.
 	for deadline := time.Now().Add(2 * time.Minute); alive() &&
 		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if c, err := net.Dial("tcp", address); err == nil {

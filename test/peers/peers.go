@@ -27,7 +27,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Python skips the test unless the machine has what examples/plugin-python needs.
+// Python skips the test unless the programs and packages that examples/plugin-python needs are
+// installed.
 func Python(t testing.TB) {
 	t.Helper()
 	const packages = "Debian: apt-get install python3-grpcio protobuf-compiler-grpc"
@@ -61,14 +62,15 @@ func Node(t testing.TB) Modules {
 	return modules(t, node)
 }
 
-// Published returns the servers of many makers that are pinned in test/servers, installed as Node's
-// are.
+// Published returns the servers of many makers that are pinned in test/servers. It installs them
+// first if needed.
 func Published(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, published)
 }
 
-// TypeScript returns the packages of examples/plugin-typescript, installed as Node's are.
+// TypeScript returns the npm packages of examples/plugin-typescript. It installs them first if
+// needed.
 func TypeScript(t testing.TB) Modules {
 	t.Helper()
 	return modules(t, typescript)
@@ -117,7 +119,8 @@ var (
 	})
 )
 
-// install installs the package-lock.json of a folder of the repository, and returns where.
+// install installs the packages of a folder's package-lock.json and returns the folder in which
+// they are. The given folder is relative to the top of the repository.
 func install(folder string) (string, error) {
 	for _, tool := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -164,11 +167,12 @@ func install(folder string) (string, error) {
 	if out, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm ci of %s/package-lock.json: %v\n%s", folder, err, out)
 	}
-	return dir, os.Rename(tmp, dir) // whole or not at all
+	return dir, os.Rename(tmp, dir) // so that dir never holds half an installation
 }
 
 // Tool builds a tool of go.mod (everything-server, everything-client, listfeatures) and returns the
-// path of a copy. The file in Go's cache cannot be run while another process builds it again.
+// path of a copy. A copy is needed, because the file in Go's cache cannot be run while another
+// process builds it again.
 func Tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := tools.copy(name)
@@ -215,8 +219,8 @@ func (c *copies) copy(name string) (string, error) {
 	return path, nil
 }
 
-// Gatekit builds the gatekit binary from the tree, with the race detector when the test has it, and
-// returns its path.
+// Gatekit builds the gatekit binary from the tree and returns its path. The binary has the race
+// detector if the test binary has it.
 func Gatekit(t testing.TB) string {
 	t.Helper()
 	path, err := build()
@@ -226,7 +230,7 @@ func Gatekit(t testing.TB) string {
 	return path
 }
 
-// folder returns the folder for what this process builds; Run removes it.
+// folder returns the folder for the binaries that this process builds; Run removes it.
 var folder = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gatekit-test-") })
 
 var build = sync.OnceValues(func() (string, error) {
@@ -246,7 +250,7 @@ var build = sync.OnceValues(func() (string, error) {
 // M is a testing.M that removes the built binaries when the tests have run.
 type M struct{ *testing.M }
 
-// Run is testing.M's.
+// Run runs the tests as testing.M does, and then removes the built binaries.
 func (m M) Run() int {
 	defer func() {
 		if dir, err := folder(); err == nil {
@@ -270,7 +274,7 @@ func GoEnv(t testing.TB) map[string]string {
 	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB", "GOFLAGS"} {
 		value, err := run("go", "env", name)
 		if err != nil {
-			t.Fatalf("ask go for its %s: %v", name, err)
+			t.Fatalf("read %s from go env: %v", name, err)
 		}
 		vars[name] = strings.TrimSpace(value)
 	}

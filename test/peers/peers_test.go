@@ -10,7 +10,7 @@ import (
 	"gatekit/test/peers"
 )
 
-func TestThePinnedPeersAreThere(t *testing.T) {
+func TestPinnedPeersAreInstalled(t *testing.T) {
 	m := peers.Node(t)
 	for _, name := range []string{"everything", "filesystem", "memory"} {
 		if _, err := os.Stat(m.Server(name)[1]); err != nil {
@@ -27,22 +27,22 @@ func TestThePinnedPeersAreThere(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsKeptForTheTest(t *testing.T) {
+func TestFreeAddressStaysReserved(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("this system has no way to keep an address")
+		t.Skip("this system has no way to reserve an address")
 	}
-	kept := peers.FreeAddress(t)
-	for range 20000 { // a port that is not kept comes back within some 7000
+	reserved := peers.FreeAddress(t)
+	for range 20000 { // the system would choose an unreserved port again within some 7000
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.Close()
-		if l.Addr().String() == kept {
-			t.Fatalf("%s is given to somebody else", kept)
+		if l.Addr().String() == reserved {
+			t.Fatalf("the reserved address %s was given to another listener", reserved)
 		}
 	}
-	l, err := net.Listen("tcp", kept)
+	l, err := net.Listen("tcp", reserved)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,9 +6,10 @@ import (
 	"syscall"
 )
 
-// reserve returns a loopback address and reserves it until free is called, by a socket that is
-// bound to it and does not listen. Linux then does not choose the port for others, but lets a
-// listener with SO_REUSEADDR, as Go and Node set it, take it by its number.
+// reserve returns a loopback address and reserves it until free is called. A socket that is bound
+// to the address, but does not listen, reserves it: Linux does not choose its port for other
+// listeners. A listener that names the port and has SO_REUSEADDR, which Go and Node set, can still
+// use it.
 func reserve() (address string, free func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package upstreamtest has what tests of core/upstream and core/bridge need: a server behind a
-// pipe, and a client's side of calls, both driven by the test. Most functions wait with
-// synctest.Wait, so the tests run in a bubble.
+// Package upstreamtest has fakes for tests of core/upstream and core/bridge: a server behind a
+// pipe, and the client's side of calls. The test controls both. Most functions wait with
+// synctest.Wait, so the tests must run in a bubble.
 package upstreamtest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"gatekit/core/proxy"
 )
 
-// PipeServer is a server at the other end of an conn.PipeCloser, played by the test.
+// PipeServer is a fake server at the other end of a conn.PipeCloser. The test controls it.
 type PipeServer struct {
 	Written    chan []byte   // messages that were written to the server
 	Gone       chan struct{} // closed when the server has ended
-	CloseDelay time.Duration // how long Close takes: of a server that ignores TERM
+	CloseDelay time.Duration // how long Close takes, as with a server that ignores SIGTERM
 
 	sent chan []byte // messages of the server; nil stands for one that is too large
 	once sync.Once
@@ -104,12 +104,13 @@ func (p *PipeServer) Next(t *testing.T) Message {
 	case b := <-p.Written:
 		return ParseMessage(t, b)
 	default:
-		t.Fatal("the server got nothing")
+		t.Fatal("the server got no message, want one")
 		return Message{}
 	}
 }
 
-// Expect returns the next message that was written to the server, which has to be of that method.
+// Expect returns the next message that was written to the server, and fails the test unless it has
+// the method.
 func (p *PipeServer) Expect(t *testing.T, method string) Message {
 	t.Helper()
 	m := p.Next(t)
@@ -119,34 +120,34 @@ func (p *PipeServer) Expect(t *testing.T, method string) Message {
 	return m
 }
 
-// ExpectNothing fails the test when a message has been written to the server.
+// ExpectNothing fails the test if a message has been written to the server.
 func (p *PipeServer) ExpectNothing(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case b := <-p.Written:
-		t.Fatalf("the server got %s, want nothing", b)
+		t.Fatalf("the server got %s, want no message", b)
 	default:
 	}
 }
 
-// Send has the server send a message.
+// Send lets the server send a message.
 func (p *PipeServer) Send(format string, args ...any) {
 	p.sent <- fmt.Appendf(nil, format, args...)
 }
 
-// Answer has the server answer a request with a result.
+// Answer lets the server answer a request with a result.
 func (p *PipeServer) Answer(id json.RawMessage, result string) {
 	p.Send(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
 }
 
-// SendTooLarge has the server send a message over the size limit.
+// SendTooLarge lets the server send a message above the size limit.
 func (p *PipeServer) SendTooLarge() { p.sent <- nil }
 
-// Unread returns how many of the server's messages have not been read.
+// Unread returns the number of the server's messages that have not been read.
 func (p *PipeServer) Unread() int { return len(p.sent) }
 
-// Message is a message as a test reads it.
+// Message is a message in a form that tests can inspect.
 type Message struct {
 	ID     json.RawMessage
 	Method string
@@ -164,13 +165,13 @@ func ParseMessage(t *testing.T, b []byte) Message {
 	t.Helper()
 	var m Message
 	if err := json.Unmarshal(b, &m); err != nil {
-		t.Fatalf("not JSON: %s", b)
+		t.Fatalf("got a message that is not JSON: %s", b)
 	}
 	m.Raw = string(b)
 	return m
 }
 
-// Launcher starts servers, and keeps them. Its Start is an upstream.Dial's Pipe.
+// Launcher starts servers and keeps them. Its Start is used as upstream.Dial's Pipe.
 type Launcher struct {
 	Fail       error         // if not nil, no server can be started
 	CloseDelay time.Duration // of the servers that are started
@@ -192,7 +193,7 @@ func (l *Launcher) Start(context.Context) (conn.PipeCloser, error) {
 	return p, nil
 }
 
-// Count returns how many servers were started.
+// Count returns the number of servers that were started.
 func (l *Launcher) Count() int {
 	synctest.Wait()
 	l.mu.Lock()
@@ -223,7 +224,7 @@ func (l *Launcher) Last(t *testing.T) *PipeServer {
 func (l *Launcher) at(t *testing.T, i int) *PipeServer {
 	t.Helper()
 	if l.Count() == 0 {
-		t.Fatal("no process was started")
+		t.Fatal("no server was started, want one")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,10 +233,11 @@ func (l *Launcher) at(t *testing.T, i int) *PipeServer {
 
 // Client is a proxy.Handler: the client's side of a call or of a session.
 type Client struct {
-	OnAsk func(ctx context.Context, m *mcp.Message) pipeline.Passed // answers a question
-	// if not nil, each notification waits for one of these
+	// OnAsk returns the answer to a server's request to the client.
+	OnAsk func(ctx context.Context, m *mcp.Message) pipeline.Passed
+	// Slow, if not nil, delays each notification until a value is received from it.
 	Slow chan struct{}
-	// the client does not wait for the call just now
+	// Away means that the client does not wait for the call now.
 	Away     bool
 	Activity atomic.Int32 // calls of ReportActivity
 
@@ -287,7 +289,7 @@ func (c *Client) Forget() {
 	c.received = nil
 }
 
-// ExpectReceived checks which notifications the client has received.
+// ExpectReceived fails the test unless the client has received these notifications and no others.
 func (c *Client) ExpectReceived(t *testing.T, want ...string) {
 	t.Helper()
 	if got := c.Received(); !slices.Equal(got, want) {
@@ -318,7 +320,7 @@ func Pass(t *testing.T, raw string) pipeline.Passed {
 	return p
 }
 
-// AnswerWith returns a Client's OnAsk that answers each question with that result.
+// AnswerWith returns a function for Client.OnAsk that answers each request with the result.
 func AnswerWith(result string) func(context.Context, *mcp.Message) pipeline.Passed {
 	return func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 		r := mcp.NewResponse(m.ID(), []byte(result))
@@ -327,7 +329,7 @@ func AnswerWith(result string) func(context.Context, *mcp.Message) pipeline.Pass
 	}
 }
 
-// Call is a call under way.
+// Call is a call in flight.
 type Call struct {
 	Cancel context.CancelCauseFunc
 	Done   chan struct{} // closed when Answer or Err is set
@@ -351,53 +353,53 @@ func StartCall(t *testing.T, s proxy.Server, h proxy.Handler, raw string) *Call 
 	return c
 }
 
-// ExpectAnswer checks that the call has been answered with that message.
+// ExpectAnswer fails the test unless the call has got the answer want.
 func (c *Call) ExpectAnswer(want string) {
 	c.t.Helper()
 	synctest.Wait()
 	select {
 	case <-c.Done:
 	default:
-		c.t.Errorf("not answered yet, want %s", want)
+		c.t.Errorf("the call has no answer yet, want %s", want)
 		return
 	}
 	if c.Err != nil {
-		c.t.Errorf("got error %v, want %s", c.Err, want)
+		c.t.Errorf("the call got the error %v, want the answer %s", c.Err, want)
 		return
 	}
 	if got := string(c.Answer.Append(nil)); got != want {
-		c.t.Errorf("answered %s\nwant     %s", got, want)
+		c.t.Errorf("the call got the answer\n%s\nwant\n%s", got, want)
 	}
 	if c.Answer.Direction != mcp.ToClient {
-		c.t.Errorf("an answer goes to %v", c.Answer.Direction)
+		c.t.Errorf("the answer has the direction %v, want %v", c.Answer.Direction, mcp.ToClient)
 	}
 }
 
-// ExpectWaiting checks that the call has not ended.
+// ExpectWaiting fails the test if the call has ended.
 func (c *Call) ExpectWaiting() {
 	c.t.Helper()
 	synctest.Wait()
 	select {
 	case <-c.Done:
-		c.t.Errorf("the call has ended, with the error %v", c.Err)
+		c.t.Errorf("the call has ended with the error %v, want it to wait", c.Err)
 	default:
 	}
 }
 
-// ExpectError checks that the call has failed with an error that contains want.
+// ExpectError fails the test unless the call has failed with an error that contains want.
 func (c *Call) ExpectError(want string) {
 	c.t.Helper()
 	synctest.Wait()
 	select {
 	case <-c.Done:
 	default:
-		c.t.Errorf("not ended yet, want the error %q", want)
+		c.t.Errorf("the call has not ended yet, want the error %q", want)
 		return
 	}
 	if c.Err == nil {
-		c.t.Errorf("answered %s, want the error %q", c.Answer.Append(nil), want)
+		c.t.Errorf("the call got the answer %s, want the error %q", c.Answer.Append(nil), want)
 	} else if !strings.Contains(c.Err.Error(), want) {
-		c.t.Errorf("got error %q, want %q", c.Err, want)
+		c.t.Errorf("the call got the error %q, want %q", c.Err, want)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// The test binary is also the client that the suite starts when it tests through Gatekit.
+// TestMain runs the tests. When the suite tests a client through Gatekit, it starts the test binary
+// as this client.
 func TestMain(m *testing.M) {
 	if os.Getenv(envDir) != "" {
 		if err := clientThroughGatekit(os.Args[len(os.Args)-1]); err != nil {
@@ -25,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(peers.M{M: m}.Run())
 }
 
-// eras are the revisions that the suite has frozen requirements for, with the number of their
-// scenarios, so that a smaller set is noticed.
+// eras are the revisions for which the suite has fixed requirements. The numbers of scenarios are
+// repeated here, so that the tests fail if the suite has fewer.
 var eras = []struct {
 	revision         string
 	kind             string   // the era in gatekit's configuration
@@ -60,8 +61,8 @@ func TestServerScenarios(t *testing.T) {
 			names := requiredScenarios(t, era.revision, "server", era.server)
 			run := func(url string) verdicts {
 				out := t.TempDir()
-				// The suite also fails when a scenario fails that is not required; only its files
-				// count.
+				// The exit code of the suite is ignored: it also fails if a scenario fails that is
+				// not required. The test reads the suite's files.
 				runSuite(t, nil, "server", "--url", url, "--requirements", era.revision, "-o", out)
 				return readVerdicts(t, out, "server-")
 			}
@@ -72,7 +73,7 @@ func TestServerScenarios(t *testing.T) {
 					wantNoRegressions(t, names, direct, run(url))
 				})
 			}
-			t.Run("one of two, each in its namespace", func(t *testing.T) {
+			t.Run("one of two servers, each with its prefix", func(t *testing.T) {
 				var tables []string
 				for _, up := range upstreams {
 					tables = append(tables, up.table(t, era.everythingServer))
@@ -84,24 +85,26 @@ func TestServerScenarios(t *testing.T) {
 	}
 }
 
-// cannotBridge has the required scenarios that fail with a server of the other era, and why.
+// cannotBridge has the required scenarios that fail with a server of the other era, with the
+// reasons.
 var cannotBridge = map[string]map[string]string{
 	mcptest.Modern: {
 		"input-required-result-basic-elicitation": "the suite checks the key of the server's " +
 			"input request; a legacy server's request has none, and gets one from Gatekit",
 		"input-required-result-multi-round": "the go-sdk (v1.8.0) sends a legacy client one " +
-			"live request, and then an input_required result, which legacy revisions do not have",
+			"JSON-RPC request, and then an input_required result, which legacy revisions do not " +
+			"have",
 	},
 	"2025-11-25": {
-		"tools-call-sampling": "the server's tool only sends live requests, which the " +
-			"go-sdk refuses in the modern era",
+		"tools-call-sampling": "the server's tool only sends JSON-RPC requests, which the " +
+			"go-sdk rejects in the modern era",
 		"tools-call-elicitation":       "the same",
 		"elicitation-sep1034-defaults": "the same",
 		"elicitation-sep1330-enums":    "the same",
 	},
 }
 
-// failed returns a check that failed; "" when none did.
+// failed returns the id of a check that failed; "" if none did.
 func failed(checks map[verdict]int) string {
 	for v := range checks {
 		if v.Status == "FAILURE" {
@@ -111,7 +114,8 @@ func failed(checks map[verdict]int) string {
 	return ""
 }
 
-// The requirements of one era are run against servers of the other.
+// TestServerScenariosAcrossTheEras runs the server scenarios of each era with a server of the other
+// era.
 func TestServerScenariosAcrossTheEras(t *testing.T) {
 	for i, era := range eras {
 		other := eras[1-i]
@@ -132,9 +136,9 @@ func TestServerScenariosAcrossTheEras(t *testing.T) {
 						case len(via[name]) == 0:
 							t.Errorf("%s has no result", name)
 						case failed != "" && !cannot:
-							t.Errorf("%s: %s", name, failed)
+							t.Errorf("%s: the check %s failed", name, failed)
 						case failed == "" && cannot:
-							t.Errorf("%s passes: take it off the list (%s)", name, why)
+							t.Errorf("%s passes: remove it from cannotBridge (%s)", name, why)
 						case failed == "":
 							crossed++
 						}
@@ -146,9 +150,9 @@ func TestServerScenariosAcrossTheEras(t *testing.T) {
 	}
 }
 
-// The suite's server of each era meets a client of its own era and one of the other. The verdicts
-// must be those of the direct run in both cases. The suite itself checks which era gatekit speaks
-// to its server.
+// TestClientScenarios connects the suite's server of each era with a client of the same era and
+// with one of the other era. The verdicts must be those of the direct run in both cases. The suite
+// itself checks which era gatekit uses with its server.
 func TestClientScenarios(t *testing.T) {
 	for _, era := range eras {
 		t.Run(era.revision, func(t *testing.T) {
@@ -157,7 +161,7 @@ func TestClientScenarios(t *testing.T) {
 				peers.Tool(t, "everything-client")
 			run := func(command string, env func() []string) verdicts {
 				out := t.TempDir()
-				// one by one: otherwise the suite would also run those for authorization
+				// one by one: otherwise the suite would also run the scenarios for authorization
 				for _, name := range names {
 					runSuite(t, env(), "client", "--command", command, "--scenario", name,
 						"--spec-version", era.revision, "--force", "--timeout", "120000", "-o", out)
@@ -165,16 +169,16 @@ func TestClientScenarios(t *testing.T) {
 				return readVerdicts(t, out, "")
 			}
 			direct := run(client, func() []string { return nil })
-			for _, spoken := range eras {
+			for _, clientEra := range eras {
 				t.Run(map[bool]string{true: "same era",
-					false: "across the eras"}[spoken.kind == era.kind], func(t *testing.T) {
+					false: "across the eras"}[clientEra.kind == era.kind], func(t *testing.T) {
 					wantNoRegressions(t, names, direct, run(os.Args[0], func() []string {
 						dir := t.TempDir()
 						t.Cleanup(func() { checkAuditLog(t, dir) })
 						return []string{envDir + "=" + dir, envGatekit + "=" + peers.Gatekit(t),
 							envAddress + "=" + peers.FreeAddress(t),
 							// the race detector would sleep a second at each exit
-							envClient + "=" + client, envEra + "=" + spoken.kind,
+							envClient + "=" + client, envEra + "=" + clientEra.kind,
 							"GORACE=" + os.Getenv("GORACE") + " atexit_sleep_ms=0"}
 					}))
 				})
@@ -183,10 +187,11 @@ func TestClientScenarios(t *testing.T) {
 	}
 }
 
-func TestARealClientSeesTheSame(t *testing.T) {
+// TestRealClientReceivesTheSameMessages runs transcript.mjs directly and through gatekit.
+func TestRealClientReceivesTheSameMessages(t *testing.T) {
 	type step struct {
-		Step string
-		Said []string
+		Step     string
+		Messages []string
 	}
 	for _, era := range eras {
 		t.Run(era.revision, func(t *testing.T) {
@@ -214,15 +219,16 @@ func TestARealClientSeesTheSame(t *testing.T) {
 					url := startGatekit(t, up.table(t, era.everythingServer))
 					via, same := run(url), 0
 					if len(via) != len(direct) {
-						t.Fatalf("%d steps through gatekit, %d directly", len(via), len(direct))
+						t.Fatalf("got %d steps through gatekit, want %d as directly", len(via),
+							len(direct))
 					}
 					for i, want := range direct {
-						if got := via[i]; got.Step == want.Step && slices.Equal(got.Said,
-							want.Said) {
+						if got := via[i]; got.Step == want.Step && slices.Equal(got.Messages,
+							want.Messages) {
 							same++
 						} else {
-							t.Errorf("%s\ngot  %s %q\nwant %q", want.Step, got.Step, got.Said,
-								want.Said)
+							t.Errorf("%s:\ngot  %s %q\nwant %q", want.Step, got.Step, got.Messages,
+								want.Messages)
 						}
 					}
 					t.Logf("same in %d of %d steps", same, era.steps)

@@ -1,5 +1,8 @@
-// node --import ./preload.mjs: the suite imports fs.globSync, which Node has from 22 on. Only a command that we never run calls it; on Node 20 this
-// gives the module one more name, so that the suite loads.
+// usage: node --import ./preload.mjs
+//
+// The suite imports fs.globSync, which exists since Node 22. Only a command that the tests do not
+// run calls it. On Node 20 this script adds the name to the module, so that the suite can be
+// loaded.
 import fs from 'node:fs';
 import { register } from 'node:module';
 

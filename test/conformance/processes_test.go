@@ -73,15 +73,15 @@ func startEverythingServer(t *testing.T, flags []string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.stop() }) // it ends only by the signal
+	t.Cleanup(func() { p.stop() }) // the signal ends the server, so it always returns an error
 	return "http://" + address + "/mcp"
 }
 
 // serverNames has the servers' names in gatekit's configuration, in order.
 var serverNames = []string{"everything", "other"}
 
-// gatekitCommand returns the command of a gatekit in front of one server, with prefix = "never", or
-// of two. Its files are in dir.
+// gatekitCommand returns the command of a gatekit in front of one server (with prefix = "never") or
+// two servers. Its files are in dir.
 func gatekitCommand(binary, dir, address string, tables ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(binary, "run")
 	cmd.Dir = dir
@@ -119,7 +119,7 @@ func startGatekit(t *testing.T, tables ...string) string {
 	return "http://" + address + "/mcp"
 }
 
-// checkAuditLog fails the test unless the audit log in dir verifies and has records of both
+// checkAuditLog fails the test unless the audit log in dir is valid and has records of both
 // directions.
 func checkAuditLog(t *testing.T, dir string) {
 	t.Helper()
@@ -131,17 +131,17 @@ func checkAuditLog(t *testing.T, dir string) {
 		t.Errorf("the audit log in %s: %v", dir, err)
 	}
 	if !bytes.Contains(b, []byte(`"to_server"`)) || !bytes.Contains(b, []byte(`"to_client"`)) {
-		t.Errorf("the audit log in %s does not show both directions: %.500s", dir, b)
+		t.Errorf("the audit log in %s is %.500s, want records of both directions", dir, b)
 	}
 }
 
-// The environment of clientThroughGatekit.
+// Environment variables of clientThroughGatekit.
 const (
 	envDir     = "GATEKIT_CONFORMANCE_DIR"     // gatekit's working folder
 	envGatekit = "GATEKIT_CONFORMANCE_BINARY"  // the gatekit binary
 	envAddress = "GATEKIT_CONFORMANCE_ADDRESS" // gatekit's address
 	envClient  = "GATEKIT_CONFORMANCE_CLIENT"  // the client program
-	envEra     = "GATEKIT_CONFORMANCE_ERA"     // the era that the client speaks to gatekit
+	envEra     = "GATEKIT_CONFORMANCE_ERA"     // the era of the client
 )
 
 // clientThroughGatekit is the client of one scenario: it starts gatekit in front of the suite's
@@ -164,8 +164,8 @@ func clientThroughGatekit(server string) (err error) {
 	}()
 	front := httptest.NewServer(restrictToEra(os.Getenv(envEra), "http://"+address))
 	defer front.Close()
-	// Shorter than the suite's own time-out, which would kill this process and leave gatekit
-	// behind.
+	// This is shorter than the suite's own timeout, at which the suite would kill this process but
+	// not gatekit.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Second)
 	defer cancel()
 	client := exec.CommandContext(ctx, os.Getenv(envClient), front.URL+"/mcp")

@@ -30,8 +30,8 @@ func forwardTo(server string, change func(*httputil.ProxyRequest)) *httputil.Rev
 	}}
 }
 
-// restrictToEra returns a proxy to a server that refuses the first request of the other era, as a
-// server does that does not know it.
+// restrictToEra returns a proxy to a server. Like a server of one era, it rejects the first request
+// of the other era.
 func restrictToEra(era, server string) http.Handler {
 	refused := []byte(map[string]string{"legacy": `"method":"server/discover"`,
 		"modern": `"method":"initialize"`}[era])
@@ -47,9 +47,9 @@ func restrictToEra(era, server string) http.Handler {
 	})
 }
 
-// withoutNamespace returns the URL of a proxy that shows the first of gatekit's two servers under
-// its own names, as the suite needs them. It adds the prefix to requests and removes it from
-// answers. Everything else is unchanged, also the names of the other server.
+// withoutNamespace returns the URL of a proxy that exposes the first of gatekit's two servers under
+// its own names, because the suite uses fixed names. The proxy adds the prefix to requests and
+// removes it from answers. It does not change the names of the other server.
 func withoutNamespace(t *testing.T, gatekit string) string {
 	var others atomic.Int64
 	shim := forwardTo(gatekit, addPrefix)
@@ -63,7 +63,7 @@ func withoutNamespace(t *testing.T, gatekit string) string {
 				case serverNames[1]:
 					others.Add(1)
 				default:
-					t.Errorf("a client is shown %s, which is in no namespace", uri)
+					t.Errorf("a client got the URI %s, want one with the prefix of a server", uri)
 				}
 			}}
 		return nil
@@ -72,19 +72,19 @@ func withoutNamespace(t *testing.T, gatekit string) string {
 	t.Cleanup(func() {
 		server.Close()
 		if others.Load() == 0 {
-			t.Error("the other server's resources were never shown")
+			t.Error("the client got no resource of the other server, want some")
 		}
 	})
 	return server.URL + "/mcp"
 }
 
-// addPrefix adds the prefix to the names in a request's body and header. A body that is no object
-// is unchanged.
+// addPrefix adds the prefix to the names in a request's body and header. It does not change a body
+// that is not a JSON object.
 func addPrefix(r *httputil.ProxyRequest) {
 	if name := r.In.Header.Get("Mcp-Name"); name != "" {
-		mark := map[bool]string{true: "+",
+		separator := map[bool]string{true: "+",
 			false: "__"}[r.In.Header.Get("Mcp-Method") == "resources/read"]
-		r.Out.Header.Set("Mcp-Name", serverNames[0]+mark+name)
+		r.Out.Header.Set("Mcp-Name", serverNames[0]+separator+name)
 	}
 	body, _ := io.ReadAll(r.In.Body)
 	var message map[string]any
@@ -92,10 +92,10 @@ func addPrefix(r *httputil.ProxyRequest) {
 		d.UseNumber()
 		d.Decode(&message)
 		params, _ := message["params"].(map[string]any)
-		put := func(in any, member, mark string) {
+		put := func(in any, member, separator string) {
 			if in, ok := in.(map[string]any); ok {
 				if name, ok := in[member].(string); ok {
-					in[member] = serverNames[0] + mark + name
+					in[member] = serverNames[0] + separator + name
 				}
 			}
 		}
@@ -125,7 +125,7 @@ type withoutPrefix struct {
 	lines *bufio.Reader // one message a line
 	rest  []byte        // rest of the current line
 	err   error         // returned after rest
-	// gets each URI, and its server: the text before the first +
+	// saw gets each URI and its server, which is the text before the first +.
 	saw func(server, uri string)
 }
 

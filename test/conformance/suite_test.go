@@ -18,7 +18,7 @@ import (
 	"gatekit/test/peers"
 )
 
-// testContext returns a context that ends long after a run of the suite should.
+// testContext returns a context that ends long after the expected end of a run.
 func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -35,7 +35,7 @@ func runSuite(t *testing.T, env []string, args ...string) {
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
-	// 1: a scenario failed
+	// The exit code 1 means that a scenario failed.
 	if exit := (*exec.ExitError)(nil); err != nil && !(errors.As(err, &exit) &&
 		exit.ExitCode() == 1) {
 		t.Errorf("%s: %v\n%s", cmd, err, out[max(0, len(out)-4000):])
@@ -43,7 +43,7 @@ func runSuite(t *testing.T, env []string, args ...string) {
 }
 
 // requiredScenarios returns the scenarios that a revision requires, without those for
-// authorization, in which the proxy has no part.
+// authorization, which do not concern the proxy. leg is "server" or "client".
 func requiredScenarios(t *testing.T, revision, leg string, want int) (names []string) {
 	t.Helper()
 	b, err := os.ReadFile(peers.Node(t).Path("@modelcontextprotocol", "conformance", "requirements",
@@ -52,7 +52,7 @@ func requiredScenarios(t *testing.T, revision, leg string, want int) (names []st
 		t.Fatal(err)
 	}
 	section := ""
-	// lists of names under a key: no YAML library is needed
+	// The file has only lists of names under keys, so no YAML library is needed.
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")
 		if key, ok := strings.CutSuffix(line, ":"); ok && !strings.HasPrefix(line, " ") {
@@ -103,18 +103,18 @@ func readVerdicts(t *testing.T, dir, prefix string) verdicts {
 
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
 
-// regressions returns what is worse through Gatekit than directly. The verdicts on required
-// scenarios must be equal, without a failure. Other scenarios may do better than with the server
-// alone, which cannot resume a stream.
+// regressions returns the verdicts that are worse through Gatekit than directly. The verdicts on
+// required scenarios must be equal, without a failure. Other scenarios may have better verdicts
+// through Gatekit, because the server alone cannot resume a stream.
 func regressions(names []string, direct, via verdicts) (faults []string) {
 	for _, name := range names {
 		if len(direct[name]) == 0 {
-			faults = append(faults, name+" has no verdict directly")
+			faults = append(faults, name+" has no verdict in the direct run")
 		}
 		for v, n := range via[name] {
 			if v.Status == "FAILURE" {
-				faults = append(faults, fmt.Sprintf("%s is required: %s failed %d times", name,
-					v.ID, n))
+				faults = append(faults, fmt.Sprintf("the required scenario %s: the check %s "+
+					"failed %d times through gatekit", name, v.ID, n))
 			}
 		}
 	}
@@ -125,8 +125,8 @@ func regressions(names []string, direct, via verdicts) (faults []string) {
 			want, got := checks[v], via[name][v]
 			worse := got < want && v.Status == "SUCCESS" || got > want && v.Status == "FAILURE"
 			if !v.isUninformative() && (worse || got != want && slices.Contains(names, name)) {
-				faults = append(faults, fmt.Sprintf("%s: %s %s %d times directly, %d times "+
-					"through gatekit", name, v.ID, v.Status, want, got))
+				faults = append(faults, fmt.Sprintf("%s: the check %s has %s %d times through "+
+					"gatekit, want %d times as directly", name, v.ID, v.Status, got, want))
 			}
 		}
 	}
@@ -134,8 +134,8 @@ func regressions(names []string, direct, via verdicts) (faults []string) {
 	return faults
 }
 
-// isUninformative reports whether a verdict proves nothing: a line of the suite's log, or "no
-// message was malformed", which also holds when there was no message.
+// isUninformative reports whether a verdict proves nothing. It is a line of the suite's log, or the
+// check that no message was malformed, which also succeeds without any message.
 func (v verdict) isUninformative() bool {
 	return v.Status == "INFO" || v.Status == "SUCCESS" && strings.HasPrefix(v.ID, "wire-schema-")
 }
@@ -159,7 +159,7 @@ func wantNoRegressions(t *testing.T, names []string, direct, via verdicts) {
 		checks, len(found))
 }
 
-func TestADifferenceInAVerdictIsFound(t *testing.T) {
+func TestRegressionsAreFound(t *testing.T) {
 	ok, bad, schema := verdict{"check", "SUCCESS"}, verdict{"check", "FAILURE"},
 		verdict{"wire-schema-valid", "SUCCESS"}
 	direct := verdicts{"needed": {ok: 2, schema: 1}, "extra": {ok: 1}}
@@ -170,12 +170,13 @@ func TestADifferenceInAVerdictIsFound(t *testing.T) {
 	}{
 		{"nothing differs", verdicts{"needed": {ok: 2}, "extra": {ok: 1}}, 0},
 		{"a required scenario has no result", verdicts{"extra": {ok: 1}}, 1},
-		{"a check is made once less", verdicts{"needed": {ok: 1}, "extra": {ok: 1}}, 1},
-		{"a check fails", verdicts{"needed": {ok: 1, bad: 1}, "extra": {ok: 1}}, 3},
-		{"a required check more is made", verdicts{"needed": {ok: 3}, "extra": {ok: 1}}, 1},
-		{"what is not required succeeds more often", verdicts{"needed": {ok: 2}, "extra": {ok: 2}},
-			0},
-		{"what is not required fails", verdicts{"needed": {ok: 2}, "extra": {bad: 1}}, 2},
+		{"a required check succeeds once instead of twice",
+			verdicts{"needed": {ok: 1}, "extra": {ok: 1}}, 1},
+		{"a required check fails", verdicts{"needed": {ok: 1, bad: 1}, "extra": {ok: 1}}, 3},
+		{"a required check succeeds three times instead of twice",
+			verdicts{"needed": {ok: 3}, "extra": {ok: 1}}, 1},
+		{"another check succeeds more often", verdicts{"needed": {ok: 2}, "extra": {ok: 2}}, 0},
+		{"another check fails", verdicts{"needed": {ok: 2}, "extra": {bad: 1}}, 2},
 		{"a message is malformed", verdicts{"needed": {ok: 2, {"wire-schema-valid", "FAILURE"}: 1},
 			"extra": {ok: 1}}, 2},
 	} {
@@ -186,6 +187,6 @@ func TestADifferenceInAVerdictIsFound(t *testing.T) {
 		})
 	}
 	if got := regressions([]string{"needed"}, verdicts{}, verdicts{}); len(got) != 1 {
-		t.Errorf("nothing measured directly: found %q, want one fault", got)
+		t.Errorf("without a direct run: found %q, want one fault", got)
 	}
 }

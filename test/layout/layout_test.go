@@ -1,6 +1,6 @@
-// Package layout tests the structure of the repository: which package may import which, which
-// imports and identifiers are confined to some packages, what the top folder holds, and how code and
-// documents are worded. A change of these rules is a decision. It goes into a commit of its own, with the reason.
+// Package layout tests rules for the repository: the imports of each package, imports and
+// identifiers that only some packages may use, the entries of the top folder, and the wording of
+// code and documents. Change a rule only in a commit of its own, which gives the reason.
 package layout
 
 import (
@@ -39,7 +39,7 @@ var allowedImports = map[string][]string{
 	"core/downstream": {"core/conn", "core/mcp", "core/pipeline", "core/proxy", "core/workers"},
 	"core/upstream": {"core/backoff", "core/conn", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup"},
-	// downstream and upstream do not import the bridge; cmd passes it to them
+	// downstream and upstream do not import the bridge: cmd gives it to them
 	"core/bridge": {"core/backoff", "core/downstream", "core/mcp", "core/pipeline", "core/proxy",
 		"core/taskgroup", "core/upstream", "core/workers"},
 	"audit":        {"core/atomicfile", "core/mcp", "core/pipeline"},
@@ -48,7 +48,7 @@ var allowedImports = map[string][]string{
 		"core/pipeline"},
 	"audit/telemetry": {"core/display", "core/mcp", "core/pipeline", "core/proxy"},
 	"audit/query":     {"audit", "core/mcp", "core/pipeline"},
-	// downstream and upstream for the types of their interfaces
+	// transport needs downstream and upstream for the interfaces that it implements
 	"transport": {"core/conn", "core/display", "core/mcp", "core/downstream", "core/upstream",
 		"transport/process"},
 	"policies": {"core/atomicfile", "core/mcp", "core/pipeline", "core/tasks", "plugins/sdk/scan",
@@ -86,7 +86,7 @@ var confined = []struct {
 }{
 	{"github.com/modelcontextprotocol/go-sdk", "its codec loses what a transparent proxy must keep",
 		[]string{"cmd/*", "examples/*", "test/*"}},
-	{"encoding/json", "it folds case and takes the last of two equal names", []string{"core/config",
+	{"encoding/json", "it ignores case and accepts duplicate names", []string{"core/config",
 		"audit", "policies", "policies/library", "policies/service", "cmd/*", "examples/*",
 		"test/*"}},
 	{"mcp.Era", "only both ends and the bridge depend on the era", []string{"core/mcp",
@@ -95,7 +95,7 @@ var confined = []struct {
 		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
 	{"mcp.Modern", "only both ends and the bridge depend on the era", []string{"core/mcp",
 		"core/downstream", "core/upstream", "core/bridge", "test/*"}},
-	{"upstream.Own", "a message to a server has passed the pipeline or is made in this file",
+	{"upstream.Own", "only core/bridge/outgoing.go makes messages to servers without the pipeline",
 		[]string{"core/bridge/outgoing.go"}},
 }
 
@@ -267,7 +267,7 @@ func TestPlantedViolationsAreFound(t *testing.T) {
 	})
 }
 
-// TestTopFolderHasOnlyKnownEntries checks the top folder; names with a dot at the start are exempt.
+// TestTopFolderHasOnlyKnownEntries checks the top folder. Names that begin with a dot are exempt.
 func TestTopFolderHasOnlyKnownEntries(t *testing.T) {
 	known := []string{"LICENSE", "README.md", "audit", "cmd", "core", "docs", "examples",
 		"gatekit.toml.example", "go.mod", "go.sum", "plugins", "policies", "test", "transport"}

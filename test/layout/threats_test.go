@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// named matches a test that a document names: `core/mcp TestParseRefuses`.
+// named matches the name of a test in a document: `core/mcp TestParseRefuses`.
 var named = regexp.MustCompile("`([a-z0-9/]+) ((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 
-// absentTests returns the tests that a text names and that do not exist. hasTest reports whether a
-// package has a test.
+// absentTests returns the tests that a text names, but that do not exist, and the number of all
+// tests that it names. hasTest reports whether a package has a test.
 func absentTests(text string, hasTest func(pkg, name string) bool) (absent []string, found int) {
 	for _, m := range named.FindAllStringSubmatch(text, -1) {
 		found++
@@ -23,7 +23,8 @@ func absentTests(text string, hasTest func(pkg, name string) bool) (absent []str
 	return absent, found
 }
 
-// Each threat that docs/threats.md names has a test that proves what holds it.
+// TestThreatsHaveTests checks that docs/threats.md names a test for each threat, and that all tests
+// that it names exist.
 func TestThreatsHaveTests(t *testing.T) {
 	b, err := os.ReadFile("../../docs/threats.md")
 	if err != nil {
@@ -48,20 +49,20 @@ func TestThreatsHaveTests(t *testing.T) {
 		t.Errorf("docs/threats.md names a test that does not exist: %s", name)
 	}
 	if found < 50 {
-		t.Errorf("docs/threats.md names %d tests; is its form another one?", found)
+		t.Errorf("docs/threats.md names %d tests, want 50 or more; did its format change?", found)
 	}
 	rows := 0
 	for line := range strings.Lines(string(b)) {
 		if strings.HasPrefix(line, "| **") {
 			if rows++; !named.MatchString(line) {
-				t.Errorf("a threat has no test: %s", line)
+				t.Errorf("docs/threats.md names no test for a threat: %s", line)
 			}
 		}
 	}
 	if rows < 30 {
-		t.Errorf("docs/threats.md has %d threats, want all", rows)
+		t.Errorf("docs/threats.md has %d threats, want 30 or more; did its format change?", rows)
 	}
 	if got, _ := absentTests("`core/mcp TestNothing`", hasTest); len(got) != 1 {
-		t.Errorf("a planted name of a test is not found: %q", got)
+		t.Errorf("of a planted name of an absent test: got the absent tests %q, want it", got)
 	}
 }

@@ -25,12 +25,12 @@ func width(line string) int {
 	return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t")
 }
 
-// unbreakable matches one long word: a URL, a path, a digest, an encoded text.
+// unbreakable matches a long word, such as a URL, a path, a digest or an encoded text.
 var unbreakable = regexp.MustCompile(`[^\s]{60,}`)
 
-// tooWide returns the lines of a Go file that are longer than columns. A line may be longer where it
-// cannot be broken: it holds a word of 60 or more columns, or, in tests, a raw string (messages are
-// shown as they are on the wire).
+// tooWide returns the lines of a Go file that are longer than columns. A line that cannot be broken
+// may be longer: it has a word of 60 or more columns or, in tests, a raw string, because messages
+// are shown exactly as they are sent.
 func tooWide(file, source string) (faults []string) {
 	raw := rawStringLines(source)
 	for i, line := range strings.Split(source, "\n") {
@@ -68,7 +68,7 @@ func rawStringLines(source string) map[int]bool {
 }
 
 // wideProse returns the lines of Markdown prose or TOML that are longer than columns. Tables, code
-// blocks, patterns (in ”') and lines with a link that cannot be broken may be longer.
+// blocks, patterns (in three single quotes) and lines with an unbreakable word may be longer.
 func wideProse(file, text string) (faults []string) {
 	code := false
 	for i, line := range strings.Split(text, "\n") {
@@ -86,7 +86,7 @@ func wideProse(file, text string) (faults []string) {
 	return faults
 }
 
-// idioms are turns of phrase that doc comments do not use: Go's own are "returns", "reports
+// idioms are phrases that doc comments must not use. Go's own idioms are "returns", "reports
 // whether", "writes".
 var idioms = []struct {
 	pattern *regexp.Regexp
@@ -99,7 +99,7 @@ var idioms = []struct {
 	{regexp.MustCompile(`^\w+ (is|are) (what|who)\b`), "a noun"},
 }
 
-// wording returns the doc comments of a file that use one of the idioms.
+// wording returns a fault for each doc comment of a file that uses one of the idioms.
 func wording(file string, set *token.FileSet, f *ast.File) (faults []string) {
 	check := func(doc *ast.CommentGroup) {
 		if doc == nil {
@@ -161,17 +161,19 @@ func uncommented(file string, set *token.FileSet, f *ast.File) (faults []string)
 }
 
 var (
-	// A document of this repository is named with its path; a section of it by a link, not a number.
+	// document matches the name of a document, and a section number after it. A document must be
+	// named with its path, and a section by a link.
 	document = regexp.MustCompile(`[\w./-]*\b[\w-]+\.md\b( [0-9]+(\.[0-9]+)*\b)?`)
-	// Numbers of documents, defects, decisions and issues that are not in the repository.
+	// foreign matches numbers of defects, decisions and issues that are not in the repository.
 	foreign = regexp.MustCompile(`\bADR-[0-9]+|\b[BD][0-9]{1,2} of\b|\(D[0-9]{1,2}\)|\bissue [0-9]+\b`)
 )
 
-// references returns what a text refers to that the repository does not have.
+// references returns the references in a text to documents, sections and numbers that the
+// repository does not have.
 func references(file, text string, exists func(name string) bool) (faults []string) {
 	for i, line := range strings.Split(text, "\n") {
-		fault := func(what, why string) {
-			faults = append(faults, fmt.Sprintf("%s:%d: %q %s", file, i+1, what, why))
+		fault := func(reference, problem string) {
+			faults = append(faults, fmt.Sprintf("%s:%d: %q %s", file, i+1, reference, problem))
 		}
 		if found := foreign.FindString(line); found != "" {
 			fault(found, "refers to something outside the repository")
@@ -179,7 +181,7 @@ func references(file, text string, exists func(name string) bool) (faults []stri
 		for _, m := range document.FindAllStringSubmatchIndex(line, -1) {
 			name, _, _ := strings.Cut(line[m[0]:m[1]], " ")
 			if m[2] >= 0 {
-				fault(line[m[0]:m[1]], "refers to a section by its number; name what is meant")
+				fault(line[m[0]:m[1]], "refers to a section by its number; name its subject")
 			}
 			if strings.HasPrefix(line[:m[0]], "//") && strings.Contains(line[:m[0]], "://") ||
 				strings.Contains(name, "//") || strings.HasSuffix(line[:m[0]], ":/") {
@@ -193,9 +195,8 @@ func references(file, text string, exists func(name string) bool) (faults []stri
 	return faults
 }
 
-// Nobody reads a line that is too long, a phrase that needs a second reading, or a reference that
-// leads nowhere. These are the rules of wording that a machine can hold; docs/CONTRIBUTING.md has
-// all of them.
+// TestWording checks the rules of wording that a test can check: the width of lines, some phrases,
+// and references. docs/CONTRIBUTING.md has all rules.
 func TestWording(t *testing.T) {
 	top := os.DirFS("../..")
 	exists := func(name string) bool {
@@ -218,7 +219,7 @@ func TestWording(t *testing.T) {
 		kind := path.Ext(strings.TrimSuffix(p, ".example"))
 		if !slices.Contains([]string{".go", ".md", ".toml", ".rego"}, kind) ||
 			strings.HasSuffix(p, ".pb.go") || path.Dir(p) == "test/layout" ||
-			p == "plugins/builtin/secrets/gitleaks.toml" { // the rules of gitleaks, as it has them
+			p == "plugins/builtin/secrets/gitleaks.toml" { // an unchanged copy of gitleaks' rules
 			return nil
 		}
 		files++
@@ -265,11 +266,12 @@ func TestWording(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files < 100 {
-		t.Errorf("read %d files: not the project's top?", files)
+		t.Errorf("read %d files, want 100 or more; is ../.. the top of the repository?", files)
 	}
 }
 
-// Each rule of wording finds a planted violation, and lets the like of it pass.
+// TestPlantedWordingIsFound checks that each rule of wording finds a planted violation, and accepts
+// similar text that is allowed.
 func TestPlantedWordingIsFound(t *testing.T) {
 	long := strings.Repeat("word ", 21)
 	exists := func(name string) bool { return name == "docs/protocol.md" }
@@ -300,11 +302,11 @@ func TestPlantedWordingIsFound(t *testing.T) {
 		{"a field without a comment", "x.go", "package x\n\ntype T struct{ A int }",
 			"T.A has no comment"},
 		{"a field with a comment", "x.go", "package x\n\ntype T struct {\n\tA int // seconds\n}", ""},
-		{"a document that is not here", "x.go", "package x\n\n// See design.md.\n",
+		{"a document that does not exist", "x.go", "package x\n\n// See design.md.\n",
 			"is not a document"},
 		{"a section number", "x.go", "package x\n\n// See docs/protocol.md 3.12.\n",
 			"by its number"},
-		{"a document that is here", "x.go", "package x\n\n// See docs/protocol.md.\n", ""},
+		{"a document that exists", "x.go", "package x\n\n// See docs/protocol.md.\n", ""},
 		{"a decision elsewhere", "x.go", "package x\n\n// By ADR-015.\n", "ADR-015"},
 		{"a defect elsewhere", "x.go", "package x\n\n// B1 of the list.\n", "B1 of"},
 		{"a number of an issue", "x.go", "package x\n\n// The reach of issue 5.\n", "issue 5"},

@@ -15,8 +15,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// variable has the parts of the example's output that differ from run to run, and what they are
-// replaced with.
+// variable has patterns for the parts of the example's output that differ from run to run, with
+// their replacements.
 var variable = []struct {
 	pattern     *regexp.Regexp
 	replacement string

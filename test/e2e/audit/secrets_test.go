@@ -151,8 +151,8 @@ func encodings(secret string) (all []string) {
 }
 
 // TestSecretsReachNoPeerAndNoFile puts a key into every field of messages that can have text, and
-// other secrets into arguments and headers. None reaches a peer that must not have it, nor a file,
-// a sink or the collector.
+// other secrets into arguments and headers. None of them reaches a peer that must not have it, a
+// file, a sink or the collector.
 func TestSecretsReachNoPeerAndNoFile(t *testing.T) {
 	for _, c := range []struct{ client, server, bodies, durability string }{
 		{"2025-11-25", "2025-11-25", "none", "fsync"},
@@ -297,8 +297,9 @@ func sendSecrets(t *testing.T, c *mcptest.Client) {
 	}
 }
 
-// sendSecretNames sends messages whose method, name, URI, cursor or id is the key. Some belong to
-// the server, others to no server. Error messages may repeat the client's own words to it.
+// sendSecretNames sends messages whose method, name, URI, cursor or id is the key. Some are for the
+// server, others for no server. Error messages to the client may repeat the key, because the client
+// sent it.
 func sendSecretNames(t *testing.T, c *mcptest.Client) {
 	key := harness.PlantedKey
 	for _, r := range []struct{ method, params string }{

@@ -22,7 +22,7 @@ import (
 // plugin is killed, and the configuration changes. The audit log has the client, the server, the
 // time, the deciding stage and the modified places of each call, but no content.
 func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
-	const rego = `deny contains "nobody logs" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
+	const rego = `deny contains "the tool log is not allowed" if { input.method == "tools/call"; input.kind == "request"; input.name == "log" }`
 	servers := harness.ScriptedServer("old") + harness.ScriptedServer("new",
 		"-revisions", mcptest.Modern)
 	g := harness.StartHTTP(t, servers+
@@ -54,7 +54,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	})
 	harness.CallTool(t, modern, "new__echo", ``)
 	g.Configure(listen + servers)
-	g.WaitForLog("configuration reloaded", 1)   // its record is written before
+	g.WaitForLog("configuration reloaded", 1)   // after the record of the reload
 	harness.CallTool(t, modern, "new__log", ``) // no longer denied
 	g.Stop()
 
@@ -88,7 +88,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 		"modern": findEvent("connect", "mcptest 1, 2026-07-28").Session,
 	}
 	if sessions["legacy"] == "" || sessions["legacy"] == sessions["modern"] {
-		t.Errorf("the sessions are %q, want two", sessions)
+		t.Errorf("the sessions are %q, want two different ones", sessions)
 	}
 	previous := findEvent("start", "version")
 	// findCall finds calls in the order in which they were made.
@@ -145,7 +145,7 @@ func TestLogDescribesASessionWithoutItsContent(t *testing.T) {
 	wantDecision(findCall("legacy", "old", "die", "deny", query.StatusRefused),
 		"tools", "the tool is hidden from this client")
 	wantDecision(findCall("modern", "new", "log", "deny", query.StatusRefused),
-		"policy", "mine: nobody logs")
+		"policy", "mine: the tool log is not allowed")
 	findCall("legacy", "old", "wait", "pass", query.StatusCancelled)
 	findCall("legacy", "old", "cancelled", "pass", query.StatusAnswered)
 	lost := findEvent("plugin_lost", `plugin "tools"`)

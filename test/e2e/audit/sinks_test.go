@@ -182,9 +182,8 @@ func logLines(g *harness.Gatekit) (lines []string) {
 }
 
 // TestEverySinkGetsEveryRecordAndNoSecret configures all kinds of sinks, and a server that puts a
-// key into every field. Each sink gets every record up to the last; the checkpoints that were sent
-// distinguish the log from an older copy of all its files; the key is in nothing that gatekit
-// writes or sends.
+// key into every field. Each sink gets every record. With the checkpoints that a sink got, verify
+// detects an older copy of the log. Gatekit writes and sends the key nowhere.
 func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	h, _ := newLeakyServer("2025-11-25")
 	server := httptest.NewServer(h)
@@ -334,8 +333,8 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	}
 }
 
-// TestRestartAfterKillResendsUnacknowledgedRecords kills gatekit when the webhook has records that
-// it has not acknowledged yet. The next gatekit sends them again; nothing is lost.
+// TestRestartAfterKillResendsUnacknowledgedRecords kills gatekit when the webhook has received
+// records, but not acknowledged them. The next gatekit sends them again, so that none is lost.
 func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	dir := t.TempDir()
 	toKill := make(chan *harness.Gatekit, 1)
@@ -354,7 +353,7 @@ func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	g := harness.StartHTTPIn(t, dir, config)
 	toKill <- g
 	c := g.Connect("2025-11-25")
-	if _, err := c.Open(harness.Context(t)); err == nil { // else gatekit is killed already
+	if _, err := c.Open(harness.Context(t)); err == nil { // otherwise gatekit was already killed
 		for end := time.Now().Add(harness.Patience); time.Now().Before(end) && !hasExited(g); {
 			c.Tool(harness.Context(t), "box__echo", `{}`)
 		}
@@ -390,9 +389,9 @@ func hasExited(g *harness.Gatekit) bool {
 	}
 }
 
-// TestUnavailableSinkDelaysNoCallAndGetsRecordsLater refuses all records during the first run of
-// gatekit. Calls do not wait, the loss of the sink is one record, and the second run sends
-// everything.
+// TestUnavailableSinkDelaysNoCallAndGetsRecordsLater has a webhook that rejects all records during
+// the first run of gatekit. Calls do not wait for it, one record reports that the sink was lost,
+// and the second run sends all records.
 func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	dir := t.TempDir()
 	var available atomic.Bool
@@ -405,7 +404,7 @@ func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	for range 100 {
 		harness.CallTool(t, c, "box__echo", `{}`)
 	}
-	harness.WaitUntilAtMost(t, "missing records of the lost sink", 0, func() int {
+	harness.WaitUntilAtMost(t, "missing \"sink lost\" records", 0, func() int {
 		return 1 - len(slices.DeleteFunc(g.Records(), func(r harness.Record) bool {
 			return r.Action != "sink lost"
 		}))

@@ -58,9 +58,9 @@ func scrape(t *testing.T, url string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// seriesValues returns the values of a metric's series, or their counts if it is a histogram. The
-// keys are the values of the named labels, separated by spaces, "-" for an absent label. Series
-// with the same key are added up.
+// seriesValues returns the values of a metric's series, or their counts if it is a histogram. A key
+// has the values of the named labels, separated by spaces, with "-" for an absent label. The values
+// of series with the same key are added up.
 func seriesValues(f *dto.MetricFamily, labels ...string) map[string]int {
 	all := map[string]int{}
 	for _, m := range f.GetMetric() {
@@ -167,8 +167,8 @@ func TestMetricsMatchTheAuditLog(t *testing.T) {
 	}
 }
 
-// TestHostileNamesDoNotMultiplyMetricSeries makes requests with hundreds of invented tools and
-// methods: they share a few series, and no label has a control character.
+// TestHostileNamesDoNotMultiplyMetricSeries makes requests for hundreds of tools and methods that
+// do not exist. They share a few series, and no label has a control character.
 func TestHostileNamesDoNotMultiplyMetricSeries(t *testing.T) {
 	for _, tools := range []bool{false, true} {
 		t.Run(fmt.Sprintf("tools = %t", tools), func(t *testing.T) {

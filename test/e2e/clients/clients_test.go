@@ -17,7 +17,8 @@ import (
 	"gatekit/test/peers"
 )
 
-// report is the output of clients/use.mjs: what a real client has listed and used.
+// report is the output of clients/use.mjs: the items that a real client has listed and used, and
+// the messages that it received.
 type report struct {
 	Tools, ToolsCalled    []string
 	Prompts, PromptsUsed  []string
@@ -162,8 +163,8 @@ func TestTypeScriptClientsUseRealServers(t *testing.T) {
 	}
 }
 
-// TestRealServerOverStreamableHTTPAndSSE compares what a client gets from server-everything
-// directly and through gatekit, which uses the same transport on both sides.
+// TestRealServerOverStreamableHTTPAndSSE compares the reports of a client that uses
+// server-everything directly and through gatekit, which uses the same transport on both sides.
 func TestRealServerOverStreamableHTTPAndSSE(t *testing.T) {
 	for _, mode := range []struct{ name, path string }{{"streamableHttp", "/mcp"},
 		{"sse", "/sse"}} {
@@ -373,8 +374,8 @@ func TestGoClientListsAndUsesEverything(t *testing.T) {
 	}
 }
 
-// TestLegacyTypeScriptClientUsesModernServer compares what a legacy and a modern client get from
-// the modern server of the Go SDK.
+// TestLegacyTypeScriptClientUsesModernServer compares the reports of a legacy and a modern client
+// that use the modern server of the Go SDK.
 func TestLegacyTypeScriptClientUsesModernServer(t *testing.T) {
 	config := harness.StdioServer("go", []string{peers.Tool(t, "everything-server")}) +
 		"era = \"modern\"\n"

@@ -25,8 +25,8 @@ on('notifications/message', async ({ params: p }) =>
   record('log', `${p.level} ${p.logger}: ${p.data}`));
 for (const list of ['tools', 'prompts', 'resources'])
   on(`notifications/${list}/list_changed`, async () => record('changed ' + list, ''));
-// A handler and not onprogress: the SDKs remove onprogress with the answer, before they have passed
-// on the reports that came with it; and v2 counts the rounds of a call there, too.
+// This is a handler instead of onprogress. The SDKs remove onprogress when the answer arrives, and
+// then drop reports that came just before it. v2 also calls onprogress for the rounds of a call.
 const cancel = new AbortController();
 on('notifications/progress', async ({ params: p }) =>
   p.progressToken === 'w' ? cancel.abort() : record('progress', `${p.progress} of ${p.total}`));

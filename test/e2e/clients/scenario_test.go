@@ -18,8 +18,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// event is something that a client observed. clients/scenario.mjs prints events; runGoScenario
-// collects the same ones.
+// event is something that a client observed. clients/scenario.mjs prints events, and runGoScenario
+// collects them.
 type event struct{ Kind, Text string }
 
 // TestScenarioForAllErasTransportsAndSDKs runs one scenario for all pairs of eras, all transports
@@ -28,9 +28,9 @@ type event struct{ Kind, Text string }
 // answers the last request only when it has received all of the rest. Then it cancels another call.
 //
 // Each message arrives in every combination, but not in the same way. A modern client gets logs
-// only for calls that ask for them, and list changes only when it listens. A legacy client sets a
-// level and gets all of both. The Go SDK answers roots/list itself, so that only the server's
-// result shows this request.
+// only for calls that ask for them, and list changes only if it listens. A legacy client sets a
+// level, and gets all logs and list changes. The Go SDK answers roots/list itself, so that only the
+// server's result shows this request.
 func TestScenarioForAllErasTransportsAndSDKs(t *testing.T) {
 	transports := []string{"stdio", "http"}
 	for _, sdk := range []string{"go", "typescript"} {
@@ -294,7 +294,7 @@ func wantScenario(t *testing.T, g *harness.Gatekit, all []event, client, server 
 	for record, want := range map[string]int{
 		"to_server request tools/call box scenario pass":          rounds,
 		"to_client notification notifications/message box - pass": 1,
-		// two of the first call and one of the cancelled call
+		// two for the first call and one for the cancelled call
 		"to_client notification notifications/progress box - pass":               3,
 		"to_client notification notifications/tools/list_changed box - pass":     1,
 		"to_client notification notifications/prompts/list_changed box - pass":   1,

@@ -83,8 +83,8 @@ const skipped =
 if (has.logging && !modern) await attempt('setLoggingLevel', () => client.setLoggingLevel('debug'));
 if (has.tools) {
   const tools = await listAll('listTools', 'tools');
-  // server-everything asks for the roots some time after the handshake, and logs that it has them;
-  // its tools depend on the answer. A modern client gets the request and the log only in a call.
+  // server-everything asks for the roots some time after the handshake, and logs the answer. Its
+  // tools depend on the answer. A modern client gets the request and the log only during a call.
   if (tools.some((t) => t.name.endsWith('get-roots-list')))
     await Promise.race([logged, after(modern ? 1000 : 60000)]);
   for (const t of tools) {
@@ -143,5 +143,5 @@ if (has.resources) {
   }
 }
 await client.close();
-// exit: timers may still run
+// Timers may still run, so the script calls exit.
 process.stdout.write(JSON.stringify(report, null, 1) + '\n', () => process.exit());

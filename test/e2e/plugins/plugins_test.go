@@ -44,8 +44,9 @@ func TestToolsAreHiddenAndRenamed(t *testing.T) {
 	}
 }
 
-// TestKilledOrStoppedPluginIsRestarted kills or stops the plugin process while clients call: calls
-// are answered or denied, a hidden tool stays hidden, and calls pass again after the restart.
+// TestKilledOrStoppedPluginIsRestarted kills or stops the plugin process while clients make calls.
+// Each call is answered or denied, a hidden tool stays hidden, and calls pass again after the
+// restart.
 func TestKilledOrStoppedPluginIsRestarted(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL,
 		"stopped": syscall.SIGSTOP} {

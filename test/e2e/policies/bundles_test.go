@@ -196,9 +196,9 @@ func wantTokenNotWritten(t *testing.T, g *harness.Gatekit) {
 	}
 }
 
-// TestServedBundlesAreReplacedWithoutLosingACall changes the bundle of a bundle server while
-// clients call, to valid and to invalid ones. No call is lost, the active bundle decides every
-// call, and the audit log names its revision.
+// TestServedBundlesAreReplacedWithoutLosingACall changes the bundle of a bundle server to invalid
+// bundles and to a valid one, while clients make calls. No call is lost, the active bundle decides
+// every call, and the audit log names its revision.
 func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
 	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
@@ -239,7 +239,7 @@ func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
 	if isAllowed(t, client, "box__self") {
 		t.Error("without the bundle server, the replacement bundle is not enforced")
 	}
-	harness.WaitUntilAtMost(t, "of 100 calls", 0, func() int {
+	harness.WaitUntilAtMost(t, "missing calls of 100", 0, func() int {
 		return int(max(0, 100-calls.Load()))
 	})
 	var events []string // start and reloads, with the revision or the reason
@@ -323,8 +323,8 @@ func TestStartWithoutBundleServerUsesPersistedBundle(t *testing.T) {
 	wantTokenNotWritten(t, g)
 }
 
-// TestDecisionLogsAndStatusAreReported wants decision logs and the status of the bundle reported to
-// the service, without any content of messages.
+// TestDecisionLogsAndStatusAreReported checks that the service gets decision logs and the status of
+// the bundle, without any content of messages.
 func TestDecisionLogsAndStatusAreReported(t *testing.T) {
 	harness.Long(t, "waits for reports")
 	t.Setenv("CONTROL_TOKEN", bundleServerToken)

@@ -58,8 +58,8 @@ func readResource(uri string) request { return withURI("resources/read", uri) }
 // withURI returns a request about one of the server's resources.
 func withURI(method, uri string) request { return request{method, `{"uri":"s+` + uri + `"}`} }
 
-// allRules has every rule of the library, with settings that leave each rule something to deny that
-// the others allow.
+// allRules has every rule of the library. The settings are chosen so that each rule denies some
+// requests that all others allow.
 var allRules = map[string]string{
 	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update"]`,
 	"tools/readonly":   `except = ["[!p]*"]`,
@@ -76,8 +76,7 @@ var allRules = map[string]string{
 	"vendor/methods": `methods = ["acme/known"]`,
 }
 
-// ruleCases has, for each rule, the attacks that it denies, and then similar requests that it
-// allows.
+// ruleCases has, for each rule, attacks that it denies and similar requests that it allows.
 var ruleCases = []struct {
 	rule            string
 	denied, allowed []request
@@ -204,8 +203,8 @@ var ruleCases = []struct {
 		[]request{toolCall("get", `{}`)}},
 }
 
-// countingServer has tools, resources and templates, of which the rules hide some. It counts the
-// requests that reach it.
+// countingServer counts the requests that reach it. The rules hide some of its tools, resources and
+// templates.
 type countingServer struct {
 	*mcptest.Server
 	requests atomic.Int64
@@ -351,8 +350,8 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 	}
 }
 
-// wantListed fails the test unless exactly the items with true are in a list. prefix is the text
-// before an item's name.
+// wantListed fails the test unless a list has the items with the value true, and none with the
+// value false. prefix is the text before an item's name.
 func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	items map[string]bool) {
 	g.T.Helper()
@@ -364,9 +363,9 @@ func wantListed(g *harness.Gatekit, c *mcptest.Client, method, prefix string,
 	}
 }
 
-// wantDeniedBy fails the test unless the rule alone denies the request and the denial is recorded.
-// A denied request must not reach the server; a denied request of the server must not reach the
-// client.
+// wantDeniedBy fails the test unless only this rule denies the request, or a request that the
+// server sends because of it. The denial must be recorded, and the denied request must not be
+// forwarded.
 func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *countingServer,
 	rule string, r request) {
 	t.Helper()
@@ -405,8 +404,8 @@ func wantDeniedBy(g *harness.Gatekit, t *testing.T, c *mcptest.Client, s *counti
 	}
 }
 
-// requestsToClient returns how many requests the client has got since mark, alone or as input
-// requests of results.
+// requestsToClient returns the number of requests that the client has got since mark, as messages
+// or as input requests in results.
 func requestsToClient(c *mcptest.Client, mark int) (n int) {
 	for _, f := range c.Frames()[mark:] {
 		var inputs map[string]json.RawMessage

@@ -60,7 +60,7 @@ deny contains "no sampling" if input.method == "sampling/createMessage"
 func TestCallIsApprovedByAHuman(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	config := harness.ScriptedServer("box") + harness.PolicyFile(t,
-		`ask contains "it says something" if { input.method == "tools/call"; input.kind == "request"; input.name == "echo" }`)
+		`ask contains "calls of echo need approval" if { input.method == "tools/call"; input.kind == "request"; input.name == "echo" }`)
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {
 		t.Run(revision, func(t *testing.T) {
 			harness.EachTransport(t, config, revision, func(t *testing.T, g *harness.Gatekit,
@@ -73,7 +73,7 @@ func TestCallIsApprovedByAHuman(t *testing.T) {
 				}
 				harness.Handshake(t, c)
 				harness.CallTool(t, c, "box__echo", `{"tag":1}`)
-				if !strings.Contains(question, "it says something") {
+				if !strings.Contains(question, "calls of echo need approval") {
 					t.Errorf("the elicitation's message is %q, want the policy's reason", question)
 				}
 				approve = "false"

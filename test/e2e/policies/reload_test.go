@@ -65,7 +65,7 @@ func TestPoliciesAreReloadedWithoutLosingACall(t *testing.T) {
 	// The waiting call has been in flight during all the reloads.
 	c.Notify("notifications/cancelled", `{"requestId":"w"}`)
 	harness.CallTool(t, c, "box__cancelled", `{"tag":"w"}`)
-	harness.WaitUntilAtMost(t, "of 100 calls", 0, func() int {
+	harness.WaitUntilAtMost(t, "missing calls of 100", 0, func() int {
 		return int(max(0, 100-calls.Load()))
 	})
 	g.WantRecords("- - - - - reload", "to_server request tools/call box log deny",
@@ -80,11 +80,11 @@ func TestFailingPolicyDeniesEveryCallUntilReplaced(t *testing.T) {
 	harness.Long(t, "waits for reloads")
 	const valid = "deny contains \"no\" if input.name == \"log\"\n"
 	failing := []struct{ name, rego, wantError string }{
-		{"slow", `deny contains "no" if { input.method == "tools/call"; some a in numbers.range(1, 5000); some b in numbers.range(1, 5000); some c in numbers.range(1, 5000); a * b * c < 0 }`, "no verdict within 1s"},
-		{"large", `deny contains "no" if { input.method == "tools/call"; count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within 1s"},
-		{"of another type", `deny contains 7 if input.method == "tools/call"`,
+		{"a slow policy", `deny contains "no" if { input.method == "tools/call"; some a in numbers.range(1, 5000); some b in numbers.range(1, 5000); some c in numbers.range(1, 5000); a * b * c < 0 }`, "no verdict within 1s"},
+		{"a policy with a large value", `deny contains "no" if { input.method == "tools/call"; count(net.cidr_expand("10.0.0.0/8")) == 0 }`, "no verdict within 1s"},
+		{"not of type string", `deny contains 7 if input.method == "tools/call"`,
 			"mine: deny contains an element of type number, want reasons"},
-		{"wrong", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
+		{"a policy with a runtime error", `deny contains "no" if { input.method == "tools/call"; to_number(input.name) > 1 }`, "mine.rego:3: eval_builtin_error: to_number"},
 	}
 	file := filepath.Join(t.TempDir(), "mine.rego")
 	write := func(rego string) {
@@ -123,7 +123,7 @@ func TestFailingPolicyDeniesEveryCallUntilReplaced(t *testing.T) {
 		before := denied.Load()
 		harness.WantDenied(t, c, "tools/call", `{"name":"box__echo"}`)
 		harness.WantDenied(t, c, "tools/call", `{"name":"box__log"}`)
-		harness.WaitUntilAtMost(t, "of 3 denials for the other clients", 0, func() int {
+		harness.WaitUntilAtMost(t, "missing denials for the other clients, of 3", 0, func() int {
 			return int(max(0, 3-(denied.Load()-before)))
 		})
 		reload(valid)
@@ -135,10 +135,10 @@ func TestFailingPolicyDeniesEveryCallUntilReplaced(t *testing.T) {
 				strings.Contains(r.Error, f.wantError)
 		}
 		if !recorded {
-			t.Errorf("policy that is %s: no denial's record has the error %q", f.name, f.wantError)
+			t.Errorf("%s: the audit log has no denial with the error %q", f.name, f.wantError)
 		}
 	}
-	harness.WaitUntilAtMost(t, "of 100 passing calls", 0, func() int {
+	harness.WaitUntilAtMost(t, "missing calls of 100 that pass", 0, func() int {
 		return int(max(0, 100-passed.Load()))
 	})
 }

@@ -185,8 +185,8 @@ func TestFlowRateAndTaskRulesDenyCalls(t *testing.T) {
 	})
 }
 
-// TestRulesApplyToEveryEncodingOfACall sends calls in batches and with escapes in their names: the
-// rules decide by what a call means, and ambiguous messages are invalid.
+// TestRulesApplyToEveryEncodingOfACall sends calls in batches and with escapes in their names. The
+// rules apply to the decoded names, and ambiguous messages are invalid.
 func TestRulesApplyToEveryEncodingOfACall(t *testing.T) {
 	config := harness.ScriptedServer("box") +
 		harness.LibraryRules(map[string]string{"tools/allowlist": `tools = ["echo"]`,

@@ -82,8 +82,8 @@ func TestFileServerStaysWithinRoots(t *testing.T) {
 			}
 			t.Logf("%d paths: %d denied, %d outside the root", len(attacks), denied, leaked)
 			if mode == "shadow" && leaked < 10 {
-				t.Errorf("without enforcement %d paths lead outside the root, want at least 10: "+
-					"else the paths prove nothing", leaked)
+				t.Errorf("without enforcement, %d paths lead outside the root, want at least 10: "+
+					"otherwise the test with enforcement proves nothing", leaked)
 			}
 			if mode == "enforce" {
 				if denied < len(attacks)*9/10 {

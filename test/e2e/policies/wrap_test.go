@@ -126,7 +126,7 @@ func TestWrapFlagsChangeTheRules(t *testing.T) {
 			`{"name":"echo","arguments":{"path":"` + policy + `"}}`, "pass"},
 		"a rule is added": {[]string{"--rule", "tools/readonly"},
 			`{"name":"echo","arguments":{}}`, "deny"},
-		"a default rule that is named is strict": {[]string{"--rule", "roots/traversal"},
+		"a default rule that --rule names is strict": {[]string{"--rule", "roots/traversal"},
 			`{"name":"echo","arguments":{"path":"/srv"}}`, "deny"},
 		"a policy is added": {[]string{"--policy", policy},
 			`{"name":"echo","arguments":{}}`, "deny"},
@@ -160,9 +160,9 @@ func TestWrapFlagsChangeTheRules(t *testing.T) {
 	}
 }
 
-// TestNamedRuleIgnoresFoldersOfTheCommand wraps a server whose folders are known from its command.
-// With --rule, roots/traversal is as strict as without settings: it does not use these folders.
-// With --root as well, it has those roots only.
+// TestNamedRuleIgnoresFoldersOfTheCommand wraps a server whose command names its folders. With
+// --rule roots/traversal, the rule has no settings and does not use these folders. With --root, it
+// uses only the folders of --root.
 func TestNamedRuleIgnoresFoldersOfTheCommand(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {

@@ -63,14 +63,14 @@ func allServers(t *testing.T) harness.RealServers {
 }
 
 // TestModernClientUsesPublishedServers lets one modern client use 14 real servers, all of them
-// legacy. It calls every tool once, with the least arguments that its schema allows. The servers
-// are offline, so that many calls fail. Then the error is the server's own, never Gatekit's.
+// legacy. It calls every tool once, with the smallest arguments that the tool's schema allows. The
+// servers are offline, so many calls fail. Every error must come from the server, not from Gatekit.
 func TestModernClientUsesPublishedServers(t *testing.T) {
 	r := allServers(t)
 	g := harness.StartHTTP(t, r.Config())
 	c := g.Client(mcptest.Modern)
 	tools := map[string][]json.RawMessage{}
-	// A list has only the items that arrive within 20 s.
+	// A list lacks the items of servers that do not answer within 20 s, so the test lists again.
 	harness.WaitUntilAtMost(t, "servers without tools", 0, func() int {
 		clear(tools)
 		for _, tool := range harness.ListAll(t, c, "tools/list", "tools") {

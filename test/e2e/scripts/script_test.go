@@ -202,8 +202,8 @@ func sendConversation(ts *testscript.TestScript, c *mcptest.Client, file string)
 // version matches the version of gatekit in a message.
 var version = regexp.MustCompile(`("name":"gatekit","version":)"[^"]*"`)
 
-// withPlaceholders returns a message with placeholders for what differs from run to run and from
-// build to build: the working folder and the version.
+// withPlaceholders returns a message with placeholders for the working folder, which differs from
+// run to run, and for the version, which differs from build to build.
 func withPlaceholders(ts *testscript.TestScript, message string) string {
 	message = strings.ReplaceAll(message, ts.Getenv("WORK"), "$WORK")
 	return version.ReplaceAllString(message, `$1"VERSION"`)

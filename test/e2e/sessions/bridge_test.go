@@ -10,7 +10,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// bridgedPairs are clients and servers of different eras.
+// bridgedPairs are pairs of a client and a server of different eras. back is the transport to the
+// server.
 var bridgedPairs = []struct{ name, client, server, back string }{
 	{"modern before legacy stdio", mcptest.Modern, "2025-11-25", "stdio"},
 	{"modern before legacy http", mcptest.Modern, "2025-11-25", "http"},

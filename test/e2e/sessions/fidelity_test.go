@@ -130,8 +130,8 @@ func wantUnchanged(t *testing.T, c *mcptest.Client, value string) {
 	}
 }
 
-// withoutSurrogates returns s with U+FFFD for each lone surrogate, as encoding/json decodes it. The
-// test compares decoded texts, in which lone surrogates cannot be told apart.
+// withoutSurrogates returns s with U+FFFD for each lone surrogate. The test compares texts that
+// encoding/json decoded, which replaces every lone surrogate by U+FFFD.
 func withoutSurrogates(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
 
 // TestPrettyPrintedBodyIsAccepted posts a body with line breaks between its tokens. Over HTTP this

@@ -165,8 +165,8 @@ func TestMalformedMessagesGetAnErrorAndTheSessionSurvives(t *testing.T) {
 		})
 }
 
-// TestInvalidJSONIsRefused sends each file that a parser must refuse by the JSON test suite, as a
-// whole message.
+// TestInvalidJSONIsRefused sends the files of the JSON test suite that a parser must reject, each
+// as one message.
 func TestInvalidJSONIsRefused(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "core", "mcp", "testdata",
 		"json-test-suite", "n_*.json"))
@@ -289,7 +289,7 @@ func TestMalformedServerMessagesAffectOnlyTheirCall(t *testing.T) {
 		{"bad UTF-8", []string{"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"data\":\"\\ud800\"}}", done}, `"ok":1`, ""},
 		{"two answers", []string{done, strings.Replace(done, `"ok":1`, `"ok":2`, 1)},
 			`"ok":1`, `"ok":2`},
-		{"an answer that belongs to no request",
+		{"an answer to no request",
 			[]string{`{"jsonrpc":"2.0","id":987654,"result":{"stray":1}}`,
 				done}, `"ok":1`, "stray"},
 		{"an answer whose id is a string",

@@ -250,7 +250,7 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	return result, nil
 }
 
-// describeContribution describes what a policy file contributes to the verdicts.
+// describeContribution describes the effects of a policy file, or its helper rules if it has none.
 func describeContribution(c policies.Contribution) string {
 	var parts []string
 	for _, e := range c.Effects {

@@ -18,9 +18,9 @@ change without ending sessions. It rejects an invalid change, and the previous c
 active. Changes of [listen], [audit], [admin], [telemetry], [log] and [limits] need a restart.
 
 At SIGINT or SIGTERM, Gatekit refuses new calls and waits until those in flight are answered, for at
-most [listen] shutdown_timeout. It answers the rest with an error, ends all sessions and servers and
-closes the audit log. The audit sinks then have 5 s to send their remaining records. A second signal
-ends Gatekit at once.
+most [listen] shutdown_timeout. It answers the remaining calls with an error, ends all sessions and
+servers and closes the audit log. The audit sinks then have 5 s to send their remaining records. A
+second signal ends Gatekit at once.
 
 In the configuration of a client:
 

@@ -18,7 +18,7 @@ import (
 type HTTP struct {
 	URL    string
 	Header http.Header // sent with every request
-	// a legacy client does not open the GET stream, as some real ones
+	// NoStream means that a legacy client opens no GET stream. Some real clients open none.
 	NoStream bool
 
 	client  *http.Client

@@ -19,9 +19,9 @@ var eraPairs = []struct{ client, server string }{
 	{"2025-11-25", "2025-11-25"},
 }
 
-// TestParallelCallsAreAskedByTheirOwnClient lets agents make eight calls at once, of a tool that
-// asks the user. All questions of an agent are open at the same time. Each must reach the agent
-// that made the call, and the tool must get that agent's answer.
+// TestParallelCallsAreAskedByTheirOwnClient lets clients make eight concurrent calls of a tool that
+// asks the user. All questions to a client are open at the same time. Each question must reach the
+// client that made the call, and the tool must get this client's answer.
 func TestParallelCallsAreAskedByTheirOwnClient(t *testing.T) {
 	for _, pair := range eraPairs {
 		for _, back := range []string{"stdio", "http"} {
@@ -58,8 +58,8 @@ func connectWithoutStream(g *harness.Gatekit, revision string) *mcptest.Client {
 	return c
 }
 
-// callInParallel lets each client make calls at once, twice, of a tool that asks. A client answers
-// when all calls of the round have asked it, wherever that can be.
+// callInParallel lets each client make two rounds of concurrent calls of a tool that asks the user.
+// A client answers the questions of a round once it has received all of them.
 func callInParallel(t *testing.T, g *harness.Gatekit, clients ...*mcptest.Client) {
 	const parallel, rounds = 8, 2
 	var all sync.WaitGroup
@@ -102,7 +102,8 @@ func callInParallel(t *testing.T, g *harness.Gatekit, clients ...*mcptest.Client
 					select {
 					case <-asked:
 					case <-time.After(harness.Patience / 8):
-						t.Errorf("client %d, round %d: not all calls have asked it", n, round)
+						t.Errorf("client %d, round %d: got fewer than %d questions", n, round,
+							parallel)
 						close(failed)
 						return
 					}
@@ -120,7 +121,7 @@ func callInParallel(t *testing.T, g *harness.Gatekit, clients ...*mcptest.Client
 		if strings.Contains(r.String(), "response elicitation/create") &&
 			!strings.HasSuffix(r.String(), "pass") || strings.Contains(r.String(),
 			"error elicitation/create") {
-			t.Errorf("a question was refused: %s", r)
+			t.Errorf("got the record %s, want no refused question", r)
 		}
 	}
 }

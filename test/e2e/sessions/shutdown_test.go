@@ -10,9 +10,9 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// TestStopAnswersEveryCall stops gatekit while 64 calls are in flight: 4 end while gatekit waits
-// for them, and 60 do not end. Every call has an answer and a record, and so has a call that comes
-// too late.
+// TestStopAnswersEveryCall stops gatekit while 64 calls are in flight. 4 of them end while gatekit
+// waits for them, and 60 do not end. Every call gets an answer and a record, and so does a call
+// that is made after SIGTERM.
 func TestStopAnswersEveryCall(t *testing.T) {
 	const waiting, ending = 60, 4
 	for _, revision := range []string{"2025-11-25", mcptest.Modern} {

@@ -26,7 +26,7 @@ type AdminServerOptions struct {
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts
-	listener net.Listener
+	listener *limitedListener
 }
 
 // ListenAdmin returns a server that listens on the address, which must be a loopback address. Serve
@@ -48,8 +48,8 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &AdminServer{o: o, hosts: newHosts(nil, true), listener: &limitedListener{Listener: l,
-		slots: make(chan struct{}, maxAdminConnections), closed: make(chan struct{})}}, nil
+	return &AdminServer{o: o, hosts: newHosts(nil, true),
+		listener: newLimitedListener(l, maxAdminConnections, o.Log)}, nil
 }
 
 // Addr returns the address that the server listens on.
@@ -68,6 +68,7 @@ func (a *AdminServer) Serve(ctx context.Context) error {
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
+		ConnState:         a.listener.stateChanged,
 		ErrorLog:          slog.NewLogLogger(a.o.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)

@@ -57,8 +57,9 @@ type HTTPServerOptions struct {
 type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
 	// bytes of all bodies whose requests are not answered yet; 16 messages
-	Bodies      int
-	Connections int           // 4096; further ones wait to be accepted
+	Bodies int
+	// open connections; 4096. For a further one an idle one is closed, or it is refused
+	Connections int
 	Streams     int           // open event streams; half of Connections
 	Request     time.Duration // for a whole request to arrive; 60 s
 	Header      time.Duration // for the header block to arrive; 10 s
@@ -104,11 +105,14 @@ type HTTPServer struct {
 	o        HTTPServerOptions
 	log      *slog.Logger
 	hosts    allowedHosts
-	listener net.Listener
+	listener *limitedListener
 
-	bodyBytes atomic.Int64   // bytes that count towards Limits.Bodies
-	streams   atomic.Int64   // open event streams
-	handlers  sync.WaitGroup // running handlers; beginHandler adds them while mu is held
+	bodyBytes atomic.Int64 // bytes that count towards Limits.Bodies
+	streams   atomic.Int64 // open event streams
+	// streams that were refused since the start; and whether one was since the last one that opened
+	streamsRefused atomic.Int64
+	streamsFull    atomic.Bool
+	handlers       sync.WaitGroup // running handlers; beginHandler adds them while mu is held
 
 	mu       sync.Mutex
 	stopped  bool
@@ -147,17 +151,32 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 		return nil, fmt.Errorf("listen on %s: %w", o.Addr, err)
 	}
 	s := &HTTPServer{
-		o:     o,
-		log:   o.Log,
-		hosts: newHosts(o.AllowedHosts, loopback),
-		listener: &limitedListener{Listener: l, slots: make(chan struct{}, o.Limits.Connections),
-			closed: make(chan struct{})},
+		o:        o,
+		log:      o.Log,
+		hosts:    newHosts(o.AllowedHosts, loopback),
 		ssePipes: map[string]*sseServerPipe{},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.listener = newLimitedListener(l, o.Limits.Connections, s.log)
 	return s, nil
+}
+
+// HTTPServerStats are numbers of an HTTPServer for its operator.
+type HTTPServerStats struct {
+	Connections        int   // open now
+	ConnectionsRefused int64 // since the start
+	Streams            int   // open event streams
+	StreamsRefused     int64 // since the start
+}
+
+// Stats returns the current numbers.
+func (s *HTTPServer) Stats() HTTPServerStats {
+	stats := HTTPServerStats{Streams: int(s.streams.Load()),
+		StreamsRefused: s.streamsRefused.Load()}
+	stats.Connections, stats.ConnectionsRefused = s.listener.counts()
+	return stats
 }
 
 // Addr returns the address that the server listens on.
@@ -181,6 +200,7 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 		// net/http removes this deadline when the body has been read, so calls may take longer
 		ReadTimeout: s.o.Limits.Request,
 		IdleTimeout: s.o.Limits.Idle,
+		ConnState:   s.listener.stateChanged,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: it would end long streams. Every write has a deadline of its own.
 	}
@@ -411,44 +431,4 @@ func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, 
 		"status", status, "reason", reason)
 	body := s.o.RecordRefusal(r.Context(), r, status, reason)
 	s.write(w, status, body)
-}
-
-// limitedListener limits the number of connections that are open at the same time.
-type limitedListener struct {
-	net.Listener
-	slots     chan struct{} // a semaphore: one token for each open connection
-	closeOnce sync.Once
-	closed    chan struct{}
-}
-
-func (l *limitedListener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitedConn{TCPConn: c.(*net.TCPConn), slots: l.slots}, nil
-}
-
-func (l *limitedListener) Close() error {
-	l.closeOnce.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-// limitedConn is a connection that frees its slot when it is closed. It embeds *net.TCPConn, so
-// that net/http can use ReadFrom and CloseWrite.
-type limitedConn struct {
-	*net.TCPConn
-	closeOnce sync.Once
-	slots     chan struct{} // those of the limitedListener
-}
-
-func (s *limitedConn) Close() error {
-	s.closeOnce.Do(func() { <-s.slots })
-	return s.TCPConn.Close()
 }

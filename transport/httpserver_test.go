@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,6 +102,7 @@ func (e *endpoint) ServePipe(ctx context.Context, p conn.Pipe, _ string) error {
 
 // runningServer is an HTTPServer that runs until the test is over.
 type runningServer struct {
+	*transport.HTTPServer
 	*endpoint
 	addr string
 	stop func() // stops the server and waits for its end
@@ -131,7 +134,7 @@ func listen(t *testing.T, change func(*transport.HTTPServerOptions)) *runningSer
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.addr = l.Addr().String()
+	f.HTTPServer, f.addr = l, l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Serve(ctx) }()
@@ -470,24 +473,126 @@ func TestHTTPServerBoundsStreams(t *testing.T) {
 	<-server.opened
 }
 
-func TestHTTPServerBoundsConnections(t *testing.T) {
-	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
-	first := server.dial(t, post("wait"))
-	server.dial(t, post("wait"))
-	<-server.opened
-	<-server.opened
-	third := server.dial(t, post("third"))
-	third.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the third connection: got %v, want no answer yet", err)
+// TestConnectionOverTheLimit opens connections up to the limit. A further one is refused at once
+// while the others are in use, and takes the place of one that is idle.
+func TestConnectionOverTheLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		idle string // what the client of the first connection has sent
+		want int    // status for the third connection
+	}{
+		"idle after an answer":       {idle: post("x"), want: 200},
+		"idle since it was accepted": {idle: "", want: 200},
+		"in use":                     {idle: post("wait"), want: 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Connections = 2 })
+			first := server.dial(t, c.idle)
+			server.dial(t, post("wait"))
+			<-server.opened
+			switch c.idle {
+			case post("x"):
+				r, err := http.ReadResponse(bufio.NewReader(first), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Body.Close()
+			case post("wait"):
+				<-server.opened
+			}
+			third := server.dial(t, post("third"))
+			r, err := http.ReadResponse(bufio.NewReader(third), nil)
+			if err != nil {
+				t.Fatalf("the third connection: %v", err)
+			}
+			r.Body.Close()
+			if r.StatusCode != c.want {
+				t.Errorf("the third connection: got status %d, want %d", r.StatusCode, c.want)
+			}
+			wantRefused := int64(0)
+			if c.want == 503 {
+				wantRefused = 1
+			} else if _, err := first.Read(make([]byte, 1)); err == nil {
+				t.Error("the idle connection: got data, want its end")
+			}
+			if got := server.Stats(); got.Connections != 2 ||
+				got.ConnectionsRefused != wantRefused {
+				t.Errorf("got %d connections and %d refused, want 2 and %d", got.Connections,
+					got.ConnectionsRefused, wantRefused)
+			}
+		})
 	}
-	first.Close()
-	third.SetReadDeadline(time.Now().Add(time.Minute))
-	r, err := http.ReadResponse(bufio.NewReader(third), nil)
-	if err != nil {
+}
+
+// TestNoDescriptorLeft connects while the process has no file descriptor left. The client gets the
+// place of an idle connection, or is refused at once. With free descriptors it is served again.
+func TestNoDescriptorLeft(t *testing.T) {
+	for name, want := range map[string]int{"with an idle connection": 200, "without": 503} {
+		t.Run(name, func(t *testing.T) {
+			server := listen(t, nil)
+			idle := server.dial(t, post("x"))
+			r, err := http.ReadResponse(bufio.NewReader(idle), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Body.Close()
+			if want == 503 {
+				idle.Close()
+				for server.Stats().Connections > 0 {
+					runtime.Gosched()
+				}
+			}
+			restore := takeDescriptors(t)
+			defer restore()
+			c := server.dial(t, post("x"))
+			r, err = http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatalf("no answer without a free descriptor: %v", err)
+			}
+			r.Body.Close()
+			if r.StatusCode != want {
+				t.Errorf("without a free descriptor: got status %d, want %d", r.StatusCode, want)
+			}
+			c.Close()
+			restore()
+			if r, _ := server.do(t, post("x")); r.StatusCode != 200 {
+				t.Errorf("with free descriptors: got status %d, want 200", r.StatusCode)
+			}
+		})
+	}
+}
+
+// takeDescriptors leaves the process a single free file descriptor, for the client's end of a
+// connection. restore undoes that.
+func takeDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
 		t.Fatal(err)
 	}
-	r.Body.Close()
+	var taken []*os.File
+	restore = sync.OnceFunc(func() {
+		for _, f := range taken {
+			f.Close()
+		}
+		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)
+	})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 128,
+		Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			break
+		}
+		taken = append(taken, f)
+	}
+	if len(taken) == 0 {
+		t.Fatal("the test has more than 128 files open")
+	}
+	taken[0].Close()
+	taken = taken[1:]
+	return restore
 }
 
 func TestHTTPServerBoundsBodiesInFlight(t *testing.T) {

@@ -73,12 +73,18 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 		return nil, errAnswered
 	}
 	p.sent = true
-	if p.server.streams.Add(1) > int64(p.server.o.Limits.Streams) {
+	most := p.server.o.Limits.Streams
+	if p.server.streams.Add(1) > int64(most) {
 		p.server.streams.Add(-1)
+		p.server.streamsRefused.Add(1)
+		if !p.server.streamsFull.Swap(true) {
+			p.server.log.Warn("event streams refused: the limit is reached", "streams", most)
+		}
 		p.w.Header().Set("Retry-After", "5")
 		p.server.refuse(p.w, p.r, http.StatusServiceUnavailable, "too many streams are open")
 		return nil, errors.New("too many streams are open")
 	}
+	p.server.streamsFull.Store(false)
 	h := p.w.Header()
 	for name, values := range header {
 		h[name] = values

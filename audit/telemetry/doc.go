@@ -40,6 +40,8 @@
 //   - gatekit.audit.waiting: records that were accepted and are not written yet (durability async);
 //   - gatekit.audit.sink.behind: records that a sink has not sent, by gatekit.sink;
 //   - gatekit.requests.active, gatekit.sessions, gatekit.calls.parked: current numbers;
+//   - gatekit.http.connections, gatekit.http.streams: current numbers of HTTP clients, and
+//     gatekit.http.refused: those that were refused because of a limit, by gatekit.limit;
 //   - gatekit.server.state and gatekit.plugin.up, gatekit.plugin.starts,
 //     gatekit.plugin.requests.active, gatekit.plugin.late: current state of servers and plugins;
 //   - metrics of the Go runtime and the process.

@@ -20,6 +20,15 @@ type Sources struct {
 	Servers        func() []ServerState // configured servers
 	Plugins        func() []PluginState
 	Sinks          func() []SinkState
+	HTTP           func() HTTPState // of the listener for HTTP clients
+}
+
+// HTTPState is the state of the listener for HTTP clients.
+type HTTPState struct {
+	Connections        int   // open now
+	ConnectionsRefused int64 // since the start
+	Streams            int   // open event streams
+	StreamsRefused     int64 // since the start
 }
 
 // ServerState is the state of a server.
@@ -129,6 +138,13 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Requests to a plugin's process in flight.")
 	late := gauge("gatekit.plugin.late", "{request}",
 		"Verdicts in a row that did not come in time; after three the process is killed.")
+	connections := gauge("gatekit.http.connections", "{connection}",
+		"Open connections of HTTP clients.")
+	streams := gauge("gatekit.http.streams", "{stream}", "Open event streams of HTTP clients.")
+	refused, err := m.Int64ObservableCounter("gatekit.http.refused", metric.WithUnit("{refusal}"),
+		metric.WithDescription("Connections and event streams that were refused because of a "+
+			"limit."))
+	errs = append(errs, err)
 	starts, err := m.Int64ObservableCounter("gatekit.plugin.starts", metric.WithUnit("{start}"),
 		metric.WithDescription("Starts of a plugin's process."))
 	if err = errors.Join(append(errs, err)...); err != nil {
@@ -171,8 +187,18 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 					metric.WithAttributes(attribute.String(keySink, sink.Name)))
 			}
 		}
+		if s.HTTP != nil {
+			now := s.HTTP()
+			o.ObserveInt64(connections, int64(now.Connections))
+			o.ObserveInt64(streams, int64(now.Streams))
+			o.ObserveInt64(refused, now.ConnectionsRefused,
+				metric.WithAttributes(attribute.String(keyLimit, "connections")))
+			o.ObserveInt64(refused, now.StreamsRefused,
+				metric.WithAttributes(attribute.String(keyLimit, "streams")))
+		}
 		return nil
-	}, sessions, parked, waiting, behind, server, up, active, late, starts)
+	}, sessions, parked, waiting, behind, server, up, active, late, starts, connections, streams,
+		refused)
 	return err
 }
 

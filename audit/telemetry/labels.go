@@ -31,6 +31,7 @@ const (
 	keyPlugin    = "gatekit.plugin"
 	keyState     = "gatekit.state"
 	keySink      = "gatekit.sink"
+	keyLimit     = "gatekit.limit"
 )
 
 // other is the label for every value that is not in the bounded set.

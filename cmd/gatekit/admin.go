@@ -103,6 +103,12 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 			}
 			return states
 		},
+		HTTP: func() telemetry.HTTPState {
+			if l := g.clients.Load(); l != nil {
+				return telemetry.HTTPState(l.Stats())
+			}
+			return telemetry.HTTPState{}
+		},
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"gatekit/core/workers"
 	"gatekit/plugins"
 	"gatekit/policies"
+	"gatekit/transport"
 )
 
 // gateway runs a configuration: the audit log, the servers, the plugins and policies, the proxy
@@ -37,6 +38,9 @@ type gateway struct {
 	memory  policies.SessionStore    // the state that policies keep of sessions, across reloads
 	names   pipeline.RecordableNames // names that may be written to the audit log
 	workers *workers.Pool            // runs the stages of the pipeline
+
+	// clients is the listener for HTTP clients; nil until it is bound.
+	clients atomic.Pointer[transport.HTTPServer]
 
 	// servers are those of the active configuration, for readers that must not wait for mu.
 	servers atomic.Pointer[[]*server]

@@ -52,6 +52,7 @@ func (l *listeners) components() []component {
 func (l *listeners) bindClients(context.Context) (err error) {
 	if l.config.Listen.HTTP != "" {
 		l.clients, err = l.gateway.listen(l.config)
+		l.gateway.clients.Store(l.clients)
 	}
 	return err
 }
@@ -163,7 +164,8 @@ func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 		Insecure:       c.Listen.Insecure,
 		Endpoint:       endpoint,
 		Log:            g.log,
-		Limits:         transport.HTTPServerLimits{Message: c.Limits.MessageBytes},
+		Limits: transport.HTTPServerLimits{Message: c.Limits.MessageBytes,
+			Connections: c.Limits.Connections, Streams: c.Limits.Streams},
 		RecordRefusal: func(ctx context.Context, r *http.Request, status int,
 			reason string) []byte {
 			g.recording.refusedRequest(ctx, r.RemoteAddr, status, reason)

@@ -19,6 +19,11 @@ type Limits struct {
 	Sessions int `toml:"sessions"`
 	// SessionIdle is the time without a request after which an HTTP session ends. Default: 30m.
 	SessionIdle time.Duration `toml:"session_idle"`
+	// Connections is how many HTTP connections are open. For a further one an idle connection is
+	// closed; when none is idle, it is refused. Default: 4096.
+	Connections int `toml:"connections"`
+	// Streams is how many event streams over HTTP are open. Default: 2048.
+	Streams int `toml:"streams"`
 	// ResumeEvents is how many events of a stream are kept for a client that reconnects.
 	// Default: 256.
 	ResumeEvents int `toml:"resume_events"`
@@ -52,7 +57,8 @@ type Limits struct {
 func (l *Limits) setDefaults() {
 	*l = Limits{
 		MessageBytes: 16 << 20, Depth: 200, Tokens: 1_000_000, Batch: 100,
-		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute, ResumeEvents: 256,
+		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute,
+		Connections: 4096, Streams: 2048, ResumeEvents: 256,
 		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute,
 		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
 		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,

@@ -1,0 +1,190 @@
+package transport
+
+import (
+	"container/list"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// limitedListener limits the number of connections that are open at the same time. When the limit
+// is reached, the connection that has been idle for longest is closed for a new one. When none is
+// idle, the new one is refused at once with status 503. So idle connections keep nobody out, and no
+// client waits without an answer.
+//
+// The same happens when the process has no file descriptor left. For that the listener holds one
+// descriptor in reserve.
+type limitedListener struct {
+	net.Listener
+	max int
+	log *slog.Logger
+
+	mu      sync.Mutex
+	open    int
+	idle    list.List // *limitedConn that wait for a request; idle for longest first
+	full    bool      // a connection was refused since the last one that was accepted
+	refused int64     // in all
+	reserve *os.File  // nil when it could not be opened again
+}
+
+func newLimitedListener(l net.Listener, most int, log *slog.Logger) *limitedListener {
+	limited := &limitedListener{Listener: l, max: most, log: log}
+	limited.openReserve()
+	return limited
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		hasDescriptors := true
+		if isNoDescriptor(err) && l.openReserve() {
+			hasDescriptors = false
+			l.closeReserve()
+			// The system reports the lack of a descriptor also while no connection waits. This
+			// waits for one.
+			c, err = l.Listener.Accept()
+		}
+		if err != nil {
+			return nil, err // net/http tries again when it is the lack of a descriptor
+		}
+		if c := l.admit(c, hasDescriptors); c != nil {
+			return c, nil
+		}
+	}
+}
+
+func isNoDescriptor(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// openReserve opens the reserve unless it is open, and reports whether it is.
+func (l *limitedListener) openReserve() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reserve == nil {
+		l.reserve, _ = os.Open(os.DevNull)
+	}
+	return l.reserve != nil
+}
+
+func (l *limitedListener) closeReserve() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reserve != nil {
+		l.reserve.Close()
+		l.reserve = nil
+	}
+}
+
+// admit returns c as one of the open connections, or refuses it and returns nil. hasDescriptors is
+// false when c has the descriptor of the reserve.
+func (l *limitedListener) admit(c net.Conn, hasDescriptors bool) net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if (l.open >= l.max || !hasDescriptors) && !l.closeIdleLocked() {
+		l.refused++
+		if !l.full {
+			l.full = true
+			l.log.Warn("connections refused: no further one can be opened and none is idle",
+				"address", l.Addr(), "open", l.open, "limit", l.max,
+				"file_descriptors_left", hasDescriptors)
+		}
+		refuseConnection(c)
+		return nil
+	}
+	l.full = false
+	l.open++
+	admitted := &limitedConn{TCPConn: c.(*net.TCPConn), listener: l}
+	admitted.idle = l.idle.PushBack(admitted) // until its first request
+	return admitted
+}
+
+// closeIdleLocked closes the connection that has been idle for longest, and reports whether there
+// was one. The caller holds l.mu.
+func (l *limitedListener) closeIdleLocked() bool {
+	oldest := l.idle.Front()
+	if oldest == nil {
+		return false
+	}
+	oldest.Value.(*limitedConn).closeLocked()
+	return true
+}
+
+// connectionRefusal is the answer to a connection that is refused.
+const connectionRefusal = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n" +
+	"Connection: close\r\nContent-Length: 0\r\n\r\n"
+
+// refuseConnection writes the refusal to c and closes it. The refusal fits into the empty send
+// buffer, so that the write does not wait.
+func refuseConnection(c net.Conn) {
+	c.SetWriteDeadline(time.Now().Add(time.Second))
+	c.Write([]byte(connectionRefusal))
+	c.Close()
+}
+
+// stateChanged is the ConnState of the http.Server that serves the listener.
+func (l *limitedListener) stateChanged(c net.Conn, state http.ConnState) {
+	limited, ok := c.(*limitedConn)
+	if !ok || state != http.StateActive && state != http.StateIdle {
+		return // a new connection is idle already, and Close handles a closed one
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if limited.idle != nil {
+		l.idle.Remove(limited.idle)
+		limited.idle = nil
+	}
+	if state == http.StateIdle && !limited.closed {
+		limited.idle = l.idle.PushBack(limited)
+	}
+}
+
+// counts returns the number of open connections, and how many were refused since the start.
+func (l *limitedListener) counts() (open int, refused int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open, l.refused
+}
+
+// Close implements net.Listener.
+func (l *limitedListener) Close() error {
+	l.closeReserve()
+	return l.Listener.Close()
+}
+
+// limitedConn is a connection of a limitedListener. It embeds *net.TCPConn, so that net/http can
+// use ReadFrom and CloseWrite.
+type limitedConn struct {
+	*net.TCPConn
+	listener *limitedListener
+
+	// guarded by listener.mu
+	idle   *list.Element // in listener.idle; nil while a request is served
+	closed bool
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	return c.closeLocked()
+}
+
+// closeLocked is Close for a caller that holds listener.mu.
+func (c *limitedConn) closeLocked() error {
+	if !c.closed {
+		c.closed = true
+		c.listener.open--
+		if c.idle != nil {
+			c.listener.idle.Remove(c.idle)
+			c.idle = nil
+		}
+	}
+	return c.TCPConn.Close()
+}

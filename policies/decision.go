@@ -41,6 +41,35 @@ type redaction struct {
 	rule, pointer, pattern, replacement string
 }
 
+// merge adds the effects of o that d does not have.
+func (d *decision) merge(o *decision) {
+	d.denies, d.asks = union(d.denies, o.denies), union(d.asks, o.asks)
+	d.hidden, d.redactions = union(d.hidden, o.hidden), union(d.redactions, o.redactions)
+	d.labels, d.notes = union(d.labels, o.labels), union(d.notes, o.notes)
+	for _, s := range o.sets {
+		if !slices.ContainsFunc(d.sets, func(e setEdit) bool {
+			return e.edit.Pointer == s.edit.Pointer
+		}) {
+			d.sets = append(d.sets, s)
+		}
+	}
+}
+
+// union returns a with the elements of b that it does not have.
+func union[T comparable](a, b []T) []T {
+	known := map[T]bool{}
+	for _, x := range a {
+		known[x] = true
+	}
+	for _, x := range b {
+		if !known[x] {
+			known[x] = true
+			a = append(a, x)
+		}
+	}
+	return a
+}
+
 // add adds one element of a rule's set. An element of the wrong type is an error, which denies the
 // message.
 func (d *decision) add(r effectRule, t *ast.Term) error {

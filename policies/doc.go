@@ -16,9 +16,10 @@
 //     list that contains only this item: its definition as it was listed in the session, or only
 //     its name when it was not listed.
 //   - When a hide rule reads more of an item than its name, the use of an item that was not listed
-//     is denied. A hidden resource is hidden in every spelling of its URI, except for spellings
-//     that are listed resources of their own. Hiding a template hides only the template: URIs made
-//     from it are evaluated as resources.
+//     is denied. Rules are evaluated for the URI of a resource as it came, and for its canonical
+//     spelling. A hidden resource is hidden in every spelling of its URI, except for spellings
+//     that are listed resources of their own and differ in their canonical spelling.
+//     Hiding a template hides only the template: URIs made from it are evaluated as resources.
 //   - Hide rules of the library are not evaluated for calls of tools, reads and subscriptions:
 //     their own deny rules deny these.
 //   - Policies have no access to the network, the environment or files. There is one exception:

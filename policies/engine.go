@@ -208,7 +208,19 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
+	canonical, err := canonicalMessage(m)
+	if err != nil {
+		return pipeline.Verdict{}, err
+	}
+	if canonical != nil {
+		more, err := s.evaluateCanonical(ctx, canonical, session, mc)
+		if err != nil {
+			return pipeline.Verdict{}, err
+		}
+		effects.merge(more)
+	}
 	v, err := effects.verdict(m, &s.patterns)
+	hideOtherSpellings(m, effects, &v)
 	if err == nil {
 		err = s.applyHides(ctx, m, session, mc, effects, &v)
 	}
@@ -216,6 +228,36 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 		return pipeline.Verdict{}, err
 	}
 	return v, nil
+}
+
+// evaluateCanonical returns the effects of the rules on m, in which URIs have their canonical
+// spelling. So a rule that denies a URI holds for every spelling of it. A rule that allows only
+// some URIs must allow the spelling that came and the canonical one.
+func (s *Stage) evaluateCanonical(ctx context.Context, m *mcp.Message, session *session,
+	mc messageContext) (*decision, error) {
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, mc.bodyMissing))
+	if err != nil {
+		return nil, err
+	}
+	return s.evaluate(ctx, q, func() ast.Value { return s.input(m, session, mc, q.reads) }, mc.now)
+}
+
+// hideOtherSpellings hides the listed resources whose URIs have the same canonical spelling as a
+// hidden one.
+func hideOtherSpellings(m *mcp.Message, effects *decision, v *pipeline.Verdict) {
+	if m.Method != "resources/list" || m.Kind != mcp.Response || len(effects.hidden) == 0 {
+		return
+	}
+	hidden := map[string]bool{}
+	for _, h := range effects.hidden {
+		hidden[canonicalURI(h.name)] = true
+	}
+	m.Items("/resources", func(_ int, raw []byte) bool {
+		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok && hidden[canonicalURI(uri)] {
+			v.Hide = append(v.Hide, uri)
+		}
+		return true
+	})
 }
 
 // evaluate evaluates a query and returns the effects of its rules. It calls input only when the

@@ -62,6 +62,16 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	if err := s.explain(ctx, e, s.all, input, s.contextOf(c).now); err != nil {
 		return e, ctx.Err() // the error is also in the outcome
 	}
+	canonical, err := canonicalMessage(c.Message)
+	if err != nil {
+		return e, ctx.Err() // the error is also in the outcome
+	}
+	if canonical != nil {
+		if err := s.explain(ctx, e, s.all, s.input(canonical, session, s.contextOf(c), nil),
+			s.contextOf(c).now); err != nil {
+			return e, ctx.Err()
+		}
+	}
 	// the effects of hide rules on a list of the items that the message uses
 	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
 		for _, u := range session.itemUses(c.Message) {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,17 +156,19 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			// add the normal form of the URI, too, because a rule may compare it with a prefix
-			if u.list == "resources/list" && hasSpecialCharacters(name) {
-				normal := normalURI(name)
-				if normal != name {
+			if u.list != "resources/list" {
+				continue
+			}
+			// add what a server may read the URI as, because a rule may compare it with a prefix
+			if keysByURI == nil {
+				keysByURI = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
+			}
+			for i, r := range uriReadings(name) {
+				if i > 0 {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
-						meth.ItemNamePointer[1:]), ast.StringTerm(normal)}))
+						meth.ItemNamePointer[1:]), ast.StringTerm(r)}))
 				}
-				if keysByURI == nil {
-					keysByURI = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
-				}
-				equivalentKeys = append(equivalentKeys, keysByURI[strings.ToLower(normal)]...)
+				equivalentKeys = append(equivalentKeys, keysByURI[strings.ToLower(r)]...)
 			}
 			continue
 		}
@@ -181,22 +184,31 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 					"too large to check which of them are hidden")
 			}
 		}
+		add := func(t *ast.Term) {
+			items = append(items, t)
+			if o, ok := t.Value.(ast.Object); ok && d.canonical != "" {
+				o = o.Copy()
+				o.Insert(ast.StringTerm("uri"), ast.StringTerm(d.canonical))
+				items = append(items, ast.NewTerm(o))
+			}
+		}
 		if v := s.parsedDefinition(key); d.ambiguous {
-			v.(*ast.Array).Foreach(func(t *ast.Term) { items = append(items, t) })
+			v.(*ast.Array).Foreach(add)
 		} else {
-			items = append(items, ast.NewTerm(v))
+			add(ast.NewTerm(v))
 		}
 	}
 	return itemList{list, ast.NewArray(items...), unlisted}, nil
 }
 
-// keysByLowerURI returns the keys of definitions with a prefix, by the rest of the key in lower
-// case. s.mu must be held.
+// keysByLowerURI returns the keys of definitions with a prefix, by the canonical spelling of the
+// rest of the key in lower case. s.mu must be held.
 func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	keys := map[string][]string{}
-	for key := range s.definitions {
+	for key, d := range s.definitions {
 		if uri, ok := strings.CutPrefix(key, prefix); ok {
-			keys[strings.ToLower(uri)] = append(keys[strings.ToLower(uri)], key)
+			uri = strings.ToLower(cmp.Or(d.canonical, uri))
+			keys[uri] = append(keys[uri], key)
 		}
 	}
 	return keys
@@ -256,6 +268,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			}
 		}
 		if u.list == "resources/list" {
+			hideSameURIs(u.names, hiddenBy)
 			if err := addOtherSpellings(session.unlisted(m.Server, u), hiddenBy); err != nil {
 				return err
 			}
@@ -296,6 +309,22 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	return slices.DeleteFunc(slices.Clone(u.names), func(name string) bool {
 		return s.definitions[meth.ItemsPointer+" "+server+" "+name].raw != nil
 	})
+}
+
+// hideSameURIs adds those uris to hiddenBy that have the same canonical spelling as a hidden URI.
+func hideSameURIs(uris []string, hiddenBy map[string]string) {
+	if len(hiddenBy) == 0 {
+		return
+	}
+	byCanonical := map[string]string{}
+	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
+		byCanonical[canonicalURI(uri)] = hiddenBy[uri]
+	}
+	for _, uri := range uris {
+		if by, hidden := byCanonical[canonicalURI(uri)]; hidden && hiddenBy[uri] == "" {
+			hiddenBy[uri] = by
+		}
+	}
 }
 
 // addOtherSpellings adds each of uris to hiddenBy that a server may read as a hidden URI.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,6 +212,7 @@ type definition struct {
 	raw       []byte    // as JSON; several definitions are separated by commas
 	ambiguous bool      // the list has several items of this name; it is unknown which one is used
 	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
+	canonical string    // of a resource, canonicalURI of its URI; "" when that is the URI itself
 }
 
 // recordDefinitions keeps the definitions of a list. An item without room also loses its previous
@@ -241,6 +243,11 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 		s.definitionBytes += len(next.raw) - len(old.raw)
 		s.store.definitionBytes.Add(int64(len(next.raw) - len(old.raw)))
 		s.dropParsed(old)
+		if next.raw != nil && meth.ItemNamePointer == "/uri" {
+			if c := canonicalURI(name); c != name {
+				next.canonical = c
+			}
+		}
 		if s.definitions[key] = next; next.raw == nil {
 			delete(s.definitions, key)
 		}
@@ -283,10 +290,28 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.definitions[key].raw == nil && strings.HasPrefix(key, "/resources ") {
+		key = s.otherSpelling("/resources "+m.Server+" ", m.Name)
+	}
 	if d := s.definitions[key]; d.raw == nil || d.ambiguous {
 		return nil
 	}
 	return s.parsedDefinition(key)
+}
+
+// otherSpelling returns the key of the listed resource with the same canonical spelling as a URI;
+// "" when there is none. s.mu must be held.
+func (s *session) otherSpelling(prefix, uri string) string {
+	uri = canonicalURI(uri)
+	if _, listed := s.definitions[prefix+uri]; listed {
+		return prefix + uri
+	}
+	for key, d := range s.definitions {
+		if d.canonical == uri && strings.HasPrefix(key, prefix) {
+			return key
+		}
+	}
+	return ""
 }
 
 // parsedDefinition returns the Rego value of an existing definition. For an ambiguous definition,

@@ -136,8 +136,8 @@ func uriSpellings(text string) (all []string, err error) {
 		}
 		rest := decoding[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range []string{decoding, name + slashes + strings.TrimPrefix(cleanPath(rest),
-			"/")} {
+		for _, r := range append(uriReadings(decoding),
+			name+slashes+strings.TrimPrefix(cleanPath(rest), "/")) {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)
 			}
@@ -148,31 +148,6 @@ func uriSpellings(text string) (all []string, err error) {
 		return nil, errors.New(why)
 	}
 	return all, nil
-}
-
-// normalURI returns the normal form of a URI: with the scheme in lower case, without percent
-// escapes of unreserved characters, and without "." and "..".
-func normalURI(text string) string {
-	name := schemeName(text)
-	if name == "" {
-		return text
-	}
-	rest := percentEscape.ReplaceAllStringFunc(text[len(name)+1:], func(e string) string {
-		if c := unescape(e); len(c) == 1 && (c >= "a" && c <= "z" || c >= "A" && c <= "Z" ||
-			c >= "0" && c <= "9" || strings.Contains("-._~", c)) {
-			return c
-		}
-		return e
-	})
-	slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-	if slashes != "" {
-		dir := ""
-		if strings.HasSuffix(rest, "/") && strings.Trim(rest, "/") != "" {
-			dir = "/"
-		}
-		rest = slashes + strings.TrimPrefix(cleanPath(rest), "/") + dir
-	}
-	return strings.ToLower(name) + ":" + rest
 }
 
 // schemeName returns the scheme of a URI, or "".

@@ -1,0 +1,104 @@
+package policies_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+)
+
+// otherSpellings are ways to write a URI with which a client of the usual SDKs gets the same
+// resource.
+var otherSpellings = map[string][]string{
+	"file:///D/a": {"file://localhost/D/a", "file://LOCALHOST/D/a", "file://%6cocalhost/D/a",
+		"file://localhost./D/a", "file:/D/a", "file:////D/a", "file:///D//a", "File:///D/a",
+		"FILE:/D/a", " file:///D/a", "file:///D/a ", "\u00a0file:///D/a", "fi\tle:///D/a",
+		"file:///D/\ta", "file:///\nD/a", "file:///%44/a", "file:///D/%61", "file:///x/../D/a",
+		"file:///x/%2e%2E/D/a", "file:///D/./a", `file:///D\a`, `file:\\\D\a`,
+		"file://127.0.0.1/D/a"},
+	"https://h.example/D/a": {"HTTPS://h.example/D/a", "https://H.Example/D/a",
+		"https://h.example:443/D/a", "https://h.example./D/a", "https://h.example:/D/a",
+		"https://h.example/%44/a", "https://h.example/x/../D/a", "https://u@h.example/D/a",
+		"https:/h.example/D/a", "https:h.example/D/a", `https:\\h.example\D\a`,
+		"https://h.exampl\te/D/a", "https://%68.example/D/a", "https://ｈ.example/D/a"},
+	"note://box/D/a": {"NOTE://box/D/a", "note://box/%44/a", "note://box/x/../D/a",
+		" note://box/D/a", "note://box/D/\ra"},
+}
+
+// resourceUses returns every request that names a resource.
+func resourceUses(uri string) []*mcp.Message {
+	request := func(method, params string) *mcp.Message {
+		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
+	}
+	all := []*mcp.Message{reading(uri)}
+	for _, method := range []string{"resources/subscribe", "resources/unsubscribe"} {
+		m := request(method, `{"uri":`+quoted(uri)+`}`)
+		m.Name = uri
+		all = append(all, m)
+	}
+	m := request("completion/complete", `{"ref":{"type":"ref/resource","uri":`+quoted(uri)+
+		`},"argument":{"name":"a","value":""}}`)
+	m.Name = uri
+	return append(all, m)
+}
+
+// What a rule says of a URI holds for every spelling of it, with or without a list, and the bytes
+// of what passes do not change.
+func TestRulesHoldForEverySpellingOfURI(t *testing.T) {
+	for uri, spellings := range otherSpellings {
+		folder := strings.TrimSuffix(uri, "a")
+		for name, rule := range map[string]string{
+			"hides the URI":                 fmt.Sprintf(`hide contains %q`, uri),
+			"hides listed URIs":             fmt.Sprintf(`hide contains item.uri if { some item in input.items; startswith(item.uri, %q) }`, folder),
+			"hides by a member of the item": `hide contains item.uri if { some item in input.items; item.size > 5 }`,
+			"denies the name":               fmt.Sprintf(`deny contains "no" if startswith(input.name, %q)`, folder),
+			"denies a member of the params": fmt.Sprintf(`deny contains "no" if { some u in [object.get(input.params, "uri", ""), object.get(input.params, ["ref", "uri"], "")]; startswith(u, %q) }`, folder),
+		} {
+			for _, listed := range []string{"", uri, spellings[0]} {
+				if listed == "" && strings.HasPrefix(name, "hides by") {
+					continue
+				}
+				s := loaded(t, rule)
+				if listed != "" {
+					got := verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list",
+						nil), mcp.ToServer, ""), `{"resources":[{"uri":`+quoted(listed)+
+						`,"size":9},{"uri":"file:///other","size":1}]}`))
+					if strings.Contains(got, quoted(listed)) && strings.HasPrefix(name, "hides") {
+						t.Errorf("%s\nthe list has %s: %s", rule, listed, got)
+					}
+				}
+				for _, spelling := range append([]string{uri}, spellings...) {
+					for _, m := range resourceUses(spelling) {
+						if got := verdictOf(t, s, m); !strings.HasPrefix(got, "denied: t: ") {
+							t.Errorf("%s\nlisted %q\n%s %q: %s", rule, listed, m.Method, spelling,
+								got)
+						}
+					}
+				}
+			}
+		}
+	}
+	s := loaded(t, `hide contains item.uri if { some item in input.items; startswith(item.uri, "file:///D/") }
+deny contains "no" if startswith(input.name, "https://h.example/D")`)
+	for _, uri := range []string{"file:///Data/a", "file:///e/%44/a", "https://h.example:8443/D/a",
+		"http://h.example/D/a", "file:/e/b", "NOTE://D/a", "memo:D/a", "file:///e/%2544"} {
+		for _, m := range resourceUses(uri) {
+			if got := verdictOf(t, s, m); got != string(m.Body()) {
+				t.Errorf("%s %q: %s, want %s", m.Method, uri, got, m.Body())
+			}
+		}
+	}
+}
+
+// A rule on the result of a read finds the resource by every spelling in its request.
+func TestRedactionHoldsForEverySpellingOfURI(t *testing.T) {
+	s := loaded(t, `redact contains {"pattern": "k1", "with": "[gone]"} if { input.kind == "response"; input.name == "file:///D/a" }
+redact contains {"pattern": "k2", "with": "[gone]"} if { input.kind == "response"; input.request.uri == "file:///D/a" }`)
+	for _, spelling := range append([]string{"file:///D/a"}, otherSpellings["file:///D/a"]...) {
+		got := verdictOf(t, s, answered(reading(spelling), `{"contents":[{"text":"k1 k2"}]}`))
+		if want := `{"contents":[{"text":"[gone] [gone]"}]}`; got != want {
+			t.Errorf("%q: %s, want %s", spelling, got, want)
+		}
+	}
+}

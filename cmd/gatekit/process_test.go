@@ -367,3 +367,33 @@ func TestAddressInUseIsReported(t *testing.T) {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
+
+// TestSilentCollectorDoesNotFailStop sends telemetry to a collector that accepts connections and
+// never responds.
+func TestSilentCollectorDoesNotFailStop(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	p := newProcess(t, fmt.Sprintf("[telemetry]\nurl = \"http://%s\"\n", l.Addr())+onHTTP+files)
+	p.start()
+	p.url() // it listens
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	p.waitForLog("last telemetry not exported")
+	if code := p.waitForExit(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if got, want := p.recordedActions("start", "stop"), "start stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"gatekit/audit"
@@ -23,6 +24,8 @@ type recording struct {
 	recorder  pipeline.Recorder  // the audit log; telemetry counts its records
 	events    *pipeline.Pipeline // records events, which are not messages
 	started   bool               // the start was recorded, so the stop must be recorded, too
+
+	telemetryClosed sync.Once
 }
 
 // telemetryTimeout limits how long a stop waits for the last measurements to be sent.
@@ -33,13 +36,20 @@ func (r *recording) openTelemetry(c *config.Config) (err error) {
 	return err
 }
 
+// closeTelemetry sends the last measurements. A collector that does not take them is logged and is
+// no failure of Gatekit: no message depends on it.
 func (r *recording) closeTelemetry() error {
 	if r.telemetry == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), telemetryTimeout)
-	defer cancel()
-	return r.telemetry.Close(ctx)
+	r.telemetryClosed.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), telemetryTimeout)
+		defer cancel()
+		if err := r.telemetry.Close(ctx); err != nil {
+			r.log.Warn("last telemetry not exported", "error", err)
+		}
+	})
+	return nil
 }
 
 // makeSinks makes the sinks. They send nothing before startSinks is called.
@@ -52,11 +62,15 @@ func (r *recording) startSinks(auditFile string) {
 	r.sinks.start(auditFile, r.audit, r.sinkEvent)
 }
 
-// closeSinks closes the sinks after they have sent the remaining records. The audit log must be
-// closed before, so that the sinks also send the record of the stop.
+// closeSinks closes the sinks after they have sent the remaining records. The audit log is closed
+// before, so that the record of the stop is sent, too. Telemetry is closed at the same time, so that
+// a stop does not wait for one after the other.
 func (r *recording) closeSinks() error {
-	r.sinks.close()
-	return nil
+	var wg sync.WaitGroup
+	wg.Go(r.sinks.close)
+	err := r.closeTelemetry()
+	wg.Wait()
+	return err
 }
 
 func (r *recording) openAuditLog(c config.Audit) (err error) {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	checkpointInterval    = time.Second            // longest time until a record gets a checkpoint
-	checkpointRecords     = 1000                   // this many records get a checkpoint earlier
-	checkpointMinInterval = 200 * time.Millisecond // shortest time between two checkpoints
+	checkpointInterval    = time.Second           // longest time until a record gets a checkpoint
+	checkpointRecords     = 1000                  // this many records get a checkpoint earlier
+	checkpointMinInterval = 20 * time.Millisecond // shortest time between two checkpoints
 
 	// A log whose checkpoints fail protects its records less and less. After maxUnsignedFailing
 	// records without a checkpoint, it refuses further records. If the last checkpoint was written,
@@ -58,7 +58,8 @@ type maintenance struct {
 	newFile           bool        // the next record is the first of a file
 	timer             *time.Timer // nil until start is called
 	scheduled         bool        // the timer is set, or start will set it
-	expedited         bool        // the timer is set to checkpointMinInterval
+	expedited         bool        // the timer is set to the earliest time that is allowed
+	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
 	fileErr           error       // why the active file is no longer the log's
@@ -205,7 +206,7 @@ func (m *maintenance) addLeaves(leaves []tlog.Hash, size int64) {
 	switch many := m.tree.size-m.signedSize >= checkpointRecords; {
 	case many && !m.expedited:
 		m.expedited, m.scheduled = true, true
-		m.timer.Reset(checkpointMinInterval)
+		m.timer.Reset(max(0, checkpointMinInterval-time.Since(m.lastRunEnd)))
 	case !m.scheduled:
 		m.scheduled = true
 		m.timer.Reset(checkpointInterval)
@@ -255,6 +256,11 @@ func (m *maintenance) run() {
 func (m *maintenance) scheduleNext() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.lastRunEnd = time.Now()
+	if m.tree.size-m.signedSize >= checkpointRecords && !m.expedited && m.checkpointErr == nil {
+		m.expedited, m.scheduled = true, true // they came during the run
+		m.timer.Reset(checkpointMinInterval)
+	}
 	delay := m.nextAnchorWrite()
 	if m.retention.For > 0 {
 		next := max(time.Millisecond, pruneInterval-time.Since(m.lastPrune))

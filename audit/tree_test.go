@@ -435,6 +435,36 @@ func TestCheckpointIntervals(t *testing.T) {
 	})
 }
 
+// TestCheckpointsKeepUpWithManyRecords writes 25,000 records a second. A process that is killed
+// leaves the records since the last checkpoint without one.
+func TestCheckpointsKeepUpWithManyRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		var key note.Verifier
+		var last, most int64
+		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone,
+			OnCheckpoint: func(b []byte) {
+				c, err := audit.OpenCheckpoint(b, key)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				most, last = max(most, c.Size-last), c.Size
+			}})
+		key = readPublicKey(t, file)
+		for range 10_000 {
+			record(t, l, event(""))
+			time.Sleep(40 * time.Microsecond)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if most > 1500 {
+			t.Errorf("%d records had no checkpoint, want at most 1500", most)
+		}
+	})
+}
+
 func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")

@@ -63,8 +63,8 @@ func (r *recording) startSinks(auditFile string) {
 }
 
 // closeSinks closes the sinks after they have sent the remaining records. The audit log is closed
-// before, so that the record of the stop is sent, too. Telemetry is closed at the same time, so that
-// a stop does not wait for one after the other.
+// before, so that the record of the stop is sent, too. Telemetry is closed at the same time, so
+// that a stop does not wait for one after the other.
 func (r *recording) closeSinks() error {
 	var wg sync.WaitGroup
 	wg.Go(r.sinks.close)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
@@ -33,6 +34,8 @@ type pendingCall struct {
 	ctx    context.Context
 	cancel context.CancelFunc // ends ctx when the call ends by other means; may be nil
 	done   chan reply         // has room for one
+	// over HTTP: the response to the request has begun
+	responded atomic.Bool
 }
 
 // reply is how a call ended: with a response or error message, or with a Go error.
@@ -245,14 +248,25 @@ func isOlder(a, b mcp.ID) bool {
 
 // close ends all calls with err. After that, no call can begin.
 func (t *callTable) close(err error) {
+	t.closeIf(err, func(*pendingCall) bool { return true })
+}
+
+// closeIf ends the calls that match with err. After that, no call can begin.
+func (t *callTable) closeIf(err error, matches func(c *pendingCall) bool) {
+	var ended []*pendingCall
 	t.mu.Lock()
-	inFlight := t.inFlight
-	t.inFlight, t.byToken = nil, nil
+	for id, c := range t.inFlight {
+		if matches(c) {
+			delete(t.inFlight, id)
+			delete(t.byToken, c.sentToken)
+			ended = append(ended, c)
+		}
+	}
 	if t.closed == nil {
 		t.closed = err
 	}
 	t.mu.Unlock()
-	for _, c := range inFlight {
+	for _, c := range ended {
 		c.finish(reply{err: err})
 	}
 }

@@ -57,9 +57,10 @@
 //
 //   - Only [Outgoing] messages are written to a server: those that passed the pipeline, and the few
 //     that Gatekit makes itself.
-//   - A request is written once. Only a request that changes nothing is sent again, and only when
-//     the server responded that it does not know the session; a modern request also when the server
-//     rejected its headers or its revision. In all these cases the server has not run the request.
+//   - A request is run once. It is sent again only when the server responded that it does not know
+//     the session, or rejected the headers or the revision of a modern request: then the server has
+//     not run it. A request that changes nothing is also sent again when the session ended while it
+//     was in flight.
 //   - A call ends as soon as its context does. Gatekit cancels the request at the server, as the
 //     server's revision defines it, and drops an answer that comes later.
 //   - The reader of a pipe never waits for a client. The number of messages that wait is bounded.

@@ -9,9 +9,13 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// errSessionExpired is the cause of a lost connection when the server has ended the session. The
-// server has not run the request that it answered so.
+// errSessionExpired is the cause of a lost connection when the server has ended the session. A
+// request that was in flight may have run.
 var errSessionExpired = errors.New("the server has ended the session")
+
+// errRequestNotRun is the cause when the server responded to a request that it does not know the
+// session, or when the request was not sent because the session has ended.
+var errRequestNotRun = fmt.Errorf("%w and has not run the request", errSessionExpired)
 
 // unavailable returns the error for a request that the server did not answer.
 func unavailable(server, reason string, err error) error {

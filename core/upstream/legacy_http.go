@@ -96,11 +96,22 @@ func (l *legacyHTTP) fail(err error) {
 	})
 }
 
-// expire gives up a session that the server does not know any more, and returns the error.
+// expire gives up a session that the server does not know any more, and returns the error. The
+// calls that the server has not responded to go on: the response shows whether the server has run
+// them.
 func (l *legacyHTTP) expire() error {
-	l.fail(unavailable(l.name, "the server has ended the session", errSessionExpired))
+	l.failed.Do(func() {
+		l.fault = unavailable(l.name, "the server has ended the session", errSessionExpired)
+		close(l.gone)
+		l.calls.closeIf(l.fault, func(c *pendingCall) bool { return c.responded.Load() })
+	})
 	<-l.gone
 	return l.fault
+}
+
+// notRun returns the error for a request of a session that has ended, if the server has not run it.
+func (l *legacyHTTP) notRun() error {
+	return unavailable(l.name, "the server has ended the session", errRequestNotRun)
 }
 
 // isExpired reports whether a response means that the server does not know the session. The

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -21,6 +22,9 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := l.calls.begin(callCtx, cancel, o.m, h, nil)
+	if errors.Is(err, errSessionExpired) {
+		return nil, l.notRun()
+	}
 	if err != nil {
 		return nil, notStarted(l.name, err)
 	}
@@ -30,7 +34,8 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 	}
 	m, err := l.exchange(c, o)
 	inFlight := l.calls.take(c.id) != nil
-	if !inFlight { // the answer came on another stream, or the connection was lost
+	// the answer came on another stream, or the connection was lost
+	if !inFlight && !errors.Is(err, errRequestNotRun) {
 		select {
 		case r := <-c.done:
 			return r.m, r.err
@@ -55,6 +60,7 @@ func (l *legacyHTTP) exchange(c *pendingCall, o Outgoing) (*mcp.Message, error) 
 	if err != nil {
 		return nil, noResponse(l.name, err)
 	}
+	c.responded.Store(true)
 	isInitialize := c.request.Method == "initialize"
 	if isInitialize && isSuccess(a.Status) {
 		l.mu.Lock()
@@ -126,7 +132,8 @@ func (l *legacyHTTP) readError(c *pendingCall, a *HTTPResponse) (*mcp.Message, e
 		l.mu.Unlock()
 	}
 	if !addressed && l.isExpired(a, m) {
-		return nil, l.expire()
+		_ = l.expire()
+		return nil, l.notRun()
 	}
 	if m == nil {
 		return nil, statusError(l.name, a)

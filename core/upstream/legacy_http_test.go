@@ -536,7 +536,7 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 			})
 		})
 	}
-	t.Run("a tools/call is not repeated", func(t *testing.T) {
+	t.Run("a tools/call that has not been run is sent again", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLegacySite(t, upstream.Options{})
 			s.onRequest = func(r request) *upstream.HTTPResponse {
@@ -544,15 +544,54 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 			}
 			s.initialize(t)
 			defer s.close(t)
+			time.Sleep(time.Minute)
 			s.sessions++ // the server does not know the session any more
 			p := upstreamtest.StartCall(t, s, s.client, toolsCall)
-			p.ExpectError("the server has ended the session")
 			time.Sleep(time.Second)
-			if n := len(s.requests("POST tools/call")); n != 1 {
-				t.Errorf("the call was sent %d times, want 1", n)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			if n := len(s.requests("POST tools/call")); n != 2 {
+				t.Errorf("the call was sent %d times, want 2", n)
 			}
-			upstreamtest.StartCall(t, s, s.client,
-				toolsCall).ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+		})
+	})
+	t.Run("a tools/call that is running is not sent again", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLegacySite(t, upstream.Options{})
+			running, slow, release := true, true, make(chan struct{})
+			s.onRequest = func(r request) *upstream.HTTPResponse {
+				if running {
+					running = false
+					return streamResponse(newFakeStream())
+				}
+				return resultResponse(r.ID, `{}`)
+			}
+			s.initialize(t)
+			defer s.close(t)
+			time.Sleep(time.Minute)
+			first := upstreamtest.StartCall(t, s, s.client, toolsCall)
+			first.ExpectWaiting()
+			s.sessions++ // the server does not know the session any more
+			serve := s.serve
+			s.serve = func(r request) *upstream.HTTPResponse {
+				if r.Method == "tools/call" && slow {
+					slow = false
+					<-release
+				}
+				return serve(r)
+			}
+			// the response to this call comes last, and shows that it has not been run
+			late := upstreamtest.StartCall(t, s, s.client, toolsCall)
+			late.ExpectWaiting()
+			next := upstreamtest.StartCall(t, s, s.client, toolsCall)
+			synctest.Wait()
+			close(release)
+			time.Sleep(time.Second)
+			first.ExpectError("the server has ended the session")
+			late.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			next.ExpectAnswer(`{"jsonrpc":"2.0","id":"c","result":{}}`)
+			if n := len(s.requests("POST tools/call")); n != 5 {
+				t.Errorf("the calls were sent %d times, want 5", n)
+			}
 		})
 	})
 	t.Run("sessions that expire at once are opened with delays", func(t *testing.T) {

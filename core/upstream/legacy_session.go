@@ -61,7 +61,8 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 		return nil, err
 	}
 	answer, err := conn.send(ctx, o, h)
-	if errors.Is(err, errSessionExpired) && isRepeatable(o.m.Method) {
+	if errors.Is(err, errRequestNotRun) ||
+		errors.Is(err, errSessionExpired) && isRepeatable(o.m.Method) {
 		var next legacyConn
 		if next, err = s.state.ready(ctx, s.opts.Name, conn); err == nil {
 			answer, err = next.send(ctx, o, h)
@@ -73,7 +74,7 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 	return answer, err
 }
 
-// isRepeatable reports whether a request may be sent twice: it changes nothing.
+// isRepeatable reports whether a request may be run twice: it changes nothing.
 func isRepeatable(method string) bool {
 	switch method {
 	case "tools/list", "resources/list", "resources/templates/list", "resources/read",

@@ -52,6 +52,32 @@ func (g *gap) add(other gap) {
 	g.err = other.err
 }
 
+// addMissed counts records that could not be written. The caller holds l.mu.
+func (l *Log) addMissed(g gap) {
+	l.gap.add(g)
+	l.missed.add(g)
+}
+
+// noteGapRecorded notes that the record of a gap was written.
+func (l *Log) noteGapRecorded(g gap) {
+	if g.count == 0 || l.gapFile == nil {
+		return
+	}
+	l.mu.Lock()
+	l.missed.count -= g.count
+	recorded := l.missed.count == 0
+	if recorded {
+		l.missed = gap{}
+	}
+	l.mu.Unlock()
+	if !recorded {
+		return // the next failure or Close saves the new count
+	}
+	if err := l.gapFile.clear(); err != nil {
+		l.logger.Error("count of missing audit records not cleared", "error", err)
+	}
+}
+
 // joinBatch returns the pending batch, or starts one and reports that the caller owns it. The
 // caller holds l.mu.
 func (l *Log) joinBatch() (b *batch, owner bool) {
@@ -134,7 +160,7 @@ func (l *Log) commit(b *batch) {
 		fallthrough
 	default:
 		l.gap.add(b.gap)
-		l.gap.add(gap{b.count, time.Now(), b.err})
+		l.addMissed(gap{b.count, time.Now(), b.err})
 	}
 	l.mu.Unlock()
 	if b.done != nil {

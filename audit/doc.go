@@ -17,6 +17,7 @@
 //	gatekit-00000000000000000001.jsonl   a segment, named after its first record
 //	gatekit.jsonl.tree/checkpoint        the last checkpoint
 //	gatekit.jsonl.tree/origin            the origin of the log, which its checkpoints name
+//	gatekit.jsonl.tree/gap               count of records that could not be written
 //	gatekit.jsonl.tree/ages              ages of the segments, with Retention.For
 //	gatekit.jsonl.tree/tile/0/x001/234   hashes of the tree, in the layout of C2SP's tlog-tiles
 //	gatekit.jsonl.key, .pub              the key pair that signs checkpoints, mode 0600
@@ -51,7 +52,8 @@
 //     forwarded, except with [DurabilityAsync]), or records (from, through) had no checkpoint when
 //     Gatekit started;
 //   - "gap": records could not be written, and their messages were denied; the reason says how many
-//     and since when;
+//     and since when. If Gatekit ends before the log can be written again, the next start writes
+//     this record: the count is saved in a file whose space was allocated before;
 //   - "prune": segments were removed;
 //   - "anchor lost", "anchor back": [Options.AnchorFile] cannot be written, and can be again;
 //   - "clock": the clock was set back or is behind the last record, was set forward by a minute or
@@ -171,7 +173,7 @@
 // # Reading order
 //
 // Records: record.go, values.go, encode.go. Files: segments.go, paths.go, lock_unix.go, files.go.
-// Writing: log.go, batch.go, write.go. Tree and checkpoints: key.go, checkpoint.go, tree.go,
-// recovery.go, maintenance.go, anchor.go, age.go, retention.go. Reading and verifying: lines.go,
-// reader.go, chain.go, verification.go, proof.go.
+// Writing: log.go, batch.go, write.go, gapfile.go. Tree and checkpoints: key.go, checkpoint.go,
+// tree.go, recovery.go, maintenance.go, anchor.go, age.go, retention.go. Reading and verifying:
+// lines.go, reader.go, chain.go, verification.go, proof.go.
 package audit

@@ -104,6 +104,7 @@ type Log struct {
 
 	committed   atomic.Uint64 // seq of the last record that was written
 	maintenance *maintenance  // nil with a Writer
+	gapFile     *gapFile      // nil with a Writer
 
 	// mu is held while a line gets its place in the chain, so that the batches hold the lines in
 	// the order of the chain.
@@ -114,6 +115,7 @@ type Log struct {
 	spareLeaves   []tlog.Hash
 	singleBatches int   // batches in a row with a single line
 	gap           gap   // records that could not be written, not yet recorded as a gap
+	missed        gap   // the same, with those whose gap record is not written yet
 	asyncErr      error // DurabilityAsync: why the last write failed
 	draining      bool  // DurabilityAsync: a goroutine runs drain
 	closed        bool
@@ -171,7 +173,7 @@ func Open(o Options) (*Log, error) {
 }
 
 // openFile opens or creates a log in a file.
-func (l *Log) openFile(o Options) error {
+func (l *Log) openFile(o Options) (err error) {
 	if err := o.checkPaths(); err != nil {
 		return err
 	}
@@ -195,6 +197,15 @@ func (l *Log) openFile(o Options) error {
 	if l.maintenance, from, err = newMaintenance(l, o, end); err != nil {
 		return errors.Join(err, f.Close())
 	}
+	var gap *savedGap
+	if l.gapFile, gap, err = openGapFile(o.File + ".tree"); err != nil {
+		return errors.Join(fmt.Errorf("keep space for a full disk: %w", err), f.Close())
+	}
+	defer func() {
+		if err != nil {
+			l.gapFile.f.Close()
+		}
+	}()
 	if end.torn > 0 {
 		if err := f.Truncate(end.size); err != nil {
 			return errors.Join(fmt.Errorf("cut off an incomplete last line: %w", err), f.Close())
@@ -222,6 +233,11 @@ func (l *Log) openFile(o Options) error {
 	}
 	if now := time.Now(); err == nil && now.Before(end.time) {
 		err = l.recordEvent("clock", clockReason(end.time.Sub(now)))
+	}
+	if err == nil && gap != nil {
+		if err = l.recordEvent("gap", gap.reason()); err == nil {
+			err = l.gapFile.clear()
+		}
 	}
 	if uncounted := l.maintenance.uncounted; err == nil && uncounted >= clockJump {
 		err = l.recordEvent("clock", fmt.Sprintf("the clock is %s ahead of the time when the log "+
@@ -281,6 +297,30 @@ func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 }
 
 func (l *Log) record(e *entry) (uint64, error) {
+	seq, err := l.tryRecord(e)
+	if err != nil && err != errClosed && l.gapFile != nil {
+		l.saveGap(0, false)
+	}
+	return seq, err
+}
+
+// saveGap saves the count of records that could not be written. forwarded is the number of records
+// of a queue that are lost with it.
+func (l *Log) saveGap(forwarded int, closing bool) {
+	l.mu.Lock()
+	missed := l.missed
+	l.mu.Unlock()
+	missed.count += forwarded
+	if missed.count == 0 {
+		return
+	}
+	if err := l.gapFile.save(missed, forwarded, closing); err != nil {
+		l.logger.Error("count of missing audit records not saved", "records", missed.count,
+			"error", err)
+	}
+}
+
+func (l *Log) tryRecord(e *entry) (uint64, error) {
 	defer e.release()
 	l.mu.Lock()
 	if l.closed {
@@ -292,14 +332,14 @@ func (l *Log) record(e *entry) (uint64, error) {
 		err := fmt.Errorf("the record has %d bytes, but a line of the log can have at most %d\n"+
 			"hint: do not keep such large bodies: see bodies in [audit] and message_bytes in "+
 			"[limits]", len(e.rest), maxLineBytes)
-		l.gap.add(gap{1, time.Now(), err})
+		l.addMissed(gap{1, time.Now(), err})
 		return 0, err
 	}
 	if l.durability == DurabilityAsync {
 		defer l.mu.Unlock()
 		seq, err := l.enqueue(e)
 		if err != nil {
-			l.gap.add(gap{1, time.Now(), err})
+			l.addMissed(gap{1, time.Now(), err})
 		}
 		return seq, err
 	}
@@ -336,7 +376,7 @@ func (l *Log) Close() error {
 
 	err := l.writeRemaining()
 	if l.maintenance != nil {
-		err = errors.Join(err, l.maintenance.stop())
+		err = errors.Join(err, l.maintenance.stop(), l.gapFile.f.Close())
 	}
 	return errors.Join(err, l.out.Close())
 }
@@ -351,7 +391,12 @@ func (l *Log) writeRemaining() (err error) {
 	// a batch is left if it holds the gap, or if a write of DurabilityAsync has failed
 	if b := l.pending; b != nil {
 		if err = l.write(b); err != nil {
-			err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
+			if b.count > 0 {
+				err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
+			}
+			if l.gapFile != nil {
+				l.saveGap(b.count, true) // recorded at the next start
+			}
 		}
 	}
 	// the file may have been lost since the last check

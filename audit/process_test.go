@@ -261,6 +261,10 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			if _, err := v.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			if n := countMissed(t, file); n < refused ||
+				n > refused && durability != audit.DurabilityAsync {
+				t.Errorf("the gap records count %d records, want %d", n, refused)
+			}
 			// DurabilityAsync returns before the write
 			if n := countUnrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
 				t.Errorf("%d of %d sent records are not in the log", n, len(sent))
@@ -270,6 +274,53 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 				t.Errorf("stderr is %q, want the number of lost bytes", &w.stderr)
 			}
 		})
+	}
+}
+
+// countMissed returns the number of records that the "gap" records count.
+func countMissed(t *testing.T, file string) (missed int) {
+	t.Helper()
+	for _, line := range allLines(t, file) {
+		r, err := audit.ParseRecord(bytes.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if _, err := fmt.Sscanf(strings.TrimPrefix(r.Reason, "at least "),
+			"%d records could not be written since", &n); err == nil && r.Action == "gap" {
+			missed += n
+		}
+	}
+	return missed
+}
+
+// TestGapIsRecordedAfterKillOnFullDisk kills a process while the disk is full.
+func TestGapIsRecordedAfterKillOnFullDisk(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	w := startWriter(t, file, writerSpace+"=5000")
+	for lines := bufio.NewScanner(w.out); ; {
+		if !lines.Scan() {
+			t.Fatalf("the process ended before a record failed: %s", &w.stderr)
+		}
+		if strings.HasPrefix(lines.Text(), "0 ") {
+			break
+		}
+	}
+	if err := w.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	w.Wait()
+	open(t, audit.Options{File: file}).Close()
+	if n := countMissed(t, file); n == 0 {
+		t.Error("no gap record counts the records that failed")
+	}
+	open(t, audit.Options{File: file}).Close()
+	if n := bytes.Count(bytes.Join(allLines(t, file), nil), []byte(`"action":"gap"`)); n != 1 {
+		t.Errorf("%d gap records after another start, want 1", n)
+	}
+	v := audit.Verification{File: file}
+	if _, err := v.Run(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -25,6 +25,7 @@ func (l *Log) write(b *batch) error {
 			l.maintenance.addLeaves(b.leaves, int64(len(b.lines)))
 		}
 		l.committed.Store(b.last)
+		l.noteGapRecorded(b.gap)
 	}
 	return err
 }

@@ -330,6 +330,25 @@ func TestChangedFileIsAppliedWithoutEndingSession(t *testing.T) {
 	}
 }
 
+// TestHangupReadsTheConfiguration sends SIGHUP, which must not end a process that has a
+// configuration to read.
+func TestHangupReadsTheConfiguration(t *testing.T) {
+	p := newProcess(t, onHTTP+files)
+	p.start()
+	p.waitForLog("msg=listening")
+	p.writeConfig(onHTTP + files + notes)
+	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.waitForLog("configuration reloaded")
+	p.cmd.Process.Signal(syscall.SIGHUP) // nothing has changed
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.waitForExit(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if got, want := p.recordedActions("start", "reload", "stop"), "start reload stop"; got != want {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
 func TestRefusedHTTPRequestIsRecorded(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
 	p.start()

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"reflect"
 
 	"gatekit/core/config"
@@ -46,10 +47,11 @@ func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 	return a
 }
 
-// watch applies changes of the configuration file until ctx ends. A configuration that cannot be
-// used is logged and recorded, and the active one stays.
-func (g *gateway) watch(ctx context.Context) {
-	config.Watch(ctx, g.active.config, func(c *config.Config, err error) {
+// watch applies changes of the configuration file until ctx ends. It reads the file when it has
+// changed, and at once when readNow delivers a signal. A configuration that cannot be used is
+// logged and recorded, and the active one stays.
+func (g *gateway) watch(ctx context.Context, readNow <-chan os.Signal) {
+	config.Watch(ctx, g.active.config, readNow, func(c *config.Config, err error) {
 		if err == nil {
 			err = g.reload(ctx, c)
 		}

@@ -15,7 +15,8 @@ to stdout; the log goes to stderr.
 
 Gatekit watches the configuration, the policy files that it names and their data. It applies a valid
 change without ending sessions. It rejects an invalid change, and the previous configuration stays
-active. Changes of [listen], [audit], [admin], [telemetry], [log] and [limits] need a restart.
+active. SIGHUP reads the files at once. Changes of [listen], [audit], [admin], [telemetry], [log]
+and [limits] need a restart.
 
 At SIGINT or SIGTERM, Gatekit refuses new calls and waits until those in flight are answered, for at
 most [listen] shutdown_timeout. It answers the remaining calls with an error, ends all sessions and

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"gatekit/core/config"
@@ -112,9 +114,20 @@ func (l *listeners) serve(ctx context.Context) error {
 			}
 		})
 	}
-	if c.File != "" {
-		running.Go(func() { g.watch(ctx) })
-	}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	running.Go(func() {
+		if c.File != "" {
+			g.watch(ctx, hangup)
+			return
+		}
+		select { // without a file there is nothing to read again
+		case s := <-hangup:
+			stop(fmt.Errorf("got %s", s))
+		case <-ctx.Done():
+		}
+	})
 
 	<-ctx.Done()
 	g.log.Info("shutting down", "reason", context.Cause(ctx))

@@ -21,7 +21,8 @@ const pollInterval = 250 * time.Millisecond
 // These files are the one that c was read from, the files of its ${file:} substitutions, its
 // policies (in a folder, all *.rego files without the tests) and their data. It passes the new
 // Config, or the error that makes the new contents unusable. It runs the checks that were given to
-// Load. It does not change c or a Config that it passed before. It returns when ctx ends.
+// Load. It does not change c or a Config that it passed before. It returns when ctx ends. When
+// readNow delivers a value, Watch reads the files at once; it may be nil.
 //
 // # Why Watch polls and does not use inotify
 //
@@ -29,7 +30,8 @@ const pollInterval = 250 * time.Millisecond
 // audit log may be in the same folder, and then each record would wake the watcher: this was
 // measured to add 50 µs to every call. Polling two files costs two system calls, four times a
 // second. A folder of policies costs one for each file and folder in it, and a few more.
-func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
+func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
+	changed func(*Config, error)) {
 	last := c.source
 	seen := statFiles(last.watchedFiles())
 	unread := true // a change since Load is noticed, too
@@ -39,12 +41,14 @@ func Watch(ctx context.Context, c *Config, changed func(*Config, error)) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-readNow:
+			seen, unread = statFiles(last.watchedFiles()), true
 		case <-tick.C:
-		}
-		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
-			seen, unread = now, true
-			tick.Reset(pollInterval) // after a late tick, the next one must not follow at once
-			continue
+			if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
+				seen, unread = now, true
+				tick.Reset(pollInterval) // after a late tick, the next one must not follow at once
+				continue
+			}
 		}
 		if !unread {
 			continue

@@ -30,7 +30,7 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	events, done := make(chan event, 10), make(chan struct{})
 	go func() {
 		defer close(done)
-		config.Watch(ctx, c, func(c *config.Config, err error) { events <- event{c, err} })
+		config.Watch(ctx, c, nil, func(c *config.Config, err error) { events <- event{c, err} })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -230,7 +230,7 @@ func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var reported []int
-		go config.Watch(ctx, c, func(c *config.Config, err error) {
+		go config.Watch(ctx, c, nil, func(c *config.Config, err error) {
 			if err != nil {
 				t.Error(err)
 				return
@@ -248,6 +248,34 @@ func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 		if !slices.Equal(reported, []int{2, 3}) {
 			t.Errorf("configurations with %v servers were reported, want one with 2 and one with 3",
 				reported)
+		}
+	})
+}
+
+// TestWatchReadsAtOnceWhenAsked changes a file and asks for a reading. The change is reported
+// without the wait for a file that stays the same.
+func TestWatchReadsAtOnceWhenAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "gatekit.toml")
+		write(t, path, "[server.a]\ncommand = \"a\"\n")
+		c, err := config.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		readNow, changed := make(chan os.Signal, 1), make(chan int)
+		go config.Watch(ctx, c, readNow, func(c *config.Config, err error) {
+			changed <- len(c.Servers)
+		})
+		write(t, path, "[server.a]\ncommand = \"a\"\n[server.b]\ncommand = \"b\"\n")
+		start := time.Now()
+		readNow <- os.Interrupt
+		if n := <-changed; n != 2 {
+			t.Errorf("a configuration with %d servers was reported, want 2", n)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the change was reported after %v, want at once", d)
 		}
 	})
 }

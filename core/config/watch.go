@@ -17,6 +17,10 @@ import (
 // stayed the same for one interval, since editors write in several steps.
 const pollInterval = 250 * time.Millisecond
 
+// maxUnsettled is how long files may keep changing before they are read all the same. Otherwise a
+// program that writes a file all the time would keep every change from being applied.
+const maxUnsettled = 2 * time.Second
+
 // Watch calls changed, one call at a time, whenever a file of the configuration has new contents.
 // These files are the one that c was read from, the files of its ${file:} substitutions, its
 // policies (in a folder, all *.rego files without the tests) and their data. It passes the new
@@ -35,6 +39,7 @@ func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 	last := c.source
 	seen := statFiles(last.watchedFiles())
 	unread := true // a change since Load is noticed, too
+	unreadSince := time.Now()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
@@ -44,8 +49,18 @@ func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 		case <-readNow:
 			seen, unread = statFiles(last.watchedFiles()), true
 		case <-tick.C:
+<<<<<<< HEAD
 			if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
 				seen, unread = now, true
+=======
+		}
+		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
+			if !unread {
+				unreadSince = time.Now()
+			}
+			seen, unread = now, true
+			if time.Since(unreadSince) < maxUnsettled {
+>>>>>>> 6a88763 (core/config: files that keep changing are read, too)
 				tick.Reset(pollInterval) // after a late tick, the next one must not follow at once
 				continue
 			}

@@ -252,6 +252,7 @@ func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	})
 }
 
+<<<<<<< HEAD
 // TestWatchReadsAtOnceWhenAsked changes a file and asks for a reading. The change is reported
 // without the wait for a file that stays the same.
 func TestWatchReadsAtOnceWhenAsked(t *testing.T) {
@@ -276,6 +277,26 @@ func TestWatchReadsAtOnceWhenAsked(t *testing.T) {
 		}
 		if d := time.Since(start); d != 0 {
 			t.Errorf("the change was reported after %v, want at once", d)
+=======
+// TestWatchReadsFilesThatKeepChanging changes a file ten times a second.
+func TestWatchReadsFilesThatKeepChanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "gatekit.toml")
+		doc := "[server.a]\ncommand = \"a\"\n"
+		write(t, path, doc)
+		events := watch(t, path)
+		for i := range 50 {
+			write(t, path, doc+"era = \"modern\"\n#"+strings.Repeat("x", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+		select {
+		case e := <-events:
+			if e.err != nil || e.c.Servers[0].Era != "modern" {
+				t.Errorf("got %v, %v, want era modern", e.c, e.err)
+			}
+		default:
+			t.Error("no change was reported in five seconds")
+>>>>>>> 6a88763 (core/config: files that keep changing are read, too)
 		}
 	})
 }

@@ -49,20 +49,16 @@ func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 		case <-readNow:
 			seen, unread = statFiles(last.watchedFiles()), true
 		case <-tick.C:
-<<<<<<< HEAD
 			if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
+				if !unread {
+					unreadSince = time.Now()
+				}
 				seen, unread = now, true
-=======
-		}
-		if now := statFiles(last.watchedFiles()); !slices.EqualFunc(now, seen, sameState) {
-			if !unread {
-				unreadSince = time.Now()
-			}
-			seen, unread = now, true
-			if time.Since(unreadSince) < maxUnsettled {
->>>>>>> 6a88763 (core/config: files that keep changing are read, too)
-				tick.Reset(pollInterval) // after a late tick, the next one must not follow at once
-				continue
+				if time.Since(unreadSince) < maxUnsettled {
+					// after a late tick, the next one must not follow at once
+					tick.Reset(pollInterval)
+					continue
+				}
 			}
 		}
 		if !unread {

@@ -119,7 +119,7 @@ func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 	case meth.Route == mcp.RouteBroadcast && !call.settings.names.disabled:
 		return call.broadcast(ctx, meth)
 	}
-	srv, name, err := call.route(meth)
+	srv, name, err := call.route(ctx, meth)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}

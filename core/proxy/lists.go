@@ -97,6 +97,7 @@ func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
 		wg.Go(func() { parts[i].err = call.fetchPages(ctx, srv, meth, &parts[i]) })
 	}
 	wg.Wait()
+	call.session.uriOwners.noteListed(meth.Name)
 	return parts
 }
 

@@ -6,9 +6,12 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
@@ -129,6 +132,96 @@ func TestUnprefixedURIGoesToItsOnlyOwner(t *testing.T) {
 		"!-32602") {
 		t.Errorf("a URI for which its server answered not found: got %s, want error -32602", got)
 	}
+}
+
+// TestURIOfAnEarlierSession uses URIs before any list, as a client does that knows them from an
+// earlier session.
+func TestURIOfAnEarlierSession(t *testing.T) {
+	lists := func(uris, templates string) *fakeServer {
+		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+			switch m.Method {
+			case "resources/list":
+				return `{"resources":[` + uris + `]}`
+			case "resources/templates/list":
+				return `{"resourceTemplates":[` + templates + `]}`
+			}
+			return string(m.Body())
+		}}
+	}
+	for _, mode := range []string{"scheme", "transparent"} {
+		for _, c := range []struct{ name, uri, want string }{
+			{"listed by one", "f:///a", "a"},
+			{"listed by the other", "f:///b", "b"},
+			{"of a template", "u://1", "b"},
+			{"listed by two", "f:///both", ""},
+			{"listed by none", "f:///none", ""},
+			{"too long to be remembered", "f:///" + strings.Repeat("x", 3000), ""},
+		} {
+			t.Run(mode+", "+c.name, func(t *testing.T) {
+				a := lists(`{"uri":"f:///a"},{"uri":"f:///both"}`, ``)
+				b := lists(`{"uri":"f:///b"},{"uri":"f:///both"}`, `{"uriTemplate":"u://{x}"}`)
+				w := open(t, map[string]*fakeServer{"a": a, "b": b}, func(o *proxy.Options) {
+					o.Naming.Resources = mode
+				})
+				for range 2 {
+					got := w.call(t, "resources/read", `{"uri":"`+c.uri+`"}`)
+					if c.want == "" && !strings.HasPrefix(got, "!-32602 Unknown resource") ||
+						c.want != "" && got != `{"uri":"`+c.uri+`"}` {
+						t.Errorf("got %s, want the answer of server %q", got, c.want)
+					}
+				}
+				for name, s := range map[string]*fakeServer{"a": a, "b": b} {
+					seen := strings.Join(s.seen(), "\n")
+					if n := strings.Count(seen, "resources/list"); n > 1 {
+						t.Errorf("the server %q was asked for its list %d times", name, n)
+					}
+					if name != c.want && strings.Contains(seen, "resources/read") {
+						t.Errorf("the server %q has seen the URI", name)
+					}
+				}
+			})
+		}
+	}
+	t.Run("of the only server", func(t *testing.T) {
+		a := lists(``, ``)
+		w := open(t, map[string]*fakeServer{"a": a}, nil)
+		equal(t, "answer", w.call(t, "resources/read", `{"uri":"f:///x"}`), `{"uri":"f:///x"}`)
+		w.record.expect(t, "pass to_server request resources/read a f:///x")
+		if seen := strings.Join(a.seen(), "\n"); strings.Contains(seen, "list") {
+			t.Errorf("the server saw\n%s\nwant no list", seen)
+		}
+	})
+	t.Run("a server does not answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			silent := &fakeServer{answer: func(ctx context.Context, _ *mcp.Message,
+				_ proxy.Handler) string {
+				<-ctx.Done()
+				return ""
+			}}
+			w := open(t, map[string]*fakeServer{"a": lists(`{"uri":"f:///a"}`, ``), "b": silent},
+				nil)
+			began := time.Now()
+			equal(t, "answer", w.call(t, "resources/read", `{"uri":"f:///a"}`), `{"uri":"f:///a"}`)
+			if took := time.Since(began); took > 6*time.Second {
+				t.Errorf("the answer took %v", took)
+			}
+			w.proxy.Close()
+		})
+	})
+	t.Run("a list that a policy denies", func(t *testing.T) {
+		w := open(t, map[string]*fakeServer{"a": lists(`{"uri":"f:///a"}`, ``),
+			"b": lists(``, ``)}, nil, pipeline.StageConfig{Name: "hide", Stage: stage(
+			func(m *mcp.Message) pipeline.Verdict {
+				if m.Method == "resources/list" && m.Kind == mcp.Response {
+					return pipeline.Verdict{Reason: "no"}
+				}
+				return pipeline.Verdict{Action: pipeline.Allow}
+			})})
+		if got := w.call(t, "resources/read", `{"uri":"f:///a"}`); !strings.HasPrefix(got,
+			"!-32602 Unknown resource") {
+			t.Errorf("got %s, want Unknown resource", got)
+		}
+	})
 }
 
 func TestURIWithPrefixOfAnotherServer(t *testing.T) {

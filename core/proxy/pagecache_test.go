@@ -58,17 +58,19 @@ func TestSessionLearnsURIsFromCachedList(t *testing.T) {
 	a := &fakeServer{answer: fixedResults(
 		map[string]string{"resources/list": `{"resources":[{"uri":"file:///x","name":"x"}]}`,
 			"resources/read": `{"contents":[]}`})}
-	w := open(t, map[string]*fakeServer{"a": a}, nil)
+	w := open(t, map[string]*fakeServer{"a": a, "b": {answer: fixedResults(nil)}}, nil)
 	for _, name := range []string{"s1", "s2"} {
 		s, c := w.proxy.Open(proxy.OpenOptions{Session: name, Principal: name}, &fakeClient{}),
 			&fakeClient{}
 		read := func() string {
 			return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`)
 		}
-		equal(t, name+" before its list", read(), `!-32602 Unknown resource: "file:///x"`)
 		equal(t, name+" lists", w.callAs(t, s, c, `2`, "resources/list", `{}`),
 			`{"resources":[{"uri":"a+file:///x","name":"x"}]}`)
+		before := strings.Count(strings.Join(a.seen(), "\n"), "resources/list")
 		equal(t, name+" after its list", read(), `{"contents":[]}`)
+		equal(t, name+" asks for the list again",
+			strings.Count(strings.Join(a.seen(), "\n"), "resources/list")-before, 0)
 	}
 }
 

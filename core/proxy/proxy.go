@@ -200,7 +200,8 @@ func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipelin
 // closed Proxy refuses all requests.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
-		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{}}
+		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{},
+		uriListing: make(chan struct{}, 1)}
 	s.backgroundContext, s.endBackground = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,13 +1,17 @@
 package proxy
 
 import (
+	"context"
+	"sync"
+	"time"
+
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
 // route returns the one server that a request is for, and the server's own name of the tool,
 // prompt, resource or task.
-func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
+func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, string, error) {
 	pointer, nameKind, noun := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
 	case mcp.RouteByName:
@@ -45,7 +49,7 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 	}
 	server, clean, ok := call.settings.names.splitPrefix(nameKind, name)
 	if !ok && (nameKind == mcp.URI || nameKind == mcp.URITemplate) {
-		server, ok = call.session.uriOwners.owner(name)
+		server, ok = call.findOwner(ctx, name)
 	}
 	if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 		if srv := call.session.server(server); srv != nil {
@@ -57,6 +61,61 @@ func (call *Call) route(meth mcp.Method) (*sessionServer, string, error) {
 		failure.data = object(textField("uri", name))
 	}
 	return nil, "", failure
+}
+
+// findOwner returns the one server that owns a URI without a prefix. A client may know the URI from
+// an earlier session, so the servers are asked for their lists when no list has named the URI. The
+// URI itself is sent to its owner only.
+func (call *Call) findOwner(ctx context.Context, uri string) (server string, ok bool) {
+	if len(call.settings.Servers) == 1 {
+		return call.settings.Servers[0].Name, true
+	}
+	owners := &call.session.uriOwners
+	server, ok = owners.owner(uri)
+	if ok || len(uri) > maxURIBytes || owners.isShared(uri) {
+		return server, ok
+	}
+	select {
+	case call.session.uriListing <- struct{}{}:
+		defer func() { <-call.session.uriListing }()
+	case <-ctx.Done():
+		return "", false
+	}
+	if server, ok = owners.owner(uri); !ok {
+		call.listURIs(ctx)
+		server, ok = owners.owner(uri)
+	}
+	return server, ok
+}
+
+const (
+	// how long a call waits for the lists that may name its URI
+	ownerWait = 5 * time.Second
+	// how long the session does not ask again after it has asked for a list
+	ownerListInterval = time.Minute
+)
+
+// listURIs asks all servers for the lists of URIs that the session has not asked for lately. Their
+// items are remembered with the server that owns them.
+func (call *Call) listURIs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, ownerWait)
+	defer cancel()
+	params := []byte("{}")
+	if meta, ok := call.request.Get("/_meta"); ok {
+		params = object(field("_meta", meta))
+	}
+	var lists sync.WaitGroup
+	for _, method := range []string{"resources/list", "resources/templates/list"} {
+		if call.session.uriOwners.isListed(method) {
+			continue
+		}
+		meth, _ := mcp.LookupMethod(method)
+		request := mcp.NewRequest(call.request.ID(), method, params)
+		list := &Call{session: call.session, settings: call.settings, client: call.client,
+			request: call.session.stamp(request, mcp.ToServer, call.request.Exchange)}
+		lists.Go(func() { list.askAll(ctx, meth) })
+	}
+	lists.Wait()
 }
 
 // onlyServer returns the one server, where names have no prefixes.

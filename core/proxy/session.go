@@ -20,6 +20,8 @@ type Session struct {
 	options   OpenOptions
 	feed      Client
 	uriOwners uriOwners
+	// full while the servers are asked which of them owns a URI
+	uriListing chan struct{}
 
 	// context of the session's background work, which outlives every call; Close ends it. A field
 	// holds it because no caller's context lasts that long.

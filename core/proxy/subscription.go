@@ -64,7 +64,7 @@ func (call *Call) serveSubscription(ctx context.Context) (pipeline.Passed, error
 }
 
 func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
-	sub, err := call.newSubscription()
+	sub, err := call.newSubscription(ctx)
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
@@ -136,14 +136,14 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 }
 
 // newSubscription returns the subscription that the filter of the request asks for.
-func (call *Call) newSubscription() (*subscription, error) {
+func (call *Call) newSubscription(ctx context.Context) (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
 		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
 	if call.settings.names.disabled {
 		return sub, nil
 	}
-	sub.uris = call.subscribedItems("/notifications/resourceSubscriptions", mcp.URI)
-	sub.tasks = call.subscribedItems("/notifications/taskIds", mcp.TaskID)
+	sub.uris = call.subscribedItems(ctx, "/notifications/resourceSubscriptions", mcp.URI)
+	sub.tasks = call.subscribedItems(ctx, "/notifications/taskIds", mcp.TaskID)
 	if len(sub.uris)+len(sub.tasks) > maxSubscribedItems {
 		return nil, requestErrorf(mcp.CodeInvalidParams,
 			"a subscription to more than %d resources and tasks: open several", maxSubscribedItems)
@@ -163,7 +163,8 @@ func listChangesIn(m *mcp.Message) (features []string) {
 
 // subscribedItems reads one array of the filter. Items that no server owns are left out, and
 // therefore never acknowledged.
-func (call *Call) subscribedItems(pointer string, nameKind mcp.NameKind) (found []subscribedItem) {
+func (call *Call) subscribedItems(ctx context.Context, pointer string,
+	nameKind mcp.NameKind) (found []subscribedItem) {
 	call.request.Items(pointer, func(_ int, raw []byte) bool {
 		v, ok := mcp.NewResponse("", raw).Text("")
 		if !ok {
@@ -171,7 +172,7 @@ func (call *Call) subscribedItems(pointer string, nameKind mcp.NameKind) (found 
 		}
 		server, clean, ok := call.settings.names.splitPrefix(nameKind, v)
 		if !ok && nameKind == mcp.URI {
-			server, ok = call.session.uriOwners.owner(v)
+			server, ok = call.findOwner(ctx, v)
 		}
 		if ok && (nameKind != mcp.TaskID || !call.denyIfOthersTask(server, clean)) {
 			found = append(found, subscribedItem{server: server, clean: clean, raw: raw})

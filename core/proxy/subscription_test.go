@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,9 @@ import (
 func acknowledgeAndNotify(notifications ...string) func(context.Context, *mcp.Message,
 	proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		if m.Method != "subscriptions/listen" {
+			return "!-32601 no"
+		}
 		filter, _ := m.Get("/notifications")
 		tag := `{"_meta":{"io.modelcontextprotocol/subscriptionId":` + string(m.ID()) + `}`
 		c.HandleNotification(ctx, mcp.NewNotification("notifications/subscriptions/acknowledged",
@@ -33,7 +37,9 @@ func TestSubscriptionGetsNotificationsOfAllServers(t *testing.T) {
 		a := &fakeServer{answer: acknowledgeAndNotify("notifications/resources/updated")}
 		slow := &fakeServer{answer: func(ctx context.Context, m *mcp.Message,
 			c proxy.Handler) string {
-			time.Sleep(3 * time.Second)
+			if m.Method == "subscriptions/listen" {
+				time.Sleep(3 * time.Second)
+			}
 			return acknowledgeAndNotify()(ctx, m, c)
 		}}
 		none := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
@@ -53,8 +59,9 @@ func TestSubscriptionGetsNotificationsOfAllServers(t *testing.T) {
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
 				`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
 				`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
-		equal(t, "a got", a.seen(),
-			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
+		equal(t, "a got", slices.Sorted(slices.Values(a.seen())),
+			[]string{`resources/list {}`, `resources/templates/list {}`,
+				`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
 		go w.session.Close()
 		equal(t, "the answer at the end", answerText(t, `"L"`, <-done),
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`)
@@ -146,11 +153,12 @@ func TestSubscriptionForwardsOnlyWantedNotifications(t *testing.T) {
 func TestEmptySubscriptionIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &fakeServer{answer: acknowledgeAndNotify()}
-		w := open(t, map[string]*fakeServer{"a": a}, nil)
+		w := open(t, map[string]*fakeServer{"a": a, "b": {answer: acknowledgeAndNotify()}}, nil)
 		done := subscribe(t, w, `{"resourceSubscriptions":["nobody:///x",7],"taskIds":"x"}`)
 		equal(t, "the client got", w.client.received(),
 			[]string{`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"notifications":{}}`})
-		equal(t, "the server got", a.seen(), []string{})
+		equal(t, "the server got", slices.Sorted(slices.Values(a.seen())),
+			[]string{`resources/list {}`, `resources/templates/list {}`})
 		equal(t, "answers so far", len(done), 0)
 		w.session.Close()
 	})

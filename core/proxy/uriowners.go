@@ -3,6 +3,7 @@ package proxy
 import (
 	"strings"
 	"sync"
+	"time"
 )
 
 // Bounds of the URIs that a session remembers. A URI beyond them is routed only with its prefix.
@@ -18,6 +19,28 @@ type uriOwners struct {
 	// name of the owner by URI; "" when several servers own the URI
 	uris      map[string]string
 	templates map[string]map[string]bool // servers by the literal beginning of their template
+	listedAt  map[string]time.Time       // when the servers were last asked for a list, by method
+}
+
+// noteListed notes that the servers have been asked for a list.
+func (o *uriOwners) noteListed(method string) {
+	if method != "resources/list" && method != "resources/templates/list" {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.listedAt == nil {
+		o.listedAt = map[string]time.Time{}
+	}
+	o.listedAt[method] = time.Now()
+}
+
+// isListed reports whether the servers have been asked for a list within ownerListInterval.
+func (o *uriOwners) isListed(method string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, ok := o.listedAt[method]
+	return ok && time.Since(at) < ownerListInterval
 }
 
 // ownedURI is a URI, or a URI template, that a server owns.

@@ -22,11 +22,14 @@ import (
 // ends with the client that started it.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
 	defer runtime.KeepAlive(tune())
+	hangup := make(chan os.Signal, 1) // from now on the signal does not end the process
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
 	g, err := openGateway(ctx, c, p.log)
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
-	l := &listeners{gateway: g, config: c}
+	l := &listeners{gateway: g, config: c, hangup: hangup}
 	if err := startAll(ctx, l.components()); err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
 	}
@@ -37,6 +40,7 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 type listeners struct {
 	gateway *gateway
 	config  *config.Config
+	hangup  <-chan os.Signal       // delivers SIGHUP
 	clients *transport.HTTPServer  // nil when there is no [listen] http
 	admin   *transport.AdminServer // nil when there is no [admin] http
 }
@@ -114,16 +118,13 @@ func (l *listeners) serve(ctx context.Context) error {
 			}
 		})
 	}
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	running.Go(func() {
 		if c.File != "" {
-			g.watch(ctx, hangup)
+			g.watch(ctx, l.hangup)
 			return
 		}
 		select { // without a file there is nothing to read again
-		case s := <-hangup:
+		case s := <-l.hangup:
 			stop(fmt.Errorf("got %s", s))
 		case <-ctx.Done():
 		}

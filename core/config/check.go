@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/netip"
 	"net/url"
@@ -238,7 +237,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 
 // resembles reports whether a key looks like a misspelling of another.
 func resembles(key, other string) bool {
-	return strings.HasPrefix(suggest(key, []string{other}), ", did")
+	return Closest(key, []string{other}) != ""
 }
 
 func (l *loader) checkURL(text string, at *node, name string) {
@@ -256,16 +255,16 @@ func (l *loader) checkURL(text string, at *node, name string) {
 }
 
 func (l *loader) checkHeader(key, value string, at *node, name string) {
-	lower := strings.ToLower(key)
+	lower, prefix := strings.ToLower(key), join(name, "")
 	switch {
 	case !headerName.MatchString(key):
-		l.errorf(at, "%s.headers: %q is not a valid header name", name, key)
+		l.errorf(at, "%sheaders: %q is not a valid header name", prefix, key)
 	case slices.Contains(reservedHeaders, lower) || strings.HasPrefix(lower, "mcp-"):
-		l.errorf(at, "%s.headers.%s is set by the protocol and cannot be configured", name, key)
+		l.errorf(at, "%sheaders.%s is set by the protocol and cannot be configured", prefix, key)
 	case strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) && r != '\t'
 	}):
-		l.errorf(at, "%s.headers.%s contains a line break or another control character", name, key)
+		l.errorf(at, "%sheaders.%s contains a line break or another control character", prefix, key)
 	}
 }
 
@@ -273,13 +272,14 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 	seen := map[string]bool{}
 	for i := range c.Plugins {
 		p, n := &c.Plugins[i], root.lookup("plugin").item(i)
-		name := fmt.Sprintf("plugin[%d]", i)
+		name := elementName("plugin", i, n.lookup("name").raw)
+		prefix := join(name, "")
 		switch {
 		case p.Name == "" && !l.hasErrorAt(n.lookup("name")) && !l.partial:
 			l.errorf(n, "%s has no name", name)
 		case p.Name != "" && !serverName.MatchString(p.Name):
-			l.errorf(n.lookup("name"), `%s.name must start with a-z and contain only a-z, 0-9 `+
-				`and "-", not %q`, name, n.lookup("name").raw)
+			l.errorf(n.lookup("name"), `%sname must start with a-z and contain only a-z, 0-9 `+
+				`and "-", not %q`, prefix, n.lookup("name").raw)
 		case p.Name != "" && seen[p.Name]:
 			l.errorf(n.lookup("name"), "there are two plugins named %q", n.lookup("name").raw)
 		}
@@ -292,7 +292,7 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 		case !use && !command && !l.partial:
 			l.errorf(n, "%s needs use (a built-in plugin) or command (your own program)", name)
 		case command && len(p.Command) == 0:
-			l.errorf(n.lookup("command"), "%s.command is empty", name)
+			l.errorf(n.lookup("command"), "%scommand is empty", prefix)
 		}
 		for i, word := range p.Command { // the plugin runs in another folder
 			if i == 0 && strings.ContainsRune(word, filepath.Separator) || strings.HasPrefix(word,
@@ -305,32 +305,32 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 			given := map[string][]string{"see": p.See, "may": p.May}[key]
 			for j, w := range given {
 				if at := n.lookup(key).item(j); !slices.Contains(words, w) && !l.hasErrorAt(at) {
-					l.errorf(at, "%s.%s[%d] must be one of %s, not %q", name, key, j,
+					l.errorf(at, "%s%s[%d] must be one of %s, not %q", prefix, key, j,
 						strings.Join(quoteAll(words), ", "), at.raw)
 				}
 			}
 		}
 		for _, key := range []string{"env", "mtls"} {
 			if n.has(key) && n.has("use") {
-				l.errorf(n.lookup(key), "%s.%s applies to a plugin with a command, and this one "+
-					"is built in", name,
+				l.errorf(n.lookup(key), "%s%s applies to a plugin with a command, and this one "+
+					"is built in", prefix,
 					key)
 			}
 		}
 		if sum, err := hex.DecodeString(p.SHA256); n.has("sha256") && (err != nil ||
 			len(sum) != 32) {
-			l.errorf(n.lookup("sha256"), "%s.sha256 must be 64 hexadecimal digits", name)
+			l.errorf(n.lookup("sha256"), "%ssha256 must be 64 hexadecimal digits", prefix)
 		} else if n.has("sha256") && !n.has("command") {
-			l.errorf(n.lookup("sha256"), "%s.sha256 applies to a plugin with a command, and this "+
+			l.errorf(n.lookup("sha256"), "%ssha256 applies to a plugin with a command, and this "+
 				"one is built in",
-				name)
+				prefix)
 		}
 		l.checkOneOf(&p.OnError, n, name, "on_error", "deny", "skip")
 		for j, s := range p.Servers {
 			at := n.lookup("servers").item(j)
 			known := slices.ContainsFunc(c.Servers, func(c Server) bool { return c.Name == s })
 			if s != "*" && !known && !l.partial && !l.hasErrorAt(at) {
-				l.errorf(at, "%s.servers[%d]: server %q does not exist%s", name, j, at.raw,
+				l.errorf(at, "%sservers[%d]: server %q does not exist%s", prefix, j, at.raw,
 					suggest(at.raw, c.serverNames()))
 			}
 		}
@@ -349,13 +349,16 @@ func (l *loader) checkPolicy(p *Policy, n *node) {
 		}
 	}
 	l.checkBundles(p, n)
+	for i := range p.Rules {
+		p.RulePositions = append(p.RulePositions, l.doc.position(n.lookup("rules").item(i).offset))
+	}
 	p.ConfigPositions = map[string]Position{}
 	for rule := range p.Config {
 		p.ConfigPositions[rule] = l.doc.position(n.lookup("config", rule).offset)
 		if !slices.Contains(p.Rules, rule) && !l.partial {
 			l.errorf(n.lookup("config", rule), "policy.config: rule %q is not in policy.rules%s",
 				rule,
-				suggest(rule, slices.Clone(p.Rules)))
+				suggest(rule, p.Rules))
 		}
 	}
 }

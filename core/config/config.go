@@ -118,6 +118,8 @@ type Names struct {
 type Plugin struct {
 	// Position is the position of the plugin's header in the file.
 	Position Position `toml:"-"`
+	// KeyPositions holds the position of each key that the file sets.
+	KeyPositions map[string]Position `toml:"-"`
 
 	// Name is the name of the plugin in the audit log; unique among the plugins.
 	Name string `toml:"name"`
@@ -167,6 +169,8 @@ type Policy struct {
 	Mode string `toml:"mode"`
 	// Config holds the settings of rules, by the name of the rule.
 	Config map[string]map[string]any `toml:"config"`
+	// RulePositions holds the position of each of Rules in the file.
+	RulePositions []Position `toml:"-"`
 	// ConfigPositions holds the position of each rule's settings in the file.
 	ConfigPositions map[string]Position `toml:"-"`
 

@@ -55,23 +55,31 @@ func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]
 		known = append(known, k)
 	}
 	where := ""
-	if table != "" {
+	switch {
+	case strings.HasSuffix(table, `"`): // an element of a list
+		where = " in " + table
+	case table != "":
 		where = " in [" + table + "]"
 	}
 	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
 }
 
-// suggest returns the end of an error about an unknown word: the candidate that resembles it, or
-// all candidates.
-func suggest(word string, known []string) string {
-	slices.Sort(known)
+// Closest returns the known word that a word is probably a misspelling of, or an empty string.
+func Closest(word string, known []string) string {
 	best, distance := "", max(1, len(word)/3)+1
 	for _, k := range known {
 		if d := levenshtein.ComputeDistance(strings.ToLower(word), k); d < distance && d < len(k) {
 			best, distance = k, d
 		}
 	}
-	switch {
+	return best
+}
+
+// suggest returns the end of an error about an unknown word: the known word that it is probably a
+// misspelling of, or all known words.
+func suggest(word string, known []string) string {
+	known = slices.Sorted(slices.Values(known))
+	switch best := Closest(word, known); {
 	case best != "":
 		return fmt.Sprintf(", did you mean %q?", best)
 	case len(known) == 0:
@@ -80,11 +88,24 @@ func suggest(word string, known []string) string {
 	return "; known: " + strings.Join(known, ", ")
 }
 
+// join returns the name of a key of a table, for errors.
 func join(table, key string) string {
-	if table == "" {
+	switch {
+	case table == "":
 		return key
+	case strings.HasSuffix(table, `"`): // see elementName
+		return table + ": " + key
 	}
 	return table + "." + key
+}
+
+// elementName returns the name of the element i of a list of tables, for errors: plugin "guard", or
+// plugin[0] when the element has no name.
+func elementName(list string, i int, name string) string {
+	if name == "" {
+		return fmt.Sprintf("%s[%d]", list, i)
+	}
+	return fmt.Sprintf("%s %q", list, name)
 }
 
 var (
@@ -216,11 +237,12 @@ func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wr
 	}
 	list := reflect.MakeSlice(v.Type(), 0, len(items))
 	for i, item := range items {
-		e, at, name := reflect.New(elem).Elem(), n.item(i), fmt.Sprintf("%s[%d]", name, i)
+		e, at := reflect.New(elem).Elem(), n.item(i)
 		if t, ok := item.(map[string]any); ok && elem.Kind() == reflect.Struct {
-			l.decodeElement(e, t, at, name)
+			itsName, _ := t["name"].(string)
+			l.decodeElement(e, t, at, elementName(name, i, itsName))
 		} else {
-			l.decodeValue(e, item, at, name)
+			l.decodeValue(e, item, at, elementName(name, i, ""))
 		}
 		list = reflect.Append(list, e)
 	}
@@ -228,13 +250,20 @@ func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wr
 }
 
 // decodeElement fills a struct that stands in a list or behind a pointer: its defaults, its
-// position and its keys.
+// positions and its keys.
 func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name string) {
 	if d, ok := v.Addr().Interface().(defaultSetter); ok {
 		d.setDefaults()
 	}
 	if f := v.FieldByName("Position"); f.IsValid() && f.Type() == positionType {
 		f.Set(reflect.ValueOf(l.doc.position(n.offset)))
+	}
+	if f := v.FieldByName("KeyPositions"); f.IsValid() {
+		positions := make(map[string]Position, len(n.keys))
+		for _, key := range n.keys {
+			positions[key] = l.doc.position(n.table[key].offset)
+		}
+		f.Set(reflect.ValueOf(positions))
 	}
 	l.decodeTable(v, t, n, name)
 }

@@ -88,6 +88,9 @@ func (l *loader) load(abs string, src *document) *Config {
 			"UTF-8")
 		return &Config{File: abs}
 	}
+	if l.reportJSONFile(src.text) {
+		return &Config{File: abs}
+	}
 	values, doc := l.parse(src.text)
 	root := scan(doc)
 	c := &Config{File: abs}
@@ -101,17 +104,21 @@ func (l *loader) load(abs string, src *document) *Config {
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
-		at := Position{File: l.doc.file, Line: fault.Position.Line}
-		if p := l.doc.position(min(max(fault.Position.Start, 0), len(src))); p.Line == at.Line {
-			at = p
-		}
-		l.addError(at, "%s", normalizeMessage(fault.Message))
+		at := l.doc.positionInLine(fault.Position.Start, fault.Position.Line)
 		l.partial = true
+		candidates := repairCandidates(src, at.Line)
+		first := l.doc.lineStarts[at.Line-1]
+		first += len(src[first:]) - len(strings.TrimLeft(src[first:], " \t"))
+		if end, ok := l.reportClientJSON(src, first); ok {
+			candidates = []string{src[:first] + blanked(src[first:end]) + src[end:]}
+		} else {
+			l.addError(at, "%s", normalizeMessage(fault.Message))
+		}
 		if len(l.errs) == 20 {
 			return nil, ""
 		}
 		before := fault
-		for _, src = range repairCandidates(src, at.Line) {
+		for _, src = range candidates {
 			if values, fault = decodeTOML(src); fault == nil ||
 				fault.Position.Line > before.Position.Line {
 				break
@@ -143,12 +150,13 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 }
 
 // normalizeMessage returns a message of the parser in the style of this package: without a capital
-// at its beginning and a full stop at its end.
+// at its beginning, unless it begins with "TOML", and a full stop at its end.
 func normalizeMessage(sentence string) string {
-	if sentence == "" {
+	sentence = strings.TrimSuffix(sentence, ".")
+	if sentence == "" || strings.HasPrefix(sentence, "TOML") {
 		return sentence
 	}
-	return strings.ToLower(sentence[:1]) + strings.TrimSuffix(sentence[1:], ".")
+	return strings.ToLower(sentence[:1]) + sentence[1:]
 }
 
 var (
@@ -164,9 +172,7 @@ func repairCandidates(doc string, line int) []string {
 	blank := func(from, to int) {
 		lines := slices.Clone(all)
 		for i := from; i < to; i++ {
-			text := strings.TrimRight(lines[i], "\n")
-			// offsets stay the same
-			lines[i] = strings.Repeat(" ", len(text)) + lines[i][len(text):]
+			lines[i] = blanked(lines[i])
 		}
 		out = append(out, strings.Join(lines, ""))
 	}
@@ -191,6 +197,18 @@ func repairCandidates(doc string, line int) []string {
 	}
 	blank(line, end)
 	return out
+}
+
+// blanked returns text with spaces instead of all bytes but line breaks, so that offsets and lines
+// stay the same.
+func blanked(text string) string {
+	b := []byte(text)
+	for i := range b {
+		if b[i] != '\n' {
+			b[i] = ' '
+		}
+	}
+	return string(b)
 }
 
 // readFile returns the contents of a file. It reads each file once, and returns an error for a file

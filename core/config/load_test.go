@@ -65,6 +65,61 @@ func sinkOf(kind string, lines ...string) string {
 		strings.Join(append(lines, ""), "\n")
 }
 
+// A client's JSON that was pasted into the configuration is answered with tables that mean the same.
+// They load, and hold no values of variables and headers.
+func TestJSONOfClientsIsTranslated(t *testing.T) {
+	const files = `"files": {"command": "npx", "args": ["-y", "a\"b\u001b"], "env": {"A_KEY": "s3cret"}}`
+	const filesTable = "[server.files]\ncommand = \"npx\"\nargs = [\"-y\", \"a\\\"b\\U0000001b\"]\n" +
+		"env = { A_KEY = \"${env:A_KEY}\" }"
+	const hint = "\n\nhint: ${env:NAME} is a variable in Gatekit's environment; you can also write " +
+		"the value itself"
+	const web = `"The Web": {"type": "http", "url": "https://x.example/mcp", "headers": {"X-Key": "s3cret"}}`
+	const webTable = "[server.the-web]\nurl = \"https://x.example/mcp\"\nheaders = { X-Key = " +
+		"\"${env:X_KEY}\" }"
+	const intro = "this is the JSON of an MCP client, and Gatekit's configuration is TOML; write " +
+		"instead:\n\n"
+	t.Setenv("A_KEY", "1")
+	t.Setenv("X_KEY", "1")
+	for _, test := range []struct {
+		name, doc string
+		want      []string
+	}{
+		{"the whole file of a client", `{"mcpServers": {` + web + `, ` + files + `}}`,
+			[]string{`1:1: ` + intro + webTable + "\n\n" + filesTable + hint}},
+		{"settings of an editor", "\n {\"mcp\": {\"inputs\": [], \"servers\": {" + files + "}}}",
+			[]string{`2:2: ` + intro + filesTable + hint}},
+		{"a key with servers, between tables",
+			server + "\"mcpServers\": {\n" + files + "},\n[names]\nprefix = \"x\"", []string{
+				`3:1: ` + intro + filesTable + hint,
+				`6:1: names.prefix must be one of "always", "never", not "x"`}},
+		{"a server with its name", server + "  " + files, []string{
+			`3:3: ` + intro + filesTable + hint}},
+		{"a server without a name", `{"command": "x", "args": []}`, []string{
+			`1:1: ` + intro + "[server.server]\ncommand = \"x\""}},
+		{"other JSON", `{"a": 1}`, []string{`1:1: the file is JSON, and Gatekit's ` +
+			`configuration is TOML: write each server as [server.NAME] with a command or a url`}},
+		{"invalid JSON", `{"mcpServers": {`, []string{`1:1: the file is JSON, and Gatekit's ` +
+			`configuration is TOML: write each server as [server.NAME] with a command or a url`}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := load(t, test.doc)
+			got := mistakes(t, err)
+			if !slices.Equal(got, test.want) {
+				t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"),
+					strings.Join(test.want, "\n"))
+			}
+			_, tables, ok := strings.Cut(got[0], "\n\n")
+			tables, _, _ = strings.Cut(tables, "\nhint:")
+			if !ok {
+				return
+			}
+			if _, err := load(t, tables); err != nil {
+				t.Errorf("the tables do not load: %v", err)
+			}
+		})
+	}
+}
+
 func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 	t.Setenv("GATEKIT_TEST_BAD", "s3cret value")
 	tests := []struct {
@@ -84,6 +139,16 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: unknown key "plugins", did you mean "plugin"?`}},
 		{"a wrong type is reported with the right one", server + "args = \"x\"", []string{
 			`3:1: server.a.args must be a list, not a string`}},
+		{"a header without its end is reported at the end of its line", "[server.a\ncommand = \"x\"",
+			[]string{
+				`1:10: expected '.' or ']' to end table name, but got '\n' instead`}},
+		{"a control character is reported", server + "args = [\"\x01\"]", []string{
+			`3:9: TOML files cannot contain control characters: '0x01'`}},
+		{"a wrong key of a plugin is reported with the plugin's name",
+			server + "[[plugin]]\nname = \"guard\"\nuse = \"tools\"\ntimeot = 7\ntimeout = 7",
+			[]string{
+				`6:1: unknown key "timeot" in plugin "guard", did you mean "timeout"?`,
+				`7:1: plugin "guard": timeout must be a duration such as "60s", not an integer`}},
 		{"a wrong type in a list is reported at the element", server + "args = [\"x\",\n  7]",
 			[]string{
 				`4:3: server.a.args[1] must be a string, not an integer`}},
@@ -142,49 +207,49 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: audit.sink[0] has no name`,
 			`3:1: audit.sink[0] has no kind: set it to "file", "stderr", "syslog", "otlp" or "webhook"`}},
 		{"an unknown kind of sink is reported", sinkOf("syslogd"), []string{
-			`5:1: audit.sink[0].kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
+			`5:1: audit.sink "s": kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
 		{"two sinks of one name are reported",
 			sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
 				`7:1: there are two sinks named "s"`}},
 		{"an invalid name of a sink is reported",
 			server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
-				`4:1: audit.sink[0].name must start with a-z and contain only a-z, 0-9 and "-", not "../x"`}},
+				`4:1: audit.sink "../x": name must start with a-z and contain only a-z, 0-9 and "-", not "../x"`}},
 		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
 			[]string{
-				`6:1: audit.sink[0].url does not apply to a sink of kind "stderr"`,
-				`7:1: audit.sink[0].path does not apply to a sink of kind "stderr"`}},
+				`6:1: audit.sink "s": url does not apply to a sink of kind "stderr"`,
+				`7:1: audit.sink "s": path does not apply to a sink of kind "stderr"`}},
 		{"a format that a kind of sink cannot have is reported",
 			sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
-				`7:1: audit.sink[0].format must be one of "jsonl", "ocsf", not "csv"`}},
+				`7:1: audit.sink "s": format must be one of "jsonl", "ocsf", not "csv"`}},
 		{"an unknown value of send is reported",
 			sinkOf("stderr", `send = ["records", "bodies"]`), []string{
-				`6:20: audit.sink[0].send[1] must be "records" or "checkpoints", not "bodies"`}},
+				`6:20: audit.sink "s": send[1] must be "records" or "checkpoints", not "bodies"`}},
 		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`),
-			[]string{`6:1: audit.sink[0].send is empty: set it to "records", "checkpoints" or both`}},
+			[]string{`6:1: audit.sink "s": send is empty: set it to "records", "checkpoints" or both`}},
 		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`,
 			`send = ["checkpoints"]`), []string{
-			`7:9: audit.sink[0].send: a sink of kind "file" takes only records; to write checkpoints to a file, set audit.anchor`}},
+			`7:9: audit.sink "s": send: a sink of kind "file" takes only records; to write checkpoints to a file, set audit.anchor`}},
 		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`),
 			[]string{
-				`6:1: audit.sink[0].path = "audit/../audit/gatekit.jsonl" is already used for the audit log`}},
+				`6:1: audit.sink "s": path = "audit/../audit/gatekit.jsonl" is already used for the audit log`}},
 		{"a sink into the log's tree is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.tree/checkpoint" is already used for the audit log's tree`}},
+				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.tree/checkpoint" is already used for the audit log's tree`}},
 		{"a sink into the log's public key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
+				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
 		{"a sink into the log's key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.key" is already used for the audit log's key`}},
+				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.key" is already used for the audit log's key`}},
 		{"a sink into the log's lock is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.lock" is already used for the audit log's lock`}},
+				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.lock" is already used for the audit log's lock`}},
 		{"a sink into the progress of the sinks is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit.jsonl.sinks/s.json" is already used for the progress of the sinks`}},
+				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.sinks/s.json" is already used for the progress of the sinks`}},
 		{"a sink into a segment of the log is reported",
 			sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
-				`6:1: audit.sink[0].path = "audit/gatekit-00000000000000000001.jsonl" is already used for a segment of the audit log`}},
+				`6:1: audit.sink "s": path = "audit/gatekit-00000000000000000001.jsonl" is already used for a segment of the audit log`}},
 		{"an anchor that is the log is reported",
 			server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
 				`4:1: audit.anchor = "audit/gatekit.jsonl" is already used for the audit log`}},
@@ -197,23 +262,23 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a sink into the anchor is reported",
 			server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = " +
 				"\"file\"\npath = \"a\"", []string{
-				`8:1: audit.sink[0].path = "a" is already used for audit.anchor`}},
+				`8:1: audit.sink "s": path = "a" is already used for audit.anchor`}},
 		{"a file sink without a path is reported", sinkOf("file"),
-			[]string{`3:1: audit.sink[0] has no path`}},
+			[]string{`3:1: audit.sink "s" has no path`}},
 		{"a sink without a url is reported", sinkOf("syslog"),
-			[]string{`3:1: audit.sink[0] has no url, such as "tls://siem.example:6514"`}},
+			[]string{`3:1: audit.sink "s" has no url, such as "tls://siem.example:6514"`}},
 		{"an invalid url of a sink is reported", sinkOf("syslog", `url = "siem.example:514"`),
 			[]string{
-				`6:1: audit.sink[0].url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
+				`6:1: audit.sink "s": url must be a URL such as "tls://siem.example:6514" (tls, tcp, udp, unix), not "siem.example:514"`}},
 		{"a sink's url without a port is reported", sinkOf("syslog", `url = "tls://siem.example"`),
 			[]string{
-				`6:1: audit.sink[0].url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)`}},
+				`6:1: audit.sink "s": url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)`}},
 		{"a sink's url with a password is refused without showing it",
 			sinkOf("webhook", `url = "https://u:hunter2@x/"`), []string{
-				`6:1: audit.sink[0].url contains credentials, which would be logged; put them in headers = { Authorization = "…" }`}},
+				`6:1: audit.sink "s": url contains credentials, which would be logged; put them in headers = { Authorization = "…" }`}},
 		{"unencrypted records to another machine are refused",
 			sinkOf("otlp", `url = "http://collector.example:4317"`), []string{
-				`6:1: audit.sink[0].url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
+				`6:1: audit.sink "s": url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
 		{"unencrypted records to this machine are allowed",
 			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
 		{"unencrypted records are allowed with insecure",
@@ -221,13 +286,13 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`insecure = true`), nil},
 		{"a short key of a webhook is reported without showing it",
 			sinkOf("webhook", `url = "https://x/"`, `signing_key = "hunter2"`), []string{
-				`7:1: audit.sink[0].signing_key must be at least 24 random bytes`}},
+				`7:1: audit.sink "s": signing_key must be at least 24 random bytes`}},
 		{"a certificate without its key is reported", sinkOf("syslog", `url = "tls://x:1"`,
 			`cert = "gatekit.toml"`), []string{
-			`3:1: audit.sink[0] has only one of cert and cert_key: set both or neither`}},
+			`3:1: audit.sink "s" has only one of cert and cert_key: set both or neither`}},
 		{"a missing CA file is reported",
 			sinkOf("syslog", `url = "tls://x:1"`, `ca = "nowhere.pem"`), []string{
-				`7:1: audit.sink[0].ca: file "nowhere.pem" does not exist`}},
+				`7:1: audit.sink "s": ca: file "nowhere.pem" does not exist`}},
 		{"a missing working folder is reported", server + "cwd = \"nowhere\"", []string{
 			`3:1: server.a.cwd = "nowhere" is not a folder`}},
 		{"an unknown era is reported", server + "era = \"new\"", []string{
@@ -240,18 +305,18 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`6:1: names.prefix = "never" needs a single server, and there are 2: their tools could have the same names`}},
 		{"a plugin for a server that does not exist is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
-				`6:12: plugin[0].servers[0]: server "b" does not exist; known: a`}},
+				`6:12: plugin "p": servers[0]: server "b" does not exist; known: a`}},
 		{"two plugins of one name are reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"",
 			[]string{
 				`7:1: there are two plugins named "p"`}},
 		{"a plugin without a program is reported",
 			server + "[[plugin]]\nname = \"p\"\non_error = \"ignore\"", []string{
-				`3:1: plugin[0] needs use (a built-in plugin) or command (your own program)`,
-				`5:1: plugin[0].on_error must be one of "deny", "skip", not "ignore"`}},
+				`3:1: plugin "p" needs use (a built-in plugin) or command (your own program)`,
+				`5:1: plugin "p": on_error must be one of "deny", "skip", not "ignore"`}},
 		{"an invalid checksum is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = [\"./p\"]\nsha256 = \"abc\"", []string{
-				`6:1: plugin[0].sha256 must be 64 hexadecimal digits`}},
+				`6:1: plugin "p": sha256 must be 64 hexadecimal digits`}},
 		{"a missing policy file is reported", server + "[policy]\nfiles = [\"p.rego\"]",
 			[]string{
 				`4:10: policy.files[0]: file "p.rego" does not exist`}},
@@ -339,17 +404,17 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: plugin[0] has no name`}},
 		{"an invalid plugin name is reported",
 			server + "[[plugin]]\nname = \"P\"\nuse = \"p\"", []string{
-				`4:1: plugin[0].name must start with a-z and contain only a-z, 0-9 and "-", not "P"`}},
+				`4:1: plugin "P": name must start with a-z and contain only a-z, 0-9 and "-", not "P"`}},
 		{"a plugin with use and command is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\ncommand = [\"./p\"]", []string{
-				`6:1: plugin[0] has both use (a built-in plugin) and command (your own program): remove one of them`}},
+				`6:1: plugin "p" has both use (a built-in plugin) and command (your own program): remove one of them`}},
 		{"a plugin with an empty command is reported",
 			server + "[[plugin]]\nname = \"p\"\ncommand = []", []string{
-				`5:1: plugin[0].command is empty`}},
+				`5:1: plugin "p": command is empty`}},
 		{"a checksum of a built-in plugin is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nsha256 = \"" + strings.Repeat("0",
 				64) + "\"", []string{
-				`6:1: plugin[0].sha256 applies to a plugin with a command, and this one is built in`}},
+				`6:1: plugin "p": sha256 applies to a plugin with a command, and this one is built in`}},
 		{"invalid keys of bundles are reported",
 			server + "[policy.key.a]\nalgorithm = \"none\"\n[policy.key.b]\nkey = " +
 				"\"b.pub\"\n[policy.key.c]\nkey = '''-----BEGIN PRIVATE KEY-----\n-----END " +
@@ -691,9 +756,9 @@ func TestBadCertificatesAreReportedWithTheirPosition(t *testing.T) {
 	telemetry := server + "[telemetry]\nurl = \"https://127.0.0.1:4317\"\nca = \"bad.pem\""
 	for doc, want := range map[string]string{
 		sinkOf("syslog", `url = "tls://x:1"`,
-			`ca = "bad.pem"`): `:7:1: audit.sink[0].ca: `,
+			`ca = "bad.pem"`): `:7:1: audit.sink "s": ca: `,
 		sinkOf("syslog", `url = "tls://x:1"`, `cert = "bad.pem"`,
-			`cert_key = "bad.pem"`): `:7:1: audit.sink[0].cert: `,
+			`cert_key = "bad.pem"`): `:7:1: audit.sink "s": cert: `,
 		telemetry: `:5:1: telemetry.ca: `,
 	} {
 		if _, err := load(t, doc, "bad.pem", key); err == nil || !strings.Contains(err.Error(),

@@ -258,3 +258,19 @@ func (l *document) position(off int) Position {
 	start := l.lineStarts[n-1]
 	return Position{File: l.file, Line: n, Col: utf8.RuneCountInString(l.text[start:off]) + 1}
 }
+
+// positionInLine returns the position of an offset that should be in a line. When it is the line
+// break before that line, where the parser has counted the line break already, positionInLine
+// returns the line break's position. Otherwise it returns the position in the line that is nearest
+// to the offset.
+func (l *document) positionInLine(off, line int) Position {
+	line = min(max(line, 1), len(l.lineStarts))
+	start, end := l.lineStarts[line-1], len(l.text)
+	if line < len(l.lineStarts) {
+		end = l.lineStarts[line] - 1
+	}
+	if off >= 0 && off == start-1 {
+		return l.position(off)
+	}
+	return l.position(min(max(off, start), end))
+}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -95,13 +94,14 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 	names := map[string]bool{}
 	for i := range a.Sinks {
 		s, n := &a.Sinks[i], n.item(i)
-		name := fmt.Sprintf("audit.sink[%d]", i)
+		name := elementName("audit.sink", i, n.lookup("name").raw)
+		prefix := join(name, "")
 		switch {
 		case s.Name == "" && !l.hasErrorAt(n.lookup("name")):
 			l.errorf(n, "%s has no name", name)
 		case s.Name != "" && !serverName.MatchString(s.Name):
-			l.errorf(n.lookup("name"), `%s.name must start with a-z and contain only a-z, 0-9 `+
-				`and "-", not %q`, name, n.lookup("name").raw)
+			l.errorf(n.lookup("name"), `%sname must start with a-z and contain only a-z, 0-9 `+
+				`and "-", not %q`, prefix, n.lookup("name").raw)
 		case s.Name != "" && names[s.Name]:
 			l.errorf(n.lookup("name"), "there are two sinks named %q", n.lookup("name").raw)
 		}
@@ -118,8 +118,8 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		for _, key := range sinkKeys {
 			if n.has(key) && !slices.Contains(kind.keys, key) {
-				l.errorf(n.lookup(key), "%s.%s does not apply to a sink of kind %q",
-					name, key, s.Kind)
+				l.errorf(n.lookup(key), "%s%s does not apply to a sink of kind %q",
+					prefix, key, s.Kind)
 			}
 		}
 		if s.Format == "" {
@@ -140,50 +140,50 @@ func (l *loader) checkSinks(a *Audit, n *node, files *auditFiles) {
 		}
 		if at := n.lookup("signing_key"); n.has("signing_key") && len(s.SigningKey) < 24 &&
 			!l.hasErrorAt(at) {
-			l.errorf(at, "%s.signing_key must be at least 24 random bytes", name)
+			l.errorf(at, "%ssigning_key must be at least 24 random bytes", prefix)
 		}
 		l.checkCertificates(s, n, name)
 	}
 }
 
 func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
-	at := n.lookup("send")
+	at, prefix := n.lookup("send"), join(name, "")
 	for i, what := range s.Send {
 		item := at.item(i)
 		switch {
 		case what != "records" && what != "checkpoints":
 			if !l.hasErrorAt(item) {
-				l.errorf(item, `%s.send[%d] must be "records" or "checkpoints", not %q`, name, i,
+				l.errorf(item, `%ssend[%d] must be "records" or "checkpoints", not %q`, prefix, i,
 					item.raw)
 			}
 		case what == "checkpoints" && kind.schemes == nil:
-			l.errorf(item, "%s.send: a sink of kind %q takes only records; to write checkpoints "+
-				"to a file, set audit.anchor", name, s.Kind)
+			l.errorf(item, "%ssend: a sink of kind %q takes only records; to write checkpoints "+
+				"to a file, set audit.anchor", prefix, s.Kind)
 		}
 	}
 	if len(s.Send) == 0 && !l.hasErrorAt(at) {
-		l.errorf(at, "%s.send is empty: set it to \"records\", \"checkpoints\" or both", name)
+		l.errorf(at, "%ssend is empty: set it to \"records\", \"checkpoints\" or both", prefix)
 	}
 }
 
 // checkSinkPath checks that no other part of the configuration writes to the same file. A sink that
 // wrote to the log would send the log to itself.
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
-	at := n.lookup("path")
+	at, prefix := n.lookup("path"), join(name, "")
 	if s.Path == "" {
 		if !n.has("path") {
 			l.errorf(n, "%s has no path", name)
 		} else if !l.hasErrorAt(at) {
-			l.errorf(at, "%s.path is empty", name)
+			l.errorf(at, "%spath is empty", prefix)
 		}
 		return
 	}
 	s.Path = l.absPath(s.Path)
-	l.claimFile(files, s.Path, at, name+".path")
+	l.claimFile(files, s.Path, at, prefix+"path")
 }
 
 func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
-	at := n.lookup("url")
+	at, prefix := n.lookup("url"), join(name, "")
 	if !n.has("url") {
 		l.errorf(n, "%s has no url, such as %q", name, kind.example)
 		return
@@ -195,26 +195,27 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 	switch {
 	case err != nil || !slices.Contains(kind.schemes, u.Scheme) || u.Scheme == "unix" &&
 		(u.Host != "" || u.Path == "") || u.Scheme != "unix" && u.Hostname() == "":
-		l.errorf(at, "%s.url must be a URL such as %q (%s), not %q", name, kind.example,
+		l.errorf(at, "%surl must be a URL such as %q (%s), not %q", prefix, kind.example,
 			strings.Join(kind.schemes, ", "), at.raw)
 	case u.User != nil:
-		l.errorf(at, "%s.url contains credentials, which would be logged; put them in headers = "+
-			"{ Authorization = \"…\" }", name)
+		l.errorf(at, "%surl contains credentials, which would be logged; put them in headers = "+
+			"{ Authorization = \"…\" }", prefix)
 	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
 		(u.Path != "" || u.RawQuery != ""):
-		l.errorf(at, "%s.url must hold only a host and a port", name)
+		l.errorf(at, "%surl must hold only a host and a port", prefix)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
-		l.errorf(at, "%s.url has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
-			name)
+		l.errorf(at, "%surl has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
+			prefix)
 	case slices.Contains([]string{"http", "tcp", "udp"}, u.Scheme) && !isLoopback(u.Hostname()) &&
 		!s.Insecure:
-		l.errorf(at, "%s.url sends to another machine by %s, without encryption; use %s, or set "+
-			"insecure = true if the network is trusted", name, u.Scheme,
+		l.errorf(at, "%surl sends to another machine by %s, without encryption; use %s, or set "+
+			"insecure = true if the network is trusted", prefix, u.Scheme,
 			kind.schemes[0])
 	}
 }
 
 func (l *loader) checkCertificates(s *Sink, n *node, name string) {
+	prefix := join(name, "")
 	for key, path := range map[string]*string{"ca": &s.CA, "cert": &s.Cert,
 		"cert_key": &s.CertKey} {
 		if *path == "" {
@@ -223,7 +224,7 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 		*path = l.absPath(*path)
 		if _, err := os.Stat(*path); errors.Is(err, fs.ErrNotExist) &&
 			!l.hasErrorAt(n.lookup(key)) {
-			l.errorf(n.lookup(key), "%s.%s: file %q does not exist", name, key, n.lookup(key).raw)
+			l.errorf(n.lookup(key), "%s%s: file %q does not exist", prefix, key, n.lookup(key).raw)
 		}
 	}
 	if (s.Cert == "") != (s.CertKey == "") {
@@ -231,11 +232,11 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 		return
 	}
 	if at := n.lookup("ca"); s.CA != "" && !l.hasErrorAt(at) {
-		l.checkTLSFiles(tlsconfig.Files{CA: s.CA}, at, name+".ca")
+		l.checkTLSFiles(tlsconfig.Files{CA: s.CA}, at, prefix+"ca")
 	}
 	if at := n.lookup("cert"); s.Cert != "" && !l.hasErrorAt(at) &&
 		!l.hasErrorAt(n.lookup("cert_key")) {
-		l.checkTLSFiles(tlsconfig.Files{Cert: s.Cert, Key: s.CertKey}, at, name+".cert")
+		l.checkTLSFiles(tlsconfig.Files{Cert: s.Cert, Key: s.CertKey}, at, prefix+"cert")
 	}
 }
 

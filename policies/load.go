@@ -119,13 +119,19 @@ func readSources(o Options, tests bool) (*sources, error) {
 func (s *sources) addLibraryRule(name string, settings map[string]any) error {
 	b, err := fs.ReadFile(library.FS, path.Join(name, "rule.rego"))
 	if err != nil {
-		return fmt.Errorf("the library has no rule %q; `gatekit policy list` shows "+
-			"its rules", name)
+		return &UnknownRuleError{name}
 	}
 	if err := library.CheckSettings(name, settings); err != nil {
 		return settingsErrors(name, err)
 	}
 	return s.addModule("library/"+name+"/rule.rego", b)
+}
+
+// UnknownRuleError is the error about a rule that is not in the library.
+type UnknownRuleError struct{ Rule string }
+
+func (e *UnknownRuleError) Error() string {
+	return fmt.Sprintf("the library has no rule %q; `gatekit policy list` shows its rules", e.Rule)
 }
 
 // SettingsError is one error in the settings of a library rule.

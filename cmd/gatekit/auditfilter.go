@@ -78,7 +78,7 @@ func auditReader(cmd *cobra.Command, config string, args []string,
 	}
 	file, _, err := auditLog(config, args)
 	if err != nil {
-		return nil, nil, report(cmd, err)
+		return nil, nil, reportMistakes(cmd, err, false)
 	}
 	return &audit.Reader{File: file}, filter, nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ const checkTimeout = time.Minute
 
 func (p *program) check() *cobra.Command {
 	var path string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration: start each server and plugin once, and test the policies",
@@ -38,8 +40,10 @@ none, it
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
-It prints one line for each result. The exit code is 0 if all are ok, and 1 otherwise:
+It prints one line for each result, as soon as it is known. The exit code is 0 if all are ok, and 1
+otherwise:
 
+  configuration /home/me/gatekit.toml
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
@@ -54,139 +58,132 @@ Check writes nothing to the audit log, and sends no records, decision logs or st
 Gatekit may use the same configuration. So check does not test whether the address of [listen] is
 free, or whether another process writes to the audit log.`,
 		Example: `  gatekit check
-  gatekit check --config /etc/gatekit/gatekit.toml`,
+  gatekit check --config /etc/gatekit/gatekit.toml
+  gatekit check --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.logWarningsOnly(cmd)
 			cfg, err := loadConfig(path)
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, asJSON)
 			}
-			if !p.checkAll(cmd, cfg) {
-				return errReported
-			}
-			return nil
+			r := &checkReport{out: cmd.OutOrStdout(), asJSON: asJSON,
+				color: paletteFor(cmd.OutOrStdout())}
+			p.checkAll(cmd.Context(), r, cfg)
+			return r.result()
 		},
 	}
 	configFlag(c, &path)
+	c.Flags().BoolVar(&asJSON, "json", false,
+		"print one JSON object for each result or mistake, on stdout")
 	return c
 }
 
-// report prints the mistakes of a configuration, one on each line, with positions in the format
-// that editors understand. It returns err if err is no list of mistakes.
-func report(cmd *cobra.Command, err error) error {
-	if es, ok := errors.AsType[config.Errors](err); ok {
+// reportMistakes prints the mistakes of a configuration: one on each line of stderr, with positions
+// in the format that editors understand, or as JSON on stdout.
+func reportMistakes(cmd *cobra.Command, err error, asJSON bool) error {
+	es, ok := errors.AsType[config.Errors](err)
+	if !ok {
+		if !asJSON {
+			return err
+		}
+		es = config.Errors{{Message: err.Error()}}
+	}
+	if !asJSON {
 		fmt.Fprintln(cmd.ErrOrStderr(), es)
 		return errReported
 	}
-	return err
+	r := &checkReport{out: cmd.OutOrStdout(), asJSON: true}
+	r.mistakes("configuration", "", es)
+	return r.result()
 }
 
-// checkAll checks all servers at the same time, then the plugins, the policies, the sinks, the
-// telemetry collector and the audit log. It prints their results in the order of the configuration,
-// and reports whether all are ok.
-func (p *program) checkAll(cmd *cobra.Command, cfg *config.Config) bool {
-	type answer struct {
-		revision, name string
-		err            error
-	}
-	notWritable, width := checkWritable(cfg.Audit.File), 0
+// checkAll checks all servers at the same time, and meanwhile the plugins, the policies, the sinks,
+// the telemetry collector and the audit log. It prints each result as soon as it is known.
+func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config) {
+	notWritable := checkWritable(cfg.Audit.File)
 	collector, badCollector := collectorOf(cfg.Telemetry)
 	if badCollector == nil {
 		badCollector = collector.Validate()
 	}
+	for _, s := range cfg.Servers {
+		r.width = max(r.width, len(s.Name))
+	}
 	for _, p := range cfg.Plugins {
-		width = max(width, len(p.Name))
-	}
-	if cfg.Policy != nil {
-		width = max(width, len("policy"))
-	}
-	if notWritable != nil {
-		width = max(width, len("[audit]"))
-	}
-	if badCollector != nil {
-		width = max(width, len("[telemetry]"))
+		r.width = max(r.width, len(p.Name))
 	}
 	for _, s := range cfg.Audit.Sinks {
-		width = max(width, len(s.Name))
+		r.width = max(r.width, len(s.Name))
 	}
-	answers := make([]chan answer, len(cfg.Servers))
-	for i, s := range cfg.Servers {
-		width = max(width, len(s.Name))
-		answers[i] = make(chan answer, 1)
-		go func() {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), checkTimeout,
+	if cfg.Policy != nil {
+		r.width = max(r.width, len("policy"))
+	}
+	if notWritable != nil {
+		r.width = max(r.width, len("[audit]"))
+	}
+	if badCollector != nil {
+		r.width = max(r.width, len("[telemetry]"))
+	}
+	r.start(cfg.File)
+	var servers sync.WaitGroup
+	for _, s := range cfg.Servers {
+		servers.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout,
 				fmt.Errorf("no answer within %s", checkTimeout))
 			defer cancel()
 			revision, name, err := p.probeServer(ctx, s, cfg.Limits)
-			answers[i] <- answer{revision, name, err}
-		}()
+			if err != nil {
+				r.fail("server", s.Name, errors.New(fullReason(err)))
+				return
+			}
+			r.ok("server", s.Name, revision+"  "+name)
+		})
 	}
-	good := true
-	fail := func(name, why string) {
-		good = false
-		fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %-*s  %s\n", width, name, strings.ReplaceAll(why,
-			"\n", "\n      "))
-	}
-	for i, s := range cfg.Servers {
-		if a := <-answers[i]; a.err != nil {
-			fail(s.Name, fullReason(a.err))
-		} else {
-			fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s  %s\n", width, s.Name, a.revision,
-				a.name)
-		}
-	}
-	ok := func(name, result string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "ok    %-*s  %s\n", width, name, strings.ReplaceAll(result,
-			"\n", "\n"+strings.Repeat(" ", len("ok    ")+width+len("  "))))
-	}
-	good = p.checkPlugins(cmd.Context(), cfg, ok, fail) && good
+	p.checkPlugins(ctx, r, cfg)
 	if cfg.Policy != nil {
-		result, err := p.checkPolicies(cmd.Context(), cfg)
+		result, err := p.checkPolicies(ctx, cfg)
 		if err != nil {
-			fail("policy", err.Error())
+			r.fail("policy", "policy", err)
 		} else {
-			ok("policy", result)
+			r.ok("policy", "policy", result)
 		}
 	}
-	checkSinks(cfg, ok, fail)
+	checkSinks(r, cfg)
 	if badCollector != nil {
-		fail("[telemetry]", badCollector.Error())
+		r.fail("telemetry", "[telemetry]", badCollector)
 	}
 	if notWritable != nil {
-		fail("[audit]", fmt.Sprintf("open the audit log %q: %v", cfg.Audit.File, notWritable))
+		r.fail("audit", "[audit]", fmt.Errorf("open the audit log %q: %w", cfg.Audit.File,
+			notWritable))
 	}
-	return good
+	servers.Wait()
 }
 
-// checkPlugins starts the plugins, runs their self-tests, and reports whether all pass.
-func (p *program) checkPlugins(ctx context.Context, cfg *config.Config, ok,
-	fail func(name, result string)) bool {
+// checkPlugins starts each plugin and runs its self-test.
+func (p *program) checkPlugins(ctx context.Context, r *checkReport, cfg *config.Config) {
 	if len(cfg.Plugins) == 0 {
-		return true
+		return
 	}
 	host, err := newHost(cfg.Limits, p.log, nil)
 	if err != nil {
-		fail("[[plugin]]", err.Error())
-		return false
+		r.fail("plugin", "[[plugin]]", err)
+		return
 	}
 	defer host.Close()
-	set, stages, err := loadPlugins(ctx, host, cfg)
-	if err != nil {
-		fail("[[plugin]]", err.Error())
-		return false
-	}
-	good := true
-	for i, c := range cfg.Plugins {
-		result, err := selfTest(ctx, set, i, stages[i], c)
+	for _, c := range cfg.Plugins {
+		// each on its own, so that one that cannot start does not hide the results of others
+		set, stages, err := loadPlugins(ctx, host, &config.Config{Plugins: []config.Plugin{c}})
 		if err != nil {
-			good = false
-			fail(c.Name, err.Error())
+			r.fail("plugin", c.Name, err)
 			continue
 		}
-		ok(c.Name, result)
+		result, err := selfTest(ctx, set, 0, stages[0], c)
+		if err != nil {
+			r.fail("plugin", c.Name, err)
+			continue
+		}
+		r.ok("plugin", c.Name, result)
 	}
-	return good
 }
 
 // checkPolicies gets the bundles from their services, runs the tests of the policies, and returns a

@@ -58,7 +58,7 @@ func findConfig() (string, error) {
 // not exist, and mistakes in the policies, with their positions. Gatekit must not run without a
 // plugin or a policy that the configuration names.
 func checkRunnable(c *config.Config) (errs config.Errors) {
-	errs = checkPluginNames(c)
+	errs = checkBuiltins(c)
 	if err := checkPolicyFiles(c); err != nil {
 		if es, ok := errors.AsType[config.Errors](err); ok {
 			return append(errs, es...)

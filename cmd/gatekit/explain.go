@@ -58,7 +58,7 @@ and never the body of a denied message. Explain reports it when a body is missin
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, o, err := p.loadPolicyOptions(cmd.Context(), config)
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, false)
 			}
 			stage, err := policies.Load(o)
 			if err != nil {

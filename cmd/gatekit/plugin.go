@@ -37,9 +37,8 @@ message and exits.`,
 					continue
 				}
 				if !slices.Contains(builtinNames(), name) {
-					return fmt.Errorf("there is no plugin %q\nhint: the built-in plugins are %s",
-						name,
-						strings.Join(builtinNames(), ", "))
+					return fmt.Errorf("there is no built-in plugin %q%s", name,
+						suggestion(name, builtinNames(), "gatekit plugin list"))
 				}
 			}
 			return nil

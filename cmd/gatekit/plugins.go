@@ -15,6 +15,8 @@ import (
 	"gatekit/core/config"
 	"gatekit/core/pipeline"
 	"gatekit/plugins"
+	"gatekit/plugins/builtin"
+	"gatekit/plugins/sdk"
 )
 
 // newHost returns the host for the plugins of a configuration. It starts no plugin.
@@ -108,16 +110,46 @@ func unjoined(err error) []error {
 	return []error{err}
 }
 
-// checkPluginNames reports built-in plugins that do not exist, with their positions.
-func checkPluginNames(c *config.Config) (errs config.Errors) {
-	for _, p := range c.Plugins {
-		if p.Use != "" && !slices.Contains(builtinNames(), p.Use) {
-			errs = append(errs, &config.Error{Position: p.Position,
-				Message: fmt.Sprintf("plugin %q: there is no built-in plugin %q; gatekit plugin "+
-					"list shows the built-in plugins", p.Name, p.Use)})
+// checkBuiltins reports built-in plugins that do not exist, and settings that a built-in plugin
+// does not have, with their positions.
+func checkBuiltins(c *config.Config) (errs config.Errors) {
+	specs, errs := pluginSpecs(c)
+	for i, p := range c.Plugins {
+		if p.Use == "" {
+			continue
+		}
+		b := slices.IndexFunc(builtin.All(), func(b sdk.Plugin) bool { return b.Name == p.Use })
+		if b < 0 {
+			errs = append(errs, &config.Error{Position: positionOf(p, "use"),
+				Message: fmt.Sprintf("plugin %q: there is no built-in plugin %q%s", p.Name, p.Use,
+					suggestion(p.Use, builtinNames(), "gatekit plugin list"))})
+			continue
+		}
+		if err := builtin.All()[b].Check(specs[i].Config); err != nil {
+			for _, e := range unjoined(err) {
+				errs = append(errs, &config.Error{Position: positionOf(p, "config"),
+					Message: fmt.Sprintf("plugin %q (built-in %s): config: %v", p.Name, p.Use, e)})
+			}
 		}
 	}
 	return errs
+}
+
+// positionOf returns the position of a key of a plugin, or that of the plugin.
+func positionOf(p config.Plugin, key string) config.Position {
+	if at, ok := p.KeyPositions[key]; ok {
+		return at
+	}
+	return p.Position
+}
+
+// suggestion returns the end of an error about an unknown name: the known name that it is probably
+// a misspelling of, or the command that lists the known names.
+func suggestion(name string, known []string, list string) string {
+	if best := config.Closest(name, known); best != "" {
+		return fmt.Sprintf(", did you mean %q?", best)
+	}
+	return fmt.Sprintf("; `%s` shows them", list)
 }
 
 // selfTest runs the self-test of a plugin and returns a description of its result. It returns an

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,7 +136,10 @@ func withPositions(c *config.Config, err error) error {
 	for _, joined := range unjoined(err) {
 		for _, e := range unjoined(joined) {
 			text := e.Error()
+			unknown, isUnknown := errors.AsType[*policies.UnknownRuleError](e)
 			switch setting, ok := errors.AsType[*policies.SettingsError](e); {
+			case isUnknown:
+				errs = append(errs, unknownRule(c.Policy, unknown.Rule))
 			case ok && c.Policy.ConfigPositions[setting.Rule] != (config.Position{}):
 				errs = append(errs, &config.Error{Position: c.Policy.ConfigPositions[setting.Rule],
 					Message: text})
@@ -148,6 +152,16 @@ func withPositions(c *config.Config, err error) error {
 		}
 	}
 	return errs
+}
+
+// unknownRule returns the error about a rule that is not in the library.
+func unknownRule(p *config.Policy, rule string) *config.Error {
+	at := p.Position
+	if i := slices.Index(p.Rules, rule); i >= 0 && i < len(p.RulePositions) {
+		at = p.RulePositions[i]
+	}
+	return &config.Error{Position: at, Message: fmt.Sprintf("the library has no rule %q%s", rule,
+		suggestion(rule, library.Names(), "gatekit policy list"))}
 }
 
 func (p *program) policy() *cobra.Command {
@@ -197,8 +211,7 @@ which begins with its description and its settings.`,
 			}
 			b, err := fs.ReadFile(library.FS, path.Join(args[0], "rule.rego"))
 			if err != nil {
-				return fmt.Errorf("there is no rule %q in the library\nhint: gatekit policy list "+
-					"shows the rules", args[0])
+				return unknownRule(&config.Policy{}, args[0])
 			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err

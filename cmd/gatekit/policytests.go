@@ -38,7 +38,7 @@ Test prints each failed test, with the expression that was not true, and then ex
 			if len(args) == 0 {
 				var err error
 				if _, o, err = p.loadPolicyOptions(cmd.Context(), config); err != nil {
-					return report(cmd, err)
+					return reportMistakes(cmd, err, false)
 				}
 			}
 			tests, covered, err := policies.RunTests(cmd.Context(), o)

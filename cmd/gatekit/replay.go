@@ -40,7 +40,7 @@ replay marks such a verdict.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, o, err := p.loadPolicyOptions(cmd.Context(), config)
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, false)
 			}
 			file := cfg.Audit.File
 			if len(args) == 1 {

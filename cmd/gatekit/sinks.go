@@ -186,7 +186,7 @@ func describeSink(c config.Sink) string {
 
 // checkSinks describes each sink, and reports the mistakes that can be found without sending
 // anything.
-func checkSinks(cfg *config.Config, ok, fail func(name, result string)) {
+func checkSinks(r *checkReport, cfg *config.Config) {
 	for _, c := range cfg.Audit.Sinks {
 		to, err := newReceiver(c)
 		if err == nil {
@@ -202,9 +202,9 @@ func checkSinks(cfg *config.Config, ok, fail func(name, result string)) {
 			err = errors.Join(err, fmt.Errorf("%s is not a socket", c.URL))
 		}
 		if err != nil {
-			fail(c.Name, "audit sink: "+err.Error())
+			r.fail("sink", c.Name, fmt.Errorf("audit sink: %w", err))
 			continue
 		}
-		ok(c.Name, "audit sink: "+describeSink(c))
+		r.ok("sink", c.Name, "audit sink: "+describeSink(c))
 	}
 }

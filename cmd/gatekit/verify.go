@@ -59,7 +59,7 @@ an error.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, anchor, err := auditLog(config, args)
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, false)
 			}
 			v := audit.Verification{File: file}
 			beside := key == ""
@@ -217,7 +217,7 @@ the C2SP tlog-proof format.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, _, err := auditLog(config, args[1:])
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, false)
 			}
 			if key == "" {
 				key = audit.PublicKeyFile(file)
@@ -318,7 +318,7 @@ The private key is beside the log, in FILE.key, or in the file that [audit] key 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, _, err := auditLog(config, args)
 			if err != nil {
-				return report(cmd, err)
+				return reportMistakes(cmd, err, false)
 			}
 			b, err := os.ReadFile(audit.PublicKeyFile(file))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -364,7 +364,7 @@ a line from stdin, which keeps the text out of the history of your shell.`,
 			} else {
 				c, err := loadConfig(config)
 				if err != nil {
-					return report(cmd, err)
+					return reportMistakes(cmd, err, false)
 				}
 				file, key = c.Audit.File, cmp.Or(key, c.Audit.Key)
 			}

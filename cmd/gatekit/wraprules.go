@@ -59,7 +59,7 @@ func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 	for _, name := range o.plugins {
 		c.Plugins = append(c.Plugins, config.BuiltIn(name, nil))
 	}
-	if errs := checkPluginNames(c); len(errs) > 0 {
+	if errs := checkBuiltins(c); len(errs) > 0 {
 		return errs
 	}
 	return nil // the policies are compiled when the gateway starts

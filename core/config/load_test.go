@@ -65,15 +65,17 @@ func sinkOf(kind string, lines ...string) string {
 		strings.Join(append(lines, ""), "\n")
 }
 
-// A client's JSON that was pasted into the configuration is answered with tables that mean the same.
-// They load, and hold no values of variables and headers.
+// JSON of a client in the configuration is answered with tables that mean the same. They load, and
+// hold no values of variables and headers.
 func TestJSONOfClientsIsTranslated(t *testing.T) {
-	const files = `"files": {"command": "npx", "args": ["-y", "a\"b\u001b"], "env": {"A_KEY": "s3cret"}}`
-	const filesTable = "[server.files]\ncommand = \"npx\"\nargs = [\"-y\", \"a\\\"b\\U0000001b\"]\n" +
-		"env = { A_KEY = \"${env:A_KEY}\" }"
-	const hint = "\n\nhint: ${env:NAME} is a variable in Gatekit's environment; you can also write " +
-		"the value itself"
-	const web = `"The Web": {"type": "http", "url": "https://x.example/mcp", "headers": {"X-Key": "s3cret"}}`
+	const files = `"files": {"command": "npx", "args": ["-y", "a\"b\u001b"], ` +
+		`"env": {"A_KEY": "s3cret"}}`
+	const filesTable = "[server.files]\ncommand = \"npx\"\n" +
+		"args = [\"-y\", \"a\\\"b\\U0000001b\"]\nenv = { A_KEY = \"${env:A_KEY}\" }"
+	const hint = "\n\nhint: ${env:NAME} is a variable in Gatekit's environment; you can also " +
+		"write the value itself"
+	const web = `"The Web": {"type": "http", "url": "https://x.example/mcp", ` +
+		`"headers": {"X-Key": "s3cret"}}`
 	const webTable = "[server.the-web]\nurl = \"https://x.example/mcp\"\nheaders = { X-Key = " +
 		"\"${env:X_KEY}\" }"
 	const intro = "this is the JSON of an MCP client, and Gatekit's configuration is TOML; write " +
@@ -139,7 +141,8 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: unknown key "plugins", did you mean "plugin"?`}},
 		{"a wrong type is reported with the right one", server + "args = \"x\"", []string{
 			`3:1: server.a.args must be a list, not a string`}},
-		{"a header without its end is reported at the end of its line", "[server.a\ncommand = \"x\"",
+		{"a header without its end is reported at the end of its line",
+			"[server.a\ncommand = \"x\"",
 			[]string{
 				`1:10: expected '.' or ']' to end table name, but got '\n' instead`}},
 		{"a control character is reported", server + "args = [\"\x01\"]", []string{

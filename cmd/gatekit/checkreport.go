@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"gatekit/core/config"
+)
+
+// checkReport prints the results of a check, each as soon as it is known. It is safe for many
+// goroutines.
+type checkReport struct {
+	out    io.Writer
+	asJSON bool
+	color  palette
+	width  int // of the names
+
+	mu       sync.Mutex
+	failed   bool
+	printErr error
+}
+
+// checkResult is one result as gatekit check --json prints it.
+type checkResult struct {
+	Check  string `json:"check"` // configuration, server, plugin, policy, sink, telemetry, audit
+	Name   string `json:"name,omitempty"`
+	OK     bool   `json:"ok"`
+	Result string `json:"result,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// The position of a mistake in the configuration or a policy.
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+}
+
+// start prints the path of the configuration, which has no mistakes.
+func (r *checkReport) start(file string) {
+	if r.asJSON {
+		r.ok("configuration", "", file)
+		return
+	}
+	_, r.printErr = fmt.Fprintln(r.out, "configuration", file)
+}
+
+// ok prints that a check of a kind found nothing wrong.
+func (r *checkReport) ok(kind, name, result string) {
+	r.print(checkResult{Check: kind, Name: name, OK: true, Result: result})
+}
+
+// fail prints why a check of a kind failed.
+func (r *checkReport) fail(kind, name string, err error) {
+	if es, ok := errors.AsType[config.Errors](err); ok && r.asJSON {
+		r.mistakes(kind, name, es)
+		return
+	}
+	r.print(checkResult{Check: kind, Name: name, Error: err.Error()})
+}
+
+// mistakes prints the mistakes of a configuration as JSON.
+func (r *checkReport) mistakes(kind, name string, es config.Errors) {
+	for _, e := range es {
+		r.print(checkResult{Check: kind, Name: name, Error: e.Message, File: e.Position.File,
+			Line: e.Position.Line, Column: e.Position.Col})
+	}
+}
+
+func (r *checkReport) print(c checkResult) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || !c.OK
+	var err error
+	switch indent := len("FAIL  "); {
+	case r.asJSON:
+		err = printJSON(r.out, c)
+	case c.OK:
+		_, err = fmt.Fprintf(r.out, "%s    %-*s  %s\n", r.color.good("ok"), r.width, c.Name,
+			strings.ReplaceAll(c.Result, "\n", "\n"+strings.Repeat(" ", indent+r.width+2)))
+	default:
+		_, err = fmt.Fprintf(r.out, "%s  %-*s  %s\n", r.color.bad("FAIL"), r.width, c.Name,
+			strings.ReplaceAll(c.Error, "\n", "\n"+strings.Repeat(" ", indent)))
+	}
+	if r.printErr == nil {
+		r.printErr = err
+	}
+}
+
+// result returns an error when a check failed or a result could not be printed.
+func (r *checkReport) result() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.printErr != nil:
+		return fmt.Errorf("print the results: %w", r.printErr)
+	case r.failed:
+		return errReported
+	}
+	return nil
+}
+
+// printJSON prints v as one line of JSON.
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

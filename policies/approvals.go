@@ -1,17 +1,20 @@
 package policies
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"gatekit/core/atomicfile"
@@ -41,6 +44,7 @@ type PendingApproval struct {
 	Method    string    `json:"method"`
 	Name      string    `json:"name,omitempty"`
 	Reason    string    `json:"reason"`
+	Values    string    `json:"values,omitempty"` // the params; without secrets, and bounded
 	Expires   time.Time `json:"until"`
 	Approved  bool      `json:"approved"`
 }
@@ -52,21 +56,38 @@ const (
 	maxPending            = 1000
 	maxPendingOfPrincipal = 100 // so that no principal can use up all of maxPending
 	approvalSuffix        = ".json"
+	takenSuffix           = ".taken" // of a file that Consume has renamed
+	maxApprovalFile       = 1 << 20  // bytes
 )
 
 var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
+// traceparent is a trace parent of W3C Trace Context.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
 // id returns the id of a request, which is also the name of its file: a digest of the principal,
-// the server, the method, the name and the params without _meta.
+// the server, the method, the name and the params. The progress token and the trace parent in _meta
+// are left out, because they differ each time that a client makes the same request.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
-	withoutMeta := m
-	if _, ok := m.Get("/_meta"); ok {
-		var err error
-		if withoutMeta, err = m.Edit(mcp.Remove("/_meta")); err != nil {
-			return "", err
+	var edits []mcp.Edit
+	left := 0
+	m.Members("/_meta", func(name string, raw []byte) bool {
+		text, _ := mcp.NewNotification("", raw).Text("")
+		if name == "progressToken" || name == "traceparent" && traceparent.MatchString(text) {
+			edits = append(edits, mcp.Remove("/_meta/"+name))
+		} else {
+			left++
 		}
+		return true
+	})
+	if raw, ok := m.Get("/_meta"); ok && left == 0 && len(raw) > 0 && raw[0] == '{' {
+		edits = []mcp.Edit{mcp.Remove("/_meta")}
 	}
-	paramsDigest, err := mcp.CanonicalDigest(withoutMeta.Body())
+	bound, err := m.Edit(edits...)
+	if err != nil {
+		return "", err
+	}
+	paramsDigest, err := mcp.CanonicalDigest(bound.Body())
 	if err != nil {
 		return "", err
 	}
@@ -88,27 +109,45 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalSuffix) }
 
-// Consume implements proxy.Approvals. It succeeds only if it has removed the file, so that only one
-// of two concurrent calls succeeds.
+// Consume implements proxy.Approvals. It renames the file and then reads it under its new name: of
+// concurrent callers, in any process, one gets the file, and it reads the file that it got.
 func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
-	if err != nil {
+	if err != nil || a.checkFolder() != nil {
 		return false
 	}
-	p, err := a.read(id)
-	if err != nil || !p.Approved || a.now().After(p.Expires) {
+	isApproved := func(file string) bool {
+		p, err := a.read(file)
+		return err == nil && p.Approved && !a.now().After(p.Expires)
+	}
+	if !isApproved(a.file(id)) {
+		return false // most often; the file stays where it is
+	}
+	taken := filepath.Join(a.Dir, "."+id+"."+rand.Text()+takenSuffix)
+	if os.Rename(a.file(id), taken) != nil {
 		return false
 	}
-	return os.Remove(a.file(id)) == nil
+	if !isApproved(taken) {
+		// the request was consumed and submitted again in between: put it back, unless there is
+		// a newer one
+		_ = os.Link(taken, a.file(id))
+		os.Remove(taken)
+		return false
+	}
+	return os.Remove(taken) == nil
 }
 
 // Submit implements proxy.Approvals. instruction tells the client's user what to do next.
-func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, err error) {
+func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction string,
+	err error) {
 	id, err := a.id(m)
 	if err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := a.checkFolder(); err != nil {
 		return "", err
 	}
 	all, err := a.List() // removes the expired ones
@@ -131,7 +170,7 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, e
 	}
 	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
 		Method: m.Method,
-		Name:   m.Name, Reason: reason, Expires: a.now().Add(pendingFor)})
+		Name:   m.Name, Reason: reason, Values: values, Expires: a.now().Add(pendingFor)})
 	if err != nil {
 		return "", err
 	}
@@ -142,16 +181,28 @@ func (a *Approvals) Submit(m *mcp.Message, reason string) (instruction string, e
 // List returns the requests that wait or are approved, by their time of expiry. It removes expired
 // files.
 func (a *Approvals) List() (all []PendingApproval, err error) {
+	if err := a.checkFolder(); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
 	entries, err := os.ReadDir(a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), takenSuffix) { // a process ended within Consume
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > pendingFor {
+				os.Remove(filepath.Join(a.Dir, e.Name()))
+			}
+			continue
+		}
 		id, ok := strings.CutSuffix(e.Name(), approvalSuffix)
 		if !ok || !approvalID.MatchString(id) {
 			continue
 		}
-		p, err := a.read(id)
+		p, err := a.read(a.file(id))
+		p.ID = id
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // consumed meanwhile
 		case err != nil || a.now().After(p.Expires):
@@ -171,7 +222,11 @@ func (a *Approvals) Approve(id string) (PendingApproval, error) {
 			fmt.Errorf("%q is not the id of a request: the id is in the error "+
 				"that the client got, and `gatekit approve` lists the requests that wait", id)
 	}
-	p, err := a.read(id)
+	if err := a.checkFolder(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return PendingApproval{}, err
+	}
+	p, err := a.read(a.file(id))
+	p.ID = id
 	if errors.Is(err, fs.ErrNotExist) || err == nil && a.now().After(p.Expires) {
 		return PendingApproval{}, fmt.Errorf("no request %s waits for approval: it expired after "+
 			"%d minutes, or was retried\nhint: `gatekit approve` lists the requests that wait",
@@ -184,12 +239,58 @@ func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	return p, a.write(p)
 }
 
-func (a *Approvals) read(id string) (PendingApproval, error) {
-	b, err := os.ReadFile(a.file(id))
+// checkFolder returns an error unless the folder belongs to this user, and nobody else can enter
+// it: others could approve requests there.
+func (a *Approvals) checkFolder() error {
+	info, err := os.Lstat(a.Dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder: approvals are only stored in a folder of your own, "+
+			"not behind a link", a.Dir)
+	}
+	return ownedOnly(a.Dir, info, 0o700)
+}
+
+// ownedOnly returns an error unless a file or folder belongs to this user, and others have no
+// access. mode is the mode that it should have.
+func ownedOnly(name string, info fs.FileInfo, mode fs.FileMode) error {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to another user, who could approve requests\nhint: remove it",
+			name)
+	}
+	if info.Mode().Perm()&^mode != 0 {
+		return fmt.Errorf("%s has mode %04o, so that other users could see or approve requests"+
+			"\nhint: chmod %04o %[1]s", name, info.Mode().Perm(), mode)
+	}
+	return nil
+}
+
+// read reads an approval. It accepts only a regular file of this user to which others have no
+// access, and does not follow links.
+func (a *Approvals) read(file string) (PendingApproval, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return PendingApproval{}, err
 	}
-	p := PendingApproval{ID: id}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return PendingApproval{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return PendingApproval{}, fmt.Errorf("%s is not a regular file", file)
+	}
+	if err := ownedOnly(file, info, 0o600); err != nil {
+		return PendingApproval{}, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxApprovalFile))
+	if err != nil {
+		return PendingApproval{}, err
+	}
+	var p PendingApproval
 	return p, json.Unmarshal(b, &p)
 }
 

@@ -18,7 +18,7 @@ func TestApprovals(t *testing.T) {
 		Servers: map[string]string{"a": "npx a"}, Now: func() time.Time { return now }}
 	submit := func() string {
 		t.Helper()
-		how, err := a.Submit(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large")
+		how, err := a.Submit(called("x", `{"secret":"s3cr3t","n":1.0}`), "it is large", `secret: [masked]`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("%s: the approval is also valid for this request", name)
 		}
 	}
-	if how, err := a.Submit(same, "it is large"); err != nil ||
+	if how, err := a.Submit(same, "it is large", ""); err != nil ||
 		how != "approved in the meantime: retry" {
 		t.Errorf("Submit of an approved request returned %q, error %v; want that it was approved",
 			how, err)
@@ -109,19 +109,27 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// TestApprovalIsForAllMembersOfARequest checks that an approval is for one request of any method.
-// Other params make another request, but another _meta or another order of members does not.
+// An approval is for one request of any method. Other params make another request, and so does
+// another _meta, but for progress token and trace parent.
 func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
-	a := &policies.Approvals{Dir: t.TempDir()}
+	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
 	request := func(method, params string) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
 	}
 	for _, c := range []struct{ method, approved, other, same string }{
 		{"acme/delete", `{"id":1}`, `{"id":2}`, `{"_meta":{"progressToken":7},"id":1}`},
+		{"tools/call", `{"_meta":{"tenant":"a"},"name":"x"}`, `{"_meta":{"tenant":"b"},"name":"x"}`,
+			`{"name":"x","_meta":{"progressToken":"p","tenant":"a"}}`},
+		{"tools/call", `{"_meta":{"progressToken":1},"name":"x2"}`,
+			`{"_meta":{"progressToken":1,"a":1},"name":"x2"}`, `{"name":"x2","_meta":{"traceparent":` +
+				`"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}`},
+		{"tools/call", `{"name":"x3"}`, `{"name":"x3","_meta":{"traceparent":"to be sent"}}`,
+			`{"name":"x3","_meta":{}}`},
+		{"tools/call", `{"name":"x4"}`, `{"name":"x4","_meta":"text"}`, `{"name":"x4"}`},
 		{"completion/complete", `{"argument":{"name":"a","value":"b"}}`,
 			`{"argument":{"name":"a","value":"c"}}`, `{"argument":{"value":"b","name":"a"}}`},
 	} {
-		how, err := a.Submit(request(c.method, c.approved), "it is odd")
+		how, err := a.Submit(request(c.method, c.approved), "it is odd", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,11 +148,11 @@ func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 }
 
 func TestPendingApprovalsAreBoundedPerPrincipal(t *testing.T) {
-	a := &policies.Approvals{Dir: t.TempDir()}
+	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
 	ask := func(principal string, n int) error {
 		m := called("x", `{"n":`+strconv.Itoa(n)+`}`)
 		m.Principal = principal
-		_, err := a.Submit(m, "it is large")
+		_, err := a.Submit(m, "it is large", "")
 		return err
 	}
 	for i := range 100 {

@@ -32,8 +32,10 @@ func (p *program) approve() *cobra.Command {
 		Short: "Approve a denied request, or list the requests that wait for approval",
 		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
 Gatekit denies the request and names the command that approves it. An approval is valid once, for
-the same principal, server, tool and arguments, when the request is made again within ten minutes.
-Without ID, approve lists the requests. Only the user who runs Gatekit can approve.`,
+the same principal, server, tool and values, when the request is made again within ten minutes.
+Without ID, approve lists the requests, with the values that each sends to the server: strings
+are cut after 200 bytes, and passwords, keys and tokens are masked. Only the user who runs Gatekit
+can approve.`,
 		Example: `  gatekit approve
   gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args: cobra.MaximumNArgs(1),
@@ -47,8 +49,8 @@ Without ID, approve lists the requests. Only the user who runs Gatekit can appro
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "approved once, valid until %s: %s\n",
-					r.Expires.Format(time.TimeOnly), describeApproval(r))
+				fmt.Fprintf(cmd.OutOrStdout(), "approved once, valid until %s: %s\n%s",
+					r.Expires.Format(time.TimeOnly), describeApproval(r), valuesLine(r))
 				return nil
 			}
 			waiting, err := a.List()
@@ -61,12 +63,20 @@ Without ID, approve lists the requests. Only the user who runs Gatekit can appro
 				if r.Approved {
 					state = "approved"
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n", r.ID, state, describeApproval(r),
-					r.Reason, r.Expires.Format(time.TimeOnly))
+				fmt.Fprintf(w, "%s\t%s\t%s\t%q\tuntil %s\n%s", r.ID, state, describeApproval(r),
+					r.Reason, r.Expires.Format(time.TimeOnly), valuesLine(r))
 			}
 			return w.Flush()
 		},
 	}
+}
+
+// valuesLine returns a line with the values that a request sends to the server, "" without any.
+func valuesLine(r policies.PendingApproval) string {
+	if r.Values == "" {
+		return ""
+	}
+	return "    sends " + oneLine(r.Values) + "\n"
 }
 
 // describeApproval describes a request for a terminal. Its names come from a client and are

@@ -23,3 +23,19 @@ func Clip(text string, limit int) string {
 // Quote returns text clipped to limit bytes, in double quotes, with everything that is not
 // printable escaped as in a Go string literal.
 func Quote(text string, limit int) string { return strconv.Quote(Clip(text, limit)) }
+
+// EscapeLine returns text clipped to limit bytes, on one line: everything that is not printable,
+// such as line breaks, control characters and marks that change the direction of text, is escaped
+// as in a Go string literal. Unlike Quote, it neither adds nor escapes quotes.
+func EscapeLine(text string, limit int) string {
+	var b strings.Builder
+	for _, r := range Clip(text, limit) {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		escaped := strconv.QuoteRune(r)
+		b.WriteString(escaped[1 : len(escaped)-1])
+	}
+	return b.String()
+}

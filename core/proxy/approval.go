@@ -1,10 +1,12 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 
+	"gatekit/core/display"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
@@ -13,9 +15,10 @@ import (
 type Approvals interface {
 	// Consume reports whether the request was approved. An approval is valid once.
 	Consume(m *mcp.Message) bool
-	// Submit adds the request, with the reason, to the requests that wait for a human. hint is an
-	// instruction for the client: how a human approves the request.
-	Submit(m *mcp.Message, reason string) (hint string, err error)
+	// Submit adds the request to the requests that wait for a human, who sees the reason and the
+	// values: the request's params, bounded, escaped and without secrets. hint is an instruction
+	// for the client: how a human approves the request.
+	Submit(m *mcp.Message, reason, values string) (hint string, err error)
 }
 
 // passWithApproval inspects a request. When a stage asks for a human's approval, the client's user
@@ -42,7 +45,7 @@ func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *m
 		return passed, denied
 	}
 	if approvals != nil {
-		hint, err := approvals.Submit(m, denied.Reason)
+		hint, err := approvals.Submit(m, denied.Reason, approvalValues(m))
 		if err != nil {
 			call.settings.Log.Error("request not stored for approval", "server", m.Server,
 				"method", m.Method, "error", err)
@@ -61,6 +64,9 @@ func (call *Call) recordApproval(ctx context.Context, denied *pipeline.DeniedErr
 	}
 }
 
+// maxApprovalReason bounds the reason that the client's user sees: it can contain arguments.
+const maxApprovalReason = 500 // bytes
+
 // approvalSchema is the form that the client shows its user.
 const approvalSchema = `{"type":"object","properties":{"approve":{"type":"boolean",` +
 	`"title":"Approve","default":false}},"required":["approve"]}`
@@ -76,8 +82,10 @@ func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Messag
 		!declares("elicitation/form") {
 		return false, false
 	}
-	question := "Gatekit: may " + m.Method + " of " + quoteName(m.Name) + " go to the server " +
-		quoteName(m.Server) + "? " + strings.TrimPrefix(reason, "needs approval: ")
+	question := "Gatekit: may " + display.EscapeLine(m.Method, 100) + " of " + quoteName(m.Name) +
+		" go to the server " + quoteName(m.Server) + "? " +
+		display.EscapeLine(strings.TrimPrefix(reason, "needs approval: "), maxApprovalReason) +
+		". It sends: " + cmp.Or(approvalValues(m), "no values")
 	params := object(textField("message", question),
 		field("requestedSchema", []byte(approvalSchema)))
 	elicitation := call.session.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create",

@@ -15,6 +15,7 @@ import (
 type fakeApprovals struct {
 	approved bool     // the next request is approved, once
 	asked    []string // requests for which Submit was called
+	values   []string // what a human would see of each
 }
 
 func (a *fakeApprovals) Consume(*mcp.Message) bool {
@@ -23,8 +24,9 @@ func (a *fakeApprovals) Consume(*mcp.Message) bool {
 	return approved
 }
 
-func (a *fakeApprovals) Submit(m *mcp.Message, reason string) (string, error) {
+func (a *fakeApprovals) Submit(m *mcp.Message, reason, values string) (string, error) {
 	a.asked = append(a.asked, m.Server+" "+m.Name+" "+reason)
+	a.values = append(a.values, values)
 	return "ask the boss", nil
 }
 

@@ -26,7 +26,7 @@ type savedGap struct {
 	Records int       `json:"records"`
 	Since   time.Time `json:"since"`
 	Error   string    `json:"error"`
-	// records among them whose messages were forwarded, with DurabilityAsync
+	// how many of the Records had a message that was forwarded; 0 except for DurabilityAsync
 	Forwarded int `json:"forwarded"`
 }
 
@@ -56,7 +56,7 @@ func openGapFile(dir string) (*gapFile, *savedGap, error) {
 	}
 	saved := new(savedGap)
 	if err := json.Unmarshal(b, saved); err != nil || saved.Records <= 0 {
-		// a crash while it was written: there is a gap, and its size is unknown
+		// a crash has interrupted a write of the file: there is a gap of unknown size
 		saved = &savedGap{Records: 1}
 	}
 	g.used = true

@@ -42,7 +42,7 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 		return "", nil, "", fmt.Errorf("%s does not hold a key: %w\nhint: name a file that does "+
 			"not exist, and Gatekit creates a key there", path, err)
 	}
-	// note.Open rejects notes that are signed with such a name
+	// note.Open rejects a note if the name of its signer has control characters
 	if strings.ContainsFunc(signer.Name(), func(r rune) bool { return r < ' ' }) {
 		return "", nil, "", fmt.Errorf("%s holds a key with control characters in its name, "+
 			"%q\nhint: name a file that does not exist, and Gatekit creates a key there", path,
@@ -50,7 +50,7 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 	}
 	// NewSigner has accepted PRIVATE+KEY+name+id+key
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4])
-	// the algorithm's number, and the seed
+	// the decoded key is one byte, the algorithm, and the seed
 	if err != nil || len(seed) != 1+ed25519.SeedSize {
 		return "", nil, "", fmt.Errorf("%s does not hold an Ed25519 key", path)
 	}

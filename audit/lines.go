@@ -18,9 +18,9 @@ import (
 // errTorn is the error for a last line without its line feed.
 var errTorn = errors.New("the line is incomplete: it has no line feed")
 
-// forEachLine calls f with each line of the log's files, without its line feed. It begins with the
-// first line of the file that holds the record with the seq from. The line is valid until f
-// returns. If a file cannot be read, or a line is incomplete or too long, the error is a
+// forEachLine calls f with each line of the log's files, without its line feed. The first
+// call has the first line of the file that holds the record whose seq is from. A line is valid
+// until f returns. If a file cannot be read, or a line is incomplete or too long, the error is a
 // *positionError. Records that are written during the call may be left out.
 func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
 	// Open the active file first: if it is renamed to a segment before the segments are listed, it

@@ -71,8 +71,8 @@ type Options struct {
 type Retention struct {
 	Files int   // number of segments
 	Bytes int64 // size of all segments together
-	// age of a segment's last record, in time for which the log was open; of the time between two
-	// processes, a tenth of For counts at most
+	// age of a segment's last record. The age is the time for which the log was open since then. Of
+	// the time between a stop and the next start, it includes at most a tenth of For.
 	For time.Duration
 }
 
@@ -98,7 +98,7 @@ type Log struct {
 	last     []byte // the last bytes of the committed lines, at most tailBytes; only with files
 	torn     bool   // out may hold a partial write after size
 	writeErr error  // error of the last write
-	// set once the active file is no longer the log's or was changed; nothing is written then
+	// set when the active file was replaced, or changed by somebody else; then nothing is written
 	fileErr       error
 	lastFileCheck time.Time // when the identity of the active file was last checked
 
@@ -114,8 +114,8 @@ type Log struct {
 	spareLines    []byte // buffers for the next batch
 	spareLeaves   []tlog.Hash
 	singleBatches int   // batches in a row with a single line
-	gap           gap   // records that could not be written, not yet recorded as a gap
-	missed        gap   // the same, with those whose gap record is not written yet
+	gap           gap   // records that could not be written; no gap record is made yet
+	missed        gap   // records that could not be written; no gap record is written yet
 	asyncErr      error // DurabilityAsync: why the last write failed
 	draining      bool  // DurabilityAsync: a goroutine runs drain
 	closed        bool
@@ -211,9 +211,9 @@ func (l *Log) openFile(o Options) (err error) {
 			return errors.Join(fmt.Errorf("cut off an incomplete last line: %w", err), f.Close())
 		}
 	}
-	// A checkpoint must not cover records that were found here before a record says in which state
-	// they were found. So these events are written before maintenance starts. If they cannot be
-	// written, nothing is signed.
+	// The events below record the state in which the log was found. A checkpoint must not cover the
+	// existing records before these events are written. So maintenance, which signs checkpoints,
+	// starts after them. If an event cannot be written, nothing is signed.
 	durability := l.durability
 	if l.durability == DurabilityAsync {
 		l.durability = DurabilityWrite
@@ -241,7 +241,7 @@ func (l *Log) openFile(o Options) (err error) {
 	}
 	if uncounted := l.maintenance.uncounted; err == nil && uncounted >= clockJump {
 		err = l.recordEvent("clock", fmt.Sprintf("the clock is %s ahead of the time when the log "+
-			"was last open: of this time, keep_for counts %s",
+			"was last open: of this difference, keep_for counts %s",
 			(uncounted+l.maintenance.ages.stops).Round(time.Second), l.maintenance.ages.stops))
 	}
 	if err != nil {
@@ -267,8 +267,8 @@ func (l *Log) recordRange(action, reason string, from, through uint64) (uint64, 
 	return l.record(e)
 }
 
-// Committed returns the seq of the last record that is as safe as configured. No record up to it is
-// ever taken back.
+// Committed returns the seq of the last record that is as safe as configured. A failed write never
+// removes this record or an earlier one.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
 // Health returns the errors of the work that goes on beside the writing of records: checkpoints,
@@ -305,7 +305,8 @@ func (l *Log) record(e *entry) (uint64, error) {
 }
 
 // saveGap saves the count of records that could not be written. forwarded is the number of records
-// of a queue that are lost with it.
+// that are lost in the queue of DurabilityAsync, and whose messages were forwarded. They are added
+// to the count.
 func (l *Log) saveGap(forwarded int, closing bool) {
 	l.mu.Lock()
 	missed := l.missed

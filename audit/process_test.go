@@ -23,15 +23,16 @@ import (
 	"gatekit/audit"
 )
 
-// The test binary is also a writer: a process that writes records. It prints each record that was
-// written to stdout, where a proxy would forward the message. These environment variables configure
-// the process.
+// The test binary is also a writer: a process that writes records to a log. After each record, it
+// prints a line to stdout, where a proxy would forward the message. The line has the seq of the
+// record, or 0 if the record could not be written. These environment variables configure the
+// process.
 const (
 	writerFile       = "GATEKIT_TEST_AUDIT_FILE"
 	writerDurability = "GATEKIT_TEST_AUDIT_DURABILITY"
-	// maximal size of a file, which simulates a full disk; set after the log is opened
+	// maximal size of a file, which simulates a disk that becomes full after the log was opened
 	writerSpace = "GATEKIT_TEST_AUDIT_SPACE"
-	// maximal size of a file; set before the log is opened
+	// maximal size of a file, which simulates a disk that is full before the log is opened
 	writerFull = "GATEKIT_TEST_AUDIT_FULL"
 	writerKeep = "GATEKIT_TEST_AUDIT_KEEP" // number of segments to keep
 	// number of failures after which each goroutine ends
@@ -124,8 +125,8 @@ func startWriter(t *testing.T, file string, env ...string) *writer {
 	return w
 }
 
-// waitForRecord waits until the process has sent a record. The method sent does not return that
-// record.
+// waitForRecord waits until the process has printed a record, and reads it. A later call of
+// w.sent does not return that record.
 func (w *writer) waitForRecord(t *testing.T) {
 	t.Helper()
 	for b := []byte{0}; b[0] != '\n'; {
@@ -135,7 +136,8 @@ func (w *writer) waitForRecord(t *testing.T) {
 	}
 }
 
-// sent returns the records that the process sent, by seq, and the number of failed ones.
+// sent reads what the process prints until it ends. It returns the records that were written, by
+// seq, and the number of those that could not be written.
 func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	t.Helper()
 	sent = map[uint64]string{}
@@ -263,7 +265,7 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 			}
 			if n := countMissed(t, file); n < refused ||
 				n > refused && durability != audit.DurabilityAsync {
-				t.Errorf("the gap records count %d records, want %d", n, refused)
+				t.Errorf("%d records are missing according to the gap records, want %d", n, refused)
 			}
 			// DurabilityAsync returns before the write
 			if n := countUnrecorded(t, file, sent); n > 0 && durability != audit.DurabilityAsync {
@@ -277,7 +279,7 @@ func TestRecordFailsOnFullDisk(t *testing.T) {
 	}
 }
 
-// countMissed returns the number of records that the "gap" records count.
+// countMissed returns the sum of the numbers of missing records in all "gap" records.
 func countMissed(t *testing.T, file string) (missed int) {
 	t.Helper()
 	for _, line := range allLines(t, file) {
@@ -313,7 +315,7 @@ func TestGapIsRecordedAfterKillOnFullDisk(t *testing.T) {
 	open(t, audit.Options{File: file}).Close()
 	before := countMissed(t, file)
 	if before == 0 {
-		t.Error("no gap record counts the records that failed")
+		t.Error("the log has no gap record for the records that could not be written")
 	}
 	open(t, audit.Options{File: file}).Close()
 	if n := countMissed(t, file); n != before {

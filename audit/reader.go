@@ -32,11 +32,12 @@ type Reader struct {
 	Poll time.Duration // how often Follow looks for new records; default 200 ms
 	// Limit returns the seq of the last record that Follow and FollowLines may read; nil for no
 	// limit. The process that writes the log sets Limit to Log.Committed, because a failed write
-	// takes later records back.
+	// may remove the records after it.
 	Limit func() uint64
 
 	position Position
-	// seq of the record for which the segments were last listed again, by hasEarlierSegment
+	// seq of the record for which hasEarlierSegment was true last; the segments are listed again
+	// only once for each record
 	recheckedSeq uint64
 }
 
@@ -165,7 +166,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 	r.position = Position{File: name}
 	lines := bufio.NewReaderSize(f, 64<<10)
 	offset := int64(0) // of the next line
-	// The limit is taken before reading. Records after it may be taken back by a failed write.
+	// The limit is taken before reading. A failed write may remove the records after the limit.
 	lastReadable := r.limit()
 	for rotated := false; ctx.Err() == nil; {
 		line, err := readLine(lines)
@@ -191,7 +192,8 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 				return readingStopped
 			}
 			lastReadable = r.limit()
-			// A failed write was taken back. Read from the start; lines before *next are skipped.
+			// The end of the file was removed after a failed write. Read from the start of the
+			// file; lines before *next are skipped.
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset, r.position.Line = 0, 0
 			}

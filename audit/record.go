@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Record is one parsed line of the log. doc.go describes the members of a line. The field of a
-// member that the line does not have is zero.
+// Record is one parsed line of the log. doc.go describes the members of a line. If the line
+// does not have a member, the field of this member is zero.
 type Record struct {
 	Seq       uint64    `json:"seq"`
 	Time      time.Time `json:"time"`
@@ -37,10 +37,10 @@ type Record struct {
 	Failed bool     `json:"failed"` // a tool's result has isError: true
 	Micros int64    `json:"micros"`
 	Error  string   `json:"error"`
-	// first record of the range that the record is about: the removed records ("prune"), or those
-	// that had no checkpoint ("recovered")
+	// the first and the last seq of a range: the records that were removed (action "prune"), or
+	// those that had no checkpoint ("recovered")
 	From    uint64 `json:"from"`
-	Through uint64 `json:"through"` // last record of that range
+	Through uint64 `json:"through"`
 
 	Line []byte `json:"-"` // the line in the log, without its line feed
 }

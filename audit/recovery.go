@@ -68,8 +68,8 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 	return t, c, replayUnsigned(file, t, end)
 }
 
-// checkFileEnd refuses a log whose last file is not as long as the checkpoint says, or does not
-// begin with the record that it names: somebody has cut the file.
+// checkFileEnd refuses a log whose last file is shorter than the checkpoint says, or begins with
+// another record than the checkpoint says: somebody has cut the file.
 func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
 	if c.File == (FileEnd{}) {
 		return nil // an empty log, or a checkpoint of an older Gatekit
@@ -89,9 +89,8 @@ func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
 			"%s", path, how, newLogHint(file))
 	}
 	if first, err := firstSeq(f); err != nil || first != c.File.First {
-		return cut(fmt.Sprintf("it begins with record %d, but according to the checkpoint of "+
-			"record %d, that record is in a file that begins with record %d", first, c.Size,
-			c.File.First))
+		return cut(fmt.Sprintf("it begins with record %d, but the checkpoint says that record %d "+
+			"is in a file that begins with record %d", first, c.Size, c.File.First))
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -102,13 +101,12 @@ func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
 			info.Size(), c.File.Bytes, c.Size))
 	}
 	if uint64(c.Size) == end.head.seq && end.file != c.File {
-		return cut(fmt.Sprintf("record %d ends at byte %d, and at byte %d when it was written",
+		return cut(fmt.Sprintf("record %d ends at byte %d, but ended at %d when it was written",
 			c.Size, end.file.Bytes, c.File.Bytes))
 	}
 	signed, err := fileEnd(f, c.File.Bytes, 0)
 	if err != nil || signed.torn > 0 || signed.head.seq != uint64(c.Size) {
-		return cut(fmt.Sprintf("record %d does not end at byte %d, as it did", c.Size,
-			c.File.Bytes))
+		return cut(fmt.Sprintf("record %d no longer ends at byte %d", c.Size, c.File.Bytes))
 	}
 	return nil
 }
@@ -134,7 +132,7 @@ func compareLastFile(file, dir string, c *Checkpoint) error {
 		case seq > uint64(c.Size):
 			return errStopped
 		case seq != next:
-			return &positionError{position, fmt.Errorf("record %d follows, and not record %d",
+			return &positionError{position, fmt.Errorf("found record %d instead of record %d",
 				seq, next)}
 		}
 		n := int64(seq - 1)

@@ -88,7 +88,7 @@ func TestForwardClockJumpRemovesNoSegment(t *testing.T) {
 			}
 		}
 		want := "the clock is 60h0m0s ahead of the time when the log was last open: of this " +
-			"time, keep_for counts 3h0m0s"
+			"difference, keep_for counts 3h0m0s"
 		if !slices.Contains(reasons, want) {
 			t.Errorf("the clock records have the reasons %q, want %q", reasons, want)
 		}

@@ -87,8 +87,8 @@ const tailBytes = 256
 // write.
 const fileCheckInterval = 100 * time.Millisecond
 
-// checkFile returns an error once the active file is no longer the log's, or somebody else has
-// changed it. Nothing is written from then on. The caller holds l.writing.
+// checkFile returns an error when somebody else has moved, removed, replaced or changed the active
+// file. Nothing is written from then on. The caller holds l.writing.
 func (l *Log) checkFile() error {
 	if l.fileErr != nil {
 		return l.fileErr

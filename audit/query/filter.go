@@ -17,7 +17,9 @@ type Filter struct {
 
 	Kind   Patterns // "request", "response", "error", "notification" or "event"
 	Action Patterns
-	Stage  Patterns // stages with another action than pass; with Action, stages with that action
+	// selects records in which such a stage took an action of Action or, if Action is empty, any
+	// action but pass
+	Stage Patterns
 }
 
 // Patterns are alternatives, in which "*" stands for any text. An empty list matches everything.

@@ -145,7 +145,7 @@ func TestCallsJoinsRecords(t *testing.T) {
 		{"a denied request has no response", `
 			+0s s/1 to_server request tools/call files read deny: no [policy]`,
 			`1 s tools/call files read deny refused 1ms: no [policy]`},
-		{"the action of a call is modify rather than pass, and deny rather than modify", `
+		{"a call has the most severe action of its records: modify, not pass; deny, not modify", `
 			+0s s/1 to_server request tools/call files read modify: took out a key [secrets]
 			+1ms s/1 to_client response tools/call files read pass
 			+2ms s/2 to_server request tools/call files read modify: took out a key [secrets]
@@ -290,7 +290,7 @@ func TestFilterSelectsRecordsAndCalls(t *testing.T) {
 		records, calls []uint64
 	}{
 		{"all", query.Filter{}, []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9}, []uint64{1, 2, 4, 5, 9, 8}},
-		{"a time range without its end", query.Filter{Since: startTime.Add(2 * time.Second),
+		{"a time range, which excludes Until", query.Filter{Since: startTime.Add(2 * time.Second),
 			Until: startTime.Add(4 * time.Second)}, []uint64{3, 4}, []uint64{2, 4}},
 		{"a session", query.Filter{Session: query.Patterns{"s1"}}, []uint64{2, 3, 4},
 			[]uint64{2, 4}},
@@ -373,8 +373,8 @@ func TestOpenCallsAreBounded(t *testing.T) {
 	got := formatCalls(t, writeLog(t, records.String()), query.Filter{})
 	if len(got) != 10_051 || got[0] != "1 s tools/call a wait pass - 0s" || !slices.Contains(got,
 		"10051 s tools/call a wait deny refused 1ms: no [policy]") {
-		t.Errorf("got %d calls, the first is %q; want 10051, the first with one record", len(got),
-			got[0])
+		t.Errorf("got %d calls, the first is %q; want 10051, the first without an answer, and a "+
+			"refused call for the late response", len(got), got[0])
 	}
 }
 

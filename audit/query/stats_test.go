@@ -23,7 +23,7 @@ func stats(t testing.TB, file string, f query.Filter) (s query.Stats) {
 	return s
 }
 
-// nameCounts returns the names and numbers of calls of the groups.
+// nameCounts returns the name of each group and the number of its calls.
 func nameCounts(counts []*query.CallCounts) (names []string) {
 	for _, n := range counts {
 		names = append(names, fmt.Sprintf("%s %d", n.Name, n.All))
@@ -83,8 +83,8 @@ func TestStats(t *testing.T) {
 	if len(s.Slowest) != 4 || s.Slowest[0].FirstSeq != 9 ||
 		s.Slowest[0].Duration != 2*time.Second ||
 		s.Slowest[3].FirstSeq != 19 {
-		t.Errorf("there are %d slowest calls, the first is %q; want 4, from record 9 to record 19",
-			len(s.Slowest), formatCall(s.Slowest[0]))
+		t.Errorf("got %d slowest calls, the first is %q; want 4, the first of record 9 and the "+
+			"last of record 19", len(s.Slowest), formatCall(s.Slowest[0]))
 	}
 	if !s.Since.Equal(startTime) || !s.Until.Equal(startTime.Add(13*time.Second)) {
 		t.Errorf("the calls are from %s to %s, want %s and 13 s later", s.Since, s.Until,

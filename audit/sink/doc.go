@@ -4,8 +4,8 @@
 // # Guarantees
 //
 // A sink reads the log after it was written. So messages never wait for a sink. The log itself is
-// the queue of the records that were not sent; there is no other spool. A sink holds one batch (512
-// records or 1 MiB, and one record more) in memory, whatever its backlog is.
+// the queue of the records that were not sent; there is no other spool. A sink holds only one
+// batch in memory, whatever its backlog is: at most 512 records, and at most 1 MiB plus one record.
 //
 // Every record is sent at least once, and in order. The position of the last record that was sent
 // is saved in a file, the cursor. After a crash the records of the last second are sent again; the
@@ -30,8 +30,8 @@
 // A working receiver may reject a batch that is too large or malformed (413, 400, 422; over gRPC
 // RESOURCE_EXHAUSTED and INVALID_ARGUMENT; a datagram over the maximal size). One record must not
 // block those behind it. So the batch is sent in halves until one record is left. This record is
-// sent three times in full and three times short (see package format), and is then skipped. A
-// record "sink gap" has its seq and the receiver's message.
+// sent three times in full and three times in a short form (see package format), and is then
+// skipped. A record "sink gap" has its seq and the receiver's message.
 //
 // Records that an OTLP collector rejects from a partially accepted batch are skipped at once,
 // because OTLP forbids sending that batch again; the "sink gap" has the range. In any case the

@@ -113,7 +113,7 @@ func (call *Call) handleInputResponses(ctx context.Context,
 }
 
 // handleInputResponse inspects one answer and returns the answer for the server. method is the
-// method of the server's request; if it is "", it is found by the shape of the answer.
+// method of the server's request; if method is "", the shape of the answer selects the method.
 func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, method string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)

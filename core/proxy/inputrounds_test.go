@@ -12,8 +12,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asksForInput returns the answers of a server that asks for input. When the client returns the
-// input responses, the server answers with the params that it received.
+// asksForInput returns the function answer of a server that asks for input. When the client returns
+// the input responses, the server answers with the params that it received.
 func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
@@ -24,7 +24,8 @@ func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Ha
 	}
 }
 
-// twoServers returns the servers a, as given, and b, which answers with the params of the request.
+// twoServers returns two servers. The first, called "a", is the given one. The second, called "b",
+// answers with the params of the request.
 func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
@@ -186,7 +187,8 @@ func TestInputRoundsAreBounded(t *testing.T) {
 	equal(t, "number of calls that the server got", len(endless.seen()), 17)
 }
 
-func TestMethodOfInputResponseWithoutStateIsFoundByShape(t *testing.T) {
+// Without a requestState, Gatekit does not know the request that an input response answers.
+func TestShapeOfInputResponseSelectsMethod(t *testing.T) {
 	w := open(t, twoServers(&fakeServer{answer: echo}), nil)
 	w.call(t, "tools/call", `{"name":"a__x","inputResponses":{"e":{"action":"accept"},"r":{"roots":[]},"s":{"role":"assistant"}}}`)
 	w.record.expect(t, "pass to_server response elicitation/create a",

@@ -58,11 +58,11 @@ type Handler interface {
 type Server interface {
 	// Call writes the request under an id of its own and waits for the answer. The answer has the
 	// request's id, and all messages for c have the client's progress token and subscription id.
-	// When ctx ends, Call tells the server in the way of its revision and returns ctx's cause. The
-	// cause is a *CancelledError if there is a notification to forward. Other errors are
-	// *UnavailableError (there was no answer; the request may have run or not) and
-	// *pipeline.DeniedError (the server asked for something that was denied, and its revision has
-	// no answer for that).
+	// When ctx ends, Call cancels the request at the server, as the server's revision defines it,
+	// and returns ctx's cause. The cause is a *CancelledError if there is a notification to
+	// forward. Other errors are *UnavailableError (there was no answer; the request may have run or
+	// not) and *pipeline.DeniedError (the server asked for something that was denied, and its
+	// revision has no answer for that).
 	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
 	// Notify writes a notification. It returns nil, too, when the server's revision has no such
 	// notification.
@@ -73,8 +73,8 @@ type Server interface {
 // Upstream is a configured server, running or not.
 type Upstream interface {
 	// Open returns the server for one session. It need not be connected yet. feed gets the messages
-	// that the server sends outside of any call, until Close. The returned Server acts as one of
-	// o.Revision, whatever revision the server speaks.
+	// that the server sends outside of any call, until Close. The returned Server behaves like a
+	// server of o.Revision, whatever revision the configured server speaks.
 	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
 }
 
@@ -96,7 +96,8 @@ func (e *CancelledError) Error() string { return "cancelled" }
 // its session ended.
 type UnavailableError struct {
 	Server string
-	// what was tried and what went wrong, with the server as "it"; for the log and the client
+	// what was tried and what went wrong; for the log and the client. The text follows the server's
+	// name, so the word "it" means the server.
 	Reason string
 	Err    error
 }

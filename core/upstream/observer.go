@@ -10,9 +10,10 @@ import (
 // from many goroutines.
 type Observer interface {
 	// Send is called with a request that is about to be written. ctx is the context of the client's
-	// call. One call may need several requests: a bridge may make several of it, or a request may
-	// be sent again. The returned edits are made in the request; they must be under /_meta. The
-	// returned function, if not nil, is called once, with the answer or the error.
+	// call. One call may need several requests: a bridge may translate the call into several
+	// requests, or a request may be sent again. The returned edits are made in the request; they
+	// must be under /_meta. The returned function, if not nil, is called once, with the answer or
+	// the error.
 	Send(ctx context.Context, m *mcp.Message) (edits []mcp.Edit, ended func(answer *mcp.Message,
 		err error))
 }

@@ -17,8 +17,8 @@ type hiddenSpan struct {
 	replacement string // for actionStrip
 }
 
-// findHidden returns the spans of hidden and of control characters in s, and the text that is
-// written in hidden ones.
+// findHidden returns the spans of s that hold hidden characters or control characters. It also
+// returns the text that the hidden characters encode.
 func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 	if plainPrefix(s) == len(s) {
 		return nil, ""
@@ -88,7 +88,8 @@ func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 	return spans, text.String()
 }
 
-// appendHidden appends n bytes at i. It extends the last span if they follow it.
+// appendHidden appends a span for the n bytes at i. If the last span ends at i and has the same
+// rule, appendHidden extends that span instead.
 func appendHidden(spans []hiddenSpan, i, n int, rule string) []hiddenSpan {
 	if last := len(spans) - 1; last >= 0 && spans[last].To == i && spans[last].rule == rule {
 		spans[last].To += n
@@ -156,7 +157,8 @@ func selectorByte(r rune) (byte, bool) {
 	return 0, false
 }
 
-// isEmoji reports whether r may be part of an emoji: a symbol, or one of the few others.
+// isEmoji reports whether r may be part of an emoji. Most such characters are symbols; a few are
+// letters or punctuation.
 func isEmoji(r rune) bool {
 	return r == 0xa9 || r == 0xae || r == 0x203c || r == 0x2049 || r >= 0x2100 && r <= 0x3299 &&
 		unicode.In(r, unicode.So, unicode.Sm, unicode.Lo, unicode.Po, unicode.Pd, unicode.Ll) ||

@@ -23,7 +23,7 @@ type config struct {
 	timeout time.Duration // parsed from Timeout
 }
 
-// rule is one entry of calls.
+// rule is one entry of the option calls.
 type rule struct {
 	Per        string   `json:"per"`
 	Methods    []string `json:"methods"`
@@ -54,14 +54,15 @@ type result struct {
 func (l *loop) isOn() bool   { return l.Action != actionOff }
 func (r *result) isOn() bool { return r.Action != actionOff }
 
-// Values of action.
+// Values of the option action.
 const (
 	actionOff  = "off"
 	actionDeny = "deny"
 	actionCut  = "cut"
 )
 
-// Values of per, which selects what has a counter of its own.
+// Values of the option per: each tool or each server has a counter of its own, or the principal has
+// one counter.
 const (
 	perTool      = "tool"
 	perServer    = "server"

@@ -279,7 +279,7 @@ func (s suite) checkDeterministic(t testing.TB) {
 	}
 }
 
-// difference returns in which part two results differ, or "".
+// difference returns the name of the first part in which two results differ, or "".
 func difference(a, b result) string {
 	switch {
 	case a.action != b.action:
@@ -346,8 +346,8 @@ func (s suite) checkCancellation(t testing.TB) {
 			case <-ended:
 			case <-time.After(s.cancelTimeout):
 				stop()
-				t.Errorf("%s: Inspect has not returned %v after %s", describe(m), s.cancelTimeout,
-					name)
+				t.Errorf("%s: with %s, Inspect has not returned within %v", describe(m), name,
+					s.cancelTimeout)
 				return
 			}
 		}

@@ -1,6 +1,7 @@
-// Package plugins runs plugins: programs that inspect messages. Each runs in a process of its own
-// and serves gRPC (hashicorp/go-plugin; package plugins/proto holds the protocol). The host starts
-// the processes, watches them and sends them messages. To the pipeline each plugin is a stage.
+// Package plugins runs plugins: programs that inspect messages. Each runs in a process of its own;
+// only the plugins that come with Gatekit share one. A process serves gRPC (hashicorp/go-plugin;
+// package plugins/proto holds the protocol). The host starts the processes, watches them and sends
+// them messages. To the pipeline each plugin is a stage.
 //
 // # What it promises
 //
@@ -23,10 +24,10 @@
 //
 // # Why several stages share one request
 //
-// The plugins that come with Gatekit run in one process. Adjacent stages of the pipeline share one
-// request to that process, because a round trip costs more than the inspections. Each stage
-// inspects the message with the edits of the stages before it. The response has a verdict for each
-// stage, and the pipeline applies and records each verdict on its own.
+// Adjacent stages of the pipeline that run in the same process share one request to it, because a
+// round trip costs more than the inspections. Each stage inspects the message with the edits of the
+// stages before it. The response has a verdict for each stage, and the pipeline applies and records
+// each verdict on its own.
 //
 // # Why streams
 //
@@ -43,7 +44,7 @@
 //
 // spec.go has the configuration of one plugin, host.go the host, set.go the plugins of one
 // configuration, and stage.go a plugin in the pipeline. supervisor.go keeps a process running,
-// process.go starts and ends one, and runner.go, program.go and memory_linux.go are its parts.
+// process.go starts and ends a process, with the help of runner.go, program.go and memory_linux.go.
 // inspect.go sends messages to a process over the streams of streams.go. status.go reports the
 // state of all processes.
 package plugins

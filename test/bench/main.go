@@ -70,7 +70,7 @@ type plan struct {
 	eras                    listFlag[era]
 	sizes, workers          listFlag[int]
 	rounds                  int
-	turn                    time.Duration // per target and round
+	turn                    time.Duration // how long a target is measured in each round
 	calls, sessions         int           // for the parts memory and sessions
 	gatekit, profile        string        // path of a binary; folder for profiles
 	bodies                  string        // setting of the audit log
@@ -99,7 +99,8 @@ func newPlan() plan {
 // addFlags adds a flag for each value of the plan that can be set.
 func (p *plan) addFlags(f *flag.FlagSet) {
 	f.Var(&p.parts, "parts", "parts of the report")
-	f.Var(&p.targets, "targets", "direct, relay and gatekit; calls and list always include direct")
+	f.Var(&p.targets, "targets",
+		"direct, relay and gatekit; the parts calls and list always include direct")
 	f.Var(&p.routes, "routes", "transports of the client and of the server")
 	f.Var(&p.eras, "eras", "legacy (2025-11-25) and modern (2026-07-28)")
 	f.Var(&p.sizes, "sizes", "bytes of text in a call")
@@ -117,7 +118,8 @@ func (p *plan) addFlags(f *flag.FlagSet) {
 			"built with a profiler")
 }
 
-// shorten makes the plan so short that it only shows that everything runs, on a busy machine too.
+// shorten makes the plan short enough for a test on a busy machine. The results then mean nothing;
+// they only show that every part runs.
 func (p *plan) shorten() {
 	p.rounds, p.turn, p.calls, p.sessions = 1, 20*time.Millisecond, 10, 5
 	p.servers, p.toolsPerServer = 3, 10

@@ -64,9 +64,11 @@ func upstreamOptions(s config.Server, limits config.Limits,
 		Dial:    d,
 		Era:     s.Era,
 		Restart: s.Restart,
-		Bridge:  bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds, Log: log}),
-		Limits:  messageLimits(limits),
-		Log:     log,
+		Bridge: bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds,
+			Log: log}),
+		Limits:          messageLimits(limits),
+		ReverseRequests: limits.ReverseRequests,
+		Log:             log,
 	}, err
 }
 

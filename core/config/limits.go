@@ -32,6 +32,9 @@ type Limits struct {
 	ResumeBytes int `toml:"resume_bytes"`
 	// ReverseTimeout is how long a client may take to answer a request of a server. Default: 5m.
 	ReverseTimeout time.Duration `toml:"reverse_timeout"`
+	// ReverseRequests is how many requests of servers one client is asked at a time, and of one
+	// server; further ones wait for their turn. Default: 256.
+	ReverseRequests int `toml:"reverse_requests"`
 	// ListPages is how many pages of one list are read from one server. Default: 100.
 	ListPages int `toml:"list_pages"`
 	// ListItems is how many items one list has, of all servers together. Default: 10,000.
@@ -59,7 +62,7 @@ func (l *Limits) setDefaults() {
 		MessageBytes: 16 << 20, Depth: 200, Tokens: 1_000_000, Batch: 100,
 		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute,
 		Connections: 4096, Streams: 2048, ResumeEvents: 256,
-		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute,
+		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute, ReverseRequests: 256,
 		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
 		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
 	}

@@ -32,8 +32,10 @@ type Limits struct {
 	Sessions       int           // legacy HTTP sessions, and principals; default 1000 of each
 	SessionIdle    time.Duration // before an unused HTTP session ends; default 30 min
 	ReverseTimeout time.Duration // for a client to answer a reverse request; default 5 min
-	ResumeEvents   int           // kept for each stream, for a client to resume it; default 256
-	ResumeBytes    int           // of these events; default 1 MiB
+	// requests of servers that one client is asked at a time; default 256. Further ones wait.
+	ReverseRequests int
+	ResumeEvents    int // kept for each stream, for a client to resume it; default 256
+	ResumeBytes     int // of these events; default 1 MiB
 }
 
 func (l Limits) withDefaults() Limits {
@@ -51,6 +53,7 @@ func (l Limits) withDefaults() Limits {
 	orInt(&l.Sessions, 1000)
 	orTime(&l.SessionIdle, 30*time.Minute)
 	orTime(&l.ReverseTimeout, 5*time.Minute)
+	orInt(&l.ReverseRequests, 256)
 	orInt(&l.ResumeEvents, 256)
 	orInt(&l.ResumeBytes, 1<<20)
 	return l

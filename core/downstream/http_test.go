@@ -399,6 +399,49 @@ func TestReverseRequestOutsideOfCallsFindsAStream(t *testing.T) {
 	}
 }
 
+func TestReverseRequestsWaitForTheirTurn(t *testing.T) {
+	limits := downstream.Limits{ReverseRequests: 2, ReverseTimeout: time.Minute}
+	downstreamtest.Run(t, &downstreamtest.Server{}, limits, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		c := w.HTTPClient("")
+		c.Initialize(t, mcp.Rev20251125)
+		x := c.Begin(t, c.Endpoint.Get, "")
+		answers := make(chan string, 3)
+		ask := func(ctx context.Context) {
+			a := w.Server.Feed().HandleRequests(ctx,
+				[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+			answers <- string(a.Body())
+		}
+		for range 3 {
+			go ask(t.Context())
+		}
+		wantAsked := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if n := strings.Count(x.Text(), "roots/list"); n != want {
+				t.Errorf("the client was asked %d times, want %d:\n%s", n, want, x.Text())
+			}
+		}
+		wantAsked(2)
+		c.Post(t, `{"jsonrpc":"2.0","id":"gatekit-2","result":{"roots":[]}}`)
+		wantAsked(3)
+		downstreamtest.Equal(t, "the server gets", <-answers, `{"roots":[]}`)
+		// a request that the server does not wait for any more is never sent
+		ctx, cancel := context.WithCancel(t.Context())
+		go ask(ctx)
+		wantAsked(3)
+		cancel()
+		downstreamtest.ContainsText(t, "the server gets", <-answers, "could not be asked")
+		// the time for an answer begins when the client is asked
+		go ask(t.Context())
+		time.Sleep(61 * time.Second)
+		wantAsked(4)
+		c.Post(t, `{"jsonrpc":"2.0","id":"gatekit-4","result":{"roots":[]}}`)
+		synctest.Wait()
+		x.Drop()
+	})
+}
+
 func TestReverseRequestIsSentOnTheStreamOfItsCall(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {

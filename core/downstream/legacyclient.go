@@ -22,9 +22,15 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 	return c.out.send(ctx, p)
 }
 
-// SendRequests implements proxy.Client. It sends all requests before it waits for answers.
+// SendRequests implements proxy.Client. It sends all requests before it waits for answers. It waits
+// before that while the client has too many requests to answer.
 func (c *legacyClient) SendRequests(ctx context.Context,
 	requests []pipeline.Passed) ([]*mcp.Message, error) {
+	release, err := c.reverse.reserve(ctx, len(requests), c.endpoint.limits.ReverseRequests)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	limit := c.endpoint.limits.ReverseTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		fmt.Errorf("the client did not answer within %v", limit))

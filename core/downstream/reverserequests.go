@@ -1,7 +1,7 @@
 package downstream
 
 import (
-	"errors"
+	"context"
 	"strconv"
 	"sync"
 
@@ -17,10 +17,43 @@ type reverseRequests struct {
 	lastNumber int                        // of the newest request
 	open       map[mcp.ID]*reverseRequest // by the id that the client gets
 	tokens     map[mcp.ID]*reverseRequest // by the progress token that the client gets
+	reserved   int                        // requests that the client is asked now, or soon
+	released   chan struct{}              // closed when reserved falls; nil while nothing waits
 }
 
-// maxReverseRequests bounds how many requests one client can have to answer at a time.
-const maxReverseRequests = 256
+// reserve waits until the client may be asked n more requests, and reserves them; release ends
+// this. The client is asked at most limit requests at a time, or one group of more. The error is
+// the cause of ctx.
+func (rs *reverseRequests) reserve(ctx context.Context, n, limit int) (release func(), err error) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for rs.reserved > 0 && rs.reserved+n > limit {
+		if rs.released == nil {
+			rs.released = make(chan struct{})
+		}
+		released := rs.released
+		rs.mu.Unlock()
+		select {
+		case <-released:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		rs.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	rs.reserved += n
+	return func() {
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		rs.reserved -= n
+		if rs.released != nil {
+			close(rs.released)
+			rs.released = nil
+		}
+	}, nil
+}
 
 // reverseRequest is one request of a server.
 type reverseRequest struct {
@@ -37,11 +70,8 @@ func (rs *reverseRequests) add(p pipeline.Passed) (*reverseRequest, pipeline.Pas
 	r := &reverseRequest{request: p.Message(), answer: make(chan *mcp.Message, 1)}
 	rs.mu.Lock()
 	rs.lastNumber++
-	number, full := strconv.Itoa(rs.lastNumber), len(rs.open) >= maxReverseRequests
+	number := strconv.Itoa(rs.lastNumber)
 	rs.mu.Unlock()
-	if full {
-		return nil, p, errors.New("the client has too many reverse requests to answer")
-	}
 	r.id = mcp.ID(mcp.Quote("gatekit-" + number))
 	renamed := p.WithID(r.id)
 	if token, ok := r.request.Get("/_meta/progressToken"); ok {

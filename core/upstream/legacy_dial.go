@@ -75,7 +75,7 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 
 func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initialize Outgoing,
 	h proxy.Handler) (legacyConn, *mcp.Message, error) {
-	p := newLegacyPipe(conn, d.queue, d.feed)
+	p := newLegacyPipe(conn, d.queue, d.feed, d.opts.ReverseRequests)
 	answer, err := p.send(ctx, initialize, h)
 	return d.initialized(ctx, p, answer, err)
 }

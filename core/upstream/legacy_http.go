@@ -49,7 +49,7 @@ type legacyHTTP struct {
 func newLegacyHTTP(o *Options, q *orderedQueue, feed proxy.Handler) *legacyHTTP {
 	return &legacyHTTP{name: o.Name, http: o.Dial.HTTP, limits: o.Limits, log: o.Log,
 		observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
-		gone: make(chan struct{})}
+		gone: make(chan struct{}), requests: newServerRequests(o.ReverseRequests)}
 }
 
 // header returns the header of a request. It holds the session's id and the revision, if they are
@@ -242,15 +242,20 @@ func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	} else if c != nil && c.handler != nil {
 		h = c.handler
 	}
-	ctx, err := l.requests.begin(l.goroutines.Context(), m.ID())
+	ctx, err := l.requests.begin(l.goroutines.Context(), m)
 	if err != nil {
 		l.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()), shortWriteTimeout)
 		return
 	}
-	l.goroutines.Go(func(context.Context) {
-		answers := h.HandleRequests(ctx, []*mcp.Message{m})
-		if l.requests.end(m.ID()) {
-			l.reply(firstAnswer(answers, m.ID()), answerTimeout)
+	l.goroutines.Go(func(connCtx context.Context) {
+		answers := l.requests.handle(ctx, m, h)
+		if !l.requests.end(m.ID()) {
+			return // the server has cancelled the request and expects no answer
+		}
+		connCtx, cancel := context.WithTimeout(connCtx, answerTimeout)
+		defer cancel()
+		if err := l.post(connCtx, firstAnswer(answers, m.ID())); err != nil {
+			l.log.Debug("answering a server's request failed", "server", l.name, "error", err)
 		}
 	})
 }

@@ -17,9 +17,9 @@ type legacyPipe struct {
 }
 
 // newLegacyPipe takes over conn for a session. The server's messages go to feed or to the handlers
-// of calls, in order, by way of q.
-func newLegacyPipe(conn *pipeConn, q *orderedQueue, feed proxy.Handler) *legacyPipe {
-	p := &legacyPipe{pipeConn: conn, queue: q, feed: feed}
+// of calls, in order, by way of q. limit is how many of its requests the client is asked at a time.
+func newLegacyPipe(conn *pipeConn, q *orderedQueue, feed proxy.Handler, limit int) *legacyPipe {
+	p := &legacyPipe{pipeConn: conn, queue: q, feed: feed, requests: newServerRequests(limit)}
 	conn.attach(p.route)
 	return p
 }
@@ -69,14 +69,14 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	} else if c := p.calls.only(); c != nil {
 		h = c.handler
 	}
-	ctx, err := p.requests.begin(p.goroutines.Context(), m.ID())
+	ctx, err := p.requests.begin(p.goroutines.Context(), m)
 	if err != nil {
 		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
 		return
 	}
 	p.enqueue(m, func(context.Context) {
 		p.goroutines.Go(func(connCtx context.Context) {
-			answers := h.HandleRequests(ctx, []*mcp.Message{m})
+			answers := p.requests.handle(ctx, m, h)
 			if !p.requests.end(m.ID()) {
 				return // the server has cancelled the request and expects no answer
 			}

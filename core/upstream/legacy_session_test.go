@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -365,23 +366,43 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			}
 		})
 	})
-	t.Run("is refused when 64 requests wait", func(t *testing.T) {
+	t.Run("waits for its turn, and is refused when too many wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.close(t)
+			var asked atomic.Int32
 			hold := make(chan struct{})
-			defer close(hold)
 			c.OnAsk = func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+				asked.Add(1)
 				<-hold
-				return pipeline.Passed{}
+				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
-			for i := range 65 {
+			const limit, queue = 256, 1024
+			for i := range limit + queue + 1 {
 				l.process.Send(`{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`, i)
+				synctest.Wait()
 			}
-			if m := l.process.Next(t); string(m.ID) != "64" || m.Error == nil ||
+			if m := l.process.Next(t); string(m.ID) != "1280" || m.Error == nil ||
 				m.Error.Code != mcp.CodeInternalError {
-				t.Errorf("the server got %s, want an internal error for the request 64", m.Raw)
+				t.Errorf("the server got %s, want an internal error for the request 1280", m.Raw)
 			}
+			if n := asked.Load(); n != limit {
+				t.Errorf("the client was asked %d requests at a time, want %d", n, limit)
+			}
+			before := c.Activity.Load()
+			time.Sleep(time.Minute)
+			if c.Activity.Load() == before {
+				t.Error("the call of a request that waits reported no activity")
+			}
+			l.process.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1000}}`)
+			synctest.Wait()
+			close(hold)
+			for range limit + queue - 1 {
+				if m := l.process.Next(t); m.Error != nil || string(m.ID) == "1000" {
+					t.Fatalf("the server got %s, want the client's answer", m.Raw)
+				}
+			}
+			l.process.ExpectNothing(t)
 		})
 	})
 	t.Run("waits until a session uses the connection", func(t *testing.T) {

@@ -37,6 +37,9 @@ type Options struct {
 	ProbeTimeout time.Duration
 	StartTimeout time.Duration // of a start with initialize; default 60 s
 	Limits       mcp.Limits    // of the messages that the server sends
+	// ReverseRequests is how many requests of a legacy server a client is asked at a time; default
+	// 256. Further ones wait for their turn.
+	ReverseRequests int
 
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is called when the server is "lost" or "restarted". It must not block.
@@ -54,6 +57,9 @@ func (o Options) withDefaults() *Options {
 	}
 	if o.Version == "" {
 		o.Version = "dev"
+	}
+	if o.ReverseRequests <= 0 {
+		o.ReverseRequests = 256
 	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = time.Minute

@@ -4,35 +4,94 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 )
 
-// maxServerRequests is how many requests of one server may wait for the client.
-const maxServerRequests = 64
+// Bounds of the requests of one server that wait until the client can be asked.
+const (
+	maxWaitingRequests     = 1024
+	maxWaitingRequestBytes = 32 << 20
+)
 
-// serverRequests holds the requests of a legacy server that wait for the client's answer.
+// turnInterval is how often the call of a request that waits for its turn reports activity, so that
+// the call does not time out meanwhile.
+const turnInterval = 5 * time.Second
+
+// serverRequests holds the requests of a legacy server that wait for the client's answer. The
+// client is asked a limited number of them at a time; the others wait for their turn.
 type serverRequests struct {
+	turns chan struct{} // has one element for each request that the client is being asked
+
 	mu      sync.Mutex
-	waiting map[mcp.ID]context.CancelCauseFunc
+	waiting map[mcp.ID]serverRequest
+	bytes   int // of waiting
+}
+
+// serverRequest is one request of a server that has not been answered.
+type serverRequest struct {
+	cancel context.CancelCauseFunc
+	bytes  int
+}
+
+// newServerRequests returns a serverRequests without requests. The client is asked at most limit of
+// them at a time.
+func newServerRequests(limit int) serverRequests {
+	return serverRequests{turns: make(chan struct{}, limit),
+		waiting: make(map[mcp.ID]serverRequest)}
 }
 
 // begin enters a request. The returned context ends when the server cancels the request.
-func (r *serverRequests) begin(ctx context.Context, id mcp.ID) (context.Context, error) {
+func (r *serverRequests) begin(ctx context.Context, m *mcp.Message) (context.Context, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waiting == nil {
-		r.waiting = make(map[mcp.ID]context.CancelCauseFunc)
-	}
-	if r.waiting[id] != nil {
+	if _, isWaiting := r.waiting[m.ID()]; isWaiting {
 		return nil, errors.New("a request with this id has not been answered yet")
 	}
-	if len(r.waiting) >= maxServerRequests {
+	if len(r.waiting) >= cap(r.turns)+maxWaitingRequests ||
+		len(r.waiting) > 0 && r.bytes+m.Size() > maxWaitingRequestBytes {
 		return nil, errors.New("too many requests wait for the client")
 	}
-	ctx, r.waiting[id] = context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.waiting[m.ID()] = serverRequest{cancel, m.Size()}
+	r.bytes += m.Size()
 	return ctx, nil
+}
+
+// handle hands a request to h when its turn has come, and returns the answers of h. It returns nil
+// when ctx ends before.
+func (r *serverRequests) handle(ctx context.Context, m *mcp.Message,
+	h proxy.Handler) []pipeline.Passed {
+	if !r.awaitTurn(ctx, h) {
+		return nil
+	}
+	defer func() { <-r.turns }()
+	return h.HandleRequests(ctx, []*mcp.Message{m})
+}
+
+// awaitTurn waits until the client may be asked one more request. It reports false when ctx ends
+// before.
+func (r *serverRequests) awaitTurn(ctx context.Context, h proxy.Handler) bool {
+	select {
+	case r.turns <- struct{}{}:
+		return true
+	default:
+	}
+	ticker := time.NewTicker(turnInterval)
+	defer ticker.Stop()
+	for {
+		h.ReportActivity()
+		select {
+		case r.turns <- struct{}{}:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+	}
 }
 
 // end removes a request. It reports whether the request must be answered, which means that the
@@ -40,12 +99,18 @@ func (r *serverRequests) begin(ctx context.Context, id mcp.ID) (context.Context,
 func (r *serverRequests) end(id mcp.ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	cancel, ok := r.waiting[id]
+	request, ok := r.waiting[id]
 	if ok {
-		delete(r.waiting, id)
-		cancel(nil)
+		r.removeLocked(id)
+		request.cancel(nil)
 	}
 	return ok
+}
+
+// removeLocked removes a request. The caller holds r.mu.
+func (r *serverRequests) removeLocked(id mcp.ID) {
+	r.bytes -= r.waiting[id].bytes
+	delete(r.waiting, id)
 }
 
 // cancel ends the request that a server's notifications/cancelled names, if it is waiting.
@@ -53,8 +118,8 @@ func (r *serverRequests) cancel(m *mcp.Message) {
 	raw, _ := m.Get("/requestId")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if cancel, ok := r.waiting[mcp.ID(raw)]; ok {
-		delete(r.waiting, mcp.ID(raw))
-		cancel(&proxy.CancelledError{})
+	if request, ok := r.waiting[mcp.ID(raw)]; ok {
+		r.removeLocked(mcp.ID(raw))
+		request.cancel(&proxy.CancelledError{})
 	}
 }

@@ -35,6 +35,10 @@ type HTTPState struct {
 type ServerState struct {
 	Name  string
 	State string // "idle", "up" or "down"
+
+	Processes      int   // that run now
+	ProcessesEnded int64 // that were ended because no client used them, since the start
+	StartsRefused  int64 // because of the limit of processes, since the start
 }
 
 // PluginState is the state of a plugin process, which may run several plugins.
@@ -133,6 +137,18 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Records of the audit log that a sink has not sent.")
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
+	processes := gauge("gatekit.server.processes", "{process}",
+		"Processes of a server that run.")
+	total := func(name, unit, help string) metric.Int64ObservableCounter {
+		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit),
+			metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
+	ended := total("gatekit.server.processes.ended", "{process}",
+		"Processes of a server that were ended because no client used them.")
+	startsRefused := total("gatekit.server.starts.refused", "{start}",
+		"Starts of a server that were refused because its principal has too many processes.")
 	up := gauge("gatekit.plugin.up", "", "1 while a plugin's process runs.")
 	active := gauge("gatekit.plugin.requests.active", "{request}",
 		"Requests to a plugin's process in flight.")
@@ -141,16 +157,13 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 	connections := gauge("gatekit.http.connections", "{connection}",
 		"Open connections of HTTP clients.")
 	streams := gauge("gatekit.http.streams", "{stream}", "Open event streams of HTTP clients.")
-	refused, err := m.Int64ObservableCounter("gatekit.http.refused", metric.WithUnit("{refusal}"),
-		metric.WithDescription("Connections and event streams that were refused because of a "+
-			"limit."))
-	errs = append(errs, err)
-	starts, err := m.Int64ObservableCounter("gatekit.plugin.starts", metric.WithUnit("{start}"),
-		metric.WithDescription("Starts of a plugin's process."))
-	if err = errors.Join(append(errs, err)...); err != nil {
+	refused := total("gatekit.http.refused", "{refusal}",
+		"Connections and event streams that were refused because of a limit.")
+	starts := total("gatekit.plugin.starts", "{start}", "Starts of a plugin's process.")
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err = m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := t.sources.Load()
 		if s == nil {
 			return nil
@@ -170,6 +183,10 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 						metric.WithAttributes(attribute.String(keyServer, now.Name),
 							attribute.String(keyState, state)))
 				}
+				name := metric.WithAttributes(attribute.String(keyServer, now.Name))
+				o.ObserveInt64(processes, int64(now.Processes), name)
+				o.ObserveInt64(ended, now.ProcessesEnded, name)
+				o.ObserveInt64(startsRefused, now.StartsRefused, name)
 			}
 		}
 		if s.Plugins != nil {
@@ -197,8 +214,8 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 				metric.WithAttributes(attribute.String(keyLimit, "streams")))
 		}
 		return nil
-	}, sessions, parked, waiting, behind, server, up, active, late, starts, connections, streams,
-		refused)
+	}, sessions, parked, waiting, behind, server, processes, ended, startsRefused, up, active, late,
+		starts, connections, streams, refused)
 	return err
 }
 

@@ -82,8 +82,10 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 		Servers: func() []telemetry.ServerState {
 			var states []telemetry.ServerState
 			for _, s := range *g.servers.Load() {
+				counts := s.Processes()
 				states = append(states, telemetry.ServerState{Name: s.config.Name,
-					State: s.State()})
+					State: s.State(), Processes: counts.Running, ProcessesEnded: counts.Ended,
+					StartsRefused: counts.Refused})
 			}
 			return states
 		},

@@ -15,6 +15,7 @@ import (
 	"gatekit/core/downstream"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
+	"gatekit/core/upstream"
 	"gatekit/core/workers"
 	"gatekit/plugins"
 	"gatekit/policies"
@@ -39,6 +40,8 @@ type gateway struct {
 	names   pipeline.RecordableNames // names that may be written to the audit log
 	workers *workers.Pool            // runs the stages of the pipeline
 
+	processes *upstream.Processes // bounds the processes of all servers
+
 	// clients is the listener for HTTP clients; nil until it is bound.
 	clients atomic.Pointer[transport.HTTPServer]
 
@@ -56,7 +59,7 @@ func openGateway(ctx context.Context, c *config.Config, log *slog.Logger,
 		return nil, err
 	}
 	g := &gateway{log: log, firstStages: firstStages, recording: &recording{log: log},
-		workers: workers.New()}
+		workers: workers.New(), processes: upstream.NewProcesses(c.Limits.Processes)}
 	g.active = g.plan(c, nil)
 	if err := startAll(ctx, g.components()); err != nil {
 		return nil, err

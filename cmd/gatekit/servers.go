@@ -32,6 +32,7 @@ func (s *server) start(context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.Processes = g.processes
 	o.Event = func(action, reason string, err error) {
 		g.recording.serverEvent(s.config.Name, action, reason, err)
 	}
@@ -64,10 +65,12 @@ func upstreamOptions(s config.Server, limits config.Limits,
 		Dial:    d,
 		Era:     s.Era,
 		Restart: s.Restart,
+		Keep:    s.Keep,
 		Bridge: bridge.New(bridge.Options{Version: version(), Rounds: limits.Rounds,
 			Log: log}),
 		Limits:          messageLimits(limits),
 		ReverseRequests: limits.ReverseRequests,
+		ServerIdle:      limits.ServerIdle,
 		Log:             log,
 	}, err
 }

@@ -673,3 +673,53 @@ func TestClosingPooledSessionsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestSubscriptionKeepsTheProcess has a client over HTTP. Its subscription is no request that the
+// server sees, but needs the server's notifications.
+func TestSubscriptionKeepsTheProcess(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		subscribed bool
+		want       int // processes that run after a while
+	}{{"with a subscription", true, 1}, {"without", false, 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &upstreamtest.Launcher{}
+				u := newUpstream(st, upstream.Options{Era: "legacy", Restart: true,
+					ServerIdle: time.Minute})
+				defer u.Close()
+				s, err := u.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20260728,
+					Shared: true, HasStream: func() bool { return false }}, &upstreamtest.Client{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				method := "tools/list"
+				if c.subscribed {
+					method = "subscriptions/listen"
+				}
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(
+					`"l"`, method, ``, `,"notifications":{"toolsListChanged":true}`))
+				srv := st.Last(t)
+				acceptInitialize(t, srv, `{}`)
+				if !c.subscribed {
+					srv.Answer(srv.Expect(t, method).ID, `{"tools":[]}`)
+				}
+				time.Sleep(4 * time.Minute)
+				if n := len(st.Alive()); n != c.want {
+					t.Fatalf("%d processes run, want %d", n, c.want)
+				}
+				// the session's next request restores what was ended
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					upstreamtest.ModernRequest(`"a"`, "tools/call", ``, `,"name":"x"`))
+				srv = st.Last(t)
+				if c.want == 0 {
+					acceptInitialize(t, srv, `{}`)
+				}
+				srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[]}`)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"a","result":{"content":[],` +
+					`"resultType":"complete",` + serverInfo + `}}`)
+			})
+		})
+	}
+}

@@ -272,7 +272,11 @@ func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, 
 		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
-	s.server = p.native.OpenLegacy(p.clientOptions, s)
+	o := p.clientOptions
+	if o.HasStream != nil { // a subscription of the client is a stream that uses the session
+		o.HasStream = func() bool { return p.isUsed(s) }
+	}
+	s.server = p.native.OpenLegacy(o, s)
 	p.sessions = append(p.sessions, s)
 	started := p.goroutines.Go(func(ctx context.Context) {
 		startCtx, cancel := p.native.StartContext(ctx)
@@ -285,6 +289,13 @@ func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, 
 		close(s.opened)
 	}
 	return s, nil
+}
+
+// isUsed reports whether a request uses the session.
+func (p *sessionPool) isUsed(s *pooledSession) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.users > 0
 }
 
 // finishOpen records how a handshake ended, and removes a session whose handshake failed.

@@ -86,6 +86,9 @@ type Server struct {
 	Cwd string `toml:"cwd"`
 	// Restart starts the program again when it ends. Default: true.
 	Restart bool `toml:"restart"`
+	// Keep never ends the server for lack of use (limits.server_idle and limits.processes): for a
+	// server with state that a session needs, such as a browser or a shell. Default: false.
+	Keep bool `toml:"keep"`
 
 	// URL is the endpoint of a server that is reached over HTTP.
 	URL string `toml:"url"`

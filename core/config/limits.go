@@ -24,6 +24,12 @@ type Limits struct {
 	Connections int `toml:"connections"`
 	// Streams is how many event streams over HTTP are open. Default: 2048.
 	Streams int `toml:"streams"`
+	// Processes is how many server processes run for the HTTP sessions of one principal. Over that,
+	// the one that has not been used for longest is ended. Default: 64.
+	Processes int `toml:"processes"`
+	// ServerIdle is the time without a call or an open stream after which the process or connection
+	// of a server is ended for an HTTP session, which stays. Default: 15m.
+	ServerIdle time.Duration `toml:"server_idle"`
 	// ResumeEvents is how many events of a stream are kept for a client that reconnects.
 	// Default: 256.
 	ResumeEvents int `toml:"resume_events"`
@@ -63,6 +69,7 @@ func (l *Limits) setDefaults() {
 		InFlight: 256, Sessions: 1000, SessionIdle: 30 * time.Minute,
 		Connections: 4096, Streams: 2048, ResumeEvents: 256,
 		ResumeBytes: 1 << 20, ReverseTimeout: 5 * time.Minute, ReverseRequests: 256,
+		Processes: 64, ServerIdle: 15 * time.Minute,
 		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
 		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
 	}

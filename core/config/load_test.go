@@ -466,7 +466,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a missing quote does not hide the mistakes after it",
 			"[server.a]\ncommand = \"a\nargs = 1\ncolour = 2", []string{
 				`2:13: `, `3:1: server.a.args must be a list, not an integer`,
-				`4:1: unknown key "colour" in [server.a]; known: args, command, cwd, env, era, headers, max_timeout, methods, restart, timeout, url`}},
+				`4:1: unknown key "colour" in [server.a]; known: args, command, cwd, env, era, headers, keep, max_timeout, methods, restart, timeout, url`}},
 		{"a key given twice is reported at the second position",
 			server + "era = \"auto\"\nera = \"new\"\n[deny]\nreasons = 1", []string{
 				`4:1: `, `6:1: deny.reasons must be true or false, not an integer`}},

@@ -57,7 +57,8 @@ func (s *legacyClientSession) beginInitialize(m *mcp.Message, out output) Call {
 	}
 	s.init = &initialization{done: make(chan struct{}),
 		proxied: s.endpoint.proxy.Open(proxy.OpenOptions{Session: s.session,
-			Principal: s.principal, Revision: offered}, &legacyClient{s, s.sessionOut})}
+			Principal: s.principal, Revision: offered, HasStream: s.hasStream},
+			&legacyClient{s, s.sessionOut})}
 	return &initializeCall{s, s.init, m, offered, out}
 }
 

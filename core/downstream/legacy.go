@@ -19,7 +19,9 @@ type legacyClientSession struct {
 	peer
 	endpoint   *Endpoint
 	sessionOut output // for messages outside of any call
-	reverse    reverseRequests
+	// reports whether a connection reads the stream for messages outside of any call; nil on a pipe
+	hasStream func() bool
+	reverse   reverseRequests
 
 	mu sync.Mutex // guards what follows
 	// of the latest initialize; nil before one, and after one that failed

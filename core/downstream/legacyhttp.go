@@ -147,7 +147,7 @@ func (e *Endpoint) newHTTPSession(principal string) *httpSession {
 	s.lifetime, s.end = context.WithCancel(context.Background())
 	s.streams = sessionStreams{limits: e.limits, session: e.limits.newStream(sessionStreamName),
 		kept: map[string]*resumableStream{}}
-	s.sessionOut = &s.streams
+	s.sessionOut, s.hasStream = &s.streams, s.streams.session.hasReader
 	return s
 }
 

@@ -18,11 +18,16 @@ type modernClientSession struct {
 	hold     func() (release func()) // keeps the session from being closed as idle
 }
 
-// newModernSession opens a session. shared means that several clients may use the session.
+// newModernSession opens a session. shared means that several clients may use the session: those of
+// a principal over HTTP, whose only streams are their requests.
 func (e *Endpoint) newModernSession(p peer, shared bool) *modernClientSession {
+	o := proxy.OpenOptions{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728,
+		Shared: shared}
+	if shared {
+		o.HasStream = func() bool { return false }
+	}
 	return &modernClientSession{peer: p, endpoint: e, hold: func() func() { return func() {} },
-		proxied: e.proxy.Open(proxy.OpenOptions{Session: p.session, Principal: p.principal,
-			Revision: mcp.Rev20260728, Shared: shared}, discardingClient{})}
+		proxied: e.proxy.Open(o, discardingClient{})}
 }
 
 // close ends the session and waits for its calls.

@@ -275,6 +275,13 @@ func (s *resumableStream) detach(r *streamReader) {
 	}
 }
 
+// hasReader reports whether a connection reads the stream.
+func (s *resumableStream) hasReader() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reader != nil
+}
+
 // next waits for the next event for r. ok is false when no event will come, ctx has ended, or
 // another reader has replaced r.
 func (s *resumableStream) next(ctx context.Context, r *streamReader) (ev streamEvent, ok bool) {

@@ -84,6 +84,10 @@ type OpenOptions struct {
 	Principal string
 	Revision  string // of the client's side
 	Shared    bool   // several clients of one principal may use the session
+	// HasStream reports whether the client has a stream open, besides its calls, on which messages
+	// of servers reach it. It must not block. It is nil for a client on a pipe: such a client is
+	// there as long as its session, and may always be notified.
+	HasStream func() bool
 }
 
 // CancelledError is the cause of a call's context when the call was cancelled. Notification, if not

@@ -23,6 +23,8 @@ type connector struct {
 	opts         *Options
 	goroutines   *taskgroup.Group
 	closingLimit closingLimit
+	counters     processCounters
+	answers      initializeAnswers
 
 	mu     sync.Mutex
 	closed bool
@@ -37,15 +39,23 @@ type connector struct {
 }
 
 // process returns a connection to a process for one session or principal: the process that was
-// probed, if it can serve that era, or a new one.
-func (c *connector) process(ctx context.Context, era mcp.Era) (*pipeConn, error) {
+// probed, if it can serve that era, or a new one. The connection holds the slot, which may be nil.
+func (c *connector) process(ctx context.Context, era mcp.Era, slot *processSlot) (*pipeConn,
+	error) {
 	if conn := c.takeProbed(era); conn != nil {
 		if !conn.isGone() {
+			conn.slot = slot
 			return conn, nil
 		}
 		c.discard(conn)
 	}
-	return c.start(ctx)
+	conn, err := c.start(ctx)
+	if err != nil {
+		slot.release()
+		return nil, err
+	}
+	conn.slot = slot
+	return conn, nil
 }
 
 // start starts a process.

@@ -13,6 +13,10 @@
 //   - Sessions with a modern server (2026-07-28) share one connection per principal: a process that
 //     is kept as long as a session uses it, or independent HTTP requests. A restart has no state to
 //     restore. A process has one subscription for all of its sessions.
+//   - The connection of an HTTP client's session is ended when neither a call nor a stream of the
+//     client has used it for Options.ServerIdle, or when Options.Processes needs its place. The
+//     next use opens another, with the same messages as after a loss. The first use opens the
+//     first: an initialize that the server has answered before is answered alike.
 //   - A client of the other era gets a server from [Options.Bridge] (package core/bridge), which
 //     uses the sessions above by way of [NativeSessions]. Without a bridge such a client is
 //     refused.
@@ -24,6 +28,7 @@
 //   - upstream.go: a configured server; Open, Close, State, Ready.
 //   - legacy_session.go, legacy_state.go, legacy_dial.go: a session with a legacy server, the
 //     messages that it has to send again, its connections.
+//   - idle.go, processes.go, initialize_answers.go: connections that are not used, or not yet.
 //   - modern_session.go, modern_pool.go: a session with a modern server, and the connections that
 //     sessions share.
 //   - probe.go: the revisions that the server speaks.
@@ -71,7 +76,8 @@
 //
 // A goroutine that holds one lock takes another only in these orders: Upstream.mu before
 // modernPool.mu; prober.mu before connector.mu; pipeConn.routing before subscriptionMux.mu,
-// orderedQueue.mu and callTable.mu; subscriptionMux.mu before orderedQueue.mu. Options.Event and
+// orderedQueue.mu and callTable.mu; subscriptionMux.mu before orderedQueue.mu. Processes.mu is
+// taken last. No lock is held when OpenOptions.HasStream is called. Options.Event and
 // Options.Observer may be called with a lock held, and must not call back.
 //
 // # Why a probe is a request of its own

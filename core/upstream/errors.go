@@ -17,6 +17,9 @@ var errSessionExpired = errors.New("the server has ended the session")
 // session, or when the request was not sent because the session has ended.
 var errRequestNotRun = fmt.Errorf("%w and has not run the request", errSessionExpired)
 
+// errTooManyProcesses reports that a principal has as many processes as it may, all in use.
+var errTooManyProcesses = errors.New("too many processes")
+
 // unavailable returns the error for a request that the server did not answer.
 func unavailable(server, reason string, err error) error {
 	return &proxy.UnavailableError{Server: server, Reason: reason, Err: err}

@@ -33,8 +33,10 @@ func isLost(conn legacyConn) bool {
 // legacyDialer opens the connections of one legacy session.
 type legacyDialer struct {
 	*connector
-	queue *orderedQueue // of the session
-	feed  proxy.Handler // gets the messages that belong to no call
+	queue     *orderedQueue // of the session
+	principal string        // whose processes the session's process counts among
+	owner     processOwner  // the session; nil when its processes do not count
+	feed      proxy.Handler // gets the messages that belong to no call
 }
 
 // dial opens a connection and sends initialize on it. The connection stays open even if the answer
@@ -46,7 +48,14 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 	}
 	dial := d.opts.Dial
 	if dial.HTTP == nil {
-		conn, err := d.process(ctx, mcp.Legacy)
+		var slot *processSlot
+		if d.owner != nil {
+			var err error
+			if slot, err = d.takeSlot(ctx, d.principal, d.owner); err != nil {
+				return nil, nil, err
+			}
+		}
+		conn, err := d.process(ctx, mcp.Legacy, slot)
 		if err != nil {
 			return nil, nil, err
 		}

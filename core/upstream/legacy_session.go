@@ -29,14 +29,37 @@ type legacySession struct {
 	handshake chan struct{}
 	closeOnce func() error // runs end, once
 	state     legacyState
+
+	// reports whether the client can be notified outside of calls; nil for a client on a pipe,
+	// whose connection is never ended for lack of use
+	hasStream func() bool
+	principal string
+	when      startTime
+	// of the connections that are opened at the next use; only one is being opened at a time
+	wakeSchedule restartSchedule
 }
 
-func newLegacySession(c *connector, p *prober, feed proxy.Handler) *legacySession {
+// startTime is when a session starts its server.
+type startTime uint8
+
+const (
+	startAtInitialize startTime = iota
+	// An initialize that the server has answered before, to another session of an HTTP client, is
+	// answered alike, and the session's first use starts the server.
+	startAtFirstUse
+)
+
+func newLegacySession(c *connector, p *prober, o proxy.OpenOptions, feed proxy.Handler,
+	when startTime) *legacySession {
 	goroutines := taskgroup.New()
 	queue := newOrderedQueue(goroutines)
 	s := &legacySession{opts: c.opts, prober: p, feed: feed, goroutines: goroutines, queue: queue,
 		dialer:    &legacyDialer{connector: c, queue: queue, feed: feed},
-		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})}}
+		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})},
+		hasStream: o.HasStream, principal: o.Principal, when: when}
+	if s.hasStream != nil {
+		s.dialer.principal, s.dialer.owner = s.principal, s
+	}
 	s.closeOnce = sync.OnceValue(s.end)
 	return s
 }
@@ -51,11 +74,14 @@ func (s *legacySession) Call(ctx context.Context, p pipeline.Passed,
 // Send implements LegacySession.
 func (s *legacySession) Send(ctx context.Context, o Outgoing,
 	h proxy.Handler) (*mcp.Message, error) {
+	s.state.beginUse()
+	defer s.endUse()
 	if o.m.Method == "initialize" {
 		if answer, done, err := s.initialize(ctx, o, h); done {
 			return answer, err
 		}
 	}
+	s.wake()
 	conn, err := s.state.ready(ctx, s.opts.Name, nil)
 	if err != nil {
 		return nil, err
@@ -92,7 +118,10 @@ func (s *legacySession) Notify(ctx context.Context, p pipeline.Passed) error {
 
 // SendNotification implements LegacySession.
 func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error {
+	s.state.beginUse()
+	defer s.endUse()
 	if o.m.Method != "notifications/initialized" {
+		s.wake()
 		conn, err := s.state.ready(ctx, s.opts.Name, nil)
 		if err != nil {
 			return err
@@ -167,27 +196,72 @@ func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 	if s.state.isInitialized() {
 		return nil, false, nil
 	}
-	conn, answer, err := s.dialer.dial(ctx, o, h)
+	answer, finish, err := s.expectedAnswer(ctx, o)
 	if err != nil {
 		return nil, true, err
+	}
+	if answer != nil {
+		s.state.change(func() {
+			s.state.initialize, s.state.expected, s.state.dormant = o, answer, true
+		})
+		return answer.WithID(o.m.ID()), true, nil
+	}
+	answer, err = s.openFirst(ctx, o, h)
+	if err == nil && answer.Kind == mcp.Response {
+		finish(answer)
+	} else {
+		finish(nil)
+	}
+	return answer, true, err
+}
+
+// expectedAnswer returns the answer to an initialize if the server has given it to another session
+// not long ago, and otherwise nil. The caller then sends initialize, and calls finish with the
+// answer, or with nil when it failed.
+func (s *legacySession) expectedAnswer(ctx context.Context, o Outgoing) (answer *mcp.Message,
+	finish func(*mcp.Message), err error) {
+	finish = func(*mcp.Message) {}
+	if s.when != startAtFirstUse || s.hasStream == nil || s.opts.ServerIdle <= 0 ||
+		s.opts.Dial.Pipe == nil {
+		return nil, finish, nil
+	}
+	key, err := initializeKeyOf(s.principal, o.m)
+	if err != nil {
+		return nil, finish, nil
+	}
+	answers := &s.dialer.answers
+	entry, isNew := answers.find(key, s.opts.ServerIdle)
+	if isNew {
+		return nil, func(answer *mcp.Message) { answers.finish(key, entry, answer) }, nil
+	}
+	answer, err = entry.wait(ctx)
+	return answer, finish, err
+}
+
+// openFirst opens the first connection and sends initialize.
+func (s *legacySession) openFirst(ctx context.Context, o Outgoing,
+	h proxy.Handler) (*mcp.Message, error) {
+	conn, answer, err := s.dialer.dial(ctx, o, h)
+	if err != nil {
+		return nil, err
 	}
 	if answer.Kind == mcp.Error {
 		s.prober.discardAny()
 		s.dialer.abandon(ctx, conn)
-		return answer, true, nil
+		return answer, nil
 	}
 	if err := s.checkRevision(answer); err != nil {
 		s.dialer.abandon(ctx, conn)
-		return nil, true, err
+		return nil, err
 	}
 	s.state.change(func() {
 		s.state.initialize, s.state.conn, s.state.since = o, conn, time.Now()
 	})
 	if !s.goroutines.Go(s.supervise) {
 		s.dialer.abandon(ctx, conn)
-		return nil, true, closingError(s.opts.Name)
+		return nil, closingError(s.opts.Name)
 	}
-	return answer, true, nil
+	return answer, nil
 }
 
 // checkRevision returns an error when the server chose a revision that Gatekit does not know: such
@@ -202,18 +276,17 @@ func (s *legacySession) checkRevision(answer *mcp.Message) error {
 		nil)
 }
 
-// supervise opens the connection again when it is lost, until the session is closed.
+// supervise opens the connection again when it is lost, until the session is closed or the
+// connection was ended for lack of use.
 func (s *legacySession) supervise(ctx context.Context) {
 	var schedule restartSchedule
 	for {
 		conn, since := s.state.current()
 		if conn == nil {
-			return // closed
+			return // closed, or ended for lack of use
 		}
 		gone, why := conn.lost()
-		select {
-		case <-gone:
-		case <-ctx.Done():
+		if !s.awaitLoss(ctx, gone) {
 			return
 		}
 		cause := why()
@@ -242,6 +315,7 @@ func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause erro
 		return false
 	}
 	s.opts.reportEvent("lost", cause)
+	s.dialer.answers.forget()
 	s.dialer.discard(lost)
 	if !restarts {
 		return false

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,9 +31,19 @@ type legacyState struct {
 	initializedSent bool                // initialized was sent on conn
 	level           Outgoing            // the last logging/setLevel that succeeded
 	subscriptions   map[string]Outgoing // resources/subscribe that succeeded, by URI
-	fault           error               // why there is no connection
-	nextAttempt     time.Time           // to open another; zero when there will be none
-	changed         chan struct{}       // closed and replaced with each change of a field above
+	// how many requests and notifications of the client are under way, when the last of them ended,
+	// and until when the server may work on a task
+	users     int
+	lastUse   time.Time
+	busyUntil time.Time
+	// there is no connection, and the next use opens one: the last one was ended because it was not
+	// used, or none was needed yet
+	dormant bool
+	// what a server that is not started yet is expected to answer to initialize; nil otherwise
+	expected    *mcp.Message
+	fault       error         // why there is no connection
+	nextAttempt time.Time     // to open another; zero when there will be none
+	changed     chan struct{} // closed and replaced with each change of a field above
 }
 
 // change runs f under the lock and wakes the goroutines that wait for a change.
@@ -42,6 +53,82 @@ func (s *legacyState) change(f func()) {
 	f()
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// beginUse notes that a request or notification is under way. While there is one, the connection is
+// not ended for lack of use.
+func (s *legacyState) beginUse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+}
+
+// endUse undoes beginUse. It reports whether the connection is now without use.
+func (s *legacyState) endUse() (unused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.lastUse = time.Now()
+	return s.users == 0
+}
+
+// noteUse notes that the connection is in use just now.
+func (s *legacyState) noteUse() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastUse = time.Now()
+}
+
+// unusedSince returns when the connection was used last. ok is false when there is no connection,
+// or it is in use.
+func (s *legacyState) unusedSince() (at time.Time, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastUse, s.isUnused()
+}
+
+// isUnused reports whether there is a connection, and it is not in use. s.mu is held.
+func (s *legacyState) isUnused() bool {
+	return s.conn != nil && s.users == 0 && !time.Now().Before(s.busyUntil)
+}
+
+// takeUnused takes the connection away, unless it is in use; then it returns nil. The next use
+// opens another.
+func (s *legacyState) takeUnused() (conn legacyConn) {
+	s.change(func() {
+		if s.isUnused() {
+			conn = s.conn
+			s.conn, s.initializedSent, s.dormant = nil, false, true
+			s.fault, s.nextAttempt = nil, time.Time{}
+		}
+	})
+	return conn
+}
+
+// startWaking reports whether the caller has to open a connection: there is none because none was
+// needed. Afterwards, requests wait for the connection.
+func (s *legacyState) startWaking() bool {
+	s.mu.Lock()
+	due := s.dormant && !time.Now().Before(s.nextAttempt)
+	s.mu.Unlock()
+	if !due {
+		return false
+	}
+	s.change(func() {
+		if due = s.dormant; due {
+			s.dormant, s.fault, s.nextAttempt = false, nil, time.Time{}
+		}
+	})
+	return due
+}
+
+// failWaking records that no connection could be opened, and when the next use may try again.
+func (s *legacyState) failWaking(cause error, nextAttempt time.Time) {
+	s.change(func() {
+		if !errors.Is(s.fault, taskgroup.ErrClosed) {
+			s.dormant, s.fault, s.nextAttempt = true, cause, nextAttempt
+		}
+	})
 }
 
 // isInitialized reports whether an initialize has been answered.
@@ -67,6 +154,9 @@ func (s *legacyState) ready(ctx context.Context, server string,
 	for {
 		s.mu.Lock()
 		conn, changed, fault, next := s.conn, s.changed, s.fault, s.nextAttempt
+		if s.dormant {
+			next = time.Time{} // only another use opens a connection
+		}
 		wait := time.Duration(0)
 		if conn != nil && !s.initializedSent {
 			wait = time.Until(s.since.Add(maxWaitForInitialized))
@@ -103,7 +193,29 @@ func (s *legacyState) ready(ctx context.Context, server string,
 	}
 }
 
-// remember keeps a request that has to be sent again on the next connection.
+// maxTaskLifetime is how long a server is kept for a task that no client asks for.
+const maxTaskLifetime = 30 * time.Minute
+
+// taskLifetime returns how long the server keeps the task that it has created, but at most
+// maxTaskLifetime.
+func taskLifetime(answer *mcp.Message) time.Duration {
+	raw, _ := answer.Get("/task/ttl")
+	ms, err := strconv.ParseUint(string(raw), 10, 63)
+	if err != nil || ms > uint64(maxTaskLifetime.Milliseconds()) {
+		return maxTaskLifetime
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// remember keeps a request that has to be sent again on the next connection. A task that the server
+// has created keeps the connection in use.
 func (s *legacyState) remember(o Outgoing, answer *mcp.Message) {
 	m := o.m
 	if answer.Kind != mcp.Response {
@@ -112,6 +224,10 @@ func (s *legacyState) remember(o Outgoing, answer *mcp.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch m.Method {
+	case "tools/call":
+		if _, isTask := answer.Get("/task/taskId"); isTask {
+			s.busyUntil = later(s.busyUntil, time.Now().Add(taskLifetime(answer)))
+		}
 	case "logging/setLevel":
 		s.level = o
 	case "resources/subscribe":
@@ -162,6 +278,7 @@ func (s *legacyState) replace(conn legacyConn) bool {
 	s.change(func() {
 		if isOpen = !errors.Is(s.fault, taskgroup.ErrClosed); isOpen {
 			s.conn, s.since, s.fault, s.nextAttempt = conn, time.Now(), nil, time.Time{}
+			s.lastUse = s.since
 		}
 	})
 	return isOpen
@@ -172,7 +289,7 @@ func (s *legacyState) replace(conn legacyConn) bool {
 func (s *legacyState) close(err error) (conn legacyConn, served bool) {
 	s.change(func() {
 		conn, served = s.conn, s.initializedSent
-		s.conn, s.fault, s.nextAttempt = nil, err, time.Time{}
+		s.conn, s.fault, s.nextAttempt, s.dormant = nil, err, time.Time{}, false
 	})
 	return conn, served
 }

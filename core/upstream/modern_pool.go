@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -25,27 +26,34 @@ type modernPool struct {
 	closed bool
 }
 
-// acquire returns the connection of a principal. release gives it back.
-func (p *modernPool) acquire(principal string) *sharedConn {
+// acquire returns the connection of a principal. release gives it back. overPipe means that the
+// client is on a pipe: while such a client has the connection, it is not ended for lack of use.
+func (p *modernPool) acquire(principal string, overPipe bool) *sharedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.conns[principal]
 	if s == nil {
-		s = newSharedConn(p.connector, p.doubt)
+		s = newSharedConn(p.connector, p.doubt, principal)
 		if p.conns == nil {
 			p.conns = make(map[string]*sharedConn)
 		}
 		p.conns[principal] = s
 	}
 	s.users++
+	if overPipe {
+		s.pipeUsers.Add(1)
+	}
 	return s
 }
 
 // release gives a connection back. It is closed when no session acquires it for a while.
-func (p *modernPool) release(principal string) {
+func (p *modernPool) release(principal string, overPipe bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.conns[principal]
+	if overPipe {
+		s.pipeUsers.Add(-1)
+	}
 	if s.users--; s.users > 0 || p.closed {
 		return
 	}
@@ -89,8 +97,10 @@ type sharedConn struct {
 	connector  *connector
 	opts       *Options
 	goroutines *taskgroup.Group
-	users      int // sessions that have acquired it; guarded by the pool
-	releases   int // how often users fell to zero; guarded by the pool
+	principal  string
+	users      int          // sessions that have acquired it; guarded by the pool
+	releases   int          // how often users fell to zero; guarded by the pool
+	pipeUsers  atomic.Int32 // those of the users whose clients are on pipes
 
 	http *modernHTTP // nil for a process
 
@@ -100,6 +110,9 @@ type sharedConn struct {
 	startedAt time.Time     // when the last process was started; zero when none was
 	starting  *processStart // the start that is under way, or nil
 	schedule  restartSchedule
+	inUse     int       // requests and notifications under way
+	lastUse   time.Time // when the last of them ended
+	ended     bool      // the last process was ended because it was not used
 }
 
 // processStart is one start of a process. All calls that need the process wait for it.
@@ -109,8 +122,8 @@ type processStart struct {
 	err  error
 }
 
-func newSharedConn(c *connector, doubt func()) *sharedConn {
-	s := &sharedConn{connector: c, opts: c.opts, goroutines: taskgroup.New()}
+func newSharedConn(c *connector, doubt func(), principal string) *sharedConn {
+	s := &sharedConn{connector: c, opts: c.opts, principal: principal, goroutines: taskgroup.New()}
 	if c.opts.Dial.HTTP != nil {
 		s.http = newModernHTTP(c.opts, doubt)
 	}
@@ -127,6 +140,8 @@ func (s *sharedConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	if s.http != nil {
 		return s.http.send(ctx, o, h)
 	}
+	s.beginUse()
+	defer s.endUse()
 	pipe, err := s.process(ctx)
 	if err != nil {
 		return nil, err
@@ -139,6 +154,8 @@ func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
 	if s.http != nil {
 		return s.http.notify(ctx, o)
 	}
+	s.beginUse()
+	defer s.endUse()
 	pipe, err := s.process(ctx)
 	if err != nil {
 		return err
@@ -208,7 +225,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	select {
 	case <-time.After(time.Until(due)):
 		startCtx, cancel := s.opts.startContext(ctx)
-		conn, starting.err = s.connector.process(startCtx, mcp.Modern)
+		conn, starting.err = s.open(startCtx)
 		cancel()
 	case <-ctx.Done():
 		starting.err = closingError(s.opts.Name)
@@ -223,10 +240,15 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	case starting.err != nil:
 		s.schedule.failed(0)
 	case !closed:
-		if isRestart {
-			s.opts.reportEvent("restarted", nil) // before any call uses the process
+		switch { // before any call uses the process
+		case isRestart:
+			s.opts.reportEvent("restarted", nil)
+		case s.ended:
+			s.opts.reportEvent("resumed", nil)
 		}
+		s.ended = false
 		s.pipe, s.startedAt = starting.pipe, time.Now()
+		s.goroutines.Go(func(ctx context.Context) { s.endWhenUnused(ctx, starting.pipe) })
 	}
 	if isRestart {
 		s.schedule.started(time.Now())

@@ -18,15 +18,17 @@ type modernSession struct {
 	prober     *prober
 	pool       *modernPool
 	principal  string
+	overPipe   bool // the client is on a pipe, and its process is never ended for lack of use
 	conn       *sharedConn
 	goroutines *taskgroup.Group
 	queue      *orderedQueue // of the messages that a process sends; nil over HTTP
 	closeOnce  sync.Once
 }
 
-func newModernSession(p *prober, pool *modernPool, principal string) *modernSession {
-	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: principal,
-		conn: pool.acquire(principal), goroutines: taskgroup.New()}
+func newModernSession(p *prober, pool *modernPool, o proxy.OpenOptions) *modernSession {
+	overPipe := o.HasStream == nil
+	s := &modernSession{opts: p.opts, prober: p, pool: pool, principal: o.Principal,
+		overPipe: overPipe, conn: pool.acquire(o.Principal, overPipe), goroutines: taskgroup.New()}
 	if !s.conn.isHTTP() {
 		s.queue = newOrderedQueue(s.goroutines)
 	}
@@ -137,7 +139,7 @@ func (s *modernSession) Close() error {
 		if s.queue != nil {
 			s.queue.logDropped(s.opts.Log, s.opts.Name)
 		}
-		s.pool.release(s.principal)
+		s.pool.release(s.principal, s.overPipe)
 	})
 	return nil
 }

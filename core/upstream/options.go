@@ -28,6 +28,15 @@ type Options struct {
 	// Restart means that a process that has ended is started again, with growing delays and at most
 	// 5 times in 5 minutes.
 	Restart bool
+	// Keep means that a process or connection is never ended because it is not used: the server has
+	// state that a session needs, and that Gatekit cannot restore.
+	Keep bool
+	// ServerIdle is how long the process or connection of an HTTP client's session is kept when no
+	// call and no stream of the client uses it. The client's session stays: its next request opens
+	// another connection. 0 keeps it as long as the session.
+	ServerIdle time.Duration
+	// Processes bounds the processes of all servers; nil is without a bound.
+	Processes *Processes
 	// Bridge serves clients of the era that the server does not speak. Without it, such clients are
 	// refused.
 	Bridge Bridge
@@ -42,7 +51,8 @@ type Options struct {
 	ReverseRequests int
 
 	Log *slog.Logger // nil: nothing is logged
-	// Event, if not nil, is called when the server is "lost" or "restarted". It must not block.
+	// Event, if not nil, is called when the server is "lost" or "restarted", when it has "ended"
+	// because no client used it, and when it was "resumed" after that. It must not block.
 	Event    func(action, reason string, err error)
 	Observer Observer // nil: the requests are not observed
 }
@@ -76,7 +86,7 @@ func (o *Options) startContext(ctx context.Context) (context.Context, context.Ca
 		unavailable(o.Name, "the server took too long to start", nil))
 }
 
-// reportEvent logs and reports that the server was "lost" or "restarted".
+// reportEvent logs and reports an event of the server; see Options.Event.
 func (o *Options) reportEvent(action string, err error) {
 	reason := ""
 	if err != nil {

@@ -40,6 +40,7 @@ type pipeConn struct {
 	gone      chan struct{}   // closed when the connection has failed or is closed
 	fault     error           // the reason; read it after gone
 	closeOnce func() error    // runs end, once
+	slot      *processSlot    // released when the process has ended; nil when it is not counted
 }
 
 // newPipeConn returns a connection over p, which start begins to read. onFail is called once, when
@@ -231,6 +232,7 @@ func (c *pipeConn) Close() error { return c.closeOnce() }
 func (c *pipeConn) end() error {
 	c.fail(closingError(c.name))
 	err := c.pipe.Close()
+	c.slot.release()
 	c.goroutines.Close()
 	return err
 }

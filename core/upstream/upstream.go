@@ -69,7 +69,7 @@ func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 	case !isNative:
 		s = u.opts.Bridge.Open(nativeSessions{u}, o, feed)
 	case era == mcp.Legacy:
-		s = nativeSessions{u}.openLegacy(feed)
+		s = nativeSessions{u}.openLegacy(o, feed, startAtFirstUse)
 	default:
 		s = nativeSessions{u}.OpenModern(o)
 	}
@@ -108,16 +108,17 @@ func (n nativeSessions) StartContext(ctx context.Context) (context.Context, cont
 	return n.u.opts.startContext(ctx)
 }
 
-func (n nativeSessions) OpenLegacy(_ proxy.OpenOptions, feed proxy.Handler) LegacySession {
-	return n.openLegacy(feed)
+func (n nativeSessions) OpenLegacy(o proxy.OpenOptions, feed proxy.Handler) LegacySession {
+	return n.openLegacy(o, feed, startAtInitialize)
 }
 
-func (n nativeSessions) openLegacy(feed proxy.Handler) *legacySession {
-	return newLegacySession(n.u.connector, n.u.prober, feed)
+func (n nativeSessions) openLegacy(o proxy.OpenOptions, feed proxy.Handler,
+	when startTime) *legacySession {
+	return newLegacySession(n.u.connector, n.u.prober, o, feed, when)
 }
 
 func (n nativeSessions) OpenModern(o proxy.OpenOptions) ModernSession {
-	return newModernSession(n.u.prober, n.u.pool, o.Principal)
+	return newModernSession(n.u.prober, n.u.pool, o)
 }
 
 // Close closes all sessions, connections and processes, and waits for their end. It is safe to call

@@ -233,8 +233,14 @@ func (h *HTTP) Close() error {
 			}
 		}
 	}
+	h.Vanish()
+	return nil
+}
+
+// Vanish closes all connections without ending the session, as a client does that is killed, and as
+// many clients do that are done.
+func (h *HTTP) Vanish() {
 	h.cancel()
 	h.running.Wait()
 	h.client.CloseIdleConnections()
-	return nil
 }

@@ -46,17 +46,18 @@ func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.Recor
 // caseState is the part of a session's state that a case contains. If a member is nil, the session
 // keeps its own value.
 type caseState struct {
-	client, roots, item []byte
-	labels              []string
-	calls, minute       map[string]int
+	client, capabilities, roots, item []byte
+	labels                            []string
+	calls, minute                     map[string]int
+	tools                             []string // input.tools
 }
 
 // caseMembers are the members that a case may have: those of JSON-RPC, of the input, and of an
 // audit record.
 var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
-	"direction", "kind", "server", "name", "request", "item", "items", "session", "principal",
-	"roots", "findings", "time", "action",
+	"direction", "kind", "server", "name", "tools", "request", "item", "items", "session",
+	"principal", "roots", "findings", "time", "action",
 	"seq", "prev", "exchange", "reason", "steps", "before", "after", "values", "code", "failed",
 	"micros", "through",
 }
@@ -88,7 +89,7 @@ func ParseCase(b []byte) (*Case, error) {
 		key := name.String()
 		if !slices.Contains(caseMembers, key) {
 			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
-				strings.Join(caseMembers[:18], ", "))
+				strings.Join(caseMembers[:19], ", "))
 		}
 		var v jsontext.Value
 		if v, err = body.ReadValue(); err == nil {
@@ -281,15 +282,15 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		m.Session = r.text("session")
 	} else {
 		var s struct {
-			ID     string
-			Client json.RawMessage
-			Labels []string
-			Calls  map[string]int
-			Minute map[string]int
+			ID                   string
+			Client, Capabilities json.RawMessage
+			Labels               []string
+			Calls                map[string]int
+			Minute               map[string]int
 		}
 		r.decode("session", &s)
-		m.Session, c.state.client, c.state.labels, c.state.calls, c.state.minute = s.ID, s.Client,
-			s.Labels, s.Calls, s.Minute
+		m.Session, c.state.client, c.state.capabilities = s.ID, s.Client, s.Capabilities
+		c.state.labels, c.state.calls, c.state.minute = s.Labels, s.Calls, s.Minute
 	}
 	if r.members["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
@@ -302,6 +303,7 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		m.Principal = p.Subject
 	}
 	c.state.roots, c.state.item = r.members["roots"], r.members["item"]
+	r.decode("tools", &c.state.tools)
 	if v, ok := r.members["roots"]; ok && v.Kind() != '[' {
 		r.fail("roots is not a JSON array")
 	}
@@ -368,6 +370,9 @@ func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	if state.client != nil {
 		s.client = state.client
 	}
+	if state.capabilities != nil {
+		s.capabilities = state.capabilities
+	}
 	if state.roots != nil {
 		s.roots = state.roots
 	}
@@ -408,7 +413,8 @@ func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdic
 }
 
 func (s *Stage) contextOf(c *Case) messageContext {
-	mc := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing}
+	mc := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing,
+		tools: c.state.tools}
 	if mc.now.IsZero() {
 		mc.now = s.now()
 	}

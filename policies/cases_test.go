@@ -20,11 +20,14 @@ deny contains input.principal.subject
 deny contains input.session.client.name
 deny contains input.direction
 deny contains input.params.message
+deny contains tool if some tool in input.tools
+deny contains "it has roots" if input.session.capabilities.roots
 `
 	for _, c := range []string{
 		`{"method":"tools/call","kind":"response","name":"x","server":"a","result":{"content":[]},"request":{"name":"x","arguments":{"n":7}},"time":"2026-01-01T00:00:00Z"}`,
 		`{"jsonrpc":"2.0","method":"roots/list","id":3,"session":{"id":"s","labels":["bad"],"client":{"name":"c"}},"roots":[{"uri":"file:///w"}],"principal":"ann","findings":[{"type":"email","pointer":"/x"}],"time":"2026-01-01T00:00:00Z"}`,
 		`{"method":"tools/call","error":{"code":1,"message":"m"},"time":"2026-01-01T00:00:00Z"}`,
+		`{"method":"notifications/progress","direction":"to_client","kind":"notification","server":"a","tools":["x"],"session":{"capabilities":{"roots":{}},"calls":{"a y":1}},"principal":"ann","time":"2026-01-01T00:00:00Z"}`,
 		`{"method":"notifications/elicitation/complete","params":{"message":"hello"},"time":"2026-01-01T00:00:00Z"}`,
 	} {
 		first, err := policies.ParseCase([]byte(c))

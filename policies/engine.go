@@ -156,6 +156,7 @@ type messageContext struct {
 	now         time.Time
 	bodyMissing bool       // the message comes from a log without bodies
 	items       *ast.Array // replaces the items in the body of a list
+	tools       []string   // replaces input.tools, when not nil
 }
 
 // inspect returns the verdict for a message. If the message passes, inspect records it in its

@@ -41,14 +41,7 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	}
 	switch {
 	case m.Method == "tasks/list" && m.Kind == mcp.Response:
-		var ids []string
-		m.Items("/tasks", func(_ int, raw []byte) bool {
-			if id, ok := mcp.NewResponse("", raw).Text("/taskId"); ok {
-				ids = append(ids, id)
-			}
-			return true
-		})
-		return s.taskUses(m, ids)
+		return s.taskUses(m, taskIDs(m))
 	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
 		return nil
 	}

@@ -87,8 +87,9 @@ func (r readSet) below(name string) readSet {
 }
 
 // inputMembers are the members of the input, as in input.schema.json.
-var inputMembers = [...]string{"direction", "kind", "method", "server", "name", "params", "result",
-	"error", "request", "item", "items", "session", "principal", "roots", "findings", "time"}
+var inputMembers = [...]string{"direction", "kind", "method", "server", "name", "tools", "params",
+	"result", "error", "request", "item", "items", "session", "principal", "roots", "findings",
+	"time"}
 
 // input returns the input for a message, with only the members in r.
 func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSet) ast.Value {
@@ -104,6 +105,19 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 			return optionalString(m.Server)
 		case "name":
 			return optionalString(m.Name)
+		case "tools":
+			names, known := mc.tools, true
+			if names == nil {
+				names, known = sess.tools(m)
+			}
+			if !known {
+				return nil
+			}
+			terms := make([]*ast.Term, len(names))
+			for i, name := range names {
+				terms[i] = ast.StringTerm(name)
+			}
+			return ast.NewArray(terms...)
 		case "params", "result", "error":
 			if mc.bodyMissing || name != bodyMember[m.Kind] {
 				return nil

@@ -64,7 +64,9 @@ type session struct {
 	mu       sync.Mutex
 	lastUsed time.Time // guarded by SessionStore.mu
 	client   []byte    // clientInfo, as JSON
-	labels   []string
+	// the client's capabilities, as JSON; like client, as the session's first request declares them
+	capabilities []byte
+	labels       []string
 
 	calls           map[string]int        // by callKey; "" counts the calls of all tools
 	callNameBytes   int                   // size of the keys of calls
@@ -165,7 +167,8 @@ func (s *session) updateSize() {
 	before := s.stateBytes
 	s.stateBytes = 0
 	if !s.ended {
-		s.stateBytes = len(s.client) + len(s.roots) + s.callNameBytes + s.lastMinute.bytes()
+		s.stateBytes = len(s.client) + len(s.capabilities) + len(s.roots) + s.callNameBytes +
+			s.lastMinute.bytes()
 		for _, l := range s.labels {
 			s.stateBytes += len(l)
 		}
@@ -183,6 +186,7 @@ func (s *session) record(m *mcp.Message) {
 	switch {
 	case m.Method == "initialize" && m.Kind == mcp.Request:
 		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
+		s.capabilities = copyMember(m, "/capabilities", maxClientInfoBytes)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
 		s.roots = copyMember(m, "/roots", maxRootsBytes)
 	case m.Kind == mcp.Response && listedItems(m) != nil:
@@ -192,8 +196,13 @@ func (s *session) record(m *mcp.Message) {
 			s.store.tasks.Add(m.Server, id, m.Principal, m.Name)
 		}
 	}
-	if s.client == nil && m.Kind == mcp.Request {
-		s.client = copyMember(m, mcp.PointerClientInfo, maxClientInfoBytes)
+	if m.Kind == mcp.Request && m.Direction == mcp.ToServer {
+		if s.client == nil {
+			s.client = copyMember(m, mcp.PointerClientInfo, maxClientInfoBytes)
+		}
+		if s.capabilities == nil {
+			s.capabilities = copyMember(m, mcp.PointerCapabilities, maxClientInfoBytes)
+		}
 	}
 }
 
@@ -381,13 +390,15 @@ func (s *session) addLabels(labels []string) bool {
 func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return object(r, []string{"id", "client", "labels", "calls", "minute"},
+	return object(r, []string{"id", "client", "capabilities", "labels", "calls", "minute"},
 		func(name string, r readSet) ast.Value {
 			switch name {
 			case "id":
 				return ast.String(m.Session)
 			case "client":
 				return valueOf(s.client, r)
+			case "capabilities":
+				return valueOf(s.capabilities, r)
 			case "labels":
 				terms := make([]*ast.Term, len(s.labels))
 				for i, l := range s.labels {

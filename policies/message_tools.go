@@ -1,0 +1,96 @@
+package policies
+
+import (
+	"slices"
+	"strings"
+
+	"gatekit/core/mcp"
+)
+
+// tools returns the tools of m's server whose arguments or output m may contain, for input.tools:
+//
+//   - the tool itself for a tools/call and its answer;
+//   - the tool of the task for a message about a task, in whatever session it was created;
+//   - every tool of the server that the session has called, for other requests and notifications
+//     of the server, for the client's notifications and answers, and for methods that the
+//     specification does not define. The protocol does not always tell to which call these belong,
+//     a server can send them late, and a cancelled call has no answer at all.
+//
+// known is false when m is about a task that Gatekit does not know, such as one that is older than
+// a restart: any tool may have created it.
+func (s *session) tools(m *mcp.Message) (names []string, known bool) {
+	meth, defined := mcp.LookupMethod(m.Method)
+	isAnswer := m.Kind == mcp.Response || m.Kind == mcp.Error
+	// whether the server has asked the client, and not the client the server
+	reverse := isAnswer == (m.Direction == mcp.ToServer)
+	if m.Kind == mcp.Notification {
+		reverse = m.Direction == mcp.ToClient
+	}
+	switch {
+	case m.Method == "tools/call":
+		return []string{m.Name}, true
+	case meth.NamePointer == "/taskId" && !reverse && m.Kind != mcp.Notification:
+		return s.taskTools(m, []string{m.Name})
+	case m.Method == "tasks/list" && m.Kind == mcp.Response && !reverse:
+		return s.taskTools(m, taskIDs(m))
+	case defined && !reverse && m.Kind != mcp.Notification:
+		return nil, true // about a prompt, a resource, a list
+	}
+	names, known = s.calledTools(m.Server), true
+	add := func(id string) {
+		var more []string
+		more, known = s.taskTools(m, []string{id})
+		names = append(names, more...)
+	}
+	if id, ok := m.Text(mcp.PointerRelatedTask + "/taskId"); ok {
+		add(id)
+	}
+	if meth.NamePointer == "/taskId" && m.Direction == mcp.ToClient &&
+		m.Kind == mcp.Notification {
+		// may come before the answer that creates the task
+		if tool, created := s.store.tasks.Name(m.Server, m.Name, m.Principal); created {
+			names = append(names, tool)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), known
+}
+
+// taskTools returns the tools that created the tasks. known is false when one of the tasks is not
+// known.
+func (s *session) taskTools(m *mcp.Message, ids []string) (names []string, known bool) {
+	known = true
+	for _, id := range ids {
+		tool, created := s.store.tasks.Name(m.Server, id, m.Principal)
+		if !created {
+			known = false
+		} else if !slices.Contains(names, tool) {
+			names = append(names, tool)
+		}
+	}
+	return names, known
+}
+
+// taskIDs returns the ids of the tasks in a list.
+func taskIDs(m *mcp.Message) (ids []string) {
+	m.Items("/tasks", func(_ int, raw []byte) bool {
+		if id, ok := mcp.NewResponse("", raw).Text("/taskId"); ok {
+			ids = append(ids, id)
+		}
+		return true
+	})
+	return ids
+}
+
+// calledTools returns the tools of a server that the session has called.
+func (s *session) calledTools(server string) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.calls {
+		// keys of other kinds begin with a method, which contains a slash; see callKey
+		if name, ok := strings.CutPrefix(key, server+" "); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

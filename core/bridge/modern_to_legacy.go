@@ -45,10 +45,6 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 	case !known, !method.ExistsIn(mcp.Rev20251125), method.Capability == "tasks":
 		return methodNotFound(m), nil
 	}
-	if _, hasResponses := m.Get("/inputResponses"); hasResponses {
-		return toClient(mcp.NewError(m.ID(), mcp.CodeInvalidParams,
-			"inputResponses without a question: repeat the call without them", nil)), nil
-	}
 	session, release, err := s.pool.acquire(ctx, m)
 	if err != nil {
 		if modern := s.modernSession(); modern != nil && ctx.Err() == nil {

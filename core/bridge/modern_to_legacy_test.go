@@ -128,18 +128,26 @@ func TestDiscoverOfALegacyServer(t *testing.T) {
 	})
 }
 
-func TestInputResponsesWithoutAQuestionAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
-		defer end()
-		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
-			"tools/call", ``,
-			`,"name":"x","inputResponses":{"g0":{"action":"accept"}}`)).
-			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"inputResponses without a question: repeat the call without them"}}`)
-		if n := st.Count(); n != 0 {
-			t.Errorf("%d processes were started for the request, want 0", n)
-		}
-	})
+// TestInputResponsesWithoutAQuestionAreIgnored makes a call that brings answers although the server
+// has not asked. The server is asked as in a first call, and asks for what it needs.
+func TestInputResponsesWithoutAQuestionAreIgnored(t *testing.T) {
+	for _, responses := range []string{`{"g0":{"action":"accept"}}`, `{}`, `null`, `7`} {
+		synctest.Test(t, func(t *testing.T) {
+			s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+			defer end()
+			call := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(
+				`1`, "tools/call", ``, `,"name":"x","inputResponses":`+responses))
+			srv := st.Last(t)
+			acceptInitialize(t, srv, `{}`)
+			q := srv.Expect(t, "tools/call")
+			if want := `{"name":"x"}`; string(q.Params) != want {
+				t.Errorf("the server got %s, want %s", q.Params, want)
+			}
+			srv.Answer(q.ID, `{}`)
+			call.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",` +
+				serverInfo + `}}`)
+		})
+	}
 }
 
 func TestOneSessionForEachSetOfCapabilities(t *testing.T) {

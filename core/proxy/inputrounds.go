@@ -93,6 +93,10 @@ func (call *Call) handleInputResponses(ctx context.Context,
 		if inspected, err = call.handleInputResponse(ctx, m, key, method, raw); err != nil {
 			return false
 		}
+		if inspected == nil {
+			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key)))
+			return true
+		}
 		if string(inspected) != string(raw) {
 			edits = append(edits, mcp.Set("/inputResponses/"+mcp.EscapePointer(key), inspected))
 		}
@@ -113,7 +117,9 @@ func (call *Call) handleInputResponses(ctx context.Context,
 }
 
 // handleInputResponse inspects one answer and returns the answer for the server. method is the
-// method of the server's request; if method is "", the shape of the answer selects the method.
+// method of the server's request; if method is "", the shape of the answer selects the method. An
+// answer whose shape is not that of one method is nil: servers should ignore what they do not
+// recognize, and no stage could inspect it.
 func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, method string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
@@ -123,8 +129,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 	}
 	if method == "" {
 		if method = answeredMethod(answer); method == "" {
-			return nil, requestErrorf(mcp.CodeInvalidParams,
-				"inputResponses: %s is no answer to sampling, elicitation or roots", quoteName(key))
+			return nil, nil
 		}
 	}
 	answer = call.session.stamp(answer, mcp.ToServer, call.request.Exchange)

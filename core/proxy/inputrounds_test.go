@@ -194,9 +194,9 @@ func TestShapeOfInputResponseSelectsMethod(t *testing.T) {
 	w.record.expect(t, "pass to_server response elicitation/create a",
 		"pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
 	got := w.call(t, "tools/call",
-		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]}}}`)
-	equal(t, "an answer with the shapes of two methods", got,
-		`!-32602 inputResponses: "e" is no answer to sampling, elicitation or roots`)
+		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]},"r":{"roots":[]},"x":{"data":1}}}`)
+	equal(t, "answers with the shapes of two methods, of one and of none", got,
+		`{"name":"x","inputResponses":{"r":{"roots":[]}}}`)
 }
 
 // serverAnswering returns a server with one result for every call.

@@ -441,8 +441,8 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 }
 
 // MissingMembers returns the members of the input that are missing because the body of a case is
-// not in the log, and that a rule reads that can hold for this message. Without them, the verdict of
-// the case says nothing about the message.
+// not in the log, and that a rule reads that can hold for this message. Without them, the verdict
+// of the case says nothing about the message.
 func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
 	if !c.BodyMissing {
 		return nil, nil

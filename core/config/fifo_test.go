@@ -10,7 +10,8 @@ import (
 	"gatekit/core/config"
 )
 
-// Opening a named pipe waits for a writer, so a configuration and its ${file:…} are regular files.
+// Opening a named pipe waits for a writer, so a configuration and its ${file:…} are regular files,
+// of a bounded size.
 func TestNamedPipeIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "gatekit.toml")
@@ -20,6 +21,14 @@ func TestNamedPipeIsRefused(t *testing.T) {
 	if err := os.WriteFile(file, []byte("[server.a]\ncommand = \"a\"\n"+
 		"env = { TOKEN = \"${file:pipe}\" }\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	large := filepath.Join(dir, "large.toml")
+	if err := os.WriteFile(large, make([]byte, 1<<20+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := config.Load(large); err == nil || !strings.Contains(err.Error(),
+		"it is larger than 1048576 bytes") {
+		t.Errorf("a file that is too large: error %v, want it refused", err)
 	}
 	for name, path := range map[string]string{"the configuration": pipe, "${file:…}": file} {
 		_, err := config.Load(path)

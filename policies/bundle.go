@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"strings"
 
@@ -136,7 +137,7 @@ func checkArchive(raw []byte) (signed bool, err error) {
 
 // addBundleFile reads a bundle from a file and adds it.
 func (s *sources) addBundleFile(name string) error {
-	f, err := openRegular(name)
+	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}

@@ -137,9 +137,12 @@ func (j *callJoiner) add(line []byte) error {
 }
 
 // callOf returns the call that a record belongs to. If the record is the first of its call, callOf
-// starts the call. It returns nil for a forwarded notification outside a call, unless the filter
-// asks for such notifications.
+// starts the call. It returns nil for a forwarded notification outside a call, and for Gatekit's
+// own messages to servers, unless the filter asks for them.
 func (j *callJoiner) callOf(r *audit.Record) *list.Element {
+	if r.Action == "own" && !j.filter.wantsOwn() {
+		return nil // Gatekit's own exchange with a server
+	}
 	e := j.calls[callKey{r.Session, r.Exchange}]
 	toServer := r.Direction == "to_server"
 	switch r.Kind {

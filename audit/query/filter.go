@@ -77,6 +77,9 @@ func (f *Filter) wantsNotifications() bool {
 		func(m string) bool { return strings.HasPrefix(m, "notifications/") })
 }
 
+// wantsOwn reports whether the filter asks for Gatekit's own messages to servers.
+func (f *Filter) wantsOwn() bool { return len(f.Action) > 0 && f.Action.match("own") }
+
 func recordKind(r *audit.Record) string {
 	if r.IsEvent() {
 		return "event"

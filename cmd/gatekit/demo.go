@@ -69,6 +69,9 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	defer os.RemoveAll(dir)
 	c := config.Wrap("files", self, "demo-server", "files")
 	c.Servers = append(c.Servers, config.Wrap("notes", self, "demo-server", "notes").Servers...)
+	for i := range c.Servers {
+		c.Servers[i].Era = "modern" // the log shows the session only, without a probe
+	}
 	c.Names.Prefix = "always"
 	c.Audit.File = filepath.Join(dir, "audit.jsonl")
 

@@ -89,14 +89,10 @@ and never the body of a denied message. Explain reports it when a body is missin
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
-			missing, err := stage.MissingMembers(message)
-			if err != nil {
-				return err
-			}
-			if len(missing) > 0 {
+			if missing := stage.BodyMembersRead(); message.BodyMissing && len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"\nThis verdict says nothing about the recorded message: the record has no "+
-						"body, and rules read %s.\n", strings.Join(missing, ", "))
+					"\nThe verdict may differ from the recorded one: the record has no body, and "+
+						"the policies read %s.\n", strings.Join(missing, ", "))
 			}
 			if recorded := message.Action; recorded != "" {
 				by := ""

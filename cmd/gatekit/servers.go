@@ -14,6 +14,7 @@ import (
 	"gatekit/core/config"
 	"gatekit/core/conn"
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/upstream"
 	"gatekit/transport"
 )
@@ -39,6 +40,7 @@ func (s *server) start(context.Context) error {
 	if g.recording.telemetry != nil {
 		o.Observer = g.recording.telemetry.ServerObserver(s.config.Name)
 	}
+	o.Pipeline = func() *pipeline.Pipeline { return g.proxy.Pipeline() }
 	s.Upstream = upstream.New(o)
 	return nil
 }

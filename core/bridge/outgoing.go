@@ -36,7 +36,7 @@ func (d clientDescription) edits() []mcp.Edit {
 // edit returns o with the edits applied.
 func edit(o upstream.Outgoing, edits ...mcp.Edit) (upstream.Outgoing, error) {
 	m, err := o.Message().Edit(edits...)
-	return upstream.Own(m), err
+	return upstream.Translated(o, m), err
 }
 
 // forModernServer returns a legacy client's request, translated for a modern server, with the

@@ -68,11 +68,16 @@ type pingCall struct {
 
 // Run implements Call.
 func (c *pingCall) Run(ctx context.Context) pipeline.Passed {
+	if denial, ok := c.endpoint.inspectOwn(ctx, c.peer, c.m); !ok {
+		return denial
+	}
 	return c.endpoint.passOwn(ctx, c.peer, mcp.NewResponse(c.m.ID(), nil), c.m)
 }
 
 // Discard implements Call.
-func (c *pingCall) Discard() {}
+func (c *pingCall) Discard() {
+	c.endpoint.recordDrop(endedContext(), c.peer, c.m, "cancelled before it was answered")
+}
 
 // invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
 type invalidCall struct {

@@ -134,9 +134,19 @@ func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message)
 	return e.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }
 
-// recordDrop records a message of the client that is not forwarded.
-func (e *Endpoint) recordDrop(ctx context.Context, p peer, m *mcp.Message, reason string) {
-	if err := e.proxy.Pipeline().RecordEvent(ctx, p.stamp(m), "drop", reason, nil); err != nil {
-		e.log.Error("recording a dropped message failed", "method", m.Method, "error", err)
+// inspectOwn inspects and records a request that Gatekit itself answers. It returns the denial, or
+// a stage's answer, for the client; ok is false when there is one.
+func (e *Endpoint) inspectOwn(ctx context.Context, p peer, m *mcp.Message) (denial pipeline.Passed,
+	ok bool) {
+	err := e.proxy.Pipeline().Consume(ctx, p.stamp(m), "pass", "answered by Gatekit")
+	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) {
+		return denied.Response(m.ID()), false
 	}
+	return pipeline.Passed{}, true
+}
+
+// recordDrop inspects and records a message of the client that is not forwarded, whatever the
+// stages decide.
+func (e *Endpoint) recordDrop(ctx context.Context, p peer, m *mcp.Message, reason string) {
+	_ = e.proxy.Pipeline().Consume(ctx, p.stamp(m), "drop", reason) // a denial is recorded too
 }

@@ -42,7 +42,7 @@ func (e *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
 		e.writeMethodNotAllowed(w)
 		return
 	}
-	entry, ok := e.findSession(ctx, r, w, "")
+	entry, ok := e.findSession(ctx, r, w, nil)
 	if !ok {
 		return
 	}
@@ -67,7 +67,7 @@ func (e *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
 		e.writeMethodNotAllowed(w)
 		return
 	}
-	entry, ok := e.findSession(ctx, r, w, "")
+	entry, ok := e.findSession(ctx, r, w, nil)
 	if !ok {
 		return
 	}

@@ -79,7 +79,11 @@ func (c *initializeCall) Run(ctx context.Context) pipeline.Passed {
 }
 
 // Discard implements Call.
-func (c *initializeCall) Discard() { c.finish() }
+func (c *initializeCall) Discard() {
+	c.session.endpoint.recordDrop(endedContext(), c.session.peer, c.m,
+		"cancelled before it was sent")
+	c.finish()
+}
 
 // negotiate sends initialize to the servers. The revision in their answer becomes the revision of
 // the session.

@@ -72,7 +72,7 @@ type legacyCall struct {
 func (c *legacyCall) Run(ctx context.Context) pipeline.Passed {
 	waitForAll(ctx, c.init.done, c.initialized)
 	if r := c.init.check(c.m); r != nil {
-		c.call.Discard()
+		c.call.Withdraw()
 		return c.session.endpoint.passRefusal(ctx, c.session.peer, r, c.m)
 	}
 	return c.call.Run(ctx)

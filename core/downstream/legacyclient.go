@@ -8,6 +8,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
 )
 
 // legacyClient is the proxy.Client of one call of a session, or of the messages outside of any
@@ -39,7 +40,7 @@ func (c *legacyClient) SendRequests(ctx context.Context,
 	defer func() {
 		for _, r := range sent {
 			if answered := c.reverse.remove(r); !answered {
-				c.cancelReverse(r)
+				c.cancelReverse(r, context.Cause(ctx))
 			}
 		}
 	}()
@@ -78,15 +79,30 @@ func (c *legacyClient) sendReverse(ctx context.Context, p pipeline.Passed) error
 // cancelTimeout bounds the writing of a cancellation to a client that may be gone.
 const cancelTimeout = time.Second
 
-// cancelReverse tells the client that its answer is not needed any more.
-func (c *legacyClient) cancelReverse(r *reverseRequest) {
-	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
-		r.id...), '}'))
-	n.Server, n.Exchange = r.request.Server, r.request.Exchange
+// cancelReverse tells the client that its answer is not needed any more, in the server's words if
+// the server has cancelled the request.
+func (c *legacyClient) cancelReverse(r *reverseRequest, cause error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()
-	if err := c.sendReverse(ctx, c.endpoint.passOwn(ctx, c.peer, n, nil)); err != nil {
+	err := c.sendReverse(ctx, c.reverseCancellation(ctx, r, cause))
+	if err != nil {
 		c.endpoint.log.Debug("cancelling a reverse request failed", "session", c.session,
 			"error", err)
 	}
+}
+
+// reverseCancellation returns the notification that cancels r, with the id that the client knows.
+func (c *legacyClient) reverseCancellation(ctx context.Context, r *reverseRequest,
+	cause error) pipeline.Passed {
+	var cancelled *proxy.CancelledError
+	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {
+		if p, err := cancelled.Notification.Edit(mcp.Set("/requestId",
+			[]byte(r.id))); err == nil {
+			return p
+		}
+	}
+	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
+		r.id...), '}'))
+	n.Server, n.Exchange = r.request.Server, r.request.Exchange
+	return c.endpoint.passOwn(ctx, c.peer, n, nil)
 }

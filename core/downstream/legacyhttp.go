@@ -3,7 +3,6 @@ package downstream
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -19,11 +18,7 @@ func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mc
 		e.openSession(ctx, r, w, m)
 		return
 	}
-	var id mcp.ID
-	if m.Kind == mcp.Request {
-		id = m.ID()
-	}
-	entry, ok := e.findSession(ctx, r, w, id)
+	entry, ok := e.findSession(ctx, r, w, m)
 	if !ok {
 		return
 	}
@@ -49,7 +44,7 @@ const resumableStreamDelay = 50 * time.Millisecond
 
 // postBatch serves a POST of a batch.
 func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
-	entry, ok := e.findSession(ctx, r, w, "")
+	entry, ok := e.findSession(ctx, r, w, nil)
 	if !ok {
 		return
 	}
@@ -93,14 +88,24 @@ func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *m
 }
 
 // findSession returns the session that r names, which the caller must release. When there is none,
-// or the client may not use it, findSession answers the request with an error that has the id
-// request, and returns false. The client cannot tell the session of another principal from one that
+// or the client may not use it, findSession answers the message m with an error, and returns false.
+// m may be nil. The client cannot tell the session of another principal from one that
 // does not exist.
 func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
-	request mcp.ID) (*sessionEntry[*httpSession], bool) {
+	m *mcp.Message) (*sessionEntry[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*sessionEntry[*httpSession], bool) {
-		answer := mcp.NewError(request, mcp.CodeInvalidRequest, fmt.Sprintf(format, args...), nil)
-		e.writeReply(w, status, e.passOwn(ctx, peer{principal: r.Principal}, answer, nil))
+		from, refused := peer{principal: r.Principal}, refuse(mcp.CodeInvalidRequest, format,
+			args...)
+		switch {
+		case m != nil && m.Kind == mcp.Request:
+			e.writeReply(w, status, e.passRefusal(ctx, from, refused, m))
+		case m != nil:
+			e.recordDrop(ctx, from, m, refused.message)
+			fallthrough
+		default:
+			e.writeReply(w, status, e.passOwn(ctx, from, mcp.NewError("", refused.code,
+				refused.message, nil), nil))
+		}
 		return nil, false
 	}
 	id, _, mismatch := singleHeader(r.Header, mcp.HeaderSessionID)

@@ -38,9 +38,13 @@ func refuseRevision(code int, supported []string, requested string) *refusal {
 	return &refusal{code: code, message: "Unsupported protocol version", data: data}
 }
 
-// passRefusal records a refusal and returns it as the answer to m.
+// passRefusal inspects the request m, records the refusal and returns it as the answer to m, or
+// returns the denial of a stage.
 func (e *Endpoint) passRefusal(ctx context.Context, p peer, r *refusal,
 	m *mcp.Message) pipeline.Passed {
+	if denial, ok := e.inspectOwn(ctx, p, m); !ok {
+		return denial
+	}
 	return e.passOwn(ctx, p, mcp.NewError(m.ID(), r.code, r.message, r.data), m)
 }
 

@@ -1,5 +1,11 @@
 package mcp
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // Revisions of the protocol that Gatekit speaks, oldest first. They are dates and compare as
 // strings.
 const (
@@ -140,6 +146,13 @@ type Method struct {
 func LookupMethod(name string) (Method, bool) {
 	m, ok := methods[name]
 	return m, ok
+}
+
+// Methods returns all methods of all revisions, ordered by name.
+func Methods() []Method {
+	return slices.SortedFunc(maps.Values(methods), func(a, b Method) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 // ExistsIn reports whether the revision has the method.

@@ -80,6 +80,30 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 	return p.finish(ctx, o, answer, d)
 }
 
+// Consume inspects and records a message of a peer that Gatekit does not forward: it drops the
+// message or answers it itself. The stages see the message as any other. action and reason are
+// those of the record if no stage acts. The error is always a *DeniedError: then the sender of a
+// request gets the denial, or a stage's answer.
+func (p *Pipeline) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
+	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", fullyInspected: true}
+	var answer *mcp.Message
+	var d *DeniedError
+	stages, layers := p.stages[m.Kind][m.Direction], p.layersFor(m)
+	if len(stages)+len(layers) > 0 {
+		answer, d = p.inspect(context.WithoutCancel(ctx), &o, stages, layers)
+		o.Duration = time.Since(o.Time)
+	}
+	o.After = nil
+	for i := range o.Steps {
+		o.Steps[i].Changed = nil // nothing is forwarded
+	}
+	if d == nil {
+		o.Action, o.Reason = action, reason
+	}
+	_, err := p.finish(ctx, o, answer, d)
+	return err
+}
+
 // finish records o, and then returns o.After or the denial. answer is a stage's answer, if there is
 // one.
 func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
@@ -235,6 +259,8 @@ func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 		}
 	case m.Method == "notifications/cancelled":
 		o.Reason, _ = m.Text("/reason")
+	case m.Direction == mcp.ToServer && (m.Kind == mcp.Request || m.Kind == mcp.Notification):
+		o.Action = "own"
 	case m.CarriesInput:
 		o.Action, o.Reason = "park", "waiting for the client's answers"
 	}

@@ -26,6 +26,7 @@ type Approvals interface {
 // denied, with a hint how to approve it outside of the client.
 func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
+	call.noteInspected()
 	passed, err := call.settings.Pipeline.Pass(ctx, m)
 	var denied *pipeline.DeniedError
 	if !errors.As(err, &denied) || denied.Action != "ask" {

@@ -11,7 +11,7 @@ import (
 )
 
 // Call is one request of the client and all that happens because of it. Session.Begin adds it to
-// the calls in flight. After that, exactly one of Run and Discard must be called, once.
+// the calls in flight. After that, exactly one of Run, Discard and Withdraw must be called, once.
 type Call struct {
 	session  *Session
 	settings *settings
@@ -25,6 +25,7 @@ type Call struct {
 	endRun context.CancelCauseFunc // ends the context of Run; nil before Run
 	// the first cause of a cancellation; nil while there is none
 	cancelCause  error
+	inspected    bool   // the request has passed the pipeline, or was denied there
 	lastAsked    string // name of the last server that was called; "" before the first
 	askedSeveral bool   // more than one server was called
 }
@@ -49,10 +50,11 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 		}
 	}
 	if call.refused != nil {
-		return call.errorAnswer(ctx, call.refused)
+		return call.refuse(ctx, call.refused)
 	}
 	defer call.session.leave(call)
 	if clientContext.Err() != nil || ctx.Err() != nil {
+		call.session.recordDropped(ctx, call.settings, call.request, "cancelled before it was sent")
 		return pipeline.Passed{}
 	}
 	defer call.cancelWith(clientContext)()
@@ -64,12 +66,57 @@ func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	case isShutdown:
 		return call.errorAnswer(ctx, shutdown)
 	case ctx.Err() != nil && !errors.As(err, new(*timeoutError)):
+		if !call.wasInspected() {
+			call.session.recordDropped(ctx, call.settings, call.request,
+				"cancelled before it was sent")
+		}
 		return pipeline.Passed{} // cancelled
+	}
+	return call.refuse(ctx, err)
+}
+
+// refuse returns the error answer for a call that failed with err. If no stage has seen the
+// request, because the proxy itself refuses it, the stages see it now, and may deny it.
+func (call *Call) refuse(ctx context.Context, err error) pipeline.Passed {
+	if denied := call.inspectUnsent(ctx); denied != nil {
+		err = denied
 	}
 	return call.errorAnswer(ctx, err)
 }
 
-// Discard removes the request from the calls in flight. No server gets it.
+// inspectUnsent inspects and records a request that no server gets, unless it was inspected before.
+// The error is a *pipeline.DeniedError.
+func (call *Call) inspectUnsent(ctx context.Context) error {
+	if call.wasInspected() {
+		return nil
+	}
+	call.noteInspected()
+	return call.settings.Pipeline.Consume(ctx, call.request, "pass", "answered by Gatekit")
+}
+
+func (call *Call) wasInspected() bool {
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	return call.inspected
+}
+
+// noteInspected notes that the request passes the pipeline.
+func (call *Call) noteInspected() {
+	call.mu.Lock()
+	call.inspected = true
+	call.mu.Unlock()
+}
+
+// Withdraw removes the request from the calls in flight, in place of Run and Discard, when the
+// caller has inspected and answered it.
+func (call *Call) Withdraw() {
+	if call.refused == nil {
+		call.session.leave(call)
+	}
+}
+
+// Discard removes the request from the calls in flight, and records it as dropped. No server gets
+// it.
 func (call *Call) Discard() {
 	ended, end := context.WithCancel(context.Background())
 	end()
@@ -111,6 +158,9 @@ func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "clients do not send %s",
 			call.request.Method)
 	case meth.Route == mcp.RouteLocal:
+		if err := call.inspectUnsent(ctx); err != nil {
+			return pipeline.Passed{}, err
+		}
 		return call.ownResult(ctx, nil), nil
 	case call.request.Method == "initialize":
 		return call.initialize(ctx)

@@ -91,10 +91,16 @@ type OpenOptions struct {
 }
 
 // CancelledError is the cause of a call's context when the call was cancelled. Notification, if not
-// empty, is the inspected notifications/cancelled, with the client's requestId.
+// empty, is the inspected notifications/cancelled, with the requestId of its sender.
 type CancelledError struct{ Notification pipeline.Passed }
 
 func (e *CancelledError) Error() string { return "cancelled" }
+
+// WithdrawnError is the cause of the context of HandleRequests when the server gave up its request
+// by a notifications/cancelled. The notification is not inspected yet.
+type WithdrawnError struct{ Notification *mcp.Message }
+
+func (e *WithdrawnError) Error() string { return "the server has cancelled its request" }
 
 // UnavailableError reports that a server gave no valid answer, for example because it is down or
 // its session ended.

@@ -33,6 +33,9 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 	if ctx.Err() != nil {
 		return pipeline.Passed{}, context.Cause(ctx)
 	}
+	if err := call.inspectUnsent(ctx); err != nil { // when no server supports the request
+		return pipeline.Passed{}, err
+	}
 	switch {
 	case meth.ItemsPointer != "":
 		return call.listAnswer(ctx, meth, parts, start)

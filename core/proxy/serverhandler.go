@@ -95,6 +95,8 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	h.deadline.pause()
 	defer h.deadline.resume()
+	ctx, stop := h.followWithdrawal(ctx)
+	defer stop()
 	set := h.session.proxy.settings.Load()
 	answers := make([]pipeline.Passed, len(ms))
 	var (
@@ -121,6 +123,9 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 		return answers
 	}
 	replies, err := h.client.SendRequests(ctx, requests)
+	if errors.As(err, new(*CancelledError)) {
+		return answers // the server does not wait for an answer
+	}
 	for j, i := range indices {
 		switch {
 		case errors.Is(err, ErrOutsideCall) && inspected[j].Method != "roots/list":
@@ -143,6 +148,32 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	return answers
 }
 
+// followWithdrawal returns a context for a server's requests. When the server gives them up, its
+// notification is inspected and recorded. Only if it passes, the context ends, with a
+// *CancelledError as its cause. stop waits for an inspection that has begun.
+func (h *serverHandler) followWithdrawal(outer context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(outer))
+	done := make(chan struct{})
+	stopAfter := context.AfterFunc(outer, func() {
+		defer close(done)
+		cause := context.Cause(outer)
+		if withdrawn := (*WithdrawnError)(nil); errors.As(cause, &withdrawn) {
+			notice, err := h.session.proxy.Pipeline().Pass(ctx, h.stamp(withdrawn.Notification))
+			if err != nil {
+				return // denied and recorded: the client goes on answering
+			}
+			cause = &CancelledError{notice}
+		}
+		cancel(cause)
+	})
+	return ctx, func() {
+		if !stopAfter() {
+			<-done
+		}
+		cancel(nil)
+	}
+}
+
 // stamp returns a message of the server with its fields set.
 func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 	m = h.session.stamp(m, mcp.ToClient, h.exchange)
@@ -157,19 +188,30 @@ func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 // the capability for it. Then it passes the request through the pipeline.
 func (h *serverHandler) inspectRequest(ctx context.Context, set *settings,
 	m *mcp.Message) (pipeline.Passed, error) {
+	refused := h.checkRequest(set, m)
+	if refused == nil {
+		return set.Pipeline.Pass(ctx, m)
+	}
+	if err := set.Pipeline.Consume(ctx, m, "pass", "answered by Gatekit"); err != nil {
+		return pipeline.Passed{}, err
+	}
+	return pipeline.Passed{}, refused
+}
+
+// checkRequest returns the reason why the client does not get a server's request, or nil.
+func (h *serverHandler) checkRequest(set *settings, m *mcp.Message) error {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known && !set.allowsVendorMethod(h.server.name, m.Method) ||
 		known && (meth.Kind != mcp.Request || meth.Direction == mcp.ToServer) {
-		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "method not found: %s",
-			quoteName(m.Method))
+		return requestErrorf(mcp.CodeMethodNotFound, "method not found: %s", quoteName(m.Method))
 	}
 	if lack := h.missingCapability(meth, m); lack != "" {
-		return pipeline.Passed{}, &capabilityError{lack}
+		return &capabilityError{lack}
 	}
 	if !h.session.ownsClientTask(set, m) {
-		return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams, "Unknown task")
+		return requestErrorf(mcp.CodeInvalidParams, "Unknown task")
 	}
-	return set.Pipeline.Pass(ctx, m)
+	return nil
 }
 
 // missingCapability returns the capability that a server's request needs and the client did not

@@ -183,11 +183,9 @@ func (s *Session) cancelCall(ctx context.Context, set *settings, m *mcp.Message)
 	}
 }
 
-// recordDropped records a message that is not forwarded although no stage denied it.
+// recordDropped inspects and records a message that is not forwarded, whatever the stages decide.
 func (s *Session) recordDropped(ctx context.Context, set *settings, m *mcp.Message, why string) {
-	if err := set.Pipeline.RecordEvent(ctx, m, "drop", why, nil); err != nil {
-		set.Log.Error("dropped message not recorded", "method", m.Method, "error", err)
-	}
+	_ = set.Pipeline.Consume(ctx, m, "drop", why) // a denial is recorded too
 }
 
 // serversInOrder returns the session's servers in the order of the configuration.

@@ -98,6 +98,13 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	}
 	servers := call.session.serversInOrder(call.settings)
 	sub.expectAcknowledgements(servers)
+	if !slices.ContainsFunc(servers, func(srv *sessionServer) bool {
+		return sub.unacknowledged[srv.name]
+	}) {
+		if err := call.inspectUnsent(ctx); err != nil {
+			return pipeline.Passed{}, err
+		}
+	}
 	for _, srv := range servers {
 		sub.addServer(srv)
 	}
@@ -273,6 +280,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	if err != nil {
 		return false
 	}
+	call.noteInspected()
 	passed, err := set.Pipeline.Pass(ctx, m)
 	if err != nil {
 		return false // denied and recorded

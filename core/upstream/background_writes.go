@@ -21,14 +21,14 @@ const (
 type backgroundWrites struct{ waiting atomic.Int32 }
 
 // run calls write in one of the goroutines, with a time limit. It drops the write when too many are
-// waiting, because the server does not read.
+// waiting, because the server does not read, and then returns false.
 func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duration,
-	write func(ctx context.Context)) {
+	write func(ctx context.Context)) (started bool) {
 	if b.waiting.Add(1) > maxBackgroundWrites {
 		b.waiting.Add(-1)
-		return
+		return false
 	}
-	started := goroutines.Go(func(ctx context.Context) {
+	started = goroutines.Go(func(ctx context.Context) {
 		defer b.waiting.Add(-1)
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -37,4 +37,5 @@ func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duratio
 	if !started {
 		b.waiting.Add(-1)
 	}
+	return started
 }

@@ -34,6 +34,7 @@ func isLost(conn legacyConn) bool {
 type legacyDialer struct {
 	*connector
 	queue     *orderedQueue // of the session
+	client    proxy.OpenOptions
 	principal string        // whose processes the session's process counts among
 	owner     processOwner  // the session; nil when its processes do not count
 	feed      proxy.Handler // gets the messages that belong to no call
@@ -62,7 +63,7 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 		return d.initializePipe(ctx, conn, initialize, h)
 	}
 	if !d.prefersSSE() {
-		conn := newLegacyHTTP(d.opts, d.queue, d.feed)
+		conn := newLegacyHTTP(d.opts, d.queue, d.client, d.feed)
 		answer, err := conn.send(ctx, initialize, h)
 		if dial.SSE == nil || !conn.isUnsupported() {
 			return d.initialized(ctx, conn, answer, err)
@@ -84,7 +85,7 @@ func (d *legacyDialer) dial(ctx context.Context, initialize Outgoing,
 
 func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initialize Outgoing,
 	h proxy.Handler) (legacyConn, *mcp.Message, error) {
-	p := newLegacyPipe(conn, d.queue, d.feed, d.opts.ReverseRequests)
+	p := newLegacyPipe(conn, d.queue, d.client, d.feed, d.opts.ReverseRequests)
 	answer, err := p.send(ctx, initialize, h)
 	return d.initialized(ctx, p, answer, err)
 }

@@ -32,6 +32,7 @@ type legacyHTTP struct {
 	calls      callTable
 	requests   serverRequests
 	replies    backgroundWrites
+	records    recorder
 
 	failed sync.Once
 	gone   chan struct{} // closed when the connection has failed or is closed
@@ -46,10 +47,12 @@ type legacyHTTP struct {
 	unsupported bool
 }
 
-func newLegacyHTTP(o *Options, q *orderedQueue, feed proxy.Handler) *legacyHTTP {
+func newLegacyHTTP(o *Options, q *orderedQueue, client proxy.OpenOptions,
+	feed proxy.Handler) *legacyHTTP {
 	return &legacyHTTP{name: o.Name, http: o.Dial.HTTP, limits: o.Limits, log: o.Log,
 		observer: o.Observer, queue: q, feed: feed, goroutines: taskgroup.New(),
-		gone: make(chan struct{}), requests: newServerRequests(o.ReverseRequests)}
+		records: recorder{o, client.Session, client.Principal},
+		gone:    make(chan struct{}), requests: newServerRequests(o.ReverseRequests)}
 }
 
 // header returns the header of a request. It holds the session's id and the revision, if they are
@@ -154,6 +157,10 @@ func (l *legacyHTTP) Close() error {
 
 // post posts a message that has no answer.
 func (l *legacyHTTP) post(ctx context.Context, o Outgoing) error {
+	o, err := l.records.record(ctx, o)
+	if err != nil {
+		return err
+	}
 	a, err := l.http.Post(ctx, l.header(), o.bytes())
 	if err != nil {
 		return noResponse(l.name, err)
@@ -179,6 +186,18 @@ func (l *legacyHTTP) reply(o Outgoing, timeout time.Duration) {
 	})
 }
 
+// replyTo posts the answer to a request of the server in the background. answer inspects and
+// records the request.
+func (l *legacyHTTP) replyTo(m *mcp.Message, answer func() Outgoing) {
+	if !l.replies.run(l.goroutines, shortWriteTimeout, func(ctx context.Context) {
+		if err := l.post(ctx, answer()); err != nil {
+			l.log.Debug("writing to a server failed", "server", l.name, "error", err)
+		}
+	}) {
+		l.records.dropQuickly(m, "too many answers wait for the server to read them")
+	}
+}
+
 // restored returns the answer to a call with the ids that the client gave.
 func (l *legacyHTTP) restored(c *pendingCall, m *mcp.Message) *mcp.Message {
 	l.calls.keepTaskToken(c, m)
@@ -195,17 +214,19 @@ func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 			other.finish(reply{m: l.restored(other, m)})
 			return
 		}
-		l.log.Debug("dropped an answer that nobody waits for", "server", l.name, "id", id)
+		l.records.drop(m, "answers no request in flight")
 	case m.Kind == mcp.Request && m.Method == "ping":
-		l.reply(pong(m.ID()), shortWriteTimeout)
+		l.replyTo(m, func() Outgoing { return l.records.pong(m) })
 	case m.Kind == mcp.Request:
 		l.serverRequest(c, m)
 	case m.Method == "notifications/cancelled":
-		l.requests.cancel(m)
+		if !l.requests.cancel(m) {
+			l.deliver(c, c, m)
+		}
 	case m.Method == "notifications/progress":
 		restored, target, ok := l.calls.progress(m)
 		if !ok {
-			l.log.Debug("dropped progress that nobody asked for", "server", l.name)
+			l.records.drop(m, unknownToken)
 			return
 		}
 		l.deliver(c, target, restored)
@@ -226,7 +247,10 @@ func (l *legacyHTTP) deliver(stream, target *pendingCall, m *mcp.Message) {
 		run(stream.ctx)
 		return
 	}
-	d := delivery{size: m.Size(), droppable: isDroppable(m), run: run}
+	d := delivery{size: m.Size(), run: run}
+	if isDroppable(m) {
+		d.dropped = func() { l.records.dropQuickly(m, tooSlow) }
+	}
 	if err := l.queue.add(d); err != nil {
 		l.fail(unavailable(l.name, "too many of the server's messages wait for the client", err))
 	}
@@ -244,7 +268,9 @@ func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	}
 	ctx, err := l.requests.begin(l.goroutines.Context(), m)
 	if err != nil {
-		l.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()), shortWriteTimeout)
+		l.replyTo(m, func() Outgoing {
+			return l.records.refusal(m, mcp.CodeInternalError, err.Error())
+		})
 		return
 	}
 	l.goroutines.Go(func(connCtx context.Context) {
@@ -254,7 +280,7 @@ func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 		}
 		connCtx, cancel := context.WithTimeout(connCtx, answerTimeout)
 		defer cancel()
-		if err := l.post(connCtx, firstAnswer(answers, m.ID())); err != nil {
+		if err := l.post(connCtx, firstAnswer(answers, m)); err != nil {
 			l.log.Debug("answering a server's request failed", "server", l.name, "error", err)
 		}
 	})

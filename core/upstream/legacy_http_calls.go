@@ -32,7 +32,15 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 		l.calls.take(c.id)
 		return nil, unavailable(l.name, "the request could not be given its id", err)
 	}
+	isOwn := h == nil && !o.isRecorded
+	if o, err = l.records.record(ctx, o); err != nil {
+		l.calls.take(c.id)
+		return nil, err
+	}
 	m, err := l.exchange(c, o)
+	if isOwn {
+		l.records.receiveOwn(m, o.m)
+	}
 	inFlight := l.calls.take(c.id) != nil
 	// the answer came on another stream, or the connection was lost
 	if !inFlight && !errors.Is(err, errRequestNotRun) {

@@ -18,9 +18,10 @@ type legacyPipe struct {
 
 // newLegacyPipe takes over conn for a session. The server's messages go to feed or to the handlers
 // of calls, in order, by way of q. limit is how many of its requests the client is asked at a time.
-func newLegacyPipe(conn *pipeConn, q *orderedQueue, feed proxy.Handler, limit int) *legacyPipe {
+func newLegacyPipe(conn *pipeConn, q *orderedQueue, o proxy.OpenOptions, feed proxy.Handler,
+	limit int) *legacyPipe {
 	p := &legacyPipe{pipeConn: conn, queue: q, feed: feed, requests: newServerRequests(limit)}
-	conn.attach(p.route)
+	conn.attach(o.Session, o.Principal, p.route)
 	return p
 }
 
@@ -34,12 +35,14 @@ func (p *legacyPipe) route(m *mcp.Message) {
 	case m.Kind == mcp.Request:
 		p.serverRequest(m)
 	case m.Method == "notifications/cancelled":
-		p.requests.cancel(m)
+		if !p.requests.cancel(m) {
+			p.enqueue(m, func(ctx context.Context) { p.feed.HandleNotification(ctx, m) })
+		}
 	case m.Method == "notifications/progress":
 		restored, c, ok := p.calls.progress(m)
 		switch {
 		case !ok:
-			p.log.Debug("dropped progress that nobody asked for", "server", p.name)
+			p.enqueue(m, func(context.Context) { p.records().drop(m, unknownToken) })
 		case c == nil:
 			p.enqueue(restored, func(ctx context.Context) {
 				p.feed.HandleNotification(ctx, restored)
@@ -54,7 +57,10 @@ func (p *legacyPipe) route(m *mcp.Message) {
 
 // enqueue adds a delivery to the session's queue. When the queue is full, the connection ends.
 func (p *legacyPipe) enqueue(m *mcp.Message, run func(ctx context.Context)) {
-	d := delivery{size: m.Size(), droppable: isDroppable(m), run: run}
+	d := delivery{size: m.Size(), run: run}
+	if isDroppable(m) {
+		d.dropped = func() { p.records().dropQuickly(m, tooSlow) }
+	}
 	if err := p.queue.add(d); err != nil {
 		p.fail(unavailable(p.name, "too many of the server's messages wait for the client", err))
 	}
@@ -71,7 +77,9 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	}
 	ctx, err := p.requests.begin(p.goroutines.Context(), m)
 	if err != nil {
-		p.reply(refusal(m.ID(), mcp.CodeInternalError, err.Error()))
+		p.replyTo(m, func() Outgoing {
+			return p.records().refusal(m, mcp.CodeInternalError, err.Error())
+		})
 		return
 	}
 	p.enqueue(m, func(context.Context) {
@@ -80,7 +88,7 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 			if !p.requests.end(m.ID()) {
 				return // the server has cancelled the request and expects no answer
 			}
-			if err := p.notify(connCtx, firstAnswer(answers, m.ID())); err != nil {
+			if err := p.notify(connCtx, firstAnswer(answers, m)); err != nil {
 				p.log.Debug("answering a server's request failed", "server", p.name,
 					"error", err)
 			}

@@ -54,7 +54,7 @@ func newLegacySession(c *connector, p *prober, o proxy.OpenOptions, feed proxy.H
 	goroutines := taskgroup.New()
 	queue := newOrderedQueue(goroutines)
 	s := &legacySession{opts: c.opts, prober: p, feed: feed, goroutines: goroutines, queue: queue,
-		dialer:    &legacyDialer{connector: c, queue: queue, feed: feed},
+		dialer:    &legacyDialer{connector: c, queue: queue, client: o, feed: feed},
 		handshake: make(chan struct{}, 1), state: legacyState{changed: make(chan struct{})},
 		hasStream: o.HasStream, principal: o.Principal, when: when}
 	if s.hasStream != nil {
@@ -91,7 +91,7 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 		errors.Is(err, errSessionExpired) && isRepeatable(o.m.Method) {
 		var next legacyConn
 		if next, err = s.state.ready(ctx, s.opts.Name, conn); err == nil {
-			answer, err = next.send(ctx, o, h)
+			answer, err = next.send(ctx, Again(o), h)
 		}
 	}
 	if err == nil {
@@ -357,7 +357,7 @@ func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err
 		return nil, err
 	}
 	defer unlock()
-	conn, answer, err := s.dialer.dial(ctx, s.state.initialize, nil)
+	conn, answer, err := s.dialer.dial(ctx, Again(s.state.initialize), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -387,12 +387,12 @@ func (s *legacySession) sendAgain(ctx context.Context, conn legacyConn) error {
 	if initialized.m == nil {
 		return nil // the client has not sent it yet; it will be sent on the new connection
 	}
-	if err := conn.notify(ctx, initialized); err != nil {
+	if err := conn.notify(ctx, Again(initialized)); err != nil {
 		return err
 	}
 	s.state.change(func() { s.state.initializedSent = true })
 	for _, o := range requests {
-		answer, err := conn.send(ctx, o, nil)
+		answer, err := conn.send(ctx, Again(o), nil)
 		if err != nil {
 			return err
 		}

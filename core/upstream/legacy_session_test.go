@@ -361,8 +361,8 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			synctest.Wait()
 			l.process.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q\u0031"}}`)
 			l.process.ExpectNothing(t)
-			if !errors.As(cause, new(*proxy.CancelledError)) {
-				t.Errorf("the handler's context ended with %v, want a CancelledError", cause)
+			if !errors.As(cause, new(*proxy.WithdrawnError)) {
+				t.Errorf("the handler's context ended with %v, want a WithdrawnError", cause)
 			}
 		})
 	})

@@ -19,13 +19,15 @@ type modernHTTP struct {
 	doubt     func() // called when the server does not behave like a modern one
 	calls     callTable
 	arguments *argumentHeaders
+	records   recorder
 
 	mu       sync.Mutex
 	rawNames bool // the server compares Mcp-Name without decoding it
 }
 
-func newModernHTTP(o *Options, doubt func()) *modernHTTP {
-	return &modernHTTP{opts: o, doubt: doubt, arguments: newArgumentHeaders()}
+func newModernHTTP(o *Options, principal string, doubt func()) *modernHTTP {
+	return &modernHTTP{records: recorder{opts: o, principal: principal},
+		opts: o, doubt: doubt, arguments: newArgumentHeaders()}
 }
 
 // send sends a request and waits for its answer. A server that answers with a header mismatch has
@@ -39,7 +41,10 @@ func (h *modernHTTP) send(ctx context.Context, o Outgoing,
 	rawName := h.rawNames
 	h.mu.Unlock()
 	refreshed := false
-	for {
+	for attempt := 0; ; attempt++ {
+		if attempt > 0 {
+			o = Again(o)
+		}
 		header := modernHeader(m, rawName)
 		if m.Method == "tools/call" {
 			if err := h.arguments.set(ctx, header, m, func() []*mcp.Message {
@@ -103,6 +108,10 @@ func (h *modernHTTP) sendOnce(ctx context.Context, o Outgoing, handler proxy.Han
 func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	header http.Header) (*mcp.Message, error) {
 	name, limits := h.opts.Name, h.opts.Limits
+	o, err := h.records.record(c.ctx, o)
+	if err != nil {
+		return nil, err
+	}
 	a, err := h.opts.Dial.HTTP.Post(c.ctx, header, o.bytes())
 	if err != nil {
 		return nil, noResponse(name, err)
@@ -159,16 +168,19 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
-		h.opts.Log.Debug("dropped a request or answer that does not belong on a call's stream",
-			"server", h.opts.Name, "kind", m.Kind, "method", m.Method)
+		h.records.drop(m, "does not belong on the stream of a request")
 	case m.Method == "notifications/cancelled":
 		raw, _ := m.Get("/requestId")
 		if mcp.ID(raw) == c.id && c.request.Method == "subscriptions/listen" {
+			h.records.drop(m, "ends a subscription")
 			return c.subscriptionResult()
 		}
+		h.records.drop(m, "belongs to no request in flight")
 	case m.Method == "notifications/progress":
 		if restored, target, ok := h.calls.progress(m); ok && target == c {
 			c.notify(restored)
+		} else {
+			h.records.drop(m, unknownToken)
 		}
 	default:
 		c.notify(c.withClientSubscription(m))
@@ -178,6 +190,10 @@ func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 
 // notify posts a notification.
 func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
+	o, err := h.records.record(ctx, o)
+	if err != nil {
+		return err
+	}
 	header := modernHeader(o.m, true)
 	if header.Get(mcp.HeaderProtocolVersion) == "" {
 		header.Set(mcp.HeaderProtocolVersion, mcp.Modern.Revisions()[0])
@@ -227,5 +243,7 @@ func (h *modernHTTP) listToolsPage(ctx context.Context, call *mcp.Message,
 	if err != nil {
 		return nil, err
 	}
-	return h.exchange(c, o, modernHeader(o.m, false))
+	answer, err := h.exchange(c, o, modernHeader(o.m, false))
+	h.records.receiveOwn(answer, o.m)
+	return answer, err
 }

@@ -15,10 +15,10 @@ type modernPipe struct {
 }
 
 // newModernPipe returns a modernPipe that owns conn.
-func newModernPipe(conn *pipeConn) *modernPipe {
+func newModernPipe(conn *pipeConn, principal string) *modernPipe {
 	p := &modernPipe{conn, newSubscriptionMux(conn)}
 	conn.modern.Store(true)
-	conn.attach(p.route)
+	conn.attach("", principal, p.route)
 	return p
 }
 
@@ -35,21 +35,28 @@ func (p *modernPipe) send(ctx context.Context, o Outgoing, h proxy.Handler,
 // route handles a request or notification of the server. It runs in the reader and does not block.
 func (p *modernPipe) route(m *mcp.Message) {
 	if m.Kind == mcp.Request {
-		p.log.Debug("refused a request of a modern server", "server", p.name, "method", m.Method)
-		p.reply(refusal(m.ID(), mcp.CodeMethodNotFound,
-			"servers do not send requests in this revision"))
+		p.replyTo(m, func() Outgoing {
+			return p.records().refusal(m, mcp.CodeMethodNotFound,
+				"servers do not send requests in this revision")
+		})
 		return
 	}
-	c, m := p.findCall(m)
-	switch {
-	case c == nil:
+	c, restored, reason := p.findCall(m)
+	if c == nil {
+		p.drop(m, reason)
 		return
+	}
+	m = restored
+	switch {
 	case c.queue == nil:
 		c.notify(m)
 		return
 	}
-	err := c.queue.add(delivery{size: m.Size(), droppable: isDroppable(m),
-		run: func(context.Context) { c.notify(m) }})
+	d := delivery{size: m.Size(), run: func(context.Context) { c.notify(m) }}
+	if isDroppable(m) {
+		d.dropped = func() { p.records().dropQuickly(m, tooSlow) }
+	}
+	err := c.queue.add(d)
 	if err != nil && p.calls.take(c.id) != nil {
 		c.finish(reply{err: unavailable(p.name,
 			"too many of the server's messages wait for the client", err)})
@@ -58,14 +65,16 @@ func (p *modernPipe) route(m *mcp.Message) {
 }
 
 // findCall returns the call that a notification belongs to, and the notification with the ids that
-// the client gave. The call is nil when there is none to hand the notification to.
-func (p *modernPipe) findCall(m *mcp.Message) (*pendingCall, *mcp.Message) {
+// the client gave. The call is nil when there is none to hand the notification to; reason tells
+// why.
+func (p *modernPipe) findCall(m *mcp.Message) (c *pendingCall, restored *mcp.Message,
+	reason string) {
 	subscription, hasSubscription := m.Get(mcp.PointerSubscriptionID)
 	switch {
 	case m.Method == "notifications/progress":
 		restored, c, ok := p.calls.progress(m)
 		if ok && c != nil {
-			return c, restored
+			return c, restored, ""
 		}
 	case m.Method == "notifications/cancelled":
 		raw, _ := m.Get("/requestId")
@@ -75,12 +84,12 @@ func (p *modernPipe) findCall(m *mcp.Message) (*pendingCall, *mcp.Message) {
 				// The mux ends the subscription after the notifications that came before.
 				c.finish(reply{m: c.subscriptionResult()})
 			}
-			return nil, nil
+			return nil, nil, "ends a subscription"
 		}
 	case hasSubscription:
 		c := p.calls.find(mcp.ID(subscription))
 		if c != nil && c.request.Method == "subscriptions/listen" {
-			return c, c.withClientSubscription(m)
+			return c, c.withClientSubscription(m), ""
 		}
 	default:
 		// A log message on stdio names no call. It can only be for a call that asked for log
@@ -91,10 +100,8 @@ func (p *modernPipe) findCall(m *mcp.Message) (*pendingCall, *mcp.Message) {
 				m.Method != "notifications/message")
 		})
 		if c != nil {
-			return c, m
+			return c, m, ""
 		}
 	}
-	p.log.Debug("dropped a notification that belongs to no call", "server", p.name,
-		"method", m.Method)
-	return nil, nil
+	return nil, nil, "belongs to no request in flight"
 }

@@ -125,7 +125,7 @@ type processStart struct {
 func newSharedConn(c *connector, doubt func(), principal string) *sharedConn {
 	s := &sharedConn{connector: c, opts: c.opts, principal: principal, goroutines: taskgroup.New()}
 	if c.opts.Dial.HTTP != nil {
-		s.http = newModernHTTP(c.opts, doubt)
+		s.http = newModernHTTP(c.opts, principal, doubt)
 	}
 	return s
 }
@@ -231,7 +231,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 		starting.err = closingError(s.opts.Name)
 	}
 	if starting.err == nil {
-		starting.pipe = newModernPipe(conn)
+		starting.pipe = newModernPipe(conn, s.principal)
 	}
 	s.mu.Lock()
 	closed := s.closed

@@ -55,7 +55,7 @@ func (s *modernSession) Send(ctx context.Context, o Outgoing,
 	defer release()
 	answer, err = s.conn.send(ctx, o, h, s.queue)
 	if err == nil && answer.ErrorCode() == mcp.CodeUnsupportedVersion && contradictsItself(answer) {
-		answer, err = s.conn.send(ctx, o, h, s.queue) // the server has not run the request
+		answer, err = s.conn.send(ctx, Again(o), h, s.queue) // the server has not run the request
 	}
 	if err != nil {
 		return nil, "", err

@@ -8,6 +8,7 @@ import (
 
 	"gatekit/core/conn"
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 )
 
 // Dial holds the ways to reach a server: Pipe, or HTTP with or without SSE as its fallback.
@@ -49,6 +50,10 @@ type Options struct {
 	// ReverseRequests is how many requests of a legacy server a client is asked at a time; default
 	// 256. Further ones wait for their turn.
 	ReverseRequests int
+
+	// Pipeline, if not nil, returns the pipeline in force. It inspects and records the server's
+	// messages that reach no session, and records Gatekit's own messages to the server.
+	Pipeline func() *pipeline.Pipeline
 
 	Log *slog.Logger // nil: nothing is logged
 	// Event, if not nil, is called when the server is "lost" or "restarted", when it has "ended"

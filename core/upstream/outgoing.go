@@ -14,15 +14,27 @@ import (
 // Outgoing is a message that may be written to a server. Code that writes to servers accepts no
 // other type. The message passed the pipeline, or Gatekit made it. All parts that a made message
 // has from a client's messages have passed the pipeline too.
-type Outgoing struct{ m *mcp.Message }
+type Outgoing struct {
+	m *mcp.Message
+	// the message, or the message that it is a translation of, has passed the pipeline; others are
+	// recorded when they are written
+	isRecorded bool
+}
 
 // Forward returns a message that passed the pipeline as one that may be written to a server.
-func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message()} }
+func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message(), true} }
 
-// Own returns a message that Gatekit made, or translated from a message that passed, as one that
-// may be written to a server. Only outgoing.go of this package and of core/bridge make such
-// messages; test/layout checks that.
-func Own(m *mcp.Message) Outgoing { return Outgoing{m} }
+// Own returns a message that Gatekit made as one that may be written to a server. It is recorded
+// when it is written. Only recorder.go and outgoing.go of this package and outgoing.go of
+// core/bridge make such messages; test/layout checks that.
+func Own(m *mcp.Message) Outgoing { return Outgoing{m, false} }
+
+// Translated returns m as a translation of o for a server of the other era. The record of o stands
+// for m, too.
+func Translated(o Outgoing, m *mcp.Message) Outgoing { return Outgoing{m, o.isRecorded} }
+
+// Again returns o as a message that is sent once more, and is recorded once more.
+func Again(o Outgoing) Outgoing { return Outgoing{o.m, false} }
 
 // Message returns the message, nil for the zero Outgoing.
 func (o Outgoing) Message() *mcp.Message { return o.m }
@@ -32,13 +44,13 @@ func (o Outgoing) Message() *mcp.Message { return o.m }
 func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
 	m := o.m.WithID(id)
 	if token == nil {
-		return Outgoing{m}, nil
+		return Outgoing{m, o.isRecorded}, nil
 	}
 	m, err := m.Edit(mcp.Set("/_meta/progressToken", token))
 	if err != nil {
 		return Outgoing{}, fmt.Errorf("give %s a progress token: %w", o.m.Method, err)
 	}
-	return Outgoing{m}, nil
+	return Outgoing{m, o.isRecorded}, nil
 }
 
 // withMeta returns o with an observer's edits. It returns o unchanged when an edit is outside of
@@ -67,14 +79,14 @@ func (o Outgoing) bytes() []byte { return o.m.Append(make([]byte, 0, o.m.Size())
 
 // discoverRequest returns the server/discover of a probe.
 func discoverRequest(id mcp.ID, version string) Outgoing {
-	return Outgoing{mcp.NewRequest(id, "server/discover",
+	return Own(mcp.NewRequest(id, "server/discover",
 		[]byte(`{"_meta":{"`+mcp.MetaProtocolVersion+`":"`+mcp.Rev20260728+
 			`","`+mcp.MetaClientInfo+`":{"name":"gatekit","version":`+string(mcp.Quote(version))+
-			`},"`+mcp.MetaCapabilities+`":{}}}`))}
+			`},"`+mcp.MetaCapabilities+`":{}}}`)))
 }
 
 // pingRequest returns a ping.
-func pingRequest() Outgoing { return Outgoing{mcp.NewRequest("0", "ping", nil)} }
+func pingRequest() Outgoing { return Own(mcp.NewRequest("0", "ping", nil)) }
 
 // listToolsRequest returns a tools/list, which shows the arguments that headers repeat. It is made
 // for a tools/call and has the _meta of that call, without the progress token and the log level,
@@ -89,24 +101,19 @@ func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, er
 		edits = append(edits, mcp.Set("/cursor", cursor))
 	}
 	m, err := mcp.NewRequest(id, "tools/list", params).Edit(edits...)
-	return Outgoing{m}, err
-}
-
-// pong returns the answer to a server's ping. A ping concerns only the connection.
-func pong(id mcp.ID) Outgoing { return Outgoing{mcp.NewResponse(id, nil)} }
-
-// refusal returns the error that answers a server's request without asking the client.
-func refusal(id mcp.ID, code int, reason string) Outgoing {
-	return Outgoing{mcp.NewError(id, code, reason, nil)}
+	return Own(m), err
 }
 
 // firstAnswer returns the answer to a single request of the server. A request of the server is
 // always answered: with a refusal when the client could not be asked.
-func firstAnswer(answers []pipeline.Passed, id mcp.ID) Outgoing {
+func firstAnswer(answers []pipeline.Passed, request *mcp.Message) Outgoing {
 	if len(answers) == 1 && answers[0].Message() != nil {
 		return Forward(answers[0])
 	}
-	return refusal(id, mcp.CodeInternalError, "the client could not be asked")
+	answer := mcp.NewError(request.ID(), mcp.CodeInternalError,
+		"the client could not be asked", nil)
+	answer.Method, answer.Request = request.Method, request
+	return Own(answer)
 }
 
 // cancellation returns the notification that cancels the request with an id on a connection. If
@@ -129,5 +136,7 @@ func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		params = `{"requestId":` + string(id) + `,"reason":"timed out"}`
 	}
-	return Outgoing{mcp.NewNotification("notifications/cancelled", []byte(params))}
+	n := mcp.NewNotification("notifications/cancelled", []byte(params))
+	n.Session, n.Principal, n.Exchange = request.Session, request.Principal, request.Exchange
+	return Own(n)
 }

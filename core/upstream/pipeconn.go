@@ -29,6 +29,7 @@ type pipeConn struct {
 	goroutines *taskgroup.Group
 	calls      callTable
 	replies    backgroundWrites
+	recorder   atomic.Pointer[recorder]
 
 	// guards route and held; held while route runs, so that messages stay in order
 	routing sync.Mutex
@@ -48,6 +49,7 @@ type pipeConn struct {
 func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeConn {
 	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
 		goroutines: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
+	c.recorder.Store(&recorder{opts: o})
 	c.closeOnce = sync.OnceValue(c.end)
 	return c
 }
@@ -55,11 +57,13 @@ func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeCon
 // start begins to read the connection, until it fails or is closed.
 func (c *pipeConn) start() { c.goroutines.Go(c.read) }
 
-// attach sets the function that gets the server's notifications and requests (except ping). It
-// calls route with those that came before. route must not block.
-func (c *pipeConn) attach(route func(m *mcp.Message)) {
+// attach sets the function that gets the server's notifications and requests (except ping), for a
+// client's session and principal, which may be "". It calls route with those that came before.
+// route must not block.
+func (c *pipeConn) attach(session, principal string, route func(m *mcp.Message)) {
 	c.routing.Lock()
 	defer c.routing.Unlock()
+	c.recorder.Store(&recorder{c.recorder.Load().opts, session, principal})
 	c.route = route
 	for _, m := range c.held {
 		route(m)
@@ -111,7 +115,7 @@ func (c *pipeConn) incoming(m *mcp.Message) {
 	case isAnswer(m):
 		c.answer(m)
 	case m.Kind == mcp.Request && m.Method == "ping":
-		c.reply(pong(m.ID()))
+		c.replyTo(m, func() Outgoing { return c.records().pong(m) })
 	default:
 		c.routing.Lock()
 		defer c.routing.Unlock()
@@ -121,8 +125,7 @@ func (c *pipeConn) incoming(m *mcp.Message) {
 		case len(c.held) < maxHeldMessages:
 			c.held = append(c.held, m)
 		default:
-			c.log.Debug("dropped a server's message before a session uses the connection",
-				"server", c.name, "method", m.Method)
+			c.records().dropQuickly(m, "too many messages before a session uses the connection")
 		}
 	}
 }
@@ -137,7 +140,7 @@ func (c *pipeConn) answer(m *mcp.Message) {
 	}
 	answered := c.calls.take(id)
 	if answered == nil {
-		c.log.Debug("dropped an answer that nobody waits for", "server", c.name, "id", id)
+		c.drop(m, "answers no request in flight")
 		return
 	}
 	c.calls.keepTaskToken(answered, m)
@@ -187,6 +190,12 @@ func (c *pipeConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 // server, and the error is context.Cause(ctx).
 func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 	o Outgoing) (*mcp.Message, error) {
+	isOwn := begun.handler == nil && !o.isRecorded
+	o, err := c.records().record(ctx, o)
+	if err != nil {
+		c.calls.take(begun.id)
+		return nil, err
+	}
 	// When ctx ends during the write, the request is still written, and is cancelled below.
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
 		c.calls.take(begun.id)
@@ -194,6 +203,9 @@ func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 	}
 	select {
 	case r := <-begun.done:
+		if isOwn {
+			c.records().receiveOwn(r.m, o.m)
+		}
 		return r.m, r.err
 	case <-ctx.Done():
 		cause := context.Cause(ctx)
@@ -207,6 +219,10 @@ func (c *pipeConn) await(ctx context.Context, begun *pendingCall,
 
 // notify writes a notification, or an answer to a request of the server.
 func (c *pipeConn) notify(ctx context.Context, o Outgoing) error {
+	o, err := c.records().record(ctx, o)
+	if err != nil {
+		return err
+	}
 	if err := c.pipe.Write(ctx, o.parts()...); err != nil {
 		return unavailable(c.name, "the message could not be written", err)
 	}
@@ -218,9 +234,32 @@ func (c *pipeConn) reply(o Outgoing) {
 	c.replies.run(c.goroutines, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
 }
 
+// replyTo writes the answer to a request of the server in the background. answer inspects and
+// records the request.
+func (c *pipeConn) replyTo(m *mcp.Message, answer func() Outgoing) {
+	if !c.replies.run(c.goroutines, shortWriteTimeout, func(ctx context.Context) {
+		c.tryWrite(ctx, answer())
+	}) {
+		c.records().dropQuickly(m, "too many answers wait for the server to read them")
+	}
+}
+
+// drop inspects and records a message that goes to nobody, in the background: the reader does not
+// wait for the stages.
+func (c *pipeConn) drop(m *mcp.Message, reason string) {
+	if !c.replies.run(c.goroutines, shortWriteTimeout, func(context.Context) {
+		c.records().drop(m, reason)
+	}) {
+		c.records().dropQuickly(m, reason)
+	}
+}
+
+// records returns the recorder of the connection's messages.
+func (c *pipeConn) records() recorder { return *c.recorder.Load() }
+
 // tryWrite writes o. A failure is only logged.
 func (c *pipeConn) tryWrite(ctx context.Context, o Outgoing) {
-	if err := c.pipe.Write(ctx, o.parts()...); err != nil && ctx.Err() == nil {
+	if err := c.notify(ctx, o); err != nil && ctx.Err() == nil {
 		c.log.Debug("writing to a server failed", "server", c.name, "error", err)
 	}
 }

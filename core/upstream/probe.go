@@ -160,6 +160,7 @@ func (p *prober) awaitLateAnswer(ctx context.Context, request *pendingCall, conn
 	if r.m == nil {
 		return
 	}
+	conn.records().receiveOwn(r.m, request.request)
 	result := p.classify(r.m)
 	if result.err != nil || !isModern(result.revisions[0]) {
 		return
@@ -229,13 +230,17 @@ func (p *prober) probeProcess(ctx context.Context) (probeResult, *pipeConn) {
 	if err != nil {
 		return probeResult{err: err}, conn
 	}
-	err = conn.pipe.Write(ctx, discoverRequest(request.id, version).bytes())
+	probe := discoverRequest(request.id, version)
+	if probe, err = conn.records().record(ctx, probe); err == nil {
+		err = conn.pipe.Write(ctx, probe.bytes())
+	}
 	if err == nil {
 		select {
 		case r := <-request.done:
 			if err = r.err; err != nil {
 				break
 			}
+			conn.records().receiveOwn(r.m, probe.m)
 			result := p.classify(r.m)
 			if result.err == nil && (!result.discovered || isModern(result.revisions[0])) {
 				return result, conn
@@ -272,7 +277,11 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 	ctx, cancel := context.WithTimeoutCause(ctx, urlProbeTimeouts*o.ProbeTimeout,
 		unavailable(o.Name, "the server's URL did not respond in time", nil))
 	defer cancel()
-	request := discoverRequest(probeID, o.Version)
+	records := recorder{opts: o}
+	request, err := records.record(ctx, discoverRequest(probeID, o.Version))
+	if err != nil {
+		return probeResult{err: err}
+	}
 	response, err := o.Dial.HTTP.Post(ctx, modernHeader(request.m, false), request.bytes())
 	switch {
 	case ctx.Err() != nil:
@@ -316,6 +325,7 @@ func (p *prober) probeURL(ctx context.Context) probeResult {
 	if answer == nil {
 		return legacyResult()
 	}
+	records.receiveOwn(answer, request.m)
 	return p.classify(answer)
 }
 

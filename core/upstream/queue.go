@@ -38,9 +38,10 @@ type orderedQueue struct {
 
 // delivery is one step of a queue.
 type delivery struct {
-	size      int // in bytes
-	droppable bool
-	run       func(ctx context.Context)
+	size int // in bytes
+	// records that the delivery was dropped; nil means that it may not be dropped
+	dropped func()
+	run     func(ctx context.Context)
 }
 
 // newOrderedQueue returns an empty queue that delivers until goroutines is closed.
@@ -51,21 +52,29 @@ func newOrderedQueue(goroutines *taskgroup.Group) *orderedQueue {
 // add appends a delivery. When the queue is full, it drops the oldest droppable deliveries to make
 // room. If there are none, the error is errQueueFull.
 func (q *orderedQueue) add(d delivery) error {
+	var dropped []func()
+	defer func() {
+		for _, record := range dropped {
+			record()
+		}
+	}()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.queue) >= maxQueuedMessages ||
 		len(q.queue) > 0 && q.bytes+d.size > maxQueuedBytes {
 		i := 0
-		for i < len(q.queue) && !q.queue[i].droppable {
+		for i < len(q.queue) && q.queue[i].dropped == nil {
 			i++
 		}
 		if i < len(q.queue) {
 			q.bytes -= q.queue[i].size
+			dropped = append(dropped, q.queue[i].dropped)
 			q.queue = append(q.queue[:i], q.queue[i+1:]...)
 			q.dropped++
 			continue
 		}
-		if d.droppable {
+		if d.dropped != nil {
+			dropped = append(dropped, d.dropped)
 			q.dropped++
 			return nil
 		}
@@ -130,6 +139,12 @@ func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
 			"server", server, "messages", q.dropped)
 	}
 }
+
+// Reasons for dropping messages, for their records.
+const (
+	tooSlow      = "the client does not take what the server sends"
+	unknownToken = "no request in flight has this progress token"
+)
 
 // isDroppable reports whether a notification may be dropped when too many wait. Progress and log
 // messages may be dropped.

@@ -61,14 +61,13 @@ func (r *serverRequests) begin(ctx context.Context, m *mcp.Message) (context.Con
 	return ctx, nil
 }
 
-// handle hands a request to h when its turn has come, and returns the answers of h. It returns nil
-// when ctx ends before.
+// handle hands a request to h when its turn has come, and returns the answers of h. When ctx ends
+// before, h gets the request with that ctx: it must be inspected and recorded in any case.
 func (r *serverRequests) handle(ctx context.Context, m *mcp.Message,
 	h proxy.Handler) []pipeline.Passed {
-	if !r.awaitTurn(ctx, h) {
-		return nil
+	if r.awaitTurn(ctx, h) {
+		defer func() { <-r.turns }()
 	}
-	defer func() { <-r.turns }()
 	return h.HandleRequests(ctx, []*mcp.Message{m})
 }
 
@@ -113,13 +112,16 @@ func (r *serverRequests) removeLocked(id mcp.ID) {
 	delete(r.waiting, id)
 }
 
-// cancel ends the request that a server's notifications/cancelled names, if it is waiting.
-func (r *serverRequests) cancel(m *mcp.Message) {
+// cancel ends the request that a server's notifications/cancelled names. It reports whether the
+// request is waiting. The handler of the request then inspects the notification.
+func (r *serverRequests) cancel(m *mcp.Message) bool {
 	raw, _ := m.Get("/requestId")
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if request, ok := r.waiting[mcp.ID(raw)]; ok {
+	request, ok := r.waiting[mcp.ID(raw)]
+	if ok {
 		r.removeLocked(mcp.ID(raw))
-		request.cancel(&proxy.CancelledError{})
+		request.cancel(&proxy.WithdrawnError{Notification: m})
 	}
+	return ok
 }

@@ -229,7 +229,7 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	addressed, err := c.address(Outgoing{m})
+	addressed, err := c.address(Outgoing{m, true})
 	if err == nil {
 		err = conn.pipe.Write(ctx, addressed.parts()...)
 	}

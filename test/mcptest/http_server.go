@@ -35,7 +35,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if ses := s.find(id, m); ses == nil {
 			http.Error(w, "unknown session", http.StatusNotFound)
-		} else if fault := headerFault(r.Header, m); fault != "" {
+		} else if fault := s.headerFault(r.Header, m); fault != "" {
 			w.WriteHeader(http.StatusBadRequest)
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32020,"message":%s}}`, m.ID,
 				Quote(fault))
@@ -60,7 +60,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // headerFault returns a description of the fault in the headers of a POST, by the rules of its
 // revision; "" if there is none.
-func headerFault(h http.Header, m Message) string {
+func (s *Server) headerFault(h http.Header, m Message) string {
 	want := map[string]string{}
 	if v := Text(m.Params, "_meta", metaVersion); v != "" {
 		want["Mcp-Protocol-Version"], want["Mcp-Method"] = v, m.Method
@@ -70,7 +70,8 @@ func headerFault(h http.Header, m Message) string {
 		case "resources/read":
 			want["Mcp-Name"] = Text(m.Params, "uri")
 		}
-	} else if m.Method != "initialize" && m.Method != "" && h.Get("Mcp-Protocol-Version") == "" {
+	} else if m.Method != "initialize" && m.Method != "" && h.Get("Mcp-Protocol-Version") == "" &&
+		s.Revisions[0] >= "2025-06-18" {
 		return "no MCP-Protocol-Version"
 	}
 	for name, v := range want {

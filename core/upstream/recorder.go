@@ -1,0 +1,113 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+)
+
+// recorder records the messages of one connection that no session's handler takes: those that the
+// server sends and Gatekit drops or answers itself, and those that Gatekit itself sends. The stages
+// inspect the former.
+type recorder struct {
+	opts               *Options
+	session, principal string // of the client; "" when the connection belongs to none
+}
+
+// inForce returns the pipeline in force, or nil when nothing is recorded.
+func (r recorder) inForce() *pipeline.Pipeline {
+	if r.opts.Pipeline == nil {
+		return nil
+	}
+	return r.opts.Pipeline()
+}
+
+// stamp returns a copy of m with the fields that a record needs.
+func (r recorder) stamp(m *mcp.Message, to mcp.Direction) *mcp.Message {
+	c := *m
+	c.Direction, c.Server = to, r.opts.Name
+	if c.Session == "" {
+		c.Session, c.Principal = r.session, r.principal
+	}
+	return &c
+}
+
+// drop inspects and records a message of the server that goes to nobody.
+func (r recorder) drop(m *mcp.Message, reason string) {
+	r.opts.Log.Debug("dropped a server's message", "server", r.opts.Name, "method", m.Method,
+		"reason", reason)
+	if p := r.inForce(); p != nil {
+		_ = p.Consume(context.Background(), r.stamp(m, mcp.ToClient), "drop", reason)
+	}
+}
+
+// dropQuickly records a message of the server that goes to nobody, without inspection. It is for
+// messages that are dropped because there are too many.
+func (r recorder) dropQuickly(m *mcp.Message, reason string) {
+	if p := r.inForce(); p != nil {
+		r.logFailure(p.RecordEvent(context.Background(), r.stamp(m, mcp.ToClient), "drop", reason,
+			nil))
+	}
+}
+
+// receiveOwn records the server's answer to a request that Gatekit itself made.
+func (r recorder) receiveOwn(m, request *mcp.Message) {
+	p := r.inForce()
+	if p == nil || m == nil {
+		return
+	}
+	answer := r.stamp(m, mcp.ToClient)
+	answer.Method, answer.Request = request.Method, request
+	if answer.Session == "" {
+		answer.Session, answer.Principal = request.Session, request.Principal
+	}
+	r.logFailure(p.RecordEvent(context.Background(), answer, "own",
+		"answers a request of Gatekit's own", nil))
+}
+
+func (r recorder) logFailure(err error) {
+	if err != nil {
+		r.opts.Log.Error("message not recorded", "server", r.opts.Name, "error", err)
+	}
+}
+
+// pong inspects a ping of the server and returns the answer: that of a stage, or an empty result.
+func (r recorder) pong(m *mcp.Message) Outgoing {
+	return r.answer(m, mcp.NewResponse(m.ID(), nil))
+}
+
+// refusal inspects a request of the server and returns the error that answers it without asking the
+// client.
+func (r recorder) refusal(m *mcp.Message, code int, reason string) Outgoing {
+	return r.answer(m, mcp.NewError(m.ID(), code, reason, nil))
+}
+
+func (r recorder) answer(m, answer *mcp.Message) Outgoing {
+	p := r.inForce()
+	if p == nil {
+		return Own(answer)
+	}
+	m = r.stamp(m, mcp.ToClient)
+	err := p.Consume(context.Background(), m, "pass", "answered by Gatekit")
+	if denied := (*pipeline.DeniedError)(nil); errors.As(err, &denied) {
+		return Forward(denied.DeclineResponse(m.ID()))
+	}
+	answer.Method, answer.Request = m.Method, m
+	return Own(answer)
+}
+
+// record records o before it is written, unless it was recorded before: messages that passed the
+// pipeline, and their translations.
+func (r recorder) record(ctx context.Context, o Outgoing) (Outgoing, error) {
+	p := r.inForce()
+	if o.isRecorded || p == nil {
+		return o, nil
+	}
+	passed := p.PassOwn(context.WithoutCancel(ctx), r.stamp(o.m, mcp.ToServer))
+	if passed.Message() == nil {
+		return o, unavailable(r.opts.Name, "a message to it could not be recorded", nil)
+	}
+	return Forward(passed), nil
+}

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -291,6 +292,7 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 		}
 		srv.Send(`{"jsonrpc":"2.0","id":"s0","method":"elicitation/create","params":{}}`)
 		expectSession("a question outside of a call")
+		srv.Answer(q.ID, `{"tools":[]}`)
 		srv.Send(`{"jsonrpc":"2.0","id":"s1","method":"roots/list"}`)
 		srv.ExpectNothing(t)
 		time.Sleep(11 * time.Second)
@@ -317,12 +319,70 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 		}
 		srv.Send(`{"jsonrpc":"2.0","id":"s4","method":"acme/ask","params":{}}`)
 		expectSession("a request that no result can carry")
-		srv.Answer(q.ID, `{"tools":[]}`)
-		synctest.Wait()
 		if list.Err != nil {
 			t.Error(list.Err)
 		}
 		first.ExpectWaiting()
+	})
+}
+
+// TestRootsAskedForInAList has a server that answers a list only when it has the roots. A client
+// cannot be asked in a list.
+func TestRootsAskedForInAList(t *testing.T) {
+	start := func(t *testing.T, capabilities string) (list *upstreamtest.Call,
+		srv *upstreamtest.PipeServer, id json.RawMessage, end func()) {
+		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
+		s, st, end := openLegacyServer(t, session)
+		caller := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the list"}`)}
+		list = upstreamtest.StartCall(t, s, caller, requestWithCapabilities(`1`, "tools/list",
+			capabilities, ``))
+		srv = st.Last(t)
+		acceptInitialize(t, srv, capabilities)
+		return list, srv, srv.Expect(t, "tools/list").ID, end
+	}
+	const question = `{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`
+	t.Run("of a client without roots", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			list, srv, id, end := start(t, canElicit)
+			defer end()
+			for i := range 20 {
+				srv.Send(question, i)
+				// The handler of the list knows that the client has no roots.
+				if a := srv.Next(t); string(a.Result) != `{"from":"the list"}` {
+					t.Errorf("question %d was answered with %s", i, a.Raw)
+				}
+			}
+			srv.Answer(id, `{"tools":[]}`)
+			list.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}}`)
+		})
+	})
+	t.Run("of a client with roots", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			list, srv, id, end := start(t, `{"roots":{}}`)
+			defer end()
+			began := time.Now()
+			for i := range 20 {
+				srv.Send(question, i)
+				synctest.Wait()
+				if i == 0 { // it could be about no call, and a call could come
+					srv.ExpectNothing(t)
+					time.Sleep(2 * time.Second)
+				}
+				if a := srv.Next(t); string(a.Result) != `{"from":"the session"}` {
+					t.Errorf("question %d was answered with %s", i, a.Raw)
+				}
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("the questions took %v", took)
+			}
+			list.ExpectWaiting()
+			srv.Answer(id, `{"tools":[]}`)
+			synctest.Wait()
+			// without a list in flight, a question waits for a call
+			srv.Send(question, 20)
+			time.Sleep(9 * time.Second)
+			srv.ExpectNothing(t)
+		})
 	})
 }
 

@@ -21,6 +21,10 @@ import (
 // soon.
 const rootsWait = 10 * time.Second
 
+// blockedWait bounds that wait while a request is in flight in which the client cannot be asked, a
+// list for example. A request that is not answered within it most likely waits for the roots.
+const blockedWait = 2 * time.Second
+
 // questionsSeen records whether a server asks the client, and how.
 type questionsSeen struct {
 	any         atomic.Bool // it asks
@@ -32,6 +36,7 @@ type questionsSeen struct {
 // naming a call.
 type pooledSession struct {
 	key        string // the digest of the capabilities
+	hasRoots   bool   // the client declares roots
 	isFurther  bool   // another session with these capabilities was there before
 	questions  *questionsSeen
 	name       string // of the server
@@ -59,6 +64,7 @@ type pooledSession struct {
 	mu          sync.Mutex
 	calls       []sessionCall // in flight, the oldest first; replaced, never changed in place
 	callAdded   chan struct{} // closed and replaced with each new call
+	asksInLists bool          // the server has asked for the roots before it answered a list
 	subscribers map[*subscriber]struct{}
 }
 
@@ -191,10 +197,15 @@ func (s *pooledSession) ask(ctx context.Context, ms []*mcp.Message) []pipeline.P
 }
 
 // callToAskIn returns the call in which to ask the client. It returns nil when there is none, or
-// when the call could belong to another client. For a question for the roots, it waits up to
-// rootsWait for a call to begin.
+// when the call could belong to another client. For a question for the roots, it waits for a call
+// A question for the roots of a client that has none goes to any request, whose handler answers it.
+// A question for the roots of a client that has none goes to any request, which is not asked.
 func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
-	var timeout <-chan time.Time
+	isForRoots := ms[0].Method == "roots/list"
+	s.mu.Lock()
+	blocked := s.calls
+	s.mu.Unlock()
+	began := time.Now()
 	for {
 		s.mu.Lock()
 		calls, called := s.calls, s.callAdded
@@ -216,22 +227,45 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 				return candidates[0]
 			}
 		}
-		if ms[0].Method != "roots/list" {
+		if !isForRoots {
 			return nil
 		}
-		if timeout == nil {
-			timer := time.NewTimer(rootsWait)
-			defer timer.Stop()
-			timeout = timer.C
+		if !s.hasRoots && len(calls) > 0 {
+			return calls[0]
 		}
+		blocked = slices.DeleteFunc(slices.Clone(blocked), func(c sessionCall) bool {
+			return !slices.Contains(calls, c)
+		})
+		wait := rootsWait - time.Since(began)
+		if len(blocked) > 0 {
+			wait = min(wait, s.blockedWait(began))
+		}
+		if wait <= 0 {
+			return nil
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-called:
-		case <-timeout:
-			return nil
+		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		}
+		timer.Stop()
 	}
+}
+
+// blockedWait returns how much longer a question for the roots that was asked at a time may block
+// other requests. When the time is over once, later questions may not block at all.
+func (s *pooledSession) blockedWait(asked time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := blockedWait - time.Since(asked)
+	if s.asksInLists || left <= 0 {
+		s.asksInLists = true
+		return 0
+	}
+	return left
 }
 
 // anyFailed reports whether one of the answers is missing or an internal error, which both mean

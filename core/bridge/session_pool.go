@@ -267,7 +267,8 @@ func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, 
 		return nil, unavailable(name, "initialize could not be built from the client's request",
 			err)
 	}
-	s := &pooledSession{key: r.key, name: name, log: p.opts.Log, feed: p.feed,
+	_, hasRoots := mcp.NewResponse("", r.capabilities).Get("/roots")
+	s := &pooledSession{key: r.key, name: name, hasRoots: hasRoots, log: p.opts.Log, feed: p.feed,
 		shared: p.clientOptions.Shared, isFurther: isFurther, questions: &p.questions,
 		goroutines: p.goroutines, opened: make(chan struct{}), stateLock: make(chan struct{}, 1),
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},

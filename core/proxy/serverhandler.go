@@ -319,8 +319,12 @@ func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked
 	} else {
 		errors.As(err, &own)
 	}
-	m := h.session.stamp(mcp.NewError(asked.ID(), own.code, own.message, own.data), mcp.ToServer,
-		h.exchange)
+	m := mcp.NewError(asked.ID(), own.code, own.message, own.data)
+	if lack := (*capabilityError)(nil); errors.As(err, &lack) && lack.capability == "roots" {
+		// The client has no roots. Some servers ask nevertheless, and wait or fail without a list.
+		m = mcp.NewResponse(asked.ID(), []byte(`{"roots":[]}`))
+	}
+	m = h.session.stamp(m, mcp.ToServer, h.exchange)
 	m.Server, m.Method, m.Name, m.Request = asked.Server, asked.Method, asked.Name, asked
 	return set.Pipeline.PassOwn(context.WithoutCancel(ctx), m)
 }

@@ -104,6 +104,7 @@ func TestUndeclaredServerRequestIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
 		{"an undeclared capability", "sampling/createMessage", `{}`,
 			`{"code":-32601,"message":"the client did not declare the capability sampling"}`},
+		{"roots of a client that declares none", "roots/list", `{}`, `{"roots":[]}`},
 		{"an undeclared mode", "elicitation/create", `{"mode":"url","message":"m"}`,
 			`{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
 		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: \"x/y\""}`},

@@ -23,6 +23,8 @@ type Options struct {
 	// no limit.
 	MaxMemory int64
 	Log       *slog.Logger
+	// Overflow is a folder for lines of stderr that are too many for the log; "" drops them.
+	Overflow string
 	// Event is called for each event for the audit log: a lost or restarted plugin.
 	Event func(plugin, action, reason string, err error)
 }

@@ -114,7 +114,8 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 		return c, err
 	}
 	c = process.Command{Description: s.String(), Dir: work,
-		Log: h.options.Log.With("plugin", s.processName())}
+		Log:      h.options.Log.With("plugin", s.processName()),
+		Overflow: process.Overflow{Folder: h.options.Overflow, Name: s.processName()}}
 	if s.Use != "" {
 		builtin := h.options.BuiltinCommand
 		c.Path, c.Name, c.Args = builtin[0], builtin[1], builtin[2:]
@@ -126,6 +127,7 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 	}
 	for name, value := range s.Env {
 		c.Env = append(c.Env, name+"="+value)
+		c.Secrets = append(c.Secrets, value)
 	}
 	return c, nil
 }

@@ -8,7 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +42,11 @@ type Command struct {
 	Grace      time.Duration // wait after closing stdin, and again after SIGTERM; 0 is 2 s
 	// Log gets the lines that the process writes to stderr. With nil nothing is logged.
 	Log *slog.Logger
+	// Overflow is a folder for lines of stderr that are too many for the log; "" drops them.
+	Overflow string
+	// Redact replaces secrets in the end of stderr that an ExitError has. The values of Env are
+	// always replaced, unless they are very short. It may be nil.
+	Redact func(string) string
 }
 
 // Child is a running server process. Its stdin and stdout carry newline-delimited messages.
@@ -136,6 +143,9 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 		Stdin:       pipes[0][0],
 		Stdout:      pipes[1][1],
 		Log:         child.log,
+		Overflow:    process.Overflow{Folder: c.Overflow, Name: c.Name},
+		Secrets:     slices.Collect(maps.Values(c.Env)),
+		Redact:      c.Redact,
 		OnExit:      func() { child.stdout.SetReadDeadline(time.Now().Add(process.DrainTimeout)) },
 	})
 	if err != nil {

@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -194,6 +196,81 @@ func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
 				err = child.Write(t.Context(), []byte(`{}`))
 			}
 		})
+	}
+}
+
+// Lines of stderr that are too many for the log are in a file, of which at most two parts are kept.
+func TestStderrLinesThatAreTooManyForTheLogAreInAFile(t *testing.T) {
+	var log safeBuffer
+	folder := filepath.Join(t.TempDir(), "state", "stderr")
+	child := spawn(t, "flood", func(c *transport.Command) {
+		c.Log, c.Overflow = slog.New(slog.NewTextHandler(&log, nil)), folder
+	})
+	write(t, child, `{"id":1}`)
+	read(t, child)
+	child.Close()
+	files, err := filepath.Glob(filepath.Join(folder, "files-*.log"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got the files %q (%v), want one", files, err)
+	}
+	seen := map[string]int{}
+	for _, part := range []string{files[0], files[0] + ".old"} {
+		info, err := os.Stat(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 || info.Size() > 17<<20 {
+			t.Errorf("%s has the mode %s and %d bytes, want 0600 and at most 17 MiB", part,
+				info.Mode(), info.Size())
+		}
+		b, err := os.ReadFile(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Write(b)
+	}
+	if !strings.Contains(log.String(), "file="+files[0]) {
+		t.Errorf("the log does not name %s", files[0])
+	}
+	for _, m := range regexp.MustCompile(`line (\d+) e`).FindAllStringSubmatch(log.String(), -1) {
+		seen[m[1]]++
+	}
+	for i := range 21 << 10 {
+		if n := seen[strconv.Itoa(i)]; n != 1 {
+			t.Fatalf("line %d is in the log and the file %d times, want once", i, n)
+		}
+	}
+}
+
+// Values of a child's environment are neither in the log of its stderr nor in its ExitError.
+func TestValuesOfTheEnvironmentAreMaskedInStderr(t *testing.T) {
+	const token = "hunter2-hunter2"
+	var log safeBuffer
+	child := spawn(t, "blabber", func(c *transport.Command) {
+		c.Env["TOKEN"], c.Env["PIN"] = token, "1234"
+		c.Log = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	_, err := child.Read(t.Context())
+	exited, ok := errors.AsType[*transport.ExitError](err)
+	if !ok || !strings.Contains(exited.Stderr, "the pin 1234") {
+		t.Fatalf("got %v, want an *ExitError with stderr", err)
+	}
+	for where, text := range map[string]string{"log": log.String(), "error": err.Error()} {
+		if strings.Contains(text, token[:8]) {
+			t.Errorf("the %s holds a part of the token: %s", where, text)
+		}
+	}
+	if !strings.Contains(log.String(), "the token [redacted] and the pin 1234") {
+		t.Errorf("the log is\n%s\nwant the line without the token", log.String())
+	}
+	child = spawn(t, "torn", func(c *transport.Command) {
+		c.Redact = func(s string) string { return strings.ReplaceAll(s, "cheese", "C") }
+	})
+	for err = nil; err == nil; {
+		_, err = child.Read(t.Context())
+	}
+	if want := "  out of\tC"; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want what Redact returned, %q", err, want)
 	}
 }
 

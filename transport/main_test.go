@@ -59,6 +59,19 @@ var servers = map[string]func(){
 		os.Stderr.WriteString("the very last words\x1b]0;evil\a\n")
 		echo()
 	},
+	"flood": func() { // 21 MiB
+		pad := strings.Repeat("e", 1<<10)
+		for i := range 21 << 10 {
+			fmt.Fprintf(os.Stderr, "line %d %s\n", i, pad)
+		}
+		echo()
+	},
+	"blabber": func() {
+		fmt.Fprintf(os.Stderr, "a cut line %s%s\n", strings.Repeat("e", 4<<10-19),
+			os.Getenv("TOKEN"))
+		fmt.Fprintf(os.Stderr, "the token %s and the pin 1234\n", os.Getenv("TOKEN"))
+		os.Exit(3)
+	},
 	"deaf": ignoreSignals,
 	"grandparent": func() {
 		child := exec.Command("/proc/self/exe")

@@ -150,6 +150,10 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 	if g.recording.telemetry != nil {
 		o.Observer = g.recording.telemetry
 	}
+	if c.File == "" && len(c.Servers) == 1 {
+		// wrap: the client's user runs the server, and may read its output
+		o.DescribeCause = describeExit
+	}
 	if c.Policy != nil {
 		pending, err := approvals(c.Servers)
 		if err != nil {

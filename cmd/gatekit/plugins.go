@@ -35,6 +35,7 @@ func newHost(limits config.Limits, log *slog.Logger, event func(plugin, action, 
 		MaxMessage:     limits.MessageBytes,
 		MaxMemory:      int64(limits.PluginMemory),
 		Log:            log,
+		Overflow:       stderrFolder(),
 		Event:          event,
 	}), nil
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
+	"path/filepath"
 	"reflect"
 	"slices"
+	"time"
 
 	"gatekit/core/bridge"
 	"gatekit/core/config"
@@ -16,6 +18,7 @@ import (
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/upstream"
+	"gatekit/plugins/builtin/secrets"
 	"gatekit/transport"
 )
 
@@ -82,7 +85,8 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 	if s.Command != "" {
 		command := transport.Command{
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
-			MaxMessage: limits.MessageBytes, Log: log,
+			MaxMessage: limits.MessageBytes, Log: log, Overflow: stderrFolder(),
+			Redact: redactOutput,
 		}
 		return upstream.Dial{Pipe: func(ctx context.Context) (conn.PipeCloser, error) {
 			child, err := transport.Spawn(ctx, command)
@@ -108,6 +112,43 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 
 func messageLimits(l config.Limits) mcp.Limits {
 	return mcp.Limits{Bytes: l.MessageBytes, Depth: l.Depth, Tokens: l.Tokens, Batch: l.Batch}
+}
+
+// stderrFolder returns the folder for lines that servers and plugins write to stderr and that are
+// too many for the log. It returns "" if the user has no state folder.
+func stderrFolder() string {
+	dir, err := stateFolder()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "stderr")
+}
+
+// redactTimeout limits the search for secrets in the last lines of a server.
+const redactTimeout = 2 * time.Second
+
+// redactOutput returns the output of a server in which placeholders replace secrets.
+func redactOutput(text string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), redactTimeout)
+	defer cancel()
+	redacted, err := secrets.RedactText(ctx, text)
+	if err != nil {
+		return fmt.Sprintf("(left out: it could not be searched for secrets: %v)", err)
+	}
+	return redacted
+}
+
+// describeExit returns how the process of a server ended, with the last lines of its stderr. It
+// returns "" for other errors.
+func describeExit(cause error) string {
+	exit, ok := errors.AsType[*transport.ExitError](cause)
+	switch {
+	case !ok:
+		return ""
+	case exit.Stderr == "":
+		return "it " + exit.Reason + " and wrote nothing to stderr"
+	}
+	return "it " + exit.Reason + "; the end of its stderr:\n" + exit.Stderr
 }
 
 // revealed returns secrets as plain strings, for headers and environment variables.

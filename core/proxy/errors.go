@@ -96,12 +96,25 @@ func (call *Call) errorAnswer(ctx context.Context, err error) pipeline.Passed {
 	case errors.As(err, &unavailable):
 		call.settings.Log.Warn("no answer from the server", "server", unavailable.Server,
 			"method", call.request.Method, "reason", unavailable.Reason, "error", unavailable.Err)
-		own = requestErrorf(mcp.CodeInternalError, "%s", unavailable.Error())
+		own = requestErrorf(mcp.CodeInternalError, "%s",
+			call.settings.unavailableText(unavailable))
 	default:
 		own = requestErrorf(mcp.CodeInternalError, "%s", err.Error())
 	}
 	return call.settings.Pipeline.PassOwn(context.WithoutCancel(ctx),
 		call.stampAnswer(mcp.NewError(call.request.ID(), own.code, own.message, own.data)))
+}
+
+// unavailableText returns the message of the error for the client.
+func (set *settings) unavailableText(e *UnavailableError) string {
+	text := e.Error()
+	if e.Err == nil || set.DescribeCause == nil {
+		return text
+	}
+	if cause := set.DescribeCause(e.Err); cause != "" {
+		text += "; " + display.Clip(cause, 3000)
+	}
+	return text
 }
 
 // errorText returns the code and text of a peer's error, on one line.

@@ -30,6 +30,10 @@ type Options struct {
 
 	Approvals Approvals // may be nil: then only a client's user can approve
 	Observer  Observer  // may be nil
+
+	// DescribeCause returns what clients get to know about the cause of an error of an unavailable
+	// server, or "". It may be nil: then they get the reason only.
+	DescribeCause func(cause error) string
 }
 
 // ServerConfig configures one server.

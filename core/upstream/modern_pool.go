@@ -108,6 +108,7 @@ type sharedConn struct {
 	closed    bool
 	pipe      *modernPipe   // the process in use; nil while there is none
 	startedAt time.Time     // when the last process was started; zero when none was
+	lastFault error         // why the last process ended or did not start
 	starting  *processStart // the start that is under way, or nil
 	schedule  restartSchedule
 	inUse     int       // requests and notifications under way
@@ -191,6 +192,7 @@ func (s *sharedConn) lose() {
 	pipe := s.pipe
 	s.pipe = nil
 	s.schedule.failed(time.Since(s.startedAt))
+	s.lastFault = pipe.fault
 	s.opts.reportEvent("lost", pipe.fault) // before the process is started again
 	s.goroutines.Go(func(context.Context) { s.connector.discard(pipe) })
 }
@@ -203,12 +205,12 @@ func (s *sharedConn) start() (*processStart, error) {
 	isRestart := !s.startedAt.IsZero()
 	if isRestart && !s.opts.Restart {
 		return nil, unavailable(s.opts.Name,
-			"the process has ended and is configured not to be restarted", nil)
+			"the process has ended and is configured not to be restarted", s.lastFault)
 	}
 	due := s.schedule.next(time.Now())
 	if wait := time.Until(due); wait > maxWaitForStart {
 		return nil, unavailable(s.opts.Name, "the process has ended too often; next start in "+
-			wait.Round(time.Second).String(), nil)
+			wait.Round(time.Second).String(), s.lastFault)
 	}
 	starting := &processStart{done: make(chan struct{})}
 	if !s.goroutines.Go(func(ctx context.Context) { s.runStart(ctx, starting, due, isRestart) }) {
@@ -239,6 +241,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	switch {
 	case starting.err != nil:
 		s.schedule.failed(0)
+		s.lastFault = starting.err
 	case !closed:
 		switch { // before any call uses the process
 		case isRestart:

@@ -33,6 +33,12 @@ type Command struct {
 	Stdin  *os.File     // nil is empty
 	Stdout *os.File     // must not be nil
 	Log    *slog.Logger // gets the lines that the process writes to stderr
+	// Overflow gets the lines of stderr that are too many for the log.
+	Overflow Overflow
+	// Secrets are replaced in the lines and in StderrTail, unless they are very short.
+	Secrets []string
+	// Redact replaces further secrets in the text of StderrTail. It may be nil.
+	Redact func(string) string
 	// OnExit is called when the process has been reaped and its group is dead, before the rest of
 	// its stderr is read. It may be nil.
 	OnExit func()
@@ -45,6 +51,9 @@ type Process struct {
 	done       chan struct{}
 	exitReason string // how the process ended; valid when done is closed
 	stderrTail tail   // the end of stderr
+	overflow   overflowFile
+	masker     masker
+	redact     func(string) string // may be nil
 	onExit     func()
 
 	mu            sync.Mutex // held while the group is signalled or released
@@ -75,7 +84,9 @@ func Start(c Command) (*Process, error) {
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin
 	}
-	p := &Process{log: c.Log, done: make(chan struct{}), onExit: c.OnExit}
+	p := &Process{log: c.Log, done: make(chan struct{}), onExit: c.OnExit,
+		overflow: overflowFile{Overflow: c.Overflow}, masker: newMasker(c.Secrets),
+		redact: c.Redact}
 	started := make(chan error, 1)
 	go p.supervise(cmd, stderr, started)
 	err = <-started
@@ -113,6 +124,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 		return
 	}
 	p.pid = cmd.Process.Pid
+	p.overflow.pid = p.pid
 	started <- nil
 
 	drained := make(chan struct{})
@@ -130,6 +142,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	stderr.SetReadDeadline(time.Now().Add(DrainTimeout))
 	<-drained
 	stderr.Close()
+	p.overflow.close()
 	close(p.done)
 }
 
@@ -162,8 +175,15 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // It is valid after Done.
 func (p *Process) ExitReason() string { return p.exitReason }
 
-// StderrTail returns the last n lines of stderr, indented, with control characters escaped.
-func (p *Process) StderrTail(n int) string { return p.stderrTail.lines(n) }
+// StderrTail returns the last n lines of stderr, indented, with secrets replaced and control
+// characters escaped.
+func (p *Process) StderrTail(n int) string {
+	text := p.masker.mask(p.stderrTail.text(), false)
+	if p.redact != nil {
+		text = p.redact(text)
+	}
+	return lastLines(text, n)
+}
 
 func describeExit(state *os.ProcessState, err error) string {
 	if state == nil {

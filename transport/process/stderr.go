@@ -20,7 +20,8 @@ const (
 )
 
 // Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs
-// the lines, within bounds, and keeps the last ones for StderrTail. Start uses it for stderr.
+// the lines, within bounds, writes further ones to the overflow file, and keeps the last ones for
+// StderrTail. Start uses it for stderr.
 func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
@@ -29,19 +30,27 @@ func (p *Process) Drain(stderr io.Reader) {
 		window  time.Time // start of the current second
 		logged  int       // lines since window
 		skipped int       // lines that were not logged
+		file    string    // where they are
+		fault   error     // or why they are nowhere
 	)
 	report := func() {
-		if skipped > 0 {
-			p.log.Warn("stderr lines skipped: too many per second", "lines", skipped)
-			skipped = 0
+		switch {
+		case skipped > 0 && fault != nil:
+			p.log.Warn("stderr lines skipped: too many per second", "lines", skipped, "error",
+				fault)
+		case skipped > 0:
+			p.log.Warn("stderr lines written to a file: too many per second", "lines", skipped,
+				"file", file)
 		}
+		skipped, fault = 0, nil
 	}
 	emit := func() {
-		if now := time.Now(); now.Sub(window) > time.Second {
+		now := time.Now()
+		if now.Sub(window) > time.Second {
 			report()
 			window, logged = now, 0
 		}
-		text := Printable(line)
+		text := Printable([]byte(p.masker.mask(string(line), cut)))
 		if cut {
 			text += "…"
 		}
@@ -51,6 +60,12 @@ func (p *Process) Drain(stderr io.Reader) {
 		}
 		if logged++; logged > maxLogRate {
 			skipped++
+			path, err := p.overflow.write(now, text)
+			if err != nil {
+				fault = err
+			} else {
+				file = path
+			}
 			return
 		}
 		p.log.Info("stderr", "line", text)
@@ -80,8 +95,9 @@ func (p *Process) Drain(stderr io.Reader) {
 
 // tail keeps the last bytes that were added. It is safe for many goroutines.
 type tail struct {
-	mu sync.Mutex
-	b  []byte
+	mu  sync.Mutex
+	b   []byte
+	cut bool // bytes before b were dropped
 }
 
 func (t *tail) add(p []byte) {
@@ -90,20 +106,31 @@ func (t *tail) add(p []byte) {
 	t.b = append(t.b, p...)
 	if len(t.b) > 2*maxTailBytes {
 		t.b = append(t.b[:0], t.b[len(t.b)-maxTailBytes:]...)
+		t.cut = true
 	}
 }
 
-// lines returns the last n lines, indented and printable.
-func (t *tail) lines(n int) string {
+// text returns what is kept. It begins with a whole line, unless there is only one.
+func (t *tail) text() string {
 	t.mu.Lock()
-	b := bytes.TrimRight(t.b, "\r\n\t ")
-	b = bytes.Clone(b[max(0, len(b)-maxTailText):])
-	t.mu.Unlock()
-	all := bytes.Split(b, []byte{'\n'})
-	all = all[max(0, len(all)-n):]
+	defer t.mu.Unlock()
+	b := t.b
+	if t.cut {
+		if _, rest, ok := bytes.Cut(b, []byte{'\n'}); ok {
+			b = rest
+		}
+	}
+	return string(b)
+}
+
+// lastLines returns the last n lines of a text, indented and printable, and of limited length.
+func lastLines(text string, n int) string {
+	text = strings.TrimRight(text, "\r\n\t ")
+	text = text[max(0, len(text)-maxTailText):]
+	all := strings.Split(text, "\n")
 	var s []string
-	for _, line := range all {
-		if text := Printable(bytes.TrimRight(line, "\r")); text != "" {
+	for _, line := range all[max(0, len(all)-n):] {
+		if text := Printable([]byte(strings.TrimRight(line, "\r"))); text != "" {
 			s = append(s, "  "+text)
 		}
 	}

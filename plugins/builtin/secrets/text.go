@@ -1,0 +1,45 @@
+package secrets
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"gatekit/core/mcp"
+	"gatekit/plugins/sdk/scan"
+)
+
+// defaultStage returns the stage with the default configuration.
+var defaultStage = sync.OnceValues(func() (*stage, error) { return newStage([]byte("{}")) })
+
+// RedactText returns a text, such as the output of a program, in which placeholders replace the
+// secrets that the plugin finds with its default configuration.
+func RedactText(ctx context.Context, text string) (string, error) {
+	s, err := defaultStage()
+	if err != nil {
+		return "", err
+	}
+	text = strings.ToValidUTF8(text, "\ufffd")
+	m := mcp.NewNotification("notifications/message", []byte(`{"data":`+
+		string(mcp.Quote(text))+`}`))
+	in := inspection{stage: s, message: m}
+	var out strings.Builder
+	scan.Texts(m, func(t scan.Text) bool {
+		if t.Value != text {
+			return true
+		}
+		in.inspectText(ctx, t)
+		copied := 0
+		for _, found := range in.secrets {
+			out.WriteString(text[copied:found.span.from] + found.placeholder)
+			copied = found.span.to
+		}
+		out.WriteString(text[copied:])
+		return false
+	})
+	if err := ctx.Err(); err != nil {
+		return "", fmt.Errorf("the text was searched in part only: %w", context.Cause(ctx))
+	}
+	return out.String(), nil
+}

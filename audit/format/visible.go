@@ -38,6 +38,9 @@ func Visible(s string) string {
 	return string(appendVisible(nil, s))
 }
 
+// VisibleJSON returns a JSON text with unprintable characters escaped. It is the same JSON.
+func VisibleJSON(text []byte) []byte { return appendVisibleJSON(nil, text) }
+
 // appendVisibleJSON appends a JSON text with unprintable characters escaped. In valid JSON they can
 // only be in strings.
 func appendVisibleJSON(b, text []byte) []byte {

@@ -22,6 +22,11 @@ const (
 type Options struct {
 	Follow      bool // continue with new records until ctx ends
 	KeepRecords bool // set Call.Records
+	// ByStart returns the calls in the order of their starts, instead of that of their ends. It is
+	// ignored with Follow. A call that takes longer than 50,000 others is out of order.
+	ByStart bool
+	// Idle is called with Follow when all existing records were read; may be nil.
+	Idle func()
 }
 
 // Calls returns the calls in a log of which the filter selects at least one record. A call is
@@ -31,6 +36,7 @@ func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Se
 	return func(yield func(*Call, error) bool) {
 		j := &callJoiner{filter: f, options: o, calls: map[callKey]*list.Element{},
 			serverRequests: map[serverRequestKey][]*list.Element{}}
+		byStart := o.ByStart && !o.Follow
 		lines := log.Lines(ctx)
 		if o.Follow {
 			lines = log.FollowLines(ctx)
@@ -38,12 +44,15 @@ func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Se
 		for line, err := range lines {
 			if err == nil && line == nil {
 				j.endIdle()
+				if o.Idle != nil {
+					o.Idle()
+				}
 			} else if err == nil {
 				if err = j.add(line); err != nil {
 					err = fmt.Errorf("%s: %w", log.Position(), err)
 				}
 			}
-			for _, c := range j.takeEnded() {
+			for _, c := range j.takeEnded(byStart) {
 				if !yield(c, nil) {
 					return
 				}
@@ -57,7 +66,7 @@ func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Se
 			return
 		}
 		j.endAll()
-		for _, c := range j.takeEnded() {
+		for _, c := range j.takeEnded(byStart) {
 			if !yield(c, nil) {
 				return
 			}
@@ -83,6 +92,7 @@ type callJoiner struct {
 	// calls that end unless they get another record, ordered by their last record
 	settling []*list.Element
 	ended    []*Call
+	order    startOrder
 }
 
 // openCall is a call that has not ended.
@@ -102,10 +112,21 @@ type openCall struct {
 // callIn returns the call in an element of callJoiner.open.
 func callIn(e *list.Element) *openCall { return e.Value.(*openCall) }
 
-// takeEnded returns the calls that have ended since takeEnded was last called.
-func (j *callJoiner) takeEnded() (ended []*Call) {
+// takeEnded returns the calls that have ended since takeEnded was last called. If byStart is set,
+// it keeps those back that started after the oldest open call.
+func (j *callJoiner) takeEnded(byStart bool) (ended []*Call) {
 	ended, j.ended = j.ended, nil
-	return ended
+	if !byStart {
+		return ended
+	}
+	for _, c := range ended {
+		j.order.add(c)
+	}
+	var oldest time.Time
+	if e := j.open.Front(); e != nil {
+		oldest = callIn(e).Start
+	}
+	return j.order.take(oldest)
 }
 
 // add adds the record in a line to its call. It does not keep the line.

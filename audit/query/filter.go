@@ -25,6 +25,9 @@ type Filter struct {
 // Patterns are alternatives, in which "*" stands for any text. An empty list matches everything.
 type Patterns []string
 
+// Match reports whether s matches one of the patterns, or there is no pattern.
+func (p Patterns) Match(s string) bool { return p.match(s) }
+
 func (p Patterns) match(s string) bool {
 	return len(p) == 0 || slices.ContainsFunc(p, func(pattern string) bool {
 		return matchesWildcard(pattern, s)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gatekit/audit"
 	"gatekit/audit/format"
 	"gatekit/audit/query"
 )
@@ -20,7 +19,7 @@ func (p *program) auditExport() *cobra.Command {
 	var config, output string
 	form := choice{format.JSONL, format.Names()}
 	c := &cobra.Command{
-		Use:   "export [FILE]",
+		Use:   "export [FILE…]",
 		Short: "Write records of the audit log in another format",
 		Long: `Export writes the records that match the filters, in order, in one of these formats:
 
@@ -36,11 +35,10 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 ` + filterHelp,
 		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv
   gatekit audit export --format ocsf --action deny`,
-		Args: atMostOne("export"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := auditReader(cmd, config, args, read)
+		logs, filter, err := auditReader(cmd, &logSource{config, args}, read)
 		if err != nil {
 			return err
 		}
@@ -50,7 +48,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return err
 		}
 		if output == "" {
-			return readError(export(cmd, cmd.OutOrStdout(), f, log, filter))
+			return readError(export(cmd, cmd.OutOrStdout(), f, logs, filter))
 		}
 		out, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, fs.ErrExist) {
@@ -60,7 +58,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 		if err != nil {
 			return fmt.Errorf("write the records: %w", err)
 		}
-		if err = errors.Join(export(cmd, out, f, log, filter), out.Close()); err != nil {
+		if err = errors.Join(export(cmd, out, f, logs, filter), out.Close()); err != nil {
 			// The incomplete file is removed, because it could be taken for a complete one.
 			return errors.Join(readError(err), os.Remove(output))
 		}
@@ -73,12 +71,14 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 	return c
 }
 
-func export(cmd *cobra.Command, to io.Writer, f format.Encoder, log *audit.Reader,
+func export(cmd *cobra.Command, to io.Writer, f format.Encoder, logs []auditLog,
 	filter *query.Filter) error {
 	out := bufio.NewWriterSize(to, 64<<10)
 	w := format.NewWriter(out, f, false)
-	for r, err := range query.Records(cmd.Context(), log, filter) {
+	none := true
+	for r, err := range mergedRecords(cmd.Context(), logs, filter) {
 		if err == nil {
+			none = false
 			err = w.Write(r)
 		}
 		if err != nil {
@@ -87,6 +87,9 @@ func export(cmd *cobra.Command, to io.Writer, f format.Encoder, log *audit.Reade
 	}
 	if err := cmd.Context().Err(); err != nil {
 		return err
+	}
+	if none {
+		reportNoMatch(cmd)
 	}
 	return out.Flush()
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"gatekit/audit"
 	"gatekit/audit/query"
 )
 
@@ -62,6 +62,9 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 		if f.Until, err = parseTime("until", until, now); err != nil {
 			return nil, err
 		}
+		if err := checkActions(f.Action); err != nil {
+			return nil, err
+		}
 		if len(tools) > 0 {
 			f.Method, f.Name = append(f.Method, "tools/call"), append(f.Name, tools...)
 		}
@@ -69,18 +72,24 @@ func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	}
 }
 
-// auditReader returns the log that a command reads, and the filter that its flags describe.
-func auditReader(cmd *cobra.Command, config string, args []string,
-	read func() (*query.Filter, error)) (*audit.Reader, *query.Filter, error) {
+// auditReader returns the logs that a command reads, and the filter that its flags describe.
+func auditReader(cmd *cobra.Command, source *logSource,
+	read func() (*query.Filter, error)) ([]auditLog, *query.Filter, error) {
 	filter, err := read()
 	if err != nil {
 		return nil, nil, err
 	}
-	file, _, err := auditLog(config, args)
+	logs, err := source.logs()
 	if err != nil {
 		return nil, nil, reportMistakes(cmd, err, false)
 	}
-	return &audit.Reader{File: file}, filter, nil
+	return logs, filter, nil
+}
+
+// reportNoMatch says on stderr that nothing was printed, so that an empty output is not taken for a
+// failure.
+func reportNoMatch(cmd *cobra.Command) {
+	fmt.Fprintln(cmd.ErrOrStderr(), "no records match")
 }
 
 // readError returns an error of reading the log, with a hint. If the reader of our output has
@@ -90,10 +99,37 @@ func readError(err error) error {
 	case errors.Is(err, syscall.EPIPE):
 		return errReported
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w\nhint: name the file of the log; the logs of gatekit wrap are in "+
-			"gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state)", err)
+		return fmt.Errorf("%w\nhint: name the file of the log, or a folder; without a name and a "+
+			"configuration, the logs of gatekit wrap are read", err)
 	}
 	return err
+}
+
+// recordActions are the actions of records: those of messages, and then those of events.
+var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", "skip", "park",
+	"resume", "approve", "reject", "drop", "cancelled", "would_deny", "would_modify", "would_hide",
+	"would_ask", "would_answer",
+	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "plugin_lost",
+	"plugin_restarted", "gap", "recovered", "prune", "clock", "anchor lost", "anchor back",
+	"sink lost", "sink back", "sink gap", "sink reset"}
+
+// checkActions returns an error for an action that no record has. A typing mistake would otherwise
+// look like a log in which nothing was denied.
+func checkActions(patterns query.Patterns) error {
+	for _, pattern := range patterns {
+		known := slices.ContainsFunc(recordActions, func(action string) bool {
+			return query.Patterns{pattern}.Match(action)
+		})
+		if known {
+			continue
+		}
+		hint := "one of " + strings.Join(recordActions, ", ")
+		if near := nearest(pattern, recordActions); near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		return fmt.Errorf("no record has the action %q\nhint: %s", pattern, hint)
+	}
+	return nil
 }
 
 // parseTime returns the time that a flag names: a time, or an age before now.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,16 +20,17 @@ import (
 
 func (p *program) auditShow() *cobra.Command {
 	var config string
-	var steps, follow bool
+	var steps, follow, asJSON bool
 	colour := choice{"auto", []string{"auto", "always", "never"}}
 	c := &cobra.Command{
-		Use:   "show [FILE]",
+		Use:   "show [FILE…]",
 		Short: "Print one line for each call in the audit log",
 		Long: `Show prints one line for each call: start, action, principal or session, server,
 request, duration and reason. A call is a request with its response and all messages that belong to
 it; the line shows the most severe action. Requests of a server to the client ("←
 sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have their own lines.
-Calls are printed in the order in which they end. Calls that have not ended come last.
+Calls are printed in the order in which they started. With --follow, new calls are printed as they
+end.
 
 A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
 a failure in its result, "cancel" if it was cancelled, and "open" if it has not ended.
@@ -50,38 +52,59 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 		Example: `  gatekit audit show --since 15m --action deny
   gatekit audit show --follow --server github
   gatekit audit show --steps --session session-nmhqfxg2kpde --exchange 12`,
-		Args: atMostOne("show"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := auditReader(cmd, config, args, read)
+		source := &logSource{config, args}
+		logs, filter, err := auditReader(cmd, source, read)
 		if err != nil {
 			return err
 		}
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		s := &callPrinter{w: out, steps: steps, widths: narrowestColumns,
+			header: isTerminal(os.Stdout),
 			colour: colour.value == "always" ||
 				colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
-		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{Follow: follow,
-			KeepRecords: steps}) {
-			if err == nil {
-				err = s.show(call)
+		show := s.show
+		if asJSON {
+			show = func(c *query.Call) error { return printJSON(out, callJSON(c, steps)) }
+		}
+		calls := mergedCalls(cmd.Context(), logs, filter, query.Options{KeepRecords: steps})
+		if follow {
+			calls = followCalls(cmd.Context(), source, logs, filter,
+				query.Options{KeepRecords: steps})
+		}
+		none := true
+		var failed []error // the other logs are read all the same
+		for call, err := range calls {
+			if err != nil {
+				failed = append(failed, err)
+				continue
 			}
-			if err == nil && follow {
+			none = false
+			if err = show(call); err == nil && follow {
 				err = out.Flush()
 			}
 			if err != nil {
 				return readError(errors.Join(err, out.Flush()))
 			}
 		}
+		if err := errors.Join(failed...); err != nil {
+			return readError(errors.Join(err, out.Flush()))
+		}
 		if err := cmd.Context().Err(); err != nil && !follow {
 			return errors.Join(err, out.Flush())
+		}
+		if none {
+			reportNoMatch(cmd)
 		}
 		return readError(out.Flush())
 	}
 	configFlag(c, &config)
 	c.Flags().BoolVar(&steps, "steps", false, "also print the records of each call")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing calls as they end")
+	c.Flags().BoolVar(&asJSON, "json", false,
+		"print one JSON object for each call; times are in milliseconds")
 	c.Flags().Var(&colour, "color", "`when` to use colour: auto, always or never")
 	return c
 }
@@ -90,6 +113,7 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 type callPrinter struct {
 	w             *bufio.Writer // a bufio.Writer keeps its first error
 	steps, colour bool
+	header        bool   // print the names of the columns first
 	widths        [4]int // widths of the columns, grown as needed
 }
 
@@ -101,6 +125,12 @@ var (
 )
 
 func (s *callPrinter) show(c *query.Call) error {
+	if s.header {
+		s.header = false
+		fmt.Fprintf(s.w, "%-24s  %s  %s  %s  %s  %8s  REASON\n", "TIME (UTC)",
+			s.column(0, "ACTION"), s.column(1, "CALLER"), s.column(2, "SERVER"),
+			s.column(3, "REQUEST"), "DURATION")
+	}
 	word, notes := outcome(c)
 	action := s.paint(c, word, s.column(0, word))
 	server, subject := strings.Join(c.Servers, ","), strings.TrimSpace(c.Method+" "+c.Name)
@@ -129,6 +159,46 @@ func (s *callPrinter) show(c *query.Call) error {
 		}
 	}
 	return err
+}
+
+// callJSON returns a call as audit show --json prints it.
+func callJSON(c *query.Call, steps bool) any {
+	word, _ := outcome(c)
+	call := struct {
+		Time       time.Time         `json:"time"`
+		Duration   float64           `json:"duration"`
+		Outcome    string            `json:"outcome"` // as the table has it
+		Action     string            `json:"action"`
+		Status     query.Status      `json:"status"`
+		Kind       string            `json:"kind"`
+		FromServer bool              `json:"from_server,omitempty"`
+		Principal  string            `json:"principal,omitempty"`
+		Session    string            `json:"session,omitempty"`
+		Exchange   string            `json:"exchange,omitempty"`
+		Servers    []string          `json:"servers"`
+		Method     string            `json:"method,omitempty"`
+		Name       string            `json:"name,omitempty"`
+		Stage      string            `json:"stage,omitempty"`
+		Reason     string            `json:"reason,omitempty"`
+		Error      string            `json:"error,omitempty"`
+		Code       int64             `json:"code,omitempty"`
+		Changed    []string          `json:"changed,omitempty"`
+		Parked     bool              `json:"parked,omitempty"`
+		Seq        uint64            `json:"seq"` // of its first record
+		Records    []json.RawMessage `json:"records,omitempty"`
+	}{c.Start, float64(c.Duration.Microseconds()) / 1000, word, c.Action, c.Status, c.Kind,
+		c.FromServer, c.Principal, c.Session, c.Exchange, append([]string{}, c.Servers...),
+		c.Method, c.Name, c.DecidingStage(), c.Reason, c.Error, c.Code, c.ChangedPointers(),
+		c.Parked, c.FirstSeq, nil}
+	if call.Status == query.StatusOpen {
+		call.Status = "open"
+	}
+	if steps {
+		for i := range c.Records {
+			call.Records = append(call.Records, json.RawMessage(c.Records[i].Line))
+		}
+	}
+	return call
 }
 
 // outcome returns the word for the outcome of a call, and notes about it.

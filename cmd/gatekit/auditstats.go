@@ -20,7 +20,7 @@ func (p *program) auditStats() *cobra.Command {
 	var config string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "stats [FILE]",
+		Use:   "stats [FILE…]",
 		Short: "Count calls, and show their latency, denials and errors",
 		Long: `Stats counts the calls that "gatekit audit show" prints: by server, by tool, and by
 principal (by session if the principal is unknown). It also lists the denials of each rule, the
@@ -35,16 +35,15 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 ` + filterHelp,
 		Example: `  gatekit audit stats --since 24h
   gatekit audit stats --server github --json`,
-		Args: atMostOne("stats"),
 	}
 	read := filterFlags(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		log, filter, err := auditReader(cmd, config, args, read)
+		logs, filter, err := auditReader(cmd, &logSource{config, args}, read)
 		if err != nil {
 			return err
 		}
 		var s query.Stats
-		for call, err := range query.Calls(cmd.Context(), log, filter, query.Options{}) {
+		for call, err := range mergedCalls(cmd.Context(), logs, filter, query.Options{}) {
 			if err != nil {
 				return readError(err)
 			}
@@ -55,6 +54,10 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 		}
 		if asJSON {
 			return readError(statsJSON(cmd.OutOrStdout(), &s))
+		}
+		if s.Since.IsZero() {
+			reportNoMatch(cmd)
+			return nil
 		}
 		return readError(statsTable(cmd.OutOrStdout(), &s))
 	}
@@ -67,10 +70,6 @@ ERRORS counts protocol errors, from a server or from Gatekit, and tool results t
 const maxRows = 20
 
 func statsTable(out io.Writer, s *query.Stats) error {
-	if s.Since.IsZero() {
-		_, err := fmt.Fprintln(out, "no calls")
-		return err
-	}
 	const layout = "2006-01-02 15:04:05Z"
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s to %s\n", s.Since.UTC().Format(layout), s.Until.UTC().Format(layout))

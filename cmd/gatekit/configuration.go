@@ -49,10 +49,13 @@ func findConfig() (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("no configuration found: there is no %s\nhint: name one with --config, "+
-		"or run a single server without one: gatekit wrap -- COMMAND",
+	return "", fmt.Errorf("%w: there is no %s\nhint: name one with --config, or run a single "+
+		"server without one: gatekit wrap -- COMMAND", errNoConfig,
 		strings.Join(places, " and no "))
 }
+
+// errNoConfig is the error when there is no configuration at a default path.
+var errNoConfig = errors.New("no configuration found")
 
 // checkRunnable is a check for config.Load and config.Watch. It reports built-in plugins that do
 // not exist, and mistakes in the policies, with their positions. Gatekit must not run without a

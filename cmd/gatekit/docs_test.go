@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/open-policy-agent/opa/v1/rego"
-	"github.com/spf13/cobra"
 
 	"gatekit/core/config"
 	"gatekit/policies"
@@ -228,8 +227,8 @@ func checkCommand(line string) error {
 		if err != nil {
 			return err
 		}
-		if len(rest) > 0 && cmd.HasSubCommands() && !cmd.Runnable() {
-			return cobra.NoArgs(cmd, rest)
+		if len(rest) > 0 && cmd.HasSubCommands() {
+			return cmd.Args(cmd, rest)
 		}
 		if err := cmd.ParseFlags(rest); err != nil {
 			return err

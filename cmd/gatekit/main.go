@@ -42,7 +42,9 @@ func execute(args []string) int {
 		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error()))
 	}
 	if !p.started {
-		fmt.Fprintln(os.Stderr, `hint: run "gatekit help" or "gatekit help COMMAND"`)
+		if !strings.Contains(err.Error(), "\nhint: ") {
+			fmt.Fprintln(os.Stderr, `hint: run "gatekit help" or "gatekit help COMMAND"`)
+		}
 		return exitUsage
 	}
 	return exitFailed
@@ -126,6 +128,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(),
 		p.demo(), demoServer(), p.version())
 	return root

@@ -190,7 +190,7 @@ rejects a broken one, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(),
 		policyCapabilities())
-	return c
+	return group(c)
 }
 
 func policyList() *cobra.Command {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,24 +20,12 @@ import (
 	"gatekit/audit/format"
 )
 
-// auditLog returns the log that a command reads, and the anchor that the configuration names, if
-// any.
-func auditLog(config string, args []string) (file, anchor string, err error) {
-	if len(args) > 0 {
-		return args[0], "", nil
-	}
-	c, err := loadConfig(config)
-	if err != nil {
-		return "", "", err
-	}
-	return c.Audit.File, c.Audit.Anchor, nil
-}
-
 func (p *program) auditVerify() *cobra.Command {
 	var config, key string
 	var since []string
+	var asJSON bool
 	c := &cobra.Command{
-		Use:   "verify [FILE]",
+		Use:   "verify [FILE…]",
 		Short: "Verify that the audit log is complete and unmodified",
 		Long: `Verify reads all files of the log. It checks that each record contains the hash of
 the record before it, and that all records match the signed checkpoint beside the log. Otherwise
@@ -55,48 +45,35 @@ The log is always compared with the anchor that the configuration names, if any.
 an error.`,
 		Example: `  gatekit audit verify
   gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
-		Args: atMostOne("verify"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, anchor, err := auditLog(config, args)
+			logs, err := (&logSource{config, args}).logs()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
-			v := audit.Verification{File: file}
-			beside := key == ""
-			if beside {
-				key = audit.PublicKeyFile(file)
+			if len(logs) > 1 && len(since) > 0 {
+				return fmt.Errorf("--since compares one log, but there are %d\nhint: name the log",
+					len(logs))
 			}
-			// A missing key is no error here: without a log there is no key, and Run reports the
-			// missing log.
-			if v.Key, err = audit.ReadPublicKey(key); err != nil && !(beside && errors.Is(err,
-				fs.ErrNotExist)) {
-				return err
-			}
-			since, notes, unusable := checkpoints(file, since, anchor, v.Key)
-			v.Checkpoints = since
-			if isTerminal(os.Stderr) {
-				v.Progress = func(records uint64) {
-					fmt.Fprintf(os.Stderr, "\r%d records", records)
+			o := verifyOptions{key: key, since: since, json: asJSON, single: len(logs) == 1}
+			var failed int
+			for _, log := range logs {
+				err := o.verify(cmd, log)
+				if err == nil {
+					continue
 				}
+				if o.single {
+					return err
+				}
+				failed++
+				fmt.Fprintln(cmd.ErrOrStderr(), "gatekit:", printable(err.Error()))
 			}
-			done, err := v.Run(cmd.Context())
-			if v.Progress != nil {
-				fmt.Fprint(os.Stderr, "\r\x1b[K")
+			if failed > 0 {
+				return fmt.Errorf("%d of %s failed", failed, plural(len(logs), "audit log"))
 			}
-			if bad, ok := errors.AsType[*audit.RecordError](err); ok {
-				bad.Position.File = displayPath(bad.Position.File)
-			}
-			if err := errors.Join(err, unusable); err != nil {
-				return err
-			}
-			printVerification(cmd.OutOrStdout(), file, v.Key, done)
-			for _, n := range notes {
-				fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", n)
-			}
-			if beside {
-				fmt.Fprintf(cmd.OutOrStdout(),
+			if key == "" && !asJSON {
+				fmt.Fprintln(cmd.OutOrStdout(),
 					"The key was read from beside the log: keep a copy elsewhere, and name it "+
-						"with --key.\n")
+						"with --key.")
 			}
 			return nil
 		},
@@ -106,7 +83,109 @@ an error.`,
 		"key", "", "public `key`, or the file with it (default: the one beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
 		"`file` of checkpoints that the log must match; may be repeated")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each log")
 	return c
+}
+
+// verifyOptions are the flags of verify.
+type verifyOptions struct {
+	key    string // of --key; "" for the key beside the log
+	since  []string
+	json   bool
+	single bool // only one log is verified
+}
+
+// verify verifies a log and prints the result. With json, it prints the error, too.
+func (o *verifyOptions) verify(cmd *cobra.Command, log auditLog) error {
+	key := cmp.Or(o.key, audit.PublicKeyFile(log.file))
+	v := audit.Verification{File: log.file}
+	// A missing key is no error here: without a log there is no key, and Run reports the missing
+	// log.
+	var err error
+	if v.Key, err = audit.ReadPublicKey(key); err != nil && !(o.key == "" && errors.Is(err,
+		fs.ErrNotExist)) {
+		return err
+	}
+	all, notes, unusable := checkpoints(log.file, o.since, log.anchor, v.Key)
+	v.Checkpoints = all
+	if isTerminal(os.Stderr) {
+		v.Progress = func(records uint64) {
+			fmt.Fprintf(os.Stderr, "\r%d records", records)
+		}
+	}
+	done, err := v.Run(cmd.Context())
+	if v.Progress != nil {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+	if bad, ok := errors.AsType[*audit.RecordError](err); ok {
+		bad.Position.File = displayPath(bad.Position.File)
+	}
+	err = errors.Join(err, unusable)
+	if o.json {
+		if jsonErr := printVerificationJSON(cmd.OutOrStdout(), log.file, v.Key, done, notes,
+			err); jsonErr != nil {
+			return jsonErr
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	printVerification(cmd.OutOrStdout(), log.file, v.Key, done)
+	for _, n := range notes {
+		fmt.Fprintf(cmd.OutOrStdout(), "  %s\n", n)
+	}
+	return nil
+}
+
+// printVerificationJSON prints the result of a verification as one line of JSON.
+func printVerificationJSON(w io.Writer, file string, key note.Verifier,
+	done *audit.VerificationResult, notes []string, failure error) error {
+	type span struct {
+		From    uint64 `json:"from"`
+		Through uint64 `json:"through"`
+	}
+	result := struct {
+		File          string   `json:"file"`
+		OK            bool     `json:"ok"`
+		Error         string   `json:"error,omitempty"`
+		First         uint64   `json:"first"`
+		Last          uint64   `json:"last"`
+		Signed        int64    `json:"signed"` // records that the checkpoint covers
+		Key           string   `json:"key,omitempty"`
+		Recovered     []span   `json:"recovered"`
+		FromElsewhere int      `json:"checkpoints_matched"`
+		Notes         []string `json:"notes,omitempty"`
+	}{File: file, OK: failure == nil, Recovered: []span{}, Notes: notes}
+	if failure != nil {
+		result.Error = failure.Error()
+	}
+	if failure == nil && done != nil {
+		result.First, result.Last = done.First, done.Last
+		result.FromElsewhere = done.CheckpointsMatched
+		if done.Checkpoint != nil {
+			result.Signed = done.Checkpoint.Size
+		}
+		for _, r := range done.Recovered {
+			result.Recovered = append(result.Recovered, span{r.From, r.Through})
+		}
+	}
+	if key != nil {
+		result.Key = fmt.Sprintf("%s+%08x", key.Name(), key.KeyHash())
+	}
+	return printJSON(w, result)
+}
+
+// printJSON prints a value as one line of JSON that cannot act on a terminal.
+func printJSON(w io.Writer, value any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return err
+	}
+	_, err := w.Write(append(format.VisibleJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), '\n'))
+	return err
 }
 
 // checkpoints returns the checkpoints that a log must match, and notes about checkpoints that were
@@ -215,10 +294,11 @@ the C2SP tlog-proof format.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, _, err := auditLog(config, args[1:])
+			log, err := (&logSource{config, args[1:]}).one()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
+			file := log.file
 			if key == "" {
 				key = audit.PublicKeyFile(file)
 			}
@@ -316,10 +396,11 @@ The private key is beside the log, in FILE.key, or in the file that [audit] key 
 		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, _, err := auditLog(config, args)
+			log, err := (&logSource{config, args}).one()
 			if err != nil {
 				return reportMistakes(cmd, err, false)
 			}
+			file := log.file
 			b, err := os.ReadFile(audit.PublicKeyFile(file))
 			if errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("%w\nhint: Gatekit creates it with the log: start Gatekit once",

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -122,7 +121,7 @@ type wrapOptions struct {
 }
 
 func (o *wrapOptions) config(command []string) (*config.Config, error) {
-	c := config.Wrap(serverName(command[0]), command[0], command[1:]...)
+	c := config.Wrap(serverName(command), command[0], command[1:]...)
 	s := &c.Servers[0]
 	s.Era = o.era.value
 	if err := o.makePathsAbsolute(s); err != nil {
@@ -189,17 +188,4 @@ func stateFolder() (string, error) {
 		return "", err
 	}
 	return filepath.Join(home, ".local", "state", "gatekit"), nil
-}
-
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
-
-// serverName returns the name of the server in the audit log. It is the name of the program,
-// without the characters that a server name must not have.
-func serverName(command string) string {
-	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
-	name = strings.Trim(notInNames.ReplaceAllString(name, "-"), "-0123456789")
-	if name == "" {
-		return "server"
-	}
-	return name
 }

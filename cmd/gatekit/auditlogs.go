@@ -1,0 +1,351 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gatekit/audit"
+	"gatekit/audit/query"
+)
+
+// auditLog is an audit log that a command reads.
+type auditLog struct {
+	file   string
+	anchor string // that the configuration names; "" for none
+}
+
+// logSource finds the logs that the arguments of a command name.
+type logSource struct {
+	config string // of --config
+	args   []string
+}
+
+// logs returns the logs that the arguments name: files, folders and patterns. Without arguments it
+// returns the log of the configuration or, if there is no configuration, those in the state folder.
+func (s *logSource) logs() ([]auditLog, error) {
+	if len(s.args) > 0 {
+		return s.namedLogs()
+	}
+	c, err := loadConfig(s.config)
+	if err == nil {
+		return []auditLog{{c.Audit.File, c.Audit.Anchor}}, nil
+	}
+	if s.config != "" || !errors.Is(err, errNoConfig) {
+		return nil, err
+	}
+	dir, stateErr := stateFolder()
+	if stateErr != nil {
+		return nil, err
+	}
+	logs, stateErr := logsIn(filepath.Join(dir, "audit"))
+	if stateErr != nil && !errors.Is(stateErr, fs.ErrNotExist) {
+		return nil, stateErr
+	}
+	if len(logs) == 0 {
+		return nil, fmt.Errorf("there is no audit log: %s has none of gatekit wrap, and %w",
+			filepath.Join(dir, "audit"), err)
+	}
+	return logs, nil
+}
+
+// one returns the log of a command that reads a single one.
+func (s *logSource) one() (auditLog, error) {
+	logs, err := s.logs()
+	if err != nil {
+		return auditLog{}, err
+	}
+	if len(logs) > 1 {
+		return auditLog{}, fmt.Errorf("there are %d audit logs in %s\nhint: name one of them, "+
+			"such as %s", len(logs), filepath.Dir(logs[0].file), logs[len(logs)-1].file)
+	}
+	return logs[0], nil
+}
+
+func (s *logSource) namedLogs() (logs []auditLog, err error) {
+	add := func(more ...auditLog) {
+		for _, l := range more {
+			if !slices.Contains(logs, l) {
+				logs = append(logs, l)
+			}
+		}
+	}
+	for _, arg := range s.args {
+		info, err := os.Stat(arg)
+		switch {
+		case err == nil && info.IsDir():
+			in, err := logsIn(arg)
+			if err != nil {
+				return nil, err
+			}
+			if len(in) == 0 {
+				return nil, fmt.Errorf("there is no audit log in the folder %s", arg)
+			}
+			add(in...)
+		case errors.Is(err, fs.ErrNotExist) && strings.ContainsAny(arg, "*?["):
+			files, err := filepath.Glob(arg)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", arg, err)
+			}
+			in := logsOf(files)
+			if len(in) == 0 {
+				return nil, fmt.Errorf("no audit log matches %s", arg)
+			}
+			add(in...)
+		case len(s.args) > 1: // the shell may have listed all files of a folder
+			add(logsOf([]string{arg})...)
+		default:
+			add(auditLog{file: arg}) // also a single segment
+		}
+	}
+	if len(logs) == 0 {
+		return nil, fmt.Errorf("none of the files is an audit log: %s", strings.Join(s.args, ", "))
+	}
+	return logs, nil
+}
+
+// logsIn returns the logs in a folder, by name.
+func logsIn(dir string) ([]auditLog, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the audit logs: %w", err)
+	}
+	files := make([]string, len(entries))
+	for i, e := range entries {
+		files[i] = filepath.Join(dir, e.Name())
+	}
+	return logsOf(files), nil
+}
+
+var (
+	segmentSuffix = regexp.MustCompile(`-[0-9]{20}(\.[^.]*)?$`)
+	besideLog     = regexp.MustCompile(`\.(key|pub|lock|next|tree|sinks|tmp)$`)
+)
+
+// logsOf returns the logs that the files belong to. It skips keys, locks and other files beside a
+// log.
+func logsOf(files []string) (logs []auditLog) {
+	for _, file := range files {
+		if besideLog.MatchString(file) {
+			continue
+		}
+		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+			continue
+		}
+		if filepath.Ext(file) != ".jsonl" {
+			if _, err := os.Stat(file + ".tree"); err != nil {
+				continue
+			}
+		}
+		log := auditLog{file: segmentSuffix.ReplaceAllString(file, "$1")}
+		if !slices.Contains(logs, log) {
+			logs = append(logs, log)
+		}
+	}
+	return logs
+}
+
+// openedLog is a log whose calls or records are being read.
+type openedLog[T any] struct {
+	start time.Time // of the first record; zero if it is unknown
+	read  iter.Seq2[T, error]
+
+	next  func() (T, error, bool) // nil before the log is opened
+	stop  func()
+	value T // the next one
+	err   error
+}
+
+// merge returns what the logs hold, by time. A log is opened when its first record is due: there
+// may be one for each process that ever ran. An error of a log ends that log only.
+func merge[T any](ctx context.Context, logs []auditLog, timeOf func(T) time.Time,
+	read func(*audit.Reader) iter.Seq2[T, error]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var closed []*openedLog[T]
+		for _, l := range logs {
+			closed = append(closed, &openedLog[T]{start: startOf(ctx, l.file),
+				read: read(&audit.Reader{File: l.file})})
+		}
+		slices.SortStableFunc(closed, func(a, b *openedLog[T]) int {
+			return a.start.Compare(b.start)
+		})
+		var open []*openedLog[T]
+		defer func() {
+			for _, l := range open {
+				l.stop()
+			}
+		}()
+		// advance reads the next value of a log, and reports whether there is one.
+		advance := func(l *openedLog[T]) (more bool) {
+			l.value, l.err, more = l.next()
+			return more
+		}
+		for {
+			var first *openedLog[T]
+			for _, l := range open {
+				if first == nil || l.err != nil || first.err == nil &&
+					timeOf(l.value).Before(timeOf(first.value)) {
+					first = l
+				}
+			}
+			if len(closed) > 0 && (first == nil || first.err == nil &&
+				!closed[0].start.After(timeOf(first.value))) {
+				l := closed[0]
+				closed = closed[1:]
+				if l.next, l.stop = iter.Pull2(l.read); advance(l) {
+					open = append(open, l)
+				}
+				continue
+			}
+			if first == nil || !yield(first.value, first.err) {
+				return
+			}
+			if first.err != nil || !advance(first) {
+				first.stop()
+				open = slices.DeleteFunc(open, func(l *openedLog[T]) bool { return l == first })
+			}
+		}
+	}
+}
+
+// startOf returns the time of a log's first record, or the zero time if it cannot be read.
+func startOf(ctx context.Context, file string) time.Time {
+	for line, err := range (&audit.Reader{File: file}).Lines(ctx) {
+		if err != nil {
+			break
+		}
+		if r, err := audit.ParseSummary(line); err == nil {
+			return r.Time
+		}
+		break
+	}
+	return time.Time{}
+}
+
+// mergedCalls returns the calls in the logs, in the order of their starts.
+func mergedCalls(ctx context.Context, logs []auditLog, f *query.Filter,
+	o query.Options) iter.Seq2[*query.Call, error] {
+	o.ByStart = true
+	return merge(ctx, logs, func(c *query.Call) time.Time { return c.Start },
+		func(log *audit.Reader) iter.Seq2[*query.Call, error] {
+			return query.Calls(ctx, log, f, o)
+		})
+}
+
+// mergedRecords returns the records in the logs, by time.
+func mergedRecords(ctx context.Context, logs []auditLog,
+	f *query.Filter) iter.Seq2[audit.Record, error] {
+	return merge(ctx, logs, func(r audit.Record) time.Time { return r.Time },
+		func(log *audit.Reader) iter.Seq2[audit.Record, error] {
+			return query.Records(ctx, log, f)
+		})
+}
+
+// newLogsInterval is how often followCalls looks for new logs.
+const newLogsInterval = time.Second
+
+// followCalls returns the calls in the logs of a source: those that have ended by the order of
+// their starts, and then others as they end. It also reads logs that appear meanwhile, such as
+// those of new processes of gatekit wrap.
+func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *query.Filter,
+	o query.Options) iter.Seq2[*query.Call, error] {
+	type result struct {
+		call *query.Call
+		err  error
+		idle bool // the log was read to its end
+	}
+	return func(yield func(*query.Call, error) bool) {
+		var reading sync.WaitGroup
+		defer reading.Wait()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		results := make(chan result)
+		known := map[string]bool{}
+		follow := func(l auditLog) {
+			known[l.file] = true
+			o := o
+			o.Follow = true
+			send := func(r result) bool {
+				select {
+				case results <- r:
+					return true
+				case <-ctx.Done():
+					return false
+				}
+			}
+			first := true
+			o.Idle = func() {
+				if first {
+					first = false
+					send(result{idle: true})
+				}
+			}
+			reading.Go(func() {
+				for c, err := range query.Calls(ctx, &audit.Reader{File: l.file}, f, o) {
+					if !send(result{call: c, err: err}) {
+						return
+					}
+				}
+			})
+		}
+		for _, l := range logs {
+			follow(l)
+		}
+		look := time.NewTicker(newLogsInterval)
+		defer look.Stop()
+		var existing []*query.Call // of the logs that were not read to their ends
+		for unread := len(logs); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-look.C:
+				if now, err := source.logs(); err == nil {
+					for _, l := range now {
+						if !known[l.file] {
+							follow(l)
+						}
+					}
+				}
+			case r := <-results:
+				switch {
+				case r.err != nil:
+					if !yield(nil, r.err) {
+						return
+					}
+					unread--
+				case r.idle:
+					unread--
+				case unread > 0:
+					existing = append(existing, r.call)
+				case !yield(r.call, nil):
+					return
+				}
+				if unread > 0 && len(existing) < maxExisting {
+					continue
+				}
+				slices.SortStableFunc(existing, func(a, b *query.Call) int {
+					return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.FirstSeq, b.FirstSeq))
+				})
+				for _, c := range existing {
+					if !yield(c, nil) {
+						return
+					}
+				}
+				existing = nil
+			}
+		}
+	}
+}
+
+// maxExisting bounds the calls that followCalls sorts before it returns them.
+const maxExisting = 50_000

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -99,11 +98,4 @@ func (r *checkReport) result() error {
 		return errReported
 	}
 	return nil
-}
-
-// printJSON prints v as one line of JSON.
-func printJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

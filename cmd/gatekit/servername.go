@@ -57,7 +57,8 @@ var optionsWithValue = map[string][]string{
 	"pipx":   {"--spec", "--python", "--index-url", "--pip-args"},
 	"env":    {"-u", "--unset", "-C", "--chdir"},
 	"docker": {"-e", "--env", "--env-file", "-v", "--volume", "--mount", "--name", "-p",
-		"--publish", "--network", "--net", "-w", "--workdir", "-u", "--user", "--entrypoint", "-l", "--label",
+		"--publish", "--network", "--net", "-w", "--workdir", "-u", "--user",
+		"--entrypoint", "-l", "--label",
 		"--platform", "--pull", "-h", "--hostname", "-m", "--memory", "--cpus", "--add-host",
 		"--cap-add", "--cap-drop", "--security-opt", "--tmpfs", "--restart"},
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // digest returns [Stage.Digest] of the sources.
-func (s *sources) digest(shadow bool) (string, error) {
+func (s *sources) digest(o Options) (string, error) {
 	var texts [][]byte
 	for _, text := range s.texts {
 		sum := sha256.Sum256(text)
@@ -22,7 +22,10 @@ func (s *sources) digest(shadow bool) (string, error) {
 		return "", fmt.Errorf("the data: %w", err)
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%t %d %d\n", shadow, len(texts), len(data))
+	fmt.Fprintf(h, "%t %d %d\n", o.Shadow, len(texts), len(data))
+	if o.LabelsByPrincipal {
+		fmt.Fprintln(h, "labels by principal")
+	}
 	for _, t := range texts {
 		h.Write(t)
 	}

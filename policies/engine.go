@@ -28,6 +28,8 @@ type Stage struct {
 	selector *ruleSelector
 	files    []string
 	shadow   bool
+	// labels are kept for all sessions of a principal
+	labelsByPrincipal bool
 
 	contributions []Contribution
 	sessions      *SessionStore
@@ -138,8 +140,8 @@ func (s *Stage) Contributions() []Contribution { return slices.Clone(s.contribut
 func (s *Stage) Bundles() []*Bundle { return slices.Clone(s.bundles) }
 
 // Digest returns a hexadecimal SHA-256 that identifies the policies. It covers the modules, the
-// data with the settings of library rules, and shadow mode. It does not depend on file names, nor
-// on tests.
+// data with the settings of library rules, shadow mode, and whether labels are kept by principal.
+// It does not depend on file names, nor on tests.
 func (s *Stage) Digest() string { return s.digest }
 
 // Inspect implements pipeline.Stage.
@@ -165,7 +167,7 @@ type messageContext struct {
 func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
-	if !session.addLabels(mc.labels) {
+	if !s.addLabels(session, m, mc.labels) {
 		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
 			nil
 	}
@@ -177,7 +179,7 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	}
 	v, err := s.decide(ctx, m, session, mc)
 	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
-		!session.addLabels(v.Labels) {
+		!s.addLabels(session, m, v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or one that is too long"}
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	Data   []string                  // JSON documents, merged into data
 	Config map[string]map[string]any // the settings of library rules: data.config[rule]
 	Shadow bool                      // record the effects without enforcing them
+	// a label is kept for all sessions of its principal, and not only for its own session
+	LabelsByPrincipal bool
 
 	// the keys that verify bundles, by the names that signatures may use for them; see ReadBundle
 	Keys    map[string]Key
@@ -337,13 +339,14 @@ func Load(o Options) (*Stage, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := s.digest(o.Shadow)
+	digest, err := s.digest(o)
 	if err != nil {
 		return nil, err
 	}
 	stage := &Stage{reads: allReads(c.Modules), graph: c.Graph, shadow: o.Shadow,
-		sessions: o.Sessions,
-		now:      o.Now, digest: digest, bundles: s.bundles}
+		labelsByPrincipal: o.LabelsByPrincipal,
+		sessions:          o.Sessions,
+		now:               o.Now, digest: digest, bundles: s.bundles}
 	for _, file := range slices.Sorted(maps.Keys(s.modules)) {
 		if !strings.HasPrefix(file, "library/") {
 			stage.files = append(stage.files, file)

@@ -28,6 +28,11 @@ type SessionStore struct {
 	definitionBytes atomic.Int64 // size of the definitions of all sessions
 	stateBytes      atomic.Int64 // approximate size of everything else
 	parsedBytes     atomic.Int64 // size of the definitions that are also kept as Rego values
+
+	// the labels of each principal that has any, for stages that keep labels by principal
+	principalLabels     map[string][]string
+	principalLabelBytes int // size of the labels and names of principals
+
 	// the tool of each task, for all sessions: a principal can use its tasks in any session
 	tasks tasks.Registry
 }
@@ -40,6 +45,7 @@ type SessionStore struct {
 //     are treated as not listed until they are listed again.
 //   - Above MaxStateBytes, the largest session is forgotten. So no client can displace the state of
 //     others by filling its own.
+//   - Labels of principals are never forgotten. A message whose label has no room is denied.
 //   - A value of one session that is too long is ignored, or its message is denied.
 const (
 	maxSessions               = 10_000
@@ -50,6 +56,8 @@ const (
 	maxRootsBytes             = 64 << 10
 	maxLabels                 = 100
 	maxLabelBytes             = 1_000     // of one label
+	maxPrincipals             = 10_000    // that have labels
+	maxPrincipalLabelBytes    = 64 << 20  // of the labels of all principals
 	maxCallNameBytes          = 256 << 10 // of the counted names of one session; see callNameSize
 	maxSessionDefinitionBytes = 4 << 20   // of the definitions of one session
 	maxDefinitionBytes        = 1_000_000 // of one definition
@@ -381,13 +389,70 @@ func (s *session) addLabels(labels []string) bool {
 		if len(s.labels) >= maxLabels || len(l) > maxLabelBytes {
 			return false
 		}
-		s.labels = append(s.labels, l)
+		s.labels = append(slices.Clip(s.labels), l) // see currentLabels
 	}
 	return true
 }
 
-// inputValue returns input.session for a message that countCall has counted.
-func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value {
+// addLabels adds labels to a message's session, and to its principal if labels are kept by
+// principal. It reports whether there was room for all of them.
+func (s *Stage) addLabels(session *session, m *mcp.Message, labels []string) bool {
+	return session.addLabels(labels) && (!s.labelsByPrincipal ||
+		s.sessions.addPrincipalLabels(m.Principal, session.currentLabels()))
+}
+
+// principalLabels returns the labels of a message's principal. It returns nil when labels are not
+// kept by principal.
+func (s *Stage) principalLabels(m *mcp.Message) []string {
+	if !s.labelsByPrincipal {
+		return nil
+	}
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	return s.sessions.principalLabels[m.Principal]
+}
+
+// currentLabels returns the labels of the session. They must not be changed.
+func (s *session) currentLabels() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.labels
+}
+
+// addPrincipalLabels adds labels to a principal, and reports whether there was room for all of
+// them.
+func (m *SessionStore) addPrincipalLabels(principal string, labels []string) bool {
+	if len(labels) == 0 {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	own := m.principalLabels[principal]
+	if own == nil && len(m.principalLabels) >= maxPrincipals {
+		return false
+	}
+	for _, l := range labels {
+		if slices.Contains(own, l) {
+			continue
+		}
+		if len(own) >= maxLabels ||
+			m.principalLabelBytes+len(principal)+len(l) > maxPrincipalLabelBytes {
+			return false
+		}
+		if m.principalLabels == nil {
+			m.principalLabels = map[string][]string{}
+		}
+		// a new array, because inputs that are being evaluated have the former one
+		own = append(slices.Clip(own), l)
+		m.principalLabels[principal] = own
+		m.principalLabelBytes += len(principal) + len(l)
+	}
+	return true
+}
+
+// inputValue returns input.session for a message that countCall has counted. more are labels that
+// the session has beside its own.
+func (s *session) inputValue(m *mcp.Message, now time.Time, more []string, r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return object(r, []string{"id", "client", "capabilities", "labels", "calls", "minute"},
@@ -400,9 +465,14 @@ func (s *session) inputValue(m *mcp.Message, now time.Time, r readSet) ast.Value
 			case "capabilities":
 				return valueOf(s.capabilities, r)
 			case "labels":
-				terms := make([]*ast.Term, len(s.labels))
-				for i, l := range s.labels {
-					terms[i] = ast.StringTerm(l)
+				var terms []*ast.Term
+				for _, l := range s.labels {
+					terms = append(terms, ast.StringTerm(l))
+				}
+				for _, l := range more {
+					if !slices.Contains(s.labels, l) {
+						terms = append(terms, ast.StringTerm(l))
+					}
 				}
 				return ast.NewArray(terms...)
 			case "calls":

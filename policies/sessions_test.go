@@ -215,3 +215,87 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 			known)
 	}
 }
+
+// TestLabelsOfAPrincipal checks with both settings which sessions see a label.
+func TestLabelsOfAPrincipal(t *testing.T) {
+	for _, byPrincipal := range []bool{false, true} {
+		rego := filepath.Join(t.TempDir(), "t.rego")
+		err := os.WriteFile(rego, []byte(`package gatekit.t
+label contains "tainted" if { input.kind == "response"; input.method == "tools/call" }
+deny contains "tainted" if { input.name == "send"; "tainted" in input.session.labels }`), 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := &policies.SessionStore{}
+		reload := func(byPrincipal bool) *policies.Stage {
+			s, err := policies.Load(policies.Options{Files: []string{rego}, Sessions: memory,
+				LabelsByPrincipal: byPrincipal})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := reload(byPrincipal)
+		verdictOf(t, s, answered(called("read", `{}`), `{}`))
+		denied := func(s *policies.Stage, session, principal string) bool {
+			m := in(called("send", `{}`), "", session)
+			m.Principal = principal
+			return refused(t, s, m)
+		}
+		if !denied(s, "s1", "ann") {
+			t.Error("the label is not on its own session")
+		}
+		if got := denied(s, "s2", "ann"); got != byPrincipal {
+			t.Errorf("the label is on another session of the principal: %v, want %v", got,
+				byPrincipal)
+		}
+		if denied(s, "s1", "bob") {
+			t.Error("the label is on the session of another principal")
+		}
+		for i := range 10_001 { // more sessions than are remembered
+			denied(s, fmt.Sprint("other", i), "ann")
+		}
+		if got := denied(s, "s1", "ann"); got != byPrincipal {
+			t.Errorf("the label is kept when its session is forgotten: %v, want %v", got,
+				byPrincipal)
+		}
+		if s = reload(true); denied(s, "s3", "ann") != byPrincipal {
+			t.Errorf("after a reload the label is on a new session: %v, want %v", !byPrincipal,
+				byPrincipal)
+		}
+		verdictOf(t, s, answered(called("read", `{}`), `{}`))
+		if s = reload(false); denied(s, "s4", "ann") {
+			t.Error("with labels of sessions, a new session has the label of its principal")
+		}
+		if s = reload(true); !denied(s, "s4", "ann") {
+			t.Error("the labels of the principal are lost by a reload")
+		}
+	}
+}
+
+// TestLabelsOfPrincipalsAreBounded sets labels for more principals than there is room for. A
+// message whose label cannot be kept is denied.
+func TestLabelsOfPrincipalsAreBounded(t *testing.T) {
+	rego := filepath.Join(t.TempDir(), "t.rego")
+	err := os.WriteFile(rego, []byte(`package gatekit.t
+label contains input.name if input.name`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := policies.Load(policies.Options{Files: []string{rego}, LabelsByPrincipal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10_001 {
+		m := called("x", `{}`)
+		m.Principal = fmt.Sprint("p", i)
+		if got, want := refused(t, s, m), i == 10_000; got != want {
+			t.Fatalf("the label of principal %d is refused: %v, want %v", i, got, want)
+		}
+	}
+	m := called("y", `{}`)
+	m.Principal = "p0"
+	if refused(t, s, m) {
+		t.Error("a known principal gets no more labels")
+	}
+}

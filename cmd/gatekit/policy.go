@@ -65,6 +65,7 @@ func policyOptions(c *config.Config) policies.Options {
 	return policies.Options{
 		Rules: c.Policy.Rules, Files: c.Policy.Files, Data: c.Policy.Data, Config: c.Policy.Config,
 		Shadow: c.Policy.Mode == "shadow", Keys: policyKeys(c),
+		LabelsByPrincipal: c.Policy.Labels == "principal",
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // addRules adds the default rules to the configuration, and the rules, policies and plugins
 // that the flags name.
 func (o *wrapOptions) addRules(c *config.Config, command []string) error {
-	p := &config.Policy{Mode: "enforce", Config: map[string]map[string]any{}}
+	p := &config.Policy{Mode: "enforce", Labels: "session", Config: map[string]map[string]any{}}
 	if o.shadow {
 		p.Mode = "shadow"
 	}

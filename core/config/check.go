@@ -38,6 +38,11 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkPlugins(c, root)
 	if c.Policy != nil {
 		l.checkPolicy(c.Policy, root.lookup("policy"))
+		if c.Policy.Labels == "principal" && c.Listen.HTTP != "" {
+			l.errorf(root.lookup("policy", "labels"), `policy.labels = "principal" does not work `+
+				`with listen.http: its clients are not authenticated, so that all of them are one `+
+				`principal; use "session"`)
+		}
 	}
 
 	audit := root.lookup("audit")
@@ -339,6 +344,7 @@ func (l *loader) checkPlugins(c *Config, root *node) {
 
 func (l *loader) checkPolicy(p *Policy, n *node) {
 	l.checkOneOf(&p.Mode, n, "policy", "mode", "enforce", "shadow")
+	l.checkOneOf(&p.Labels, n, "policy", "labels", "session", "principal")
 	for key, paths := range map[string][]string{"files": p.Files, "data": p.Data} {
 		for i := range paths {
 			paths[i] = l.absPath(paths[i])

@@ -170,6 +170,9 @@ type Policy struct {
 	// Mode is enforce, or shadow: record what the policies would do, but do not do it. Default:
 	// enforce.
 	Mode string `toml:"mode"`
+	// Labels is session, or principal: the labels that policies set stay until the session ends,
+	// or stay with the principal until Gatekit ends. Default: session.
+	Labels string `toml:"labels"`
 	// Config holds the settings of rules, by the name of the rule.
 	Config map[string]map[string]any `toml:"config"`
 	// RulePositions holds the position of each of Rules in the file.
@@ -363,7 +366,7 @@ func (p *Plugin) setDefaults() {
 		"rename", "label"}
 }
 
-func (p *Policy) setDefaults() { p.Mode = "enforce" }
+func (p *Policy) setDefaults() { p.Mode, p.Labels = "enforce", "session" }
 
 func (k *Key) setDefaults() { k.Algorithm = "RS256" }
 

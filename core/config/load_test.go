@@ -284,6 +284,14 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`6:1: audit.sink "s": url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
 		{"unencrypted records to this machine are allowed",
 			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
+		{"labels are kept by session or principal", server + "[policy]\nlabels = \"client\"",
+			[]string{
+				`4:1: policy.labels must be one of "session", "principal", not "client"`}},
+		{"labels are kept by principal over stdio", server + "[policy]\nlabels = \"principal\"",
+			nil},
+		{"labels by principal need authenticated clients", server +
+			"[listen]\nhttp = \"127.0.0.1:7777\"\n[policy]\nlabels = \"principal\"", []string{
+			`6:1: policy.labels = "principal" does not work with listen.http: its clients are not authenticated, so that all of them are one principal; use "session"`}},
 		{"unencrypted records are allowed with insecure",
 			sinkOf("syslog", `url = "udp://siem.example:514"`,
 				`insecure = true`), nil},
@@ -806,6 +814,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"plugin.on_error", example.Plugins[0].OnError, bare.Plugins[0].OnError},
 		{"plugin.timeout", example.Plugins[0].Timeout, bare.Plugins[0].Timeout},
 		{"policy.mode", example.Policy.Mode, bare.Policy.Mode},
+		{"policy.labels", example.Policy.Labels, bare.Policy.Labels},
 		{"audit.bodies", example.Audit.Bodies, bare.Audit.Bodies},
 		{"audit.durability", example.Audit.Durability, bare.Audit.Durability},
 		{"audit.segment_bytes", example.Audit.SegmentBytes, bare.Audit.SegmentBytes},

@@ -68,6 +68,16 @@ func (g *Gatekit) Records() (all []Record) {
 	return all
 }
 
+// LogLines returns the lines of the audit log as they are.
+func (g *Gatekit) LogLines() []string {
+	g.T.Helper()
+	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
+	if err != nil {
+		g.T.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
 // WantRecords fails the test unless the audit log has each of these records (see Record.String).
 func (g *Gatekit) WantRecords(want ...string) {
 	g.T.Helper()

@@ -53,6 +53,22 @@ func Installed(t testing.TB, programs ...string) {
 	}
 }
 
+// Collector builds the OpenTelemetry collector of test/collector and returns its path. Where its
+// modules cannot be fetched, the test is skipped.
+func Collector(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: builds an OpenTelemetry collector")
+	}
+	binary := filepath.Join(t.TempDir(), "collector")
+	build := exec.Command("go", "build", "-o", binary)
+	build.Dir = filepath.Join(Top(), "test", "collector")
+	if out, err := build.CombinedOutput(); err != nil {
+		missing(t, fmt.Errorf("the OpenTelemetry collector cannot be built: %w\n%s", err, out))
+	}
+	return binary
+}
+
 // Modules is a folder with a node_modules made by npm ci.
 type Modules struct{ dir string }
 

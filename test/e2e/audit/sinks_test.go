@@ -171,16 +171,6 @@ func sinkTable(name, kind string, lines ...string) string {
 		strings.Join(lines, "\n"))
 }
 
-// logLines returns the lines of the audit log.
-func logLines(g *harness.Gatekit) (lines []string) {
-	g.T.Helper()
-	b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
-	if err != nil {
-		g.T.Fatal(err)
-	}
-	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
-}
-
 // TestEverySinkGetsEveryRecordAndNoSecret configures all kinds of sinks, and a server that puts a
 // key into every field. Each sink gets every record. With the checkpoints that a sink got, verify
 // detects an older copy of the log. Gatekit writes and sends the key nowhere.
@@ -227,7 +217,7 @@ func TestEverySinkGetsEveryRecordAndNoSecret(t *testing.T) {
 	// A second run continues the log and every sink, and begins the next segment of the CSV file.
 	harness.StartHTTPIn(t, g.Dir, config).Stop()
 
-	log := logLines(g)
+	log := g.LogLines()
 	if !strings.Contains(log[0], `"action":"start"`) ||
 		!strings.Contains(log[len(log)-1], `"action":"stop"`) {
 		t.Fatalf("the log begins with %s and ends with %s, want start and stop", log[0],
@@ -369,7 +359,7 @@ func TestRestartAfterKillResendsUnacknowledgedRecords(t *testing.T) {
 	next := harness.StartHTTPIn(t, dir, config)
 	harness.CallTool(t, next.Client("2025-11-25"), "box__echo", `{}`)
 	next.Stop()
-	log := logLines(next)
+	log := next.LogLines()
 	if records := received.records(); !slices.Equal(records, log) {
 		t.Errorf("the webhook got %d records, %d before the kill, want the %d of the log",
 			len(records), before, len(log))
@@ -411,7 +401,7 @@ func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	})
 	behind := seriesValues(scrape(t, adminURL)["gatekit_audit_sink_behind"],
 		"gatekit_sink")["hook"]
-	if log := len(logLines(g)); behind < 200 || behind > log {
+	if log := len(g.LogLines()); behind < 200 || behind > log {
 		t.Errorf("gatekit_audit_sink_behind is %d, want at least 200 and at most the %d of the log",
 			behind, log)
 	}
@@ -430,7 +420,7 @@ func TestUnavailableSinkDelaysNoCallAndGetsRecordsLater(t *testing.T) {
 	available.Store(true)
 	next := harness.StartHTTPIn(t, dir, config)
 	next.Stop()
-	log := logLines(next)
+	log := next.LogLines()
 	if got := received.all(); !slices.Equal(got, log) {
 		t.Errorf("the webhook got %d lines, want the %d of the log, each once", len(got), len(log))
 	}

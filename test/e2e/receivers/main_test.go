@@ -1,0 +1,105 @@
+// Package receivers tests that the programs which operators run take what Gatekit sends them:
+// rsyslog its syslog messages, Prometheus its metrics, an OpenTelemetry collector everything. The
+// first two come from Debian's packages rsyslog, rsyslog-gnutls and prometheus; without them their
+// tests are skipped. The collector is built from test/collector.
+package receivers
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gatekit/test/harness"
+	"gatekit/test/peers"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// eventually fails the test unless done returns "" before the test loses its patience. done returns
+// what is still missing.
+func eventually(t *testing.T, done func() string) {
+	t.Helper()
+	missing := ""
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); {
+		if missing = done(); missing == "" {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // another program's state is polled
+	}
+	t.Fatal(missing)
+}
+
+// startProgram starts a program, which must listen on the address soon. out gets its output. stop
+// ends it with SIGTERM, and may be called twice.
+func startProgram(t *testing.T, address string, out *harness.Output,
+	command ...string) (stop func()) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Dir = t.TempDir()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cmd.Wait()
+	}()
+	isAlive := func() bool {
+		select {
+		case <-ended:
+			return false
+		default:
+			return true
+		}
+	}
+	stop = func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		<-ended
+	}
+	t.Cleanup(stop)
+	if !peers.Listening(address, isAlive) {
+		t.Fatalf("%s does not listen on %s:\n%s", command[0], address, out)
+	}
+	return stop
+}
+
+// getPage returns the body of a page.
+func getPage(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %s, %v", url, r.Status, b, err)
+	}
+	return string(b)
+}
+
+// writeFile writes lines to a file.
+func writeFile(t *testing.T, path string, lines ...string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// callEcho calls a tool n times.
+func callEcho(t *testing.T, g *harness.Gatekit, n int) {
+	t.Helper()
+	c := g.Client("2025-11-25")
+	for i := range n {
+		harness.CallTool(t, c, "box__echo", fmt.Sprintf(`{"tag":"%d äöü €"}`, i))
+	}
+	c.Close()
+}

@@ -107,7 +107,7 @@ func (c *Call) decidingStep() *audit.Step {
 // severity of Gatekit's own answers, and of parking and resuming a call, is 0.
 func severity(r *audit.Record) int {
 	switch r.Action {
-	case "pass", "park", "resume":
+	case "pass", "park", "resume", "cancelled":
 		return 0
 	case "hide":
 		return 2

@@ -242,6 +242,8 @@ func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 		o.Status, final = StatusRefused, true
 	case r.Action == "ask":
 		o.Status = StatusRefused // until somebody approves it
+	case r.Action == "cancelled": // while a stage judged it
+		o.Status, final = StatusCancelled, true
 	case r.Kind == "error":
 		o.Status, final = StatusError, true
 	case r.Failed:

@@ -18,7 +18,7 @@ type DeniedError struct {
 	// message could not be inspected
 	Stage string
 	// "deny"; "answer" when a stage answered in place of the server; "ask" when a human may approve
-	// the request
+	// the request; "cancelled" when the request was cancelled before a stage had its verdict
 	Action       string
 	ApprovalHint string // with ask: tells the client how a human approves; may be ""
 	Reason       string // the reason that the stage gave; "" for a fault

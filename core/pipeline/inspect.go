@@ -74,6 +74,10 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 			}
 		} else {
 			denied.Err = fmt.Errorf("stage %q: %w", s.name, err)
+			if errors.Is(ctx.Err(), context.Canceled) {
+				// Nobody waits for the message any more, and the stage did not judge it.
+				step.Action, denied.Action = "cancelled", "cancelled"
+			}
 		}
 	}
 	return next, step, denied

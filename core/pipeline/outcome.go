@@ -10,7 +10,7 @@ import (
 // Step is the result of one stage for one message.
 type Step struct {
 	Stage    string
-	Action   string // pass, deny, ask, modify, answer, hide, skip
+	Action   string // pass, deny, ask, modify, answer, hide, skip, cancelled
 	Reason   string // the reason that the stage gave; for a skip, the error
 	Duration time.Duration
 	Findings []Finding
@@ -27,7 +27,7 @@ type Outcome struct {
 	// as forwarded: Before itself when nothing changed, nil when nothing was forwarded; the answer
 	// of a stage is an outcome of its own
 	After *mcp.Message
-	// pass, deny, modify, answer, hide, ask, skip, park, or the action of an event
+	// pass, deny, modify, answer, hide, ask, skip, park, cancelled, or the action of an event
 	// (docs/operations.md)
 	Action   string
 	Reason   string

@@ -340,6 +340,12 @@ func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 			if len(rec.outcomes) != 2 {
 				t.Errorf("%d records, want 2: each denial is recorded", len(rec.outcomes))
 			}
+			for i, o := range rec.outcomes {
+				if o.Action != "cancelled" || o.Steps[0].Action != "cancelled" || o.After != nil {
+					t.Errorf("record %d has the actions %s and %s, want cancelled: no stage "+
+						"judged the message", i+1, o.Action, o.Steps[0].Action)
+				}
+			}
 		})
 	}
 }

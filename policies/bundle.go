@@ -4,12 +4,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/bundle"
@@ -52,6 +55,9 @@ func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 type Bundle struct {
 	Name     string // its name in errors and audit records
 	Revision string // from its manifest; "" without one
+
+	// IssuedAt is the claim iat of the signature, in seconds since 1970; 0 without one.
+	IssuedAt float64
 
 	data    map[string]any
 	modules []moduleFile
@@ -98,11 +104,54 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 		return fail(fmt.Errorf("the revision is longer than %d bytes", maxRevision))
 	}
 	out := &Bundle{Name: name, Revision: b.Manifest.Revision, data: b.Data}
+	if signed {
+		if out.IssuedAt, err = checkClaims(b.Signatures, time.Now()); err != nil {
+			return fail(err)
+		}
+	}
 	for _, m := range b.Modules {
 		out.modules = append(out.modules, moduleFile{strings.TrimPrefix(path.Clean("/"+m.Path),
 			"/"), m.Raw})
 	}
 	return out, nil
+}
+
+// checkClaims checks the times in a verified signature, which OPA ignores: exp, until when it is
+// valid, and nbf, from when. It returns iat, when the bundle was signed, or 0.
+func checkClaims(s bundle.SignaturesConfig, now time.Time) (issuedAt float64, err error) {
+	for _, token := range s.Signatures {
+		parts := strings.Split(token, ".")
+		if len(parts) != 3 {
+			return 0, errors.New("the signature is not a JWT")
+		}
+		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+		if err != nil {
+			return 0, fmt.Errorf("decode the claims of the signature: %w", err)
+		}
+		var claims struct{ Exp, Nbf, Iat *float64 }
+		if err := json.Unmarshal(payload, &claims); err != nil {
+			return 0, fmt.Errorf("decode the claims of the signature: %w", err)
+		}
+		seconds := float64(now.Unix())
+		switch {
+		case claims.Exp != nil && seconds >= *claims.Exp:
+			return 0, fmt.Errorf("the signature expired at %s (claim exp)", claimTime(*claims.Exp))
+		case claims.Nbf != nil && seconds < *claims.Nbf:
+			return 0, fmt.Errorf("the signature is only valid from %s (claim nbf)",
+				claimTime(*claims.Nbf))
+		case claims.Iat != nil:
+			issuedAt = *claims.Iat
+		}
+	}
+	return issuedAt, nil
+}
+
+// claimTime returns the time of a claim for a message.
+func claimTime(seconds float64) string {
+	if seconds < 0 || seconds > 1e11 {
+		return fmt.Sprintf("%g", seconds)
+	}
+	return time.Unix(int64(seconds), 0).UTC().Format(time.RFC3339)
 }
 
 // checkArchive checks the size and the number of a bundle's files, and reports whether the bundle

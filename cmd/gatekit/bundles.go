@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 
 	"gatekit/core/config"
@@ -80,9 +83,14 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, reject
 		if b.Key != "" {
 			keys = map[string]policies.Key{b.Key: keys[b.Key]}
 		}
+		revisions, err := revisionFile(b, remotes[b.Service].URL)
+		if err != nil {
+			return nil, nil, err
+		}
 		o.Bundles = append(o.Bundles, service.BundleSource{
 			Name: b.Name, Endpoint: remotes[b.Service], Resource: b.Resource, Keys: keys,
-			CacheFile: b.Persist, MinDelay: b.MinDelay, MaxDelay: b.MaxDelay,
+			CacheFile: b.Persist, RevisionFile: revisions, MinDelay: b.MinDelay,
+			MaxDelay: b.MaxDelay,
 		})
 	}
 	if d := c.Policy.DecisionLogs; d != nil {
@@ -98,6 +106,21 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, reject
 		return nil, nil, err
 	}
 	return client, client.Bundles(), nil
+}
+
+// revisionFile returns the file that keeps the revisions of a bundle, in the state folder of the
+// user: "" when an older bundle is allowed. It is one file for each address of a bundle.
+func revisionFile(b config.Bundle, url string) (string, error) {
+	if b.Rollback == "allow" {
+		return "", nil
+	}
+	dir, err := stateFolder()
+	if err != nil {
+		return "", fmt.Errorf("find a place for the last revision of bundle %q: %w\nhint: set "+
+			"XDG_STATE_HOME, or rollback = \"allow\" in [policy.bundle.%[1]s]", b.Name, err)
+	}
+	sum := sha256.Sum256([]byte(url + "\n" + b.Resource))
+	return filepath.Join(dir, "bundles", fmt.Sprintf("%s-%x.json", b.Name, sum[:8])), nil
 }
 
 // bundlesOnce gets the bundles of a configuration, from the services or from their persist files,

@@ -44,6 +44,7 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		if b.Persist != "" {
 			b.Persist = l.absPath(b.Persist)
 		}
+		l.checkOneOf(&b.Rollback, at, name, "rollback", "refuse", "allow")
 		l.checkDelays(&b.MinDelay, &b.MaxDelay, at, name)
 	}
 	if d := p.DecisionLogs; d != nil {

@@ -235,6 +235,9 @@ type Bundle struct {
 	// Persist is the absolute path of a file that keeps the latest bundle, for a start while the
 	// service is down. Default: none.
 	Persist string `toml:"persist"`
+	// Rollback is refuse, or allow: accept a bundle that is older than the last active one. The
+	// last revision is kept in the state folder. Default: refuse.
+	Rollback string `toml:"rollback"`
 	// MinDelay is the shortest time between two requests, in whole seconds. Default: 60s.
 	MinDelay time.Duration `toml:"min_delay"`
 	// MaxDelay is the longest time between two requests, in whole seconds. Default: 120s.
@@ -374,7 +377,9 @@ func (d *DecisionLogs) setDefaults() {
 	d.Resource, d.Buffer, d.MinDelay, d.MaxDelay = "logs", 10_000, 10*time.Second, 20*time.Second
 }
 
-func (b *Bundle) setDefaults() { b.MinDelay, b.MaxDelay = time.Minute, 2*time.Minute }
+func (b *Bundle) setDefaults() {
+	b.Rollback, b.MinDelay, b.MaxDelay = "refuse", time.Minute, 2*time.Minute
+}
 
 // Secret is a value that may come from the environment or a file. It prints and encodes as
 // "[redacted]"; string(s) is the value.

@@ -28,6 +28,9 @@ type BundleSource struct {
 	Keys     map[string]policies.Key // the keys for policies.ReadBundle
 	// the file that caches the last active bundle; "" caches nothing
 	CacheFile string
+	// the file that keeps the revisions that were active, so that an older one is rejected, also
+	// after a restart; "" accepts any revision
+	RevisionFile string
 
 	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
 }
@@ -142,6 +145,7 @@ func (c *Client) Start(activate func([]*policies.Bundle) error) {
 			p.writeCache(p.firstRaw)
 			p.firstRaw = nil
 		}
+		p.keepRevision(c.active[p.source.Name])
 		c.reports.updateBundleStatus(p.source.Name, c.active[p.source.Name], nil)
 	}
 	c.mu.Unlock()
@@ -161,11 +165,17 @@ func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) e
 			return errors.New("closed")
 		}
 	default:
+		if err := p.checkRollback(b); err != nil {
+			return err
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.active[p.source.Name], p.firstRaw = b, raw
 		close(p.available)
 		return nil
+	}
+	if err := p.checkRollback(b); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,6 +186,7 @@ func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) e
 	}
 	c.active = next
 	p.writeCache(raw)
+	p.keepRevision(b)
 	return nil
 }
 
@@ -195,6 +206,9 @@ func (p *bundlePoll) readCache() *policies.Bundle {
 		var raw []byte
 		if raw, err = io.ReadAll(io.LimitReader(f, policies.MaxBundle+1)); err == nil {
 			b, err = policies.ReadBundle(p.source.Name, raw, p.source.Keys)
+		}
+		if err == nil {
+			err = p.checkRollback(b)
 		}
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -54,6 +55,8 @@ type Signature struct {
 	Key   *Key
 	ID    string // the key's name in the signature
 	Scope string // the claim "scope"
+
+	Claims map[string]any // more claims
 }
 
 // Build returns a bundle of files, .rego files and data.json, by their paths. If by is nil, the
@@ -76,7 +79,9 @@ func Build(t testing.TB, revision string, files map[string]string, by *Signature
 	}
 	if by != nil {
 		claims := filepath.Join(t.TempDir(), "claims.json")
-		text, err := json.Marshal(map[string]string{"scope": by.Scope})
+		all := map[string]any{"scope": by.Scope}
+		maps.Copy(all, by.Claims)
+		text, err := json.Marshal(all)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,6 +87,8 @@ func TestSignedBundleFileIsEnforcedAndReplaced(t *testing.T) {
 				}
 				harness.ReplaceFile(t, file, denyingBundle(t, "two", "echo", key))
 				g.WaitForLog("configuration reloaded", 1)
+				// what a list hid stays hidden until it is listed again
+				harness.Request(t, c, "tools/list", `{}`)
 				if !isAllowed(t, c, "box__log") || isAllowed(t, c, "box__echo") {
 					t.Error("the second bundle is not enforced")
 				}
@@ -200,6 +202,7 @@ func wantTokenNotWritten(t *testing.T, g *harness.Gatekit) {
 // bundles and to a valid one, while clients make calls. No call is lost, the active bundle decides
 // every call, and the audit log names its revision.
 func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	s := newBundleServer(t, denyingBundle(t, "one", "log", key))
@@ -264,6 +267,7 @@ func TestServedBundlesAreReplacedWithoutLosingACall(t *testing.T) {
 // The persisted bundle is enforced; a modified one is not trusted, the start fails, and the stdio
 // client gets the reason.
 func TestStartWithoutBundleServerUsesPersistedBundle(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	harness.Long(t, "waits for a bundle server")
 	t.Setenv("CONTROL_TOKEN", bundleServerToken)
 	key := bundles.NewKey(t)

@@ -1,0 +1,138 @@
+package service_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gatekit/policies"
+	"gatekit/policies/service"
+	"gatekit/test/bundles"
+)
+
+// signed is a bundle with a revision and claims.
+func signed(t *testing.T, revision string, by *bundles.Key, claims map[string]any) []byte {
+	t.Helper()
+	return bundles.Build(t, revision, map[string]string{"acme.rego": rule},
+		&bundles.Signature{Key: by, ID: "acme", Claims: claims})
+}
+
+// An older bundle of the right key is rejected, while Gatekit runs and after a restart.
+func TestOlderBundleIsRejected(t *testing.T) {
+	iat := func(seconds int) map[string]any { return map[string]any{"iat": seconds} }
+	for name, c := range map[string]struct {
+		first, second             string
+		firstClaims, secondClaims map[string]any
+		older                     string // of the error; "" when the second is accepted
+	}{
+		"a lower number":   {"10", "9", nil, nil, "its revision is lower"},
+		"a higher number":  {"9", "10", nil, nil, ""},
+		"a lower version":  {"v1.10.0", "1.9.7", nil, nil, "its revision is lower"},
+		"a higher version": {"1.9.7", "v1.10.0", nil, nil, ""},
+		"an earlier time": {
+			"2026-11-22T10:00:00Z", "2026-11-22T09:59:59Z", nil, nil, "is lower"},
+		"a later time":              {"2026-11-22T10:00:00Z", "2026-11-23T09:00:00Z", nil, nil, ""},
+		"another opaque revision":   {"abc", "abb", nil, nil, ""},
+		"no revision":               {"abc", "", nil, nil, "it has no revision"},
+		"signed earlier":            {"abc", "abd", iat(2000), iat(1999), "signed before"},
+		"signed later":              {"abc", "abd", iat(2000), iat(2001), ""},
+		"signed later, lower":       {"10", "9", iat(2000), iat(2001), ""},
+		"the same revision anew":    {"abc", "abc", iat(2000), iat(2001), ""},
+		"the same one, unknown age": {"abc", "abc", iat(2000), nil, "signed before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := bundles.NewKey(t)
+			s := newServer(t, plain)
+			s.serveBundle("/bundles/acme", `"1"`, signed(t, c.first, key, c.firstClaims))
+			source := acme(s.remote(), key)
+			source.RevisionFile = filepath.Join(t.TempDir(), "state", "acme.json")
+			source.CacheFile = filepath.Join(t.TempDir(), "cache")
+			b := newTestClient(t, source)
+			running := b.open()
+			s.serveBundle("/bundles/acme", `"2"`, signed(t, c.second, key, c.secondClaims))
+			until(t, "the second bundle", func() bool {
+				return strings.Contains(b.activated(), ", ") || b.rejections() != ""
+			})
+			running.Close()
+			if (b.rejections() != "") != (c.older != "") ||
+				!strings.Contains(b.rejections(), c.older) {
+				t.Errorf("rejected: %q, want %q", b.rejections(), c.older)
+			}
+			// after a restart, from the cache
+			if c.older != "" {
+				if err := os.WriteFile(source.CacheFile, signed(t, c.second, key,
+					c.secondClaims), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.serve("/bundles/acme", nil)
+				again := newTestClient(t, source)
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				if client, err := service.Open(ctx, again.o); err == nil {
+					client.Close()
+					t.Error("the older bundle is accepted from the cache")
+				}
+				if !strings.Contains(again.rejections(), c.older) {
+					t.Errorf("rejected: %q, want %q", again.rejections(), c.older)
+				}
+			}
+		})
+	}
+}
+
+// A revision that was active before cannot become active again, whatever it looks like.
+func TestEarlierRevisionIsRejected(t *testing.T) {
+	key := bundles.NewKey(t)
+	s := newServer(t, plain)
+	source := acme(s.remote(), key)
+	source.RevisionFile = filepath.Join(t.TempDir(), "acme.json")
+	for _, revision := range []string{"red", "green"} {
+		s.serveBundle("/bundles/acme", `"`+revision+`"`, pack(t, revision, key))
+		c := newTestClient(t, source)
+		c.open().Close()
+		if c.rejections() != "" {
+			t.Fatalf("rejected: %s", c.rejections())
+		}
+	}
+	s.serveBundle("/bundles/acme", `"old"`, pack(t, "red", key))
+	b := newTestClient(t, source)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	client, err := service.Open(ctx, b.o)
+	if err == nil {
+		client.Close()
+		t.Fatal("the earlier revision is accepted")
+	}
+	if want := `revision "red" is older than revision "green", which was active: its revision was ` +
+		"active before"; !strings.Contains(err.Error(), want) ||
+		!strings.Contains(err.Error(), "rollback = \"allow\"") {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
+// OPA ignores the times in a signature. Gatekit does not.
+func TestExpiredBundleIsRejected(t *testing.T) {
+	key := bundles.NewKey(t)
+	keys := map[string]policies.Key{"acme": {Key: key.Public, Algorithm: bundles.Algorithm}}
+	now := time.Now().Unix()
+	for name, c := range map[string]struct {
+		claims map[string]any
+		want   string
+	}{
+		"no times":      {nil, ""},
+		"expired":       {map[string]any{"exp": now - 1}, "the signature expired at "},
+		"expires later": {map[string]any{"exp": now + 3600}, ""},
+		"not yet valid": {map[string]any{"nbf": now + 3600}, "is only valid from"},
+		"valid":         {map[string]any{"nbf": now - 3600, "iat": now - 3600}, ""},
+	} {
+		_, err := policies.ReadBundle("acme", signed(t, "1", key, c.claims), keys)
+		if c.want == "" && err != nil || c.want != "" && (err == nil ||
+			!strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: error %v, want %q", name, err, c.want)
+		}
+	}
+}

@@ -273,6 +273,7 @@ func canonicalMessage(m *mcp.Message) (*mcp.Message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring the URIs to their canonical spelling: %w", err)
 	}
-	c.Name, c.Request = name, request
-	return c, nil
+	copied := *c // without edits, c is m itself
+	copied.Name, copied.Request = name, request
+	return &copied, nil
 }

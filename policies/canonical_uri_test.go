@@ -96,7 +96,12 @@ func TestRedactionHoldsForEverySpellingOfURI(t *testing.T) {
 	s := loaded(t, `redact contains {"pattern": "k1", "with": "[gone]"} if { input.kind == "response"; input.name == "file:///D/a" }
 redact contains {"pattern": "k2", "with": "[gone]"} if { input.kind == "response"; input.request.uri == "file:///D/a" }`)
 	for _, spelling := range append([]string{"file:///D/a"}, otherSpellings["file:///D/a"]...) {
-		got := verdictOf(t, s, answered(reading(spelling), `{"contents":[{"text":"k1 k2"}]}`))
+		m := answered(reading(spelling), `{"contents":[{"text":"k1 k2"}]}`)
+		got := verdictOf(t, s, m)
+		if m.Name != spelling || m.Request.Name != spelling {
+			t.Errorf("the message's URI %q was changed to %q, its request's to %q", spelling,
+				m.Name, m.Request.Name)
+		}
 		if want := `{"contents":[{"text":"[gone] [gone]"}]}`; got != want {
 			t.Errorf("%q: %s, want %s", spelling, got, want)
 		}

@@ -198,8 +198,9 @@ func (s *pooledSession) ask(ctx context.Context, ms []*mcp.Message) []pipeline.P
 
 // callToAskIn returns the call in which to ask the client. It returns nil when there is none, or
 // when the call could belong to another client. For a question for the roots, it waits for a call
-// A question for the roots of a client that has none goes to any request, whose handler answers it.
-// A question for the roots of a client that has none goes to any request, which is not asked.
+// to begin: up to rootsWait, or up to blockedWait while the question seems to block another
+// request. A question for the roots of a client that has none goes to any request in flight, whose
+// handler answers it without asking the client.
 func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
 	isForRoots := ms[0].Method == "roots/list"
 	s.mu.Lock()

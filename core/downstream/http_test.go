@@ -658,13 +658,37 @@ func TestSessionsEnd(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
 			w.Server.RefusesInitialize.Store(true)
+			for _, accept := range []string{"application/json, text/event-stream",
+				"text/event-stream, application/json", "application/json"} {
+				c := w.HTTPClient("")
+				x := c.Begin(t, c.Endpoint.Post, downstreamtest.Initialize(mcp.Rev20251125),
+					"Accept: "+accept)
+				<-x.Done
+				downstreamtest.ContainsText(t, "initialize", x.Text(), "not now")
+				// no session is left that an id could name
+				downstreamtest.Equal(t, "the session id", x.Header.Get("Mcp-Session-Id"), "")
+			}
+		})
+	})
+	t.Run("not when their initialize failed late, so that it can be repeated", func(t *testing.T) {
+		var s downstreamtest.Server
+		downstreamtest.Run(t, &s, downstream.Limits{}, func(t *testing.T,
+			w *downstreamtest.Gateway) {
+			hold := make(chan struct{}) // of the bubble
+			s.HoldInitialize = hold
+			s.RefusesInitialize.Store(true)
 			c := w.HTTPClient("")
 			x := c.Begin(t, c.Endpoint.Post, downstreamtest.Initialize(mcp.Rev20251125))
+			time.Sleep(3 * time.Second) // the reply has become a stream
+			close(hold)
 			<-x.Done
-			downstreamtest.ContainsText(t, "initialize", x.Text(), "200 ")
-			c.Header = x.Header
+			downstreamtest.ContainsText(t, "initialize", x.Text(), "not now")
+			c.Header.Set("Mcp-Session-Id", x.Header.Get("Mcp-Session-Id"))
+			s.RefusesInitialize.Store(false)
+			downstreamtest.ContainsText(t, "initialize again",
+				c.Post(t, downstreamtest.Initialize(mcp.Rev20251125)), `"protocolVersion"`)
 			downstreamtest.ContainsText(t, "a ping after it",
-				c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
+				c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "200")
 		})
 	})
 }

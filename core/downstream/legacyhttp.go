@@ -66,8 +66,9 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 }
 
 // openSession opens a session and serves its initialize. The client gets the session's id with the
-// first bytes of the answer. The session is removed when initialize failed or the client left
-// before it had the id.
+// first bytes of the answer. The session is removed when the client left before it had the id, or
+// when initialize failed. If it failed after its stream had begun, the client has the id, and may
+// send initialize again in this session.
 func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	id := rand.Text() // 130 bits
 	entry, _, err := e.legacySessions.acquire(id, func() *httpSession {
@@ -81,8 +82,9 @@ func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *m
 	defer e.legacySessions.release(entry)
 	s := entry.value
 	p := s.newLegacyPost(r, w)
-	p.header = http.Header{mcp.HeaderSessionID: {id}}
-	if written := p.serve(ctx, entry, s.admit(m, p.out)); !written || s.revision() == "" {
+	p.header, p.opensSession = http.Header{mcp.HeaderSessionID: {id}}, true
+	if written := p.serve(ctx, entry, s.admit(m, p.out)); !written || !p.isStreamed &&
+		s.revision() == "" {
 		e.legacySessions.remove(entry)
 	}
 }

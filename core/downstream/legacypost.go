@@ -13,16 +13,18 @@ import (
 
 // legacyPost is a POST of a legacy session whose requests are being answered.
 type legacyPost struct {
-	session     *httpSession
-	w           Reply
-	header      http.Header // of the answer
-	stream      *resumableStream
-	reader      *streamReader // of the POST's connection
-	out         output        // for messages before the answer
-	accept      acceptedTypes
-	streamDelay time.Duration // how long the answer may take before the stream is opened
-	batch       bool          // without a stream, the answers are one array
-	takesOthers bool          // the stream may take requests outside of its calls
+	session      *httpSession
+	w            Reply
+	header       http.Header // of the answer
+	stream       *resumableStream
+	reader       *streamReader // of the POST's connection
+	out          output        // for messages before the answer
+	accept       acceptedTypes
+	streamDelay  time.Duration // how long the answer may take before the stream is opened
+	batch        bool          // without a stream, the answers are one array
+	takesOthers  bool          // the stream may take requests outside of its calls
+	isStreamed   bool          // the reply is a stream
+	opensSession bool          // it is an initialize, and header has the id of its session
 }
 
 func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
@@ -56,12 +58,13 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 		remove()
 		p.stream.finish(runAll(endedContext(), calls)...)
 	}
-	if !p.accept.prefersStream {
+	if !p.accept.prefersStream || p.opensSession {
 		if done, written := p.writeWithoutStream(ctx); done {
 			return written
 		}
 	}
 	p.session.streams.retain(p.stream)
+	p.isStreamed = true
 	to, err := p.w.Stream(p.header)
 	if err != nil {
 		p.stream.detach(p.reader)
@@ -91,6 +94,13 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 		p.stream.detach(p.reader)
 		return true, false
 	}
+	header := p.header
+	switch {
+	case p.opensSession && p.session.revision() == "": // it has failed: there is no session
+		header = nil
+	case p.accept.prefersStream:
+		return false, false
+	}
 	var body [][]byte
 	if p.batch {
 		if all := joinAnswers(answers); all != nil {
@@ -107,7 +117,7 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	default: // the client has cancelled the request
 		status = http.StatusAccepted
 	}
-	if err = p.w.Write(status, p.header, body...); err != nil {
+	if err = p.w.Write(status, header, body...); err != nil {
 		p.session.endpoint.log.Debug("writing an answer failed", "session", p.session.session,
 			"error", err)
 	}

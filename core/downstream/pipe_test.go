@@ -343,7 +343,7 @@ func TestModernClientsCannotBeAskedDuringACall(t *testing.T) {
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
 		a := c.HandleRequests(ctx,
-			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})[0].Message()
+			[]*mcp.Message{mcp.NewRequest("1", "sampling/createMessage", nil)})[0].Message()
 		return fmt.Sprintf(`{"code":%d}`, a.ErrorCode())
 	}}
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {

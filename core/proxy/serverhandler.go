@@ -95,7 +95,8 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	h.deadline.pause()
 	defer h.deadline.resume()
-	ctx, stop := h.followWithdrawal(ctx)
+	outer := ctx
+	ctx, stop := h.followWithdrawal(outer)
 	defer stop()
 	set := h.session.proxy.settings.Load()
 	answers := make([]pipeline.Passed, len(ms))
@@ -123,7 +124,8 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 		return answers
 	}
 	replies, err := h.client.SendRequests(ctx, requests)
-	if errors.As(err, new(*CancelledError)) {
+	if errors.As(err, new(*CancelledError)) && errors.As(context.Cause(outer),
+		new(*WithdrawnError)) {
 		return answers // the server does not wait for an answer
 	}
 	for j, i := range indices {

@@ -66,6 +66,8 @@ type Server struct {
 	RefusesInitialize atomic.Bool
 	HoldClose         chan struct{} // if not nil, Close waits until this channel is closed
 	HoldNotify        chan struct{} // if not nil, Notify waits until this channel is closed
+	// initialize waits until it is closed, unless it is nil
+	HoldInitialize chan struct{}
 
 	mu     sync.Mutex
 	feeds  []proxy.Handler
@@ -109,6 +111,9 @@ func (s *Server) Call(ctx context.Context, p pipeline.Passed,
 	m := p.Message()
 	s.note(m.Method + " " + string(m.Body()))
 	answer := string(m.Body())
+	if m.Method == "initialize" && s.HoldInitialize != nil {
+		<-s.HoldInitialize
+	}
 	switch {
 	case m.Method == "initialize" && s.RefusesInitialize.Load():
 		answer = "!-32603 not now"

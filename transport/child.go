@@ -34,8 +34,8 @@ type Command struct {
 	Args []string // without the program's name
 	Dir  string   // working folder; "" is that of Gatekit
 
-	// Env is added to PATH, HOME, LANG and TMPDIR of Gatekit, and may override them. The process
-	// gets no other variable.
+	// Env is added to the variables of Gatekit that process.Environment passes on, and may override
+	// them. The process gets no other variable.
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB

@@ -50,7 +50,7 @@ func findConfig() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w: there is no %s\nhint: name one with --config, or run a single "+
-		"server without one: gatekit wrap -- COMMAND", errNoConfig,
+		"server without one: gatekit wrap COMMAND", errNoConfig,
 		strings.Join(places, " and no "))
 }
 

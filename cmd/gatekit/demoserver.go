@@ -21,7 +21,7 @@ func demoServer() *cobra.Command {
 		Long: `Demo-server runs one of the two servers of gatekit demo on stdio, to try a
 configuration or a client:
 
-  gatekit wrap -- gatekit demo-server files`,
+  gatekit wrap gatekit demo-server files`,
 		Example:   `  gatekit demo-server notes`,
 		Hidden:    true,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

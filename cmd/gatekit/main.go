@@ -103,7 +103,7 @@ the audit log before forwarding it. Messages that are neither denied nor modifie
 unchanged.
 
 See it work, without any setup:      gatekit demo
-Put it in front of one server:       gatekit wrap -- npx -y @modelcontextprotocol/server-everything
+Put it in front of one server:       gatekit wrap npx -y @modelcontextprotocol/server-everything
 Put it in front of several servers:  gatekit run --config gatekit.toml
 Check a configuration:               gatekit check --config gatekit.toml
 List the built-in plugins:           gatekit plugin list

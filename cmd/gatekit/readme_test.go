@@ -61,6 +61,9 @@ func TestREADMEMatchesBinary(t *testing.T) {
 		if !json.Valid([]byte(block)) {
 			t.Errorf("this block is not valid JSON:\n%s", block)
 		}
+		if strings.Contains(block, `"--"`) { // mcp-inspector --cli --config takes it for itself
+			t.Errorf("this client's configuration has the argument --:\n%s", block)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func (p *program) wrap() *cobra.Command {
 	o := wrapOptions{era: choice{"auto", []string{"auto", "legacy", "modern"}}}
 	c := &cobra.Command{
-		Use:   "wrap [flags] -- COMMAND [ARG…]",
+		Use:   "wrap [flags] COMMAND [ARG…]",
 		Short: "Put Gatekit in front of one server, without a configuration",
 		Long: `Wrap starts a server over stdio and serves it on stdio under its own names. Write it
 in front of the command in your client's configuration. The client notices no difference, but every
@@ -24,13 +24,14 @@ message is checked and recorded.
 
   { "mcpServers": { "files": {
       "command": "gatekit",
-      "args": ["wrap", "--env", "TOKEN", "--",
+      "args": ["wrap", "--env", "TOKEN",
                "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
       "env": { "TOKEN": "…" } } } }
 
-Of the environment, the server gets only PATH, HOME, LANG, TMPDIR and the variables that --env
-names. Each process writes its own audit log, in gatekit/audit in your state folder
-($XDG_STATE_HOME, or ~/.local/state), unless --audit names a file.
+A -- before the command is allowed. Of the environment, the server gets only PATH, HOME, USER,
+LOGNAME, SHELL, LANG, TERM, TMPDIR and the variables that --env names. Each process writes its own
+audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless
+--audit names a file.
 
 Three rules of the library are active, unless you set --no-default-rules. They deny messages that
 honest servers and clients do not send, and change nothing:
@@ -69,13 +70,14 @@ To change settings, write a configuration (gatekit help run). In it, the default
   context = ["none", "thisServer"]
   tools = true
   per_minute = 60`,
-		Example: `  gatekit wrap -- npx -y @modelcontextprotocol/server-everything
-  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl -- github-mcp-server stdio
-  gatekit wrap --rule tools/readonly --plugin secrets -- \
+		Example: `  gatekit wrap npx -y @modelcontextprotocol/server-everything
+  gatekit wrap --env GITHUB_TOKEN --audit github.jsonl github-mcp-server stdio
+  gatekit wrap --rule tools/readonly --plugin secrets \
     npx -y @modelcontextprotocol/server-filesystem /srv/data`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("wrap needs the command of a server after --")
+				return errors.New("wrap needs the command of a server, such as: gatekit wrap " +
+					"npx -y @modelcontextprotocol/server-everything")
 			}
 			return nil
 		},

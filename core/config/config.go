@@ -79,8 +79,8 @@ type Server struct {
 	Command string `toml:"command"`
 	// Args holds the arguments of the program. Default: none.
 	Args []string `toml:"args"`
-	// Env holds environment variables for the program, besides PATH, HOME, LANG and TMPDIR, which
-	// are passed on. Default: none.
+	// Env holds environment variables for the program, besides PATH, HOME, USER, LOGNAME, SHELL,
+	// LANG, TERM and TMPDIR, which are passed on. Default: none.
 	Env map[string]Secret `toml:"env"`
 	// Cwd is the absolute path of the program's working folder. Default: the folder of the file.
 	Cwd string `toml:"cwd"`

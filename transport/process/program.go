@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Environment returns the environment of a server: PATH, HOME, LANG and TMPDIR of Gatekit, and the
-// given variables, which take precedence.
+// Environment returns the environment of a server: the variables of Gatekit that clients of the MCP
+// SDKs pass on, LANG and TMPDIR, and the given variables, which take precedence.
 func Environment(given map[string]string) []string {
 	var env []string
-	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
+	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG",
+		"TERM", "TMPDIR"} {
 		if _, ok := given[name]; ok {
 			continue
 		}

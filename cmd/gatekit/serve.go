@@ -179,7 +179,7 @@ func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 		Endpoint:       endpoint,
 		Log:            g.log,
 		Limits: transport.HTTPServerLimits{Message: c.Limits.MessageBytes,
-			Connections: c.Limits.Connections, Streams: c.Limits.Streams},
+			Connections: connectionsWithin(c.Limits.Connections, g.log), Streams: c.Limits.Streams},
 		RecordRefusal: func(ctx context.Context, r *http.Request, status int,
 			reason string) []byte {
 			g.recording.refusedRequest(ctx, r.RemoteAddr, status, reason)

@@ -17,7 +17,7 @@ func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:     "secrets",
 		Version:  "1.0.0",
-		Doc:      "finds credentials in messages, also encoded ones, and redacts them",
+		Doc:      "finds credentials in messages, including encoded ones, and redacts them",
 		Needs:    sdk.Needs{Body: true},
 		Schema:   schema,
 		New:      func(config []byte) (sdk.Stage, error) { return newStage(config) },

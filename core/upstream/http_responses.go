@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,13 +24,23 @@ func noResponse(server string, err error) error {
 	return unavailable(server, "no response from the URL", err)
 }
 
-// statusError returns the error for a response that holds no message. The error does not quote the
-// body, which is untrusted text.
+// maxQuotedBody is how many characters of a body an error quotes.
+const maxQuotedBody = 200
+
+// statusError returns the error for a response that holds no message. Where the server has refused
+// the request, the error quotes the beginning of the body, escaped, since only the server knows the
+// reason: a server may refuse the Host header, for example. Other bodies are not quoted.
 func statusError(server string, a *HTTPResponse) error {
 	switch {
-	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
+	case a.Status == http.StatusUnauthorized:
 		return unavailable(server, fmt.Sprintf(
 			"the server rejected Gatekit's credentials (HTTP %d)", a.Status), nil)
+	case a.Status == http.StatusForbidden || a.Status == http.StatusMisdirectedRequest:
+		reason := fmt.Sprintf("the server refused the request (HTTP %d)", a.Status)
+		if body := bytes.TrimSpace(a.Body); len(body) > 0 {
+			reason = fmt.Sprintf("%s: %.*q", reason, maxQuotedBody, body)
+		}
+		return unavailable(server, reason, nil)
 	case a.Status >= 300 && a.Status < 400:
 		return unavailable(server, fmt.Sprintf(
 			"the server's URL redirects (HTTP %d), and redirects are not followed; "+

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,7 +232,12 @@ func TestProbeOfAURL(t *testing.T) {
 		{"no credentials", respond(401, ``), nil, `credentials (HTTP 401)`},
 		{"invalid credentials", respond(403,
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
-			nil, `credentials (HTTP 403)`},
+			nil, `the server refused the request (HTTP 403): "{`},
+		{"a refused Host header", respond(403, "Invalid Host: \"127.0.0.1\"\n\x1b[2J"), nil,
+			`(HTTP 403): "Invalid Host: \"127.0.0.1\"\n\x1b[2J"`},
+		{"a misdirected request", respond(421, strings.Repeat("x", 1000)), nil,
+			`(HTTP 421): "` + strings.Repeat("x", 200) + `"`},
+		{"a refusal without words", respond(403, ``), nil, `the server refused the request (HTTP 403)`},
 		{"a redirect", respond(307, ``), nil, `redirects`},
 		{"a bad gateway", respond(502, `bad gateway`), nil, `HTTP 502`},
 		{"too many requests", respond(429, ``), nil, `HTTP 429`},

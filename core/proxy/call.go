@@ -28,6 +28,9 @@ type Call struct {
 	inspected    bool   // the request has passed the pipeline, or was denied there
 	lastAsked    string // name of the last server that was called; "" before the first
 	askedSeveral bool   // more than one server was called
+
+	// initialize is answered before some server has; set and read by initialize only
+	isPartialInitialize bool
 }
 
 // Run serves the request and returns the answer for the client, under the request's id: a result,

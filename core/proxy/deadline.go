@@ -71,6 +71,16 @@ func (d *deadline) pause() {
 	d.mu.Unlock()
 }
 
+// isPaused reports whether the client is being asked something.
+func (d *deadline) isPaused() bool {
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.pauses > 0
+}
+
 // resume undoes a pause.
 func (d *deadline) resume() {
 	if d == nil {

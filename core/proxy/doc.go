@@ -27,7 +27,8 @@
 //   - names.go, uriowners.go: prefixes, and the servers that own a URI.
 //   - serverstate.go, sessionserver.go, serverhandler.go: one server in a session, and its
 //     messages.
-//   - initialize.go, clientinfo.go, lists.go, merge.go, pagecache.go: requests to all servers.
+//   - initialize.go, clientinfo.go, lists.go, merge.go, patience.go, pagecache.go: requests to all
+//     servers.
 //   - subscription.go, inputrounds.go: subscriptions, input requests.
 //   - tasks.go, clienttasks.go: the owners of tasks.
 //   - seal.go, jsonobject.go: tokens that clients keep; JSON objects.
@@ -39,7 +40,9 @@
 //     catalogue (mcp.NamePlaces), in ids and tokens, and, with several servers, in the attribution
 //     of servers' requests. With Naming.Prefix "never" no names differ.
 //   - If a server fails or is slow, the client misses that server's items, and _meta reports this
-//     under "gatekit/partial".
+//     under "gatekit/partial". A list and initialize do not wait for a server that takes much
+//     longer than the others, and hardly for one that did so the last time. Its answer is read in
+//     the background, and the client is then notified that the list has changed.
 //   - A session belongs to one principal; cursors and request states are sealed for it.
 //   - Every wait is bounded: calls by the time-outs of their server, lists by 20 s per server.
 //     Session.Close ends all calls and waits for them.
@@ -60,7 +63,8 @@
 // # Locks
 //
 // Proxy.mu comes before all others: it is held while every session takes over a new configuration.
-// The mutexes of Session, Call, sessionServer, subscription, uriOwners, pageCache and
-// longNameWarnings guard the fields of their own struct. Each is held only briefly, and no second
-// one is locked meanwhile. deadline.mu is held while the deadline cancels its call.
+// askedServer.mu comes before sessionServer.mu and deadline.mu. The mutexes of Session, Call,
+// sessionServer, subscription, uriOwners, pageCache, patience and longNameWarnings guard the fields
+// of their own struct. Each is held only briefly, and no second one is locked meanwhile.
+// deadline.mu is held while the deadline cancels its call.
 package proxy

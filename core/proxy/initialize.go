@@ -2,15 +2,19 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 )
 
-// initializeWait is how long a server may delay the client's initialize after another server has
-// answered. It is also how long the first calls wait for their server.
+// initializeWait is how long the first calls wait for their server.
 const initializeWait = 15 * time.Second
+
+// longestInitialize is how long initialize waits while no server has answered. The time-outs of the
+// servers are usually shorter.
+const longestInitialize = time.Hour
 
 // maxInstructions bounds the instructions of all servers together, in bytes.
 const maxInstructions = 32 << 10
@@ -58,34 +62,53 @@ func (call *Call) initializeServers(ctx context.Context,
 	}
 	servers := call.session.serversInOrder(call.settings)
 	results := make(chan result, len(servers))
+	patience := &call.session.proxy.patience
+	wait := &answerWait{began: time.Now(), servers: make([]serverWait, len(servers)),
+		withoutAnswer: longestInitialize, withoutAnswerLate: longestInitialize}
 	parts := make([]serverPart, len(servers))
 	for i, srv := range servers {
 		parts[i] = serverPart{server: srv.name, err: srv.unavailable("it is still starting")}
+		key := patienceKey{srv.upstream, "initialize"}
+		limit, isLate := patience.limit(key)
+		wait.add(i, limit, isLate)
 		call.session.runInBackground(func(background context.Context) {
 			answer, err := call.initializeServer(background, srv)
+			if !errors.As(err, new(*timeoutError)) && background.Err() == nil {
+				patience.noteAnswer(key, time.Since(wait.began))
+			}
 			results <- result{i, answer, err}
 			<-decided
 			srv.initializeLate(background)
 		})
 	}
-	var waitOver <-chan time.Time // fires initializeWait after the first good answer
-	for n := 0; n < len(servers); n++ {
+	for left := wait.left(); left > 0; left = wait.left() {
+		timer := time.NewTimer(left)
 		select {
 		case r := <-results:
 			p := &parts[r.i]
 			if p.err = r.err; p.err == nil {
 				p.err = p.add(r.answer)
 			}
-			if waitOver == nil && p.err == nil {
-				t := time.NewTimer(initializeWait)
-				defer t.Stop()
-				waitOver = t.C
-			}
-		case <-waitOver:
-			n = len(servers)
+			wait.note(r.i, p.err == nil)
+		case <-timer.C:
 		case <-ctx.Done():
+			timer.Stop()
 			return pipeline.Passed{}, context.Cause(ctx)
 		}
+		timer.Stop()
+	}
+	for i, s := range wait.servers {
+		if s.isWaited {
+			call.isPartialInitialize = true
+			patience.noteLate(patienceKey{servers[i].upstream, "initialize"})
+			call.settings.Log.Info("server not waited for", "server", servers[i].name,
+				"method", "initialize")
+		}
+	}
+	if call.isPartialInitialize {
+		call.session.mu.Lock()
+		call.session.declaredAhead = true
+		call.session.mu.Unlock()
 	}
 	return call.mergeParts(ctx, parts, call.mergeServerInfo)
 }

@@ -68,7 +68,7 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 		{"a slow server", func(time.Time) string {
 			time.Sleep(40 * time.Second)
 			return answered
-		}, 15 * time.Second},
+		}, 5 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

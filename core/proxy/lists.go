@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,32 +88,192 @@ func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serve
 	return answer, err
 }
 
-// askAll calls all servers at once.
+// askedServer is one server's part of a list while the server is being asked.
+type askedServer struct {
+	server *sessionServer
+	method string
+	ctx    context.Context // of the requests to the server; it may outlive the call
+	cancel context.CancelCauseFunc
+	detach func() bool // keeps ctx from ending with the call
+
+	mu       sync.Mutex
+	part     serverPart // as far as the server has answered
+	deadline *deadline  // nil before the server is asked
+	isDone   bool
+	isLate   bool // the client has its answer already
+}
+
+// publish sets the part, as far as the server has answered.
+func (a *askedServer) publish(p serverPart) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.part = p
+}
+
+// finish notes that the server has answered all, or failed. It reports whether that was too late.
+func (a *askedServer) finish(err error) (part serverPart, isLate bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.part.err, a.isDone = err, true
+	return a.part, a.isLate
+}
+
+// leave returns the part as it is. The server goes on with what it does.
+func (a *askedServer) leave() (part serverPart, isLate bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isDone {
+		return a.part, false
+	}
+	a.isLate = true
+	a.server.beginLateAnswer(a.method)
+	a.detach()
+	part = a.part
+	part.isLate = true
+	part.err = a.server.unavailable("it has not answered in time; its items come later")
+	return part, true
+}
+
+// isAsking reports whether the server waits for the client's answer to a question.
+func (a *askedServer) isAsking() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.isDone && a.deadline.isPaused()
+}
+
+// askAll calls all servers at once. It does not wait for servers that take much longer than the
+// others: their answers are read in the background, and then the client is notified.
 func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
-	servers := call.session.serversInOrder(call.settings)
+	s, patience := call.session, &call.session.proxy.patience
+	servers := s.serversInOrder(call.settings)
 	parts := make([]serverPart, len(servers))
-	var wg sync.WaitGroup
+	asked := make([]*askedServer, len(servers))
+	answered := make(chan int, len(servers))
+	wait := &answerWait{began: time.Now(), servers: make([]serverWait, len(servers)),
+		withoutAnswer: listWait, withoutAnswerLate: firstPatience}
 	for i, srv := range servers {
 		parts[i].server = srv.name
-		if srv.lacksCapability(meth.Capability) {
+		switch {
+		case srv.lacksCapability(meth.Capability):
 			parts[i].err = errUnsupported
+			wait.noteGood()
+			continue
+		case srv.isAnsweringLate(meth.Name):
+			parts[i].isLate = true
+			parts[i].err = srv.unavailable("it has not answered the last " + meth.Name + " yet")
 			continue
 		}
-		wg.Go(func() { parts[i].err = call.fetchPages(ctx, srv, meth, &parts[i]) })
+		limit, isLate := patience.limit(patienceKey{srv.upstream, meth.Name})
+		if srv.isStartingLate() {
+			limit, isLate = latePatience, true
+		}
+		wait.add(i, limit, isLate)
+		a := &askedServer{server: srv, method: meth.Name, part: parts[i]}
+		a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		a.detach = context.AfterFunc(ctx, func() { a.cancel(context.Cause(ctx)) })
+		asked[i] = a
+		if !s.runInBackground(func(background context.Context) {
+			defer context.AfterFunc(background, func() { a.cancel(context.Cause(background)) })()
+			call.ask(a, meth)
+			answered <- i
+		}) {
+			a.cancel(errClosed)
+			a.finish(errClosed)
+			wait.note(i, false)
+		}
 	}
-	wg.Wait()
-	call.session.uriOwners.noteListed(meth.Name)
+	call.awaitAnswers(ctx, wait, asked, answered)
+	s.uriOwners.noteListed(meth.Name)
+	for i, a := range asked {
+		if a == nil || ctx.Err() != nil {
+			continue
+		}
+		var isLate bool
+		if parts[i], isLate = a.leave(); isLate {
+			patience.noteLate(patienceKey{a.server.upstream, meth.Name})
+			call.settings.Log.Info("server not waited for", "server", a.server.name,
+				"method", meth.Name)
+		}
+	}
 	return parts
+}
+
+// awaitAnswers waits until all servers have answered, or are not waited for any longer.
+func (call *Call) awaitAnswers(ctx context.Context, wait *answerWait, asked []*askedServer,
+	answered <-chan int) {
+	for left := wait.left(); left > 0; left = wait.left() {
+		timer := time.NewTimer(left)
+		select {
+		case i := <-answered:
+			asked[i].mu.Lock()
+			isGood := len(asked[i].part.answers) > 0 || errors.Is(asked[i].part.err, errUnsupported)
+			asked[i].mu.Unlock()
+			wait.note(i, isGood)
+		case <-timer.C:
+			for i, a := range asked {
+				// the client's user may need any time for an answer, which is bounded elsewhere
+				if a != nil && wait.servers[i].isWaited && a.isAsking() {
+					wait.servers[i].limit += shortestPatience
+				}
+			}
+		case <-ctx.Done():
+			timer.Stop()
+			for _, s := range wait.servers {
+				if s.isWaited {
+					<-answered // the requests to the servers end with the call
+				}
+			}
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// ask asks one server. When that takes too long, the client is notified of the items later.
+func (call *Call) ask(a *askedServer, meth mcp.Method) {
+	defer a.cancel(nil)
+	defer a.detach()
+	srv, began := a.server, time.Now()
+	err := call.fetchPages(a.ctx, srv, meth, a)
+	isStopped := errors.As(err, new(*timeoutError)) || a.ctx.Err() != nil
+	part, isLate := a.finish(err)
+	switch key := (patienceKey{srv.upstream, meth.Name}); {
+	case errors.As(err, new(*timeoutError)):
+		call.session.proxy.patience.noteLate(key)
+	case !isStopped:
+		call.session.proxy.patience.noteAnswer(key, time.Since(began))
+	}
+	if !isLate {
+		return
+	}
+	srv.endLateAnswer(meth.Name)
+	if err == nil && len(part.answers) > 0 {
+		call.announceLate(call.session.backgroundContext, srv, meth)
+	}
+}
+
+// announceLate notifies the client that a server has answered a list too late for the client's
+// answer.
+func (call *Call) announceLate(ctx context.Context, srv *sessionServer, meth mcp.Method) {
+	if meth.Name == "server/discover" {
+		call.session.announceListChanges(ctx, srv)
+	} else if meth.ItemsPointer != "" && slices.Contains(listFeatures, meth.Capability) {
+		call.session.notifyListChange(ctx, srv, meth.Capability, call.session.notifyClient)
+	}
 }
 
 // fetchPages calls one server, page by page. Pages before a failure are kept.
 func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.Method,
-	p *serverPart) error {
+	a *askedServer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle, _ := call.timeouts(srv)
 	d := call.startDeadline(srv, min(idle, listWait), listWait, cancel)
 	defer d.stop()
+	a.mu.Lock()
+	a.deadline = d
+	a.mu.Unlock()
+	p := serverPart{server: srv.name}
 	m := *call.request
 	m.Server = srv.name
 	// One token cannot report the progress of several servers, and the cursor is Gatekit's.
@@ -130,6 +292,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 		}
 		m := answer.Message()
 		if err := p.add(answer); err != nil || meth.ItemsPointer == "" {
+			a.publish(p)
 			return err
 		}
 		v, err := call.settings.pages.page(call, meth, answer, n)
@@ -140,10 +303,10 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 		if items, size = items+len(v.items), size+
 			m.Size(); items > call.settings.Limits.ListItems ||
 			size > maxListBytes {
-			p.answers, p.pages = p.answers[:n-1], p.pages[:n-1]
 			return srv.unavailable(fmt.Sprintf("its list has more than %d items, or %d bytes "+
 				"([limits] list_items)", call.settings.Limits.ListItems, maxListBytes))
 		}
+		a.publish(p)
 		next, more := m.Get("/nextCursor")
 		switch cursor, ok := m.Text("/nextCursor"); {
 		case !more || string(next) == "null":

@@ -97,19 +97,18 @@ func TestServerWithWhichListIsTooLongIsLeftOut(t *testing.T) {
 
 func TestServerWithSlowPagesDoesNotDelayList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		drip := pagingServer(func(cursor string, _ bool) string {
-			time.Sleep(9 * time.Second)
+		drip := pagingServer(func(cursor string, paged bool) string {
+			if paged {
+				time.Sleep(4 * time.Second)
+			}
 			return `{"tools":[{"name":"` + cursor + `"}],"nextCursor":"` + cursor + `x"}`
 		})
 		w := open(t, map[string]*fakeServer{"drip": drip,
 			"good": serverAnswering(`{"tools":[{"name":"x"}]}`)}, nil)
 		began := time.Now()
 		got := w.call(t, "tools/list", `{}`)
-		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" did not answer within 20s"}]}}`)
-		// The fake server notices the end of the call only after its sleep.
-		if waited := time.Since(began); waited > 27*time.Second {
-			t.Errorf("the list took %v, want at most 27s", waited)
-		}
+		equal(t, "list", got, `{"tools":[{"name":"drip__"},{"name":"drip__x"},{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"drip","reason":"server \"drip\" is not available: it has not answered in time; its items come later"}]}}`)
+		equal(t, "time until the answer", time.Since(began), 5*time.Second)
 	})
 }
 
@@ -124,7 +123,7 @@ func TestBroadcastsAreAnsweredWithoutSilentServer(t *testing.T) {
 				`"gatekit/partial":[{"server":"silent"`) {
 				t.Errorf("%s: got %s, want a partial answer without silent", method, got)
 			}
-			equal(t, method+" took", time.Since(began), 20*time.Second)
+			equal(t, method+" took", time.Since(began), 5*time.Second)
 		})
 	}
 }

@@ -25,6 +25,7 @@ type serverPart struct {
 	pages   []*clientPage     // for a list: the answers as clients see them
 	refused pipeline.Passed   // the server's error message, if it answered one
 	err     error             // why there is no answer, or no more pages
+	isLate  bool              // with err: the answer, or more pages, may come later
 }
 
 // add adds an answer of the server, which may be an error message. add returns an error if the
@@ -93,7 +94,7 @@ func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
 		}
 	}
 	if len(good) == 0 {
-		return call.allFailed(parts)
+		return call.allFailed(ctx, parts)
 	}
 	members, err := merge(good)
 	if err != nil {
@@ -110,8 +111,17 @@ func failedParts(parts []serverPart) []serverPart {
 }
 
 // allFailed returns the answer for the client, or the error, when no server gave an answer.
-func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
+func (call *Call) allFailed(ctx context.Context, parts []serverPart) (pipeline.Passed, error) {
 	bad := failedParts(parts)
+	if meth, _ := mcp.LookupMethod(call.request.Method); meth.ItemsPointer != "" &&
+		call.isListEmpty(parts, bad) {
+		members := []member{listField(meth.ItemsPointer[1:], nil)}
+		if _, ok := call.request.Get(mcp.PointerProtocolVersion); ok { // since 2026-07-28
+			members = append(members, textField("resultType", "complete"),
+				field("ttlMs", []byte("0")), textField("cacheScope", "private"))
+		}
+		return call.ownResult(ctx, object(withPartial(members, parts)...)), nil
+	}
 	if len(bad) == 0 {
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "no server supports %s",
 			call.request.Method)
@@ -130,6 +140,18 @@ func (call *Call) allFailed(parts []serverPart) (pipeline.Passed, error) {
 	}
 	return pipeline.Passed{}, requestErrorf(mcp.CodeInternalError, "no server answered %s: %s",
 		call.request.Method, strings.Join(reasons, "; "))
+}
+
+// isListEmpty reports whether a list without answers is an empty list and not a failure. It is
+// empty if some servers do not have the feature and the others, bad, are late, or if the client was
+// told of the feature before it was known that no server has it.
+func (call *Call) isListEmpty(parts, bad []serverPart) bool {
+	if len(bad) == 0 {
+		return call.session.hasDeclaredAhead()
+	}
+	return len(bad) < len(parts) && !slices.ContainsFunc(bad, func(p serverPart) bool {
+		return !p.isLate
+	})
 }
 
 // reason returns why the part is missing, as far as the client may know.
@@ -264,7 +286,8 @@ func (call *Call) mergeServerInfo(good []*serverPart) ([]member, error) {
 	if legacy {
 		members = append(members, field("protocolVersion", version))
 	}
-	members = append(members, field("capabilities", mergeCapabilities(results)))
+	members = append(members, field("capabilities",
+		mergeCapabilities(results, call.isPartialInitialize)))
 	if legacy {
 		members = append(members, field("serverInfo", info))
 	}
@@ -286,7 +309,10 @@ func (call *Call) identity() []byte {
 
 // mergeCapabilities merges the capabilities of the servers. listChanged is always declared, because
 // a reload can change every list.
-func mergeCapabilities(results []*mcp.Message) []byte {
+//
+// isPartial means that a server has not answered yet. Then all features with lists are declared: a
+// client does not ask for lists of features that were not declared.
+func mergeCapabilities(results []*mcp.Message, isPartial bool) []byte {
 	var capabilities [][]byte
 	subscribe := false
 	for _, m := range results {
@@ -295,6 +321,9 @@ func mergeCapabilities(results []*mcp.Message) []byte {
 		}
 		raw, _ := m.Get("/capabilities/resources/subscribe")
 		subscribe = subscribe || string(raw) == "true"
+	}
+	if isPartial {
+		capabilities = append(capabilities, []byte(`{"tools":{},"prompts":{},"resources":{}}`))
 	}
 	var members []member
 	for _, c := range groupByName(capabilities) {

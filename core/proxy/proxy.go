@@ -154,6 +154,7 @@ type Proxy struct {
 	seal      *sealer
 	longNames longNameWarnings
 	tasks     tasks.Registry
+	patience  patience
 	stopping  atomic.Bool // new calls are refused
 
 	// guards the fields below; Apply holds it until every session has the new settings
@@ -190,6 +191,7 @@ func (p *Proxy) Apply(o Options) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settings.Store(set)
+	p.patience.keepOnly(set.Servers)
 	for s := range p.sessions {
 		s.apply(set)
 	}

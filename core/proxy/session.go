@@ -39,8 +39,10 @@ type Session struct {
 	// the client's initialize, for servers that come later; nil for clients that send none
 	initialize  *mcp.Message
 	initialized *mcp.Message // its notifications/initialized
-	clientTasks clientTasks  // tasks that the client created for servers' requests
-	clients     recordedClients
+	// the client was told of features that no server may have: a server had not answered yet
+	declaredAhead bool
+	clientTasks   clientTasks // tasks that the client created for servers' requests
+	clients       recordedClients
 }
 
 // Call is Begin and Run in one step, for a client that cancels only by ctx. `initialize` and
@@ -201,6 +203,13 @@ func (s *Session) serversInOrder(set *settings) []*sessionServer {
 	return servers
 }
 
+// hasDeclaredAhead reports whether the client was told of features that no server may have.
+func (s *Session) hasDeclaredAhead() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.declaredAhead
+}
+
 // server returns the session's server of that name, or nil.
 func (s *Session) server(server string) *sessionServer {
 	s.mu.Lock()
@@ -275,18 +284,26 @@ func (s *Session) announceListChanges(ctx context.Context, srv *sessionServer) {
 // resources) that srv declared. If srv is nil, it does so for all three.
 func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer,
 	notify func(context.Context, pipeline.Passed)) {
-	for _, feature := range []string{"tools", "prompts", "resources"} {
-		n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil),
-			mcp.ToClient, "")
-		if srv != nil {
-			if srv.lacksCapability(feature) {
-				continue
-			}
-			n.Server = srv.name
+	for _, feature := range listFeatures {
+		if srv == nil || !srv.lacksCapability(feature) {
+			s.notifyListChange(ctx, srv, feature, notify)
 		}
-		if passed := s.proxy.Pipeline().PassOwn(ctx, n); passed.Message() != nil {
-			notify(ctx, passed)
-		}
+	}
+}
+
+// listFeatures are the features whose lists can change.
+var listFeatures = []string{"tools", "prompts", "resources"}
+
+// notifyListChange calls notify with the list_changed notification of one feature. srv may be nil.
+func (s *Session) notifyListChange(ctx context.Context, srv *sessionServer, feature string,
+	notify func(context.Context, pipeline.Passed)) {
+	n := s.stamp(mcp.NewNotification("notifications/"+feature+"/list_changed", nil), mcp.ToClient,
+		"")
+	if srv != nil {
+		n.Server = srv.name
+	}
+	if passed := s.proxy.Pipeline().PassOwn(ctx, n); passed.Message() != nil {
+		notify(ctx, passed)
 	}
 }
 
@@ -302,18 +319,20 @@ func (s *Session) notifyClient(ctx context.Context, n pipeline.Passed) {
 	}
 }
 
-// runInBackground runs f in a goroutine of the session, unless the session is closed.
-func (s *Session) runInBackground(f func(context.Context)) {
+// runInBackground runs f in a goroutine of the session. It reports false, and does not run f, when
+// the session is closed.
+func (s *Session) runInBackground(f func(context.Context)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return
+		return false
 	}
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
 		f(s.backgroundContext)
 	}()
+	return true
 }
 
 // isClosed reports whether Close was called.

@@ -32,6 +32,8 @@ type sessionServer struct {
 	shownToClient bool
 	// closed when the server got the client's notifications/initialized; nil until it is sent
 	initializedSent chan struct{}
+	// lists that the server still answers in the background, by method
+	lateLists map[string]bool
 }
 
 func newSessionServer(s *Session, conf *ServerConfig) *sessionServer {
@@ -163,6 +165,43 @@ func (srv *sessionServer) lacksCapability(capability string) bool {
 		return !has
 	}
 	return true
+}
+
+// beginLateAnswer notes that the server answers a list in the background. Until endLateAnswer, the
+// server is not asked for that list again.
+func (srv *sessionServer) beginLateAnswer(method string) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if srv.lateLists == nil {
+		srv.lateLists = map[string]bool{}
+	}
+	srv.lateLists[method] = true
+}
+
+func (srv *sessionServer) endLateAnswer(method string) {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	delete(srv.lateLists, method)
+}
+
+// isAnsweringLate reports whether the server answers a list in the background.
+func (srv *sessionServer) isAnsweringLate(method string) bool {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	return srv.lateLists[method]
+}
+
+// isStartingLate reports whether the client has its answer to initialize already, and the server
+// has not answered it yet.
+func (srv *sessionServer) isStartingLate() bool {
+	if srv.session.clientInitialize() == nil {
+		return false
+	}
+	srv.mu.Lock()
+	phase := srv.state.phase
+	srv.mu.Unlock()
+	return phase == phaseInitializing && srv.session.proxy.patience.isLate(
+		patienceKey{srv.upstream, "initialize"})
 }
 
 // pendingInitialize returns the client's initialize if it must still be sent to the server. It

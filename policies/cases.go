@@ -154,12 +154,14 @@ func (r *caseReader) record(c *Case) {
 	}
 	r.decode("steps", &steps)
 	// for messages with other actions, the policies were not evaluated, unless they have a step
-	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"}, c.Action) {
+	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"},
+		c.Action) || strings.HasPrefix(c.Action, "would_") {
 		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
-			c.RecordedAction = s.Action
+			// what they would have done is what they do when they are enforced
+			c.RecordedAction = strings.TrimPrefix(s.Action, "would_")
 		} else {
 			for _, f := range s.Findings {
 				c.Findings = append(c.Findings, pipeline.Finding{Type: f.Type, Pointer: f.Pointer})

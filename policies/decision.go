@@ -24,6 +24,8 @@ type decision struct {
 	sets         []setEdit
 	labels       []string
 	notes        []string // for the audit record only
+
+	would *decision // the effects that are not enforced; nil without any
 }
 
 // hiddenItem is a name that a rule hides.
@@ -46,6 +48,11 @@ func (d *decision) merge(o *decision) {
 	d.denies, d.asks = union(d.denies, o.denies), union(d.asks, o.asks)
 	d.hidden, d.redactions = union(d.hidden, o.hidden), union(d.redactions, o.redactions)
 	d.labels, d.notes = union(d.labels, o.labels), union(d.notes, o.notes)
+	if d.would == nil {
+		d.would = o.would
+	} else if o.would != nil {
+		d.would.merge(o.would)
+	}
 	for _, s := range o.sets {
 		if !slices.ContainsFunc(d.sets, func(e setEdit) bool {
 			return e.edit.Pointer == s.edit.Pointer
@@ -81,6 +88,13 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 	}
 	if (r.shadow || d.shadow) && r.effect != "note" && r.effect != "label" {
 		d.notes = append(d.notes, "would "+r.effect+": "+r.name+": "+t.String())
+		if d.would == nil {
+			d.would = &decision{}
+		}
+		r.shadow = false
+		if err := d.would.add(r, t); err != nil {
+			d.would.denies = append(d.would.denies, err.Error())
+		}
 		return nil
 	}
 	switch r.effect {
@@ -185,6 +199,21 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 			d.asks[0]+" (only requests to servers can be approved: add input.direction == "+
 				"\"to_server\" and input.kind == \"request\" to the rule)"
 		return v, nil
+	}
+	if d.would != nil {
+		would, err := d.would.verdict(m, patterns)
+		if err != nil {
+			would = pipeline.Verdict{Action: pipeline.Deny, Reason: err.Error()}
+		}
+		if would.Reason == "" {
+			var rules []string
+			for _, h := range d.would.hidden {
+				rules = append(rules, h.rule)
+			}
+			slices.Sort(rules)
+			would.Reason = strings.Join(slices.Compact(rules), "; ")
+		}
+		v.Would = &would
 	}
 	edits, by, err := d.edits(m, patterns)
 	if err != nil {

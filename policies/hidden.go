@@ -254,6 +254,9 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 					meth.ItemNamePointer[1:]) {
 					unknown = list.unlisted
 				}
+				if listEffects.would != nil {
+					wouldHide(m, u, listEffects.would.hidden, v)
+				}
 				for _, n := range listEffects.notes {
 					v.Findings = append(v.Findings,
 						pipeline.Finding{Type: n[:min(len(n), maxNoteBytes)]})
@@ -291,6 +294,20 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 		}
 	}
 	return nil
+}
+
+// wouldHide sets v.Would to a denial if a rule that is not enforced hides an item that m uses.
+// Lists of tasks and subscription filters would lose the item instead.
+func wouldHide(m *mcp.Message, u itemUse, hidden []hiddenItem, v *pipeline.Verdict) {
+	if m.Kind == mcp.Response || m.Method == "subscriptions/listen" {
+		return
+	}
+	for _, h := range hidden {
+		if slices.Contains(u.names, h.name) && (v.Would == nil || v.Would.Action != pipeline.Deny) {
+			v.Would = &pipeline.Verdict{Action: pipeline.Deny, Reason: fmt.Sprintf("%s: the %s is "+
+				"hidden from this client", h.rule, itemKinds[u.list])}
+		}
+	}
 }
 
 // unlisted returns the used names that were not listed. Only these can be other spellings of hidden

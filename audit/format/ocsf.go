@@ -287,6 +287,9 @@ func (e *event) setSecurityControl(r *audit.Record) {
 	case "skip": // a stage failed and was ignored
 		action, disposition = allowed, idAndName{27, "Error"}
 	}
+	if strings.HasPrefix(r.Action, "would_") { // a stage that is not enforced
+		action, disposition = allowed, idAndName{17, "Logged"}
+	}
 	e.ActionID, e.Action, e.DispositionID, e.Disposition = action.id, action.name, disposition.id,
 		disposition.name
 	e.IsAlert = isDenied(r) || r.Action == "skip"

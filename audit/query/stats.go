@@ -29,6 +29,7 @@ type Stats struct {
 
 	servers, tools, principals map[string]*CallCounts
 	denials                    map[DenialSource]int
+	would                      map[UnenforcedSource]int
 }
 
 // CallCounts counts calls by their results.
@@ -55,6 +56,42 @@ type DenialCount struct {
 	Count int
 }
 
+// UnenforcedSource names an action that was not taken, such as would_deny, and the stage and rule
+// that would have taken it if they were enforced.
+type UnenforcedSource struct {
+	Action string
+	DenialSource
+}
+
+// UnenforcedCount is the number of messages that passed although one source would have acted.
+type UnenforcedCount struct {
+	UnenforcedSource
+	Count int
+}
+
+// Unenforced returns how often stages and rules that are not enforced would have acted, the most
+// frequent first.
+func (s *Stats) Unenforced() (all []UnenforcedCount) {
+	for source, count := range s.would {
+		all = append(all, UnenforcedCount{source, count})
+	}
+	slices.SortFunc(all, func(a, b UnenforcedCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Action, b.Action),
+			cmp.Compare(a.Stage, b.Stage), cmp.Compare(a.Rule, b.Rule))
+	})
+	return all
+}
+
+func (s *Stats) countUnenforced(source UnenforcedSource) {
+	if s.would == nil {
+		s.would = map[UnenforcedSource]int{}
+	}
+	if _, known := s.would[source]; !known && len(s.would) >= maxGroups {
+		source = UnenforcedSource{source.Action, DenialSource{Stage: Others}}
+	}
+	s.would[source]++
+}
+
 // Add counts a call. It keeps c if c is among the slowest.
 func (s *Stats) Add(c *Call) {
 	if s.Since.IsZero() || c.Start.Before(s.Since) {
@@ -63,9 +100,11 @@ func (s *Stats) Add(c *Call) {
 	if end := c.Start.Add(c.Duration); end.After(s.Until) {
 		s.Until = end
 	}
-	switch c.Action {
-	case "deny", "ask", "reject":
+	switch {
+	case c.Action == "deny", c.Action == "ask", c.Action == "reject":
 		s.countDenial(denialSourceOf(c))
+	case strings.HasPrefix(c.Action, "would_"):
+		s.countUnenforced(UnenforcedSource{c.Action, denialSourceOf(c)})
 	}
 	switch {
 	case c.Kind == "event":
@@ -199,7 +238,12 @@ func denialSourceOf(c *Call) DenialSource {
 		source.Rule = "(failed)"
 	case source.Stage == "policy":
 		reason := strings.TrimPrefix(c.Reason, "needs approval: ")
-		if rule, _, ok := strings.Cut(reason, ": "); ok && !strings.Contains(rule, " ") {
+		rule, _, ok := strings.Cut(reason, ": ")
+		if !ok && strings.HasPrefix(c.Action, "would_") { // would_modify: t; other
+			rule, _, _ = strings.Cut(reason, ";")
+			ok = rule != ""
+		}
+		if ok && !strings.Contains(rule, " ") {
 			source.Rule = rule
 		}
 	}

@@ -20,7 +20,8 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 (2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m,
 12h, 7d).
 
---action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park; or the
+--action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park;
+would_deny, would_modify, would_hide or would_ask if a policy in shadow mode let it pass; or the
 action of an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy
 that acted. With both flags, a record matches if this stage did this action:
 --stage secrets --action modify.`

@@ -116,6 +116,13 @@ func statsTable(out io.Writer, s *query.Stats) error {
 				d.Count)
 		}
 	}
+	if would := s.Unenforced(); len(would) > 0 {
+		fmt.Fprintf(w, "\nNOT ENFORCED\tBY\tRULE\tTIMES\n")
+		for _, u := range would[:min(len(would), maxRows)] {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", format.Visible(u.Action), format.Visible(u.Stage),
+				format.Visible(u.Rule), u.Count)
+		}
+	}
 	if len(s.Slowest) > 0 {
 		fmt.Fprintf(w, "\nSLOWEST\tSERVER\tCALL\tPRINCIPAL\tRECORD\n")
 		for _, c := range s.Slowest {
@@ -154,6 +161,10 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Rule  string `json:"rule,omitempty"`
 		Times int    `json:"times"`
 	}
+	type unenforced struct {
+		Action string `json:"action"`
+		denials
+	}
 	type slow struct {
 		Took      float64   `json:"took_ms"`
 		Began     time.Time `json:"began"`
@@ -186,18 +197,24 @@ func statsJSON(out io.Writer, s *query.Stats) error {
 		Tools          []count        `json:"tools"`
 		Principals     []count        `json:"principals"`
 		Denials        []denials      `json:"denials"`
+		Unenforced     []unenforced   `json:"unenforced"`
 		Slowest        []slow         `json:"slowest"`
 		Events         map[string]int `json:"events"`
 	}{
 		Calls: countOf(&s.Calls), ServerRequests: countOf(&s.ServerRequests),
 		Servers: each(s.Servers()), Tools: each(s.Tools()), Principals: each(s.Principals()),
-		Denials: []denials{}, Slowest: []slow{}, Events: map[string]int{},
+		Denials: []denials{}, Unenforced: []unenforced{}, Slowest: []slow{},
+		Events: map[string]int{},
 	}
 	if !s.Since.IsZero() {
 		report.Since, report.Until = &s.Since, &s.Until
 	}
 	for _, d := range s.Denials() {
 		report.Denials = append(report.Denials, denials{d.Stage, d.DenialSource.Rule, d.Count})
+	}
+	for _, u := range s.Unenforced() {
+		report.Unenforced = append(report.Unenforced, unenforced{u.Action, denials{u.Stage, u.Rule,
+			u.Count}})
 	}
 	for _, c := range s.Slowest {
 		report.Slowest = append(report.Slowest, slow{ms(c.Duration), c.Start, c.FirstSeq, c.Session,

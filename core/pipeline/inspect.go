@@ -60,6 +60,11 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 		if step.Action == "modify" {
 			step.Changed = changedPlaces(v.Edits)
 		}
+		if step.Action == "pass" {
+			if would, reason := v.Would.wouldAction(m); would != "" {
+				step.Action, step.Reason = would, reason
+			}
+		}
 	case s.skipOnError && ctx.Err() == nil:
 		// When ctx has ended, the sender gave up. That is no fault of the stage.
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil

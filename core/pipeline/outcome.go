@@ -9,8 +9,10 @@ import (
 
 // Step is the result of one stage for one message.
 type Step struct {
-	Stage    string
-	Action   string // pass, deny, ask, modify, answer, hide, skip, cancelled
+	Stage string
+	// pass, deny, ask, modify, answer, hide, skip, cancelled; would_deny and the like when the
+	// message passed, because the stage does not enforce it
+	Action   string
 	Reason   string // the reason that the stage gave; for a skip, the error
 	Duration time.Duration
 	Findings []Finding
@@ -27,7 +29,8 @@ type Outcome struct {
 	// as forwarded: Before itself when nothing changed, nil when nothing was forwarded; the answer
 	// of a stage is an outcome of its own
 	After *mcp.Message
-	// pass, deny, modify, answer, hide, ask, skip, park, cancelled, or the action of an event
+	// pass, deny, modify, answer, hide, ask, skip, park, cancelled, one of a step that was not
+	// enforced (would_deny), or the action of an event
 	// (docs/operations.md)
 	Action   string
 	Reason   string

@@ -233,7 +233,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 // summarize returns the most severe action of the steps of a message that was not denied, and the
 // reason of the first step with that action.
 func summarize(steps []Step) (action, reason string) {
-	for _, word := range []string{"answer", "modify", "hide", "skip"} {
+	for _, word := range []string{"answer", "modify", "hide", "skip", "would_deny",
+		"would_ask", "would_answer", "would_modify", "would_hide"} {
 		for _, s := range steps {
 			if s.Action == word {
 				return word, s.Reason

@@ -36,6 +36,10 @@ type Verdict struct {
 	Hide     []string
 	Findings []Finding
 	Labels   []string
+	// Would is the verdict that the stage would have returned if it enforced everything; nil if
+	// that is this verdict. It changes nothing. If the message passes unchanged, the record has its
+	// action, such as would_deny, and its reason.
+	Would *Verdict
 }
 
 // Finding is something that a stage found in a message. It contains no content.
@@ -101,6 +105,27 @@ func (v Verdict) apply(m *mcp.Message,
 		return answer, "answer", err
 	}
 	return next, action, nil
+}
+
+// wouldAction returns the action that v would have had on m, as a record has it, and its reason; ""
+// when m would have passed unchanged.
+func (v *Verdict) wouldAction(m *mcp.Message) (action, reason string) {
+	if v == nil {
+		return "", ""
+	}
+	_, action, err := v.apply(m, false)
+	if refused := (*denial)(nil); errors.As(err, &refused) && refused.ask {
+		return "would_ask", refused.reason
+	} else if refused != nil {
+		return "would_deny", refused.reason
+	}
+	switch {
+	case err != nil:
+		return "would_deny", err.Error()
+	case action == "pass":
+		return "", ""
+	}
+	return "would_" + action, v.Reason
 }
 
 // applyEdits makes the edits, and refuses those that would change the receiver.

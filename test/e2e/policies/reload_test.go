@@ -158,7 +158,7 @@ func TestShadowModeIsLoggedAndRecorded(t *testing.T) {
 		harness.CallTool(t, c, "box__echo", ``)
 		g.WaitForLog("mode=shadow", 1)
 		g.WaitForLog("policies not enforced", 1)
-		g.WantRecords("to_server request tools/call box echo pass")
+		g.WantRecords("to_server request tools/call box echo would_deny")
 		b, err := os.ReadFile(filepath.Join(g.Dir, "audit.jsonl"))
 		if err != nil || !strings.Contains(string(b), "would deny: mine") {
 			t.Errorf("the audit log has no \"would deny: mine\": %v", err)

@@ -133,7 +133,7 @@ func TestWrapFlagsChangeTheRules(t *testing.T) {
 		"without rules nothing is denied": {[]string{"--no-default-rules"}, encodedPath, "pass"},
 		"a policy without default rules": {[]string{"--no-default-rules", "--policy", policy},
 			encodedPath, "deny"},
-		shadow:           {[]string{"--shadow"}, encodedPath, "pass"},
+		shadow:           {[]string{"--shadow"}, encodedPath, "would_deny"},
 		plugin:           {[]string{"--plugin", "secrets"}, encodedPath, "deny"},
 		"without a flag": {nil, encodedPath, "deny"},
 	} {

@@ -1,0 +1,72 @@
+package policies_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+)
+
+// In shadow mode every message passes unchanged, and its action tells what the policies would have
+// done: what they do when they are enforced.
+func TestShadowModeRecordsWhatItWouldDo(t *testing.T) {
+	list := func(method, items string) *mcp.Message {
+		return answered(sent(mcp.NewRequest("1", method, nil), mcp.ToServer, ""), items)
+	}
+	const rego = `
+deny contains "no" if { input.method == "tools/call"; input.name == "denied"; input.kind == "request" }
+ask contains {"reason": "sure?"} if { input.method == "tools/call"; input.name == "asked"; input.kind == "request" }
+set contains {"path": "/arguments/a", "value": 1} if { input.method == "tools/call"; input.name == "set" }
+redact contains {"pattern": "k[0-9]", "with": "K"} if { input.method == "tools/call"; input.name == "redacted" }
+hide contains item.name if { input.method == "tools/list"; some item in input.items; item.name == "hidden" }
+deny contains 7 if { input.method == "tools/call"; input.name == "broken" }
+note contains "noted"
+`
+	for name, c := range map[string]struct {
+		m              *mcp.Message
+		action, reason string
+	}{
+		"deny":           {called("denied", `{}`), "would_deny", "t: no"},
+		"ask":            {called("asked", `{}`), "would_ask", "needs approval: t: sure?"},
+		"set":            {called("set", `{}`), "would_modify", "t"},
+		"redact":         {called("redacted", `{"a":"k1"}`), "would_modify", "t"},
+		"redact nothing": {called("redacted", `{"a":"j1"}`), "pass", ""},
+		"hide from a list": {list("tools/list", `{"tools":[{"name":"hidden"},{"name":"x"}]}`),
+			"would_hide", "t"},
+		"hide nothing": {list("tools/list", `{"tools":[{"name":"x"}]}`), "pass", ""},
+		"use of a hidden tool": {called("hidden", `{}`), "would_deny",
+			"t: the tool is hidden from this client"},
+		"an element of the wrong type": {called("broken", `{}`), "would_deny",
+			`t: deny contains an element of type number, want reasons, or objects with a "reason"`},
+		"nothing": {called("x", `{}`), "pass", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for how, shadow := range map[string]bool{
+				"# METADATA\n# custom:\n#   mode: shadow\n": false, "": true} {
+				file := filepath.Join(t.TempDir(), "t.rego")
+				if err := os.WriteFile(file, []byte(how+"package gatekit.t\n"+rego),
+					0o600); err != nil {
+					t.Fatal(err)
+				}
+				s, err := policies.Load(policies.Options{Files: []string{file}, Shadow: shadow})
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := &journal{}
+				p, err := pipeline.New(j, pipeline.Options{}, pipeline.StageConfig{Name: "policy",
+					Stage: s}).Pass(t.Context(), c.m)
+				if err != nil || string(p.Message().Body()) != string(c.m.Body()) {
+					t.Fatalf("the message does not pass unchanged: %v", err)
+				}
+				if j.last.Action != c.action || c.action != "pass" && j.last.Reason != c.reason ||
+					j.last.Steps[0].Action != c.action {
+					t.Errorf("recorded %s, %q, want %s, %q", j.last.Action, j.last.Reason, c.action,
+						c.reason)
+				}
+			}
+		})
+	}
+}

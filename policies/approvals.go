@@ -33,7 +33,9 @@ type Approvals struct {
 	// the identity (URL or command) of each server by its name: if two Gatekits share the folder
 	// and use one name for different servers, an approval is for one of these servers only
 	Servers map[string]string
-	Now     func() time.Time // nil means time.Now
+	// the audit log of this process and its key: an approval is recorded in this log
+	Log, LogKey string
+	Now         func() time.Time // nil means time.Now
 }
 
 // PendingApproval is a request that waits for approval, or was approved.
@@ -47,6 +49,9 @@ type PendingApproval struct {
 	Values    string    `json:"values,omitempty"` // the params; without secrets, and bounded
 	Expires   time.Time `json:"until"`
 	Approved  bool      `json:"approved"`
+	// audit log of the process that the request came through; LogKey is "" for the default
+	Log    string `json:"log,omitempty"`
+	LogKey string `json:"log_key,omitempty"`
 }
 
 // Bounds of approvals.
@@ -170,7 +175,8 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 	}
 	err = a.write(PendingApproval{ID: id, Principal: m.Principal, Server: m.Server,
 		Method: m.Method,
-		Name:   m.Name, Reason: reason, Values: values, Expires: a.now().Add(pendingFor)})
+		Name:   m.Name, Reason: reason, Values: values, Expires: a.now().Add(pendingFor),
+		Log: a.Log, LogKey: a.LogKey})
 	if err != nil {
 		return "", err
 	}
@@ -215,8 +221,18 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 	return all, err
 }
 
-// Approve approves a waiting request for one call, and returns it.
+// Approve approves a waiting request for one call, and returns it. The caller has recorded this.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
+	p, err := a.Pending(id)
+	if err != nil {
+		return PendingApproval{}, err
+	}
+	p.Approved, p.Expires = true, a.now().Add(pendingFor)
+	return p, a.write(p)
+}
+
+// Pending returns a request that waits for approval, or was approved.
+func (a *Approvals) Pending(id string) (PendingApproval, error) {
 	if !approvalID.MatchString(id) {
 		return PendingApproval{},
 			fmt.Errorf("%q is not the id of a request: the id is in the error "+
@@ -232,11 +248,7 @@ func (a *Approvals) Approve(id string) (PendingApproval, error) {
 			"%d minutes, or was retried\nhint: `gatekit approve` lists the requests that wait",
 			id, pendingFor/time.Minute)
 	}
-	if err != nil {
-		return PendingApproval{}, err
-	}
-	p.Approved, p.Expires = true, a.now().Add(pendingFor)
-	return p, a.write(p)
+	return p, err
 }
 
 // checkFolder returns an error unless the folder belongs to this user, and nobody else can enter

@@ -12,15 +12,23 @@ import (
 	"gatekit/policies"
 )
 
-// approvals returns the approvals of requests to the given servers. They are files in the state
-// folder of the user, so they cover all Gatekit processes of this user.
-func approvals(servers []config.Server) (*policies.Approvals, error) {
+// approvals returns the approvals of requests to the servers of a configuration; c may be nil to
+// list or approve them. They are files in the state folder of the user, so they cover all Gatekit
+// processes of this user.
+func approvals(c *config.Config) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
 		return nil, fmt.Errorf("find the folder of pending approvals: %w", err)
 	}
 	a := &policies.Approvals{Dir: filepath.Join(dir, "approvals"), Servers: map[string]string{}}
-	for _, s := range servers {
+	if c == nil {
+		return a, nil
+	}
+	a.Log = realPath(c.Audit.File)
+	if c.Audit.Key != "" {
+		a.LogKey = realPath(c.Audit.Key)
+	}
+	for _, s := range c.Servers {
 		a.Servers[s.Name] = fmt.Sprintf("%q", append([]string{s.URL, s.Command}, s.Args...))
 	}
 	return a, nil
@@ -35,17 +43,16 @@ Gatekit denies the request and names the command that approves it. An approval i
 the same principal, server, tool and values, when the request is made again within ten minutes.
 Without ID, approve lists the requests, with the values that each sends to the server: strings
 are cut after 200 bytes, and passwords, keys and tokens are masked. Only the user who runs Gatekit
-can approve.`,
+can approve.
+
+The process that denied the request stores the approval and records it in its audit log. If this
+process has ended, approve itself writes the record. Without a record, nothing is approved.`,
 		Example: `  gatekit approve
   gatekit approve 7rkqkahsx3jdwsmlqxjgkbz2ze`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a, err := approvals(nil)
-			if err != nil {
-				return err
-			}
 			if len(args) == 1 {
-				r, err := a.Approve(args[0])
+				r, err := approveByID(args[0])
 				if err != nil {
 					return err
 				}
@@ -53,9 +60,17 @@ can approve.`,
 					r.Expires.Format(time.TimeOnly), describeApproval(r), valuesLine(r))
 				return nil
 			}
+			a, err := approvals(nil)
+			if err != nil {
+				return err
+			}
 			waiting, err := a.List()
 			if err != nil {
 				return err
+			}
+			if len(waiting) == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no request waits for approval")
+				return nil
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			for _, r := range waiting {

@@ -155,7 +155,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		o.DescribeCause = describeExit
 	}
 	if c.Policy != nil {
-		pending, err := approvals(c.Servers)
+		pending, err := approvals(c)
 		if err != nil {
 			g.log.Warn("approval folder unavailable: only the client's user can approve "+
 				"requests", "error", err)

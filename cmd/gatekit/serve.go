@@ -29,11 +29,13 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
-	l := &listeners{gateway: g, config: c, hangup: hangup}
+	l := &listeners{gateway: g, config: c, hangup: hangup,
+		control: &controlServer{gateway: g, config: c, log: p.log}}
 	if err := startAll(ctx, l.components()); err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
 	}
-	return errors.Join(l.serve(ctx), g.close())
+	err = l.serve(ctx)
+	return errors.Join(err, l.control.stop(), g.close())
 }
 
 // listeners holds the listeners for clients and operators. All are bound before any of them serves.
@@ -43,6 +45,7 @@ type listeners struct {
 	hangup  <-chan os.Signal       // delivers SIGHUP
 	clients *transport.HTTPServer  // nil when there is no [listen] http
 	admin   *transport.AdminServer // nil when there is no [admin] http
+	control *controlServer
 }
 
 // components returns the listeners in the order in which they are bound. The stop functions are
@@ -52,6 +55,7 @@ func (l *listeners) components() []component {
 	return []component{
 		&funcComponent{l.bindClients, l.releaseClients},
 		&funcComponent{l.bindAdmin, nil},
+		l.control,
 	}
 }
 

@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gatekit/audit"
+	"gatekit/core/config"
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/policies"
+)
+
+// The control socket is how commands change a running Gatekit: the process that writes an audit log
+// makes the change and records it. The socket is in the state folder and is named after the log, so
+// that a command finds the process by the log, and there is one socket for each process.
+//
+// Only processes of the same user can connect: the folder and the socket have the modes 0700 and
+// 0600, and both sides check the user id of the other. A connection carries one request and one
+// response, each a line of JSON.
+
+// Bounds of the control socket.
+const (
+	maxControlLine        = 64 << 10 // bytes
+	maxControlConnections = 8
+	controlTimeout        = 10 * time.Second // for one connection
+	maxSocketPath         = 100              // bytes; longer paths cannot be bound directly
+)
+
+// controlRequest is a request of a command.
+type controlRequest struct {
+	Command string `json:"command"` // "approve"
+	ID      string `json:"id"`
+}
+
+// controlResponse is the response of the running process.
+type controlResponse struct {
+	Error   string                    `json:"error,omitempty"`
+	Request *policies.PendingApproval `json:"request,omitempty"` // that was approved
+}
+
+// errNoProcess is the error when no process serves the control socket of a log.
+var errNoProcess = errors.New("no running Gatekit")
+
+// controlFolder returns the folder of the control sockets. With create, it makes the folder.
+func controlFolder(create bool) (string, error) {
+	state, err := stateFolder()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(state, "control")
+	if create {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", err
+		}
+	}
+	var info unix.Stat_t
+	if err := unix.Lstat(dir, &info); err != nil {
+		return "", &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFDIR || int(info.Uid) != os.Geteuid() ||
+		info.Mode&0o077 != 0 {
+		return "", fmt.Errorf("%s is not a folder that only this user can enter\nhint: remove it",
+			dir)
+	}
+	return dir, nil
+}
+
+// socketName returns the name of the control socket of the process that writes a log.
+func socketName(log string) string {
+	sum := sha256.Sum256([]byte(realPath(log)))
+	return hex.EncodeToString(sum[:16]) + ".sock"
+}
+
+// realPath returns the absolute path of a file in which the links of its folder are resolved.
+func realPath(file string) string {
+	if abs, err := filepath.Abs(file); err == nil {
+		file = abs
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err == nil {
+		return filepath.Join(dir, filepath.Base(file))
+	}
+	return file
+}
+
+// withSocketPath calls use with a path of the socket that is short enough for the system.
+func withSocketPath(dir, name string, use func(path string) error) error {
+	path := filepath.Join(dir, name)
+	if len(path) <= maxSocketPath {
+		return use(path)
+	}
+	folder, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	short := fmt.Sprintf("/proc/self/fd/%d", folder.Fd())
+	if _, err := os.Stat(short); err != nil {
+		return fmt.Errorf("the path %s is too long for a socket\nhint: set XDG_STATE_HOME to a "+
+			"shorter path", path)
+	}
+	return use(filepath.Join(short, name))
+}
+
+// controlServer serves the control socket of a running process.
+type controlServer struct {
+	gateway *gateway
+	config  *config.Config
+	log     *slog.Logger
+
+	listener *net.UnixListener
+	path     string
+	running  sync.WaitGroup
+}
+
+// start begins to serve. The process holds the lock of the log, so a socket that exists already is
+// left over from a process that crashed. Without a socket, Gatekit runs all the same.
+func (s *controlServer) start(context.Context) error {
+	dir, err := controlFolder(true)
+	if err == nil {
+		name := socketName(s.config.Audit.File)
+		s.path = filepath.Join(dir, name)
+		err = withSocketPath(dir, name, func(path string) error {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				return err
+			}
+			listener.SetUnlinkOnClose(false) // the short path ends with this function
+			if err := os.Chmod(path, 0o600); err != nil {
+				return errors.Join(err, listener.Close())
+			}
+			s.listener = listener
+			return nil
+		})
+	}
+	if err != nil {
+		s.log.Warn("control socket unavailable: gatekit approve cannot reach this process",
+			"error", err)
+		return nil
+	}
+	s.running.Go(s.accept)
+	return nil
+}
+
+func (s *controlServer) stop() error {
+	if s.listener == nil {
+		return nil
+	}
+	err := errors.Join(s.listener.Close(), os.Remove(s.path))
+	s.running.Wait()
+	return err
+}
+
+func (s *controlServer) accept() {
+	slots := make(chan struct{}, maxControlConnections)
+	for {
+		c, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			s.log.Warn("control socket failed", "error", err)
+			time.Sleep(time.Second)
+			continue
+		}
+		slots <- struct{}{}
+		s.running.Go(func() {
+			defer func() { <-slots }()
+			defer c.Close()
+			s.serve(c)
+		})
+	}
+}
+
+// serve handles the request of a connection.
+func (s *controlServer) serve(c *net.UnixConn) {
+	if c.SetDeadline(time.Now().Add(controlTimeout)) != nil {
+		return
+	}
+	if err := checkPeer(c); err != nil {
+		s.log.Warn("control connection refused", "error", err)
+		return
+	}
+	var request controlRequest
+	if err := readControlLine(c, &request); err != nil {
+		s.log.Warn("control request not read", "error", err)
+		return
+	}
+	var response controlResponse
+	switch request.Command {
+	case "approve":
+		approved, err := s.approve(request.ID)
+		if response.Request = &approved; err != nil {
+			response = controlResponse{Error: err.Error()}
+		}
+	default:
+		response.Error = fmt.Sprintf("this Gatekit does not know the command %q\nhint: restart it "+
+			"with the version of this command", request.Command)
+	}
+	if b, err := json.Marshal(response); err == nil {
+		c.Write(append(b, '\n'))
+	}
+}
+
+func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
+	a, err := approvals(s.config)
+	if err != nil {
+		return policies.PendingApproval{}, err
+	}
+	return approveRecorded(a, id, s.config.Audit.File, s.gateway.recording.events)
+}
+
+// approveRecorded records the approval of a request of the given log, and then stores it.
+func approveRecorded(a *policies.Approvals, id, log string,
+	events *pipeline.Pipeline) (policies.PendingApproval, error) {
+	p, err := a.Pending(id)
+	if err != nil {
+		return policies.PendingApproval{}, err
+	}
+	if realPath(p.Log) != realPath(log) {
+		return policies.PendingApproval{}, fmt.Errorf("request %s belongs to the audit log %s", id,
+			p.Log)
+	}
+	event := func(action, reason string, err error) error {
+		return events.RecordEvent(context.Background(), &mcp.Message{Principal: p.Principal,
+			Server: p.Server}, action, reason, err)
+	}
+	if err := event("approve", fmt.Sprintf("request %s: by gatekit approve, user id %d", id,
+		os.Geteuid()), nil); err != nil {
+		return policies.PendingApproval{}, fmt.Errorf("record the approval: %w", err)
+	}
+	approved, err := a.Approve(id)
+	if err != nil {
+		recordErr := event("reject", fmt.Sprintf("request %s: the approval was not stored", id),
+			err)
+		return policies.PendingApproval{}, errors.Join(err, recordErr)
+	}
+	return approved, nil
+}
+
+// approveByID approves a request: by the process that writes the log of the request or, if none
+// runs, here, with a record in that log. If neither is possible, nothing changes.
+func approveByID(id string) (policies.PendingApproval, error) {
+	a, err := approvals(nil)
+	if err != nil {
+		return policies.PendingApproval{}, err
+	}
+	p, err := a.Pending(id)
+	if err != nil {
+		return p, err
+	}
+	if !filepath.IsAbs(p.Log) {
+		return p, fmt.Errorf("request %s does not name its audit log, so its approval cannot be "+
+			"recorded\nhint: make the request again", id)
+	}
+	approved, err := callControl(p.Log, controlRequest{Command: "approve", ID: id})
+	if !errors.Is(err, errNoProcess) {
+		return approved, err
+	}
+	if _, err := os.Stat(p.Log); err != nil {
+		return p, fmt.Errorf("the approval cannot be recorded: %w", err)
+	}
+	log, err := audit.Open(audit.Options{File: p.Log, Key: p.LogKey,
+		Durability: audit.DurabilityFsync, SegmentBytes: math.MaxInt64})
+	if err != nil {
+		return p, fmt.Errorf("the approval cannot be recorded: %w", err)
+	}
+	approved, err = approveRecorded(a, id, p.Log, pipeline.New(log, pipeline.Options{}))
+	return approved, errors.Join(err, log.Close())
+}
+
+// callControl sends a request to the process that writes a log. The error is errNoProcess if there
+// is none.
+func callControl(log string, request controlRequest) (approved policies.PendingApproval,
+	err error) {
+	dir, err := controlFolder(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return approved, errNoProcess
+	}
+	if err != nil {
+		return approved, err
+	}
+	var c *net.UnixConn
+	err = withSocketPath(dir, socketName(log), func(path string) error {
+		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return approved, errNoProcess
+	}
+	if err != nil {
+		return approved, err
+	}
+	defer c.Close()
+	err = errors.Join(c.SetDeadline(time.Now().Add(controlTimeout)), checkPeer(c))
+	if err != nil {
+		return approved, err
+	}
+	b, err := json.Marshal(request)
+	if err != nil {
+		return approved, err
+	}
+	if _, err := c.Write(append(b, '\n')); err != nil {
+		return approved, fmt.Errorf("ask the running Gatekit: %w", err)
+	}
+	var response controlResponse
+	if err := readControlLine(c, &response); err != nil {
+		return approved, fmt.Errorf("ask the running Gatekit: %w", err)
+	}
+	if response.Error != "" || response.Request == nil {
+		return approved, errors.New(response.Error)
+	}
+	approved = *response.Request
+	approved.ID = request.ID
+	return approved, nil
+}
+
+// checkPeer returns an error unless the other end of a connection is a process of this user.
+func checkPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var uid int
+	var uidErr error
+	if err := raw.Control(func(fd uintptr) { uid, uidErr = peerUID(int(fd)) }); err != nil {
+		return err
+	}
+	if uidErr != nil {
+		return fmt.Errorf("find the user of the other process: %w", uidErr)
+	}
+	if uid != os.Geteuid() {
+		return fmt.Errorf("the other process belongs to the user id %d", uid)
+	}
+	return nil
+}
+
+// readControlLine reads one line of JSON.
+func readControlLine(r io.Reader, into any) error {
+	line, err := bufio.NewReader(io.LimitReader(r, maxControlLine)).ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("no whole line of at most %d bytes: %w", maxControlLine, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}

@@ -129,6 +129,9 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		if hasPath == hasPattern || !hasReplacement {
 			return wrong(`objects with a "path" or a "pattern", and "with"`)
 		}
+		if hasPath && !strings.HasPrefix(red.pointer, "/") {
+			return fmt.Errorf(`%s: redact: the path %q must begin with "/"`, r.name, red.pointer)
+		}
 		d.redactions = append(d.redactions, red)
 	case "set":
 		path, ok := "", false
@@ -143,6 +146,9 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		}
 		if value == nil {
 			return wrong(`objects with a "path" and a "value"`)
+		}
+		if !strings.HasPrefix(path, "/") {
+			return fmt.Errorf(`%s: set: the path %q must begin with "/"`, r.name, path)
 		}
 		raw, err := toJSON(value)
 		if err != nil {
@@ -253,7 +259,7 @@ func (d *decision) edits(m *mcp.Message,
 		if !slices.Contains(rules, r.rule) {
 			rules = append(rules, r.rule)
 		}
-		if r.pointer == "" || overlapsEdit(r.pointer) {
+		if r.pattern != "" || overlapsEdit(r.pointer) {
 			continue
 		}
 		if _, there := m.Get(r.pointer); there {
@@ -283,7 +289,11 @@ func (d *decision) edits(m *mcp.Message,
 			if t.Kind == mcp.NumberLeaf || overlapsEdit(t.Pointer()) {
 				return true
 			}
-			for _, span := range re.FindAllStringIndex(t.Value, -1) {
+			spans := re.FindAllStringIndex(t.Value, -1)
+			if len(spans) > 0 && t.Kind == mcp.StringLeaf && mcp.IsIdentifier(m, t.Pointer()) {
+				return true // the peer could not use the item any more; a path reaches it
+			}
+			for _, span := range spans {
 				textRedactions = append(textRedactions, scan.Redaction{Text: t,
 					Span:        scan.Span{From: span[0], To: span[1]},
 					Replacement: r.replacement})

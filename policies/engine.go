@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -187,9 +188,28 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		undo()
 		return v, err
 	}
-	session.record(m)
+	session.record(withoutHiddenRoots(m, v.Hide))
 	s.sessions.evict(session)
 	return v, nil
+}
+
+// withoutHiddenRoots returns a message without the hidden roots, if it is a client's list of roots.
+func withoutHiddenRoots(m *mcp.Message, hidden []string) *mcp.Message {
+	if m.Method != "roots/list" || m.Kind != mcp.Response || len(hidden) == 0 {
+		return m
+	}
+	var edits []mcp.Edit
+	m.Items("/roots", func(i int, raw []byte) bool {
+		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok && slices.Contains(hidden, uri) {
+			edits = append(edits, mcp.Remove("/roots/"+strconv.Itoa(i)))
+		}
+		return true
+	})
+	shown, err := m.Edit(edits...)
+	if err != nil {
+		return mcp.NewResponse(m.ID(), []byte("{}")) // no root is declared
+	}
+	return shown
 }
 
 // awaitsApproval reports whether a message must wait for a human's approval.

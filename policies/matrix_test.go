@@ -255,7 +255,7 @@ func allowedPayloads(t *testing.T, s *policies.Stage,
 			if !slices.Contains(uri.Hide, p) {
 				uris[p] = true
 			}
-			if !strings.Contains(root.Reason, fmt.Sprintf("root %d is not", i)) {
+			if !slices.Contains(root.Hide, p) {
 				roots[p] = true
 			}
 		}

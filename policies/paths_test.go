@@ -233,14 +233,18 @@ func TestDeclaredRootsApply(t *testing.T) {
 	if got := callWith("/work/x"); !strings.Contains(got, "no allowed folders are known") {
 		t.Errorf("before the client declared roots: %s, want that no folders are known", got)
 	}
-	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); !strings.HasPrefix(got,
-		"denied") {
-		t.Errorf("roots that contain ..: %s, want them denied", got)
+	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); got !=
+		`{"roots":[]}` {
+		t.Errorf("roots that contain ..: %s, want them taken out", got)
 	}
 	if got := callWith("/etc"); !strings.HasPrefix(got, "denied") {
 		t.Errorf("a path after denied roots: %s, want it denied", got)
 	}
-	declare(`{"roots":[{"uri":"file:///work"},{"uri":"file:///a%20b"}]}`)
+	if got, want := declare(`{"roots":[{"uri":"file:///work"},{"uri":"https://x"},`+
+		`{"uri":"file:///a%20b"}]}`), `{"roots":[{"uri":"file:///work"},`+
+		`{"uri":"file:///a%20b"}]}`; got != want {
+		t.Errorf("a bad root among good ones: %s, want %s", got, want)
+	}
 	for path, pass := range map[string]bool{"/work/x": true, "/a b/x": true, "/workshop": false,
 		"/a": false} {
 		if got := callWith(path); strings.HasPrefix(got, "denied") == pass {

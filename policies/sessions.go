@@ -196,7 +196,7 @@ func (s *session) record(m *mcp.Message) {
 		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
 		s.capabilities = copyMember(m, "/capabilities", maxClientInfoBytes)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
-		s.roots = copyMember(m, "/roots", maxRootsBytes)
+		s.roots = copyMember(m, "/roots", maxRootsBytes) // without those that are hidden
 	case m.Kind == mcp.Response && listedItems(m) != nil:
 		s.recordDefinitions(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:

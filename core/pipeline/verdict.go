@@ -206,6 +206,9 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	if m.Kind == mcp.Response && method.ItemsPointer != "" {
 		removeHidden(method.ItemsPointer, method.ItemNamePointer)
 	}
+	if m.Kind == mcp.Response && m.Method == "roots/list" {
+		removeHidden("/roots", "/uri")
+	}
 	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.Direction) {
 		// a filter: an array of URIs or task ids
 		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {

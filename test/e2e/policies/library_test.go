@@ -324,7 +324,7 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 					}
 				}
 				g.WantRecords("to_server response roots/list s - pass",
-					"to_server response roots/list s - deny")
+					"to_server response roots/list s - hide")
 
 				for _, rule := range ruleCases {
 					t.Run(rule.rule, func(t *testing.T) {

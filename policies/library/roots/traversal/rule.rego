@@ -3,8 +3,8 @@
 # description: |
 #   Denies path arguments and resource URIs that lead out of the allowed folders, also when they are
 #   percent-encoded, use backslashes or other characters, or follow a symbolic link of this machine.
-#   Hides such resources, and templates from which only such URIs can be made. Also denies roots/list
-#   results with roots that are not folders, or are outside the configured folders.
+#   Hides such resources, and templates from which only such URIs can be made. Of the roots that a
+#   client declares, it takes out those that are not folders or are outside the configured folders.
 #   An argument is a path when its name says so (path, file, dir, uri, output_path, ...), when its
 #   schema says so (format), or when the settings say so.
 #   Settings:
@@ -162,12 +162,23 @@ deny contains "the result has no roots" if {
 
 has_roots if is_array(input.result.roots)
 
-deny contains sprintf("root %d is not a file URI within the allowed folders", [i]) if {
+deny contains sprintf("root %d has no URI", [i]) if {
 	input.method == "roots/list"
 	input.kind == "response"
 	applies
 	not client_is_trusted
 	some i, root in input.result.roots
+	not has_uri(root)
+}
+
+has_uri(root) if is_string(root.uri)
+
+hide contains root.uri if {
+	input.method == "roots/list"
+	input.kind == "response"
+	applies
+	not client_is_trusted
+	some root in input.result.roots
 	not valid_root(root)
 }
 

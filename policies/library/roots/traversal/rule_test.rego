@@ -69,14 +69,15 @@ roots_result(roots) := {"method": "roots/list", "kind": "response", "server": "f
 
 test_results_of_roots_list if {
 	every uri in {"file:///data/../etc", "https://example.com/", "file://host/data", "data", "file:///a/%2e%2e"} {
-		count(traversal.deny) > 0 with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
+		traversal.hide == {uri} with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
+		count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
 	}
 	count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data"}, {"uri": "file:///a%20b"}])
 	count(traversal.deny) == 0 with input as roots_result([])
 	count(traversal.deny) > 0 with input as roots_result([{"name": "no uri"}])
 	count(traversal.deny) > 0 with input as {"method": "roots/list", "kind": "response", "result": {}}
-	count(traversal.deny) > 0 with input as roots_result([{"uri": "file:///database"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
-	count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+	traversal.hide == {"file:///database"} with input as roots_result([{"uri": "file:///database"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
+	count(traversal.hide) == 0 with input as roots_result([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
 }
 
 test_completions_and_subscriptions if {
@@ -99,7 +100,7 @@ test_configured_and_declared_roots if {
 	}
 	count(traversal.deny) > 0 with input as call({"path": "/etc/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 	count(traversal.deny) == 0 with input as object.remove(call({"path": "/srv/x"}), ["roots"]) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
-	count(traversal.deny) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
+	count(traversal.hide) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 }
 
 test_anywhere if {

@@ -67,6 +67,15 @@ const (
 	CodeDenied                 = -31000 // denied by a policy, a plugin or the audit log
 )
 
+// UnknownResourceCode returns the code of the error with which a revision reports an unknown
+// resource.
+func UnknownResourceCode(revision string) int {
+	if EraOf(revision) == Legacy {
+		return CodeResourceNotFound
+	}
+	return CodeInvalidParams
+}
+
 // Meta… are the keys in _meta that the protocol reserves for itself and that Gatekit reads or sets.
 const (
 	MetaProtocolVersion = "io.modelcontextprotocol/protocolVersion"

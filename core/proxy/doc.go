@@ -55,10 +55,12 @@
 // never come back, and any instance with the same key serves the next page. Lists of up to
 // Limits.PageItems items, which are nearly all lists, have one page only.
 //
-// # Why unknown resources are -32602
+// # Why unknown resources are -32002 for some clients
 //
-// Up to 2025-11-25 an unknown resource is -32002, later it is -32602. The proxy itself reports only
-// URIs that no server owns, and every revision allows -32602 for those.
+// Up to 2025-11-25 an unknown resource is -32002, later it is -32602. Every revision allows -32602
+// for a URI that no server owns, and the proxy used it for all clients. But a client of a revision
+// that knows -32002 takes -32602 for a fault of its own, and does not know that the resource is
+// gone. So it gets the code that a server itself would send.
 //
 // # Locks
 //

@@ -275,3 +275,24 @@ func TestNamesInErrorsAreQuotedAndClipped(t *testing.T) {
 		}
 	}
 }
+
+// TestUnknownResourceHasTheCodeOfTheRevision reads a URI that no server owns.
+func TestUnknownResourceHasTheCodeOfTheRevision(t *testing.T) {
+	lists := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
+		return `{"resources":[],"resourceTemplates":[]}`
+	}}
+	w := open(t, map[string]*fakeServer{"a": lists, "b": lists}, nil)
+	for revision, want := range map[string]int{mcp.Rev20241105: -32002, mcp.Rev20251125: -32002,
+		mcp.Rev20260728: -32602} {
+		s := w.proxy.Open(proxy.OpenOptions{Session: revision, Revision: revision}, w.client)
+		answer := s.Call(t.Context(), mcp.NewRequest("1", "resources/read",
+			[]byte(`{"uri":"nobody:///x"}`)), w.client).Message()
+		if answer.ErrorCode() != want {
+			t.Errorf("revision %s: an unknown resource is error %d, want %d", revision,
+				answer.ErrorCode(), want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

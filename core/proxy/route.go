@@ -57,6 +57,9 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 		}
 	}
 	failure := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", noun, quoteName(name))
+	if noun == "resource" {
+		failure.code = mcp.UnknownResourceCode(call.session.options.Revision)
+	}
 	if noun == "resource" && len(name) <= maxURIBytes {
 		failure.data = object(textField("uri", name))
 	}

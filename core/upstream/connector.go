@@ -36,6 +36,8 @@ type connector struct {
 	// why the last connection failed or could not be opened; nil if another was opened since, or if
 	// Gatekit closed it
 	fault error
+	// why the last process that was started never answered anything; nil when the last one did
+	startFault error
 }
 
 // process returns a connection to a process for one session or principal: the process that was
@@ -64,7 +66,7 @@ func (c *connector) start(ctx context.Context) (*pipeConn, error) {
 	if err != nil {
 		err = unavailable(c.opts.Name, "the process could not be started", err)
 		c.mu.Lock()
-		c.fault = err
+		c.fault, c.startFault = err, err
 		c.mu.Unlock()
 		return nil, err
 	}
@@ -97,8 +99,14 @@ func (c *connector) open(p conn.PipeCloser) *pipeConn {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.conns, conn)
-		if !errors.Is(err, taskgroup.ErrClosed) {
+		isClosed := errors.Is(err, taskgroup.ErrClosed)
+		if !isClosed {
 			c.fault = err
+		}
+		if conn.hasAnswered.Load() {
+			c.startFault = nil
+		} else if !isClosed {
+			c.startFault = err
 		}
 	})
 	c.mu.Lock()
@@ -174,7 +182,7 @@ func (c *connector) discardLater(conn closer) {
 
 // status returns some of the connections that are in use. When there are none, it returns why the
 // last connection failed, or nil when it did not fail.
-func (c *connector) status() (conns []*pipeConn, fault error) {
+func (c *connector) status() (conns []*pipeConn, fault, startFault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.conns {
@@ -183,9 +191,9 @@ func (c *connector) status() (conns []*pipeConn, fault error) {
 		}
 	}
 	if len(conns) > 0 {
-		return conns, nil
+		return conns, nil, nil
 	}
-	return nil, c.fault
+	return nil, c.fault, c.startFault
 }
 
 // close closes the process that was probed. After that, no probed process is kept. Sessions close

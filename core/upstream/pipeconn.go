@@ -30,6 +30,8 @@ type pipeConn struct {
 	calls      callTable
 	replies    backgroundWrites
 	recorder   atomic.Pointer[recorder]
+	// the server has answered a request on this connection
+	hasAnswered atomic.Bool
 
 	// guards route and held; held while route runs, so that messages stay in order
 	routing sync.Mutex
@@ -143,6 +145,7 @@ func (c *pipeConn) answer(m *mcp.Message) {
 		c.drop(m, "answers no request in flight")
 		return
 	}
+	c.hasAnswered.Store(true)
 	c.calls.keepTaskToken(answered, m)
 	finish := func() { answered.finish(reply{m: answered.restored(m)}) }
 	if answered.queue == nil {

@@ -159,12 +159,14 @@ func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 	u.mu.Lock()
 	hasSessions := len(u.open) > 0
 	u.mu.Unlock()
-	conns, fault = u.connector.status()
+	conns, fault, startFault := u.connector.status()
 	switch {
 	case len(conns) > 0:
 		return "up", conns, nil
 	case fault != nil && hasSessions:
 		return "down", nil, fault
+	case startFault != nil: // clients are refused for as long as the server does not start
+		return "down", nil, startFault
 	}
 	return "idle", nil, nil
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gatekit/core/config"
 )
@@ -33,7 +34,13 @@ func execute(args []string) int {
 	p := &program{}
 	root := p.root()
 	root.SetArgs(args)
+	out := &checkedOutput{w: os.Stdout}
+	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		p.started = true // only the output can have failed
+	}
+	err = out.result(err)
 	if err == nil {
 		return 0
 	}
@@ -127,10 +134,17 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
 	root.PersistentFlags().Var(&level,
 		"log-level", "lowest `level` to log to stderr: debug, info, warn or error")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(p.run(), p.wrap(), p.check(), p.plugin(), p.policy(), p.approve(), p.audit(),
 		p.demo(), demoServer(), p.version())
+	completeValues(root)
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if word, ok := f.Value.(*choice); ok {
+			_ = root.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(word.allowed,
+				cobra.ShellCompDirectiveNoFileComp))
+		}
+	})
+	wrapHelp(root)
 	return root
 }
 

@@ -43,7 +43,6 @@ message and exits.`,
 			}
 			return nil
 		},
-		ValidArgs: append([]string{"list"}, builtinNames()...),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "list" {
 				sdk.Serve(slices.DeleteFunc(builtin.All(), func(p sdk.Plugin) bool {

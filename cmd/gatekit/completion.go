@@ -1,0 +1,97 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gatekit/policies/library"
+)
+
+// completeValues makes the completion of the shell know the values of flags and arguments.
+func completeValues(c *cobra.Command) {
+	fixed := func(values func() []string) cobra.CompletionFunc {
+		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return values(), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	values := map[string]func() []string{
+		"rule":   library.Names,
+		"plugin": builtinNames,
+		"action": func() []string { return recordActions },
+		"kind": func() []string {
+			return []string{"request", "response", "error", "notification", "event"}
+		},
+		"stage": func() []string { return append(configuredPlugins(), policyStage) },
+		"server": func() []string {
+			c, err := loadConfig("")
+			if err != nil {
+				return nil
+			}
+			var names []string
+			for _, s := range c.Servers {
+				names = append(names, s.Name)
+			}
+			return names
+		},
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		find := values[f.Name]
+		if word, ok := f.Value.(*choice); ok {
+			find = func() []string { return word.allowed }
+		}
+		if find != nil {
+			// the error says that the flag has a function already
+			_ = c.RegisterFlagCompletionFunc(f.Name, fixed(find))
+		}
+	})
+	switch c.CommandPath() {
+	case "gatekit policy list":
+		c.ValidArgsFunction = fixed(library.Names)
+	case "gatekit plugin":
+		c.ValidArgsFunction = func(_ *cobra.Command, args []string,
+			_ string) ([]string, cobra.ShellCompDirective) {
+			names := builtinNames()
+			if len(args) == 0 {
+				names = append(names, "list")
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+	case "gatekit approve":
+		c.ValidArgsFunction = fixed(waitingRequests)
+	}
+	for _, sub := range c.Commands() {
+		completeValues(sub)
+	}
+}
+
+// configuredPlugins returns the names of the plugins in the configuration.
+func configuredPlugins() (names []string) {
+	c, err := loadConfig("")
+	if err != nil {
+		return nil
+	}
+	for _, p := range c.Plugins {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// waitingRequests returns the ids of the requests that wait for approval.
+func waitingRequests() (ids []string) {
+	a, err := approvals(nil)
+	if err != nil {
+		return nil
+	}
+	waiting, err := a.List()
+	if err != nil {
+		return nil
+	}
+	for _, r := range waiting {
+		if !r.Approved {
+			ids = append(ids, r.ID)
+		}
+	}
+	return slices.Compact(ids)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// checkedOutput is stdout for the commands. It keeps the first error, so that a command that
+// ignores errors of its output still fails: a result that nobody got is no success.
+type checkedOutput struct {
+	w   io.Writer
+	err error
+}
+
+func (o *checkedOutput) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.w.Write(b)
+	o.err = err
+	return n, err
+}
+
+// result returns the error of the command: its own, or that of its output.
+func (o *checkedOutput) result(err error) error {
+	switch {
+	case err != nil || o.err == nil:
+		return err
+	case errors.Is(o.err, syscall.EPIPE):
+		return errReported // the reader has enough
+	}
+	return fmt.Errorf("write the output: %w", o.err)
+}
+
+// maxHelpWidth is the width of the help texts in the code.
+const maxHelpWidth = 100
+
+// minHelpWidth is the least width to which help is wrapped.
+const minHelpWidth = 30
+
+// wrapHelp makes the help of all commands fit the width of the terminal.
+func wrapHelp(root *cobra.Command) {
+	print := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+		if err != nil || size.Col == 0 || int(size.Col) >= maxHelpWidth {
+			print(c, args)
+			return
+		}
+		out := c.OutOrStdout()
+		var text bytes.Buffer
+		c.SetOut(&text)
+		print(c, args)
+		c.SetOut(out)
+		fmt.Fprint(out, wrapText(text.String(), max(minHelpWidth, int(size.Col))))
+	})
+}
+
+// tableGap is the gap between the columns of a table in a help text.
+var tableGap = regexp.MustCompile(`\S {2,}`)
+
+// wrapText wraps the lines of a help text to a width. Lines of a paragraph are joined first. Lines
+// that are indented or contain a table stay lines of their own, and continue below their text.
+func wrapText(text string, width int) string {
+	var out strings.Builder
+	var paragraph []string
+	flush := func() {
+		if len(paragraph) > 0 {
+			wrapLine(&out, strings.Join(paragraph, " "), 0, width)
+			paragraph = nil
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	for _, line := range lines {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		gap := tableGap.FindStringIndex(line[indent:])
+		switch {
+		case line == "":
+			flush()
+			out.WriteString("\n")
+		case indent == 0 && gap == nil && !strings.HasSuffix(line, ":"):
+			paragraph = append(paragraph, line)
+		case indent == 0 && gap == nil:
+			paragraph = append(paragraph, line)
+			flush()
+		default:
+			flush()
+			hang := indent + 2
+			if gap != nil && indent+gap[1] <= width/2 {
+				hang = indent + gap[1]
+			}
+			wrapLine(&out, line, hang, width)
+		}
+	}
+	flush()
+	return out.String()
+}
+
+// wrapLine writes a line, broken at spaces so that it fits the width. Further lines begin with hang
+// spaces. A word that is longer than the width is not broken.
+func wrapLine(out *strings.Builder, line string, hang, width int) {
+	for utf8.RuneCountInString(line) > width {
+		// the offset after the first width characters, and one more: a space there fits
+		end, n := len(line), 0
+		for i := range line {
+			if n++; n > width+1 {
+				end = i
+				break
+			}
+		}
+		start := len(line) - len(strings.TrimLeft(line, " "))
+		at := strings.LastIndexByte(line[:end], ' ')
+		if at <= start {
+			next := strings.IndexByte(line[start:], ' ')
+			if next < 0 {
+				break
+			}
+			at = start + next
+		}
+		out.WriteString(strings.TrimRight(line[:at], " ") + "\n")
+		line = strings.Repeat(" ", hang) + strings.TrimLeft(line[at:], " ")
+	}
+	out.WriteString(line + "\n")
+}

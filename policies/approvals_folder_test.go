@@ -1,53 +1,42 @@
 package policies_test
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"gatekit/core/mcp"
 	"gatekit/policies"
 )
 
-// approvalRounds is how many requests each of the callers of TestApprovalIsUsedOnce makes.
-const approvalRounds = 60
-
-// approvalRound returns the request of one round.
-func approvalRound(round int) *mcp.Message { return called("x", `{"n":`+strconv.Itoa(round)+`}`) }
-
-// consumeRounds makes the request of each round, and submits it when it is not approved. It returns
-// how many were approved.
-func consumeRounds(a *policies.Approvals) (approved int, err error) {
-	for round := range approvalRounds {
-		if m := approvalRound(round); a.Consume(m) {
-			approved++
-		} else if _, err := a.Submit(m, "it is large", ""); err != nil {
-			return approved, err
-		}
+// useOrSubmit makes a request, and submits it when it is not approved. It reports whether it was.
+func useOrSubmit(a *policies.Approvals) (approved bool, err error) {
+	m := called("x", `{}`)
+	if a.Consume(m) {
+		return true, nil
 	}
-	return approved, nil
+	_, err = a.Submit(m, "it is large", "")
+	return false, err
 }
 
-// approveRounds approves the request of each round.
-func approveRounds(t *testing.T, a *policies.Approvals) {
+// approveAnew submits and approves the request of useOrSubmit.
+func approveAnew(t *testing.T, a *policies.Approvals) {
 	t.Helper()
-	for round := range approvalRounds {
-		how, err := a.Submit(approvalRound(round), "it is large", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(how, "gatekit approve ")
-		id, _, _ := strings.Cut(rest, "`")
-		if _, err := a.Approve(id); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := a.Submit(called("x", `{}`), "it is large", ""); err != nil {
+		t.Fatal(err)
+	}
+	all, err := a.List()
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d requests wait, error %v; want 1", len(all), err)
+	}
+	if _, err := a.Approve(all[0].ID); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -55,72 +44,83 @@ func approveRounds(t *testing.T, a *policies.Approvals) {
 // the same time.
 func TestApprovalIsUsedOnce(t *testing.T) {
 	if dir := os.Getenv("GATEKIT_TEST_APPROVALS"); dir != "" { // one of the processes below
-		if _, err := io.ReadAll(os.Stdin); err != nil { // until all of them run
-			t.Fatal(err)
+		for rounds := bufio.NewScanner(os.Stdin); rounds.Scan(); {
+			approved, err := useOrSubmit(&policies.Approvals{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Printf("approved=%t\n", approved)
 		}
-		approved, err := consumeRounds(&policies.Approvals{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Printf("approved=%d\n", approved)
 		return
 	}
 	t.Run("goroutines", func(t *testing.T) {
-		for range 5 {
-			a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
-			approveRounds(t, a)
-			var all atomic.Int64
+		a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
+		for round := range 200 {
+			approveAnew(t, a)
+			var used atomic.Int64
 			var callers sync.WaitGroup
+			begin := make(chan struct{})
 			for range 8 {
 				callers.Go(func() {
-					n, err := consumeRounds(a)
+					<-begin
+					approved, err := useOrSubmit(a)
 					if err != nil {
 						t.Error(err)
 					}
-					all.Add(int64(n))
+					if approved {
+						used.Add(1)
+					}
 				})
 			}
+			close(begin)
 			callers.Wait()
-			if all.Load() != approvalRounds {
-				t.Errorf("%d approvals were used %d times", approvalRounds, all.Load())
+			if used.Load() != 1 {
+				t.Fatalf("round %d: one approval was used %d times", round, used.Load())
 			}
-			checkNothingTaken(t, a.Dir)
 		}
+		checkNothingTaken(t, a.Dir)
 	})
 	t.Run("processes", func(t *testing.T) {
 		a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
-		approveRounds(t, a)
-		var processes []*exec.Cmd
-		var outputs []*strings.Builder
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
+		type process struct {
+			in  io.Writer
+			out *bufio.Scanner
 		}
+		var processes []process
 		for range 6 {
-			c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestApprovalIsUsedOnce$")
+			c := exec.Command(os.Args[0], "-test.run=^TestApprovalIsUsedOnce$")
 			c.Env = append(os.Environ(), "GATEKIT_TEST_APPROVALS="+a.Dir)
-			output := &strings.Builder{}
-			c.Stdin, c.Stdout, c.Stderr = r, output, output
-			if err := c.Start(); err != nil {
-				t.Fatal(err)
-			}
-			processes, outputs = append(processes, c), append(outputs, output)
+			in, err := c.StdinPipe()
+			must(t, err)
+			out, err := c.StdoutPipe()
+			must(t, err)
+			must(t, c.Start())
+			t.Cleanup(func() {
+				in.Close()
+				if err := c.Wait(); err != nil {
+					t.Error(err)
+				}
+			})
+			processes = append(processes, process{in, bufio.NewScanner(out)})
 		}
-		r.Close()
-		w.Close() // now they begin
-		all := 0
-		for i, c := range processes {
-			err := c.Wait()
-			_, count, _ := strings.Cut(outputs[i].String(), "approved=")
-			count, _, _ = strings.Cut(count, "\n")
-			n, bad := strconv.Atoi(count)
-			if err != nil || bad != nil {
-				t.Fatalf("%v: %s", err, outputs[i])
+		for round := range 300 {
+			approveAnew(t, a)
+			for _, p := range processes {
+				_, err := io.WriteString(p.in, "begin\n")
+				must(t, err)
 			}
-			all += n
-		}
-		if all != approvalRounds {
-			t.Errorf("%d approvals were used %d times", approvalRounds, all)
+			used := 0
+			for _, p := range processes {
+				if !p.out.Scan() {
+					t.Fatal("a process ended")
+				}
+				if p.out.Text() == "approved=true" {
+					used++
+				}
+			}
+			if used != 1 {
+				t.Fatalf("round %d: one approval was used %d times", round, used)
+			}
 		}
 		checkNothingTaken(t, a.Dir)
 	})

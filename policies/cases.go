@@ -50,6 +50,7 @@ type caseState struct {
 	labels                            []string
 	calls, minute                     map[string]int
 	tools                             []string // input.tools
+	knownClient                       *bool
 }
 
 // caseMembers are the members that a case may have: those of JSON-RPC, of the input, and of an
@@ -286,6 +287,7 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		var s struct {
 			ID                   string
 			Client, Capabilities json.RawMessage
+			KnownClient          *bool `json:"known_client"`
 			Labels               []string
 			Calls                map[string]int
 			Minute               map[string]int
@@ -293,6 +295,7 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		r.decode("session", &s)
 		m.Session, c.state.client, c.state.capabilities = s.ID, s.Client, s.Capabilities
 		c.state.labels, c.state.calls, c.state.minute = s.Labels, s.Calls, s.Minute
+		c.state.knownClient = s.KnownClient
 	}
 	if r.members["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
@@ -416,7 +419,7 @@ func (a caseStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdic
 
 func (s *Stage) contextOf(c *Case) messageContext {
 	mc := messageContext{findings: c.Findings, now: c.Time, bodyMissing: c.BodyMissing,
-		tools: c.state.tools}
+		tools: c.state.tools, knownClient: c.state.knownClient}
 	if mc.now.IsZero() {
 		mc.now = s.now()
 	}

@@ -160,6 +160,9 @@ type messageContext struct {
 	bodyMissing bool       // the message comes from a log without bodies
 	items       *ast.Array // replaces the items in the body of a list
 	tools       []string   // replaces input.tools, when not nil
+	// the message that says what the client is, when it is not the message itself
+	describer   *mcp.Message
+	knownClient *bool // replaces input.session.known_client, when not nil
 }
 
 // inspect returns the verdict for a message. If the message passes, inspect records it in its
@@ -188,7 +191,7 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		undo()
 		return v, err
 	}
-	session.record(withoutHiddenRoots(m, v.Hide))
+	session.record(withoutHiddenRoots(m, v.Hide), s.principalLabels(m))
 	s.sessions.evict(session)
 	return v, nil
 }

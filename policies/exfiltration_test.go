@@ -226,7 +226,7 @@ func TestEveryStringToEgressIsDenied(t *testing.T) {
 			s := flow(t)
 			first := to("tools/list", `{`+meta+`}}`)
 			created := in(answered(called("x", `{}`), `{"task":{"taskId":"t"}}`), "out", "")
-			if refused(t, s, first) || refused(t, s, created) || refused(t, s, m) {
+			if refused(t, s, first) || refused(t, s, created) || refused(t, flow(t), m) {
 				t.Fatal("a message is denied before the session has read anything")
 			}
 			taint(t, s, "")

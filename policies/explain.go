@@ -81,7 +81,8 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 			}
 			listed := &Explanation{}
 			if err := s.explain(ctx, listed, hides, s.input(list.message, session,
-				messageContext{now: s.contextOf(c).now, items: list.items}, nil),
+				messageContext{now: s.contextOf(c).now, items: list.items,
+					describer: c.Message}, nil),
 				s.contextOf(c).now); err != nil {
 				return e, ctx.Err()
 			}

@@ -244,7 +244,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				}
 				listEffects, err := s.evaluate(ctx, q, func() ast.Value {
 					return s.input(list.message, session, messageContext{now: mc.now,
-						items: list.items}, q.reads)
+						items: list.items, describer: m}, q.reads)
 				}, mc.now)
 				if err != nil {
 					return err

@@ -3,6 +3,7 @@ package policies
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ const (
 	defaultMaxStateBytes      = 256 << 20
 
 	maxClientInfoBytes        = 4 << 10
+	maxDescriptions           = 16 // of the clients that share a session
 	maxRootsBytes             = 64 << 10
 	maxLabels                 = 100
 	maxLabelBytes             = 1_000     // of one label
@@ -71,9 +73,11 @@ const (
 type session struct {
 	mu       sync.Mutex
 	lastUsed time.Time // guarded by SessionStore.mu
-	client   []byte    // clientInfo, as JSON
-	// the client's capabilities, as JSON; like client, as the session's first request declares them
-	capabilities []byte
+	// clientInfo and the client's capabilities, as JSON, as the first request declares them; modern
+	// requests have their own
+	client, capabilities []byte
+	// the digests of the first descriptions of clients, before the session had labels
+	descriptions [][sha256.Size]byte
 	labels       []string
 
 	calls           map[string]int        // by callKey; "" counts the calls of all tools
@@ -176,7 +180,7 @@ func (s *session) updateSize() {
 	s.stateBytes = 0
 	if !s.ended {
 		s.stateBytes = len(s.client) + len(s.capabilities) + len(s.roots) + s.callNameBytes +
-			s.lastMinute.bytes()
+			s.lastMinute.bytes() + sha256.Size*len(s.descriptions)
 		for _, l := range s.labels {
 			s.stateBytes += len(l)
 		}
@@ -187,7 +191,8 @@ func (s *session) updateSize() {
 }
 
 // record keeps the parts of an allowed message that rules need for later messages.
-func (s *session) record(m *mcp.Message) {
+// principalLabels are labels that the session has beside its own.
+func (s *session) record(m *mcp.Message, principalLabels []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.updateSize()
@@ -204,24 +209,73 @@ func (s *session) record(m *mcp.Message) {
 			s.store.tasks.Add(m.Server, id, m.Principal, m.Name)
 		}
 	}
-	if m.Kind == mcp.Request && m.Direction == mcp.ToServer {
-		if s.client == nil {
-			s.client = copyMember(m, mcp.PointerClientInfo, maxClientInfoBytes)
+	if client, capabilities, ok := description(m); ok && m.Kind == mcp.Request {
+		if m.Method != "initialize" && s.client == nil {
+			s.client = clone(client, maxClientInfoBytes)
 		}
-		if s.capabilities == nil {
-			s.capabilities = copyMember(m, mcp.PointerCapabilities, maxClientInfoBytes)
+		if m.Method != "initialize" && s.capabilities == nil {
+			s.capabilities = clone(capabilities, maxClientInfoBytes)
+		}
+		if d := descriptionDigest(client, capabilities); len(s.descriptions) == 0 ||
+			len(s.labels)+len(principalLabels) == 0 && len(s.descriptions) < maxDescriptions &&
+				!slices.Contains(s.descriptions, d) {
+			s.descriptions = append(s.descriptions, d)
 		}
 	}
+}
+
+// description returns clientInfo and the client's capabilities, as JSON, if m has them. The answer
+// to a modern request has those of the request.
+func description(m *mcp.Message) (client, capabilities []byte, ok bool) {
+	from, clientAt, capabilitiesAt := m, mcp.PointerClientInfo, mcp.PointerCapabilities
+	switch {
+	case m.Method == "initialize" && m.Kind == mcp.Request:
+		clientAt, capabilitiesAt = "/clientInfo", "/capabilities"
+	case m.Request != nil:
+		from = m.Request
+	}
+	if from.Direction != mcp.ToServer || from.Kind != mcp.Request {
+		return nil, nil, false
+	}
+	client, hasClient := from.Get(clientAt)
+	capabilities, hasCapabilities := from.Get(capabilitiesAt)
+	return client, capabilities, hasClient || hasCapabilities
+}
+
+func descriptionDigest(client, capabilities []byte) [sha256.Size]byte {
+	return sha256.Sum256(slices.Concat(client, []byte{0}, capabilities))
+}
+
+// maxFirstDescription bounds the first description of a client that counts as known.
+const maxFirstDescription = 1_000
+
+// isKnownClient reports whether an earlier request of the session described the client in the same
+// bytes, before the session had labels. It is true for a message without a description, and for the
+// first one, unless that is long. s.mu must be held.
+func (s *session) isKnownClient(m *mcp.Message) bool {
+	client, capabilities, ok := description(m)
+	switch {
+	case !ok:
+		return true
+	case len(s.descriptions) == 0:
+		return len(client)+len(capabilities) <= maxFirstDescription
+	}
+	return slices.Contains(s.descriptions, descriptionDigest(client, capabilities))
 }
 
 // copyMember returns a copy of a member of a message. It returns nil when the member is absent or
 // longer than limit.
 func copyMember(m *mcp.Message, pointer string, limit int) []byte {
 	raw, _ := m.Get(pointer)
-	if len(raw) > limit {
+	return clone(raw, limit)
+}
+
+// clone returns a copy of b, or nil when b is longer than limit.
+func clone(b []byte, limit int) []byte {
+	if len(b) > limit {
 		return nil
 	}
-	return slices.Clone(raw)
+	return slices.Clone(b)
 }
 
 // definition is the definition of one name in a list.
@@ -451,19 +505,35 @@ func (m *SessionStore) addPrincipalLabels(principal string, labels []string) boo
 }
 
 // inputValue returns input.session for a message that countCall has counted. more are labels that
-// the session has beside its own.
-func (s *session) inputValue(m *mcp.Message, now time.Time, more []string, r readSet) ast.Value {
+// the session has beside its own. Several modern clients may share a session, so that the client is
+// the one that the message describes.
+func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time, more []string,
+	r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return object(r, []string{"id", "client", "capabilities", "labels", "calls", "minute"},
+	describer := cmp.Or(mc.describer, m)
+	client, capabilities, described := description(describer)
+	if client = clone(client, maxClientInfoBytes); !described {
+		client = s.client
+	}
+	if capabilities = clone(capabilities, maxClientInfoBytes); !described {
+		capabilities = s.capabilities
+	}
+	return object(r, []string{"id", "client", "capabilities", "known_client", "labels", "calls",
+		"minute"},
 		func(name string, r readSet) ast.Value {
 			switch name {
 			case "id":
 				return ast.String(m.Session)
 			case "client":
-				return valueOf(s.client, r)
+				return valueOf(client, r)
 			case "capabilities":
-				return valueOf(s.capabilities, r)
+				return valueOf(capabilities, r)
+			case "known_client":
+				if mc.knownClient != nil {
+					return ast.Boolean(*mc.knownClient)
+				}
+				return ast.Boolean(s.isKnownClient(describer))
 			case "labels":
 				var terms []*ast.Term
 				for _, l := range s.labels {

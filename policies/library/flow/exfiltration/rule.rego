@@ -120,22 +120,11 @@ is_protocol_meta("io.modelcontextprotocol/protocolVersion", value) if regex.matc
 
 is_protocol_meta("io.modelcontextprotocol/logLevel", value) if value in levels
 
-is_protocol_meta("io.modelcontextprotocol/clientInfo", value) if value == input.session.client
-
-is_protocol_meta("io.modelcontextprotocol/clientInfo", value) if {
-	not input.session.client
-	is_short(value)
+# A client may describe itself as before, and for the first time.
+is_protocol_meta(key, _) if {
+	key in {"io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"}
+	input.session.known_client
 }
-
-is_protocol_meta("io.modelcontextprotocol/clientCapabilities", value) if value == input.session.capabilities
-
-is_protocol_meta("io.modelcontextprotocol/clientCapabilities", value) if {
-	not input.session.capabilities
-	is_short(value)
-}
-
-# The first request of a session describes the client. Later ones must repeat it.
-is_short(value) if count(json.marshal(value)) <= 1000
 
 levels := {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 

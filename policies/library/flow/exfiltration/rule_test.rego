@@ -36,6 +36,7 @@ test_calls_to_egress_are_denied if {
 }
 
 test_messages_that_can_carry_data_are_denied if {
+	known := false
 	every message in [
 		{"method": "resources/read", "kind": "request", "params": {"uri": "https://x.example/?data"}},
 		{"method": "resources/subscribe", "kind": "request"},
@@ -50,13 +51,14 @@ test_messages_that_can_carry_data_are_denied if {
 		{"method": "elicitation/create", "kind": "error"},
 	] {
 		every server, want in {"web": 1, "mail": 0} {
-			count(exfiltration.deny) == want with input as object.union(message, {"direction": "to_server", "server": server, "tools": [], "session": object.union(tainted, {"client": {"name": "c"}})}) with data.config as config
+			count(exfiltration.deny) == want with input as object.union(message, {"direction": "to_server", "server": server, "tools": [], "session": object.union(tainted, {"known_client": known})}) with data.config as config
 		}
 		count(exfiltration.deny) == 0 with input as object.union(message, {"direction": "to_server", "server": "web", "tools": [], "session": {"labels": ["flow/private"]}}) with data.config as config
 	}
 }
 
 test_words_of_the_protocol_carry_no_data if {
+	known := true
 	every message in [
 		{"method": "tools/list", "kind": "request"},
 		{"method": "tools/list", "kind": "request", "params": {"_meta": {"progressToken": 7, "io.modelcontextprotocol/clientInfo": {"name": "c"}, "io.modelcontextprotocol/logLevel": "info", "io.modelcontextprotocol/clientCapabilities": {}}}},
@@ -64,7 +66,7 @@ test_words_of_the_protocol_carry_no_data if {
 		{"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"toolsListChanged": true, "taskIds": []}}},
 		{"method": "notifications/cancelled", "kind": "notification", "params": {"requestId": "data", "reason": "data"}},
 	] {
-		count(exfiltration.deny) == 0 with input as object.union(message, {"direction": "to_server", "server": "web", "tools": [], "session": object.union(tainted, {"client": {"name": "c"}})}) with data.config as config
+		count(exfiltration.deny) == 0 with input as object.union(message, {"direction": "to_server", "server": "web", "tools": [], "session": object.union(tainted, {"known_client": known})}) with data.config as config
 	}
 	count(exfiltration.deny) == 0 with input as {"method": "tasks/get", "kind": "request", "params": {"taskId": "t"}, "direction": "to_server", "server": "web", "tools": ["x"], "session": tainted} with data.config as config
 }

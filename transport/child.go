@@ -88,7 +88,7 @@ func (e *ExitError) Unwrap() error { return io.EOF }
 
 // Spawn starts the process. ctx bounds the start, but not the process, which lives until it exits
 // or until Close. The process leads a process group of its own. When it exits, for whatever reason,
-// the rest of the group is killed. On Linux the process is killed when Gatekit dies.
+// the rest of the group is killed, and so it is when Gatekit ends, also by SIGKILL.
 func Spawn(ctx context.Context, c Command) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)

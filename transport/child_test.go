@@ -66,10 +66,10 @@ func write(t *testing.T, p interface {
 	}
 }
 
-// isGone reports whether a process has ended. It gives the system a minute to reap it: a process
+// isGone reports whether a process has ended. It gives the system 20 s to reap it: a process
 // without a parent is reaped by process 1.
 func isGone(pid int) bool {
-	for range 6000 {
+	for range 2000 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(status, []byte(") Z ")) {
 			return true
@@ -337,6 +337,33 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 	if !isGone(got.Pid) {
 		syscall.Kill(got.Pid, syscall.SIGKILL)
 		t.Error("the child still runs after its parent was killed")
+	}
+}
+
+// What a child has started ends, too, when Gatekit is killed or crashes.
+func TestGrandchildrenDieWithTheirGrandparent(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGQUIT, syscall.SIGABRT} {
+		t.Run(s.String(), func(t *testing.T) {
+			grandparent := exec.Command("/proc/self/exe")
+			grandparent.Env = []string{mode + "=grandgatekit"}
+			out, err := grandparent.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := grandparent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var got struct{ Pid int }
+			if err := json.NewDecoder(out).Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			grandparent.Process.Signal(s)
+			grandparent.Wait()
+			if !isGone(got.Pid) {
+				syscall.Kill(got.Pid, syscall.SIGKILL)
+				t.Error("the grandchild still runs after Gatekit was killed")
+			}
+		})
 	}
 }
 

@@ -18,7 +18,7 @@
 //     flight, a child's stderr, the invalid lines on a child's stdout, and the time that a peer may
 //     take to read or write.
 //   - No goroutine outlives its connection, and no process of a child's process group outlives the
-//     child.
+//     child or Gatekit, also if Gatekit is killed by SIGKILL.
 //   - A request that is refused here (Host, Origin, method, content type, size) is recorded by
 //     HTTPServerOptions.RecordRefusal. No part of the request is forwarded.
 //

@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -102,6 +103,22 @@ var servers = map[string]func(){
 		b, _ := child.Read(context.Background())
 		fmt.Printf("%s\n", b)
 		time.Sleep(time.Minute)
+	},
+	"grandgatekit": func() {
+		child, err := transport.Spawn(context.Background(), transport.Command{
+			Path: "/proc/self/exe", Env: map[string]string{mode: "grandparent"}})
+		if err != nil {
+			panic(err)
+		}
+		for {
+			b, err := child.Read(context.Background())
+			if err != nil {
+				panic(err)
+			}
+			if bytes.Contains(b, []byte("pid")) {
+				fmt.Printf("%s\n", b)
+			}
+		}
 	},
 	"pid": func() {
 		fmt.Printf(`{"pid":%d}`+"\n", os.Getpid())

@@ -16,10 +16,8 @@ func paletteFor(out io.Writer) palette {
 		os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""}
 }
 
-func (p palette) good(text string) string    { return p.paint("32", text) } // green
-func (p palette) bad(text string) string     { return p.paint("31", text) } // red
-func (p palette) changed(text string) string { return p.paint("33", text) } // yellow
-func (p palette) heading(text string) string { return p.paint("1", text) }  // bold
+func (p palette) good(text string) string { return p.paint("32", text) } // green
+func (p palette) bad(text string) string  { return p.paint("31", text) } // red
 
 func (p palette) paint(code, text string) string {
 	if !p.enabled {

@@ -61,8 +61,9 @@ type Process struct {
 	groupReleased bool       // other processes may have the id of the group now
 }
 
-// Start starts the process. The process leads a process group of its own. When it exits, for
-// whatever reason, the rest of the group is killed. On Linux it is killed when Gatekit dies.
+// Start starts the process. The process leads a process group of its own. When the process or
+// Gatekit ends, for whatever reason, the rest of the group is killed. A process that left the group
+// lives on.
 func Start(c Command) (*Process, error) {
 	path, err := findProgram(c.Path, c.Dir, c.Env)
 	if err != nil {
@@ -105,6 +106,11 @@ func Start(c Command) (*Process, error) {
 // that started the process ends, not when Gatekit ends (golang.org/issue/27505). This costs no
 // further thread, since waiting for the process needs one anyway.
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
+	if err := watcher.acquire(); err != nil {
+		started <- err
+		return
+	}
+	defer watcher.release()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
@@ -125,6 +131,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	}
 	p.pid = cmd.Process.Pid
 	p.overflow.pid = p.pid
+	watcher.add(p.pid)
 	started <- nil
 
 	drained := make(chan struct{})
@@ -152,6 +159,7 @@ func (p *Process) killGroup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	syscall.Kill(-p.pid, syscall.SIGKILL)
+	watcher.remove(p.pid)
 	p.groupReleased = true
 }
 

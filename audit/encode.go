@@ -164,10 +164,11 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	if o.After != nil {
 		after = o.After.Body()
 	}
-	unchanged := after != nil && len(o.Withheld) == 0 && (o.After == o.Before || bytes.Equal(before,
+	omit := o.OmitBody || len(o.Withheld) > 0 // the body contains the withheld text
+	unchanged := after != nil && !omit && (o.After == o.Before || bytes.Equal(before,
 		after))
 	var digest [sha256.Size]byte // of the body after the stages
-	if after != nil && l.bodies != BodiesNone && len(o.Withheld) == 0 {
+	if after != nil && l.bodies != BodiesNone && !omit {
 		digest = o.After.Digest()
 	}
 	if before != nil {
@@ -186,13 +187,13 @@ func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 		b = appendSize(b, "after", after)
 		switch {
 		case l.bodies == BodiesNone:
-		case len(o.Withheld) > 0: // the body contains the withheld name
+		case omit:
 			sum := l.valueHasher.mac(after)
 			b = appendHash(b, "hmac", sum[:])
 		default:
 			b = appendHash(b, "sha256", digest[:])
 		}
-		if l.bodies == BodiesRedacted && len(o.Withheld) == 0 {
+		if l.bodies == BodiesRedacted && !omit {
 			b = append(b, `,"body":`...)
 			b = appendOneLine(b, after)
 		}

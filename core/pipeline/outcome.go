@@ -41,6 +41,8 @@ type Outcome struct {
 	// stage has inspected them, or a stage found something in them. A recorder may keep keyed
 	// hashes of them, but no text and no body.
 	Withheld []string
+	// OmitBody asks the recorder to keep no body, only its size and a keyed hash.
+	OmitBody bool
 
 	// every stage that wants Before has inspected it, and none failed. A denial ends the
 	// inspection, so only the last of these stages may have denied.

@@ -249,7 +249,19 @@ func summarize(steps []Step) (action, reason string) {
 // call waits. All its content was inspected already. When m cannot be recorded, the result is a
 // bare error (for answers) or the zero Passed.
 func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
-	o := Outcome{Time: time.Now(), Before: p.withServerName(m), After: m, Action: "answer"}
+	return p.passOwn(ctx, m, false)
+}
+
+// PassOwnQuoting is PassOwn for a message that quotes a message which was not forwarded. The record
+// has no body.
+func (p *Pipeline) PassOwnQuoting(ctx context.Context, m *mcp.Message) Passed {
+	return p.passOwn(ctx, m, true)
+}
+
+func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Passed {
+	// The requests in a result that asks the client have records of their own, and may quote.
+	o := Outcome{Time: time.Now(), Before: p.withServerName(m), After: m, Action: "answer",
+		OmitBody: quotes || m.CarriesInput}
 	o = p.withhold(o)
 	// Gatekit's own texts, such as why a call failed or was cancelled, belong in the record
 	switch {

@@ -92,7 +92,8 @@ func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Messag
 	elicitation := call.session.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create",
 		params), mcp.ToClient, m.Exchange)
 	elicitation.Server = m.Server
-	passed := call.settings.Pipeline.PassOwn(ctx, elicitation)
+	// The record must not hold values of a message that no server has got.
+	passed := call.settings.Pipeline.PassOwnQuoting(ctx, elicitation)
 	if passed.Message() == nil {
 		return false, false
 	}

@@ -193,6 +193,9 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 			}
 		}
 	case "notification":
+		if request := j.withdrawn(r); request != nil {
+			return request
+		}
 		noOwnCall := (r.Action == "pass" || r.Action == "answer") && !j.filter.wantsNotifications()
 		switch {
 		case e != nil && (noOwnCall || r.Method == "notifications/cancelled"):
@@ -219,6 +222,26 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 	return e
 }
 
+// withdrawn returns the request that a server withdraws with the notification r, or nil when r is
+// another notification or the request is not known. Records do not have the ids of requests, so this
+// is the oldest open request of the server in the exchange.
+func (j *callJoiner) withdrawn(r *audit.Record) *list.Element {
+	if r.Method != "notifications/cancelled" || r.Direction != "to_client" {
+		return nil
+	}
+	var oldest *list.Element
+	for key, requests := range j.serverRequests {
+		for _, request := range requests {
+			o := callIn(request)
+			if key.session == r.Session && key.server == r.Server && o.Exchange == r.Exchange &&
+				(oldest == nil || o.FirstSeq < callIn(oldest).FirstSeq) {
+				oldest = request
+			}
+		}
+	}
+	return oldest
+}
+
 func (j *callJoiner) startCall(r *audit.Record) *list.Element {
 	return j.open.PushBack(&openCall{Call: Call{Start: r.Time, FirstSeq: r.Seq, Session: r.Session,
 		Exchange: r.Exchange, Kind: recordKind(r), Method: r.Method}})
@@ -234,8 +257,10 @@ func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 		o.Status, final = StatusDone, true
 	case r.Kind == "notification":
 		if r.Method == "notifications/cancelled" {
-			o.Status, o.waitingServers = StatusCancelled, nil
+			o.Status, o.waitingServers, final = StatusCancelled, nil, o.FromServer
 		}
+	case r.Action == "drop" && o.FirstSeq == r.Seq: // a message that belongs to no call
+		o.Status, final = StatusDone, true
 	case r.Action == "park" || r.Action == "resume" || r.Action == "approve" || r.Action == "drop":
 		// the status stays
 	case r.Action == "deny" || r.Action == "reject":

@@ -223,8 +223,8 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 }
 
 // withdrawn returns the request that a server withdraws with the notification r, or nil when r is
-// another notification or the request is not known. Records do not have the ids of requests, so this
-// is the oldest open request of the server in the exchange.
+// another notification or the request is not known. Records do not have the ids of requests, so
+// this is the oldest open request of the server in the exchange.
 func (j *callJoiner) withdrawn(r *audit.Record) *list.Element {
 	if r.Method != "notifications/cancelled" || r.Direction != "to_client" {
 		return nil

@@ -145,6 +145,15 @@ func TestCallsJoinsRecords(t *testing.T) {
 		{"a denied request has no response", `
 			+0s s/1 to_server request tools/call files read deny: no [policy]`,
 			`1 s tools/call files read deny refused 1ms: no [policy]`},
+		{"a server withdraws its request, and the client's answer comes too late", `
+			+0s s/1 to_server request tools/call files ask pass
+			+1ms s/1 to_client request elicitation/create files - pass
+			+2ms s/1 to_client notification notifications/cancelled files - pass
+			+3ms s/1 to_client response tools/call files ask pass
+			+4ms s to_client response - files - drop: answers no request in flight`,
+			`2 s ← elicitation/create files - pass cancelled 1ms
+			1 s tools/call files ask pass answered 3ms
+			5 s - files - drop done 0s: answers no request in flight`},
 		{"a call has the most severe action of its records: modify, not pass; deny, not modify", `
 			+0s s/1 to_server request tools/call files read modify: took out a key [secrets]
 			+1ms s/1 to_client response tools/call files read pass

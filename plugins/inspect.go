@@ -103,13 +103,16 @@ func (p *supervisor) inspectOnce(ctx context.Context, m *mcp.Message,
 		case <-ctx.Done():
 		}
 	}
-	p.countTimeout(process, err, stages)
+	p.countTimeout(process, err, m, stages)
 	return verdicts, errs, err
 }
 
 // countTimeout counts the requests in a row that got no verdict in time, or that were lost although
-// the process runs. It kills the process when there are maxTimeouts.
-func (p *supervisor) countTimeout(process *pluginProcess, err error, stages []*Stage) {
+// the process runs. It kills the process when there are maxTimeouts. A large message that takes too
+// long is denied, but does not count: one client could end the process that all others need. In a
+// process that hangs, small messages get no verdict either.
+func (p *supervisor) countTimeout(process *pluginProcess, err error, m *mcp.Message,
+	stages []*Stage) {
 	lost, timedOut := (*lostError)(nil), (*timeoutError)(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +123,8 @@ func (p *supervisor) countTimeout(process *pluginProcess, err error, stages []*S
 	case p.process != process || process.hasEnded():
 		return
 	case errors.As(err, &lost):
-	case errors.As(err, &timedOut) && timedOut.waited > stages[0].spec.Timeout/2:
+	case errors.As(err, &timedOut) && timedOut.waited > stages[0].spec.Timeout/2 &&
+		inspectedBytes(m) <= proto.SmallMessage:
 	default:
 		return // the sender of the message gave up early
 	}
@@ -144,6 +148,11 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
+	release, err := p.large.Acquire(ctx, inspectedBytes(m))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
 	request, err := p.newRequest(m, stages)
 	if err != nil {
 		return nil, nil, err
@@ -181,6 +190,15 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 		}
 	}
 	return verdicts, errs, nil
+}
+
+// inspectedBytes returns the size of what stages may see of m.
+func inspectedBytes(m *mcp.Message) int {
+	size := m.Size()
+	if m.Request != nil {
+		size += m.Request.Size()
+	}
+	return size
 }
 
 // newRequest returns a request about m, with the parts of m that one of the stages may see.

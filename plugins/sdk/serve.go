@@ -67,13 +67,19 @@ func (serverPlugin) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.Client
 
 // NewServer returns the service that Serve serves, for tests that need no process.
 func NewServer(plugins ...Plugin) pb.PluginServer {
-	return &server{plugins: plugins, stages: map[uint32]stageInUse{}}
+	return &server{plugins: plugins, stages: map[uint32]stageInUse{},
+		large: proto.NewByteLimit(largeBytes)}
 }
+
+// largeBytes is how many bytes of large messages are inspected at a time. The host has a limit,
+// too, but does not see when an inspection that it no longer waits for has ended.
+const largeBytes = 16 << 20
 
 // server implements the plugin service of the protocol.
 type server struct {
 	pb.UnimplementedPluginServer
 	plugins []Plugin
+	large   *proto.ByteLimit
 
 	mu     sync.Mutex // guards the fields below
 	lastID uint32
@@ -173,6 +179,12 @@ func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 // stage are errors of the stage: they deny unless the configuration has on_error = "skip".
 func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
 	r := &pb.InspectResponse{Seq: q.Seq}
+	release, err := s.large.Acquire(ctx, len(q.Message.GetBody())+len(q.Message.GetRequest()))
+	if err != nil {
+		r.Verdicts = []*pb.Verdict{proto.FromVerdict(Verdict{}, err)}
+		return r
+	}
+	defer release()
 	m, err := proto.ToMessage(q.Message)
 	if err != nil {
 		r.Verdicts = []*pb.Verdict{proto.FromVerdict(Verdict{}, err)}

@@ -244,7 +244,29 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	for _, c := range stage.Contributions() {
 		result += "\n" + displayPath(c.File) + ": " + describeContribution(c)
 	}
+	for _, line := range emptyState(cfg, stage) {
+		result += "\n" + line
+	}
 	return result, nil
+}
+
+// emptyState returns a line for each member of the input that is always empty with this
+// configuration, and that rules read.
+func emptyState(cfg *config.Config, stage *policies.Stage) (lines []string) {
+	add := func(why string, path ...string) {
+		if rules := stage.RulesThatRead(path...); len(rules) > 0 {
+			lines = append(lines, fmt.Sprintf("input.%s is always empty, because %s; it is read "+
+				"by %s", strings.Join(path, "."), why, strings.Join(rules, ", ")))
+		}
+	}
+	add("no listener authenticates clients", "principal")
+	if len(cfg.Plugins) == 0 {
+		add("there is no plugin", "findings")
+		if !stage.SetsLabels() {
+			add("nothing sets labels", "session", "labels")
+		}
+	}
+	return lines
 }
 
 // describeContribution describes the effects of a policy file, or its helper rules if it has none.

@@ -292,7 +292,16 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	call.noteAsked(srv)
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
 		exchange: m.Exchange, request: call.request, deadline: d, intercept: intercept}
+	if m.Method == "resources/subscribe" { // before: the server may notify at once
+		if err := srv.subscribe(passed.Message().Name); err != nil {
+			return nil, err
+		}
+	}
 	raw, err := server.Call(ctx, passed, h)
+	if m.Method == "resources/subscribe" && (err != nil || raw.Kind == mcp.Error) ||
+		m.Method == "resources/unsubscribe" && err == nil && raw.Kind == mcp.Response {
+		srv.unsubscribe(passed.Message().Name)
+	}
 	if err != nil {
 		return nil, err
 	}

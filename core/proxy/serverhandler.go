@@ -57,6 +57,10 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		m.Principal):
 		h.session.recordDropped(ctx, set, m, "the task belongs to another principal")
 		return
+	case m.Method == "notifications/resources/updated" && h.session.clientInitialize() != nil &&
+		!h.server.isSubscribed(m.Name):
+		h.session.recordDropped(ctx, set, m, "the client has not subscribed to the resource")
+		return
 	case !known && !set.allowsVendorMethod(h.server.name, m.Method):
 		h.session.recordDropped(ctx, set, m, "unknown notification: to forward it, add it to "+
 			"methods of [server."+h.server.name+"]")

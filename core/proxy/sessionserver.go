@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,8 @@ type sessionServer struct {
 	serverInfo *mcp.Message
 	// whether the client's own result of initialize or server/discover contains serverInfo
 	shownToClient bool
+	// resources that the client has subscribed to by resources/subscribe, by the server's own URI
+	subscribed map[string]bool
 	// closed when the server got the client's notifications/initialized; nil until it is sent
 	initializedSent chan struct{}
 	// lists that the server still answers in the background, by method
@@ -322,6 +325,43 @@ func (srv *sessionServer) passNotification(ctx context.Context, set *settings,
 		return err
 	}
 	return server.Notify(ctx, passed)
+}
+
+// subscribe notes that the client subscribes to a resource. It returns an error when the client has
+// too many subscriptions: a restarted server would not get all of them again.
+func (srv *sessionServer) subscribe(uri string) error {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if !srv.subscribed[uri] && len(srv.subscribed) >= maxSubscribedItems {
+		return requestErrorf(mcp.CodeInternalError,
+			"more than %d subscriptions: unsubscribe from some first", maxSubscribedItems)
+	}
+	if srv.subscribed == nil {
+		srv.subscribed = map[string]bool{}
+	}
+	srv.subscribed[uri] = true
+	return nil
+}
+
+func (srv *sessionServer) unsubscribe(uri string) {
+	srv.mu.Lock()
+	delete(srv.subscribed, uri)
+	srv.mu.Unlock()
+}
+
+// isSubscribed reports whether the client has subscribed to a resource, or to one above it.
+func (srv *sessionServer) isSubscribed(uri string) bool {
+	srv.mu.Lock()
+	defer srv.mu.Unlock()
+	if srv.subscribed[uri] {
+		return true
+	}
+	for subscribed := range srv.subscribed {
+		if strings.HasPrefix(uri, subscribed) {
+			return true
+		}
+	}
+	return false
 }
 
 // isClosed reports whether close was called.

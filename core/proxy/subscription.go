@@ -350,7 +350,7 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 	defer sub.mu.Unlock()
 	switch m.Method {
 	case "notifications/resources/updated": // of a resource, or of one below it
-		return len(itemsOf(m.Server, sub.uris)) > 0
+		return sub.wantsUpdate(m)
 	case "notifications/tasks":
 		return len(itemsOf(m.Server, sub.tasks)) > 0
 	case "notifications/progress":
@@ -360,6 +360,14 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 		return slices.Contains(sub.listChanges, feature)
 	}
 	return true
+}
+
+// wantsUpdate reports whether the subscription has the updated resource, or one above it. sub.mu is
+// held. m has the server's own URI in Name.
+func (sub *subscription) wantsUpdate(m *mcp.Message) bool {
+	return slices.ContainsFunc(sub.uris, func(item subscribedItem) bool {
+		return item.server == m.Server && strings.HasPrefix(m.Name, item.clean)
+	})
 }
 
 // changedFeature returns the feature whose list a notification reports as changed.
@@ -478,15 +486,14 @@ func (sub *subscription) reportMissed(ctx context.Context, srv *sessionServer) {
 	sub.call.session.notifyListChanges(ctx, srv, sub.announce)
 	sub.mu.Lock()
 	// items that were not acknowledged may have been denied
-	uris := itemsOf(srv.name, slices.DeleteFunc(slices.Clone(sub.uris),
-		func(item subscribedItem) bool {
-			return !item.acknowledged
-		}))
+	missed := slices.DeleteFunc(slices.Clone(sub.uris), func(item subscribedItem) bool {
+		return !item.acknowledged || item.server != srv.name
+	})
 	sub.mu.Unlock()
-	for _, uri := range uris {
+	for _, item := range missed {
 		n := sub.call.session.stamp(mcp.NewNotification("notifications/resources/updated",
-			object(field("uri", uri))), mcp.ToClient, sub.call.request.Exchange)
-		n.Server = srv.name
+			object(field("uri", item.raw))), mcp.ToClient, sub.call.request.Exchange)
+		n.Server, n.Name = srv.name, item.clean
 		if p := sub.call.session.proxy.Pipeline().PassOwn(ctx, n); p.Message() != nil {
 			sub.announce(ctx, p)
 		}

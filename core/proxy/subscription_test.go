@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -273,4 +274,44 @@ func TestSubscriptionWithoutPrefix(t *testing.T) {
 		}, "\n"))
 		w.session.Close()
 	})
+}
+
+// TestUpdatesOfOtherResourcesAreDropped has a server that notifies of resources that a legacy
+// client has not subscribed to, and a client that subscribes to more than 1,000 resources.
+func TestUpdatesOfOtherResourcesAreDropped(t *testing.T) {
+	const updated = "notifications/resources/updated"
+	a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {
+		switch m.Method {
+		case "initialize":
+			return `{"protocolVersion":"2025-11-25","capabilities":{"resources":{},"tools":{}}}`
+		case "tools/call":
+			for _, uri := range []string{"f:///other", "f:///x", "f:///x/below"} {
+				h.HandleNotification(ctx, mcp.NewNotification(updated, []byte(`{"uri":"`+uri+`"}`)))
+			}
+		}
+		return `{}`
+	}}
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
+	w.call(t, "initialize", initializeParams)
+	w.call(t, "resources/subscribe", `{"uri":"a+f:///x"}`)
+	w.call(t, "tools/call", `{"name":"a__x"}`)
+	var got []string
+	for _, n := range w.client.received() {
+		if strings.HasPrefix(n, updated) {
+			got = append(got, n)
+		}
+	}
+	if want := []string{updated + ` {"uri":"a+f:///x"}`,
+		updated + ` {"uri":"a+f:///x/below"}`}; !slices.Equal(got, want) {
+		t.Errorf("the client got %q, want %q", got, want)
+	}
+	for i := range 999 {
+		if got := w.call(t, "resources/subscribe", fmt.Sprintf(`{"uri":"a+g:///%d"}`,
+			i)); strings.HasPrefix(got, "!") {
+			t.Fatalf("subscription %d: got %s, want a result", i, got)
+		}
+	}
+	if got := w.call(t, "resources/subscribe", `{"uri":"a+h:///x"}`); !strings.HasPrefix(got, "!") {
+		t.Errorf("the 1,001st subscription: got %s, want an error", got)
+	}
 }

@@ -16,8 +16,7 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 		return m, nil // the proxy refuses such a result
 	}
 	edits := []mcp.Edit{mcp.Set("/resultType", []byte(`"complete"`))}
-	if method, _ := mcp.LookupMethod(request.Method); method.ItemsPointer != "" ||
-		request.Method == "resources/read" || request.Method == "server/discover" {
+	if isCacheable(request.Method) {
 		edits = append(edits, mcp.Set("/ttlMs", []byte("0")), mcp.Set("/cacheScope",
 			[]byte(`"private"`)))
 	}
@@ -34,6 +33,18 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 		})
 	}
 	return m.Edit(edits...)
+}
+
+// isCacheable reports whether results of a method have cache hints.
+func isCacheable(method string) bool {
+	switch method {
+	case "resources/read", "server/discover", "skills/get":
+		return true
+	case "resources/directory/read":
+		return false
+	}
+	m, _ := mcp.LookupMethod(method)
+	return m.ItemsPointer != ""
 }
 
 // errorForModern returns a legacy server's error, translated for a modern client. It replaces codes

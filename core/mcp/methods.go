@@ -142,7 +142,8 @@ type Method struct {
 	Direction Direction
 	// the revisions that have it, inclusive; no LastRevision means that it still exists
 	FirstRevision, LastRevision string
-	// the top-level capability that the receiver must declare for it; "" is none
+	// the capability that the receiver must declare for it, a name or, of an extension, a path of
+	// the form "extensions/name"; "" is none
 	Capability   string
 	Route        Route  // for messages of clients
 	NamePointer  string // the name, URI or task id in the params; "" is none
@@ -180,6 +181,13 @@ func methodName(raw []byte) (string, bool) {
 	return decodeString(raw)
 }
 
+// The extension for skills (SEP-2640). It belongs to no revision: servers of each revision may
+// declare it.
+const (
+	SkillsExtension  = "io.modelcontextprotocol/skills"
+	skillsCapability = "extensions/" + SkillsExtension
+)
+
 // methods is the table by name. In 2026-07-28, sampling, elicitation and roots exist as members of
 // inputRequests only; the table has them for that revision, too. 2024-11-05 has completion/complete
 // without a capability for it.
@@ -210,6 +218,12 @@ var methods = func() map[string]Method {
 			"", "/prompts", "/name"},
 		{"prompts/get", Request, ToServer, Rev20241105, "", "prompts", RouteByName,
 			"/name", "", ""},
+		{"resources/directory/read", Request, ToServer, Rev20241105, "", skillsCapability,
+			RouteByURI, "/uri", "/resources", "/uri"},
+		{"skills/list", Request, ToServer, Rev20241105, "", skillsCapability, RouteBroadcast,
+			"", "/skills", "/uri"},
+		{"skills/get", Request, ToServer, Rev20241105, "", skillsCapability, RouteByURI,
+			"/uri", "", ""},
 		{"completion/complete", Request, ToServer, Rev20241105, "", "completions", RouteByReference,
 			"", "", ""},
 		{"logging/setLevel", Request, ToServer, Rev20241105, legacy, "logging", RouteBroadcast,

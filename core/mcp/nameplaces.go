@@ -76,6 +76,7 @@ const (
 	completedResources  = "resource templates to complete an argument of"
 	listedURIs          = "URIs and templates in lists of resources"
 	requestedURIs       = "URIs to read, subscribe to and unsubscribe from"
+	skillEntries        = "skills and their files"
 	readContents        = "contents of a read resource"
 	updatedResources    = "updated resources"
 	toolResults         = "content blocks of tool results"
@@ -111,15 +112,23 @@ var namePlaces = []NamePlace{
 		"type", "ref/resource"},
 
 	{listedURIs, "resources/list", Response, ToClient, "/resources/*/uri", URI, "", ""},
+	{listedURIs, "resources/directory/read", Response, ToClient, "/resources/*/uri", URI, "", ""},
 	{listedURIs, "resources/templates/list", Response, ToClient,
 		"/resourceTemplates/*/uriTemplate", URITemplate, "", ""},
 
 	{requestedURIs, "resources/read", Request, ToServer, "/uri", URI, "", ""},
 	{requestedURIs, "resources/subscribe", Request, ToServer, "/uri", URI, "", ""},
 	{requestedURIs, "resources/unsubscribe", Request, ToServer, "/uri", URI, "", ""},
+	{requestedURIs, "resources/directory/read", Request, ToServer, "/uri", URI, "", ""},
+	{requestedURIs, "skills/get", Request, ToServer, "/uri", URI, "", ""},
 	{readContents, "resources/read", Response, ToClient, "/contents/*/uri", URI, "", ""},
 	{updatedResources, "notifications/resources/updated", Notification, ToClient, "/uri", URI,
 		"", ""},
+
+	{skillEntries, "skills/list", Response, ToClient, "/skills/*/uri", URI, "", ""},
+	{skillEntries, "skills/list", Response, ToClient, "/skills/*/resources/*/uri", URI, "", ""},
+	{skillEntries, "skills/get", Response, ToClient, "/skill/uri", URI, "", ""},
+	{skillEntries, "skills/get", Response, ToClient, "/skill/resources/*/uri", URI, "", ""},
 
 	{toolResults, "tools/call", Response, ToClient, "/content/" + contentBlocks, URI, "", ""},
 	{toolResults, "tasks/result", Response, ToClient, "/content/" + contentBlocks, URI, "", ""},
@@ -176,6 +185,8 @@ var namePlaces = []NamePlace{
 	{missingResources, "resources/read", Error, ToClient, "/data/uri", URI, "", ""},
 	{missingResources, "resources/subscribe", Error, ToClient, "/data/uri", URI, "", ""},
 	{missingResources, "resources/unsubscribe", Error, ToClient, "/data/uri", URI, "", ""},
+	{missingResources, "resources/directory/read", Error, ToClient, "/data/uri", URI, "", ""},
+	{missingResources, "skills/get", Error, ToClient, "/data/uri", URI, "", ""},
 
 	{loggers, "notifications/message", Notification, ToClient, "/logger", LoggerName, "", ""},
 }

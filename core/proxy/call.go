@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -176,9 +177,13 @@ func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
-	if !call.settings.names.disabled && srv.lacksCapability(meth.Capability) {
+	if !call.settings.names.disabled && srv.lacksMethod(meth) {
+		lack := strings.TrimPrefix(meth.Capability, "extensions/")
+		if meth.Name == "resources/directory/read" {
+			lack = "directoryRead of " + lack
+		}
 		return pipeline.Passed{}, requestErrorf(mcp.CodeMethodNotFound, "server %q has no %s",
-			srv.name, meth.Capability)
+			srv.name, lack)
 	}
 	return call.forward(ctx, srv, name, nil)
 }
@@ -201,6 +206,10 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 	m := *call.request
 	m.Server, m.Name = srv.name, name
 	next, err := call.session.removePrefixes(call.settings, &m)
+	var listed directoryCursor
+	if err == nil {
+		next, listed, err = call.openDirectoryCursor(next)
+	}
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
@@ -225,9 +234,12 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 				continue // all requests of the server were answered here: call it again
 			}
 		}
-		answer, err := call.settings.Pipeline.Pass(ctx, raw)
+		answer, err := call.passAnswer(ctx, raw)
 		if err == nil {
 			answer, err = call.sealRound(answer, asked, round)
+		}
+		if err == nil {
+			answer, err = call.sealDirectoryCursor(answer, listed)
 		}
 		if err != nil {
 			return answer, err
@@ -269,13 +281,16 @@ func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *m
 			srv.unavailable("the server asked for input where the protocol does not allow it (" +
 				m.Method + ")")
 	}
-	return call.settings.Pipeline.Pass(ctx, raw)
+	return call.passAnswer(ctx, raw)
 }
 
 // callServer inspects m, records it, writes it to the server and waits for the answer, which is not
 // inspected yet.
 func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Message, d *deadline,
 	intercept interceptor) (*mcp.Message, error) {
+	if err := call.denyIfHiddenSkill(ctx, m); err != nil {
+		return nil, err
+	}
 	passed, err := call.passWithApproval(ctx, srv, m, d)
 	if err != nil {
 		return nil, err
@@ -321,8 +336,13 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs
 		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
-	if answer.Method == "tasks/list" && answer.Kind == mcp.Response {
-		return call.session.proxy.filterTasks(&answer)
+	if answer.Kind == mcp.Response {
+		switch answer.Method {
+		case "tasks/list":
+			return call.session.proxy.filterTasks(&answer)
+		case "initialize", "server/discover":
+			return call.settings.filterExtensions(&answer)
+		}
 	}
 	return &answer, nil
 }

@@ -165,15 +165,33 @@ func TestCapabilitiesAreMerged(t *testing.T) {
 		{"tasks, member by member at each depth", `{"tasks":{"list":{},"requests":{"tools":{"call":{}}}}}`,
 			`{"tasks":{"cancel":{},"requests":{"tools":{"call":{"x":1}},"y":{}}}}`,
 			`{"tasks":{"list":{},"requests":{"tools":{"call":{}},"y":{}},"cancel":{}}}`},
-		{"extensions on which the servers agree", `{"extensions":{"ui":{"v":1},"x":{"v":1}}}`,
-			`{"extensions":{"ui":{"v":1},"x":{"v":2},"y":{}}}`,
-			`{"extensions":{"ui":{"v":1},"y":{}}}`},
+		{"extensions on which the servers agree",
+			`{"extensions":{"io.modelcontextprotocol/ui":{"v":1},"io.modelcontextprotocol/tasks":{"v":1}}}`,
+			`{"extensions":{"io.modelcontextprotocol/ui":{"v":1},"io.modelcontextprotocol/tasks":{"v":2}}}`,
+			`{"extensions":{"io.modelcontextprotocol/ui":{"v":1}}}`},
+		{"extensions that cannot be served", `{"extensions":{"io.modelcontextprotocol/new":{},"acme/x":{"v":1}}}`,
+			`{"extensions":{"io.modelcontextprotocol/tasks":true}}`, `{"extensions":{}}`},
+		{"extensions whose methods are allowed", `{}`,
+			`{"extensions":{"io.modelcontextprotocol/vendor":{},"io.modelcontextprotocol/new":{},"acme/x":{"v":1}}}`,
+			`{"extensions":{"io.modelcontextprotocol/vendor":{},"acme/x":{"v":1}}}`},
+		{"skills, of which one server serves directories",
+			`{"extensions":{"io.modelcontextprotocol/skills":{}}}`,
+			`{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}`,
+			`{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}`},
+		{"skills without directories", `{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":false,"x":1}}}`,
+			`{}`, `{"extensions":{"io.modelcontextprotocol/skills":{}}}`},
+		{"skills with settings that are no object", `{"extensions":{"io.modelcontextprotocol/skills":true}}`,
+			`{}`, `{"extensions":{}}`},
 		{"no capabilities", `{}`, `7`, `{}`},
 		{"resources that nobody can subscribe to", `{"resources":{"subscribe":false}}`,
 			`{"resources":{}}`, `{"resources":{"listChanged":true}}`},
 	} {
 		w := open(t, map[string]*fakeServer{"a": serverAnswering(`{"capabilities":` + c.a + `}`),
-			"b": serverAnswering(`{"capabilities":` + c.b + `}`)}, nil)
+			"b": serverAnswering(`{"capabilities":` + c.b + `}`)}, func(o *proxy.Options) {
+			if c.name == "extensions whose methods are allowed" {
+				o.Servers[1].Methods = []string{"vendor/*"}
+			}
+		})
 		result := w.call(t, "initialize", initializeParams)
 		got, _ := mcp.NewResponse("", []byte(result)).Get("/capabilities")
 		equal(t, c.name, string(got), c.want)

@@ -338,8 +338,10 @@ func mergeCapabilities(results []*mcp.Message, isPartial bool) []byte {
 			}
 		case "tasks":
 			raw = uniteObjects(c.values, maxCapabilityDepth-1)
-		case "experimental", "extensions":
+		case "experimental":
 			raw = uniteAgreed(c.values)
+		case "extensions":
+			raw = mergeExtensions(c.values)
 		}
 		members = append(members, field(c.name, raw))
 	}

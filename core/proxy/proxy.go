@@ -155,7 +155,9 @@ type Proxy struct {
 	longNames longNameWarnings
 	tasks     tasks.Registry
 	patience  patience
-	stopping  atomic.Bool // new calls are refused
+	// the skills and files of skills that all sessions remember
+	skillItems atomic.Int64
+	stopping   atomic.Bool // new calls are refused
 
 	// guards the fields below; Apply holds it until every session has the new settings
 	mu       sync.Mutex
@@ -208,6 +210,7 @@ func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
 		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{},
 		uriListing: make(chan struct{}, 1)}
+	s.skills.total = &p.skillItems
 	s.backgroundContext, s.endBackground = context.WithCancelCause(context.Background())
 	p.mu.Lock()
 	defer p.mu.Unlock()

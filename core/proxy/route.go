@@ -2,6 +2,8 @@ package proxy
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +87,7 @@ func (call *Call) findOwner(ctx context.Context, uri string) (server string, ok 
 		return "", false
 	}
 	if server, ok = owners.owner(uri); !ok {
-		call.listURIs(ctx)
+		call.listURIs(ctx, uri)
 		server, ok = owners.owner(uri)
 	}
 	return server, ok
@@ -98,9 +100,9 @@ const (
 	ownerListInterval = time.Minute
 )
 
-// listURIs asks all servers for the lists of URIs that the session has not asked for lately. Their
-// items are remembered with the server that owns them.
-func (call *Call) listURIs(ctx context.Context) {
+// listURIs asks all servers for the lists that may have the URI and that the session has not asked
+// for lately. Their items are remembered with the server that owns them.
+func (call *Call) listURIs(ctx context.Context, uri string) {
 	ctx, cancel := context.WithTimeout(ctx, ownerWait)
 	defer cancel()
 	params := []byte("{}")
@@ -108,8 +110,9 @@ func (call *Call) listURIs(ctx context.Context) {
 		params = object(field("_meta", meta))
 	}
 	var lists sync.WaitGroup
-	for _, method := range []string{"resources/list", "resources/templates/list"} {
-		if call.session.uriOwners.isListed(method) {
+	for _, method := range uriLists {
+		if call.session.uriOwners.isListed(method) || method == "skills/list" &&
+			!call.mayBeOfSkill(uri) {
 			continue
 		}
 		meth, _ := mcp.LookupMethod(method)
@@ -119,6 +122,15 @@ func (call *Call) listURIs(ctx context.Context) {
 		lists.Go(func() { list.askAll(ctx, meth) })
 	}
 	lists.Wait()
+}
+
+// mayBeOfSkill reports whether a URI may belong to a skill: a server declares that it has skills, or
+// the URI has their usual scheme.
+func (call *Call) mayBeOfSkill(uri string) bool {
+	if scheme, _, ok := strings.Cut(uri, ":"); ok && strings.EqualFold(scheme, "skill") {
+		return true
+	}
+	return slices.ContainsFunc(call.session.serversInOrder(call.settings), (*sessionServer).hasSkills)
 }
 
 // onlyServer returns the one server, where names have no prefixes.
@@ -159,7 +171,7 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	}
 	m := p.Message()
 	return p.RewriteNames(func(at mcp.NamePlace, v string) (string, error) {
-		if o, ok := ownedURIAt(m, at, v); ok {
+		for _, o := range ownedURIsAt(m, at, v) {
 			s.uriOwners.add(m.Server, o)
 			report(o)
 		}
@@ -175,10 +187,18 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	})
 }
 
-// ownedURIAt returns the URI v at a place of a server's message. ok is false if the message does
-// not make the server the owner of v: the place holds another kind of name, or m is an error, which
-// reports that the URI does not exist.
-func ownedURIAt(m *mcp.Message, at mcp.NamePlace, v string) (ownedURI, bool) {
-	return ownedURI{v, at.NameKind == mcp.URITemplate}, m.Kind != mcp.Error &&
-		(at.NameKind == mcp.URI || at.NameKind == mcp.URITemplate)
+// ownedURIsAt returns the URIs that the server owns because of the URI v at a place of its message:
+// v, and for a skill also its directory and all in it. There are none if the place holds another
+// kind of name, or m is an error, which reports that the URI does not exist.
+func ownedURIsAt(m *mcp.Message, at mcp.NamePlace, v string) []ownedURI {
+	if m.Kind == mcp.Error || at.NameKind != mcp.URI && at.NameKind != mcp.URITemplate {
+		return nil
+	}
+	owned := []ownedURI{{v, at.NameKind == mcp.URITemplate}}
+	if at.Pattern == "/skills/*/uri" || at.Pattern == "/skill/uri" {
+		if root, ok := strings.CutSuffix(v, "/SKILL.md"); ok {
+			owned = append(owned, ownedURI{root, false}, ownedURI{root + "/{+path}", true})
+		}
+	}
+	return owned
 }

@@ -20,6 +20,7 @@ type Session struct {
 	options   OpenOptions
 	feed      Client
 	uriOwners uriOwners
+	skills    skillTable
 	// full while the servers are asked which of them owns a URI
 	uriListing chan struct{}
 
@@ -252,6 +253,7 @@ func (s *Session) apply(set *settings) {
 	added, removed := s.updateServers(set)
 	for _, srv := range removed {
 		s.uriOwners.removeServer(srv.name)
+		s.skills.removeServer(srv.name)
 		s.runInBackground(func(context.Context) {
 			if err := srv.close(); err != nil {
 				set.Log.Warn("removed server not closed", "server", srv.name, "error", err)
@@ -362,6 +364,7 @@ func (s *Session) Close() error {
 	s.endBackground(errClosed)
 	err := closeAll(servers, (*sessionServer).close)
 	s.wg.Wait()
+	s.skills.clear()
 	s.proxy.forget(s)
 	return err
 }

@@ -148,13 +148,18 @@ func (srv *sessionServer) noteShownToClient(info *mcp.Message) {
 	srv.mu.Unlock()
 }
 
-// lacksCapability reports whether the server is known to lack a capability.
+// lacksCapability reports whether the server is known to lack a capability. An extension is named
+// by a path: "extensions/name".
 func (srv *sessionServer) lacksCapability(capability string) bool {
 	srv.mu.Lock()
 	info := srv.serverInfo
 	srv.mu.Unlock()
 	if capability == "" || info == nil {
 		return false
+	}
+	if extension, ok := strings.CutPrefix(capability, "extensions/"); ok {
+		_, has := info.Get("/capabilities/extensions/" + mcp.EscapePointer(extension))
+		return !has
 	}
 	if _, has := info.Get("/capabilities/" + capability); has {
 		return false
@@ -205,6 +210,30 @@ func (srv *sessionServer) isStartingLate() bool {
 	srv.mu.Unlock()
 	return phase == phaseInitializing && srv.session.proxy.patience.isLate(
 		patienceKey{srv.upstream, "initialize"})
+}
+
+// lacksMethod reports whether the server is known not to serve a method: it lacks the capability
+// for it.
+func (srv *sessionServer) lacksMethod(meth mcp.Method) bool {
+	if srv.lacksCapability(meth.Capability) {
+		return true
+	}
+	srv.mu.Lock()
+	info := srv.serverInfo
+	srv.mu.Unlock()
+	if meth.Name != "resources/directory/read" || info == nil {
+		return false
+	}
+	raw, _ := info.Get("/capabilities/extensions/" + mcp.EscapePointer(mcp.SkillsExtension))
+	return !readsDirectories(raw)
+}
+
+// hasSkills reports whether the server is known to have skills.
+func (srv *sessionServer) hasSkills() bool {
+	srv.mu.Lock()
+	known := srv.serverInfo != nil
+	srv.mu.Unlock()
+	return known && !srv.lacksCapability("extensions/"+mcp.SkillsExtension)
 }
 
 // pendingInitialize returns the client's initialize if it must still be sent to the server. It

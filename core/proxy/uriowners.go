@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,6 +12,9 @@ const (
 	maxOwnedURIs = 10_000
 	maxURIBytes  = 2 << 10
 )
+
+// uriLists are the lists that tell which server owns a URI.
+var uriLists = []string{"resources/list", "resources/templates/list", "skills/list"}
 
 // uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
 // without a prefix. The zero uriOwners is empty and ready.
@@ -24,7 +28,7 @@ type uriOwners struct {
 
 // noteListed notes that the servers have been asked for a list.
 func (o *uriOwners) noteListed(method string) {
-	if method != "resources/list" && method != "resources/templates/list" {
+	if !slices.Contains(uriLists, method) {
 		return
 	}
 	o.mu.Lock()
@@ -103,12 +107,24 @@ func (o *uriOwners) removeServer(server string) {
 	}
 }
 
-// isShared reports whether several servers own uri.
+// isShared reports whether several servers own uri, or a directory that it is in: the root of a
+// skill that several servers have.
 func (o *uriOwners) isShared(uri string) bool {
+	if len(uri) > maxURIBytes {
+		return false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	server, ok := o.uris[uri]
-	return ok && server == ""
+	for {
+		if server, ok := o.uris[uri]; ok && server == "" {
+			return true
+		}
+		at := strings.LastIndexByte(uri, '/')
+		if at < 0 {
+			return false
+		}
+		uri = uri[:at]
+	}
 }
 
 // owner returns the one server that owns uri, by its lists and links or else by its templates.

@@ -104,6 +104,7 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 func isRepeatable(method string) bool {
 	switch method {
 	case "tools/list", "resources/list", "resources/templates/list", "resources/read",
+		"resources/directory/read", "skills/list", "skills/get",
 		"resources/subscribe", "resources/unsubscribe",
 		"prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "ping":
 		return true

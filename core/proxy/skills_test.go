@@ -1,0 +1,372 @@
+package proxy_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
+	"gatekit/core/proxy"
+)
+
+// skillFile returns the entry of a file in the resources of a skill.
+func skillFile(uri, content string) string {
+	return fmt.Sprintf(`{"uri":%q,"digest":"sha256:%x","size":%d}`, uri,
+		sha256.Sum256([]byte(content)), len(content))
+}
+
+// skill returns the entry of a skill at a root URI, with a SKILL.md and further files.
+func skill(root, text string, files ...string) string {
+	all := append([]string{skillFile(root+"/SKILL.md", text)}, files...)
+	return fmt.Sprintf(`{"uri":%q,"frontmatter":{"name":%q,"description":"d"},"resources":[%s]}`,
+		root+"/SKILL.md", root[strings.LastIndexByte(root, '/')+1:], strings.Join(all, ","))
+}
+
+// skillServer returns a server with skills. contents are the results of resources/read, by URI.
+func skillServer(contents map[string]string, skills ...string) *fakeServer {
+	return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
+		uri, _ := m.Text("/uri")
+		switch m.Method {
+		case "initialize":
+			return `{"protocolVersion":"2025-11-25","capabilities":{"resources":{},"extensions":` +
+				`{"io.modelcontextprotocol/skills":{"directoryRead":true}}}}`
+		case "skills/list":
+			return `{"skills":[` + strings.Join(skills, ",") + `]}`
+		case "skills/get":
+			for _, s := range skills {
+				if mcp.NewResponse("", []byte(s)).TextEquals("/uri", uri) {
+					return `{"skill":` + s + `}`
+				}
+			}
+			return `!-32602 no such skill`
+		case "resources/list":
+			return `{"resources":[]}`
+		case "resources/templates/list":
+			return `{"resourceTemplates":[]}`
+		case "resources/read":
+			if c, ok := contents[uri]; ok {
+				return `{"contents":[` + c + `]}`
+			}
+			return `{"contents":[{"uri":"` + uri + `","text":"of no skill"}]}`
+		case "resources/directory/read":
+			return `{"resources":[{"uri":"` + uri + `/a"},{"uri":"` + uri +
+				`/b"}],"nextCursor":"again"}`
+		}
+		return `{}`
+	}}
+}
+
+func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
+	const uri, text = "skill://x/SKILL.md", "héllo"
+	blob := base64.StdEncoding.EncodeToString([]byte(text))
+	const mismatch = "!-31000 refused: the file of a skill does not match the digest and size in " +
+		"the skill's entry: request skills/get to see whether the skill has changed"
+	one := func(member string) string { return `{"uri":"` + uri + `",` + member + `}` }
+	other := `{"uri":"skill://y/SKILL.md","text":"evil"}`
+	for _, c := range []struct {
+		name, entry, read, contents string
+		want                        string // "" is the contents
+	}{
+		{"the text that the entry lists", skill("skill://x", text), uri, one(`"text":"héllo"`), ""},
+		{"the same text, escaped", skill("skill://x", text), uri, one(`"text":"h\u00e9llo"`), ""},
+		{"the same bytes as a blob", skill("skill://x", text), uri, one(`"blob":"` + blob + `"`), ""},
+		{"another text of the same size", skill("skill://x", text), uri, one(`"text":"hèllo"`), mismatch},
+		{"another size", skill("skill://x", text), uri, one(`"text":"héllo\n"`), mismatch},
+		{"another blob", skill("skill://x", text), uri, one(`"blob":"eHl6enk="`), mismatch},
+		{"a blob that is no base64", skill("skill://x", text), uri, one(`"blob":"?"`),
+			"!-31000 refused: the file of a skill cannot be checked: its blob is no base64"},
+		{"a text and a blob", skill("skill://x", text), uri, one(`"text":"héllo","blob":"` + blob + `"`),
+			"!-31000 refused: the file of a skill cannot be checked: it needs either a text or a blob"},
+		{"nothing", skill("skill://x", text), uri, one(`"n":1`),
+			"!-31000 refused: the file of a skill cannot be checked: it needs either a text or a blob"},
+		{"two contents", skill("skill://x", text), uri, one(`"text":"héllo"`) + "," + other,
+			"!-31000 refused: the file of a skill must have exactly one content"},
+		{"a content with another URI", skill("skill://x", text), uri, other, mismatch},
+		{"a file of the skill in the result of another URI", skill("skill://x", text), "f:///z",
+			one(`"text":"evil"`), mismatch},
+		{"a file that no entry lists", skill("skill://x", text), "skill://x/new",
+			`{"uri":"skill://x/new","text":"new"}`, ""},
+		{"a digest in upper case", strings.Replace(skill("skill://x", text), `sha256:`, `SHA256:`, 1),
+			uri, one(`"text":"héllo"`), mismatch},
+		{"an entry without size", strings.Replace(skill("skill://x", text), `"size":6`, `"n":6`, 1),
+			uri, one(`"text":"héllo"`), mismatch},
+		{"a dynamic skill", `{"uri":"` + uri + `","frontmatter":{},"resources":"dynamic"}`, uri,
+			one(`"text":"any"`), ""},
+	} {
+		for _, shownBy := range []string{"skills/list", "skills/get"} {
+			for _, prefix := range []string{"always", "never"} {
+				t.Run(c.name+" by "+shownBy+" with prefix "+prefix, func(t *testing.T) {
+					w := open(t, map[string]*fakeServer{"a": skillServer(
+						map[string]string{c.read: c.contents}, c.entry)},
+						func(o *proxy.Options) { o.Naming.Prefix = prefix })
+					w.call(t, "initialize", initializeParams)
+					name := "a+"
+					if prefix == "never" {
+						name = ""
+					}
+					params := `{"uri":"` + name + uri + `"}`
+					if shownBy == "skills/list" {
+						params = `{}`
+					}
+					if got := w.call(t, shownBy, params); strings.HasPrefix(got, "!") {
+						t.Fatal(got)
+					}
+					got := w.call(t, "resources/read", `{"uri":"`+name+c.read+`"}`)
+					want := c.want
+					if want == "" {
+						want = `{"contents":[` + strings.ReplaceAll(c.contents, `"uri":"`,
+							`"uri":"`+name) + `]}`
+						w.record.expect(t, "pass to_client response resources/read a "+c.read)
+					} else {
+						w.record.expect(t, "deny to_client response resources/read a "+c.read)
+					}
+					equal(t, "read", got, want)
+				})
+			}
+		}
+	}
+}
+
+func TestChangedEntryReplacesTheDigests(t *testing.T) {
+	text := "old"
+	a := skillServer(nil)
+	answer := a.answer
+	a.answer = func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {
+		switch m.Method {
+		case "skills/get":
+			return `{"skill":` + skill("skill://x", text) + `}`
+		case "resources/read":
+			return `{"contents":[{"uri":"skill://x/SKILL.md","text":"` + text + `"}]}`
+		}
+		return answer(ctx, m, h)
+	}
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
+	const uri = `{"uri":"a+skill://x/SKILL.md"}`
+	read := func(want bool) {
+		t.Helper()
+		got := w.call(t, "resources/read", uri)
+		equal(t, "the read of "+text+" passed", !strings.HasPrefix(got, "!"), want)
+	}
+	read(true) // no entry was shown
+	w.call(t, "skills/get", uri)
+	read(true)
+	text = "new"
+	read(false)
+	w.call(t, "skills/get", uri)
+	read(true)
+}
+
+func TestHiddenSkillCannotBeUsed(t *testing.T) {
+	hide := pipeline.StageConfig{Name: "hides", Stage: stage(
+		func(m *mcp.Message) pipeline.Verdict {
+			v := pipeline.Verdict{Action: pipeline.Allow}
+			if m.Method == "skills/list" && m.Kind == mcp.Response {
+				v.Hide = []string{"skill://acme/evil/SKILL.md"}
+			}
+			return v
+		})}
+	w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://acme/evil", "x"),
+		skill("skill://acme/evil/good", "of no skill"), skill("skill://acme", "of no skill"))}, nil, hide)
+	w.call(t, "initialize", initializeParams)
+	if got := w.call(t, "skills/list", `{}`); strings.Contains(got, "evil/SKILL.md") ||
+		!strings.Contains(got, "evil/good/SKILL.md") {
+		t.Fatalf("skills/list returned %s, want it without the hidden skill", got)
+	}
+	const refused = "!-31000 refused: the skill is hidden from this client"
+	for _, c := range []struct {
+		method, uri string
+		refused     bool
+	}{
+		{"skills/get", "skill://acme/evil/SKILL.md", true},
+		{"resources/read", "skill://acme/evil/SKILL.md", true},
+		{"resources/read", "skill://acme/evil/scripts/run.sh", true},
+		{"resources/directory/read", "skill://acme/evil", true},
+		{"resources/directory/read", "skill://acme/evil/scripts", true},
+		{"resources/subscribe", "skill://acme/evil/SKILL.md", true},
+		{"resources/read", "SKILL://acme/evil/SKILL.md", true},
+		{"resources/read", "skill://acme/EVIL/SKILL.md", true},
+		{"resources/read", "skill://acme/%65vil/SKILL.md", true},
+		{"resources/read", "skill://acme/%2565vil/SKILL.md", true},
+		{"resources/read", "skill://acme/evil%2FSKILL.md", true},
+		{"resources/read", `skill://acme\\evil\\SKILL.md`, true},
+		{"resources/read", "skill://acme//evil/./SKILL.md", true},
+		{"resources/read", "skill://acme/evil/good/../SKILL.md", true},
+		{"resources/read", "skill://other/../acme/evil/SKILL.md", true},
+		{"resources/read", "skill:///acme/evil/SKILL.md", true},
+		{"resources/read", " skill://acme/evil/SKILL.md", true},
+		{"resources/read", "skill://acme/evil/SKILL.md?x#y", true},
+		{"resources/read", "skill://acme/evil?x=/../good", true},
+		{"resources/read", "skill://acme/%25252525252565vil", true}, // encoded too often
+		{"resources/read", "skill://" + strings.Repeat("a", 3000), true},
+		{"skills/get", "skill://acme/evil/good/SKILL.md", false},
+		{"resources/read", "skill://acme/evil/good/SKILL.md", false},
+		{"skills/get", "skill://acme/SKILL.md", false},
+		{"resources/read", "skill://acme/SKILL.md", false},
+		{"resources/read", "skill://acme/evilness", false},
+		{"resources/directory/read", "skill://acme", false},
+		{"resources/read", "file:///acme/evil/SKILL.md", false},
+	} {
+		got := w.call(t, c.method, `{"uri":"a+`+c.uri+`"}`)
+		equal(t, c.method+" of "+c.uri+" was refused: "+got, got == refused, c.refused)
+	}
+	w.record.expect(t, "deny to_server request skills/get a skill://acme/evil/SKILL.md",
+		"deny to_server request resources/directory/read a")
+}
+
+func TestServerCannotAnswerWithAnotherSkill(t *testing.T) {
+	a := &fakeServer{answer: fixedResults(map[string]string{
+		"skills/get": `{"skill":` + skill("skill://evil", "x") + `}`})}
+	w := open(t, map[string]*fakeServer{"a": a}, nil)
+	equal(t, "skills/get", w.call(t, "skills/get", `{"uri":"a+skill://good/SKILL.md"}`),
+		"!-31000 refused: the server answered with another skill than the client asked for")
+}
+
+func TestSkillThatGetDeniesCannotBeRead(t *testing.T) {
+	deny := pipeline.StageConfig{Name: "denies", Stage: stage(
+		func(m *mcp.Message) pipeline.Verdict {
+			if m.Method == "skills/get" && m.Kind == mcp.Response {
+				return pipeline.Verdict{Action: pipeline.Deny}
+			}
+			return pipeline.Verdict{Action: pipeline.Allow}
+		})}
+	w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://x", "x"))}, nil, deny)
+	equal(t, "skills/get", w.call(t, "skills/get", `{"uri":"a+skill://x/SKILL.md"}`),
+		"!-31000 refused by policy")
+	equal(t, "resources/read", w.call(t, "resources/read", `{"uri":"a+skill://x/run.sh"}`),
+		"!-31000 refused: the skill is hidden from this client")
+}
+
+func TestSkillsOfSeveralServersAreMerged(t *testing.T) {
+	x, y := skill("skill://x", "x"), skill("skill://y", "y", skillFile("skill://y/a", "a"))
+	for _, c := range []struct {
+		resources    string
+		wantX, wantY string // the prefixes of the skills: x of server a only, y of a and b
+	}{
+		{"scheme", "a+", "%+"},
+		{"prefix", "a__", "%__"},
+		{"transparent", "", "%+"},
+	} {
+		t.Run(c.resources, func(t *testing.T) {
+			servers := map[string]*fakeServer{"a": skillServer(nil, x, y), "b": skillServer(nil,
+				skill("skill://y", "of b", skillFile("skill://y/b", "b"))),
+				"c": serverAnswering(`{"capabilities":{"resources":{}}}`)}
+			w := open(t, servers, func(o *proxy.Options) { o.Naming.Resources = c.resources })
+			w.call(t, "initialize", initializeParams)
+			add := func(entry, prefix string) string {
+				return strings.ReplaceAll(entry, `"uri":"`, `"uri":"`+prefix)
+			}
+			yOf := func(server string) string { return strings.ReplaceAll(c.wantY, "%", server) }
+			equal(t, "list", w.call(t, "skills/list", `{}`), `{"skills":[`+add(x, c.wantX)+","+
+				add(y, yOf("a"))+","+add(skill("skill://y", "of b", skillFile("skill://y/b", "b")),
+				yOf("b"))+`]}`)
+			for _, p := range []string{c.wantX + "skill://x/SKILL.md", yOf("a") +
+				"skill://y/SKILL.md", yOf("b") + "skill://y/SKILL.md"} {
+				if got := w.call(t, "skills/get", `{"uri":"`+p+`"}`); !strings.Contains(got,
+					`{"skill":{"uri":"`+p) {
+					t.Errorf("skills/get of %s returned %s, want its entry", p, got)
+				}
+			}
+			got := w.call(t, "resources/directory/read", `{"uri":"`+c.wantX+`skill://x/sub"}`)
+			if !strings.HasPrefix(got, `{"resources":[{"uri":"`+c.wantX+`skill://x/sub/a"},`) {
+				t.Errorf("the directory is %s, want one of server a", got)
+			}
+			for _, m := range servers["c"].seen() {
+				if strings.HasPrefix(m, "skills/") {
+					t.Errorf("server c got %s, and has no skills", m)
+				}
+			}
+		})
+	}
+}
+
+func TestSkillIsFoundBeforeTheClientListsSkills(t *testing.T) {
+	w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://x", "x")),
+		"b": skillServer(nil)}, func(o *proxy.Options) { o.Naming.Resources = "transparent" })
+	w.call(t, "initialize", initializeParams)
+	got := w.call(t, "resources/read", `{"uri":"skill://x/not/listed"}`)
+	if !strings.Contains(got, "of no skill") {
+		t.Errorf("resources/read returned %s, want the content from server a", got)
+	}
+}
+
+func TestDirectoryIsBounded(t *testing.T) {
+	a := skillServer(nil)
+	w := open(t, map[string]*fakeServer{"a": a}, func(o *proxy.Options) {
+		o.Limits.ListPages, o.Limits.ListItems = 4, 5
+	})
+	w.call(t, "initialize", initializeParams)
+	params, cursor := `{"uri":"a+skill://x"}`, ""
+	page := func() string {
+		t.Helper()
+		got := w.call(t, "resources/directory/read", params)
+		cursor, _ = mcp.NewResponse("", []byte(got)).Text("/nextCursor")
+		params = `{"uri":"a+skill://x","cursor":"` + cursor + `"}`
+		return got
+	}
+	page()
+	first := cursor
+	page()
+	equal(t, "the third page", page(), `!-32603 server "a" is not available: the directory has `+
+		`more than 5 items ([limits] list_items)`)
+	for name, params := range map[string]string{
+		"the server's own cursor": `{"uri":"a+skill://x","cursor":"again"}`,
+		"another directory's":     `{"uri":"a+skill://y","cursor":"` + first + `"}`,
+		"no string":               `{"uri":"a+skill://x","cursor":7}`,
+	} {
+		if got := w.call(t, "resources/directory/read", params); !strings.HasPrefix(got,
+			"!-32602 invalid cursor") {
+			t.Errorf("%s: %s, want an invalid cursor", name, got)
+		}
+	}
+	equal(t, "cursors that the server saw", strings.Count(strings.Join(a.seen(), "\n"),
+		`"cursor":"again"`), 2)
+
+	w.options.Limits.ListItems, w.options.Limits.ListPages = 100, 2
+	if err := w.proxy.Apply(w.options); err != nil {
+		t.Fatal(err)
+	}
+	params = `{"uri":"a+skill://x"}`
+	page()
+	equal(t, "more pages than allowed", page(), `!-32603 server "a" is not available: the `+
+		`directory has more than 2 pages ([limits] list_pages)`)
+	w.options.Limits.ListItems = 1
+	if err := w.proxy.Apply(w.options); err != nil {
+		t.Fatal(err)
+	}
+	params = `{"uri":"a+skill://x"}`
+	equal(t, "more items than allowed in a page", page(), `!-31000 refused: the directory has `+
+		`more than 1 items in one page ([limits] list_items)`)
+}
+
+func TestDirectoriesAreReadOnlyWhereServed(t *testing.T) {
+	b := serverAnswering(`{"capabilities":{"extensions":{"io.modelcontextprotocol/skills":{}}}}`)
+	w := open(t, map[string]*fakeServer{"a": skillServer(nil), "b": b}, nil)
+	w.call(t, "initialize", initializeParams)
+	equal(t, "a directory of b", w.call(t, "resources/directory/read", `{"uri":"b+skill://x"}`),
+		`!-32601 server "b" has no directoryRead of io.modelcontextprotocol/skills`)
+	equal(t, "messages that b saw", len(b.seen()), 1)
+}
+
+func TestSkillsWithoutRoomAreRefused(t *testing.T) {
+	many := make([]string, 200)
+	for i := range many {
+		files := make([]string, 300)
+		for j := range files {
+			files[j] = fmt.Sprintf(`{"uri":"skill://s%d/%d"}`, i, j)
+		}
+		many[i] = skill(fmt.Sprintf("skill://s%d", i), "x", files...)
+	}
+	w := open(t, map[string]*fakeServer{"a": skillServer(nil, many...),
+		"b": skillServer(nil, skill("skill://x", "x"))}, nil)
+	w.call(t, "initialize", initializeParams)
+	got := w.call(t, "skills/list", `{}`)
+	if !strings.HasPrefix(got, `{"skills":[{"uri":"b+skill://x/SKILL.md"`) || strings.Count(got,
+		`"frontmatter"`) != 1 || !strings.Contains(got, "more files than Gatekit can check") {
+		t.Errorf("skills/list returned %.300s, want the skill of b, and why those of a are missing",
+			got)
+	}
+}

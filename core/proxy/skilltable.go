@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"gatekit/core/mcp"
+)
+
+// Bounds of the skills and their files that are remembered, each of which counts as one. A list or
+// an entry for which there is no room is refused: its files could not be checked.
+const (
+	maxSkillItems    = 50_000  // of one session
+	maxAllSkillItems = 500_000 // of all sessions
+)
+
+// errTooManySkills reports that there is no room for an entry.
+var errTooManySkills = errors.New("its skills have more files than Gatekit can check (" +
+	strconv.Itoa(maxSkillItems) + " in a session, " + strconv.Itoa(maxAllSkillItems) + " in all)")
+
+// skillTable remembers the skills that a session's client was shown, with the digests of their
+// files, and the skills that a stage hid from it. URIs are kept as hashes, so that an item has a
+// fixed size. The zero skillTable is empty and ready.
+type skillTable struct {
+	mu      sync.Mutex
+	servers map[string]*serverSkills
+	count   int           // items of all servers
+	total   *atomic.Int64 // items of all sessions; nil when nobody counts
+}
+
+// serverSkills are the skills of one server.
+type serverSkills struct {
+	skills map[uriHash]*knownSkill // by the hash of the root's comparable spelling
+	// what the entries say about a file, by the hash of its URI; several skills may have one file
+	files map[uriHash][]skillFile
+}
+
+// uriHash is the beginning of the SHA-256 of a URI.
+type uriHash [16]byte
+
+func hashURI(uri string) (h uriHash) {
+	sum := sha256.Sum256([]byte(uri))
+	copy(h[:], sum[:])
+	return h
+}
+
+// knownSkill is one skill: shown, or hidden.
+type knownSkill struct {
+	hidden bool
+	files  []uriHash // its keys in serverSkills.files
+}
+
+// skillFile is what one entry says about a file.
+type skillFile struct {
+	skill  uriHash
+	digest [sha256.Size]byte
+	size   int64
+	valid  bool // digest and size have their form; no content matches otherwise
+}
+
+// note remembers an entry of a skill in place of what was known of that skill. If hidden, the
+// client does not know the entry. raw is the entry as the server sent it, or as the client gets it.
+func (t *skillTable) note(server string, raw []byte, hidden bool) error {
+	entry := mcp.NewResponse("", raw)
+	uri, ok := entry.Text("/uri")
+	if !ok {
+		return nil // such an entry names no skill
+	}
+	root, ok := comparableURI(skillRoot(uri))
+	if !ok || len(uri) > maxURIBytes {
+		return errors.New("the URI of a skill is too long, or encoded too often")
+	}
+	key := hashURI(root)
+	type listedFile struct {
+		uri uriHash
+		skillFile
+	}
+	var files []listedFile
+	if !hidden { // no file of a hidden skill is read
+		entry.Items("/resources", func(_ int, raw []byte) bool {
+			file := mcp.NewResponse("", raw)
+			if uri, ok := file.Text("/uri"); ok {
+				f := skillFile{skill: key}
+				f.parse(file)
+				files = append(files, listedFile{hashURI(uri), f})
+			}
+			return len(files) < maxSkillItems
+		})
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(server, key)
+	if !t.grow(1 + len(files)) {
+		return errTooManySkills
+	}
+	if t.servers == nil {
+		t.servers = map[string]*serverSkills{}
+	}
+	s := t.servers[server]
+	if s == nil {
+		s = &serverSkills{map[uriHash]*knownSkill{}, map[uriHash][]skillFile{}}
+		t.servers[server] = s
+	}
+	skill := &knownSkill{hidden: hidden, files: make([]uriHash, len(files))}
+	for i, f := range files {
+		skill.files[i] = f.uri
+		s.files[f.uri] = append(s.files[f.uri], f.skillFile)
+	}
+	s.skills[key] = skill
+	return nil
+}
+
+// parse reads the digest and the size of a file's entry.
+func (f *skillFile) parse(file *mcp.Message) {
+	text, _ := file.Text("/digest")
+	digits, ok := strings.CutPrefix(text, "sha256:")
+	if !ok || len(digits) != hex.EncodedLen(len(f.digest)) || strings.ToLower(digits) != digits {
+		return
+	}
+	if _, err := hex.Decode(f.digest[:], []byte(digits)); err != nil {
+		return
+	}
+	raw, _ := file.Get("/size")
+	size, err := strconv.ParseInt(string(raw), 10, 64)
+	f.size, f.valid = size, err == nil
+}
+
+// grow adds n items to the counts, and reports whether there was room for them. t.mu must be held.
+func (t *skillTable) grow(n int) bool {
+	if t.count+n > maxSkillItems {
+		return false
+	}
+	if t.total != nil && t.total.Add(int64(n)) > maxAllSkillItems {
+		t.total.Add(-int64(n))
+		return false
+	}
+	t.count += n
+	return true
+}
+
+// forget removes a skill. t.mu must be held.
+func (t *skillTable) forget(server string, key uriHash) {
+	s := t.servers[server]
+	if s == nil || s.skills[key] == nil {
+		return
+	}
+	skill := s.skills[key]
+	for _, uri := range skill.files {
+		s.files[uri] = slices.DeleteFunc(s.files[uri], func(f skillFile) bool {
+			return f.skill == key
+		})
+		if len(s.files[uri]) == 0 {
+			delete(s.files, uri)
+		}
+	}
+	delete(s.skills, key)
+	t.shrink(1 + len(skill.files))
+}
+
+// shrink removes n items from the counts. t.mu must be held.
+func (t *skillTable) shrink(n int) {
+	t.count -= n
+	if t.total != nil {
+		t.total.Add(-int64(n))
+	}
+}
+
+// removeServer forgets the skills of a server.
+func (t *skillTable) removeServer(server string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.servers[server]; s != nil {
+		for key := range s.skills {
+			t.forget(server, key)
+		}
+		delete(t.servers, server)
+	}
+}
+
+// clear forgets all skills.
+func (t *skillTable) clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shrink(t.count)
+	t.servers = nil
+}
+
+// file returns what the shown entries say about a file; nothing when they do not list it.
+func (t *skillTable) file(server, uri string) []skillFile {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.servers[server]
+	if s == nil || len(s.files) == 0 {
+		return nil
+	}
+	return slices.Clone(s.files[hashURI(uri)])
+}
+
+// isHidden reports whether a URI belongs to a hidden skill: it is the skill's root, or below it. Of
+// nested skills the innermost one decides. A URI whose spelling cannot be compared counts as hidden
+// if the server has a hidden skill.
+func (t *skillTable) isHidden(server, uri string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.servers[server]
+	if s == nil || !s.hidesAny() {
+		return false
+	}
+	text, ok := comparableURI(uri)
+	if !ok || len(uri) > maxURIBytes {
+		return true
+	}
+	for {
+		if skill := s.skills[hashURI(text)]; skill != nil {
+			return skill.hidden
+		}
+		at := strings.LastIndexByte(text, '/')
+		if at < 0 {
+			return false
+		}
+		text = text[:at]
+	}
+}
+
+func (s *serverSkills) hidesAny() bool {
+	for _, skill := range s.skills {
+		if skill.hidden {
+			return true
+		}
+	}
+	return false
+}
+
+// skillRoot returns the URI of a skill's directory, given the URI of its SKILL.md.
+func skillRoot(uri string) string {
+	if at := strings.LastIndexByte(uri, '/'); at >= 0 {
+		return uri[:at]
+	}
+	return uri
+}
+
+// maxDecodings bounds how often a URI is percent-decoded.
+const maxDecodings = 5
+
+// comparableURI returns one spelling for all spellings of a URI that a lenient server could read as
+// the same file: decoded, in lower case, without query, fragment, and dot and empty segments. ok is
+// false when the URI is encoded more often than anybody needs.
+func comparableURI(uri string) (text string, ok bool) {
+	text = strings.TrimFunc(uri, func(r rune) bool { return r <= ' ' })
+	for range maxDecodings {
+		decoded := decodePercent(text)
+		if ok = decoded == text; ok {
+			break
+		}
+		text = decoded
+	}
+	if !ok {
+		return "", false
+	}
+	text = strings.NewReplacer(`\`, "/", "\t", "", "\n", "", "\r", "").Replace(text)
+	scheme, rest, found := strings.Cut(text, ":")
+	if !found {
+		scheme, rest = "", text
+	}
+	if at := strings.IndexAny(rest, "?#"); at >= 0 {
+		rest = rest[:at]
+	}
+	return strings.ToLower(scheme + ":" + path.Clean("/"+rest)), true
+}
+
+// decodePercent decodes the valid percent escapes of a text once.
+func decodePercent(text string) string {
+	if !strings.Contains(text, "%") {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			var c [1]byte
+			if _, err := hex.Decode(c[:], []byte(text[i+1:i+3])); err == nil {
+				b.WriteByte(c[0])
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}

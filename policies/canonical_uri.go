@@ -201,7 +201,8 @@ func uriReadings(text string) []string {
 // spelling; nil when they already have it. The copy is only for rules: what is forwarded are the
 // bytes that came.
 func canonicalMessage(m *mcp.Message) (*mcp.Message, error) {
-	if !strings.HasPrefix(m.Method, "resources/") && m.Method != "completion/complete" &&
+	if !strings.HasPrefix(m.Method, "resources/") && !strings.HasPrefix(m.Method, "skills/") &&
+		m.Method != "completion/complete" &&
 		m.Method != "subscriptions/listen" && m.Method != "notifications/resources/updated" {
 		return nil, nil
 	}

@@ -271,14 +271,15 @@ func (s *Stage) evaluateCanonical(ctx context.Context, m *mcp.Message, session *
 // hideOtherSpellings hides the listed resources whose URIs have the same canonical spelling as a
 // hidden one.
 func hideOtherSpellings(m *mcp.Message, effects *decision, v *pipeline.Verdict) {
-	if m.Method != "resources/list" || m.Kind != mcp.Response || len(effects.hidden) == 0 {
+	meth, _ := mcp.LookupMethod(m.Method)
+	if meth.ItemNamePointer != "/uri" || m.Kind != mcp.Response || len(effects.hidden) == 0 {
 		return
 	}
 	hidden := map[string]bool{}
 	for _, h := range effects.hidden {
 		hidden[canonicalURI(h.name)] = true
 	}
-	m.Items("/resources", func(_ int, raw []byte) bool {
+	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
 		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok && hidden[canonicalURI(uri)] {
 			v.Hide = append(v.Hide, uri)
 		}

@@ -24,6 +24,8 @@ type itemUse struct {
 	// the ids of the tasks that the message names; names then has the tool of each task, at the
 	// same index
 	tasks []string
+	// the definitions of items that the message itself contains, by name
+	definitions map[string][]byte
 }
 
 // itemUses returns the items of lists that a message uses.
@@ -42,6 +44,22 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	switch {
 	case m.Method == "tasks/list" && m.Kind == mcp.Response:
 		return s.taskUses(m, taskIDs(m))
+	case m.Method == "resources/directory/read" && m.Kind == mcp.Response:
+		u := itemUse{list: "resources/list", definitions: map[string][]byte{}}
+		m.Items("/resources", func(_ int, raw []byte) bool {
+			if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok {
+				u.names, u.definitions[uri] = append(u.names, uri), raw
+			}
+			return true
+		})
+		return []itemUse{u}
+	case m.Method == "skills/get" && m.Kind == mcp.Response:
+		raw, _ := m.Get("/skill")
+		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok {
+			return []itemUse{{list: "skills/list", names: []string{uri},
+				definitions: map[string][]byte{uri: raw}}}
+		}
+		return nil
 	case m.Kind != mcp.Request && m.Kind != mcp.Notification:
 		return nil
 	}
@@ -51,8 +69,10 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 	case "prompts/get":
 		return singleUse("prompts/list")
 	case "resources/read", "resources/subscribe", "resources/unsubscribe",
-		"notifications/resources/updated":
+		"resources/directory/read", "notifications/resources/updated":
 		return singleUse("resources/list")
+	case "skills/get":
+		return singleUse("skills/list")
 	case "completion/complete":
 		if kind, _ := m.Text("/ref/type"); kind == "ref/prompt" {
 			return singleUse("prompts/list")
@@ -97,7 +117,8 @@ func (s *session) taskUses(m *mcp.Message, ids []string) []itemUse {
 
 // itemKinds are the words for listed items in reasons, by the method of the list.
 var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt",
-	"resources/list": "resource", "resources/templates/list": "resource template"}
+	"resources/list": "resource", "resources/templates/list": "resource template",
+	"skills/list": "skill"}
 
 // Bounds of the items that one message uses. A message that exceeds them is denied.
 const (
@@ -144,12 +165,20 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 		}
 		key := meth.ItemsPointer + " " + m.Server + " " + name
 		d := s.definitions[key]
+		if raw := u.definitions[name]; raw != nil {
+			if decoded += len(raw); decoded > maxDecodedBytes {
+				return itemList{}, errors.New("the items in the message are too large to check " +
+					"which of them are hidden")
+			}
+			items = append(items, ast.NewTerm(valueOf(raw, nil)))
+			continue
+		}
 		if d.raw == nil {
 			unlisted[name] = true
 			items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 				meth.ItemNamePointer[1:]),
 				ast.StringTerm(name)}))
-			if u.list != "resources/list" {
+			if u.list != "resources/list" && u.list != "skills/list" {
 				continue
 			}
 			// add what a server may read the URI as, because a rule may compare it with a prefix
@@ -263,7 +292,11 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 				}
 			}
 		}
-		if u.list == "resources/list" {
+		if u.list == "skills/list" && m.Kind == mcp.Request {
+			// a skill need not be listed; its entry is checked when the server answers with it
+			unknown = nil
+		}
+		if u.list == "resources/list" || u.list == "skills/list" {
 			hideSameURIs(u.names, hiddenBy)
 			if err := addOtherSpellings(session.unlisted(m.Server, u), hiddenBy); err != nil {
 				return err
@@ -277,7 +310,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			switch {
 			case u.tasks != nil && m.Kind == mcp.Response:
 				v.Hide = append(v.Hide, u.tasks[i])
-			case m.Method == "subscriptions/listen":
+			case m.Method == "subscriptions/listen",
+				m.Method == "resources/directory/read" && m.Kind == mcp.Response:
 				v.Hide = append(v.Hide, name)
 			case !hidden:
 				deny(fmt.Sprintf("the %s %s was not listed, and may be hidden: request %s first",

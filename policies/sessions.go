@@ -414,8 +414,10 @@ func definitionKey(m *mcp.Message) (key string, ok bool) {
 		key = "/tools"
 	case "prompts/get":
 		key = "/prompts"
-	case "resources/read", "resources/subscribe":
+	case "resources/read", "resources/subscribe", "resources/directory/read":
 		key = "/resources"
+	case "skills/get":
+		key = "/skills"
 	default:
 		return "", false
 	}

@@ -17,12 +17,13 @@ import (
 // This file makes skills/list, skills/get and the reading of a skill's files one decision, and
 // checks the files of skills against the digests in the entries that the client was shown.
 
-// denyOwn records that Gatekit itself denies m, a request or an answer, and returns the error for
-// the client.
+// denyOwn inspects m, a request or an answer, records that Gatekit itself denies it, whatever the
+// stages decide, and returns the error for the client.
 func (call *Call) denyOwn(ctx context.Context, m *mcp.Message, reason string) error {
-	if err := call.settings.Pipeline.RecordEvent(context.WithoutCancel(ctx), m, "deny", reason,
-		nil); err != nil {
-		call.settings.Log.Error("denial not recorded", "method", m.Method, "error", err)
+	call.noteInspected()
+	if err := call.settings.Pipeline.Consume(context.WithoutCancel(ctx), m, "deny",
+		reason); err != nil {
+		return err // a stage's denial, recorded
 	}
 	return requestErrorf(mcp.CodeDenied, "refused: %s", reason)
 }

@@ -41,7 +41,7 @@ func Plugin() sdk.Plugin {
 var (
 	nameMethods = []string{"tools/list", "tools/call", "prompts/list", "prompts/get",
 		"completion/complete"}
-	uriMethods = []string{"resources/*", "completion/complete", "subscriptions/listen",
+	uriMethods = []string{"resources/*", "skills/*", "completion/complete", "subscriptions/listen",
 		"notifications/resources/updated", subscribed}
 )
 
@@ -57,6 +57,7 @@ func wants(methods ...[]string) pipeline.Wants {
 		OnlyKind: map[string]mcp.Kind{
 			"tools/list": mcp.Response, "prompts/list": mcp.Response,
 			"resources/list": mcp.Response, "resources/templates/list": mcp.Response,
+			"skills/list": mcp.Response, "skills/get": mcp.Request,
 			"tools/call": mcp.Request, "prompts/get": mcp.Request,
 			"completion/complete": mcp.Request, "subscriptions/listen": mcp.Request,
 			"resources/read": mcp.Request, "resources/subscribe": mcp.Request,
@@ -85,7 +86,8 @@ func (s *stage) Wants() pipeline.Wants {
 	}
 	add(&s.tools, []string{"tools/list"}, []string{"tools/call"})
 	add(&s.prompts, []string{"prompts/list"}, []string{"prompts/get", "completion/complete"})
-	add(&s.resources, []string{"resources/list", "resources/templates/list"}, uriMethods)
+	add(&s.resources, []string{"resources/list", "resources/templates/list",
+		"skills/list"}, uriMethods)
 	return wants(methods)
 }
 
@@ -97,7 +99,8 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 			return s.tools.filterList(m), nil
 		case "prompts/list":
 			return s.prompts.filterList(m), nil
-		case "resources/list", "resources/templates/list":
+		case "resources/list", "resources/templates/list", "resources/directory/read",
+			"skills/list":
 			return s.resources.filterList(m), nil
 		}
 		return sdk.Allow(), nil
@@ -108,7 +111,7 @@ func (s *stage) Inspect(_ context.Context, m *mcp.Message) (sdk.Verdict, error) 
 	case "prompts/get":
 		return s.prompts.checkUse(m, "/name"), nil
 	case "resources/read", "resources/subscribe", "resources/unsubscribe",
-		"notifications/resources/updated":
+		"resources/directory/read", "skills/get", "notifications/resources/updated":
 		return s.resources.checkUse(m, "/uri"), nil
 	case "completion/complete":
 		return s.checkCompletion(m), nil

@@ -374,7 +374,7 @@ func TestWantsOnlyWhatIsConfigured(t *testing.T) {
 		`{"prompts":{"allow":[]}}`: "prompts/list prompts/get " +
 			"completion/complete",
 		`{"resources":{"change":[{"uri":"a","title":"A"}]}}`: "resources/list " +
-			"resources/templates/list",
+			"resources/templates/list skills/list",
 		`{"tools":{"hide":["x"]},"prompts":{"hide":["x"]}}`: "tools/list tools/call " +
 			"prompts/list prompts/get completion/complete",
 		`{"tools":{"change":[{"name":"a","rename":"renamed"}]}}`: "tools/list",

@@ -62,10 +62,11 @@ func withURI(method, uri string) request { return request{method, `{"uri":"s+` +
 // requests that all others allow.
 var allRules = map[string]string{
 	"tools/allowlist":  `tools = ["get", "put", "run", "fetch", "result", "ask", "mail", "web", "send", "seldom", "update"]`,
+	"skills/allowlist": `skills = ["good"]`,
 	"tools/readonly":   `except = ["[!p]*"]`,
 	"tools/arguments":  `rules = [{ tools = ["run"], argument = "ref", pattern = "[a-z/-]+", max_length = 20, no_leading_dash = true }, { tools = ["fetch"], argument = "from", hosts = ["*.example.com"] }]`,
 	"roots/traversal":  `roots = ["/data"]`,
-	"resources/uris":   `schemes = ["file", "note", "https"]`,
+	"resources/uris":   `schemes = ["file", "note", "https", "skill"]`,
 	"resources/redact": `rules = [{ uris = ["note://keys/*"], pattern = "KEY=[^ ]+", with = "KEY=[gone]" }]`,
 	"sampling/gate":    "servers = [\"s\"]\nmodels = [\"m\"]\nmax_tokens = 10",
 	"elicitation/gate": ``,
@@ -91,6 +92,14 @@ var ruleCases = []struct {
 			toolCall("gеt", `{}`),
 		},
 		[]request{toolCall("get", `{}`)}},
+	{"skills/allowlist",
+		[]request{
+			withURI("skills/get", "skill://evil/SKILL.md"),
+			readResource("skill://evil/SKILL.md"),
+			readResource("skill://good/../evil/SKILL.md"),
+			withURI("resources/directory/read", "skill://evil/scripts"),
+		},
+		[]request{readResource("skill://good/scripts/a"), readResource("file:///data/a")}},
 	{"tools/readonly",
 		[]request{toolCall("put", `{}`)},
 		[]request{toolCall("get", `{}`)}},
@@ -213,7 +222,7 @@ type countingServer struct {
 func newCountingServer(revision string) *countingServer {
 	s := &countingServer{Server: mcptest.Toolbox("s", revision)}
 	toolbox := s.Handle
-	s.Capabilities = `{"tools":{},"resources":{"subscribe":true},"prompts":{},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
+	s.Capabilities = `{"tools":{},"resources":{"subscribe":true},"prompts":{},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{},"io.modelcontextprotocol/skills":{"directoryRead":true}}}`
 	schema := `"inputSchema":{"type":"object","properties":{"what":{"anyOf":[{"type":"string","format":"path"},{"type":"null"}]}}}`
 	list := func(member, items string) func(*mcptest.Call) {
 		return func(c *mcptest.Call) {
@@ -234,6 +243,8 @@ func newCountingServer(revision string) *countingServer {
 			`{"uri":"file:///data/a","name":"a"},{"uri":"file:///database/a","name":"b"},{"uri":"test://x","name":"c"},{"uri":"note://keys/a","name":"d"}`),
 		"resources/templates/list": list("resourceTemplates",
 			`{"uriTemplate":"file:///data/{name}","name":"a"},{"uriTemplate":"file:///etc/{name}","name":"b"},{"uriTemplate":"javascript:{x}","name":"c"}`),
+		"skills/list": list("skills",
+			`{"uri":"skill://good/SKILL.md","resources":[]},{"uri":"skill://evil/SKILL.md","resources":[]}`),
 		"completion/complete": toolbox["completion/complete"],
 		"resources/subscribe": toolbox["resources/subscribe"],
 		"tools/call": func(c *mcptest.Call) {
@@ -297,7 +308,10 @@ func TestEachRuleDeniesAttacksAndAllowsSimilarRequests(t *testing.T) {
 				wantListed(g, c, "resources/templates/list", `"uriTemplate":"s+`,
 					map[string]bool{"file:///data/{name}": true, "file:///etc/{name}": false,
 						"javascript:{x}": false})
+				wantListed(g, c, "skills/list", `"uri":"s+`,
+					map[string]bool{"skill://good/SKILL.md": true, "skill://evil/SKILL.md": false})
 				g.WantRecords("to_client response tools/list s - hide",
+					"to_client response skills/list s - hide",
 					"to_client response resources/list s - hide",
 					"to_client response resources/templates/list s - hide")
 

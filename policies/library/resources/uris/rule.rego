@@ -15,7 +15,7 @@ package gatekit.resources.uris
 import data.config["resources/uris"] as config
 
 deny contains sprintf("URI refused: %s", [problem]) if {
-	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
+	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe", "resources/directory/read", "skills/get"}
 	input.kind == "request"
 	some problem in problems(name)
 }
@@ -32,7 +32,7 @@ deny contains sprintf("URI template refused: %s", [problem]) if {
 }
 
 hide contains item.uri if {
-	input.method == "resources/list"
+	input.method in {"resources/list", "resources/directory/read", "skills/list"}
 	input.kind == "response"
 	some item in input.items
 	count(problems(item.uri)) > 0

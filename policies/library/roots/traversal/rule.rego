@@ -3,8 +3,9 @@
 # description: |
 #   Denies path arguments and resource URIs that lead out of the allowed folders, also when they are
 #   percent-encoded, use backslashes or other characters, or follow a symbolic link of this machine.
-#   Hides such resources, and templates from which only such URIs can be made. Of the roots that a
-#   client declares, it takes out those that are not folders or are outside the configured folders.
+#   Hides such resources and skills, also in directories, and templates from which only such URIs can
+#   be made. Of the roots that a client declares, it takes out those that are not folders or are
+#   outside the configured folders.
 #   An argument is a path when its name says so (path, file, dir, uri, output_path, ...), when its
 #   schema says so (format), or when the settings say so.
 #   Settings:
@@ -89,7 +90,7 @@ deny contains "every URI of the URI template leaves the allowed folders" if {
 }
 
 deny contains sprintf("URI: %s", [problem]) if {
-	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
+	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe", "resources/directory/read", "skills/get"}
 	input.kind == "request"
 	applies
 	problem := path_problem(input.name, true)
@@ -97,7 +98,7 @@ deny contains sprintf("URI: %s", [problem]) if {
 }
 
 deny contains "the request has no URI" if {
-	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe"}
+	input.method in {"resources/read", "resources/subscribe", "resources/unsubscribe", "resources/directory/read", "skills/get"}
 	input.kind == "request"
 	applies
 	not has_name
@@ -106,7 +107,7 @@ deny contains "the request has no URI" if {
 has_name if is_string(input.name)
 
 hide contains item.uri if {
-	input.method == "resources/list"
+	input.method in {"resources/list", "resources/directory/read", "skills/list"}
 	input.kind == "response"
 	applies
 	some item in input.items

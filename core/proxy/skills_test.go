@@ -214,7 +214,7 @@ func TestHiddenSkillCannotBeUsed(t *testing.T) {
 		equal(t, c.method+" of "+c.uri+" was refused: "+got, got == refused, c.refused)
 	}
 	w.record.expect(t, "deny to_server request skills/get a skill://acme/evil/SKILL.md",
-		"deny to_server request resources/directory/read a")
+		"deny to_server request resources/directory/read a skill://acme/evil/scripts")
 }
 
 func TestServerCannotAnswerWithAnotherSkill(t *testing.T) {

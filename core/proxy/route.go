@@ -124,13 +124,14 @@ func (call *Call) listURIs(ctx context.Context, uri string) {
 	lists.Wait()
 }
 
-// mayBeOfSkill reports whether a URI may belong to a skill: a server declares that it has skills, or
-// the URI has their usual scheme.
+// mayBeOfSkill reports whether a URI may belong to a skill: a server declares that it has skills,
+// or the URI has their usual scheme.
 func (call *Call) mayBeOfSkill(uri string) bool {
 	if scheme, _, ok := strings.Cut(uri, ":"); ok && strings.EqualFold(scheme, "skill") {
 		return true
 	}
-	return slices.ContainsFunc(call.session.serversInOrder(call.settings), (*sessionServer).hasSkills)
+	servers := call.session.serversInOrder(call.settings)
+	return slices.ContainsFunc(servers, (*sessionServer).hasSkills)
 }
 
 // onlyServer returns the one server, where names have no prefixes.

@@ -65,6 +65,8 @@ func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
 	blob := base64.StdEncoding.EncodeToString([]byte(text))
 	const mismatch = "!-31000 refused: the file of a skill does not match the digest and size in " +
 		"the skill's entry: request skills/get to see whether the skill has changed"
+	const ambiguous = "!-31000 refused: the file of a skill cannot be checked: it needs either a " +
+		"text or a blob"
 	one := func(member string) string { return `{"uri":"` + uri + `",` + member + `}` }
 	other := `{"uri":"skill://y/SKILL.md","text":"evil"}`
 	for _, c := range []struct {
@@ -80,9 +82,9 @@ func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
 		{"a blob that is no base64", skill("skill://x", text), uri, one(`"blob":"?"`),
 			"!-31000 refused: the file of a skill cannot be checked: its blob is no base64"},
 		{"a text and a blob", skill("skill://x", text), uri, one(`"text":"héllo","blob":"` + blob + `"`),
-			"!-31000 refused: the file of a skill cannot be checked: it needs either a text or a blob"},
+			ambiguous},
 		{"nothing", skill("skill://x", text), uri, one(`"n":1`),
-			"!-31000 refused: the file of a skill cannot be checked: it needs either a text or a blob"},
+			ambiguous},
 		{"two contents", skill("skill://x", text), uri, one(`"text":"héllo"`) + "," + other,
 			"!-31000 refused: the file of a skill must have exactly one content"},
 		{"a content with another URI", skill("skill://x", text), uri, other, mismatch},
@@ -170,7 +172,8 @@ func TestHiddenSkillCannotBeUsed(t *testing.T) {
 			return v
 		})}
 	w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://acme/evil", "x"),
-		skill("skill://acme/evil/good", "of no skill"), skill("skill://acme", "of no skill"))}, nil, hide)
+		skill("skill://acme/evil/good", "of no skill"), skill("skill://acme",
+			"of no skill"))}, nil, hide)
 	w.call(t, "initialize", initializeParams)
 	if got := w.call(t, "skills/list", `{}`); strings.Contains(got, "evil/SKILL.md") ||
 		!strings.Contains(got, "evil/good/SKILL.md") {

@@ -57,7 +57,7 @@ type knownSkill struct {
 	files  []uriHash // its keys in serverSkills.files
 }
 
-// skillFile is what one entry says about a file.
+// skillFile has the digest and size of a file in one entry.
 type skillFile struct {
 	skill  uriHash
 	digest [sha256.Size]byte

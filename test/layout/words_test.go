@@ -187,6 +187,9 @@ func references(file, text string, exists func(name string) bool) (faults []stri
 				strings.Contains(name, "//") || strings.HasSuffix(line[:m[0]], ":/") {
 				continue // a URL
 			}
+			if path.Base(name) == "SKILL.md" {
+				continue // the file of a skill, which a server has
+			}
 			if !exists(path.Clean(name)) && !exists(path.Join(path.Dir(file), name)) {
 				fault(name, "is not a document of the repository")
 			}

@@ -67,9 +67,10 @@ func TestSkillsAreCarried(t *testing.T) {
 				if r.uri != "" {
 					params = `{"uri":"` + r.uri + `"}`
 				}
-				if got := string(harness.Request(t, c, r.method, params).Raw); !strings.Contains(got,
-					r.want) || strings.Contains(got, r.not) {
-					t.Errorf("%s %s got %s, want %s and not %s", r.method, params, got, r.want, r.not)
+				got := string(harness.Request(t, c, r.method, params).Raw)
+				if !strings.Contains(got, r.want) || strings.Contains(got, r.not) {
+					t.Errorf("%s %s got %s, want %s and not %s", r.method, params, got, r.want,
+						r.not)
 				}
 			}
 			g.WantRecords("to_client response skills/list docs - hide",

@@ -99,6 +99,9 @@
 // write the secret into the log. The keyed hashes of the names then come first in values, and
 // before and after have an hmac and no body.
 //
+// In the name of a record, and where a reason quotes that name, a keyed hash replaces the query and
+// the fragment of a URI: they often hold a token.
+//
 // # How a line is written
 //
 // Calls of Record encode their records in parallel. Under a lock, the line then gets its seq and

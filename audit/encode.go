@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -45,7 +46,13 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	e.time = append(e.time, '"')
 
 	b := e.rest[:0]
+	// the quotation of a URI in a reason must not reveal what the name does not
+	quote := func(text string) string { return text }
 	if m := o.Before; m != nil {
+		name := nameWithoutQuery(m, l.valueHasher)
+		if name != m.Name {
+			quote = func(text string) string { return strings.ReplaceAll(text, m.Name, name) }
+		}
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)
 		b = appendMember(b, "principal", m.Principal)
@@ -57,12 +64,12 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 		}
 		b = appendMember(b, "method", m.Method)
 		b = appendMember(b, "server", m.Server)
-		b = appendMember(b, "name", m.Name)
+		b = appendMember(b, "name", name)
 	}
 	b = append(b, `,"action":`...)
 	b = appendString(b, o.Action)
-	b = appendMember(b, "reason", o.Reason)
-	b = appendSteps(b, o.Steps)
+	b = appendMember(b, "reason", quote(o.Reason))
+	b = appendSteps(b, o.Steps, quote)
 	b = l.appendBodies(b, o)
 	if l.bodies != BodiesNone {
 		b = l.valueHasher.appendValues(b, cmp.Or(o.After, o.Before), o.Withheld)
@@ -70,13 +77,13 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	b = appendStatus(b, cmp.Or(o.After, o.Before))
 	b = appendMicros(b, o.Duration)
 	if o.Err != nil {
-		b = appendMember(b, "error", o.Err.Error())
+		b = appendMember(b, "error", quote(o.Err.Error()))
 	}
 	e.rest = append(b, '}')
 	return e
 }
 
-func appendSteps(b []byte, steps []pipeline.Step) []byte {
+func appendSteps(b []byte, steps []pipeline.Step, quote func(string) string) []byte {
 	if len(steps) == 0 {
 		return b
 	}
@@ -88,7 +95,7 @@ func appendSteps(b []byte, steps []pipeline.Step) []byte {
 		b = append(b, `{"stage":`...)
 		b = appendString(b, s.Stage)
 		b = appendMember(b, "action", s.Action)
-		b = appendMember(b, "reason", s.Reason)
+		b = appendMember(b, "reason", quote(s.Reason))
 		b = appendMicros(b, s.Duration)
 		b = appendFindings(b, s.Findings)
 		b = appendStrings(b, "changed", s.Changed)

@@ -24,6 +24,8 @@ type HTTPClientOptions struct {
 	Headers    map[string]string // sent with every request, credentials among them; never logged
 	MaxMessage int               // bytes of a body or event; 0 is 16 MiB
 	Log        *slog.Logger      // nil: nothing is logged
+	// returns a URL without its secrets, for errors; nil leaves it as it is
+	Mask func(string) string
 }
 
 // HTTPClient sends the requests of Streamable HTTP to one server. It is safe for many goroutines.
@@ -40,6 +42,7 @@ type HTTPClient struct {
 	headers    http.Header
 	maxMessage int
 	template   http.Request
+	mask       func(string) string
 	http       *http.Transport
 }
 
@@ -78,7 +81,11 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		}
 		headers[canonical] = []string{strings.TrimSpace(value)}
 	}
-	b := &HTTPClient{name: r.Name, url: u, headers: headers, maxMessage: r.MaxMessage}
+	b := &HTTPClient{name: r.Name, url: u, headers: headers, maxMessage: r.MaxMessage,
+		mask: r.Mask}
+	if b.mask == nil {
+		b.mask = func(url string) string { return url }
+	}
 	if b.maxMessage <= 0 {
 		b.maxMessage = defaultMaxMessage
 	}
@@ -179,7 +186,7 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		r.Body.Close()
 		target := "nowhere"
 		if l, err := r.Location(); err == nil {
-			target = redactedURL(l)
+			target = b.redactedURL(l)
 		}
 		return nil, b.requestError(ctx, method, to,
 			fmt.Errorf("the server redirects to %s (status %d), which is not followed\nhint: if "+
@@ -204,12 +211,13 @@ func (b *HTTPClient) requestError(ctx context.Context, method string, to *url.UR
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("server %q: %s %s: %w", b.name, method, redactedURL(to), err)
+	return fmt.Errorf("server %q: %s %s: %w", b.name, method, b.redactedURL(to), err)
 }
 
-// redactedURL returns a URL as it may be logged, without its query, which may hold a key.
-func redactedURL(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+// redactedURL returns a URL as it may be logged, without its query, which may hold a key, and
+// without what the mask replaces.
+func (b *HTTPClient) redactedURL(u *url.URL) string {
+	return b.mask((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
 
 // payload returns the body of a request. net/http knows that reading this type does not block, and

@@ -72,7 +72,8 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 			post.User != nil) {
 			// Otherwise a server could make Gatekit send credentials to any host, or send requests
 			// to hosts that only Gatekit can reach.
-			err = fmt.Errorf("the server names %s, which is another origin", redactedURL(post))
+			err = fmt.Errorf("the server names %s, which is another origin",
+				b.redactedURL(post))
 		}
 		if err != nil {
 			a.Events.Close()

@@ -67,7 +67,8 @@ free, or whether another process writes to the audit log.`,
 			if err != nil {
 				return reportMistakes(cmd, err, asJSON)
 			}
-			r := &checkReport{out: cmd.OutOrStdout(), asJSON: asJSON,
+			p.masked.add(cfg)
+			r := &checkReport{out: cmd.OutOrStdout(), asJSON: asJSON, mask: p.masked.mask,
 				color: paletteFor(cmd.OutOrStdout())}
 			p.checkAll(cmd.Context(), r, cfg)
 			return r.result()
@@ -327,7 +328,7 @@ func fullReason(err error) string {
 // it.
 func (p *program) probeServer(ctx context.Context, s config.Server,
 	limits config.Limits) (revision, name string, err error) {
-	o, err := upstreamOptions(s, limits, p.log)
+	o, err := upstreamOptions(s, limits, p.masked.mask, p.log)
 	if err != nil {
 		return "", "", err
 	}

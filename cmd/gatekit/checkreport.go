@@ -16,7 +16,8 @@ type checkReport struct {
 	out    io.Writer
 	asJSON bool
 	color  palette
-	width  int // of the names
+	mask   func(string) string // removes secrets; nil for none
+	width  int                 // of the names
 
 	mu       sync.Mutex
 	failed   bool
@@ -71,6 +72,9 @@ func (r *checkReport) print(c checkResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failed = r.failed || !c.OK
+	if r.mask != nil {
+		c.Result, c.Error = r.mask(c.Result), r.mask(c.Error)
+	}
 	var err error
 	switch indent := len("FAIL  "); {
 	case r.asJSON:

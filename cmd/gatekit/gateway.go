@@ -29,6 +29,9 @@ type gateway struct {
 	log         *slog.Logger
 	firstStages []pipeline.StageConfig // of tests; they see a message before the plugins do
 
+	masked   *masked
+	onReload func(*config.Config) // is called before a changed configuration is used; may be nil
+
 	// Each of these is set by the component that starts it, and does not change after that.
 	recording   *recording
 	host        *plugins.Host
@@ -58,8 +61,11 @@ func openGateway(ctx context.Context, c *config.Config, log *slog.Logger,
 	if err := checkCommands(c.Servers); err != nil {
 		return nil, err
 	}
-	g := &gateway{log: log, firstStages: firstStages, recording: &recording{log: log},
-		workers: workers.New(), processes: upstream.NewProcesses(c.Limits.Processes)}
+	masks := &masked{}
+	masks.add(c)
+	g := &gateway{log: log, firstStages: firstStages, masked: masks,
+		recording: &recording{log: log, masked: masks},
+		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes)}
 	g.active = g.plan(c, nil)
 	if err := startAll(ctx, g.components()); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func execute(args []string) int {
 	}
 	if !errors.Is(err, errReported) {
 		// The error may contain text from a client or server.
-		fmt.Fprintln(os.Stderr, "gatekit:", printable(err.Error()))
+		fmt.Fprintln(os.Stderr, "gatekit:", printable(p.masked.mask(err.Error())))
 	}
 	if !p.started {
 		if !strings.Contains(err.Error(), "\nhint: ") {
@@ -96,6 +96,7 @@ func contextWithSignals() (context.Context, func()) {
 type program struct {
 	level   slog.LevelVar
 	log     *slog.Logger
+	masked  masked
 	started bool // the command line was accepted, so later failures are not usage errors
 }
 
@@ -128,7 +129,7 @@ Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.`,
 		PersistentPreRun: func(*cobra.Command, []string) {
 			p.started = true
 			p.level.UnmarshalText([]byte(level.value)) // cannot fail: choice allows only levels
-			p.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
+			p.log = slog.New(slog.NewTextHandler(os.Stderr, p.logOptions()))
 		},
 	}
 	root.SetVersionTemplate("gatekit {{.Version}}\n")
@@ -175,12 +176,13 @@ func (c *choice) Set(s string) error {
 
 // setLogFormat applies the log settings of a configuration. The flag --log-level overrides its
 // level.
-func (p *program) setLogFormat(cmd *cobra.Command, c config.Log) {
+func (p *program) setLogFormat(cmd *cobra.Command, cfg *config.Config) {
+	c := cfg.Log
 	if !cmd.Flag("log-level").Changed {
 		p.level.UnmarshalText([]byte(c.Level))
 	}
 	if c.Format == "json" {
-		p.log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: &p.level}))
+		p.log = slog.New(slog.NewJSONHandler(os.Stderr, p.logOptions()))
 	}
 }
 

@@ -416,3 +416,47 @@ func TestSilentCollectorDoesNotFailStop(t *testing.T) {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
+
+// TestSubstitutedValuesAreMasked has a token in the path of a server's URL.
+func TestSubstitutedValuesAreMasked(t *testing.T) {
+	const token = "t0ken/in the path"
+	p := newProcess(t, "[server.remote]\nurl = \"http://127.0.0.1:1/${env:TOKEN}/mcp\"\n")
+	p.cmd.Env = append(os.Environ(), "TOKEN="+token, "XDG_STATE_HOME="+p.dir)
+	check := exec.Command("gatekit", "check")
+	check.Dir, check.Env = p.dir, p.cmd.Env
+	out, err := check.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "http://127.0.0.1:1/[redacted]/mcp") {
+		t.Errorf("check printed %s (%v), want the URL with a masked path", out, err)
+	}
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	fmt.Fprintln(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+	answer, err := bufio.NewReader(answers).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	p.waitForExit()
+	log, err := os.ReadFile(filepath.Join(p.dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	stderr := p.stderr.String()
+	p.mu.Unlock()
+	for what, text := range map[string]string{"check": string(out), "the client": answer,
+		"the audit log": string(log), "stderr": stderr} {
+		for _, part := range []string{token, "t0ken"} {
+			if strings.Contains(text, part) {
+				t.Errorf("%s got %q: %s", what, part, text)
+			}
+		}
+	}
+}

@@ -25,6 +25,7 @@ type recording struct {
 	events    *pipeline.Pipeline // records events, which are not messages
 	started   bool               // the start was recorded, so the stop must be recorded, too
 
+	masked          *masked // removes secrets of the configuration from records
 	telemetryClosed sync.Once
 }
 
@@ -89,9 +90,9 @@ func (r *recording) openAuditLog(c config.Audit) (err error) {
 	if err != nil {
 		return err
 	}
-	r.recorder = r.audit
+	r.recorder = maskedRecorder{r.audit, r.masked}
 	if r.telemetry != nil {
-		r.recorder = r.telemetry.Recorder(r.audit)
+		r.recorder = r.telemetry.Recorder(r.recorder)
 	}
 	r.events = pipeline.New(r.recorder, pipeline.Options{})
 	return nil

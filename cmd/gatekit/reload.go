@@ -53,6 +53,10 @@ func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 func (g *gateway) watch(ctx context.Context, readNow <-chan os.Signal) {
 	config.Watch(ctx, g.active.config, readNow, func(c *config.Config, err error) {
 		if err == nil {
+			g.masked.add(c)
+			if g.onReload != nil {
+				g.onReload(c)
+			}
 			err = g.reload(ctx, c)
 		}
 		if err == nil {

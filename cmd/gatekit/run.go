@@ -38,7 +38,8 @@ When Gatekit cannot start, it answers the client's first request with the reason
 				// [listen] is unknown without a configuration, so a client may wait on stdio.
 				return p.refuse(cmd.Context(), true, err)
 			}
-			p.setLogFormat(cmd, cfg.Log)
+			p.masked.add(cfg)
+			p.setLogFormat(cmd, cfg)
 			return p.serve(cmd.Context(), cfg)
 		},
 	}

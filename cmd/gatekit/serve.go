@@ -29,6 +29,7 @@ func (p *program) serve(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
+	g.onReload = p.masked.add // before anything watches the configuration
 	l := &listeners{gateway: g, config: c, hangup: hangup,
 		control: &controlServer{gateway: g, config: c, log: p.log}}
 	if err := startAll(ctx, l.components()); err != nil {
@@ -195,6 +196,9 @@ func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 // refuse reports why Gatekit did not start: on stderr and, when a client waits on stdio, as the
 // answer to its first request, so that the user sees the reason in the client.
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
+	if text := p.masked.mask(reason.Error()); text != reason.Error() {
+		reason = errors.New(text)
+	}
 	fmt.Fprintln(os.Stderr, reason)
 	if stdio && !isTerminal(os.Stdin) {
 		pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, 0)

@@ -32,7 +32,7 @@ type server struct {
 
 func (s *server) start(context.Context) error {
 	g := s.gateway
-	o, err := upstreamOptions(s.config, g.active.config.Limits, g.log)
+	o, err := upstreamOptions(s.config, g.active.config.Limits, g.masked.mask, g.log)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func (s *server) sameAs(other *server) bool {
 }
 
 // upstreamOptions returns the options for a server, without the functions that report its events.
-func upstreamOptions(s config.Server, limits config.Limits,
+func upstreamOptions(s config.Server, limits config.Limits, mask func(string) string,
 	log *slog.Logger) (upstream.Options, error) {
-	d, err := dialer(s, limits, log)
+	d, err := dialer(s, limits, mask, log)
 	return upstream.Options{
 		Name:    s.Name,
 		Version: version(),
@@ -81,7 +81,8 @@ func upstreamOptions(s config.Server, limits config.Limits,
 }
 
 // dialer returns the functions that connect to a server: to a child process, or over HTTP.
-func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.Dial, error) {
+func dialer(s config.Server, limits config.Limits, mask func(string) string,
+	log *slog.Logger) (upstream.Dial, error) {
 	if s.Command != "" {
 		command := transport.Command{
 			Name: s.Name, Path: s.Command, Args: s.Args, Dir: s.Cwd, Env: revealed(s.Env),
@@ -97,7 +98,7 @@ func dialer(s config.Server, limits config.Limits, log *slog.Logger) (upstream.D
 		}}, nil
 	}
 	remote, err := transport.NewHTTPClient(transport.HTTPClientOptions{Name: s.Name, URL: s.URL,
-		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log})
+		Headers: revealed(s.Headers), MaxMessage: limits.MessageBytes, Log: log, Mask: mask})
 	if err != nil {
 		return upstream.Dial{}, err
 	}

@@ -37,16 +37,20 @@ type snapshot struct {
 	files  []string // absolute paths of the file and those of ${file:}
 	digest [sha256.Size]byte
 
-	policies []string // the paths in policy.files and policy.data
+	policies []string          // the paths in policy.files and policy.data
+	mask     *strings.Replacer // of substituted values; nil for none
 }
 
 // loader reads one configuration.
 type loader struct {
-	doc     *document
-	dir     string            // absolute path of the file's folder
-	files   map[string][]byte // contents of the files that were read, by absolute path
-	order   []string          // the keys of files, as they were read
-	errs    Errors
+	doc   *document
+	dir   string            // absolute path of the file's folder
+	files map[string][]byte // contents of the files that were read, by absolute path
+	order []string          // the keys of files, as they were read
+	errs  Errors
+
+	substituted []string // values of substitutions that no output may contain
+
 	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
 }
 
@@ -77,6 +81,7 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 		l.errs.sort()
 		return nil, r, l.errs
 	}
+	r.mask = newMask(l.substituted)
 	c.source = r
 	return c, r, nil
 }

@@ -36,6 +36,7 @@ func (l *loader) expand(s string, n *node, name string) string {
 			l.errorf(n, "%s: ${%s} %s", name, word, problem)
 			failed = true
 		}
+		l.noteSubstituted(value, name)
 		out.WriteString(value)
 		rest = after
 	}

@@ -1,0 +1,59 @@
+package audit_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatekit/audit"
+	"gatekit/core/pipeline"
+)
+
+// TestQueriesOfURIsAreDigested records requests for resources whose URIs hold tokens.
+func TestQueriesOfURIsAreDigested(t *testing.T) {
+	tests := []struct{ name, prefix string }{ // the prefix of the recorded name
+		{"https://host/a?token=s3cr3t", "https://host/a?…"},
+		{"https://host/a?token=other", "https://host/a?…"},
+		{"file:///srv/a#s3cr3t", "file:///srv/a#…"},
+		{"db:x?token=s3cr3t", "db:x?…"},
+		{"https://host/a", "https://host/a"},
+		{"https://host/{?page}", "https://host/{?page}"},
+		{"what?", "what?"},
+		{"a tool?b", "a tool?b"},
+	}
+	for _, bodies := range []audit.Bodies{audit.BodiesDigest, audit.BodiesNone} {
+		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+		l := open(t, audit.Options{File: file, Bodies: bodies})
+		for _, tt := range tests {
+			m := parse(t, `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{}}`)
+			m.Name = tt.name
+			record(t, l, pipeline.Outcome{Time: recordTime, Before: m, Action: "deny",
+				Reason: "mine: " + tt.name + " is not allowed",
+				Steps:  []pipeline.Step{{Stage: "policy", Action: "deny", Reason: tt.name}}})
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for i, line := range allLines(t, file) {
+			r, err := audit.ParseRecord(line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(r.Name, tests[i].prefix) {
+				t.Errorf("%s is recorded as %q, want %q", tests[i].name, r.Name, tests[i].prefix)
+			}
+			if strings.Contains(string(line), "s3cr3t") {
+				t.Errorf("the record has the query: %s", line)
+			}
+			if r.Reason != "mine: "+r.Name+" is not allowed" {
+				t.Errorf("the reason is %q, want the name %q in it", r.Reason, r.Name)
+			}
+			names[r.Name] = true
+		}
+		if bodies == audit.BodiesDigest && len(names) != len(tests) {
+			t.Errorf("%d different names, want %d: other queries have other hashes", len(names),
+				len(tests))
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,15 @@ import (
 	"gatekit/plugins/sdk"
 )
 
+// listedPlugin is a built-in plugin as gatekit plugin list --json prints it.
+type listedPlugin struct {
+	Plugin string          `json:"plugin"`
+	Doc    string          `json:"doc"`
+	Schema json.RawMessage `json:"schema,omitempty"` // of plugins that were asked for
+}
+
 func (p *program) plugin() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "plugin list | NAME…",
 		Short: "List the built-in plugins, or run them as a plugin process",
@@ -51,16 +60,25 @@ message and exits.`,
 				return nil
 			}
 			for _, p := range builtin.All() {
-				switch {
+				isNamed := slices.Contains(args[1:], p.Name)
+				switch listed := (listedPlugin{Plugin: p.Name, Doc: p.Doc}); {
+				case asJSON && (isNamed || len(args) == 1):
+					if isNamed {
+						listed.Schema = p.Schema
+					}
+					if err := printJSON(cmd.OutOrStdout(), listed); err != nil {
+						return err
+					}
 				case len(args) == 1:
 					fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", p.Name, p.Doc)
-				case slices.Contains(args[1:], p.Name):
+				case isNamed && !asJSON:
 					fmt.Fprintf(cmd.OutOrStdout(), "%s\n", p.Schema)
 				}
 			}
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "with list: print one JSON object for each plugin")
 	return c
 }
 

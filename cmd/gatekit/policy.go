@@ -195,17 +195,26 @@ rejects a broken one, and the previous policies stay active.`,
 }
 
 func policyList() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "list [RULE]",
 		Short: "List the rules of the library, or print one",
 		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule,
 which begins with its description and its settings.`,
 		Example: `  gatekit policy list
-  gatekit policy list tools/readonly`,
+  gatekit policy list tools/readonly
+  gatekit policy list --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				for _, name := range library.Names() {
+					if asJSON {
+						if err := printJSON(cmd.OutOrStdout(), listedRule{Rule: name,
+							Title: library.Title(name)}); err != nil {
+							return err
+						}
+						continue
+					}
 					fmt.Fprintf(cmd.OutOrStdout(), "%-22s %s\n", name, library.Title(name))
 				}
 				return nil
@@ -214,10 +223,23 @@ which begins with its description and its settings.`,
 			if err != nil {
 				return unknownRule(&config.Policy{}, args[0])
 			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), listedRule{args[0], library.Title(args[0]),
+					string(b)})
+			}
 			_, err = cmd.OutOrStdout().Write(b)
 			return err
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each rule")
+	return c
+}
+
+// listedRule is a rule of the library as gatekit policy list --json prints it.
+type listedRule struct {
+	Rule   string `json:"rule"`
+	Title  string `json:"title"`
+	Source string `json:"source,omitempty"` // of the only rule that was asked for
 }
 
 func policyCapabilities() *cobra.Command {

@@ -108,8 +108,8 @@ func readError(err error) error {
 
 // recordActions are the actions of records: those of messages, and then those of events.
 var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", "skip", "park",
-	"resume", "approve", "reject", "drop", "cancelled", "would_deny", "would_modify", "would_hide",
-	"would_ask", "would_answer",
+	"resume", "approve", "reject", "drop", "own", "cancelled", "would_deny",
+	"would_modify", "would_hide", "would_ask", "would_answer",
 	"start", "stop", "reload", "connect", "refuse", "lost", "restarted", "plugin_lost",
 	"plugin_restarted", "gap", "recovered", "prune", "clock", "anchor lost", "anchor back",
 	"sink lost", "sink back", "sink gap", "sink reset"}

@@ -276,7 +276,8 @@ func wantScenario(t *testing.T, g *harness.Gatekit, all []event, client, server 
 
 	counts := map[string]int{} // by record
 	for _, r := range g.Records() {
-		if counts[r.String()]++; r.Kind == "error" {
+		// a legacy server answers Gatekit's own server/discover with an error
+		if counts[r.String()]++; r.Kind == "error" && r.Action != "own" {
 			t.Errorf("the audit log has the error %s", r)
 		}
 	}

@@ -112,7 +112,9 @@ func TestModernClientUsesPublishedServers(t *testing.T) {
 
 	recorded := map[string]bool{}
 	for _, r := range g.Records() {
-		if recorded[r.String()] = true; r.Kind == "error" && r.Action != "pass" {
+		// a legacy server answers Gatekit's own server/discover with an error
+		if recorded[r.String()] = true; r.Kind == "error" && r.Action != "pass" &&
+			r.Action != "own" {
 			t.Errorf("the audit log has an error of Gatekit: %s %s %s", r, r.Reason, r.Error)
 		}
 	}

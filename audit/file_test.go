@@ -263,6 +263,24 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 			open(t, audit.Options{File: file}).Close() // the log is undamaged
 		})
 	}
+	t.Run("anchor link to a foreign file", func(t *testing.T) {
+		dir := t.TempDir()
+		foreign, anchor := filepath.Join(dir, "foreign"), filepath.Join(dir, "anchor")
+		if err := os.WriteFile(foreign, []byte("theirs\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(foreign, anchor); err != nil {
+			t.Fatal(err)
+		}
+		_, err := audit.Open(audit.Options{File: filepath.Join(dir, "gatekit.jsonl"),
+			AnchorFile: anchor})
+		if err == nil || !strings.Contains(err.Error(), "is a link") {
+			t.Errorf("error %v, want the link refused", err)
+		}
+		if b, _ := os.ReadFile(foreign); string(b) != "theirs\n" {
+			t.Errorf("the foreign file is %q", b)
+		}
+	})
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	if _, err := audit.Open(audit.Options{File: file, Key: file + "k",
 		AnchorFile: file + "k"}); err == nil {

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"strings"
 	"time"
@@ -186,7 +185,7 @@ func checkArchive(raw []byte) (signed bool, err error) {
 
 // addBundleFile reads a bundle from a file and adds it.
 func (s *sources) addBundleFile(name string) error {
-	f, err := os.Open(name)
+	f, err := openRegular(name)
 	if err != nil {
 		return err
 	}

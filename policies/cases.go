@@ -82,14 +82,15 @@ func ParseCase(b []byte) (*Case, error) {
 			"many messages, one on each line")
 	}
 	body := jsontext.NewDecoder(bytes.NewReader(whole))
+	var unknown error // for a member of a written message; a record may have further members
 	for _, err = body.ReadToken(); err == nil && body.PeekKind() != '}'; {
 		var name jsontext.Token
 		if name, err = body.ReadToken(); err != nil {
 			break
 		}
 		key := name.String()
-		if !slices.Contains(caseMembers, key) {
-			return nil, fmt.Errorf("unknown member %q; the members are %s", key,
+		if unknown == nil && !slices.Contains(caseMembers, key) {
+			unknown = fmt.Errorf("unknown member %q; the members are %s", key,
 				strings.Join(caseMembers[:19], ", "))
 		}
 		var v jsontext.Value
@@ -100,10 +101,14 @@ func ParseCase(b []byte) (*Case, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := caseReader{members: in}
+	isRecord := in["seq"] != nil && in["prev"] != nil
+	if unknown != nil && !isRecord {
+		return nil, unknown
+	}
+	r := caseReader{members: in, lenient: isRecord}
 	c := &Case{Action: r.text("action"), exchange: r.text("exchange")}
 	c.RecordedAction = c.Action
-	if in["seq"] != nil && in["prev"] != nil {
+	if isRecord {
 		r.record(c)
 	}
 	r.fill(c)
@@ -116,6 +121,7 @@ func ParseCase(b []byte) (*Case, error) {
 // caseReader decodes the members of a case. It keeps the first error in err.
 type caseReader struct {
 	members map[string]jsontext.Value
+	lenient bool // objects may have unknown members, as those of records of a newer Gatekit have
 	err     error
 }
 
@@ -132,7 +138,9 @@ func (r *caseReader) decode(name string, v any) {
 		return
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
+	if !r.lenient {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(v); err != nil {
 		r.fail("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
 	}
@@ -437,14 +445,35 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// BodyMembersRead returns the members of the input that the policies read, and that are missing
-// when a recorded message has no body.
-func (s *Stage) BodyMembersRead() (names []string) {
+// MissingMembers returns the members of the input that are missing because the body of a case is
+// not in the log, and that a rule reads that can hold for this message. Without them, the verdict
+// of the case says nothing about the message.
+func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
+	if !c.BodyMissing {
+		return nil, nil
+	}
+	q, err := s.selector.query(s.all, s.selector.classOfMessage(c.Message, true))
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range []string{"params", "result", "error", "request", "item", "items",
 		"roots"} {
-		if _, ok := s.reads.wants(name); ok {
+		if _, ok := q.reads.wants(name); ok && len(q.rules) > 0 {
 			names = append(names, name)
 		}
 	}
-	return names
+	// rules that hide an item by its definition, which is in the body of an earlier list
+	for _, u := range s.sessions.session(c.Message).itemUses(c.Message) {
+		q, err := s.selector.query(s.hideQuery(c.Message), s.selector.classOf(mcp.ToClient,
+			mcp.Response, u.list, c.Message.Server, ""))
+		if err != nil {
+			return nil, err
+		}
+		meth, _ := mcp.LookupMethod(u.list)
+		if len(q.rules) > 0 && needsDefinition(q.hideReads, meth.ItemNamePointer[1:]) &&
+			!slices.Contains(names, "items") {
+			names = append(names, "items")
+		}
+	}
+	return names, nil
 }

@@ -54,6 +54,49 @@ deny contains "it has roots" if input.session.capabilities.roots
 	}
 }
 
+// A record of the audit log is a case, whatever members a newer Gatekit adds to it.
+func TestRecordOfChangedMessageIsACase(t *testing.T) {
+	c, err := policies.ParseCase([]byte(`{"seq":7,"prev":"ab","session":"s","direction":` +
+		`"to_server","kind":"request","method":"tools/call","server":"a","name":"x","action":` +
+		`"modify","steps":[{"stage":"secrets","action":"modify","micros":3,"changed":` +
+		`["/arguments/a"],"findings":[{"type":"token","pointer":"/arguments/a","later":1}]},` +
+		`{"stage":"policy","action":"pass","micros":3}],"before":{"size":9,"hmac":"00"},` +
+		`"after":{"size":9,"sha256":"01","hmac":"02","body":{"name":"x"}},"later":{"a":1}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Seq != 7 || c.RecordedAction != "pass" || c.BodyMissing || len(c.Findings) != 1 ||
+		c.Findings[0].Type != "token" || string(c.Message.Body()) != `{"name":"x"}` {
+		t.Errorf("the case is %+v of %s", c, c.Message.Body())
+	}
+}
+
+// Only the rules that can hold for a message decide whether its missing body matters.
+func TestMissingMembers(t *testing.T) {
+	s := loaded(t, `
+deny contains "long" if { input.method == "tools/call"; input.kind == "request"; count(input.params.arguments) > 3 }
+deny contains "never" if input.name == "never"
+hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }
+hide contains item.name if { input.method == "prompts/list"; some item in input.items; item.name == "p" }`)
+	for method, want := range map[string]string{"tools/call": "params", "prompts/get": "",
+		"resources/read": "items", "ping": ""} {
+		for _, body := range []string{"", `,"after":{"size":9,"sha256":"01","body":{"name":"x"}}`} {
+			c, err := policies.ParseCase([]byte(`{"seq":7,"prev":"ab","session":"s","direction":` +
+				`"to_server","kind":"request","method":"` + method + `","server":"a","name":"x",` +
+				`"action":"pass","before":{"size":9}` + body + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			missing, err := s.MissingMembers(c)
+			got := strings.Join(missing, " ")
+			if err != nil || body == "" && got != want || body != "" && got != "" {
+				t.Errorf("%s%s: %q is missing, error %v; want %q without a body", method, body,
+					got, err, want)
+			}
+		}
+	}
+}
+
 func TestInvalidCaseIsRejected(t *testing.T) {
 	for source, want := range map[string]string{
 		`[1]`:                         "not a JSON object",

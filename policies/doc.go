@@ -14,7 +14,8 @@
 //     fetched, completed or subscribed to. The client gets no notification about the item and no
 //     access to its tasks. For that, hide rules are also evaluated for the use of an item, with a
 //     list that contains only this item: its definition as it was listed in the session, or only
-//     its name when it was not listed.
+//     its name when it was not listed. An item that was hidden from a list stays hidden in the
+//     session until a list shows it again: a rule may hide it because of other items.
 //   - When a hide rule reads more of an item than its name, the use of an item that was not listed
 //     is denied. Rules are evaluated for the URI of a resource as it came, and for its canonical
 //     spelling. A hidden resource is hidden in every spelling of its URI, except for spellings

@@ -181,11 +181,15 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 		return pipeline.Verdict{Reason: "the session has called too many different tools to " +
 			"count its calls"}, nil
 	}
-	v, err := s.decide(ctx, m, session, mc)
+	v, hidden, err := s.decide(ctx, m, session, mc)
 	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
 		!s.addLabels(session, m, v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
 			Reason: "the session has too many labels, or one that is too long"}
+	}
+	if err == nil && v.Action != pipeline.Deny && !session.recordHidden(m, hidden) {
+		v = pipeline.Verdict{Action: pipeline.Deny,
+			Reason: "the policies hide too many items of the list to keep them hidden"}
 	}
 	if err != nil || v.Action == pipeline.Deny || awaitsApproval(ctx, v) {
 		undo()
@@ -223,25 +227,25 @@ func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 // decide returns the verdict of the rules that can hold for a message, without any effect on its
 // session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
-	mc messageContext) (pipeline.Verdict, error) {
+	mc messageContext) (pipeline.Verdict, []hiddenItem, error) {
 	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, mc.bodyMissing))
 	if err != nil {
-		return pipeline.Verdict{}, err
+		return pipeline.Verdict{}, nil, err
 	}
 	effects, err := s.evaluate(ctx, q, func() ast.Value {
 		return s.input(m, session, mc, q.reads)
 	}, mc.now)
 	if err != nil {
-		return pipeline.Verdict{}, err
+		return pipeline.Verdict{}, nil, err
 	}
 	canonical, err := canonicalMessage(m)
 	if err != nil {
-		return pipeline.Verdict{}, err
+		return pipeline.Verdict{}, nil, err
 	}
 	if canonical != nil {
 		more, err := s.evaluateCanonical(ctx, canonical, session, mc)
 		if err != nil {
-			return pipeline.Verdict{}, err
+			return pipeline.Verdict{}, nil, err
 		}
 		effects.merge(more)
 	}
@@ -251,9 +255,9 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 		err = s.applyHides(ctx, m, session, mc, effects, &v)
 	}
 	if err != nil {
-		return pipeline.Verdict{}, err
+		return pipeline.Verdict{}, nil, err
 	}
-	return v, nil
+	return v, effects.hidden, nil
 }
 
 // evaluateCanonical returns the effects of the rules on m, in which URIs have their canonical

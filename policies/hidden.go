@@ -242,7 +242,9 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
 	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
-	if len(hides.rules) == 0 && len(effects.hidden) == 0 || v.Action == pipeline.Deny {
+	remembers := !s.shadow && session.remembersHidden()
+	if len(hides.rules) == 0 && len(effects.hidden) == 0 && !remembers ||
+		v.Action == pipeline.Deny {
 		return nil
 	}
 	deny := func(reason string) {
@@ -258,6 +260,9 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			}
 		}
 		hide(effects.hidden)
+		if remembers {
+			hide(session.rememberedHidden(m.Server, u))
+		}
 		// the names of unlisted items, when their definitions decide whether they are hidden
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
@@ -420,4 +425,106 @@ func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 		return s.ownHides
 	}
 	return s.hides
+}
+
+// maxHiddenBytes bounds the names that were hidden from the lists of one session.
+const maxHiddenBytes = 1 << 20 // bytes
+
+// hiddenKeys returns the keys of an item in session.hidden. A resource has a second key, for
+// spellings that differ only in case.
+func hiddenKeys(meth mcp.Method, server, name string) []string {
+	prefix := meth.ItemsPointer + " " + server + " "
+	if meth.ItemNamePointer != "/uri" {
+		return []string{prefix + name}
+	}
+	name = canonicalURI(name)
+	return []string{prefix + name, "~" + prefix + strings.ToLower(name)}
+}
+
+// recordHidden keeps the items of a list that rules hide from it, and forgets those that the list
+// shows. A rule can hide an item for a reason that is only in the list, such as another item or a
+// position: when the item is used, the rule sees the item alone. So an item that a list hid stays
+// hidden until it is listed again. recordHidden returns false when there is no room for a name.
+func (s *session) recordHidden(m *mcp.Message, hidden []hiddenItem) bool {
+	meth, known := mcp.LookupMethod(m.Method)
+	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response ||
+		len(hidden) == 0 && !s.remembersHidden() {
+		return true
+	}
+	byName := map[string]string{} // the rule that hides a name
+	for _, h := range hidden {
+		byName[h.name] = h.rule
+		if meth.ItemNamePointer == "/uri" {
+			byName[canonicalURI(h.name)] = h.rule
+		}
+	}
+	now := map[string]string{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.updateSize()
+	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
+		name, ok := mcp.NewResponse("", raw).Text(meth.ItemNamePointer)
+		if !ok {
+			return true
+		}
+		rule := byName[name]
+		if rule == "" && meth.ItemNamePointer == "/uri" {
+			rule = byName[canonicalURI(name)]
+		}
+		for _, key := range hiddenKeys(meth, m.Server, name) {
+			if rule != "" {
+				now[key] = rule
+			} else if _, was := s.hidden[key]; was {
+				delete(s.hidden, key)
+				s.hiddenBytes -= len(key)
+			}
+		}
+		return true
+	})
+	for key, rule := range now {
+		if _, was := s.hidden[key]; !was {
+			if s.hiddenBytes += len(key); s.hiddenBytes > maxHiddenBytes {
+				s.hiddenBytes -= len(key)
+				return false
+			}
+		}
+		if s.hidden == nil {
+			s.hidden = map[string]string{}
+		}
+		s.hidden[key] = rule
+	}
+	return true
+}
+
+func (s *session) remembersHidden() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.hidden) > 0
+}
+
+// rememberedHidden returns those of the used items that a list hid.
+func (s *session) rememberedHidden(server string, u itemUse) (found []hiddenItem) {
+	meth, _ := mcp.LookupMethod(u.list)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range u.names {
+		readings := []string{name}
+		if meth.ItemNamePointer == "/uri" {
+			readings = uriReadings(name)
+		}
+		_, listed := s.definitions[meth.ItemsPointer+" "+server+" "+name]
+		for _, r := range readings {
+			keys := hiddenKeys(meth, server, r)
+			if listed {
+				keys = keys[:1] // a resource that is listed is not another spelling of one
+			}
+			if i := slices.IndexFunc(keys, func(key string) bool {
+				return s.hidden[key] != ""
+			}); i >= 0 {
+				found = append(found, hiddenItem{s.hidden[keys[i]], name})
+				break
+			}
+		}
+	}
+	return found
 }

@@ -2,11 +2,13 @@ package policies
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"gatekit/policies/library"
@@ -240,16 +243,49 @@ func (s *sources) addFolder(name string) error {
 
 // addPolicyFile adds one .rego file.
 func (s *sources) addPolicyFile(file string) error {
-	b, err := os.ReadFile(file)
+	b, err := readRegular(file)
 	if err != nil {
 		return err
 	}
 	return s.addModule(filepath.Clean(file), b)
 }
 
+// maxFileBytes bounds a policy file and a file of data.
+const maxFileBytes = 64 << 20 // bytes
+
+// openRegular opens a file for reading. It refuses what is not a regular file: opening a named pipe
+// would wait for a writer, and a device may have no end.
+func openRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, cmp.Or(err, error(&fs.PathError{Op: "read", Path: name,
+			Err: errors.New("it is not a regular file")}))
+	}
+	return f, nil
+}
+
+// readRegular returns the contents of a regular file.
+func readRegular(name string) ([]byte, error) {
+	f, err := openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(b) > maxFileBytes {
+		err = &fs.PathError{Op: "read", Path: name,
+			Err: fmt.Errorf("it is larger than %d bytes", maxFileBytes)}
+	}
+	return b, err
+}
+
 // addDataFile reads a JSON document and adds its members to the data.
 func (s *sources) addDataFile(name string) error {
-	b, err := os.ReadFile(name)
+	b, err := readRegular(name)
 	if err != nil {
 		return err
 	}

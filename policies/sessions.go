@@ -87,6 +87,8 @@ type session struct {
 	definitions     map[string]definition // of listed items; see definitionKey
 	definitionBytes int                   // size of definitions
 	parsedBytes     int                   // size of the definitions that are also Rego values
+	hidden          map[string]string     // the rule that hid an item from a list, by hiddenKey
+	hiddenBytes     int                   // size of the keys of hidden
 	stateBytes      int                   // size of everything else, as counted in the store
 	store           *SessionStore
 	ended           bool // the store has removed the session; messages in flight still refer to it
@@ -180,7 +182,7 @@ func (s *session) updateSize() {
 	s.stateBytes = 0
 	if !s.ended {
 		s.stateBytes = len(s.client) + len(s.capabilities) + len(s.roots) + s.callNameBytes +
-			s.lastMinute.bytes() + sha256.Size*len(s.descriptions)
+			s.lastMinute.bytes() + sha256.Size*len(s.descriptions) + s.hiddenBytes
 		for _, l := range s.labels {
 			s.stateBytes += len(l)
 		}

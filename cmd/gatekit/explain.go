@@ -89,10 +89,14 @@ and never the body of a denied message. Explain reports it when a body is missin
 			var text strings.Builder
 			printExplanation(&text, e, all)
 			fmt.Fprint(cmd.OutOrStdout(), printable(text.String()))
-			if missing := stage.BodyMembersRead(); message.BodyMissing && len(missing) > 0 {
+			missing, err := stage.MissingMembers(message)
+			if err != nil {
+				return err
+			}
+			if len(missing) > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(),
-					"\nThe verdict may differ from the recorded one: the record has no body, and "+
-						"the policies read %s.\n", strings.Join(missing, ", "))
+					"\nThis verdict says nothing about the recorded message: the record has no "+
+						"body, and rules read %s.\n", strings.Join(missing, ", "))
 			}
 			if recorded := message.Action; recorded != "" {
 				by := ""

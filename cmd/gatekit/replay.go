@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -32,8 +33,8 @@ shadow mode, replay shows what the policies would do if they were enforced.
 
 The result is exact only for messages with a recorded body. With [audit] bodies = "redacted", the
 log has the bodies of messages that passed, as they were forwarded. Without a body, the policies see
-only direction, kind, method, server and name. Rules that read more may then decide differently, and
-replay marks such a verdict.`,
+only direction, kind, method, server and name. If a rule that can hold for a message reads more,
+replay cannot tell the verdict; it counts such messages apart.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
 		Args: atMostOne("replay"),
@@ -52,7 +53,7 @@ replay marks such a verdict.`,
 			if err != nil {
 				return err
 			}
-			r := replay{w: cmd.OutOrStdout(), file: file, bodyMembers: stage.BodyMembersRead()}
+			r := replay{w: cmd.OutOrStdout(), file: file}
 			err = eachCase(file, func(line int, c *policies.Case) error {
 				if err := cmd.Context().Err(); err != nil {
 					return err
@@ -64,7 +65,12 @@ replay marks such a verdict.`,
 					r.notEvaluated++
 					return nil
 				}
-				r.compare(line, c, stage.Evaluate(cmd.Context(), c))
+				outcome := stage.Evaluate(cmd.Context(), c)
+				missing, err := stage.MissingMembers(c)
+				if err != nil {
+					return err
+				}
+				r.compare(line, c, outcome, missing)
 				return nil
 			})
 			if err != nil {
@@ -80,17 +86,24 @@ replay marks such a verdict.`,
 
 // replay compares the verdicts on recorded messages, and counts the results.
 type replay struct {
-	w           io.Writer
-	file        string
-	bodyMembers []string // parts of the input that policies read and that need a body
+	w       io.Writer
+	file    string
+	missing []string // members of the input that policies read and that needed a body
 
-	same, differ, uncertain, unknown, bodyless, notEvaluated int
+	same, differ, cannotTell, unknown, notEvaluated int
 }
 
-func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
-	bodyNeeded := c.BodyMissing && len(r.bodyMembers) > 0
-	if bodyNeeded {
-		r.bodyless++
+// compare compares the recorded verdict on a case with its verdict now. missing are the members of
+// the input that rules read and the log does not have: then nothing can be said.
+func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome, missing []string) {
+	if len(missing) > 0 {
+		r.cannotTell++
+		for _, name := range missing {
+			if !slices.Contains(r.missing, name) {
+				r.missing = append(r.missing, name)
+			}
+		}
+		return
 	}
 	was := c.RecordedAction
 	switch {
@@ -104,8 +117,6 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 		// The recorded body has the change already: there may be nothing left to change.
 		r.same++
 		return
-	case bodyNeeded:
-		r.uncertain++
 	default:
 		r.differ++
 	}
@@ -127,24 +138,21 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome) {
 	} else if o.Reason != "" {
 		fmt.Fprintf(r.w, ": %s", oneLine(o.Reason))
 	}
-	if bodyNeeded {
-		fmt.Fprint(r.w, " (body not recorded)")
-	}
 	fmt.Fprintln(r.w)
 }
 
 func isChange(action string) bool { return action == "modify" || action == "hide" }
 
 func (r *replay) printSummary(shadow bool) {
-	known := r.same + r.differ + r.uncertain
+	known := r.same + r.differ + r.cannotTell
 	if known+r.unknown+r.notEvaluated == 0 {
 		fmt.Fprintf(r.w, "%s contains no messages\n", displayPath(r.file))
 		return
 	}
 	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another",
 		plural(known+r.unknown+r.notEvaluated, "message"), r.same, r.differ)
-	if r.uncertain > 0 {
-		fmt.Fprintf(r.w, ", %d perhaps with another", r.uncertain)
+	if r.cannotTell > 0 {
+		fmt.Fprintf(r.w, ", %d cannot tell", r.cannotTell)
 	}
 	if r.unknown > 0 {
 		fmt.Fprintf(r.w, ", %d without a recorded verdict", r.unknown)
@@ -153,11 +161,10 @@ func (r *replay) printSummary(shadow bool) {
 		fmt.Fprintf(r.w, ", %d not seen by policies", r.notEvaluated)
 	}
 	fmt.Fprintln(r.w)
-	if r.bodyless > 0 {
-		fmt.Fprintf(r.w, "%s without a body: only direction, kind, method, server and name were "+
-			"checked, but the policies also read %s. [audit] bodies = \"redacted\" records the "+
-			"bodies of messages that pass.\n",
-			plural(r.bodyless, "message"), strings.Join(r.bodyMembers, ", "))
+	if r.cannotTell > 0 {
+		fmt.Fprintf(r.w, "Of %s, the log has no body, and rules read %s: replay cannot tell "+
+			"their verdict. [audit] bodies = \"redacted\" records the bodies of messages that "+
+			"pass.\n", plural(r.cannotTell, "message"), strings.Join(r.missing, ", "))
 	}
 	if shadow {
 		fmt.Fprintln(r.w, "The mode is shadow: this shows what the policies would do if they "+

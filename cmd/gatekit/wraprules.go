@@ -24,6 +24,11 @@ func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 		p.Config = library.DefaultRules()
 	}
 	for _, rule := range o.rules {
+		if does := library.WithoutSettings(rule); does != "" {
+			return fmt.Errorf("--rule %s: without settings this rule %s, and wrap takes no "+
+				"settings\nhint: write a configuration with [policy.config.%[1]q] for gatekit "+
+				"run; gatekit policy list %[1]s shows the settings", rule, does)
+		}
 		p.Config[rule] = nil
 	}
 	home := string(c.Servers[0].Env["HOME"]) // the server's

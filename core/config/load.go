@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/BurntSushi/toml"
 )
@@ -216,6 +217,27 @@ func blanked(text string) string {
 	return string(b)
 }
 
+// openRegular opens a file for reading. It refuses what is not a regular file: opening a named pipe
+// would wait for a writer, and a device may have no end.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case info.IsDir():
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
+	case !info.Mode().IsRegular():
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
+	default:
+		return f, nil
+	}
+	f.Close()
+	return nil, err
+}
+
 // readFile returns the contents of a file. It reads each file once, and returns an error for a file
 // of more than maxFileBytes.
 func (l *loader) readFile(path string) ([]byte, error) {
@@ -224,14 +246,11 @@ func (l *loader) readFile(path string) ([]byte, error) {
 	}
 	l.files[path] = nil
 	l.order = append(l.order, path)
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if i, err := f.Stat(); err == nil && i.IsDir() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, err

@@ -459,9 +459,9 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`1:1: policy must be a table, not a string`}},
 		{"a date for a duration is reported", server + "timeout = 1979-05-27", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
-		{"a file in a substitution that is too large is refused",
+		{"a device in a substitution is refused",
 			server + "env = { T = \"${file:/dev/zero}\" }", []string{
-				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: it is larger than 1048576 bytes`}},
+				`3:9: server.a.env.T: ${file:/dev/zero} cannot be read: it is not a regular file`}},
 		{"a folder in a substitution is refused", server + "env = { T = \"${file:.}\" }", []string{
 			`3:9: server.a.env.T: ${file:.} cannot be read: it is a folder`}},
 		{"columns are counted in characters", server + "args = [\"žluťoučký\", 7]", []string{

@@ -141,7 +141,7 @@ func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 	h.Write(sum[:])
 	for _, name := range files {
 		fmt.Fprintf(h, "%q ", name)
-		f, err := os.Open(name)
+		f, err := openRegular(name)
 		if err != nil {
 			fmt.Fprintln(h, "missing")
 			continue

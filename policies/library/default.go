@@ -51,3 +51,15 @@ func FolderSettings(folders []string, home string) map[string]any {
 	}
 	return settings
 }
+
+// WithoutSettings returns what a rule does when it has no settings, for the rules that are of no
+// use then; "" for all others.
+func WithoutSettings(rule string) string {
+	switch rule {
+	case "tools/allowlist":
+		return "hides every tool"
+	case "flow/exfiltration", "limits/rate", "resources/redact", "tools/arguments":
+		return "does nothing"
+	}
+	return ""
+}

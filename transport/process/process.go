@@ -110,7 +110,6 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 		started <- err
 		return
 	}
-	defer watcher.release()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
@@ -126,6 +125,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 		err = cmd.Start()
 	}
 	if err != nil {
+		watcher.release()
 		started <- err
 		return
 	}
@@ -150,6 +150,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	<-drained
 	stderr.Close()
 	p.overflow.close()
+	watcher.release()
 	close(p.done)
 }
 

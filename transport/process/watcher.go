@@ -140,8 +140,10 @@ func (w *groupWatcher) start() error {
 	}
 	defer read.Close()
 	// A session of its own: a signal to Gatekit's group or from its terminal does not end it.
-	cmd := &exec.Cmd{Path: self, Args: []string{watcherName}, Env: []string{}, Dir: "/",
-		Stdin: read, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
+	// Without GORACE, a program with the race detector would sleep for a second when it ends.
+	cmd := &exec.Cmd{Path: self, Args: []string{watcherName}, Dir: "/",
+		Env: []string{"GORACE=atexit_sleep_ms=0"}, Stdin: read,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	if err := cmd.Start(); err != nil {
 		write.Close()
 		return err

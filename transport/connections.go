@@ -42,14 +42,13 @@ func newLimitedListener(l net.Listener, most int, log *slog.Logger) *limitedList
 func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
-		hasDescriptors := true
 		if isNoDescriptor(err) && l.openReserve() {
-			hasDescriptors = false
 			l.closeReserve()
 			// The system reports the lack of a descriptor also while no connection waits. This
-			// waits for one.
+			// waits for one, and descriptors may be free again when it comes.
 			c, err = l.Listener.Accept()
 		}
+		hasDescriptors := l.openReserve()
 		if err != nil {
 			return nil, err // net/http tries again when it is the lack of a descriptor
 		}
@@ -83,7 +82,7 @@ func (l *limitedListener) closeReserve() {
 }
 
 // admit returns c as one of the open connections, or refuses it and returns nil. hasDescriptors is
-// false when c has the descriptor of the reserve.
+// false when c has taken the last descriptor.
 func (l *limitedListener) admit(c net.Conn, hasDescriptors bool) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -96,10 +96,10 @@ func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget(server, key)
 	if !t.grow(1 + len(files)) {
-		return errTooManySkills
+		return errTooManySkills // what was known stays: a hidden skill is still hidden
 	}
+	t.forget(server, key)
 	if t.servers == nil {
 		t.servers = map[string]*serverSkills{}
 	}

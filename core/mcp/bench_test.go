@@ -10,14 +10,14 @@ import (
 	"gatekit/core/mcp"
 )
 
-// call returns a tools/call with n bytes of text, with a line break every 80 bytes.
+// call returns a tools/call with n bytes of text. The text has a line break every 80 bytes.
 func call(n int) []byte {
 	text := strings.Repeat(strings.Repeat("lorem ipsum ", 6)+`sit, ok\n`, n/80+1)[:n]
 	return []byte(`{"method":"tools/call","params":{"name":"echo","arguments":{"text":"` +
 		strings.TrimSuffix(text, `\`) + `"},"_meta":{"progressToken":7}},"jsonrpc":"2.0","id":41}`)
 }
 
-// list returns an answer to tools/list with n tools of about size bytes.
+// list returns an answer to tools/list with n tools. Each tool has about size bytes.
 func list(n, size int) []byte {
 	var b strings.Builder
 	b.WriteString(`{"jsonrpc":"2.0","id":41,"result":{"tools":[`)
@@ -64,8 +64,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// BenchmarkJSONText measures how long jsontext takes to check that the same messages are strict
-// JSON, for comparison.
+// BenchmarkJSONText measures jsontext for comparison. jsontext only checks that the same messages
+// are strict JSON.
 func BenchmarkJSONText(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(s.name, func(b *testing.B) {

@@ -7,9 +7,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// CanonicalDigest returns a digest of a JSON value that does not depend on its encoding: members
-// are sorted, blanks removed, and strings decoded. Numbers stay as they are spelt, so that
-// different integers beyond 2^53 have different digests. An empty raw counts as the empty object.
+// CanonicalDigest returns a digest of a JSON value that does not depend on its encoding: the order
+// of members, white space and escapes make no difference. The spelling of numbers does make a
+// difference, so different integers beyond 2^53 have different digests. If raw is empty, the result
+// is the digest of the empty object.
 func CanonicalDigest(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if len(v) == 0 {

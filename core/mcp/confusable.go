@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// envelopeNames are the members of a JSON-RPC message, in the order of the constants.
+// envelopeNames are the names of the members of a JSON-RPC message, in the order of the constants.
 var envelopeNames = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
 
 const (
@@ -18,7 +18,7 @@ const (
 	memberError
 )
 
-// nameSet maps the folded form of each protocol name at one level of a message to the name.
+// nameSet holds the protocol names of one level of a message. The key of a name is its folded form.
 type nameSet map[string]string
 
 func newNameSet(list ...string) nameSet {
@@ -29,9 +29,9 @@ func newNameSet(list ...string) nameSet {
 	return n
 }
 
-// Protocol names whose look-alikes are refused: the names by which requests are routed and
-// inspected, and the names in results that are inspected or reach a model. Look-alikes of other
-// names are accepted.
+// These sets hold the protocol names whose look-alikes are refused. The names in params decide how
+// a request is routed and inspected. The names in results belong to values that are inspected, or
+// that reach a model. Look-alikes of all other names are accepted.
 var (
 	envelopeNameSet = newNameSet(envelopeNames[:]...)
 	paramsNameSet   = newNameSet("name", "uri", "arguments", "_meta", "cursor", "ref",
@@ -47,20 +47,20 @@ var (
 		"supportedVersions", "instructions", "action", "roots")
 )
 
-// confusableWith returns the name in n for which a careless parser could take text, although text
-// is spelt differently. Such a parser ignores case as Unicode does, trims white space, or ends
-// strings at NUL.
-func confusableWith(text []byte, n nameSet) (string, bool) {
+// confusableWith returns the name in n that a careless parser could read instead of text. ok is
+// false if n has no such name, or if text is exactly that name. A careless parser ignores case as
+// Unicode does, trims white space, or ends strings at NUL.
+func confusableWith(text []byte, n nameSet) (name string, ok bool) {
 	var buf [maxFolded]byte
-	name, ok := n[string(fold(buf[:0], text))]
+	name, ok = n[string(fold(buf[:0], text))]
 	return name, ok && name != string(text)
 }
 
 const maxFolded = 32 // longer than every name of the sets
 
-// fold appends the folded form of text to dst: in lower case, without white space at its ends, and
-// cut at NUL. ASCII text is cut after maxFolded bytes too, since it is too long to be one of the
-// names.
+// fold returns the folded form of text: in lower case, without white space at its ends, and cut at
+// NUL. ASCII text is also cut after maxFolded bytes, because no name is as long as that. fold may
+// use the memory of dst, which must be empty.
 func fold(dst, text []byte) []byte {
 	for i, c := range text {
 		if c <= ' ' || c >= 0x7f {
@@ -76,7 +76,8 @@ func fold(dst, text []byte) []byte {
 	return dst
 }
 
-// foldUnicode returns the folded form of text that contains other characters than printable ASCII.
+// foldUnicode returns the folded form of text. It is for text that contains a space, a control
+// character or a character beyond ASCII.
 func foldUnicode(text []byte) []byte {
 	blank := func(r rune) bool { return unicode.IsSpace(r) || unicode.Is(unicode.C, r) }
 	text = bytes.TrimLeftFunc(text, blank)
@@ -87,7 +88,7 @@ func foldUnicode(text []byte) []byte {
 	var out []byte
 	for _, r := range string(text) {
 		switch r {
-		case '\uFB05', '\uFB06': // the only ligatures whose letters occur in a name
+		case '\uFB05', '\uFB06': // the ligatures of st, as in requestState
 			out = append(out, "st"...)
 		default:
 			out = utf8.AppendRune(out, unicode.ToLower(unicode.ToUpper(r)))

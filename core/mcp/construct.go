@@ -2,10 +2,11 @@ package mcp
 
 import "strconv"
 
-// NewRequest, NewNotification, NewResponse and NewError build messages of Gatekit's own. params,
-// result and data are valid JSON or nil (absent; a nil result is {}). They come from a Message or
-// an encoder and are not parsed again. params must be an object. The empty id of an error is
-// written as null, as JSON-RPC requires for a request whose id could not be read.
+// NewRequest, NewNotification, NewResponse and NewError build messages that Gatekit itself sends.
+// params, result and data must be valid JSON, and params must be an object. The functions do not
+// check this. If params or data is nil, the message has no such member. A nil result is written as
+// {}. The empty id of an error is written as null. JSON-RPC requires this in the answer to a
+// request whose id could not be read.
 func NewRequest(id ID, method string, params []byte) *Message {
 	return build(Request, id, method, "params", params)
 }

@@ -8,11 +8,11 @@ import (
 
 // Edit is one change of the body.
 type Edit struct {
-	// the place to change; "" is the whole body; "-" as the last token appends an element to an
-	// array (RFC 6901, section 4)
+	// JSON pointer of the place to change; "" is the whole body; the last token "-" appends an
+	// element to an array (RFC 6901, section 4)
 	Pointer string
-	// valid JSON that replaces the value or adds the member, with its parent objects where absent;
-	// nil removes the value
+	// valid JSON, which replaces the value or adds the member; missing parent objects are added
+	// too; nil removes the value
 	Value []byte
 }
 
@@ -22,11 +22,11 @@ func Set(pointer string, value []byte) Edit { return Edit{pointer, value} }
 // Remove returns an Edit that removes a value. Removing an absent value is no error.
 func Remove(pointer string) Edit { return Edit{Pointer: pointer} }
 
-// Edit returns a message that differs from m in the given places only: every other byte is kept.
-// All pointers refer to m as it is before the first edit; array indices do not shift. Overlapping
-// edits, values that are not JSON, and places that cannot exist (a member of a string, an index
-// beyond the end) are errors. The comma of a removed element or member is removed too. A null in
-// the place of a missing parent object is replaced by that object.
+// Edit returns a message that differs from m only in the given places. Every other byte is kept,
+// except the comma of a removed element or member. All pointers refer to m before the first edit,
+// so array indices do not shift. If a parent of the place is null, an object replaces the null.
+// Edit returns an error if edits overlap, if a value is not JSON, and if a place cannot exist, such
+// as a member of a string or an index beyond the end.
 func (m *Message) Edit(edits ...Edit) (*Message, error) {
 	root := &editNode{}
 	for _, e := range edits {
@@ -72,14 +72,14 @@ func idAndParams(raw []byte) (id, body span) {
 	return id, body
 }
 
-// editNode is a node in the tree of edits. It stands for one place in the body, and holds the edit
-// of the value there or the edits of values below it.
+// editNode is a node in the tree of edits. A node is one place in the body. It has the edit of the
+// value at that place, or children with edits of values below it.
 type editNode struct {
 	token    string
 	isTarget bool   // an edit sets or removes this value; there are no children
-	value    []byte // nil removes
+	value    []byte // nil if the edit removes the value
 	children []*editNode
-	byToken  map[string]*editNode // children by token, when they are many
+	byToken  map[string]*editNode // children by token; nil if there are only a few
 	found    bool                 // the place exists in the message
 }
 
@@ -108,7 +108,7 @@ func (node *editNode) find(token []byte) *editNode {
 	return nil
 }
 
-// childFor returns the child with the token. It adds one where there is none.
+// childFor returns the child with the token. If there is none, childFor adds it.
 func (node *editNode) childFor(token string) *editNode {
 	if child := node.find([]byte(token)); child != nil {
 		return child
@@ -192,32 +192,32 @@ func (m *Message) addEdit(root *editNode, e Edit) error {
 // editSplicer turns a tree of edits into splices, front to back.
 type editSplicer struct {
 	m             *Message
-	root, meta    *editNode // for the body and its _meta, whose members are indexed
+	root, meta    *editNode // nodes of the body and of its _meta; the index has the members of both
 	splices       []splice
-	indexOutdated bool // members were added that the index lacks
+	indexOutdated bool // the edits add members that the index lacks
 }
 
 func (p *editSplicer) add(from, to int, text []byte) {
 	p.splices = append(p.splices, splice{span{int32(from), int32(to)}, text})
 }
 
-// editValue applies node to the value at in.
-func (p *editSplicer) editValue(in span, node *editNode) error {
-	from := int(in.from)
-	switch first := in.firstByte(p.m.raw); {
+// editValue applies the edits of node to the value at valueSpan.
+func (p *editSplicer) editValue(valueSpan span, node *editNode) error {
+	start := int(valueSpan.from)
+	switch first := valueSpan.firstByte(p.m.raw); {
 	case node.isTarget:
-		p.add(from, int(in.to), node.value)
+		p.add(start, int(valueSpan.to), node.value)
 		p.noteAddedMembers(node)
 	case first == '{' && node == p.root:
-		return p.editObject(from+1, p.m.eachBodyMember, node)
+		return p.editObject(start+1, p.m.eachBodyMember, node)
 	case first == '{':
-		each := func(yield func(member) bool) { eachMember(p.m.raw, from, yield) }
-		return p.editObject(from+1, each, node)
+		members := func(yield func(member) bool) { eachMember(p.m.raw, start, yield) }
+		return p.editObject(start+1, members, node)
 	case first == '[':
-		return p.editArray(from, node.children)
+		return p.editArray(start, node.children)
 	case !node.addsValue():
 	case first == 'n':
-		p.add(from, int(in.to), node.appendValue(nil))
+		p.add(start, int(valueSpan.to), node.appendValue(nil))
 		p.noteAddedMembers(node)
 	default:
 		return fmt.Errorf("edit below %q: the value is neither an object nor an array", node.token)
@@ -230,12 +230,12 @@ func (p *editSplicer) noteAddedMembers(node *editNode) {
 	p.indexOutdated = p.indexOutdated || node == p.root || node == p.meta
 }
 
-// editObject applies node to an object whose members begin at from. New members come last, in the
-// order of the edits.
-func (p *editSplicer) editObject(from int, each func(func(member) bool),
+// editObject applies the edits of node to an object. The members of the object begin at the offset
+// start, and the function members visits them. New members come last, in the order of the edits.
+func (p *editSplicer) editObject(start int, members func(func(member) bool),
 	node *editNode) (err error) {
-	r := siblings{splicer: p, previousEnd: from}
-	each(func(m member) bool {
+	r := siblings{splicer: p, previousEnd: start}
+	members(func(m member) bool {
 		name := m.name.bytes(p.m.raw)
 		if m.escaped {
 			plain, _ := decodeUnquoted(name)
@@ -266,20 +266,20 @@ func (p *editSplicer) editObject(from int, each func(func(member) bool),
 	return nil
 }
 
-// editArray applies edits to the array at from.
-func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
-	byIndex := make(map[int]*editNode, len(changes))
+// editArray applies the edits of the nodes to the array that begins at the offset start.
+func (p *editSplicer) editArray(start int, nodes []*editNode) (err error) {
+	byIndex := make(map[int]*editNode, len(nodes))
 	var added *editNode
-	for _, node := range changes {
+	for _, node := range nodes {
 		if n, ok := arrayIndex(node.token); ok {
 			byIndex[n] = node
 		} else if node.token == "-" && node.isTarget && !node.isRemoval() {
 			added = node
 		}
 	}
-	r := siblings{splicer: p, previousEnd: from + 1}
+	r := siblings{splicer: p, previousEnd: start + 1}
 	n := 0
-	eachItem(p.m.raw, from, func(value span) bool {
+	eachItem(p.m.raw, start, func(value span) bool {
 		err = r.next(int(value.from), value, byIndex[n])
 		n++
 		return err == nil
@@ -292,7 +292,7 @@ func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 		}
 		p.add(r.previousEnd, r.previousEnd, text)
 	}
-	for _, node := range changes {
+	for _, node := range nodes {
 		if err == nil && !node.found && node.addsValue() {
 			err = fmt.Errorf("edit at %q: the array has %d elements", node.token, n)
 		}
@@ -300,7 +300,7 @@ func (p *editSplicer) editArray(from int, changes []*editNode) (err error) {
 	return err
 }
 
-// appendValue appends the value of a place that does not exist yet.
+// appendValue appends the value of node, whose place does not exist in the message yet.
 func (node *editNode) appendValue(dst []byte) []byte {
 	if node.isTarget {
 		return append(dst, node.value...)
@@ -317,24 +317,25 @@ func (node *editNode) appendValue(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// siblings edits the members of an object or the elements of an array one after the other, and
-// removes the commas of those that are removed.
+// siblings edits the members of an object, or the elements of an array, one after the other. It
+// also removes the commas of removed members or elements.
 type siblings struct {
 	splicer         *editSplicer
-	remaining       int  // members or elements that are not removed, so far
-	previousRemoved bool // whether the previous member or element was removed
+	remaining       int  // number of members or elements so far that are not removed
+	previousRemoved bool // the previous member or element was removed
 	previousEnd     int  // end of the previous member or element; at first, of the opening bracket
 }
 
-// next edits the member or element that begins at from and has this value. The comma before a
-// removed member or element is removed too. If no earlier member or element remains, the comma
-// after it is removed instead.
-func (r *siblings) next(from int, value span, node *editNode) error {
+// next edits the next member or element. The member or element begins at the offset start, and its
+// value is at valueSpan. If node is nil, next edits nothing. The comma before a removed member or
+// element is removed too. If no earlier member or element remains, the comma after the removed
+// member or element is removed instead.
+func (r *siblings) next(start int, valueSpan span, node *editNode) error {
 	if r.previousRemoved && r.remaining == 0 {
-		r.splicer.splices[len(r.splicer.splices)-1].to = int32(from)
+		r.splicer.splices[len(r.splicer.splices)-1].to = int32(start)
 	}
 	before := r.previousEnd
-	r.previousEnd = int(value.to)
+	r.previousEnd = int(valueSpan.to)
 	r.previousRemoved = node != nil && node.isRemoval()
 	if !r.previousRemoved {
 		r.remaining++
@@ -344,10 +345,10 @@ func (r *siblings) next(from int, value span, node *editNode) error {
 	}
 	node.found = true
 	if !r.previousRemoved {
-		return r.splicer.editValue(value, node)
+		return r.splicer.editValue(valueSpan, node)
 	}
 	if r.remaining == 0 {
-		before = from
+		before = start
 	}
 	r.splicer.add(before, r.previousEnd, nil)
 	return nil

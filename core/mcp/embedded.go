@@ -7,8 +7,9 @@ import (
 )
 
 // ParseEmbeddedRequest parses a request that another message carries as an object with a method and
-// params (a member of inputRequests). The request gets the id, and is checked as strictly as a
-// message of its own. Limits do not apply: the message around it has passed them already.
+// params (a member of inputRequests). The parsed request has the given id. It is checked as
+// strictly as a whole message, but without limits, since the message that carries it is already
+// within the limits.
 func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -20,8 +21,8 @@ func ParseEmbeddedRequest(id ID, raw []byte) (*Message, error) {
 	return m, err
 }
 
-// ParseEmbeddedResponse parses a result (a member of inputResponses) as [ParseEmbeddedRequest]
-// parses a request.
+// ParseEmbeddedResponse parses a result that another message carries (a member of inputResponses).
+// It is as strict as [ParseEmbeddedRequest].
 func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -29,7 +30,8 @@ func ParseEmbeddedResponse(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"result":`), raw, []byte("}"))
 }
 
-// ParseEmbeddedError parses an error (of a task) as [ParseEmbeddedRequest] parses a request.
+// ParseEmbeddedError parses an error that another message carries (the error of a task). It is as
+// strict as [ParseEmbeddedRequest].
 func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, errors.New("not an object")
@@ -37,8 +39,8 @@ func ParseEmbeddedError(id ID, raw []byte) (*Message, error) {
 	return embedded(id, []byte(`"error":`), raw, []byte("}"))
 }
 
-// IsAnswerTo reports whether m has the shape of an answer to a server's request of this method:
-// sampling, elicitation or roots.
+// IsAnswerTo reports whether m looks like the answer to a server's request with this method. It is
+// false for all methods except elicitation/create, sampling/createMessage and roots/list.
 func IsAnswerTo(m *Message, method string) bool {
 	pointer, known := map[string]string{"elicitation/create": "/action",
 		"sampling/createMessage": "/role", "roots/list": "/roots"}[method]

@@ -11,8 +11,8 @@ import (
 // ParseError describes why bytes are not a message.
 type ParseError struct {
 	Code      int // CodeParseError or CodeInvalidRequest
-	RequestID ID  // the id for the error that answers an invalid request; "" if it is not known
-	// the id of an invalid answer, which must not be answered; the call with that id has failed
+	RequestID ID  // id of an invalid request, which the caller must answer with an error; may be ""
+	// id of an invalid answer; nothing is sent back, and the call with that id has failed
 	ResponseID ID
 	Offset     int64  // byte offset of the fault
 	Pointer    string // JSON pointer from the top of the message, "" at the top
@@ -37,28 +37,29 @@ type fault struct {
 // quoteName returns a name of the message, quoted and clipped, for an error.
 func quoteName(name []byte) string { return display.Quote(string(name), 64) }
 
-// pointerTo returns the JSON pointer of the value or name at the offset. The bytes before the
-// offset are a valid beginning of JSON.
-func pointerTo(b []byte, at int) string {
+// pointerTo returns the JSON pointer of the value or name at the given offset. The bytes before
+// offset must be the valid beginning of a JSON text.
+func pointerTo(b []byte, offset int) string {
 	type frame struct {
 		array bool
 		index int
 		name  []byte
 	}
 	var open []frame
-	named := false // a member's name has been read in the innermost object, and its value follows
-	for i := 0; i <= at && i < len(b); i++ {
+	// named means that the name of the current member of the innermost object has been read
+	named := false
+	for i := 0; i <= offset && i < len(b); i++ {
 		last := len(open) - 1
 		switch c := b[i]; {
 		case c == '{' || c == '[':
-			if i < at {
+			if i < offset {
 				open = append(open, frame{array: c == '['})
 				named = false
 			}
-		case (c == '}' || c == ']') && last >= 0 && i < at:
+		case (c == '}' || c == ']') && last >= 0 && i < offset:
 			open = open[:last]
 			named = true
-		case c == ',' && last >= 0 && i < at:
+		case c == ',' && last >= 0 && i < offset:
 			open[last].index++
 			open[last].name = nil
 			named = false

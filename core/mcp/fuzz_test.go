@@ -15,7 +15,7 @@ import (
 	"gatekit/core/mcp"
 )
 
-// messages are seeds: messages of every kind, and some that are refused.
+// messages are the seeds of the fuzz tests: messages of every kind, and texts that Parse refuses.
 var messages = []string{
 	`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a__b","arguments":{"x":[1.0,-0,1e400,12345678901234567890,"\ud83d\ude00","\ud83d"],"":{}},"_meta":{"progressToken":0}}}`,
 	` {"params" : { "uri":"file:///x" , "a/b~":null, "ref":{"type":"ref/prompt","name":"p"} },"method":"resources/read","jsonrpc":"2.0","id":"\u0061"}` + "\r\n",
@@ -28,7 +28,8 @@ var messages = []string{
 	`{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":1,"\u0061":2}}`, `[]`, `{`, ``,
 }
 
-// An accepted message keeps its bytes. All its methods read the same values as encoding/json.
+// Parse and Append keep the bytes of an accepted message. The methods of the message read the same
+// values as encoding/json.
 func FuzzParseKeepsBytes(f *testing.F) {
 	for _, s := range messages {
 		f.Add([]byte(s))
@@ -39,7 +40,8 @@ func FuzzParseKeepsBytes(f *testing.F) {
 			var e *mcp.ParseError
 			if !errors.As(err, &e) || m != nil || e.Offset < 0 || e.Offset > int64(len(raw)) ||
 				e.Reason == "" {
-				t.Fatalf("got %v, %#v; want no message, an offset within it, and a reason", m, err)
+				t.Fatalf("got %v, %#v; want no message, and an error with an offset in the text "+
+					"and a reason", m, err)
 			}
 			return
 		}
@@ -49,19 +51,21 @@ func FuzzParseKeepsBytes(f *testing.F) {
 		agrees(t, m)
 		other := m.WithID(`"other"`)
 		if got := other.Append(nil); len(got) != other.Size() {
-			t.Fatalf("with another id, Append returned %d bytes, Size %d", len(got), other.Size())
+			t.Fatalf("with another id, Append returned %d bytes and Size %d, want the same",
+				len(got), other.Size())
 		} else if again := parse(t, got); m.Kind != mcp.Notification && again.ID() != `"other"` {
 			t.Fatalf("%q has the id %s, want \"other\"", got, again.ID())
 		}
 		if got := other.WithID(m.ID()).Append(nil); !bytes.Equal(got, raw) && m.ID() != "" {
-			t.Fatalf("with the first id again, the message is %q, want %q", got, raw)
+			t.Fatalf("after WithID with the original id, the message is %q, want %q", got, raw)
 		}
 	})
 }
 
 // The scanner and jsontext agree on which values are strict JSON, without duplicate names and
-// without bad UTF-8. Two differences are allowed. The scanner refuses lone surrogates in names
-// only, while jsontext refuses them everywhere. The limits of depth differ.
+// without bad UTF-8. Two differences are allowed. The scanner refuses lone surrogates only in
+// names, and jsontext refuses them everywhere. The scanner and jsontext have different limits of
+// depth.
 func FuzzParseAgreesWithJSONText(f *testing.F) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil {
@@ -92,13 +96,13 @@ func FuzzParseAgreesWithJSONText(f *testing.F) {
 			return
 		}
 		if !want && err == nil {
-			// The value may contain the end of the object around it, like 1},"a":{"b":2.
+			// A value like 1},"a":{"b":2 closes the object around it and opens another.
 			if whole := slices.Concat([]byte(`{"v":`), value,
 				[]byte(`}`)); jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
 				return
 			}
 		}
-		t.Fatalf("%q: %v, jsontext says %v", value, err, want)
+		t.Fatalf("Parse of %q: error %v; valid for jsontext: %v", value, err, want)
 	})
 }
 
@@ -117,7 +121,8 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		v1, v2 = append([]byte{}, v1...), append([]byte{}, v2...) // a nil Value would remove
+		// with a nil Value, the edit would be a removal
+		v1, v2 = append([]byte{}, v1...), append([]byte{}, v2...)
 		for _, edits := range [][]mcp.Edit{
 			{mcp.Set(p1, v1)},
 			{mcp.Remove(p1)},
@@ -138,7 +143,7 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 			agrees(t, e)
 			if mangled(string(raw)+p1+p2+p3) || bytes.Contains(raw, []byte(`\u`)) ||
 				bytes.Contains(v1, []byte(`\u`)) || bytes.Contains(v2, []byte(`\u`)) {
-				continue // encoding/json may have changed a name
+				continue // encoding/json may read another name, so skip the comparison
 			}
 			whole, was := decode(t, after).(map[string]any), decode(t, raw).(map[string]any)
 			name := map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
@@ -178,7 +183,7 @@ func FuzzEditKeepsTheRest(f *testing.F) {
 	})
 }
 
-// Bodies of Gatekit's own messages are not checked. Reading a body that is not JSON must not panic.
+// NewResponse does not check its result. Reading a result that is not JSON must not panic.
 func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	for _, s := range append(messages, `{"_meta"`, `{"content":[{"type":"resource","resource"`,
 		`{"tools":[,{"name":`, `{"content":["`, `{"tools":["\\`) {
@@ -196,8 +201,8 @@ func FuzzReadingInvalidJSONDoesNotPanic(f *testing.F) {
 	})
 }
 
-// Adding and then removing prefixes gives the first message again. Only the escapes in names may
-// differ.
+// If RewriteNames adds prefixes and then removes them, the message is the same as before, except
+// for escapes in names.
 func FuzzRewriteNamesThereAndBack(f *testing.F) {
 	for _, s := range messages {
 		for _, method := range []string{"tools/list", "tools/call", "prompts/get", "resources/read",
@@ -232,7 +237,7 @@ func FuzzRewriteNamesThereAndBack(f *testing.F) {
 		agrees(t, prefixed)
 		parse(t, prefixed.Append(nil))
 		if seen > 0 && bytes.Equal(prefixed.Append(nil), raw) {
-			t.Fatalf("%d names were rewritten, and %q is unchanged", seen, raw)
+			t.Fatalf("%d names were rewritten, but the message %q is unchanged", seen, raw)
 		}
 		back, err := mcp.RewriteNames(prefixed, func(p mcp.NamePlace, s string) (string, error) {
 			clean, ok := strings.CutPrefix(s, "s__")
@@ -243,7 +248,7 @@ func FuzzRewriteNamesThereAndBack(f *testing.F) {
 			return clean, nil
 		})
 		if err != nil || seen != 0 {
-			t.Fatalf("%d more names were prefixed than restored, want 0; error %v", seen, err)
+			t.Fatalf("%d names got a prefix and did not lose it, want 0; error %v", seen, err)
 		}
 		agrees(t, back)
 		if got, want := decode(t, back.Append(nil)), decode(t, raw); !reflect.DeepEqual(got, want) {

@@ -2,8 +2,9 @@ package mcp
 
 import "bytes"
 
-// HeaderAnnotation is the member of a property's schema that names the HTTP header in which calls
-// repeat the argument (MCP 2026-07-28, Streamable HTTP transport).
+// HeaderAnnotation is the name of a member of a property's schema. The value of this member names
+// the HTTP header in which a call must repeat the argument (MCP 2026-07-28, Streamable HTTP
+// transport).
 const HeaderAnnotation = "x-mcp-header"
 
 // A hostile schema may nest without end, put a million short names under a long one, or ask for
@@ -15,9 +16,10 @@ const (
 )
 
 // VisitHeaderAnnotations calls yield for each argument that has an annotation in the tool's
-// inputSchema. tool is raw, as Items yields it from a list. header is the name in the annotation,
-// unchecked. pointer locates the argument in the params of a call. Only annotations below
-// properties are found.
+// inputSchema. tool is the raw item of a list of tools. header is the name in the annotation, which
+// is not checked. pointer locates the argument in the params of a call. The function finds the
+// annotations of properties, and of properties nested in them. It does not find annotations in the
+// schema of an array's items.
 func VisitHeaderAnnotations(tool []byte, yield func(header, pointer string)) {
 	if !bytes.Contains(tool, []byte(HeaderAnnotation)) {
 		return
@@ -29,8 +31,8 @@ func VisitHeaderAnnotations(tool []byte, yield func(header, pointer string)) {
 	}
 }
 
-// annotationWalk searches one schema. It descends by spans: pointers from the top would make the
-// search quadratic.
+// annotationWalk searches one schema. It walks down by spans. If it followed a pointer from the top
+// each time, the search would take quadratic time.
 type annotationWalk struct {
 	tool      []byte
 	yield     func(header, pointer string)

@@ -1,6 +1,6 @@
 package mcp
 
-// Header… are the headers of Streamable HTTP, as net/http spells them.
+// Header… are the names of the headers of Streamable HTTP, as net/http spells them.
 const (
 	HeaderProtocolVersion = "Mcp-Protocol-Version"
 	HeaderSessionID       = "Mcp-Session-Id"

@@ -2,10 +2,10 @@ package mcp
 
 import "strings"
 
-// IsIdentifier reports whether a pointer into the body of m is the place of an identifier: a name,
-// URI or id that a peer sends back or compares, and that is not content. These are the places of
-// the catalogue, the roots' URIs, cursors, tokens and ids of requests, and what the protocol
-// reserves in _meta.
+// IsIdentifier reports whether the value at a pointer into the body of m is an identifier. An
+// identifier is a name, URI or id that a peer sends back or compares; it is not content.
+// Identifiers are the names at all [NamePlaces], the URIs of roots, cursors, tokens, ids of
+// requests, and values under reserved keys of _meta.
 func IsIdentifier(m *Message, pointer string) bool {
 	switch pointer {
 	case "/cursor", "/nextCursor", "/progressToken", "/_meta/progressToken", "/requestId",
@@ -15,62 +15,63 @@ func IsIdentifier(m *Message, pointer string) bool {
 	if strings.HasPrefix(pointer, reservedPrefix) {
 		return true
 	}
-	at := strings.Split(pointer, "/")[1:]
+	tokens := strings.Split(pointer, "/")[1:]
 	if m.Method == "roots/list" && m.Kind == Response && matchesPattern([]string{"roots", "*",
-		"uri"}, at) {
+		"uri"}, tokens) {
 		return true
 	}
 	for _, p := range NamePlaces(m.Method, m.Kind, m.Direction) {
 		pattern := strings.Split(p.Pattern, "/")[1:]
 		if !p.holdsContentBlocks() {
-			if matchesPattern(pattern, at) {
+			if matchesPattern(pattern, tokens) {
 				return true
 			}
 			continue
 		}
-		if n := len(pattern) - 1; len(at) > n && matchesPattern(pattern[:n], at[:n]) &&
-			m.isURIOfContent(at, n) {
+		if n := len(pattern) - 1; len(tokens) > n && matchesPattern(pattern[:n],
+			tokens[:n]) && m.isURIOfContent(tokens, n) {
 			return true
 		}
 	}
 	return false
 }
 
-// matchesPattern reports whether the tokens of a pointer match those of a pattern, in which "*" is
-// any token.
-func matchesPattern(pattern, at []string) bool {
-	if len(pattern) != len(at) {
+// matchesPattern reports whether the tokens of a pointer match the tokens of a pattern. In a
+// pattern, "*" matches any token.
+func matchesPattern(pattern, pointer []string) bool {
+	if len(pattern) != len(pointer) {
 		return false
 	}
 	for i, token := range pattern {
-		if token != "*" && token != at[i] {
+		if token != "*" && token != pointer[i] {
 			return false
 		}
 	}
 	return true
 }
 
-// isURIOfContent reports whether a pointer, as tokens, is the URI of a content block: the uri of a
-// resource_link, or the resource.uri of an embedded resource. The blocks are at the first n tokens,
-// or in the content of a tool_result there.
-func (m *Message) isURIOfContent(at []string, n int) bool {
+// isURIOfContent reports whether a pointer, split into tokens, locates the URI of a content block.
+// The URI is the uri of a resource_link or the resource.uri of an embedded resource. The first n
+// tokens locate one content block or an array of content blocks. The content of a tool_result block
+// is also searched for content blocks.
+func (m *Message) isURIOfContent(tokens []string, n int) bool {
 	kindOf := func(block []string) string {
 		kind, _ := m.Text("/" + strings.Join(block, "/") + "/type")
 		return kind
 	}
-	last := len(at) - 1
+	last := len(tokens) - 1
 	switch {
-	case at[last] != "uri":
+	case tokens[last] != "uri":
 		return false
-	case last > n && at[last-1] == "resource" && kindOf(at[:last-1]) == "resource":
+	case last > n && tokens[last-1] == "resource" && kindOf(tokens[:last-1]) == "resource":
 		last--
-	case kindOf(at[:last]) != "resource_link":
+	case kindOf(tokens[:last]) != "resource_link":
 		return false
 	}
-	// between the place and the block there are only indices and the content of tool_results
+	// each token of tokens[n:last] must be an index, or the member content of a tool_result
 	for i := n; i < last; i++ {
-		if at[i] == "content" && kindOf(at[:i]) != "tool_result" || at[i] != "content" &&
-			!isIndex(at[i]) {
+		if tokens[i] == "content" && kindOf(tokens[:i]) != "tool_result" ||
+			tokens[i] != "content" && !isIndex(tokens[i]) {
 			return false
 		}
 	}

@@ -10,7 +10,9 @@ func TestIsIdentifier(t *testing.T) {
 	const blocks = `{"content":[{"type":"text","text":"x","uri":"x"},` +
 		`{"type":"resource_link","uri":"x","name":"x"},` +
 		`{"type":"resource","resource":{"uri":"x","text":"x"}},` +
-		`{"type":"tool_result","content":[{"type":"resource_link","uri":"x"}]}],` +
+		`{"type":"tool_result","content":[{"type":"resource_link","uri":"x"}]},` +
+		`{"type":"text","text":"x","content":[{"type":"resource_link","uri":"x"}],` +
+		`"other":{"type":"resource_link","uri":"x"}}],` +
 		`"structuredContent":{"uri":"x","content":[{"type":"resource_link","uri":"x"}]},` +
 		`"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"x"},"mine":"x"}}`
 	for _, c := range []struct {
@@ -46,17 +48,17 @@ func TestIsIdentifier(t *testing.T) {
 		m.Leaves(func(l mcp.Leaf) bool {
 			pointer := l.Pointer()
 			if l.Kind != mcp.StringLeaf {
-				return true // the name of a member has the pointer of its value
+				return true // the name of a member has the same pointer as its value
 			}
-			if l.Text() == "x" && mcp.IsIdentifier(m, pointer) != want[pointer] {
-				t.Errorf("IsIdentifier of %s in %s %s is %t", pointer, c.method, c.kind,
-					!want[pointer])
+			if got := mcp.IsIdentifier(m, pointer); l.Text() == "x" && got != want[pointer] {
+				t.Errorf("IsIdentifier(%s) in a %s %s = %t, want %t", pointer, c.method, c.kind,
+					got, want[pointer])
 			}
 			delete(want, pointer)
 			return true
 		})
 		if len(want) > 0 {
-			t.Errorf("%s has no %v", c.body, want)
+			t.Errorf("the body %s lacks the wanted places %v", c.body, want)
 		}
 	}
 }

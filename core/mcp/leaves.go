@@ -11,21 +11,21 @@ import (
 // Leaf is a string or a number in the body of a message, or the name of a member.
 type Leaf struct {
 	Kind LeafKind
-	Raw  []byte // as it stands in the message, quotes included
+	Raw  []byte // the bytes in the message, with the quotes
 	path *pathStep
 }
 
 // LeafKind is the kind of a leaf.
 type LeafKind uint8
 
-// The kinds of leaves. The Pointer of a NameLeaf locates the member that has the name.
+// These are the kinds of leaves. The Pointer of a NameLeaf locates the member with that name.
 const (
 	StringLeaf LeafKind = iota + 1
 	NumberLeaf
 	NameLeaf
 )
 
-// pathStep is one step of the path to a leaf: a member's name, or an index.
+// pathStep is one step of the path to a leaf: the name of a member or the index of an element.
 type pathStep struct {
 	parent *pathStep
 	name   []byte // quoted; nil for an index
@@ -51,8 +51,8 @@ func (l Leaf) Pointer() string {
 	return b.String()
 }
 
-// Text returns a string or a name decoded, with U+FFFD for each lone surrogate, and a number as it
-// is spelt.
+// Text returns the decoded text of a string or name, with U+FFFD for each lone surrogate. For a
+// number it returns the raw text.
 func (l Leaf) Text() string {
 	if l.Kind == NumberLeaf {
 		return string(l.Raw)
@@ -60,7 +60,8 @@ func (l Leaf) Text() string {
 	return decodeLeniently(l.Raw)
 }
 
-// MemberName returns the name of the innermost member that contains the leaf, or "".
+// MemberName returns the name of the innermost member that contains the leaf, or "" if no member
+// does. For a NameLeaf, it returns the name itself.
 func (l Leaf) MemberName() string {
 	for s := l.path; s != nil; s = s.parent {
 		if s.name != nil {
@@ -103,7 +104,7 @@ func eachLeaf(b []byte, at span, path *pathStep, yield func(Leaf) bool) (more bo
 	return more
 }
 
-// decodeLeniently decodes a quoted string, whatever it contains.
+// decodeLeniently decodes a quoted string. It replaces each lone surrogate by U+FFFD.
 func decodeLeniently(quoted []byte) string {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return string(quoted[1 : len(quoted)-1])

@@ -20,7 +20,8 @@ func TestLeaves(t *testing.T) {
 		got = append(got, kind+" "+l.Pointer()+" "+l.Text()+" in "+l.MemberName())
 		if raw, ok := m.Get(l.Pointer()); !ok || l.Kind != mcp.NameLeaf &&
 			string(raw) != string(l.Raw) {
-			t.Errorf("the leaf at %s is %s, want %s, which Get returns", l.Pointer(), l.Raw, raw)
+			t.Errorf("the leaf at %s is %s, want the value that Get returns, %s",
+				l.Pointer(), l.Raw, raw)
 		}
 		return true
 	})
@@ -37,7 +38,7 @@ func TestLeaves(t *testing.T) {
 		return n < 3
 	})
 	if n != 3 {
-		t.Errorf("Leaves visited %d leaves though the third returned false, want 3", n)
+		t.Errorf("Leaves visited %d leaves, want 3: yield returned false for the third", n)
 	}
 	mcp.NewNotification("x", nil).Leaves(func(mcp.Leaf) bool {
 		t.Error("a message without a body has a leaf, want none")

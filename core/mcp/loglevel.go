@@ -6,5 +6,6 @@ import "slices"
 var logLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert",
 	"emergency"}
 
-// LogLevelRank returns the rank of a logging level, from 0 for debug, or -1 for any other text.
+// LogLevelRank returns the rank of a logging level. The rank of debug, the lowest level, is 0. If
+// level is not a logging level, LogLevelRank returns -1.
 func LogLevelRank(level string) int { return slices.Index(logLevels, level) }

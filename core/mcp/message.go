@@ -12,11 +12,11 @@ const (
 	Request      Kind = iota + 1 // has an id and a method
 	Notification                 // has a method and no id
 	Response                     // has an id and a result
-	Error                        // has an error, and an id unless the peer could not read one
+	Error                        // has an error, and an id if the peer could read the request's id
 )
 
-// String returns the kind as audit records, policies and plugins spell it: request, notification,
-// response, error.
+// String returns request, notification, response or error, as audit records, policies and plugins
+// spell the kind.
 func (k Kind) String() string {
 	switch k {
 	case Request:
@@ -31,7 +31,8 @@ func (k Kind) String() string {
 	return "none"
 }
 
-// Direction is where a message ends up: at a server or at a client. It is the same on every hop.
+// Direction is the final receiver of a message: a server or a client. It is the same on both sides
+// of Gatekit.
 type Direction uint8
 
 const (
@@ -51,52 +52,56 @@ func (d Direction) String() string {
 }
 
 // ID is the raw JSON text of a JSON-RPC id (or of a progress token): `1`, `"1"`,
-// `9007199254740993`. IDs are compared and echoed as text, never as numbers. The empty ID stands
-// for an absent one.
+// `9007199254740993`. IDs are compared and echoed as text, never as numbers. The empty ID means
+// that there is no id.
 type ID string
 
-// Message is one JSON-RPC message: the received bytes, an index over them, and what Gatekit knows
-// of the message.
+// Message is one JSON-RPC message: its received bytes, an index of the bytes, and fields that
+// Gatekit sets.
 //
-// The bytes never change. Edit and WithID return a new Message that shares what it can. The adapter
-// that received the message (downstream, upstream, proxy) sets the exported fields before the
-// stages see it. They are read-only afterwards, and many goroutines may then read a Message.
+// The bytes never change. Edit and WithID return a new Message, which may share memory with the old
+// one. The adapter that received the message (downstream, upstream, proxy) sets the exported fields
+// before the stages see the message. After that nobody changes the fields, and many goroutines may
+// read the Message.
 //
 // The body of a message is its params (request, notification), result (response) or error object
-// (error). Every JSON pointer (RFC 6901) in this project is relative to the body: "/name" of a
-// tools/call, "/tools/0/name" of its list.
+// (error). Every JSON pointer (RFC 6901) in this project is relative to the body: "/name" is the
+// tool's name in a tools/call, and "/tools/0/name" is the first tool's name in the result of
+// tools/list.
 type Message struct {
 	Kind      Kind
 	Direction Direction
 	Session   string // the client's session (legacy) or connection (modern); never a credential
-	Principal string // the caller on whose behalf it is sent; "" is the one anonymous local user
-	Exchange  string // the same for a request and everything sent because of it
+	Principal string // the user for whom the message is sent; "" for the anonymous local user
+	Exchange  string // id that a request shares with all messages sent because of the request
 	Method    string // in an answer: the method of the request that it answers
-	Server    string // configured name of the server it comes from or goes to; "" until routed
-	// clean name of the tool or prompt, URI of the resource, ref of the completion, id of the task
+	Server    string // configured name of the sending or receiving server; "" until routed
+	// name of the tool or prompt, URI of the resource, ref of the completion, or id of the task,
+	// without the server's prefix
 	Name    string
 	Request *Message // in an answer: the request, as the stages saw it; else nil
 
 	// CarriesInput marks a message that carries input requests of the server, or the client's
-	// answers to them: a result with inputRequests, a request with inputResponses or requestState.
-	// The adapter of the peer's revision sets it.
+	// answers to them. Such a message is a result with inputRequests, or a request with
+	// inputResponses or requestState. The adapter of the peer's revision sets the field.
 	CarriesInput bool
 
 	// NameWithheld marks a request that passed although a stage found something in its name or
-	// method. The records of the request and its answers leave both out. The pipeline sets it.
+	// method. The records of the request and of its answers lack the name. They also lack the
+	// method if the protocol does not define it. The pipeline sets the field.
 	NameWithheld bool
 
 	raw      []byte
-	id       ID   // as written on this hop; differs from the id in raw after WithID
-	idSpan   span // the id in raw; without one, the empty span where an id would be inserted
+	id       ID   // id to write; WithID sets it, and raw keeps the received id
+	idSpan   span // the id in raw; if raw has no id, the empty span where an id would go
 	bodySpan span // params, result or error in raw; empty when absent
 
 	digest *[sha256.Size]byte // of the body; nil until WithDigest
 	index
 }
 
-// index locates the members of the body and of its _meta in raw: the first maxIndexed of each,
-// since a hostile message may have a million.
+// index locates members of the body and of its _meta in raw. It has only the first maxIndexed
+// members of each object, because a hostile message may have a million members.
 type index struct {
 	bodyMembers, metaMembers memberList
 }
@@ -117,18 +122,18 @@ func (s span) firstByte(b []byte) byte {
 	return b[s.from]
 }
 
-// member locates a member's name and value. The name is without its quotes; escaped reports that it
+// member locates a member's name, without its quotes, and its value. escaped is true if the name
 // contains a backslash.
 type member struct {
 	name, value span
 	escaped     bool
 }
 
-// ID returns the id of the message on this hop.
+// ID returns the id with which the message is written.
 func (m *Message) ID() ID { return m.id }
 
-// WithID returns the message under another id. Nothing is copied until the message is appended. A
-// notification has no id and is returned as it is.
+// WithID returns the message with another id. It does not copy the bytes. A notification has no id
+// and is returned unchanged.
 func (m *Message) WithID(id ID) *Message {
 	if m.Kind == Notification {
 		return m
@@ -138,7 +143,7 @@ func (m *Message) WithID(id ID) *Message {
 	return &c
 }
 
-// Append appends the whole message, with its id, to dst, as it is written to a connection.
+// Append appends the whole message to dst, with its current id.
 func (m *Message) Append(dst []byte) []byte {
 	before, id, after := m.idReplacement()
 	dst = append(dst, m.raw[:before]...)
@@ -162,7 +167,8 @@ func (m *Message) Size() int {
 	return before + len(id) + len(m.raw) - after
 }
 
-// idReplacement returns the text that replaces raw[before:after] so that the id is in place.
+// idReplacement returns the text that must replace raw[before:after], so that the message has its
+// current id.
 func (m *Message) idReplacement() (before int, id ID, after int) {
 	old := m.idSpan.bytes(m.raw)
 	before, after = int(m.idSpan.from), int(m.idSpan.to)
@@ -177,8 +183,8 @@ func (m *Message) idReplacement() (before int, id ID, after int) {
 	return before, m.id, after
 }
 
-// Body returns the raw params, result or error object; nil when absent, and for params that are
-// null. The caller must not change it.
+// Body returns the raw params, result or error object. It returns nil if the message has no body,
+// or if its params are null. The caller must not change the bytes.
 func (m *Message) Body() []byte {
 	if first := m.bodySpan.firstByte(m.raw); first == 0 || first == 'n' && m.Kind != Response {
 		return nil
@@ -194,8 +200,8 @@ func (m *Message) Digest() [sha256.Size]byte {
 	return sha256.Sum256(m.Body())
 }
 
-// WithDigest returns m with its digest computed once, for a message that is sent many times. The
-// digest stays valid when WithID changes the id.
+// WithDigest returns a copy of m that keeps its digest, so that Digest computes nothing. It is for
+// messages that are sent many times. WithID keeps the digest.
 func (m *Message) WithDigest() *Message {
 	c := *m
 	sum := m.Digest()

@@ -20,15 +20,15 @@ func TestWithID(t *testing.T) {
 			`1`, `{"id" : 1 ,"jsonrpc":"2.0","method":"a"}`},
 		{"an id after the body", `{"jsonrpc":"2.0","result":{"id":3},"id":1}`,
 			`22`, `{"jsonrpc":"2.0","result":{"id":3},"id":22}`},
-		{"an error's id that is null", `{"jsonrpc":"2.0","id":null,"error":{}}`,
+		{"an error whose id is null gets an id", `{"jsonrpc":"2.0","id":null,"error":{}}`,
 			`5`, `{"jsonrpc":"2.0","id":5,"error":{}}`},
-		{"an error's id that is absent", ` {"jsonrpc":"2.0","error":{}}`,
+		{"an error without an id gets an id", ` {"jsonrpc":"2.0","error":{}}`,
 			`5`, ` {"id":5,"jsonrpc":"2.0","error":{}}`},
-		{"an error's id taken away", `{"jsonrpc":"2.0","id":5,"error":{}}`,
+		{"an error loses its id", `{"jsonrpc":"2.0","id":5,"error":{}}`,
 			``, `{"jsonrpc":"2.0","id":null,"error":{}}`},
-		{"an absent id left so", `{"jsonrpc":"2.0","error":{}}`,
+		{"an error without an id stays without an id", `{"jsonrpc":"2.0","error":{}}`,
 			``, `{"jsonrpc":"2.0","error":{}}`},
-		{"a notification's", `{"jsonrpc":"2.0","method":"a"}`,
+		{"a notification gets no id", `{"jsonrpc":"2.0","method":"a"}`,
 			`5`, `{"jsonrpc":"2.0","method":"a"}`},
 	}
 	for _, tt := range tests {
@@ -37,19 +37,20 @@ func TestWithID(t *testing.T) {
 			n := m.WithID(tt.id)
 			if got := string(n.Append([]byte("> "))); got != "> "+tt.want ||
 				n.Size() != len(tt.want) {
-				t.Errorf("got %s (%d), want %s", got, n.Size(), tt.want)
+				t.Errorf("got %s, size %d; want %s, size %d", got, n.Size(), tt.want,
+					len(tt.want))
 			}
 			if m.Kind != mcp.Notification && n.ID() != tt.id {
 				t.Errorf("got the id %s, want %s", n.ID(), tt.id)
 			}
 			if got := string(m.Append(nil)); got != tt.raw {
-				t.Errorf("WithID changed its receiver to %s, want %s", got, tt.raw)
+				t.Errorf("WithID changed the original message to %s, want %s", got, tt.raw)
 			}
 		})
 	}
 }
 
-func TestEditUnderAnotherID(t *testing.T) {
+func TestEditAfterWithID(t *testing.T) {
 	for _, raw := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}`,
 		`{"jsonrpc":"2.0","method":"a","params":{"x":1},"id":1}`,
@@ -104,11 +105,22 @@ func TestReadingAbsentValuesAndOtherTypes(t *testing.T) {
 	m.Members("", func(string, []byte) bool { calls++; return false })
 	m.Items("/a", func(int, []byte) bool { calls++; return false })
 	if calls != 2 {
-		t.Errorf("Members and Items made %d calls though each returned false, want 2", calls)
+		t.Errorf("Members and Items called yield %d times in all, want 2: yield "+
+			"returned false each time", calls)
 	}
 	bare := parse(t, []byte(`{"jsonrpc":"2.0","method":"a","params":null}`))
 	if _, ok := bare.Get(""); ok || bare.Len("/x") != -1 {
-		t.Error("Get or Len reads a body that is null, want no value")
+		t.Error("Get or Len found a value in null params, want none")
+	}
+}
+
+func TestNamesWithATildeAreFound(t *testing.T) {
+	m := parse(t, []byte(`{"jsonrpc":"2.0","id":1,"method":"a","params":{"~a":1,"b~c":2,"/d":3}}`))
+	for pointer, want := range map[string]string{"/~0a": "1", "/b~0c": "2", "/~1d": "3",
+		"/~a": "", "/~01d": ""} {
+		if raw, _ := m.Get(pointer); string(raw) != want {
+			t.Errorf("Get(%q) = %q, want %q", pointer, raw, want)
+		}
 	}
 }
 
@@ -129,7 +141,7 @@ func TestErrorCode(t *testing.T) {
 	}
 }
 
-func TestOwnMessages(t *testing.T) {
+func TestNewMessages(t *testing.T) {
 	tests := []struct {
 		m    *mcp.Message
 		kind mcp.Kind

@@ -16,8 +16,8 @@ const (
 	Rev20260728 = "2026-07-28"
 )
 
-// Era is the design that a protocol revision belongs to. Only core/downstream, core/upstream and
-// core/bridge may branch on it.
+// Era is the group of revisions with the same design of sessions and requests. Only
+// core/downstream, core/upstream and core/bridge may branch on it.
 type Era uint8
 
 const (
@@ -50,7 +50,7 @@ func EraOf(revision string) Era {
 	return 0
 }
 
-// Error codes of JSON-RPC, of the MCP specification, and Gatekit's own.
+// Error codes of JSON-RPC and of the MCP specification, and the code of Gatekit's own errors.
 const (
 	CodeParseError       = -32700
 	CodeInvalidRequest   = -32600
@@ -67,8 +67,7 @@ const (
 	CodeDenied                 = -31000 // denied by a policy, a plugin or the audit log
 )
 
-// UnknownResourceCode returns the code of the error with which a revision reports an unknown
-// resource.
+// UnknownResourceCode returns the error code for an unknown resource in the given revision.
 func UnknownResourceCode(revision string) int {
 	if EraOf(revision) == Legacy {
 		return CodeResourceNotFound
@@ -76,7 +75,7 @@ func UnknownResourceCode(revision string) int {
 	return CodeInvalidParams
 }
 
-// Meta… are the keys in _meta that the protocol reserves for itself and that Gatekit reads or sets.
+// Meta… are keys in _meta that the protocol reserves for itself. Gatekit reads or sets them.
 const (
 	MetaProtocolVersion = "io.modelcontextprotocol/protocolVersion"
 	MetaClientInfo      = "io.modelcontextprotocol/clientInfo"
@@ -100,9 +99,9 @@ const (
 	reservedPrefix = "/_meta/io.modelcontextprotocol~1"
 )
 
-// AllowsInputRequests reports whether a server may answer the modern request m with input requests:
-// its method allows it (MCP 2026-07-28, Multi Round-Trip Requests), and the client has declared a
-// capability that can be requested.
+// AllowsInputRequests reports whether a server may answer the modern request m with input requests
+// (MCP 2026-07-28, Multi Round-Trip Requests). The method of m must allow them, and the client must
+// have declared one of elicitation, sampling and roots.
 func AllowsInputRequests(m *Message) bool {
 	switch m.Method {
 	case "tools/call", "prompts/get", "resources/read":
@@ -117,20 +116,20 @@ func AllowsInputRequests(m *Message) bool {
 	return false
 }
 
-// Route tells how the proxy finds the servers for a client's message.
+// Route is the way in which the proxy finds the servers for a client's message.
 type Route uint8
 
 const (
-	RouteLocal Route = iota + 1 // answered or consumed on the hop that received it: ping
-	// to all servers; their answers are merged: lists, initialize, server/discover,
+	RouteLocal Route = iota + 1 // to no server, because Gatekit itself answers the message: ping
+	// to all servers, and their answers are merged into one: lists, initialize, server/discover,
 	// logging/setLevel
 	RouteBroadcast
-	RouteByName       // by the tool or prompt in /name: tools/call, prompts/get
-	RouteByURI        // by the resource in /uri
-	RouteByReference  // by the prompt or resource template in /ref: completion/complete
-	RouteByTask       // by the task in /taskId
+	RouteByName       // to the server of the tool or prompt in /name: tools/call, prompts/get
+	RouteByURI        // to the server of the resource in /uri
+	RouteByReference  // to the server of the prompt or template in /ref: completion/complete
+	RouteByTask       // to the server of the task in /taskId
 	RouteSubscription // to all servers, each with its part of the filter: subscriptions/listen
-	// to the server of the request that the notification is about: cancelled, progress
+	// to the server of the request that the notification names: cancelled, progress
 	RouteByExchange
 )
 
@@ -138,21 +137,21 @@ const (
 type Method struct {
 	Name string
 	Kind Kind
-	// ToServer: only clients send it; ToClient: only servers; 0: both
+	// ToServer if only clients send the method, ToClient if only servers send it, 0 if both do
 	Direction Direction
-	// the revisions that have it, inclusive; no LastRevision means that it still exists
+	// first and last revision with the method; LastRevision is "" if the newest one has it
 	FirstRevision, LastRevision string
-	// the capability that the receiver must declare for it, a name or, of an extension, a path of
-	// the form "extensions/name"; "" is none
+	// the capability that the receiver must declare; "" is none; the capability of an extension has
+	// the form "extensions/name"
 	Capability   string
 	Route        Route  // for messages of clients
-	NamePointer  string // the name, URI or task id in the params; "" is none
-	ItemsPointer string // the list in the result, such as "/tools"; "" when it is no list
-	// the name within an item of that list: "/name", "/uri", "/uriTemplate", "/taskId"
+	NamePointer  string // of the name, URI or task id in the params; "" if they have none
+	ItemsPointer string // the list in the result, such as "/tools"; "" if the result has no list
+	// the name in each item of that list: "/name", "/uri", "/uriTemplate" or "/taskId"
 	ItemNamePointer string
 }
 
-// LookupMethod returns the method of that name, whichever revisions have it.
+// LookupMethod returns the method with that name. Any revision may have it.
 func LookupMethod(name string) (Method, bool) {
 	m, ok := methods[name]
 	return m, ok
@@ -170,8 +169,8 @@ func (m Method) ExistsIn(revision string) bool {
 	return m.FirstRevision <= revision && (m.LastRevision == "" || revision <= m.LastRevision)
 }
 
-// methodName decodes a raw method. For the methods of the table it returns the table's string, so
-// that messages share one copy.
+// methodName decodes a raw method. If the table has the method, methodName returns the string of
+// the table, so that all messages share it.
 func methodName(raw []byte) (string, bool) {
 	if len(raw) > 2 {
 		if m, ok := methods[string(raw[1:len(raw)-1])]; ok {
@@ -181,16 +180,16 @@ func methodName(raw []byte) (string, bool) {
 	return decodeString(raw)
 }
 
-// The extension for skills (SEP-2640). It belongs to no revision: servers of each revision may
-// declare it.
+// The extension for skills (SEP-2640) belongs to no revision. Servers of every revision may declare
+// it.
 const (
 	SkillsExtension  = "io.modelcontextprotocol/skills"
 	skillsCapability = "extensions/" + SkillsExtension
 )
 
-// methods is the table by name. In 2026-07-28, sampling, elicitation and roots exist as members of
-// inputRequests only; the table has them for that revision, too. 2024-11-05 has completion/complete
-// without a capability for it.
+// methods is the table of all methods, by name. In 2026-07-28, requests for sampling, elicitation
+// and roots exist only as members of inputRequests. The rows of their methods still include that
+// revision. In 2024-11-05, completion/complete needs no capability.
 var methods = func() map[string]Method {
 	const (
 		none   = ""
@@ -279,8 +278,8 @@ var methods = func() map[string]Method {
 	return table
 }()
 
-// CreatedTaskID returns the id of the task that the answer m reports as created. Answers to
-// requests about an existing task create none.
+// CreatedTaskID returns the id of the task that was created according to the answer m. ok is false
+// if m reports no new task, or if m answers a request about an existing task.
 func CreatedTaskID(m *Message) (id string, ok bool) {
 	if meth, _ := LookupMethod(m.Method); m.Kind != Response || meth.Route == RouteByTask {
 		return "", false

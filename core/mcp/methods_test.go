@@ -6,7 +6,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Each method has a mark for each revision, oldest first: ● if the revision has the method.
+// The table has five marks for each method, one for each revision, oldest first. A mark is ● if its
+// revision has the method.
 func TestEachRevisionHasItsMethods(t *testing.T) {
 	revisions := []string{mcp.Rev20241105, mcp.Rev20250326, mcp.Rev20250618, mcp.Rev20251125,
 		mcp.Rev20260728}
@@ -46,23 +47,25 @@ func TestEachRevisionHasItsMethods(t *testing.T) {
 			}
 		}
 		if got != marks {
-			t.Errorf("%s is in %s, want %s", name, got, marks)
+			t.Errorf("%s is in the revisions %s, want %s", name, got, marks)
 		}
 		if (m.Kind == mcp.Notification) != (len(name) > 14 && name[:14] == "notifications/") {
-			t.Errorf("%s is a %s, want a notification if and only if its name begins so", name,
-				m.Kind)
+			t.Errorf("%s is a %s, want a notification if and only if its name begins with "+
+				"notifications/", name, m.Kind)
 		}
 		if (m.Route == 0) != (m.Direction == mcp.ToClient) {
-			t.Errorf("%s, which goes %s, has route %d; want 0 for to_client only", name,
+			t.Errorf("%s has direction %s and route %d, want route 0 only for to_client", name,
 				m.Direction, m.Route)
 		}
 	}
 	if _, ok := mcp.LookupMethod("ui/initialize"); ok {
-		t.Error("LookupMethod finds ui/initialize, want none: connections have no such method")
+		t.Error("LookupMethod finds ui/initialize, want none: it is not a method between a " +
+			"client and a server")
 	}
 }
 
-// The catalogue of places where names stand has the pointers in the table of methods.
+// The catalogue of places that hold names has every NamePointer and ItemNamePointer of the table of
+// methods.
 func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 	for _, name := range []string{
 		"tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read",
@@ -94,13 +97,13 @@ func TestMethodPointersAreInTheCatalogue(t *testing.T) {
 
 func TestCreatedTaskID(t *testing.T) {
 	for name, c := range map[string]struct{ method, result, want string }{
-		"a task of 2025-11-25":     {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
-		"a task of 2026-07-28":     {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
-		"a result of a tool":       {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
-		"an id that is no string":  {"tools/call", `{"task":{"taskId":1}}`, ""},
-		"a task of the client":     {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
-		"an existing task":         {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
-		"an existing task, legacy": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
+		"a task of 2025-11-25":        {"tools/call", `{"task":{"taskId":"t"}}`, "t"},
+		"a task of 2026-07-28":        {"tools/call", `{"resultType":"task","taskId":"t"}`, "t"},
+		"the result of a tool":        {"tools/call", `{"resultType":"complete","taskId":"t"}`, ""},
+		"an id that is no string":     {"tools/call", `{"task":{"taskId":1}}`, ""},
+		"a task of the client":        {"sampling/createMessage", `{"task":{"taskId":"t"}}`, "t"},
+		"the status of a task":        {"tasks/get", `{"resultType":"task","taskId":"t"}`, ""},
+		"the result of a legacy task": {"tasks/result", `{"task":{"taskId":"t"}}`, ""},
 	} {
 		m := mcp.NewResponse("1", []byte(c.result))
 		m.Method = c.method

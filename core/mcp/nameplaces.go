@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NameKind is the kind of name that a place of the catalogue holds.
+// NameKind is the kind of the names at a [NamePlace].
 type NameKind uint8
 
 const (
@@ -18,27 +18,30 @@ const (
 	LoggerName
 )
 
-// NamePlace is a place that holds a server's name or URI, in one kind of message. The proxy adds
-// the server's prefix there (ToClient) or takes it off (ToServer).
+// NamePlace is a place in one kind of message that holds a name or URI of a server. In messages to
+// clients, the proxy adds the server's prefix to the name. In messages to servers, the proxy
+// removes the prefix. The catalogue is the list of all places.
 type NamePlace struct {
-	Group     string // what the place belongs to, as docs/protocol.md lists it: "tasks"
-	Method    string // "" is every method
+	Group     string // a group of places, such as "tasks"; the tests cover every group
+	Method    string // "" means every method
 	Kind      Kind
 	Direction Direction
 
 	// Pattern is a JSON pointer in which "*" stands for every element of an array or member of an
-	// object. The last token "@content" stands for the content blocks at that place, one object or
-	// an array: the uri of a resource_link and the resource.uri of an embedded resource. The
-	// content of tool_result blocks is searched too.
+	// object. If the last token is "@content", the place holds one content block or an array of
+	// them. The names are then the uri of each resource_link and the resource.uri of each embedded
+	// resource. The content of tool_result blocks is searched too.
 	Pattern  string
 	NameKind NameKind
 
-	// If ConditionMember is not "", the place holds a name only where the same object has a member
-	// ConditionMember whose value is the string ConditionValue.
+	// If ConditionMember is not "", the place holds a name only if the object that contains the
+	// name also has a member called ConditionMember, and the value of that member is
+	// ConditionValue.
 	ConditionMember, ConditionValue string
 }
 
-// NamePlaces returns the catalogue's places in one kind of message, in order.
+// NamePlaces returns the places in messages with the given method, kind and direction, in the order
+// of the catalogue.
 func NamePlaces(method string, kind Kind, direction Direction) []NamePlace {
 	var found []NamePlace
 	for _, p := range namePlaces {
@@ -49,7 +52,7 @@ func NamePlaces(method string, kind Kind, direction Direction) []NamePlace {
 	return found
 }
 
-// NamePlaceGroups returns the groups of the catalogue, in order.
+// NamePlaceGroups returns the groups of places, in the order of the catalogue.
 func NamePlaceGroups() []string {
 	var groups []string
 	for _, p := range namePlaces {
@@ -60,20 +63,20 @@ func NamePlaceGroups() []string {
 	return groups
 }
 
-// holdsContentBlocks reports whether the place holds content blocks, and not one string.
+// holdsContentBlocks reports whether the place holds content blocks. Other places hold one string.
 func (p *NamePlace) holdsContentBlocks() bool {
 	return strings.HasSuffix(p.Pattern, "/"+contentBlocks)
 }
 
-// contentBlocks is the last token of a Pattern for content blocks.
+// contentBlocks is the last token of the Pattern of a place that holds content blocks.
 const contentBlocks = "@content"
 
 // The groups of the catalogue.
 const (
 	listedNames         = "names in lists of tools and prompts"
 	calledNames         = "names of called tools and prompts"
-	completedPrompts    = "prompts to complete an argument of"
-	completedResources  = "resource templates to complete an argument of"
+	completedPrompts    = "prompts whose arguments are completed"
+	completedResources  = "resource templates whose arguments are completed"
 	listedURIs          = "URIs and templates in lists of resources"
 	requestedURIs       = "URIs to read, subscribe to and unsubscribe from"
 	skillEntries        = "skills and their files"
@@ -81,8 +84,8 @@ const (
 	updatedResources    = "updated resources"
 	toolResults         = "content blocks of tool results"
 	promptMessages      = "content blocks of prompts"
-	samplingMessages    = "content blocks to sample from"
-	sampledContent      = "sampled content blocks"
+	samplingMessages    = "content blocks of sampling requests"
+	sampledContent      = "content blocks of sampling results"
 	uiResources         = "user interfaces of tools"
 	subscribedResources = "resources of a subscription"
 	subscribedTasks     = "tasks of a subscription"
@@ -93,12 +96,12 @@ const (
 	loggers             = "loggers"
 )
 
-// namePlaces is the catalogue. Some parts of a message name something and are not in it, because
-// another part of Gatekit handles them: HTTP headers that repeat a name (core/downstream,
-// core/upstream); cursors (core/proxy); request ids, progress tokens and subscription ids
-// (core/downstream, core/upstream); keys and request state of results that carry input requests,
-// where each request and answer inside is rewritten as a message of its own (core/proxy). A
-// client's roots and the ids of a client's own tasks have no prefix, and prose is never rewritten.
+// namePlaces is the catalogue. It lacks names that other packages handle. core/downstream and
+// core/upstream handle the HTTP headers that repeat a name, request ids, progress tokens and
+// subscription ids. core/proxy handles cursors. In results that carry input requests, core/proxy
+// also handles the keys of the input requests and the request state. Each input request or answer
+// in a message is parsed and rewritten as a message of its own. A client's roots and the ids of a
+// client's own tasks have no prefix. Prose is never rewritten.
 var namePlaces = []NamePlace{
 	{listedNames, "tools/list", Response, ToClient, "/tools/*/name", ToolName, "", ""},
 	{listedNames, "prompts/list", Response, ToClient, "/prompts/*/name", PromptName, "", ""},
@@ -143,7 +146,7 @@ var namePlaces = []NamePlace{
 	{sampledContent, "sampling/createMessage", Response, ToServer, "/content/" + contentBlocks,
 		URI, "", ""},
 
-	// The member of MCP Apps, in its two spellings.
+	// MCP Apps spells this member in two ways.
 	{uiResources, "tools/list", Response, ToClient, "/tools/*/_meta/ui/resourceUri", URI, "", ""},
 	{uiResources, "tools/list", Response, ToClient, "/tools/*/_meta/ui~1resourceUri", URI, "", ""},
 

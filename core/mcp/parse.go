@@ -31,11 +31,11 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Parse parses exactly one JSON-RPC 2.0 message, strictly, with the default limits. The message
-// keeps b: the caller must not change it afterwards. The error is a *ParseError.
+// keeps b, so the caller must not change b afterwards. The error is a *ParseError.
 func Parse(b []byte) (*Message, error) { return Limits{}.Parse(b) }
 
-// Parse parses one message within the limits. It is the only parser of protocol bytes in the
-// project.
+// Parse parses one message within the limits, as the function Parse does. No other code of the
+// project parses protocol bytes.
 func (l Limits) Parse(b []byte) (*Message, error) {
 	s := scannerPool.Get().(*scanner)
 	defer s.release()
@@ -53,11 +53,10 @@ func (l Limits) Parse(b []byte) (*Message, error) {
 	return s.message(), nil
 }
 
-// scannerPool keeps unused scanners for their buffers.
+// scannerPool keeps unused scanners, so that their buffers are used again.
 var scannerPool = sync.Pool{New: func() any { return new(scanner) }}
 
-// release returns s to the pool without anything that it has read. Buffers that grew for one large
-// message are dropped.
+// release clears s and returns it to the pool. Buffers that grew for one large message are dropped.
 func (s *scanner) release() {
 	const keep = 64
 	if cap(s.names) > keep {
@@ -68,7 +67,7 @@ func (s *scanner) release() {
 	scannerPool.Put(s)
 }
 
-// scanMessage reads all of the input: one object and blanks.
+// scanMessage reads the whole input, which must be one object with optional white space around it.
 func (s *scanner) scanMessage() *fault {
 	if len(s.input) > s.limits.Bytes {
 		return &fault{CodeParseError, s.limits.Bytes,
@@ -91,11 +90,11 @@ func (s *scanner) scanMessage() *fault {
 	return nil
 }
 
-// hasMember reports whether the name of the envelope's member was read. Its value may be
+// hasMember reports whether the name of this member of the envelope was read. Its value may be
 // missing.
 func (s *scanner) hasMember(at int) bool { return !s.envelope[at].name.isEmpty() }
 
-// memberValue returns the raw value of the envelope's member, and whether there is one.
+// memberValue returns the raw value of this member of the envelope, and whether the value was read.
 func (s *scanner) memberValue(at int) ([]byte, bool) {
 	m := s.envelope[at]
 	return m.value.bytes(s.input), !m.value.isEmpty()
@@ -154,7 +153,8 @@ func isID(raw []byte) bool {
 		!bytes.ContainsAny(raw, ".eE")
 }
 
-// message returns the message that was read. checkEnvelope has found no fault in it.
+// message returns the message that was read. The caller has called checkEnvelope, which found no
+// fault.
 func (s *scanner) message() *Message {
 	m := &Message{raw: s.input}
 	id, hasID := s.memberValue(memberID)
@@ -206,15 +206,15 @@ func (s *scanner) parseError(f *fault) *ParseError {
 	return e
 }
 
-// IsBatch reports whether b is an array, by its first byte that is not blank.
+// IsBatch reports whether b begins like an array: its first byte after white space is "[".
 func IsBatch(b []byte) bool {
 	i := skipBlanks(b, 0)
 	return i < len(b) && b[i] == '['
 }
 
 // ParseBatch parses a JSON array of messages (2025-03-26 only). For an element that is not a
-// message, msgs is nil at its index and errs has the *ParseError. err is about the array itself:
-// not an array, empty, too long, not JSON, an id used twice.
+// message, msgs is nil at its index, and errs has the *ParseError. err reports a fault of the array
+// as a whole: it is not an array, is empty or too long, is not JSON, or uses an id twice.
 func (l Limits) ParseBatch(b []byte) (msgs []*Message, errs []error, err error) {
 	s := scanner{input: b, limits: l.withDefaults()}
 	spans, f := s.scanBatch()

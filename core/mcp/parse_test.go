@@ -28,7 +28,7 @@ func TestParseAcceptsMessages(t *testing.T) {
 	}{
 		{"a request", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`,
 			mcp.Request, "1", "tools/call", `{"name":"x"}`},
-		{"a request with its members in another order, with blanks around",
+		{"a request with members in another order and white space around it",
 			" {\"params\" : {} , \"method\":\"a\",\n\"id\":\"x\",\"jsonrpc\":\"2.0\"}\r\n",
 			mcp.Request, `"x"`, "a", `{}`},
 		{"names and values spelt with escapes",
@@ -40,6 +40,8 @@ func TestParseAcceptsMessages(t *testing.T) {
 			"9007199254740993", "a", ""},
 		{"an id past 2^64", `{"jsonrpc":"2.0","id":-99999999999999999999999,"method":"a"}`,
 			mcp.Request, "-99999999999999999999999", "a", ""},
+		{"the id 0", `{"jsonrpc":"2.0","id":0,"method":"a"}`, mcp.Request, "0", "a", ""},
+		{"the id 9", `{"jsonrpc":"2.0","id":9,"method":"a"}`, mcp.Request, "9", "a", ""},
 		{"an empty string as id", `{"jsonrpc":"2.0","id":"","method":"a"}`, mcp.Request,
 			`""`, "a", ""},
 		{"a notification", `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -57,7 +59,7 @@ func TestParseAcceptsMessages(t *testing.T) {
 		{"unknown members of the envelope",
 			`{"jsonrpc":"2.0","id":1,"method":"a","trace":{"Method":1},"x":[]}`, mcp.Request,
 			"1", "a", ""},
-		{"arguments called like the envelope, in any case",
+		{"arguments named like members of the envelope",
 			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"Name":1,"ID":2,"name\u0000":3}}}`, mcp.Request, "1", "a", `{"arguments":{"Name":1,"ID":2,"name\u0000":3}}`},
 		{"a lone surrogate in a text",
 			`{"jsonrpc":"2.0","id":1,"method":"a","params":{"t":"\ud83d"}}`, mcp.Request,
@@ -89,12 +91,14 @@ func TestParseRefuses(t *testing.T) {
 		name    string
 		raw     string
 		code    int
-		id      mcp.ID // the error's RequestID
-		answers mcp.ID // the error's ResponseID
+		id      mcp.ID // RequestID of the error
+		answers mcp.ID // ResponseID of the error
 		pointer string
-		reason  string // a part of the error's Reason
+		reason  string // part of the Reason of the error
 	}{
-		{"nothing", "", mcp.CodeParseError, "", "", "", "unexpected end"},
+		{"an empty text", "", mcp.CodeParseError, "", "", "", "unexpected end"},
+		{"a number that ends in its exponent", "1e", mcp.CodeParseError, "", "", "",
+			"unexpected end"},
 		{"an array", `[{"jsonrpc":"2.0"}]`, mcp.CodeInvalidRequest, "", "", "", "not an object"},
 		{"a string", `"x"`, mcp.CodeInvalidRequest, "", "", "", "not an object"},
 		{"a byte order mark", "\uFEFF" + request(`"a":1`), mcp.CodeParseError,
@@ -107,6 +111,22 @@ func TestParseRefuses(t *testing.T) {
 			"", "7", "/result/a", "unexpected end"},
 		{"a fault before the kind of message is known", `{"jsonrpc":"2.0","id":7,x`, mcp.CodeParseError,
 			"", "", "", "name in quotes"},
+		{"an array that ends like an object", request(`"params":{"a":[1}`), mcp.CodeParseError,
+			"7", "", "/params/a/0", "a comma or ] expected"},
+		{"an object that ends like an array", request(`"params":{"a":{"b":1]`), mcp.CodeParseError,
+			"7", "", "/params/a/b", "a comma or } expected"},
+		{"two commas in an array", request(`"params":{"a":[1,,2]}`), mcp.CodeParseError,
+			"7", "", "/params/a/1", "a value expected"},
+		{"a comma in place of a value", request(`"params":{"a":,"b":1}`), mcp.CodeParseError,
+			"7", "", "/params/a", "a value expected"},
+		{"a fault in a member with a name of 64 bytes",
+			request(`"params":{"` + strings.Repeat("n", 64) + `":x}`), mcp.CodeParseError,
+			"7", "", "/params/" + strings.Repeat("n", 64), "a value expected"},
+		{"a fault in a member with a longer name",
+			request(`"params":{"` + strings.Repeat("n", 65) + `":x}`), mcp.CodeParseError,
+			"7", "", "/params/" + strings.Repeat("n", 64) + "…", "a value expected"},
+		{"a protocol name with a control character", request("\"params\":{\"name\x7f\":1}"),
+			mcp.CodeInvalidRequest, "7", "", "/params/name\x7f", "can be taken for name"},
 		{"bad UTF-8 in a text", request("\"params\":{\"a\":\"ok \xff\"}"), mcp.CodeParseError,
 			"7", "", "/params/a", "UTF-8"},
 		{"bad UTF-8 in a name", request("\"params\":{\"\xc3\":1}"), mcp.CodeParseError,
@@ -150,7 +170,7 @@ func TestParseRefuses(t *testing.T) {
 			"7", "", "/method", "method"},
 		{"an empty method", `{"jsonrpc":"2.0","id":7,"method":""}`, mcp.CodeInvalidRequest,
 			"7", "", "/method", "method"},
-		{"a method that is no text", `{"jsonrpc":"2.0","id":7,"method":"\ud800"}`,
+		{"a method with a lone surrogate", `{"jsonrpc":"2.0","id":7,"method":"\ud800"}`,
 			mcp.CodeInvalidRequest, "7", "", "/method", "method"},
 		{"params that are an array", `{"jsonrpc":"2.0","id":7,"method":"a","params":[]}`,
 			mcp.CodeInvalidRequest, "7", "", "/params", "params"},
@@ -173,18 +193,20 @@ func TestParseRefuses(t *testing.T) {
 			"7", "", "/params/name", "duplicate"},
 		{"a name twice, once escaped", request(`"params":{"name":"safe","n\u0061me":"evil"}`),
 			mcp.CodeInvalidRequest, "7", "", "/params/name", "duplicate"},
-		{"a name twice, deep", request(`"params":{"arguments":{"a":[{"b":{"c":1,"d":2,"c":3}}]}}`),
+		{"a name twice, deep in the arguments",
+			request(`"params":{"arguments":{"a":[{"b":{"c":1,"d":2,"c":3}}]}}`),
 			mcp.CodeInvalidRequest, "7", "", "/params/arguments/a/0/b/c", "duplicate"},
-		{"a name twice, and the id after it",
+		{"a name twice, before the id",
 			`{"jsonrpc":"2.0","method":"a","params":{"x":1,"x":2},"id":7}`, mcp.CodeInvalidRequest,
 			"7", "", "/params/x", "duplicate"},
 		{"an empty name twice", request(`"params":{"":1,"":2}`), mcp.CodeInvalidRequest,
 			"7", "", "/params/", "duplicate"},
-		{"a name that needs escaping twice", request(`"params":{"a/b~c":1,"a\/b~c":2}`),
+		{"a name twice, with characters that a pointer escapes",
+			request(`"params":{"a/b~c":1,"a\/b~c":2}`),
 			mcp.CodeInvalidRequest, "7", "", "/params/a~1b~0c", "duplicate"},
 		{"two ids", `{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}`, mcp.CodeInvalidRequest,
 			"", "", "/id", "duplicate"},
-		{"two ids, the first null", `{"jsonrpc":"2.0","id":null,"id":2,"method":"a"}`,
+		{"two ids, of which the first is null", `{"jsonrpc":"2.0","id":null,"id":2,"method":"a"}`,
 			mcp.CodeInvalidRequest, "", "", "/id", "duplicate"},
 		{"two methods", `{"jsonrpc":"2.0","id":7,"method":"a","method":"b"}`,
 			mcp.CodeInvalidRequest, "7", "", "/method", "duplicate"},
@@ -196,27 +218,31 @@ func TestParseRefuses(t *testing.T) {
 			"7", "", "/params/" + strings.Repeat("x", 64) + "…", `"` + strings.Repeat("x",
 				64) + `…"`},
 
-		{"Method", `{"jsonrpc":"2.0","id":7,"method":"a","Method":"b"}`, mcp.CodeInvalidRequest,
+		{"Method beside method",
+			`{"jsonrpc":"2.0","id":7,"method":"a","Method":"b"}`, mcp.CodeInvalidRequest,
 			"7", "", "/Method", "method"},
-		{"METHOD alone", `{"jsonrpc":"2.0","id":7,"METHOD":"b"}`, mcp.CodeInvalidRequest,
+		{"METHOD without method", `{"jsonrpc":"2.0","id":7,"METHOD":"b"}`, mcp.CodeInvalidRequest,
 			"7", "", "/METHOD", "method"},
-		{"ID", `{"jsonrpc":"2.0","id":7,"ID":8,"method":"a"}`, mcp.CodeInvalidRequest,
+		{"ID beside id", `{"jsonrpc":"2.0","id":7,"ID":8,"method":"a"}`, mcp.CodeInvalidRequest,
 			"7", "", "/ID", "id"},
-		{"a Turkish id", `{"jsonrpc":"2.0","id":7,"ıd":8,"method":"a"}`, mcp.CodeInvalidRequest,
+		{"id with a dotless i",
+			`{"jsonrpc":"2.0","id":7,"ıd":8,"method":"a"}`, mcp.CodeInvalidRequest,
 			"7", "", "/ıd", "id"},
-		{"a Turkish İD", `{"jsonrpc":"2.0","id":7,"İD":8,"method":"a"}`, mcp.CodeInvalidRequest,
+		{"ID with a dotted I",
+			`{"jsonrpc":"2.0","id":7,"İD":8,"method":"a"}`, mcp.CodeInvalidRequest,
 			"7", "", "/İD", "id"},
 		{"params with a long s", `{"jsonrpc":"2.0","id":7,"method":"a","paramſ":{}}`,
 			mcp.CodeInvalidRequest, "7", "", "/paramſ", "params"},
 		{"id with a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000":8,"method":"a"}`,
 			mcp.CodeInvalidRequest, "7", "", "/id\x00", "id"},
-		{"id that ends at a NUL", `{"jsonrpc":"2.0","id":7,"id\u0000x":8,"method":"a"}`,
+		{"id with a NUL and more text", `{"jsonrpc":"2.0","id":7,"id\u0000x":8,"method":"a"}`,
 			mcp.CodeInvalidRequest, "7", "", "/id\x00x", "id"},
 		{"id with a blank", `{"jsonrpc":"2.0","id":7," id":8,"method":"a"}`, mcp.CodeInvalidRequest,
 			"7", "", "/ id", "id"},
 		{"id with a byte order mark", `{"jsonrpc":"2.0","id":7,"\ufeffid":8,"method":"a"}`,
 			mcp.CodeInvalidRequest, "7", "", "/\uFEFFid", "id"},
-		{"Result", `{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}`, mcp.CodeInvalidRequest,
+		{"Result beside result",
+			`{"jsonrpc":"2.0","id":7,"result":{},"Result":{}}`, mcp.CodeInvalidRequest,
 			"", "7", "/Result", "result"},
 		{"Tools beside tools", `{"jsonrpc":"2.0","id":7,"result":{"tools":[],"Tools":[]}}`,
 			mcp.CodeInvalidRequest, "", "7", "/result/Tools", "tools"},
@@ -224,7 +250,7 @@ func TestParseRefuses(t *testing.T) {
 			mcp.CodeInvalidRequest, "", "7", "/result/CONTENT", "content"},
 		{"Name in params", request(`"params":{"name":"safe","Name":"evil"}`),
 			mcp.CodeInvalidRequest, "7", "", "/params/Name", "name"},
-		{"Name in params, no name", request(`"params":{"Name":"evil"}`), mcp.CodeInvalidRequest,
+		{"Name in params without name", request(`"params":{"Name":"evil"}`), mcp.CodeInvalidRequest,
 			"7", "", "/params/Name", "name"},
 		{"name with a tab in params", request(`"params":{"name\t":"evil"}`), mcp.CodeInvalidRequest,
 			"7", "", "/params/name\t", "name"},
@@ -250,7 +276,8 @@ func TestParseRefuses(t *testing.T) {
 			}
 			if e.Code != tt.code || e.RequestID != tt.id || e.ResponseID != tt.answers ||
 				e.Pointer != tt.pointer || !strings.Contains(e.Reason, tt.reason) {
-				t.Errorf("got %d id %q answers %q at %q: %s\nwant %d id %q answers %q at %q: %s",
+				t.Errorf("got  code %d, RequestID %q, ResponseID %q, Pointer %q, Reason %s\n"+
+					"want code %d, RequestID %q, ResponseID %q, Pointer %q, Reason %s",
 					e.Code, e.RequestID, e.ResponseID, e.Pointer, e.Reason, tt.code, tt.id,
 					tt.answers, tt.pointer, tt.reason)
 			}
@@ -270,7 +297,8 @@ func many(n int) string {
 	return b.String()[1:]
 }
 
-// Parse compares a few names with each other, and sorts many names.
+// Parse compares the names of a small object with each other, and sorts the names of a large
+// object.
 func TestParseFindsDuplicatesAmongFewAndManyNames(t *testing.T) {
 	for n := 1; n < 40; n++ {
 		if _, err := mcp.Parse(fmt.Appendf(nil,
@@ -278,11 +306,13 @@ func TestParseFindsDuplicatesAmongFewAndManyNames(t *testing.T) {
 			t.Fatalf("%d names: %v", n, err)
 		}
 		for twice := range n {
-			_, err := mcp.Parse(fmt.Appendf(nil,
-				`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice))
+			raw := fmt.Appendf(nil,
+				`{"jsonrpc":"2.0","id":1,"method":"a","params":{%s,"\u006e%d":0}}`, many(n), twice)
+			_, err := mcp.Parse(raw)
 			if e, ok := err.(*mcp.ParseError); !ok || e.Pointer != fmt.Sprintf("/params/n%d",
-				twice) {
-				t.Fatalf("%d names, n%d twice: got %v, want duplicate name", n, twice, err)
+				twice) || int(e.Offset) != bytes.Index(raw, []byte(`"\u006e`)) {
+				t.Fatalf("%d names, the name n%d twice: got error %v, want a duplicate name",
+					n, twice, err)
 			}
 		}
 	}
@@ -308,13 +338,18 @@ func TestParseEnforcesLimits(t *testing.T) {
 		raw    string
 		reason string // "" when the message is accepted
 	}{
-		{"200 deep by default", mcp.Limits{}, nested(200), ""},
-		{"201 deep by default", mcp.Limits{}, nested(201), "nested too deep"},
-		{"arrays 100,000 deep", mcp.Limits{}, strings.Repeat("[", 100_000), "nested too deep"},
-		{"a million tokens by default", mcp.Limits{}, flat(1_000_000), ""},
-		{"a million and one tokens by default", mcp.Limits{}, flat(1_000_001), "too many values"},
-		{"16 MiB by default", mcp.Limits{}, padded(16 << 20), ""},
-		{"a byte more than 16 MiB by default", mcp.Limits{}, padded(16<<20 + 1),
+		{"as deep as the default limit", mcp.Limits{}, nested(200), ""},
+		{"deeper than the default limit", mcp.Limits{}, nested(201), "nested too deep"},
+		{"many arrays and objects beside each other", mcp.Limits{}, `{"jsonrpc":"2.0",` +
+			`"id":1,"method":"a","params":{"x":[` + strings.Repeat(`[[]],{"a":{}},`, 300) +
+			`[]]}}`, ""},
+		{"arrays nested 100,000 times", mcp.Limits{}, strings.Repeat("[", 100_000),
+			"nested too deep"},
+		{"as many tokens as the default limit", mcp.Limits{}, flat(1_000_000), ""},
+		{"more tokens than the default limit", mcp.Limits{}, flat(1_000_001),
+			"too many values"},
+		{"as long as the default limit", mcp.Limits{}, padded(16 << 20), ""},
+		{"longer than the default limit", mcp.Limits{}, padded(16<<20 + 1),
 			"longer than 16777216 bytes"},
 		{"as deep as the limit", small, nested(5), ""},
 		{"deeper than the limit", small, nested(6), "nested too deep"},
@@ -339,8 +374,9 @@ func TestParseEnforcesLimits(t *testing.T) {
 	}
 }
 
-// In the JSON test suite, files y_* are valid JSON and files n_* are not. Parsers may accept or
-// refuse files i_*. Parse accepts those that are UTF-8, except for some in refused.
+// In the JSON test suite, files y_* are valid JSON and files n_* are not. A parser may accept or
+// refuse the files i_*. Parse accepts the files i_* that are UTF-8. The map refused lists the
+// exceptions.
 func TestParseOnTheJSONTestSuite(t *testing.T) {
 	files, err := filepath.Glob("testdata/json-test-suite/*.json")
 	if err != nil || len(files) != 318 {
@@ -367,7 +403,8 @@ func TestParseOnTheJSONTestSuite(t *testing.T) {
 			value, []byte(`}}`))
 		m, err := mcp.Parse(raw)
 		if valid != (err == nil) {
-			t.Errorf("%s as a value: got error %v, want valid: %v", base, err, valid)
+			t.Errorf("%s as a value in params: got error %v, want it accepted = %t",
+				base, err, valid)
 		}
 		if m != nil {
 			if got, _ := m.Get("/value"); !bytes.Equal(got, bytes.TrimSpace(value)) {
@@ -385,8 +422,8 @@ func TestParseOnTheJSONTestSuite(t *testing.T) {
 	}
 }
 
-// Parse reads strings eight bytes at a time. The test puts each byte at each place of a string, of
-// an escape and of a number.
+// Parse reads strings eight bytes at a time. The test puts every byte value at every offset of a
+// string, of a string with an escape, and of a number.
 func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
 	for _, frame := range []string{`"0123456789abcdefghi"`, `"01234567\u00e9abcd"`,
 		`"\ud83d\ude00\n"`, `-12.50e+17`} {
@@ -396,10 +433,11 @@ func TestParseAgreesWithJSONTextOnEachByte(t *testing.T) {
 				value[at] = byte(c)
 				_, err := mcp.Parse(slices.Concat([]byte(
 					`{"jsonrpc":"2.0","id":1,"method":"a","params":{"v":[`), value, []byte(`]}}`)))
-				lax := jsontext.AllowInvalidUTF8(true) // lone surrogates pass
+				// so that jsontext accepts lone surrogates too
+				lax := jsontext.AllowInvalidUTF8(true)
 				if want := jsontext.Value(slices.Concat([]byte{'['}, value,
 					[]byte{']'})).IsValid(lax) && utf8.Valid(value); want != (err == nil) {
-					t.Errorf("%q: %v, jsontext says %v", value, err, want)
+					t.Errorf("Parse of %q: error %v; valid for jsontext: %v", value, err, want)
 				}
 			}
 		}
@@ -457,11 +495,16 @@ func TestParseBatch(t *testing.T) {
 			[]mcp.ID{"1", "1"}, ""},
 		{"an id twice", `[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`, nil, "id used twice"},
 		{"an empty array", ` [ ] `, nil, "empty"},
-		{"no array", `{"jsonrpc":"2.0","id":1,"method":"a"}`, nil, "not an array"},
+		{"an object", `{"jsonrpc":"2.0","id":1,"method":"a"}`, nil, "not an array"},
 		{"a truncated array", `[{"jsonrpc":"2.0","id":1,"method":"a"},`, nil, "unexpected end"},
 		{"an array that is not closed", `[{"jsonrpc":"2.0","id":1,"method":"a"}}`, nil, "comma"},
-		{"longer than 16 MiB", "[" + strings.Repeat(" ", 16<<20) + "]", nil, "longer than"},
-		{"a second array", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
+		{"16 MiB", strings.Repeat(" ", 16<<20-35) + `[{"jsonrpc":"2.0","method":"note"}]`,
+			[]mcp.ID{""}, ""},
+		{"longer than 16 MiB", strings.Repeat(" ", 16<<20-34) +
+			`[{"jsonrpc":"2.0","method":"note"}]`, nil, "longer than"},
+		{"100 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`,
+			99) + `{"jsonrpc":"2.0","method":"n"}]`, make([]mcp.ID, 100), ""},
+		{"two arrays", `[{"jsonrpc":"2.0","id":1,"method":"a"}][]`, nil, "more after"},
 		{"101 messages", `[` + strings.Repeat(`{"jsonrpc":"2.0","method":"n"},`,
 			100) + `{"jsonrpc":"2.0","method":"n"}]`, nil, "more than 100"},
 	}

@@ -18,8 +18,8 @@ func (m *Message) Get(pointer string) (raw []byte, ok bool) {
 	return at.bytes(m.raw), true
 }
 
-// Text returns the decoded string at pointer. ok is false when the value is absent, is no string,
-// or has a lone surrogate.
+// Text returns the decoded string at pointer. ok is false when the value is absent, is not a
+// string, or has a lone surrogate.
 func (m *Message) Text(pointer string) (s string, ok bool) {
 	raw, ok := m.Get(pointer)
 	if !ok {
@@ -34,7 +34,8 @@ func (m *Message) TextEquals(pointer, s string) bool {
 	return ok && isString(raw, s)
 }
 
-// Len returns the number of elements of the array at pointer, or -1 when there is no array.
+// Len returns the number of elements of the array at pointer, or -1 if the value there is not an
+// array.
 func (m *Message) Len(pointer string) int {
 	at, ok := m.find(pointer)
 	if !ok || at.firstByte(m.raw) != '[' {
@@ -109,16 +110,16 @@ func (m *Message) find(pointer string) (span, bool) {
 	return at, ok
 }
 
-// memberList holds the first members of an object, up to maxIndexed. It is empty when they are not
-// indexed.
+// memberList holds the first members of an object, up to maxIndexed. It is empty if the object is
+// not indexed.
 type memberList []member
 
-// isComplete reports whether the list has all members of the object.
+// isComplete reports whether the list is sure to have all members of the object.
 func (k memberList) isComplete() bool { return 0 < len(k) && len(k) < maxIndexed }
 
-// find returns the value of the member named token, as childSpan does for the object at in. It
-// reads the object only when the list lacks the member and is not complete.
-func (k memberList) find(b []byte, in span, token string) (span, bool) {
+// find returns the span of the value of the member named token. The parameter object is the span of
+// the object. find reads the object only when the list lacks the member and is not complete.
+func (k memberList) find(b []byte, object span, token string) (span, bool) {
 	for _, m := range k {
 		if m.hasName(b, token) {
 			return m.value, true
@@ -127,14 +128,15 @@ func (k memberList) find(b []byte, in span, token string) (span, bool) {
 	if k.isComplete() {
 		return span{}, false
 	}
-	return childSpan(b, in, token)
+	return childSpan(b, object, token)
 }
 
-// childSpan returns the member or element, named by token, of the value at in.
-func childSpan(b []byte, in span, token string) (at span, ok bool) {
-	switch in.firstByte(b) {
+// childSpan returns the span of one child of an object or array. The parameter parent is the span
+// of the object or array. token is the name of the member, or the index of the element.
+func childSpan(b []byte, parent span, token string) (at span, ok bool) {
+	switch parent.firstByte(b) {
 	case '{':
-		eachMember(b, int(in.from), func(m member) bool {
+		eachMember(b, int(parent.from), func(m member) bool {
 			at, ok = m.value, m.hasName(b, token)
 			return !ok
 		})
@@ -143,7 +145,7 @@ func childSpan(b []byte, in span, token string) (at span, ok bool) {
 		if !valid {
 			return at, false
 		}
-		eachItem(b, int(in.from), func(item span) bool {
+		eachItem(b, int(parent.from), func(item span) bool {
 			at, ok = item, n == 0
 			n--
 			return !ok
@@ -176,8 +178,8 @@ func cutToken(pointer string) (token, rest string, ok bool) {
 	return strings.ReplaceAll(strings.ReplaceAll(pointer, "~1", "/"), "~0", "~"), rest, true
 }
 
-// reservedTokens maps the tokens of the names that are looked up in most messages to the names, so
-// that they are not decoded each time.
+// reservedTokens maps pointer tokens to their decoded names. It has the names that are looked up in
+// most messages, so that cutToken need not decode them.
 var reservedTokens = func() map[string]string {
 	names := make(map[string]string)
 	for _, name := range []string{MetaProtocolVersion, MetaClientInfo, MetaCapabilities,
@@ -200,7 +202,7 @@ func arrayIndex(token string) (int, bool) {
 
 // Quote returns s as a JSON string. Bytes of s that are not UTF-8 become U+FFFD.
 func Quote(s string) []byte {
-	b, _ := jsontext.AppendQuote(nil, s) // an error only reports such bytes
+	b, _ := jsontext.AppendQuote(nil, s) // the error only reports bytes that are not UTF-8
 	return b
 }
 
@@ -219,7 +221,7 @@ func decodeString(raw []byte) (s string, ok bool) {
 	return string(plain), true
 }
 
-// decodeUnquoted is decodeString for the text between the quotes.
+// decodeUnquoted decodes a string like decodeString, given only the text between its quotes.
 func decodeUnquoted(inner []byte) (s string, ok bool) {
 	return decodeString(slices.Concat([]byte{'"'}, inner, []byte{'"'}))
 }

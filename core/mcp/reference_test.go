@@ -13,8 +13,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// decode returns the value of raw as encoding/json reads it, with numbers as text. It is the
-// reference for package mcp's own readers.
+// decode returns the value that encoding/json reads from raw, with numbers as text. The tests
+// compare this value with what package mcp reads.
 func decode(t testing.TB, raw []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -41,7 +41,7 @@ func places(pointer string, v any, visit func(pointer string, v any)) {
 	}
 }
 
-// agrees fails the test when a method of m reads another value than the reference.
+// agrees fails the test if a method of m reads another value than encoding/json does.
 func agrees(t testing.TB, m *mcp.Message) {
 	t.Helper()
 	whole := decode(t, m.Append(nil)).(map[string]any)
@@ -105,11 +105,11 @@ func agrees(t testing.TB, m *mcp.Message) {
 	})
 }
 
-// mangled reports whether s has U+FFFD, with which encoding/json replaces a lone surrogate.
+// mangled reports whether s contains U+FFFD, which encoding/json puts in place of a lone surrogate.
 func mangled(s string) bool { return strings.ContainsRune(s, '\uFFFD') }
 
-// edited is the reference for Edit: it applies the edits to a decoded body. It sets values first,
-// then removes, then appends to arrays.
+// edited does to a decoded body what Edit must do to a message. First it sets values, then it
+// removes values, and then it appends elements to arrays.
 func edited(body any, edits []mcp.Edit) (result any, err error) {
 	for _, appends := range []bool{false, true} {
 		for _, e := range edits {
@@ -135,7 +135,8 @@ func edited(body any, edits []mcp.Edit) (result any, err error) {
 	return compact(body), nil
 }
 
-// compact deletes the elements that were removed, which are gone, from the arrays in v.
+// compact deletes from the arrays in v the elements with the value gone. These are the elements
+// that edits removed.
 func compact(v any) any {
 	switch x := v.(type) {
 	case map[string]any:
@@ -152,9 +153,10 @@ func compact(v any) any {
 	return v
 }
 
-var gone any = new(int) // stands for an absent value
+var gone any = new(int) // the value of an absent or removed place
 
-// at applies change to the value at pointer, which is gone when absent, and returns the changed v.
+// at replaces the value at pointer by the result of change, and returns the changed v. If the
+// value is absent, change gets the value gone.
 func at(v any, pointer string, change func(any) any) (any, error) {
 	if pointer == "" {
 		return change(v), nil

@@ -2,10 +2,10 @@ package mcp
 
 import "fmt"
 
-// RewriteNames replaces every name that the catalogue lists in m by what replace returns for it,
-// front to back. It returns m itself when no name changed. Item types and content types that the
-// catalogue does not know are left alone, and so are values that are not strings or have a lone
-// surrogate. An error of replace ends the rewriting and is returned.
+// RewriteNames calls replace for each name in m that is at a place of the catalogue, front to back,
+// and puts the result in place of the name. It returns m itself when no name changed. It does not
+// rewrite values that are not strings, or that have a lone surrogate. If replace returns an error,
+// RewriteNames stops and returns the error.
 func RewriteNames(m *Message, replace func(p NamePlace, value string) (string,
 	error)) (*Message, error) {
 	tree, ok := placeTrees[treeKey{m.Method, m.Kind, m.Direction}]
@@ -22,8 +22,8 @@ func RewriteNames(m *Message, replace func(p NamePlace, value string) (string,
 	return m.withSplices(r.splices), nil
 }
 
-// placeNode is a node in the tree of all places of one kind of message, so that one traversal finds
-// them all.
+// placeNode is a node in the tree of all places of one kind of message. With the tree, one
+// traversal of the message finds all places.
 type placeNode struct {
 	token    string
 	place    *NamePlace // set in a leaf of the tree
@@ -36,8 +36,8 @@ type treeKey struct {
 	direction Direction
 }
 
-// placeTrees holds the catalogue as one tree for each kind of message. Methods without a tree of
-// their own use the tree of "".
+// placeTrees holds the catalogue as one tree for each kind of message. A method without a tree of
+// its own uses the tree of the method "".
 var placeTrees = func() map[treeKey]*placeNode {
 	t := make(map[treeKey]*placeNode)
 	for _, p := range namePlaces {
@@ -82,28 +82,30 @@ type nameRewriter struct {
 	splices []splice
 }
 
-func (r *nameRewriter) walk(in span, node *placeNode) (err error) {
-	raw, from := r.m.raw, int(in.from)
+// walk rewrites the names in one value. The parameter at is the span of the value, and node is the
+// node of the tree for the value.
+func (r *nameRewriter) walk(at span, node *placeNode) (err error) {
+	raw, start := r.m.raw, int(at.from)
 	member := func(m member) bool {
 		for _, child := range node.children {
 			if (child.token == "*" || m.hasName(raw, child.token)) &&
-				r.conditionHolds(in, child.place) {
+				r.conditionHolds(at, child.place) {
 				err = r.walk(m.value, child)
 			}
 		}
 		return err == nil
 	}
-	switch first := in.firstByte(raw); {
+	switch first := at.firstByte(raw); {
 	case node.place != nil && node.place.holdsContentBlocks():
-		return r.rewriteContent(in, node.place)
+		return r.rewriteContent(at, node.place)
 	case node.place != nil:
-		return r.rewriteName(in, node.place)
-	case first == '{' && in == r.m.bodySpan:
+		return r.rewriteName(at, node.place)
+	case first == '{' && at == r.m.bodySpan:
 		r.m.eachBodyMember(member)
 	case first == '{':
-		eachMember(raw, from, member)
+		eachMember(raw, start, member)
 	case first == '[' && node.children[0].token == "*":
-		eachItem(raw, from, func(item span) bool {
+		eachItem(raw, start, func(item span) bool {
 			err = r.walk(item, node.children[0])
 			return err == nil
 		})
@@ -111,22 +113,22 @@ func (r *nameRewriter) walk(in span, node *placeNode) (err error) {
 	return err
 }
 
-// conditionHolds reports whether the object at in fulfils the condition of a place.
-func (r *nameRewriter) conditionHolds(in span, p *NamePlace) bool {
+// conditionHolds reports whether an object fulfils the condition of a place.
+func (r *nameRewriter) conditionHolds(object span, p *NamePlace) bool {
 	if p == nil || p.ConditionMember == "" {
 		return true
 	}
-	at, ok := childSpan(r.m.raw, in, p.ConditionMember)
+	at, ok := childSpan(r.m.raw, object, p.ConditionMember)
 	return ok && isString(at.bytes(r.m.raw), p.ConditionValue)
 }
 
-// rewriteContent rewrites one content block, or an array of them.
-func (r *nameRewriter) rewriteContent(in span, p *NamePlace) (err error) {
-	switch in.firstByte(r.m.raw) {
+// rewriteContent rewrites one content block, or an array of content blocks.
+func (r *nameRewriter) rewriteContent(at span, p *NamePlace) (err error) {
+	switch at.firstByte(r.m.raw) {
 	case '{':
-		return r.rewriteBlock(in, p)
+		return r.rewriteBlock(at, p)
 	case '[':
-		eachItem(r.m.raw, int(in.from), func(item span) bool {
+		eachItem(r.m.raw, int(at.from), func(item span) bool {
 			if item.firstByte(r.m.raw) == '{' {
 				err = r.rewriteBlock(item, p)
 			}
@@ -136,10 +138,10 @@ func (r *nameRewriter) rewriteContent(in span, p *NamePlace) (err error) {
 	return err
 }
 
-func (r *nameRewriter) rewriteBlock(in span, p *NamePlace) error {
+func (r *nameRewriter) rewriteBlock(block span, p *NamePlace) error {
 	raw := r.m.raw
 	var kind, uri, resource, content span
-	eachMember(raw, int(in.from), func(m member) bool {
+	eachMember(raw, int(block.from), func(m member) bool {
 		switch {
 		case m.hasName(raw, "type"):
 			kind = m.value
@@ -180,7 +182,7 @@ func (r *nameRewriter) rewriteName(at span, p *NamePlace) error {
 	return nil
 }
 
-// isString reports whether the raw value is the string.
+// isString reports whether the raw value is the string want.
 func isString(raw []byte, want string) bool {
 	if len(raw) == len(want)+2 && string(raw[1:len(raw)-1]) == want {
 		return raw[0] == '"'

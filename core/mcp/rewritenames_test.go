@@ -10,8 +10,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// The marks ‹ and › enclose the names that are rewritten. The rest of each body stays as it is.
-func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
+// In each body, the marks ‹ and › enclose the names that must be rewritten. All other text of the
+// body must stay the same.
+func TestRewriteNamesRewritesOnlyPlacesOfTheCatalogue(t *testing.T) {
 	const blocks = `[{"type":"resource_link","uri":"‹a:b›","name":"n"}, {"uri":"‹c:d›","type":"resource_link"},` +
 		`{"type":"resource","resource":{"uri":"‹e:f›","text":"g:h"},"uri":"no"},{"type":"resource","resource":"no"},{"type":"text","text":"i:j","uri":"no"},` +
 		`{"type":"resource_l\u0069nk","uri":"‹k:l›"},{"type":"new","uri":"no"},{"uri":"no"},"no",{"type":"tool_use","name":"no","input":{"type":"resource_link","uri":"no"}},` +
@@ -24,37 +25,39 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 		to     mcp.Direction
 		body   string
 	}{
-		{"tools", "tools/list", mcp.Response, mcp.ToClient,
+		{"a list of tools", "tools/list", mcp.Response, mcp.ToClient,
 			`{"nextCursor":"no","tools":[{"name":"‹a›","title":"no","_meta":{"ui":{"resourceUri":"‹ui://x›","name":"no"},"ui/resourceUri":"‹ui://y›"},"inputSchema":{"name":"no"}},{"description":"no","n\u0061me":"‹b›"},{},1,{"name":7},{"name":"\ud800"}],"name":"no"}`},
-		{"prompts", "prompts/list", mcp.Response, mcp.ToClient,
+		{"a list of prompts", "prompts/list", mcp.Response, mcp.ToClient,
 			`{"prompts":[{"name":"‹a›","arguments":[{"name":"no"}]}]}`},
 		{"a call", "tools/call", mcp.Request, mcp.ToServer,
 			`{"arguments":{"name":"no","uri":"no"},"name":"‹a›"}`},
-		{"a prompt", "prompts/get", mcp.Request, mcp.ToServer,
+		{"a request for a prompt", "prompts/get", mcp.Request, mcp.ToServer,
 			`{"name":"‹a›","arguments":{"name":"no"}}`},
 		{"completion for a prompt", "completion/complete", mcp.Request, mcp.ToServer,
 			`{"ref":{"name":"‹a›","uri":"no","type":"ref/prompt"},"argument":{"name":"no"}}`},
 		{"completion for a resource", "completion/complete", mcp.Request, mcp.ToServer,
 			`{"ref":{"type":"ref/resource","uri":"‹a:{b}›","name":"no"}}`},
-		{"completion for something new", "completion/complete", mcp.Request, mcp.ToServer,
+		{"completion for a new type of reference", "completion/complete", mcp.Request, mcp.ToServer,
 			`{"ref":{"type":"ref/new","uri":"no","name":"no"}}`},
-		{"resources", "resources/list", mcp.Response, mcp.ToClient,
+		{"a list of resources", "resources/list", mcp.Response, mcp.ToClient,
 			`{"resources":[{"uri":"‹a:b›","name":"no","icons":[{"src":"no"}]}]}`},
-		{"skills", "skills/list", mcp.Response, mcp.ToClient,
+		{"a list of skills", "skills/list", mcp.Response, mcp.ToClient,
 			`{"skills":[{"uri":"‹s:x/SKILL.md›","frontmatter":{"name":"no","uri":"no"},"resources":[{"uri":"‹s:x/a›","digest":"no"},7]},{"uri":"‹s:y/SKILL.md›","resources":"dynamic"}],"uri":"no"}`},
 		{"a skill", "skills/get", mcp.Response, mcp.ToClient,
 			`{"skill":{"resources":[{"uri":"‹s:x/a›"}],"uri":"‹s:x/SKILL.md›"},"uri":"no"}`},
 		{"a directory", "resources/directory/read", mcp.Response, mcp.ToClient,
 			`{"resources":[{"uri":"‹s:x/a›","name":"no"}]}`},
-		{"templates", "resources/templates/list", mcp.Response, mcp.ToClient,
+		{"a list of templates", "resources/templates/list", mcp.Response, mcp.ToClient,
 			`{"resourceTemplates":[{"uriTemplate":"‹a:{b}›","name":"no"}]}`},
-		{"a read", "resources/read", mcp.Request, mcp.ToServer, `{"uri":"‹a:b›"}`},
-		{"a subscription", "resources/subscribe", mcp.Request, mcp.ToServer, `{"uri":"‹a:b›"}`},
-		{"the end of a subscription", "resources/unsubscribe", mcp.Request, mcp.ToServer,
+		{"a request for a resource", "resources/read", mcp.Request, mcp.ToServer,
 			`{"uri":"‹a:b›"}`},
-		{"contents", "resources/read", mcp.Response, mcp.ToClient,
+		{"a legacy subscription", "resources/subscribe", mcp.Request, mcp.ToServer,
+			`{"uri":"‹a:b›"}`},
+		{"the end of a legacy subscription", "resources/unsubscribe", mcp.Request, mcp.ToServer,
+			`{"uri":"‹a:b›"}`},
+		{"the contents of a resource", "resources/read", mcp.Response, mcp.ToClient,
 			`{"contents":[{"uri":"‹a:b›","text":"uri"},{"uri":"‹c:d›","blob":"aa"}]}`},
-		{"an update", "notifications/resources/updated", mcp.Notification, mcp.ToClient,
+		{"an updated resource", "notifications/resources/updated", mcp.Notification, mcp.ToClient,
 			`{"uri":"‹a:b›"}`},
 		{"content of a call", "tools/call", mcp.Response, mcp.ToClient,
 			`{"content":` + blocks + `,"structuredContent":{"content":` +
@@ -67,15 +70,16 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 			mcp.ToClient, `{"result":{"content":` + blocks + `},"taskId":"‹t›"}`},
 		{"a prompt's messages", "prompts/get", mcp.Response, mcp.ToClient,
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"‹a:b›"}},{"content":` + blocks + `},{"content":"no"}]}`},
-		{"sampling", "sampling/createMessage", mcp.Request, mcp.ToClient,
+		{"a request for sampling", "sampling/createMessage", mcp.Request, mcp.ToClient,
 			`{"messages":[{"content":` + blocks +
 				`}],"tools":[{"name":"no"}],"toolChoice":{"name":"no"}}`},
 		{"the answer to sampling", "sampling/createMessage", mcp.Response, mcp.ToServer,
 			`{"content":` + blocks + `}`},
-		{"listening", "subscriptions/listen", mcp.Request, mcp.ToServer,
+		{"a modern subscription", "subscriptions/listen", mcp.Request, mcp.ToServer,
 			`{"notifications":{"resourceSubscriptions":["‹a:b›","‹c:d›",1],"taskIds":["‹t›"],"toolsListChanged":true}}`},
-		{"acknowledged", "notifications/subscriptions/acknowledged", mcp.Notification,
-			mcp.ToClient, `{"notifications":{"resourceSubscriptions":["‹a:b›"],"taskIds":["‹t›"]}}`},
+		{"the acknowledgement of a modern subscription",
+			"notifications/subscriptions/acknowledged", mcp.Notification, mcp.ToClient,
+			`{"notifications":{"resourceSubscriptions":["‹a:b›"],"taskIds":["‹t›"]}}`},
 		{"a legacy task", "tools/call", mcp.Response, mcp.ToClient,
 			`{"task":{"taskId":"‹t›","status":"working"},` + related + `}`},
 		{"a modern task", "tools/call", mcp.Response, mcp.ToClient,
@@ -85,7 +89,8 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 		{"a request for a task", "tasks/get", mcp.Request, mcp.ToServer, `{"taskId":"‹t›"}`},
 		{"a request for a client's task", "tasks/get", mcp.Request, mcp.ToClient,
 			`{"taskId":"no"}`},
-		{"tasks", "tasks/list", mcp.Response, mcp.ToClient, `{"tasks":[{"taskId":"‹t›"}]}`},
+		{"a list of tasks", "tasks/list", mcp.Response, mcp.ToClient,
+			`{"tasks":[{"taskId":"‹t›"}]}`},
 		{"a task's status", "notifications/tasks/status", mcp.Notification, mcp.ToClient,
 			`{"taskId":"‹t›"}`},
 		{"a vendor's request", "vendor/x", mcp.Request, mcp.ToServer,
@@ -100,7 +105,7 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 			mcp.ToClient, `{"elicitationId":"‹e›"}`},
 		{"an error that requires elicitations", "tools/call", mcp.Error, mcp.ToClient,
 			`{"code":-32042,"message":"no","data":{"elicitations":[{"elicitationId":"‹e›","url":"no"}]}}`},
-		{"no such resource", "resources/read", mcp.Error, mcp.ToClient,
+		{"the error for a missing resource", "resources/read", mcp.Error, mcp.ToClient,
 			`{"code":-32002,"message":"no","data":{"uri":"‹a:b›"}}`},
 		{"a log message", "notifications/message", mcp.Notification, mcp.ToClient,
 			`{"level":"info","logger":"‹l›","data":{"logger":"no"}}`},
@@ -142,7 +147,8 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 			var seen []string
 			n, err := mcp.RewriteNames(m, func(p mcp.NamePlace, s string) (string, error) {
 				if !slices.Contains(mcp.NamePlaces(tt.method, tt.kind, tt.to), p) {
-					t.Errorf("%+v is not in the catalogue", p)
+					t.Errorf("replace was called with the place %+v, want a place of the "+
+						"catalogue", p)
 				}
 				seen = append(seen, s)
 				covered[p.Group] = true
@@ -152,13 +158,14 @@ func TestRewriteNamesRewritesThePlacesOfTheCatalogueOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !slices.Equal(seen, names) {
-				t.Errorf("saw  %q\nwant %q", seen, names)
+				t.Errorf("replace was called with %q\nwant                    %q", seen, names)
 			}
 			if string(n.Body()) != string(want) {
 				t.Errorf("got  %s\nwant %s", n.Body(), want)
 			}
 			if len(names) == 0 && n != m {
-				t.Error("RewriteNames without names returned another message, want the same")
+				t.Error("RewriteNames found no name and returned another message, want the " +
+					"message itself")
 			}
 			parse(t, n.Append(nil))
 			agrees(t, n)
@@ -181,11 +188,28 @@ func TestRewriteNamesEndsAtAnError(t *testing.T) {
 		return "x", stop
 	})
 	if n != nil || !errors.Is(err, stop) || calls != 1 {
-		t.Errorf("got %v, %v after %d calls; want the error stop after one call", n, err, calls)
+		t.Errorf("got %v, %v after %d calls; want no message and the error stop after one call",
+			n, err, calls)
 	}
 }
 
-func TestRewriteNamesOfMoreMembersThanTheIndexHolds(t *testing.T) {
+func TestRewriteNamesLeavesResultsThatAreNoObjects(t *testing.T) {
+	for _, result := range []string{`["tools",[{"name":"a"}]]`, `"tools"`, `null`, `[]`} {
+		m := mcp.NewResponse("1", []byte(result))
+		m.Method, m.Direction = "tools/list", mcp.ToClient
+		n, err := mcp.RewriteNames(m, func(mcp.NamePlace, string) (string, error) {
+			return "x", nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(n.Body()); got != result {
+			t.Errorf("the result %s was rewritten to %s, want no change", result, got)
+		}
+	}
+}
+
+func TestRewriteNamesFindsNamesThatAreNotIndexed(t *testing.T) {
 	m := parse(t, fmt.Appendf(nil,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%s,"name":"a"}}`, many(100)))
 	m.Direction = mcp.ToServer

@@ -8,21 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// scanner reads JSON strictly, once, front to back: RFC 8259 and valid UTF-8, no two members of one
-// name in an object, no lone surrogate in a name, within limits. On the way it indexes the members
-// of a message's first levels.
+// scanner reads JSON strictly, in one pass from front to back. It accepts RFC 8259 in valid UTF-8
+// and within limits. It refuses an object with two members of the same name, and a name with a lone
+// surrogate. While it reads, it indexes the members of the envelope, of the body and of the body's
+// _meta.
 type scanner struct {
 	input  []byte
 	pos    int
 	limits Limits
 	depth  int
 	values int
-	names  []seenName // of the objects that are open, the innermost last
-	// the first fault that does not prevent further reading, which may still find the id
+	names  []seenName // names of all objects that are being read, those of the innermost last
+	// the first fault that does not stop the scanner; it reads on, because the id may come later
 	firstFault *fault
 
 	envelope [len(envelopeNames)]member
-	idCount  int // members of the envelope with the name id
+	idCount  int // number of members called id in the envelope
 	index
 }
 
@@ -32,19 +33,19 @@ type seenName struct {
 }
 
 // level is the place of an object in the message. It decides whether the object's members are
-// indexed, and with which protocol names their names are compared.
+// indexed, and which protocol names their names must not resemble.
 type level uint8
 
 const (
-	levelOther    level = iota // no name matters
+	levelOther    level = iota // names are not compared with protocol names
 	levelEnvelope              // the envelope
 	levelParams                // the body of a request or notification
-	levelBody                  // any other body
+	levelBody                  // the body of a response or error
 	levelMeta                  // the body's _meta
 )
 
-// In an object with at most maxCompared names, each name is compared with all names before it. The
-// names of larger objects are sorted.
+// In an object with at most maxCompared names, each name is compared with all names before it. In a
+// larger object, the names are sorted to find duplicates.
 const maxCompared = 16
 
 func (s *scanner) syntax(at int, reason string) *fault {
@@ -54,7 +55,7 @@ func (s *scanner) syntax(at int, reason string) *fault {
 	return &fault{CodeParseError, at, reason}
 }
 
-// noteFault records a fault after which reading can go on.
+// noteFault records a fault after which the scanner can read on.
 func (s *scanner) noteFault(at int, reason string) {
 	if s.firstFault == nil {
 		s.firstFault = &fault{CodeInvalidRequest, at, reason}
@@ -217,7 +218,8 @@ func (s *scanner) scanObject(l level) *fault {
 	return nil
 }
 
-// scanMember reads one name and value of an object whose names begin at base in s.names.
+// scanMember reads one member of an object. The names of the object begin at the index base of
+// s.names.
 func (s *scanner) scanMember(l level, base int) *fault {
 	if !s.nextIs('"') {
 		return s.syntax(s.pos, "a name in quotes expected")
@@ -270,8 +272,9 @@ func (s *scanner) scanMember(l level, base int) *fault {
 	return nil
 }
 
-// valueLevel returns the level of the value under a name. It notes a fault for a name that a
-// careless parser may take for a protocol name of level l.
+// valueLevel returns the level of a member's value. The parameter text is the name of the member,
+// and l is the level of the object. If a careless parser could read the name as a protocol name,
+// valueLevel notes a fault.
 func (s *scanner) valueLevel(l level, text []byte, at int) level {
 	var known nameSet
 	next := levelOther
@@ -302,8 +305,9 @@ func (s *scanner) valueLevel(l level, text []byte, at int) level {
 	return next
 }
 
-// keepEnvelopeMember keeps a member of the envelope. It is called once before the value is read,
-// and again after: when the value is invalid, the name alone still shows the kind of message.
+// keepEnvelopeMember keeps a member of the envelope. It is called before the member's value is
+// read, and again afterwards. So the name determines the kind of the message even if the value is
+// invalid.
 func (s *scanner) keepEnvelopeMember(text []byte, m member) {
 	if i := slices.Index(envelopeNames[:], string(text)); i >= 0 {
 		s.envelope[i] = m
@@ -313,7 +317,8 @@ func (s *scanner) keepEnvelopeMember(text []byte, m member) {
 	}
 }
 
-// keepMember indexes a member of the first levels.
+// keepMember keeps a member of the envelope, and indexes a member of the body or of _meta. l is the
+// level of the object with the member.
 func (s *scanner) keepMember(l level, text []byte, m member) {
 	switch l {
 	case levelEnvelope:
@@ -329,8 +334,8 @@ func (s *scanner) keepMember(l level, text []byte, m member) {
 	}
 }
 
-// noteDuplicates finds equal names among many. It sorts them: names chosen by an attacker could
-// degrade a hash table.
+// noteDuplicates notes a fault if two names are equal. It sorts the names, because an attacker
+// could choose names that make a hash table slow.
 func (s *scanner) noteDuplicates(names []seenName) {
 	slices.SortFunc(names, func(a, b seenName) int {
 		if c := bytes.Compare(a.text, b.text); c != 0 {
@@ -352,19 +357,19 @@ const (
 	backslashes = lowBits * '\\'
 )
 
-// scanString reads a string, eight bytes at a time, and long runs faster. escaped reports that it
-// contains a backslash.
+// scanString reads a string, eight bytes at a time. Long runs of plain characters are read faster.
+// escaped is true if the string contains a backslash.
 func (s *scanner) scanString() (escaped bool, f *fault) {
 	b, start := s.input, s.pos
 	i := start + 1
-	var seen uint64 // all bytes or-ed: a high bit shows that a byte is not ASCII
-	quote := 0      // offset of the next quote, once it was searched for
+	var seen uint64 // bitwise OR of all bytes: a high bit shows that some byte is not ASCII
+	quote := 0      // offset of the next quote; 0 if it has not been searched for yet
 	for {
 		for run := i; i+8 <= len(b); i += 8 {
 			if i-run == longRun || i+longRun < quote {
-				var or uint64
-				i, quote, or = skipPlainRun(b, i, quote)
-				seen |= or
+				var skipped uint64
+				i, quote, skipped = skipPlainRun(b, i, quote)
+				seen |= skipped
 				break
 			}
 			// A byte of stop has its high bit set where x has a quote, a backslash or a control
@@ -405,15 +410,15 @@ func (s *scanner) scanString() (escaped bool, f *fault) {
 	}
 }
 
-// longRun is the number of plain bytes after which scanString expects many more.
+// longRun is the number of plain bytes after which scanString calls skipPlainRun.
 const longRun = 64
 
-// skipPlainRun returns the end of the run of plain characters that begins at i: a quote, a
-// backslash, the end of b, or an offset shortly before a control character. quote is the offset of
-// the next quote if it is known, and less than i otherwise; next is that offset afterwards. Without
-// it, a string with n escapes would be searched for its end n times. or is all bytes of the run
-// or-ed.
-func skipPlainRun(b []byte, i, quote int) (stop, next int, or uint64) {
+// skipPlainRun skips the run of plain characters that begins at i, up to the result stop. A quote,
+// a backslash, a control character or the end of b comes within 32 bytes after stop. The parameter
+// quote is the offset of the next quote, or less than i if it is not known. The result nextQuote is
+// the offset of the next quote, for the next call. Without nextQuote, a string with n escapes would
+// be searched for its end n times. The result seen is the bitwise OR of all skipped bytes.
+func skipPlainRun(b []byte, i, quote int) (stop, nextQuote int, seen uint64) {
 	if quote < i {
 		quote = len(b)
 		if n := bytes.IndexByte(b[i:], '"'); n >= 0 {
@@ -430,9 +435,9 @@ func skipPlainRun(b []byte, i, quote int) (stop, next int, or uint64) {
 		x, y := binary.LittleEndian.Uint64(run), binary.LittleEndian.Uint64(run[8:])
 		z, w := binary.LittleEndian.Uint64(run[16:]), binary.LittleEndian.Uint64(run[24:])
 		if ((x-blanks)&^x|(y-blanks)&^y|(z-blanks)&^z|(w-blanks)&^w)&highBits != 0 {
-			return stop - len(run), quote, or
+			return stop - len(run), quote, seen
 		}
-		or |= x | y | z | w
+		seen |= x | y | z | w
 		run = run[32:]
 	}
 	for len(run) >= 8 {
@@ -440,13 +445,13 @@ func skipPlainRun(b []byte, i, quote int) (stop, next int, or uint64) {
 		if (x-blanks)&^x&highBits != 0 {
 			break
 		}
-		or |= x
+		seen |= x
 		run = run[8:]
 	}
-	return stop - len(run), quote, or
+	return stop - len(run), quote, seen
 }
 
-// escapeLength returns the length of the escape at which b begins, or 0 when it is invalid.
+// escapeLength returns the length of the escape with which b begins, or 0 if the escape is invalid.
 func escapeLength(b []byte) int {
 	if len(b) < 2 {
 		return 0

@@ -2,15 +2,16 @@ package mcp
 
 import "slices"
 
-// splice replaces the bytes at span by text.
+// splice is a change of the bytes of a message: text replaces the bytes at span.
 type splice struct {
 	span
 	text []byte
 }
 
-// withSplices returns m with its body spliced. The splices are in order and do not overlap. All
-// other bytes are kept, and the index is moved along; entries in removed places are dropped. The
-// index is incomplete if members were added to the body or its _meta.
+// withSplices returns a copy of m with the splices applied to its bytes. The splices must be in
+// order and must not overlap. All other bytes are kept, and the index gets their new offsets.
+// Members in replaced places are dropped from the index. Members that a splice adds to the body or
+// its _meta are not in the index.
 func (m *Message) withSplices(splices []splice) *Message {
 	if len(splices) == 0 {
 		return m
@@ -42,10 +43,10 @@ func (m *Message) withSplices(splices []splice) *Message {
 // offsetMap maps offsets in the old bytes to offsets in the new ones.
 type offsetMap struct {
 	splices []splice
-	growth  []int32 // growth[n] is how much longer the first n splices make the bytes
+	growth  []int32 // growth[n] is the number of bytes that the first n splices add
 }
 
-// splicesBefore returns the number of splices that end at p or before it.
+// splicesBefore returns the number of splices that end at the offset p or before it.
 func (v offsetMap) splicesBefore(p int32) int {
 	n, _ := slices.BinarySearchFunc(v.splices, p+1, func(s splice, p int32) int {
 		return int(s.to - p)

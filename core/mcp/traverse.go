@@ -6,8 +6,8 @@ import (
 	"math/bits"
 )
 
-// The functions here traverse JSON that was validated before. For other bytes they do not panic,
-// but return meaningless results.
+// The functions of this file traverse valid JSON. If the bytes are not valid JSON, the functions do
+// not panic, but their results have no meaning.
 
 // skipBlanks returns the offset of the first byte at i or after it that is not white space.
 func skipBlanks(b []byte, i int) int {
@@ -34,8 +34,8 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// nextQuote returns the offset of the next quote at i or after it. It looks at a few words first,
-// since most strings are short, and then uses IndexByte.
+// nextQuote returns the offset of the first quote at i or after it. It examines up to 32 bytes
+// itself, since most strings are short, and then calls IndexByte.
 func nextQuote(b []byte, i int) int {
 	for range 4 {
 		if i+8 > len(b) {
@@ -104,7 +104,8 @@ func eachMember(b []byte, i int, yield func(member) bool) {
 	}
 }
 
-// readMember reads the member whose name begins at i, and returns it and the offset after it.
+// readMember reads the member whose name begins at i, and returns the member and the offset after
+// the member.
 func readMember(b []byte, i int) (member, int) {
 	end := skipString(b, i)
 	m := member{name: span{int32(i + 1), int32(max(end-1, i+1))}}
@@ -135,8 +136,8 @@ func eachItem(b []byte, i int, yield func(span) bool) {
 	}
 }
 
-// indexBody returns the index of the body of raw. A large body gets none: reading all of it once
-// more costs more than the index saves.
+// indexBody returns the index of the body of raw. For a large body, the index is empty, since
+// reading the whole body again takes more time than the index saves.
 func indexBody(raw []byte, body span) (x index) {
 	if body.firstByte(raw) != '{' || body.to-body.from > 64<<10 {
 		return x
@@ -167,7 +168,7 @@ func (m *Message) eachBodyMember(yield func(member) bool) {
 	}
 }
 
-// hasName reports whether the member has that name.
+// hasName reports whether the member has the given name.
 func (m member) hasName(b []byte, name string) bool {
 	raw := m.name.bytes(b)
 	if !m.escaped {

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// checkAdmin checks the address of the admin endpoint. No setting allows other machines
-// to reach it, because the endpoint authenticates nobody.
+// checkAdmin checks the address of the admin endpoint. No setting allows an address that other
+// machines can reach, because the endpoint does not authenticate clients.
 func (l *loader) checkAdmin(c *Admin, n *node) {
 	at := n.lookup("http")
 	if !n.has("http") || l.hasErrorAt(at) {
@@ -25,7 +25,7 @@ func (l *loader) checkAdmin(c *Admin, n *node) {
 		l.errorf(at, `admin.http must be an address and port such as "127.0.0.1:7778", not %q`,
 			at.raw)
 	case !isLoopback(host):
-		l.errorf(at, `admin.http = %q can be reached from other machines, and nobody is `+
+		l.errorf(at, `admin.http = %q can be reached from other machines, and clients are not `+
 			`authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`,
 			at.raw)
 	}
@@ -64,13 +64,13 @@ func (l *loader) checkTelemetry(c *Telemetry, n *node) {
 		l.errorf(at, "telemetry.sample must be between 0 and 1")
 	}
 	if !c.Metrics && !c.Traces {
-		l.errorf(n.lookup("url"), "telemetry.url gets nothing: telemetry.metrics and "+
+		l.errorf(n.lookup("url"), "nothing is sent to telemetry.url: telemetry.metrics and "+
 			"telemetry.traces are both false")
 	}
 }
 
-// checkCollector checks the URL of the collector. Credentials and measurements must not cross a
-// network without encryption, unless the configuration allows it.
+// checkCollector checks the URL of the collector. It refuses to send credentials and measurements
+// over a network without encryption, unless telemetry.insecure is set.
 func (l *loader) checkCollector(c *Telemetry, n *node) {
 	at := n.lookup("url")
 	if l.hasErrorAt(at) {
@@ -94,7 +94,7 @@ func (l *loader) checkCollector(c *Telemetry, n *node) {
 	}
 }
 
-// fileExists reports whether a file exists. It returns true when that is unknown.
+// fileExists reports whether a file exists. It also returns true if the file cannot be checked.
 func fileExists(file string) bool {
 	_, err := os.Stat(file)
 	return !errors.Is(err, fs.ErrNotExist)

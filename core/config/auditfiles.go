@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// auditFiles holds the files that the audit log and its sinks write, and what each is used for. No
-// two of them may be the same file.
+// auditFiles holds the files that the audit log and its sinks write. No two of them may be the same
+// file.
 type auditFiles struct {
-	log   string
-	taken map[string]string
+	log   string            // path of the audit log
+	taken map[string]string // path of each file → what the file is used for
 }
 
-// checkAuditFiles makes the paths of the log, its key and its anchor absolute, and checks that they
-// differ. The files that package audit keeps beside the log count, too.
+// checkAuditFiles makes the paths of the log, its key and its anchor absolute. It checks that they
+// differ from each other, and from the files that package audit keeps beside the log.
 func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 	a.File = l.absPath(a.File)
 	files := &auditFiles{log: a.File, taken: map[string]string{
@@ -36,8 +36,8 @@ func (l *loader) checkAuditFiles(a *Audit, n *node) *auditFiles {
 	return files
 }
 
-// claimFile notes that a key of the configuration uses a file, or reports an error when the file is
-// used already.
+// claimFile records that a key of the configuration uses the file at path. It reports an error when
+// the file is already used.
 func (l *loader) claimFile(files *auditFiles, path string, at *node, key string) {
 	if by := files.owner(path); by != "" {
 		l.errorf(at, "%s = %q is already used for %s", key, at.raw, by)
@@ -48,7 +48,7 @@ func (l *loader) claimFile(files *auditFiles, path string, at *node, key string)
 
 var segmentDigits = regexp.MustCompile(`^-[0-9]{20}$`)
 
-// owner returns what a file is used for, or an empty string.
+// owner returns what the file at path is used for, or an empty string when it is not used.
 func (f *auditFiles) owner(path string) string {
 	if by, ok := f.taken[path]; ok {
 		return by
@@ -67,7 +67,7 @@ func (f *auditFiles) owner(path string) string {
 	return ""
 }
 
-// isWithin reports whether path is folder, or in it.
+// isWithin reports whether path is the folder itself, or a path in the folder.
 func isWithin(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+string(filepath.Separator))
 }

@@ -34,7 +34,7 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 		if i := l.resolveService(&b.Service, services, at, name); i >= 0 && len(keys) == 0 &&
 			canBeChangedInTransit(p.Services[i].URL) {
 			l.errorf(at, "%s comes over http and is not signed, so its policies could be changed "+
-				"on the way; use https, or verify its signature with [policy.key.NAME]", name)
+				"in transit; use https, or verify its signature with [policy.key.NAME]", name)
 		}
 		if b.Key != "" && !slices.Contains(keys, b.Key) && !l.partial {
 			l.errorf(at.lookup("key"), "%s.key: key %q does not exist%s",
@@ -57,8 +57,8 @@ func (l *loader) checkBundles(p *Policy, n *node) {
 	}
 }
 
-// resolveService checks the service that a table names, or sets the only one when it names none. It
-// returns the index of the service, or -1.
+// resolveService checks the service that a table names. If the table names no service and there is
+// only one service, resolveService sets that service. It returns the index of the service, or -1.
 func (l *loader) resolveService(service *string, services []string, at *node, name string) int {
 	if *service == "" && len(services) == 1 && !at.has("service") {
 		*service = services[0]
@@ -93,7 +93,8 @@ func (l *loader) checkDelays(low, high *time.Duration, at *node, name string) {
 	}
 }
 
-// canBeChangedInTransit reports whether others on the network can change what comes from a URL.
+// canBeChangedInTransit reports whether other machines on the network can change data that comes
+// from a URL.
 func canBeChangedInTransit(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "http" && !isLoopback(u.Hostname())

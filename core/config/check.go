@@ -15,8 +15,8 @@ import (
 	"unicode"
 )
 
-// check reports values that are out of range, and makes paths absolute. Errors quote values as they
-// are written in the file.
+// check reports values that are not allowed, and makes paths absolute. Errors quote values as the
+// file contains them.
 func (l *loader) check(c *Config, root *node) {
 	l.checkListen(&c.Listen, root.lookup("listen"))
 	for i := range c.Servers {
@@ -31,8 +31,8 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkOneOf(&c.Names.Resources, names, "names", "resources", "scheme", "prefix", "transparent")
 	if c.Names.Prefix == "never" && len(c.Servers) > 1 {
 		l.errorf(names.lookup("prefix"),
-			`names.prefix = "never" needs a single server, and there are %d: their tools could `+
-				`have the same names`, len(c.Servers))
+			`names.prefix = "never" needs a single server, and there are %d servers, whose tools `+
+				`could have the same names`, len(c.Servers))
 	}
 
 	l.checkPlugins(c, root)
@@ -40,7 +40,7 @@ func (l *loader) check(c *Config, root *node) {
 		l.checkPolicy(c.Policy, root.lookup("policy"))
 		if c.Policy.Labels == "principal" && c.Listen.HTTP != "" {
 			l.errorf(root.lookup("policy", "labels"), `policy.labels = "principal" does not work `+
-				`with listen.http: its clients are not authenticated, so that all of them are one `+
+				`with listen.http: HTTP clients are not authenticated, so all of them are one `+
 				`principal; use "session"`)
 		}
 	}
@@ -59,14 +59,15 @@ func (l *loader) check(c *Config, root *node) {
 	l.checkOneOf(&c.Deny.ToolCalls, root.lookup("deny"), "deny", "tool_calls", "error", "result")
 }
 
-// hasErrorAt reports whether there is an error at the position of n. A value whose substitution
-// failed is not also reported as empty.
+// hasErrorAt reports whether an error has been reported at the position of n. Checks call it so
+// that each value gets only one error. For example, if the variable of ${env:NAME} is not set, the
+// value is not also reported as empty.
 func (l *loader) hasErrorAt(n *node) bool {
 	at := l.doc.position(n.offset)
 	return slices.ContainsFunc(l.errs, func(e *Error) bool { return e.Position == at })
 }
 
-// checkOneOf reports an error when a key is set to none of the allowed values.
+// checkOneOf reports an error when the value of a key is not one of the allowed values.
 func (l *loader) checkOneOf(value *string, table *node, name, key string, allowed ...string) {
 	if !table.has(key) || slices.Contains(allowed, *value) || l.hasErrorAt(table.lookup(key)) {
 		return
@@ -132,8 +133,8 @@ func (l *loader) checkAddress(c *Listen, at *node) {
 	}
 }
 
-// isLoopback reports whether only this machine can reach an address. Names other than localhost are
-// not looked up: their meaning may change.
+// isLoopback reports whether only this machine can reach an address. It does not look up names, as
+// the address of a name may change. The name localhost counts as a loopback address.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -162,7 +163,7 @@ var (
 	envName    = regexp.MustCompile(`^[^=\x00]+$`)
 )
 
-// reservedHeaders holds headers that Gatekit sets on every request. Setting them in the
+// reservedHeaders holds the headers that only Gatekit itself may set. A different value in the
 // configuration would break the protocol.
 var reservedHeaders = []string{"accept", "accept-encoding", "connection", "content-encoding",
 	"content-length", "content-type", "cookie", "expect", "host",
@@ -179,7 +180,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	case hasCommand && hasURL:
 		l.errorf(n.lookup("url"), "[%s] has both a command and a url: remove one of them", name)
 	case !hasCommand && !hasURL && !l.partial:
-		// A misspelt key has an error already, and is not reported as missing, too.
+		// A misspelt key has been reported already. It is not also reported as missing.
 		if !slices.ContainsFunc(n.keys, func(k string) bool {
 			return resembles(k, "command") || resembles(k, "url")
 		}) {
@@ -240,7 +241,7 @@ func (l *loader) checkServer(s *Server, n *node) {
 	}
 }
 
-// resembles reports whether a key looks like a misspelling of another.
+// resembles reports whether key looks like a misspelling of other.
 func resembles(key, other string) bool {
 	return Closest(key, []string{other}) != ""
 }

@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// clientServer is one server in the JSON configuration of an MCP client, with the keys that several
-// clients use.
+// clientServer is one server in the JSON configuration of an MCP client. Different clients use
+// different keys.
 type clientServer struct {
 	Command   string            `json:"command"`
 	Args      []string          `json:"args"`
@@ -26,8 +26,8 @@ type clientServer struct {
 
 func (s clientServer) address() string { return cmp.Or(s.URL, s.ServerURL, s.HTTPURL) }
 
-// reportJSONFile reports whether doc is JSON instead of TOML, and reports the error with the tables
-// that mean the same.
+// reportJSONFile returns true if doc is JSON instead of TOML. It then adds an error. If doc is the
+// configuration of an MCP client, the error contains its servers as TOML tables.
 func (l *loader) reportJSONFile(doc string) bool {
 	start := len(doc) - len(strings.TrimLeftFunc(doc, unicode.IsSpace))
 	if !strings.HasPrefix(doc[start:], "{") {
@@ -40,9 +40,9 @@ func (l *loader) reportJSONFile(doc string) bool {
 	return true
 }
 
-// reportClientJSON reports servers that are written in the JSON of an MCP client at an offset of
-// doc: an object, or a key with an object. The error has the tables that mean the same. It returns
-// the end of the JSON.
+// reportClientJSON looks for servers in the JSON of an MCP client. The JSON begins at the offset
+// start of doc, and is an object or a key with an object. If it contains servers, reportClientJSON
+// adds an error that contains these servers as TOML tables, and returns the end of the JSON.
 func (l *loader) reportClientJSON(doc string, start int) (end int, ok bool) {
 	at := l.doc.position(start)
 	var key string
@@ -78,8 +78,8 @@ func (l *loader) reportClientJSON(doc string, start int) (end int, ok bool) {
 	return end, true
 }
 
-// serversInJSON returns the servers in the value of a key, by name: the value is a server, an
-// object of servers, or an object that contains one, such as {"mcpServers": {…}}.
+// serversInJSON returns the servers in the value of a key, by name. The value is a server, an
+// object of servers, or an object that contains an object of servers, such as {"mcpServers": {…}}.
 func serversInJSON(key string, value json.RawMessage, depth int) map[string]clientServer {
 	var s clientServer
 	if err := json.Unmarshal(value, &s); err == nil && (s.Command != "" || s.address() != "") {
@@ -101,8 +101,8 @@ var (
 	bareKey         = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 )
 
-// serverTables returns the servers as tables of a configuration. The values of variables and
-// headers may be secrets, and are replaced by substitutions.
+// serverTables returns the servers as TOML tables. It replaces the values of environment variables
+// and headers by substitutions, since they may be secrets.
 func serverTables(servers map[string]clientServer) string {
 	var b strings.Builder
 	hasSecrets := false
@@ -160,7 +160,8 @@ func serverTables(servers map[string]clientServer) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// quoteTOML returns s as a string of TOML, without characters that a terminal would act on.
+// quoteTOML returns s as a TOML string. It escapes control characters, which a terminal would act
+// on.
 func quoteTOML(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

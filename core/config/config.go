@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Config is one gatekit.toml: checked, with defaults for absent keys. docs/configuration.md
-// describes the same keys.
+// Config holds the values of one gatekit.toml. They are checked, and absent keys have their
+// defaults. docs/configuration.md describes the keys.
 type Config struct {
 	// File is the absolute path of the file; empty when the configuration has no file.
 	File string `toml:"-"`
 
-	// Listen holds the ways in which clients connect.
+	// Listen holds the settings for the connections of clients.
 	Listen Listen `toml:"listen"`
-	// Servers holds the MCP servers in the order of the file; at least one.
+	// Servers holds the MCP servers, at least one, in the order of the file.
 	Servers []Server `toml:"server"`
-	// Names holds the settings that keep the names of several servers apart.
+	// Names holds the settings that make the names of different servers distinct.
 	Names Names `toml:"names"`
 	// Plugins holds the plugins in the order in which they see a message; none by default.
 	Plugins []Plugin `toml:"plugin"`
@@ -26,9 +26,9 @@ type Config struct {
 	Policy *Policy `toml:"policy"`
 	// Audit holds the settings of the audit log and its sinks.
 	Audit Audit `toml:"audit"`
-	// Admin holds the endpoint for metrics and health checks.
+	// Admin holds the settings of the endpoint for metrics and health checks.
 	Admin Admin `toml:"admin"`
-	// Telemetry holds the OpenTelemetry collector, and what it gets.
+	// Telemetry holds the settings of metrics and traces that are sent to a collector.
 	Telemetry Telemetry `toml:"telemetry"`
 	// Log holds the format and level of Gatekit's own log on stderr.
 	Log Log `toml:"log"`
@@ -37,7 +37,7 @@ type Config struct {
 	// Limits holds the limits for one client or server.
 	Limits Limits `toml:"limits"`
 
-	source *snapshot // the files as read, for Watch to compare with; nil when there is no file
+	source *snapshot // the files at the time of Load, for Watch; nil when there is no file
 }
 
 // Listen is [listen].
@@ -51,11 +51,11 @@ type Listen struct {
 	Path string `toml:"path"`
 	// SSE adds the endpoints of the 2024-11-05 transport, /sse and /messages. Default: false.
 	SSE bool `toml:"sse"`
-	// AllowedOrigins holds the origins of web pages that may call. Default: none. Clients that are
-	// not browsers send no Origin header and are not affected.
+	// AllowedOrigins holds the origins of web pages that may call Gatekit. Default: none. Clients
+	// that are not browsers send no Origin header and are not affected.
 	AllowedOrigins []string `toml:"allowed_origins"`
-	// AllowedHosts holds the values of the Host header to accept besides the loopback names.
-	// Default: none.
+	// AllowedHosts holds the values of the Host header that are accepted in addition to the
+	// loopback names. Default: none.
 	AllowedHosts []string `toml:"allowed_hosts"`
 	// Insecure allows an HTTP address that other machines can reach, without authentication.
 	// Default: false.
@@ -63,8 +63,8 @@ type Listen struct {
 	// StateKey protects the state that clients hold between requests: at least 32 bytes. Instances
 	// with the same key can continue each other's requests. Default: random at each start.
 	StateKey Secret `toml:"state_key"`
-	// ShutdownTimeout is how long calls in flight may take to end when Gatekit is stopped. The rest
-	// is then answered with an error. Default: 10s.
+	// ShutdownTimeout is how long calls in flight may take to end when Gatekit is stopped. After
+	// that, Gatekit answers the remaining calls with an error. Default: 10s.
 	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`
 }
 
@@ -79,15 +79,16 @@ type Server struct {
 	Command string `toml:"command"`
 	// Args holds the arguments of the program. Default: none.
 	Args []string `toml:"args"`
-	// Env holds environment variables for the program, besides PATH, HOME, USER, LOGNAME, SHELL,
-	// LANG, TERM and TMPDIR, which are passed on. Default: none.
+	// Env holds environment variables for the program. The program also gets PATH, HOME, USER,
+	// LOGNAME, SHELL, LANG, TERM and TMPDIR from Gatekit's environment. Default: none.
 	Env map[string]Secret `toml:"env"`
 	// Cwd is the absolute path of the program's working folder. Default: the folder of the file.
 	Cwd string `toml:"cwd"`
 	// Restart starts the program again when it ends. Default: true.
 	Restart bool `toml:"restart"`
-	// Keep never ends the server for lack of use (limits.server_idle and limits.processes): for a
-	// server with state that a session needs, such as a browser or a shell. Default: false.
+	// Keep keeps the server running while it is not used: limits.server_idle and limits.processes
+	// do not end it. Set it for a server with state that a session needs, such as a browser or a
+	// shell. Default: false.
 	Keep bool `toml:"keep"`
 
 	// URL is the endpoint of a server that is reached over HTTP.
@@ -102,18 +103,19 @@ type Server struct {
 	Timeout time.Duration `toml:"timeout"`
 	// MaxTimeout is how long a call may take in all. Default: 10m.
 	MaxTimeout time.Duration `toml:"max_timeout"`
-	// Methods holds methods outside MCP that may pass: names, or prefixes such as acme/*.
-	// Default: none.
+	// Methods holds methods that are not part of MCP and may pass. Each is a name, or a prefix such
+	// as acme/*. Default: none.
 	Methods []string `toml:"methods"`
 }
 
 // Names is [names].
 type Names struct {
-	// Prefix is always (tools are named server__tool), or never, which needs a single server.
+	// Prefix is "always" (tools are named server__tool) or "never" (only for a single server).
 	// Default: always.
 	Prefix string `toml:"prefix"`
 	// Resources is how URIs name their server: scheme (files+file:///x), prefix
-	// (files__file:///x) or transparent (file:///x). Default: scheme.
+	// (files__file:///x) or transparent (file:///x). In transparent mode, URIs and templates that
+	// several servers have in common are named as in scheme mode. Default: scheme.
 	Resources string `toml:"resources"`
 }
 
@@ -128,8 +130,9 @@ type Plugin struct {
 	Name string `toml:"name"`
 	// Use is the name of a built-in plugin.
 	Use string `toml:"use"`
-	// Command is the program of a plugin that is not built in, and its arguments. Words that begin
-	// with ./ or ../ are absolute paths here: the program runs in an empty folder.
+	// Command is the program of a plugin that is not built in, and its arguments. The program runs
+	// in an empty folder. So words that begin with ./ or ../ are made absolute, as paths from the
+	// folder of the file.
 	Command []string `toml:"command"`
 	// SHA256 is the digest that the program must have, as 64 hexadecimal digits. Default: not
 	// checked.
@@ -146,8 +149,8 @@ type Plugin struct {
 	// May holds what the plugin may do besides passing and denying a message: modify, answer,
 	// hide, rename, label. Default: all five.
 	May []string `toml:"may"`
-	// OnError is the effect of a failure of the plugin on the message: deny, or skip the plugin.
-	// Default: deny.
+	// OnError is the effect of a failure of the plugin: deny (the message is denied) or skip (the
+	// plugin is skipped). Default: deny.
 	OnError string `toml:"on_error"`
 	// Timeout is how long the plugin may take for one message. Default: 2s.
 	Timeout time.Duration `toml:"timeout"`
@@ -167,15 +170,14 @@ type Policy struct {
 	// Data holds the absolute paths of JSON documents that are merged into Rego's data.
 	// Default: none.
 	Data []string `toml:"data"`
-	// Mode is enforce, or shadow: record what the policies would do, but do not do it. Default:
-	// enforce.
+	// Mode is enforce, or shadow, which only records what the policies would do. Default: enforce.
 	Mode string `toml:"mode"`
-	// Labels is session, or principal: the labels that policies set stay until the session ends,
-	// or stay with the principal until Gatekit ends. Default: session.
+	// Labels is how long a label that a policy sets is kept: session (for the session, until it
+	// ends) or principal (for the principal, until Gatekit ends). Default: session.
 	Labels string `toml:"labels"`
 	// Config holds the settings of rules, by the name of the rule.
 	Config map[string]map[string]any `toml:"config"`
-	// RulePositions holds the position of each of Rules in the file.
+	// RulePositions holds the position in the file of each rule in Rules.
 	RulePositions []Position `toml:"-"`
 	// ConfigPositions holds the position of each rule's settings in the file.
 	ConfigPositions map[string]Position `toml:"-"`
@@ -196,12 +198,12 @@ type Policy struct {
 
 // Key is one [policy.key.NAME]. It verifies bundles.
 type Key struct {
-	// Name is the name in the header: the key id of the signature.
+	// Name is the name in the header. It must be the key id of the signature.
 	Name string `toml:",name"`
 
 	// Key is the PEM of a public key or a certificate, or the secret of an HS algorithm.
 	Key Secret `toml:"key"`
-	// Algorithm is the algorithm of the signature: RS, PS, ES or HS with 256, 384 or 512.
+	// Algorithm is the algorithm of the signature: RS, PS, ES or HS, followed by 256, 384 or 512.
 	// Default: RS256.
 	Algorithm string `toml:"algorithm"`
 	// Scope is the scope that the signature must name. Default: none.
@@ -213,11 +215,11 @@ type Service struct {
 	// Name is the name in the header.
 	Name string `toml:",name"`
 
-	// URL is the address below which the service has its resources.
+	// URL is the base address of the service's resources.
 	URL string `toml:"url"`
 	// Headers holds HTTP headers for every request. Default: none.
 	Headers map[string]Secret `toml:"headers"`
-	// CA is the PEM of the certificates to trust. Default: those that the system trusts.
+	// CA is the PEM of the certificates to trust. Default: the certificates that the system trusts.
 	CA string `toml:"ca"`
 }
 
@@ -232,11 +234,11 @@ type Bundle struct {
 	Resource string `toml:"resource"`
 	// Key is the name of the key that must have signed the bundle. Default: any of Keys.
 	Key string `toml:"key"`
-	// Persist is the absolute path of a file that keeps the latest bundle, for a start while the
-	// service is down. Default: none.
+	// Persist is the absolute path of a file that keeps the latest bundle. Gatekit starts with this
+	// bundle when the service is down. Default: none.
 	Persist string `toml:"persist"`
-	// Rollback is refuse, or allow: accept a bundle that is older than the last active one. The
-	// last revision is kept in the state folder. Default: refuse.
+	// Rollback is the decision about a bundle that is older than the last active bundle: refuse or
+	// allow. The last active revision is kept in the state folder. Default: refuse.
 	Rollback string `toml:"rollback"`
 	// MinDelay is the shortest time between two requests, in whole seconds. Default: 60s.
 	MinDelay time.Duration `toml:"min_delay"`
@@ -251,7 +253,8 @@ type DecisionLogs struct {
 	Service string `toml:"service"`
 	// Resource is the path below the URL of the service. Default: logs.
 	Resource string `toml:"resource"`
-	// Buffer is how many decisions wait to be sent; the oldest are dropped. Default: 10000.
+	// Buffer is how many decisions can wait to be sent. When it is full, the oldest decision is
+	// dropped. Default: 10000.
 	Buffer int `toml:"buffer"`
 	// MinDelay is the shortest time between two requests, in whole seconds. Default: 10s.
 	MinDelay time.Duration `toml:"min_delay"`
@@ -269,11 +272,12 @@ type Status struct {
 type Audit struct {
 	// File is the absolute path of the audit log. Default: audit/gatekit.jsonl.
 	File string `toml:"file"`
-	// Bodies is how much of a message's body a record has: none (its size), digest (also its
-	// SHA-256) or redacted (also the body, as plugins and policies left it). Default: digest.
+	// Bodies is the part of a message's body that a record contains: none (only its size), digest
+	// (its size and SHA-256) or redacted (also the body, as plugins and policies left it). Default:
+	// digest.
 	Bodies string `toml:"bodies"`
-	// Durability is where a record must be before its message moves: write (with the operating
-	// system), fsync (on the disk) or async (in a queue of 4 MiB). Default: write.
+	// Durability is where a record must be before its message is forwarded: write (handed to the
+	// operating system), fsync (on the disk) or async (in a queue of 4 MiB). Default: write.
 	Durability string `toml:"durability"`
 
 	// SegmentBytes is the size, in bytes, at which a segment of the log is closed and renamed.
@@ -283,17 +287,17 @@ type Audit struct {
 	KeepFiles int `toml:"keep_files"`
 	// KeepBytes is how many bytes of closed segments are kept. Default: 0, which keeps all.
 	KeepBytes int `toml:"keep_bytes"`
-	// KeepFor is how long closed segments are kept, while Gatekit runs; of the time of a stop, a
-	// tenth of keep_for counts at most. Default: 0, which keeps all.
+	// KeepFor is how long closed segments are kept. The time during which Gatekit is stopped counts
+	// as at most a tenth of keep_for. Default: 0, which keeps all.
 	KeepFor time.Duration `toml:"keep_for"`
 
-	// Key is the absolute path of the key that signs checkpoints; it is created if absent.
-	// Default: empty, which is the path of the log with .key added.
+	// Key is the absolute path of the key that signs checkpoints. Gatekit creates the key if the
+	// file is absent. Default: empty, which is the path of the log with .key added.
 	Key string `toml:"key"`
 	// Anchor is the absolute path of a file that gets a copy of each checkpoint. Default: none.
 	Anchor string `toml:"anchor"`
 
-	// Sinks holds where records are sent after they are in the log. Default: none.
+	// Sinks holds the sinks that records are sent to after they are in the log. Default: none.
 	Sinks []Sink `toml:"sink"`
 }
 
@@ -314,8 +318,8 @@ type Telemetry struct {
 	Protocol string `toml:"protocol"`
 	// Headers holds headers for every request to the collector. Default: none.
 	Headers map[string]Secret `toml:"headers"`
-	// CA is the absolute path of a PEM file with the certificates to trust. Default: those that
-	// the system trusts.
+	// CA is the absolute path of a PEM file with the certificates to trust. Default: the
+	// certificates that the system trusts.
 	CA string `toml:"ca"`
 	// Insecure allows a collector on another machine without TLS. Default: false.
 	Insecure bool `toml:"insecure"`
@@ -325,8 +329,8 @@ type Telemetry struct {
 	Interval time.Duration `toml:"interval"`
 	// Traces sends a span for each call. Default: false.
 	Traces bool `toml:"traces"`
-	// Sample is the share of calls to trace, from 0 to 1, when the client does not decide it.
-	// Default: 1.
+	// Sample is the share of calls to trace, from 0 to 1. It applies when the client does not
+	// decide whether a call is traced. Default: 1.
 	Sample float64 `toml:"sample"`
 }
 
@@ -340,7 +344,7 @@ type Log struct {
 
 // Deny is [deny].
 type Deny struct {
-	// Reasons sends the reason of a denial to the client. Default: false.
+	// Reasons includes the reason of a denial in the answer to the client. Default: false.
 	Reasons bool `toml:"reasons"`
 	// ToolCalls is how a denied tools/call is answered: error (a JSON-RPC error) or result (a
 	// result with isError). Default: error.
@@ -381,8 +385,8 @@ func (b *Bundle) setDefaults() {
 	b.Rollback, b.MinDelay, b.MaxDelay = "refuse", time.Minute, 2*time.Minute
 }
 
-// Secret is a value that may come from the environment or a file. It prints and encodes as
-// "[redacted]"; string(s) is the value.
+// Secret is a string that may be secret. It is printed and encoded as "[redacted]". A conversion
+// to string returns the value.
 type Secret string
 
 const redacted = "[redacted]"
@@ -399,8 +403,8 @@ func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// String returns the path of the file and the names of the servers. Arguments, URLs, headers and
-// variables are left out: any of them may hold a secret.
+// String returns the path of the file and the names of the servers. It leaves out arguments, URLs,
+// headers and variables, since they may contain secrets.
 func (c Config) String() string {
 	return fmt.Sprintf("%s (servers: %s)", cmp.Or(c.File, "no file"),
 		strings.Join(c.serverNames(), ", "))

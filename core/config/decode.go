@@ -10,18 +10,18 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// defaultSetter is a table with defaults that are not zero.
+// defaultSetter is implemented by the struct for a table whose keys have defaults other than zero.
 type defaultSetter interface{ setDefaults() }
 
-// decode fills c and reports each value that does not fit. Such a field of c keeps its
-// default, so that later checks do not report the same value again.
+// decode fills c, and reports each value of a wrong type. The field of such a value keeps its
+// default, so that later checks do not report the value again.
 func (l *loader) decode(c *Config, values map[string]any, root *node) {
 	c.setDefaults()
 	l.decodeTable(reflect.ValueOf(c).Elem(), values, root, "")
 }
 
-// decodeTable fills the struct v from the table t. Errors call the table name, which is empty at
-// the top of the file.
+// decodeTable fills the struct v from the table t, whose node is n. The parameter name is the name
+// of the table in errors. It is empty for the top level of the file.
 func (l *loader) decodeTable(v reflect.Value, t map[string]any, n *node, name string) {
 	fields := fieldsByKey(v.Type())
 	for _, key := range n.keys {
@@ -64,7 +64,8 @@ func (l *loader) reportUnknownKey(n *node, key, table string, fields map[string]
 	l.errorf(n, "unknown key %q%s%s", key, where, suggest(key, known))
 }
 
-// Closest returns the known word that a word is probably a misspelling of, or an empty string.
+// Closest returns the known word that the user probably meant by a misspelt word. It returns an
+// empty string when no known word is similar.
 func Closest(word string, known []string) string {
 	best, distance := "", max(1, len(word)/3)+1
 	for _, k := range known {
@@ -75,8 +76,8 @@ func Closest(word string, known []string) string {
 	return best
 }
 
-// suggest returns the end of an error about an unknown word: the known word that it is probably a
-// misspelling of, or all known words.
+// suggest returns the end of an error about an unknown word. It names the known word that the user
+// probably meant, or all known words.
 func suggest(word string, known []string) string {
 	known = slices.Sorted(slices.Values(known))
 	switch best := Closest(word, known); {
@@ -88,7 +89,7 @@ func suggest(word string, known []string) string {
 	return "; known: " + strings.Join(known, ", ")
 }
 
-// join returns the name of a key of a table, for errors.
+// join returns the full name of a key for errors. table is the name of the key's table.
 func join(table, key string) string {
 	switch {
 	case table == "":
@@ -99,8 +100,8 @@ func join(table, key string) string {
 	return table + "." + key
 }
 
-// elementName returns the name of the element i of a list of tables, for errors: plugin "guard", or
-// plugin[0] when the element has no name.
+// elementName returns the name of element i of a list, for errors. It returns plugin "guard" for an
+// element with a name, and plugin[0] for an element without a name.
 func elementName(list string, i int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("%s[%d]", list, i)
@@ -188,7 +189,7 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 	}
 	text := l.expand(s, n, name)
 	if text == "" && s != "" {
-		return // the error about its substitution is reported
+		return // expand has reported why the substitution failed
 	}
 	switch d, err := time.ParseDuration(text); {
 	case err != nil:
@@ -200,8 +201,8 @@ func (l *loader) decodeDuration(v reflect.Value, value any, n *node, name string
 	}
 }
 
-// decodeList fills a list of strings, a list of tables, or a list of named tables, which the file
-// writes as a table of tables.
+// decodeList fills a list of strings, of tables, or of named tables. In the file, named tables are
+// a table of tables, such as [server.NAME].
 func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wrong func(string)) {
 	elem := v.Type().Elem()
 	if f, ok := nameFieldIndex(elem); ok {
@@ -249,8 +250,8 @@ func (l *loader) decodeList(v reflect.Value, value any, n *node, name string, wr
 	v.Set(list)
 }
 
-// decodeElement fills a struct that stands in a list or behind a pointer: its defaults, its
-// positions and its keys.
+// decodeElement fills a struct that is an element of a list or the target of a pointer. It sets the
+// defaults, the positions and the keys.
 func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name string) {
 	if d, ok := v.Addr().Interface().(defaultSetter); ok {
 		d.setDefaults()
@@ -268,9 +269,9 @@ func (l *loader) decodeElement(v reflect.Value, t map[string]any, n *node, name 
 	l.decodeTable(v, t, n, name)
 }
 
-// nameFieldIndex returns the index of the field that holds the name of a table, as in
-// [server.NAME].
-func nameFieldIndex(t reflect.Type) (int, bool) {
+// nameFieldIndex returns the index of the field of t that holds the name of a table, such as NAME
+// in [server.NAME]. ok is false when t has no such field.
+func nameFieldIndex(t reflect.Type) (index int, ok bool) {
 	for i := 0; t.Kind() == reflect.Struct && i < t.NumField(); i++ {
 		if t.Field(i).Tag.Get("toml") == ",name" {
 			return i, true
@@ -296,8 +297,8 @@ func (l *loader) decodeMap(v reflect.Value, value any, n *node, name string, wro
 	v.Set(m)
 }
 
-// decodeAny returns a value whose shape this package does not know, such as the settings of a
-// plugin, with the substitutions in its strings made.
+// decodeAny returns a value whose keys this package does not know, such as the settings of a
+// plugin. It expands the substitutions in all strings of the value.
 func (l *loader) decodeAny(value any, n *node, name string) any {
 	if s, ok := value.(string); ok {
 		return l.expand(s, n, name)
@@ -335,7 +336,7 @@ func asList(value any) ([]any, bool) {
 	return nil, false
 }
 
-// describeType returns the type of a value in the words of an error message.
+// describeType returns the name of the type of a value, for errors.
 func describeType(value any) string {
 	switch value.(type) {
 	case string:

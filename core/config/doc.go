@@ -1,7 +1,7 @@
 // Package config reads gatekit.toml.
 //
-// Load returns a Config of checked values, or every mistake in the file at once, each with its
-// position:
+// Load returns a Config with checked values, or an error with all mistakes in the file. Each
+// mistake has its position:
 //
 //	gatekit.toml:3:1: unknown key "comand" in [server.files], did you mean "command"?
 //	gatekit.toml:9:1: server.github.timeout must be a duration such as "60s", not an integer
@@ -11,26 +11,27 @@
 //
 // # Guarantees
 //
-//   - A key that is absent has the default of gatekit.toml.example. A test compares the two.
+//   - A key that is absent has the default of gatekit.toml.example. A test compares the defaults of
+//     this package with those of the example.
 //   - Nothing is guessed. An unknown key, a wrong type, a value out of range or a reference to a
 //     name that does not exist is an error. No environment variable overrides a key.
-//   - ${env:NAME} and ${file:PATH} are replaced in every string, once, when the file is read; $${
-//     is the text ${. Errors and logs never contain the replacements: errors quote the file as it
-//     is written, and a Config prints itself without them.
+//   - ${env:NAME} and ${file:PATH} are replaced in every string, once, when the file is read. $${
+//     stands for the text ${. Errors and logs never contain the replacements. Errors quote the file
+//     as it is written, and a Config prints itself without the replacements.
 //   - Paths are absolute. A relative path starts at the folder of the file. A command without a
 //     slash is looked up in PATH when it is run.
 //
 // # Why there is a scanner beside the TOML parser
 //
 // BurntSushi/toml checks the document and decodes the values. It reports the position of a syntax
-// error but not the position of a key, and a decoder that stops at the first wrong type hides the
-// other mistakes. So the values are decoded into maps, a small scanner notes the position of each
-// key of the document, which is valid by then, and both are compared with the struct tags of
-// Config. A fuzz test compares the scanner with the parser's list of keys.
+// error but not the position of a key. Its decoder also stops at the first wrong type, which hides
+// the other mistakes. So this package decodes the values into maps. A small scanner then records
+// the position of each key in the valid document. The values and positions are matched with the
+// struct tags of Config. A fuzz test compares the scanner with the parser's list of keys.
 //
 // # Why reading goes on after a syntax error
 //
-// A line with a syntax error is blanked, with its section when it is a header, and the rest is
-// parsed again. So one missing quote does not hide five other mistakes. After that, an absent key
-// is not reported: the blanked line may have set it.
+// A line with a syntax error is blanked, and the rest is parsed again. If the line is a header, its
+// whole section is blanked. So one missing quote does not hide five other mistakes. After that, an
+// absent key is not reported, since the blanked line may have set the key.
 package config

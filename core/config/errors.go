@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Position is a position in a file. The zero Position is no position.
+// Position is a position in a file. The zero value means no position.
 type Position struct {
 	File      string // the path as given to Load
-	Line, Col int    // from 1, in characters; 0 when unknown
+	Line, Col int    // counted from 1, Col in characters; 0 when unknown
 }
 
 // String returns the position as file:line:column, without the parts that are unknown.
@@ -38,8 +38,8 @@ func (e *Error) Error() string {
 	return e.Position.String() + ": " + e.Message
 }
 
-// Errors holds all mistakes of a configuration, in the order of the file. Load returns it when the
-// file could be read.
+// Errors holds all mistakes of a configuration, in the order of the file. Load returns Errors if it
+// could read the file and found mistakes.
 type Errors []*Error
 
 // Error returns the mistakes, one on each line.

@@ -10,8 +10,8 @@ import (
 	"gatekit/core/config"
 )
 
-// Opening a named pipe waits for a writer, so a configuration and its ${file:…} are regular files,
-// of a bounded size.
+// Opening a named pipe would wait for a writer. So Load refuses a configuration or a ${file:…} that
+// is not a regular file. Load also refuses a configuration that is too large.
 func TestNamedPipeIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "gatekit.toml")

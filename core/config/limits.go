@@ -2,33 +2,36 @@ package config
 
 import "time"
 
-// Limits is [limits]: what one client or server can make Gatekit hold or do. All are above zero.
+// Limits is [limits]: limits for the resources that one client or server can use. Each number must
+// be above zero.
 type Limits struct {
-	// MessageBytes is the size of a message, in bytes. Default: 16 MiB.
+	// MessageBytes is the largest size of a message, in bytes. Default: 16 MiB.
 	MessageBytes int `toml:"message_bytes"`
-	// Depth is how deep arrays and objects are nested in a message. Default: 200.
+	// Depth is how deep arrays and objects can be nested in a message. Default: 200.
 	Depth int `toml:"depth"`
-	// Tokens is how many values and names a message has. Default: 1,000,000.
+	// Tokens is how many values and names a message can have. Default: 1,000,000.
 	Tokens int `toml:"tokens"`
-	// Batch is how many messages a JSON-RPC batch has; only revision 2025-03-26 has batches.
+	// Batch is how many messages a JSON-RPC batch can have. Only revision 2025-03-26 has batches.
 	// Default: 100.
 	Batch int `toml:"batch"`
-	// InFlight is how many calls of one session run at a time. Default: 256.
+	// InFlight is how many calls of one session can run at a time. Default: 256.
 	InFlight int `toml:"in_flight"`
-	// Sessions is how many HTTP sessions are open. Default: 1000.
+	// Sessions is how many HTTP sessions can be open. Default: 1000.
 	Sessions int `toml:"sessions"`
 	// SessionIdle is the time without a request after which an HTTP session ends. Default: 30m.
 	SessionIdle time.Duration `toml:"session_idle"`
-	// Connections is how many HTTP connections are open. For a further one an idle connection is
-	// closed; when none is idle, it is refused. Default: 4096.
+	// Connections is how many HTTP connections can be open. When the limit is reached, a new
+	// connection replaces an idle connection. If no connection is idle, the new connection is
+	// refused. Default: 4096.
 	Connections int `toml:"connections"`
-	// Streams is how many event streams over HTTP are open. Default: 2048.
+	// Streams is how many event streams over HTTP can be open. Default: 2048.
 	Streams int `toml:"streams"`
-	// Processes is how many server processes run for the HTTP sessions of one principal. Over that,
-	// the one that has not been used for longest is ended. Default: 64.
+	// Processes is how many server processes can run for the HTTP sessions of one principal. When
+	// there are more, the process that has been unused for the longest time is ended. Default: 64.
 	Processes int `toml:"processes"`
-	// ServerIdle is the time without a call or an open stream after which the process or connection
-	// of a server is ended for an HTTP session, which stays. Default: 15m.
+	// ServerIdle is how long an HTTP session keeps the process or connection of a server without a
+	// call or an open stream. After that, the process or connection is ended. The session stays.
+	// Default: 15m.
 	ServerIdle time.Duration `toml:"server_idle"`
 	// ResumeEvents is how many events of a stream are kept for a client that reconnects.
 	// Default: 256.
@@ -38,28 +41,34 @@ type Limits struct {
 	ResumeBytes int `toml:"resume_bytes"`
 	// ReverseTimeout is how long a client may take to answer a request of a server. Default: 5m.
 	ReverseTimeout time.Duration `toml:"reverse_timeout"`
-	// ReverseRequests is how many requests of servers one client is asked at a time, and of one
-	// server; further ones wait for their turn. Default: 256.
+	// ReverseRequests is how many requests from servers one client can have to answer at a time. It
+	// is also how many requests one server can have open. Further requests wait. Default: 256.
 	ReverseRequests int `toml:"reverse_requests"`
 	// ListPages is how many pages of one list are read from one server. Default: 100.
 	ListPages int `toml:"list_pages"`
-	// ListItems is how many items one list has, of all servers together. Default: 10,000.
+	// ListItems is how many items one list can have, from all servers together. Default: 10,000.
 	ListItems int `toml:"list_items"`
-	// PageItems is how many items a page for the client has. Default: 1000.
+	// PageItems is how many items a page of a list for the client has. Default: 1000.
 	PageItems int `toml:"page_items"`
-	// Listens is how many subscriptions/listen requests of one session are open. Default: 32.
+	// Listens is how many subscriptions/listen requests of one session can be open. Default: 32.
 	Listens int `toml:"listens"`
-	// Rounds is how often one call may ask the client for input. Default: 16.
+	// Rounds is how often a server may ask the client for input during one call. Default: 16.
 	Rounds int `toml:"rounds"`
-	// Parked is how many calls of modern clients (2026-07-28) to legacy servers wait for input of
-	// the client. Default: 1024.
+	// Parked is how many calls of modern clients (2026-07-28) to legacy servers can be parked: they
+	// wait for input from the client. Default: 1024.
 	Parked int `toml:"parked"`
-	// ParkedPerPrincipal is how many of the Parked calls belong to one principal. Default: 64.
+	// ParkedPerPrincipal is how many parked calls can belong to one principal. When this limit or
+	// the limit of all parked calls is reached, the next call that has to be parked waits. After
+	// the time-out of its server, it is refused. Default: 64.
 	ParkedPerPrincipal int `toml:"parked_of_one"`
-	// ParkedFor is how long a parked call waits. Default: 10m.
+	// ParkedFor is how long a parked call waits for the client. Default: 10m.
 	ParkedFor time.Duration `toml:"parked_for"`
-	// PluginMemory is how many bytes of memory a plugin process may use before it is ended; Linux
-	// only. Default: 1 GiB.
+	// FilterLogs drops a server's log messages that are below the level that the client set. A
+	// modern request (2026-07-28) without a level gets no log messages. With false, all log
+	// messages are forwarded. Default: true.
+	FilterLogs bool `toml:"filter_logs"`
+	// PluginMemory is how many bytes of memory a plugin process may use. A process that uses more
+	// is ended. Only Linux has this limit. Default: 1 GiB.
 	PluginMemory int `toml:"plugin_memory"`
 }
 
@@ -72,5 +81,6 @@ func (l *Limits) setDefaults() {
 		Processes: 64, ServerIdle: 15 * time.Minute,
 		ListPages: 100, ListItems: 10_000, PageItems: 1000, Listens: 32, Rounds: 16, Parked: 1024,
 		ParkedPerPrincipal: 64, ParkedFor: 10 * time.Minute, PluginMemory: 1 << 30,
+		FilterLogs: true,
 	}
 }

@@ -4,28 +4,26 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/BurntSushi/toml"
+
+	"gatekit/core/regularfile"
 )
 
 // maxFileBytes limits the size of the configuration, and of each file that ${file:} names.
 const maxFileBytes = 1 << 20
 
-// Check finds mistakes that this package cannot know about, such as a plugin that does not exist.
-// When there are other mistakes, the Config holds defaults in their place.
+// Check finds mistakes that this package cannot find, such as the name of a plugin that does not
+// exist. In the Config that it gets, each value of a wrong type is replaced by its default.
 type Check func(*Config) Errors
 
-// Load reads and checks the configuration at path and fills in the defaults. When the file can be
-// read, the error is Errors: all mistakes, including those that the checks find. Watch runs the
-// same checks.
+// Load reads and checks the configuration at path, and fills in the defaults. If the file can be
+// read but has mistakes, the error is of type Errors. It holds all mistakes, including the mistakes
+// that the checks find. Watch runs the same checks.
 func Load(path string, checks ...Check) (*Config, error) {
 	c, _, err := load(path, checks)
 	return c, err
@@ -35,11 +33,11 @@ func Load(path string, checks ...Check) (*Config, error) {
 type snapshot struct {
 	path   string // the path as given to Load
 	checks []Check
-	files  []string // absolute paths of the file and those of ${file:}
+	files  []string // absolute paths of the configuration and of the files that ${file:} names
 	digest [sha256.Size]byte
 
-	policies []string          // the paths in policy.files and policy.data
-	mask     *strings.Replacer // of substituted values; nil for none
+	policies    []string // the paths in policy.files and policy.data
+	substituted []string // values of substitutions that no output may contain
 }
 
 // loader reads one configuration.
@@ -47,12 +45,12 @@ type loader struct {
 	doc   *document
 	dir   string            // absolute path of the file's folder
 	files map[string][]byte // contents of the files that were read, by absolute path
-	order []string          // the keys of files, as they were read
+	order []string          // paths of these files, in the order in which they were read
 	errs  Errors
 
 	substituted []string // values of substitutions that no output may contain
 
-	partial bool // lines with syntax errors are left out, and may hold a key that seems absent
+	partial bool // lines with syntax errors were left out; a key that seems absent may be there
 }
 
 // load does the work of Load. It also returns the files that it read, even after an error, because
@@ -73,7 +71,8 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 	if c.Policy != nil {
 		r.policies = slices.Concat(c.Policy.Files, c.Policy.Data)
 	}
-	// The digest is taken before the checks read the files, so a change in between is noticed.
+	// The digest is computed before the checks read the policies. So Watch notices a change that
+	// happens while the checks run.
 	r.files, r.digest = l.order, addToDigest(l.digest(), policyFiles(r.policies))
 	for _, check := range checks {
 		l.errs = append(l.errs, check(c)...)
@@ -82,14 +81,14 @@ func load(path string, checks []Check) (*Config, *snapshot, error) {
 		l.errs.sort()
 		return nil, r, l.errs
 	}
-	r.mask = newMask(l.substituted)
+	r.substituted = l.substituted
 	c.source = r
 	return c, r, nil
 }
 
 func (l *loader) load(abs string, src *document) *Config {
 	l.doc = src
-	if isUTF16(src.text) { // the parser would skip its byte order mark and parse the rest
+	if isUTF16(src.text) { // the parser would skip the byte order mark and misread the rest
 		l.addError(Position{File: src.file, Line: 1, Col: 1}, "the file is UTF-16; save it as "+
 			"UTF-8")
 		return &Config{File: abs}
@@ -105,8 +104,8 @@ func (l *loader) load(abs string, src *document) *Config {
 	return c
 }
 
-// parse returns the values of the document, and the document without the lines that have syntax
-// errors. These are blanked, so that all other lines keep their position.
+// parse returns the values of the document src, and the document with spaces in place of lines that
+// have syntax errors. All other lines keep their position.
 func (l *loader) parse(src string) (map[string]any, string) {
 	values, fault := decodeTOML(src)
 	for fault != nil {
@@ -155,8 +154,8 @@ func decodeTOML(doc string) (map[string]any, *toml.ParseError) {
 	return nil, &fault
 }
 
-// normalizeMessage returns a message of the parser in the style of this package: without a capital
-// at its beginning, unless it begins with "TOML", and a full stop at its end.
+// normalizeMessage returns a message of the parser in the style of this package. It removes the
+// full stop, and begins with a lower-case letter unless the first word is "TOML".
 func normalizeMessage(sentence string) string {
 	sentence = strings.TrimSuffix(sentence, ".")
 	if sentence == "" || strings.HasPrefix(sentence, "TOML") {
@@ -170,8 +169,8 @@ var (
 	keyValue    = regexp.MustCompile(`^\s*[\w"'][\w"'. -]*=`)
 )
 
-// repairCandidates returns documents in which the syntax error at line may be gone, the likeliest
-// first.
+// repairCandidates returns versions of the document without the lines that may cause the syntax
+// error. The parameter line is the line of the error. The most likely version is first.
 func repairCandidates(doc string, line int) []string {
 	all := strings.SplitAfter(doc, "\n")
 	var out []string
@@ -187,7 +186,8 @@ func repairCandidates(doc string, line int) []string {
 		blank(line, line+1)
 		return out
 	}
-	// The parser reports a valid header when a list before it was not closed.
+	// If a list before a header is not closed, the parser reports an error in the header, although
+	// the header itself is valid.
 	if _, fault := decodeTOML(all[line]); fault == nil {
 		for i := line - 1; i >= 0 && !tableHeader.MatchString(all[i]); i-- {
 			if keyValue.MatchString(all[i]) {
@@ -196,7 +196,7 @@ func repairCandidates(doc string, line int) []string {
 			}
 		}
 	}
-	// Without its header, the section would become part of the one before.
+	// Without the header, its section would become part of the section before.
 	end := line + 1
 	for end < len(all) && !tableHeader.MatchString(all[end]) {
 		end++
@@ -205,8 +205,8 @@ func repairCandidates(doc string, line int) []string {
 	return out
 }
 
-// blanked returns text with spaces instead of all bytes but line breaks, so that offsets and lines
-// stay the same.
+// blanked returns text with a space in place of each byte that is not a line break. So offsets and
+// lines stay the same.
 func blanked(text string) string {
 	b := []byte(text)
 	for i := range b {
@@ -217,48 +217,17 @@ func blanked(text string) string {
 	return string(b)
 }
 
-// openRegular opens a file for reading. It refuses what is not a regular file: opening a named pipe
-// would wait for a writer, and a device may have no end.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-	case info.IsDir():
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is a folder")}
-	case !info.Mode().IsRegular():
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")}
-	default:
-		return f, nil
-	}
-	f.Close()
-	return nil, err
-}
-
-// readFile returns the contents of a file. It reads each file once, and returns an error for a file
-// of more than maxFileBytes.
+// readFile returns the contents of a file. It reads each file only once. It returns an error for a
+// file of more than maxFileBytes.
 func (l *loader) readFile(path string) ([]byte, error) {
 	if b, ok := l.files[path]; ok {
 		return b, nil
 	}
 	l.files[path] = nil
 	l.order = append(l.order, path)
-	f, err := openRegular(path)
+	b, err := regularfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxFileBytes {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("it is larger than %d "+
-			"bytes",
-			maxFileBytes)}
 	}
 	l.files[path] = b
 	return b, nil

@@ -18,7 +18,8 @@ import (
 	"gatekit/core/config"
 )
 
-// load writes doc as gatekit.toml in a folder of its own, with the other files, and loads it.
+// load writes doc as gatekit.toml into a new folder, and loads it. Each pair in files is the name
+// and the contents of a further file in the folder.
 func load(t *testing.T, doc string, files ...string) (*config.Config, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +41,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// mistakes returns the errors of err as line:column: message, without the file.
+// mistakes returns the errors in err as "line:column: message", without the name of the file.
 func mistakes(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -59,14 +60,16 @@ func mistakes(t *testing.T, err error) []string {
 
 const server = "[server.a]\ncommand = \"a\"\n"
 
-// sinkOf returns a document with a sink of the kind, named s.
+// sinkOf returns a document with a server, and with a sink of the kind. The name of the sink is s.
+// The lines are further keys of the sink.
 func sinkOf(kind string, lines ...string) string {
 	return server + "[[audit.sink]]\nname = \"s\"\nkind = \"" + kind + "\"\n" +
 		strings.Join(append(lines, ""), "\n")
 }
 
-// JSON of a client in the configuration is answered with tables that mean the same. They load, and
-// hold no values of variables and headers.
+// TestJSONOfClientsIsTranslated loads a configuration that contains the JSON configuration of an
+// MCP client. The error contains the same servers as TOML tables, without the values of variables
+// and headers. The tables can be loaded.
 func TestJSONOfClientsIsTranslated(t *testing.T) {
 	const files = `"files": {"command": "npx", "args": ["-y", "a\"b\u001b"], ` +
 		`"env": {"A_KEY": "s3cret"}}`
@@ -88,15 +91,16 @@ func TestJSONOfClientsIsTranslated(t *testing.T) {
 	}{
 		{"the whole file of a client", `{"mcpServers": {` + web + `, ` + files + `}}`,
 			[]string{`1:1: ` + intro + webTable + "\n\n" + filesTable + hint}},
-		{"settings of an editor", "\n {\"mcp\": {\"inputs\": [], \"servers\": {" + files + "}}}",
+		{"the settings file of an editor",
+			"\n {\"mcp\": {\"inputs\": [], \"servers\": {" + files + "}}}",
 			[]string{`2:2: ` + intro + filesTable + hint}},
 		{"a key with servers, between tables",
 			server + "\"mcpServers\": {\n" + files + "},\n[names]\nprefix = \"x\"", []string{
 				`3:1: ` + intro + filesTable + hint,
 				`6:1: names.prefix must be one of "always", "never", not "x"`}},
-		{"a server with its name", server + "  " + files, []string{
+		{"one server with its name", server + "  " + files, []string{
 			`3:3: ` + intro + filesTable + hint}},
-		{"a server without a name", `{"command": "x", "args": []}`, []string{
+		{"one server without a name", `{"command": "x", "args": []}`, []string{
 			`1:1: ` + intro + "[server.server]\ncommand = \"x\""}},
 		{"other JSON", `{"a": 1}`, []string{`1:1: the file is JSON, and Gatekit's ` +
 			`configuration is TOML: write each server as [server.NAME] with a command or a url`}},
@@ -116,7 +120,7 @@ func TestJSONOfClientsIsTranslated(t *testing.T) {
 				return
 			}
 			if _, err := load(t, tables); err != nil {
-				t.Errorf("the tables do not load: %v", err)
+				t.Errorf("loading the tables of the error: %v, want no error", err)
 			}
 		})
 	}
@@ -129,17 +133,17 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		want      []string
 	}{
 		{"UTF-16", "\xff\xfea\x00", []string{`1:1: the file is UTF-16; save it as UTF-8`}},
-		{"an unknown key is reported with the known one that it resembles",
+		{"an unknown key is reported with the known key that it resembles",
 			"[server.a]\ncomand = \"x\"", []string{
 				`2:1: unknown key "comand" in [server.a], did you mean "command"?`}},
-		{"an unknown key that resembles none is reported with all known keys",
+		{"an unknown key that resembles no known key is reported with all known keys",
 			server + "[deny]\ncolour = 1", []string{
 				`4:1: unknown key "colour" in [deny]; known: reasons, tool_calls`}},
-		{"a key in another case is unknown", server + "[deny]\nReasons = true", []string{
+		{"a key with a capital letter is unknown", server + "[deny]\nReasons = true", []string{
 			`4:1: unknown key "Reasons" in [deny], did you mean "reasons"?`}},
 		{"an unknown table is an unknown key", server + "[plugins]\nx = 1", []string{
 			`3:1: unknown key "plugins", did you mean "plugin"?`}},
-		{"a wrong type is reported with the right one", server + "args = \"x\"", []string{
+		{"a wrong type is reported with the right type", server + "args = \"x\"", []string{
 			`3:1: server.a.args must be a list, not a string`}},
 		{"a header without its end is reported at the end of its line",
 			"[server.a\ncommand = \"x\"",
@@ -159,11 +163,11 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			server + "env = { A = \"x\", B = 7 }",
 			[]string{
 				`3:18: server.a.env.B must be a string, not an integer`}},
-		{"a server that is no table is reported", "server.a = \"npx\"", []string{
+		{"a server that is not a table is reported", "server.a = \"npx\"", []string{
 			`1:8: server.a must be a table, [server.a], not a string`}},
 		{"servers in a list are reported", "[[server]]\ncommand = \"x\"", []string{
 			`1:1: server must be a table of tables, [server.NAME], not a list`}},
-		{"a plugin that is no list is reported", server + "[plugin]\nname = \"x\"", []string{
+		{"a plugin that is not a list is reported", server + "[plugin]\nname = \"x\"", []string{
 			`3:1: plugin must be a list of tables, [[plugin]], not a table`}},
 		{"a duration without a unit is reported", server + "timeout = \"60\"", []string{
 			`3:1: server.a.timeout must be a duration such as "60s" or "1m30s", not "60"`}},
@@ -189,11 +193,11 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`1:1: no server configured: add a [server.NAME] with a command or a url`}},
 		{"an empty command is reported", "[server.a]\ncommand = \"\"", []string{
 			`2:1: server.a.command is empty`}},
-		{"keys of a child process are refused beside a url",
+		{"keys of a server with a command are refused for a server with a url",
 			"[server.a]\nurl = \"http://x/\"\nargs = []\nrestart = false", []string{
 				`3:1: server.a.args applies to a server with a command, and this one has a url`,
 				`4:1: server.a.restart applies to a server with a command, and this one has a url`}},
-		{"headers are refused beside a command", server + "headers = {}", []string{
+		{"headers are refused for a server with a command", server + "headers = {}", []string{
 			`3:1: server.a.headers applies to a server with a url, and this one has a command`}},
 		{"an invalid url is reported", "[server.a]\nurl = \"example.com/mcp\"", []string{
 			`2:1: server.a.url must be a URL such as "https://example.com/mcp", not "example.com/mcp"`}},
@@ -211,17 +215,17 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: audit.sink[0] has no kind: set it to "file", "stderr", "syslog", "otlp" or "webhook"`}},
 		{"an unknown kind of sink is reported", sinkOf("syslogd"), []string{
 			`5:1: audit.sink "s": kind must be one of "file", "stderr", "syslog", "otlp", "webhook", not "syslogd"`}},
-		{"two sinks of one name are reported",
+		{"two sinks with the same name are reported",
 			sinkOf("stderr") + strings.TrimPrefix(sinkOf("stderr"), server), []string{
 				`7:1: there are two sinks named "s"`}},
 		{"an invalid name of a sink is reported",
 			server + "[[audit.sink]]\nname = \"../x\"\nkind = \"stderr\"", []string{
 				`4:1: audit.sink "../x": name must start with a-z and contain only a-z, 0-9 and "-", not "../x"`}},
-		{"keys of another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
+		{"keys that belong to another kind of sink are reported", sinkOf("stderr", `url = "x"`, `path = "x"`),
 			[]string{
 				`6:1: audit.sink "s": url does not apply to a sink of kind "stderr"`,
 				`7:1: audit.sink "s": path does not apply to a sink of kind "stderr"`}},
-		{"a format that a kind of sink cannot have is reported",
+		{"a format that the kind of sink does not support is reported",
 			sinkOf("webhook", `url = "https://x/"`, `format = "csv"`), []string{
 				`7:1: audit.sink "s": format must be one of "jsonl", "ocsf", not "csv"`}},
 		{"an unknown value of send is reported",
@@ -229,40 +233,41 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`6:20: audit.sink "s": send[1] must be "records" or "checkpoints", not "bodies"`}},
 		{"a sink that sends nothing is reported", sinkOf("stderr", `send = []`),
 			[]string{`6:1: audit.sink "s": send is empty: set it to "records", "checkpoints" or both`}},
-		{"checkpoints to a file of records are reported", sinkOf("file", `path = "x"`,
+		{"a file sink that sends checkpoints is reported", sinkOf("file", `path = "x"`,
 			`send = ["checkpoints"]`), []string{
 			`7:9: audit.sink "s": send: a sink of kind "file" takes only records; to write checkpoints to a file, set audit.anchor`}},
-		{"a sink into the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`),
+		{"a sink that writes to the log is reported", sinkOf("file", `path = "audit/../audit/gatekit.jsonl"`),
 			[]string{
 				`6:1: audit.sink "s": path = "audit/../audit/gatekit.jsonl" is already used for the audit log`}},
-		{"a sink into the log's tree is reported",
+		{"a sink that writes to the log's tree is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.tree/checkpoint"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.tree/checkpoint" is already used for the audit log's tree`}},
-		{"a sink into the log's public key is reported",
+		{"a sink that writes to the log's public key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.pub"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
-		{"a sink into the log's key is reported",
+		{"a sink that writes to the log's key is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.key"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.key" is already used for the audit log's key`}},
-		{"a sink into the log's lock is reported",
+		{"a sink that writes to the log's lock is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.lock"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.lock" is already used for the audit log's lock`}},
-		{"a sink into the progress of the sinks is reported",
+		{"a sink that writes to the progress of the sinks is reported",
 			sinkOf("file", `path = "audit/gatekit.jsonl.sinks/s.json"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit.jsonl.sinks/s.json" is already used for the progress of the sinks`}},
-		{"a sink into a segment of the log is reported",
+		{"a sink that writes to a segment of the log is reported",
 			sinkOf("file", `path = "audit/gatekit-00000000000000000001.jsonl"`), []string{
 				`6:1: audit.sink "s": path = "audit/gatekit-00000000000000000001.jsonl" is already used for a segment of the audit log`}},
-		{"an anchor that is the log is reported",
+		{"an anchor at the path of the log is reported",
 			server + "[audit]\nanchor = \"audit/gatekit.jsonl\"", []string{
 				`4:1: audit.anchor = "audit/gatekit.jsonl" is already used for the audit log`}},
-		{"an anchor that is the key is reported", server + "[audit]\nkey = \"k\"\nanchor = \"./k\"",
+		{"an anchor at the path of the key is reported",
+			server + "[audit]\nkey = \"k\"\nanchor = \"./k\"",
 			[]string{
 				`5:1: audit.anchor = "./k" is already used for audit.key`}},
-		{"a key that is the log's public one is reported",
+		{"a key at the path of the log's public key is reported",
 			server + "[audit]\nkey = \"audit/gatekit.jsonl.pub\"", []string{
 				`4:1: audit.key = "audit/gatekit.jsonl.pub" is already used for the audit log's public key`}},
-		{"a sink into the anchor is reported",
+		{"a sink that writes to the anchor is reported",
 			server + "[audit]\nanchor = \"a\"\n[[audit.sink]]\nname = \"s\"\nkind = " +
 				"\"file\"\npath = \"a\"", []string{
 				`8:1: audit.sink "s": path = "a" is already used for audit.anchor`}},
@@ -284,15 +289,16 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`6:1: audit.sink "s": url sends to another machine by http, without encryption; use https, or set insecure = true if the network is trusted`}},
 		{"unencrypted records to this machine are allowed",
 			sinkOf("otlp", `url = "http://127.0.0.1:4317"`), nil},
-		{"labels are kept by session or principal", server + "[policy]\nlabels = \"client\"",
+		{"an unknown value of labels is reported", server + "[policy]\nlabels = \"client\"",
 			[]string{
 				`4:1: policy.labels must be one of "session", "principal", not "client"`}},
-		{"labels are kept by principal over stdio", server + "[policy]\nlabels = \"principal\"",
+		{"labels of a principal are allowed over stdio",
+			server + "[policy]\nlabels = \"principal\"",
 			nil},
-		{"labels by principal need authenticated clients", server +
+		{"labels of a principal are refused with listen.http", server +
 			"[listen]\nhttp = \"127.0.0.1:7777\"\n[policy]\nlabels = \"principal\"", []string{
-			`6:1: policy.labels = "principal" does not work with listen.http: its clients are not authenticated, so that all of them are one principal; use "session"`}},
-		{"unencrypted records are allowed with insecure",
+			`6:1: policy.labels = "principal" does not work with listen.http: HTTP clients are not authenticated, so all of them are one principal; use "session"`}},
+		{"unencrypted records are allowed with insecure = true",
 			sinkOf("syslog", `url = "udp://siem.example:514"`,
 				`insecure = true`), nil},
 		{"a short key of a webhook is reported without showing it",
@@ -308,16 +314,16 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			`3:1: server.a.cwd = "nowhere" is not a folder`}},
 		{"an unknown era is reported", server + "era = \"new\"", []string{
 			`3:1: server.a.era must be one of "auto", "legacy", "modern", not "new"`}},
-		{"a vendor method with a star in the middle is reported", server + "methods = [\"a*b\"]",
+		{"a method with a star in the middle is reported", server + "methods = [\"a*b\"]",
 			[]string{
 				`3:12: server.a.methods[0] must be a method or a prefix such as "acme/*", not "a*b"`}},
-		{"prefix never with two servers is reported",
+		{"names.prefix = never is reported for two servers",
 			server + "[server.b]\ncommand = \"b\"\n[names]\nprefix = \"never\"", []string{
-				`6:1: names.prefix = "never" needs a single server, and there are 2: their tools could have the same names`}},
+				`6:1: names.prefix = "never" needs a single server, and there are 2 servers, whose tools could have the same names`}},
 		{"a plugin for a server that does not exist is reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\nservers = [\"b\"]", []string{
 				`6:12: plugin "p": servers[0]: server "b" does not exist; known: a`}},
-		{"two plugins of one name are reported",
+		{"two plugins with the same name are reported",
 			server + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n[[plugin]]\nname = \"p\"\nuse = \"p\"",
 			[]string{
 				`7:1: there are two plugins named "p"`}},
@@ -331,7 +337,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a missing policy file is reported", server + "[policy]\nfiles = [\"p.rego\"]",
 			[]string{
 				`4:10: policy.files[0]: file "p.rego" does not exist`}},
-		{"settings of a rule that is not used are reported",
+		{"settings of a rule that is not in policy.rules are reported",
 			server + "[policy]\nrules = " +
 				"[\"roots/traversal\"]\n[policy.config.\"roots/traversel\"]\nx = 1", []string{
 				`5:1: policy.config: rule "roots/traversel" is not in policy.rules, did you mean "roots/traversal"?`}},
@@ -345,7 +351,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an unknown substitution is reported", server + "args = [\"${HOME}\"]", []string{
 			`3:9: server.a.args[0]: ${HOME} is not a substitution; write ${env:NAME} or ${file:PATH}, or $${ for a literal ${`}},
 		{"a substitution without an end is reported", server + "args = [\"${env:A\"]", []string{
-			`3:9: server.a.args[0]: "${" without "}"; write $${ for a literal "${"`}},
+			`3:9: server.a.args[0]: "${" has no closing "}"; write $${ for a literal "${"`}},
 		{"a value from the environment is quoted as it was written",
 			server + "era = \"${env:GATEKIT_TEST_BAD}\"\ntimeout = \"${env:GATEKIT_TEST_BAD}\"",
 			[]string{
@@ -359,7 +365,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"an admin address that other machines can reach is refused",
 			server + "[admin]\nhttp = \"0.0.0.0:7778\"",
 			[]string{
-				`4:1: admin.http = "0.0.0.0:7778" can be reached from other machines, and nobody is authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`}},
+				`4:1: admin.http = "0.0.0.0:7778" can be reached from other machines, and clients are not authenticated; listen on 127.0.0.1, and put a proxy that authenticates in front of it`}},
 		{"an admin address without a port is reported",
 			server + "[admin]\nhttp = \"localhost\"", []string{
 				`4:1: admin.http must be an address and port such as "127.0.0.1:7778", not "localhost"`}},
@@ -373,11 +379,11 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 			server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = 20",
 			[]string{
 				`6:1: telemetry.sample must be between 0 and 1`}},
-		{"a gRPC collector with a path is reported, and one that gets nothing",
+		{"a gRPC collector with a path and a collector without data are reported",
 			server + "[telemetry]\nurl = \"https://127.0.0.1:4317/otlp\"\nmetrics = false",
 			[]string{
 				`4:1: telemetry.url has a path, which gRPC does not use; set telemetry.protocol = "http" for OTLP over HTTP`,
-				`4:1: telemetry.url gets nothing: telemetry.metrics and telemetry.traces are both false`}},
+				`4:1: nothing is sent to telemetry.url: telemetry.metrics and telemetry.traces are both false`}},
 		{"an unknown format of the log is reported",
 			server + "[log]\nformat = \"logfmt\"", []string{
 				`4:1: log.format must be one of "text", "json", not "logfmt"`}},
@@ -394,7 +400,8 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		{"a host with a scheme is reported", server + "[listen]\nallowed_hosts = [\"http://a\"]",
 			[]string{
 				`4:18: listen.allowed_hosts[0] must be a host such as "gatekit.example" or "gatekit.example:7777", not "http://a"`}},
-		{"a short key is refused without showing it", server + "[listen]\nstate_key = \"hunter2\"",
+		{"a short state_key is refused without showing it",
+			server + "[listen]\nstate_key = \"hunter2\"",
 			[]string{
 				`4:1: listen.state_key must be at least 32 random bytes`}},
 		{"an empty path of the audit log is reported", server + "[audit]\nfile = \"\"", []string{
@@ -448,14 +455,14 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 				`8:1: "One" is not a valid bundle name: it must start with a-z and contain only a-z, 0-9 and "-"`,
 				`9:1: policy.bundle.One.service: service "u" does not exist; known: s, t`,
 				`10:1: policy.bundle.two.service must name one of the [policy.service.NAME] tables`,
-				`11:1: policy.bundle.three comes over http and is not signed, so its policies could be changed on the way; use https, or verify its signature with [policy.key.NAME]`,
+				`11:1: policy.bundle.three comes over http and is not signed, so its policies could be changed in transit; use https, or verify its signature with [policy.key.NAME]`,
 				`13:1: policy.bundle.three.key: key "k" does not exist`,
 				`14:1: policy.bundle.three.min_delay must be whole seconds, not "1.5s"`,
 				`15:1: policy.bundle.three.max_delay must not be shorter than min_delay, which is 1.5s`,
 				`16:1: policy.status.service must name one of the [policy.service.NAME] tables`,
 				`18:1: policy.decision_logs.service: service "x" does not exist; known: s, t`,
 				`20:1: policy.decision_logs.max_delay must not be shorter than min_delay, which is 30s`}},
-		{"a policy that is no table is reported", "policy = \"x\"\n" + server, []string{
+		{"a policy that is not a table is reported", "policy = \"x\"\n" + server, []string{
 			`1:1: policy must be a table, not a string`}},
 		{"a date for a duration is reported", server + "timeout = 1979-05-27", []string{
 			`3:1: server.a.timeout must be a duration such as "60s", not a date`}},
@@ -486,7 +493,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.doc)
 			got := mistakes(t, err)
-			// Of an error of the TOML parser, only the position is compared.
+			// For an error of the TOML parser, the test compares only the position.
 			same := slices.EqualFunc(got, tt.want, func(g, w string) bool {
 				return g == w || strings.HasSuffix(w, ": ") && strings.HasPrefix(g, w)
 			})
@@ -501,7 +508,7 @@ func TestMistakesAreReportedWithTheirPosition(t *testing.T) {
 	}
 }
 
-func TestParserErrorsHaveOurStyle(t *testing.T) {
+func TestParserErrorsHaveTheStyleOfOtherErrors(t *testing.T) {
 	_, err := load(t, server+server)
 	if got, want := mistakes(t,
 		err), []string{"3:2: key 'server.a' has already been defined"}; !slices.Equal(got, want) {
@@ -509,7 +516,7 @@ func TestParserErrorsHaveOurStyle(t *testing.T) {
 	}
 }
 
-func TestErrorsOfChecksAreReportedWithTheOthers(t *testing.T) {
+func TestErrorsOfChecksAreReportedWithErrorsOfLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gatekit.toml")
 	write(t, path, "[[plugin]]\nname = \"p\"\nuse = \"p\"\n"+server+"[deny]\nreasons = 1\n")
 	_, err := config.Load(path, func(c *config.Config) config.Errors {
@@ -545,7 +552,7 @@ prefix = "sometimes"
 	}
 	for _, line := range strings.Split(err.Error(), "\n") {
 		if !strings.Contains(line, "gatekit.toml:") {
-			t.Errorf("%q has no position, want the file in each line", line)
+			t.Errorf("the error line %q does not name the file, want gatekit.toml: in it", line)
 		}
 	}
 }
@@ -679,7 +686,7 @@ headers = { Authorization = "Bearer ${env:GATEKIT_TEST_TOKEN}" }
 	}
 }
 
-func TestMissingFileIsReportedAsSuch(t *testing.T) {
+func TestMissingFileIsReportedAsMissing(t *testing.T) {
 	_, err := config.Load(filepath.Join(t.TempDir(), "gatekit.toml"))
 	if !os.IsNotExist(unwrap(err)) {
 		t.Errorf("got %v, want an error that the file does not exist", err)
@@ -699,7 +706,7 @@ func unwrap(err error) error {
 // setting matches a line of the example that sets a key or begins a table.
 var setting = regexp.MustCompile(`^([a-z_0-9]+ = |\[[^ ]+\]\n$)`)
 
-// Users copy the example, and look up keys in it: it must load, and show every key.
+// Users copy gatekit.toml.example, and look up keys in it. So it must load, and show every key.
 func TestTheExampleDocumentsEveryKey(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -714,7 +721,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 		t.Errorf("the example as it is: got error %v, want none", err)
 	}
 
-	// The commented-out lines are valid, too.
+	// The example must also load when all commented-out lines are active.
 	cert, certKey := certificate(t)
 	var lines []string
 	for line := range strings.Lines(string(text)) {
@@ -722,7 +729,7 @@ func TestTheExampleDocumentsEveryKey(t *testing.T) {
 			!strings.HasPrefix(bare, "sha256") {
 			line = bare
 		}
-		if strings.HasPrefix(line, "use =") { // command replaces it now
+		if strings.HasPrefix(line, "use =") { // a plugin cannot have both use and command
 			continue
 		}
 		lines = append(lines, line)
@@ -774,12 +781,13 @@ func TestBadCertificatesAreReportedWithTheirPosition(t *testing.T) {
 	} {
 		if _, err := load(t, doc, "bad.pem", key); err == nil || !strings.Contains(err.Error(),
 			want) {
-			t.Errorf("error %v, want %q in it", err, want)
+			t.Errorf("got error %v, want an error that contains %q", err, want)
 		}
 	}
 }
 
-// The defaults that the example shows are those of the package.
+// TestTheExampleShowsTheDefaults compares the values in gatekit.toml.example with the defaults of
+// the package.
 func TestTheExampleShowsTheDefaults(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")
@@ -797,7 +805,7 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Empty lists are written out in the example.
+	// The example contains these lists as empty lists. By default they are nil.
 	example.Listen.AllowedHosts, example.Listen.AllowedOrigins = nil, nil
 	strip := func(s config.Server) config.Server {
 		s.Position, s.Args, s.Env, s.Methods, s.Cwd = config.Position{}, nil, nil, nil, ""
@@ -822,12 +830,12 @@ func TestTheExampleShowsTheDefaults(t *testing.T) {
 		{"limits", example.Limits, bare.Limits},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) {
-			t.Errorf("%s: the example shows %+v, the default is %+v", tt.table, tt.got, tt.want)
+			t.Errorf("%s: the example shows %+v, want the default %+v", tt.table, tt.got, tt.want)
 		}
 	}
 }
 
-// keys returns the names of all keys, from the struct tags.
+// keys returns the names of all keys of a configuration type. It takes them from the struct tags.
 func keys(t reflect.Type) []string {
 	var out []string
 	switch t.Kind() {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// minMasked is the length of the shortest value that Mask replaces. Shorter ones, such as "1" or
-// "debug", are parts of ordinary words.
+// minMasked is the length of the shortest value that is masked. Shorter values, such as "1" or
+// "debug", are likely to be parts of ordinary words.
 const minMasked = 6
 
-// publicKeys are the keys whose values are no secrets, even if a part of them is substituted: paths
-// and addresses, which errors must name.
+// publicKeys are the keys whose values are not secret, even if a part of a value is substituted.
+// The values are paths and addresses, which errors must name.
 var publicKeys = []string{"file", "files", "data", "anchor", "cwd", "command", "http", "ca", "cert"}
 
-// noteSubstituted keeps a substituted value for Config.Mask, unless it is a part of a path or an
-// address.
+// noteSubstituted records a substituted value for Config.Substituted, unless the value is a part of
+// a path or an address. The parameter name is the name of the key that the value belongs to.
 func (l *loader) noteSubstituted(value, name string) {
 	key := name[strings.LastIndexByte(name, '.')+1:]
 	key, _, _ = strings.Cut(key, "[")
@@ -37,12 +37,9 @@ func (l *loader) noteSubstituted(value, name string) {
 	}
 }
 
-// newMask returns a replacer of the values, nil if there are none.
-func newMask(values []string) *strings.Replacer {
-	if len(values) == 0 {
-		return nil
-	}
-	// replace the longest first: a value may contain another
+// NewMask returns a Replacer that replaces the values by "[redacted]", the longest first, because a
+// value may contain another value.
+func NewMask(values []string) *strings.Replacer {
 	values = slices.Clone(values)
 	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
@@ -52,12 +49,12 @@ func newMask(values []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Mask returns text in which "[redacted]" replaces what ${env:…} and ${file:…} have put into the
-// configuration, also in escaped form. It replaces no values of less than six bytes, and no parts
-// of paths and addresses (file, command, http and the like).
-func (c *Config) Mask(text string) string {
-	if c.source == nil || c.source.mask == nil {
-		return text
+// Substituted returns the values that ${env:…} and ${file:…} have put into the configuration, for
+// NewMask. It also returns URL-escaped forms of the values. It leaves out values of less than six
+// bytes, and parts of paths and addresses (file, command, http and similar keys).
+func (c *Config) Substituted() []string {
+	if c.source == nil {
+		return nil
 	}
-	return c.source.mask.Replace(text)
+	return slices.Clone(c.source.substituted)
 }

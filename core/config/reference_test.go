@@ -23,7 +23,8 @@ const (
 		"writes it. -->\n"
 )
 
-// The reference in docs is generated from the comments of this package's fields and their defaults.
+// The reference in docs/configuration.md is generated from the field comments and the defaults of
+// this package.
 func TestReferenceAgreesWithFieldComments(t *testing.T) {
 	b, err := os.ReadFile(referenceFile)
 	if err != nil {
@@ -31,7 +32,7 @@ func TestReferenceAgreesWithFieldComments(t *testing.T) {
 	}
 	prose, got, found := strings.Cut(string(b), referenceBegin)
 	if !found {
-		t.Fatalf("%s lacks the line %q", referenceFile, referenceBegin)
+		t.Fatalf("%s does not contain the line %q", referenceFile, referenceBegin)
 	}
 	want := reference(t)
 	if got == want {
@@ -48,7 +49,7 @@ func TestReferenceAgreesWithFieldComments(t *testing.T) {
 		referenceFile)
 }
 
-// reference returns the tables of all keys, in the order of Config.
+// reference returns the Markdown tables of all keys, in the order of the fields of Config.
 func reference(t *testing.T) string {
 	comments := fieldComments(t)
 	var b strings.Builder
@@ -62,7 +63,7 @@ func reference(t *testing.T) string {
 	return b.String()
 }
 
-// writeTable writes the keys of a table, then the tables below it.
+// writeTable writes the keys of the TOML table at path, and then the tables below that table.
 func writeTable(b *strings.Builder, comments map[string]string, path string, typ reflect.Type) {
 	title := "[" + path + "]"
 	switch {
@@ -106,10 +107,10 @@ func writeTable(b *strings.Builder, comments map[string]string, path string, typ
 			continue
 		}
 		value, meaning := defaultValue(defaults.Elem().Field(i)), comments[typ.Name()+"."+f.Name]
-		// Paths are absolute once they are read.
+		// A path in the file may be relative. Only the field of the Config is always absolute.
 		meaning = strings.NewReplacer("The absolute path", "The path").Replace(meaning)
 		switch {
-		case value == "": // the comment has the default
+		case value == "": // the comment names the default
 		case strings.Contains(defaultInfix.FindString(meaning), " when "):
 			value = ""
 		default:
@@ -122,7 +123,7 @@ func writeTable(b *strings.Builder, comments map[string]string, path string, typ
 	}
 }
 
-// isTable reports whether a field is a table of its own, or several.
+// isTable reports whether a field is a TOML table or a list of TOML tables.
 func isTable(typ reflect.Type) bool {
 	for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
@@ -130,7 +131,7 @@ func isTable(typ reflect.Type) bool {
 	return typ.Kind() == reflect.Struct
 }
 
-// hasName reports whether the tables of a type have names: [server.NAME].
+// hasName reports whether the tables of a type have names, such as [server.NAME].
 func hasName(typ reflect.Type) bool {
 	for i := range typ.NumField() {
 		if typ.Field(i).Tag.Get("toml") == ",name" {
@@ -181,8 +182,8 @@ func defaultValue(v reflect.Value) string {
 	return fmt.Sprintf("`%v`", v)
 }
 
-// fieldComments returns the comments of the package's types, by name, and of their fields, as
-// Type.Field, each on one line.
+// fieldComments returns the comments of the package's types and fields, each as one line. The key
+// of a type is its name. The key of a field is Type.Field.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -236,8 +237,8 @@ func fieldComments(t *testing.T) map[string]string {
 	return all
 }
 
-// sentence returns a comment without the Go name and the verb that it begins with: "Args holds the
-// arguments." becomes "The arguments."
+// sentence returns a comment without the Go name and the verb at its beginning. For example, "Args
+// holds the arguments." becomes "The arguments."
 func sentence(name, text string) string {
 	rest, ok := strings.CutPrefix(text, name+" ")
 	if !ok {
@@ -254,7 +255,7 @@ var (
 	defaultInfix = regexp.MustCompile(` ?Default: [^.]*\.( |$)`)
 )
 
-// purpose returns the comment of a table's type without the table's name.
+// purpose returns the comment of a table's type, without the name of the table at its beginning.
 func purpose(comment string) string {
 	rest := strings.TrimSpace(tableName.ReplaceAllString(comment, ""))
 	if rest == "" {

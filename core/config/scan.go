@@ -8,18 +8,19 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// node is a key, or an element of an array, at its position in the document.
+// node is a key or an array element, with its position in the document.
 type node struct {
-	offset int // byte offset of the first mention
-	// raw is a string value as it is written, before substitution. Decoding sets it.
+	offset int // byte offset at which the document first mentions the key or element
+	// raw is a string value before substitution, as the document contains it. Decoding sets raw.
 	raw   string
 	keys  []string         // keys of a table, in the order of the document
 	table map[string]*node // nodes of the keys of a table
 	items []*node          // elements of an array
 }
 
-// lookup returns the descendant at a path. For an absent one it returns an empty node with the
-// position of the nearest table, where errors about the absence are reported.
+// lookup returns the node at a path below n. If the document has no such node, lookup returns an
+// empty node with the position of the nearest table on the path. Errors about a missing key have
+// that position.
 func (n *node) lookup(path ...string) *node {
 	for _, k := range path {
 		next := n.table[k]
@@ -31,7 +32,7 @@ func (n *node) lookup(path ...string) *node {
 	return n
 }
 
-// item returns the element i, or an empty node at the position of n.
+// item returns array element i. If there is none, it returns an empty node at the position of n.
 func (n *node) item(i int) *node {
 	if i < len(n.items) {
 		return n.items[i]
@@ -42,7 +43,8 @@ func (n *node) item(i int) *node {
 // has reports whether the document sets a key.
 func (n *node) has(key string) bool { return n.table[key] != nil }
 
-// addChild returns the node of a key, and creates it at its first mention.
+// addChild returns the node of a key of n. If n has no such key yet, addChild creates the node at
+// the offset off.
 func (n *node) addChild(key string, off int) *node {
 	if c := n.table[key]; c != nil {
 		return c
@@ -56,8 +58,8 @@ func (n *node) addChild(key string, off int) *node {
 	return c
 }
 
-// lastTable returns the last table of an array of tables, or n itself. The path of a header
-// continues there.
+// lastTable returns the last table of n if n is an array of tables, and n otherwise. In a header
+// such as [a.b], the name of an array of tables refers to its last table.
 func (n *node) lastTable() *node {
 	if len(n.items) > 0 {
 		return n.items[len(n.items)-1]
@@ -65,8 +67,8 @@ func (n *node) lastTable() *node {
 	return n
 }
 
-// scanner notes the position of each key in a document that the TOML parser has accepted. It checks
-// nothing. On an invalid document the result is meaningless, but the scan ends.
+// scanner records the position of each key in a document that the TOML parser has accepted. It does
+// not check the document. The scan of an invalid document ends, but its result is meaningless.
 type scanner struct {
 	doc string
 	pos int
@@ -105,8 +107,8 @@ func (s *scanner) scanPair(table *node) {
 	s.scanValue(n)
 }
 
-// scanPath reads a dotted key and returns its node. New nodes get the given offset, or, when it is
-// -1, the offset of their part of the key.
+// scanPath reads a dotted key and returns its node. New nodes get the offset off. If off is -1,
+// each new node gets the offset of its own part of the key.
 func (s *scanner) scanPath(n *node, off int) *node {
 	for {
 		s.skipBlanks()
@@ -165,7 +167,7 @@ func (s *scanner) scanValue(n *node) {
 	}
 }
 
-// ensureProgress calls f, and moves on by one byte when f reads nothing.
+// ensureProgress calls f. If f reads nothing, ensureProgress skips one byte, so that the scan ends.
 func (s *scanner) ensureProgress(f func()) {
 	start := s.pos
 	f()
@@ -174,15 +176,15 @@ func (s *scanner) ensureProgress(f func()) {
 	}
 }
 
-// skipSeparators skips commas, space and comments between elements, and reports whether anything is
-// left.
+// skipSeparators skips commas, space and comments between elements. It returns false at the end of
+// the document.
 func (s *scanner) skipSeparators() bool {
 	for s.skipSpace(); s.accept(","); s.skipSpace() {
 	}
 	return s.pos < len(s.doc)
 }
 
-// skipString skips a string of any of the four kinds.
+// skipString skips a TOML string: basic or literal, on one line or on several lines.
 func (s *scanner) skipString() {
 	q := s.doc[s.pos : s.pos+1]
 	end := q
@@ -195,7 +197,7 @@ func (s *scanner) skipString() {
 			continue
 		}
 		if s.accept(end) {
-			// A multi-line string may end with one or two quotes of its own.
+			// The text of a multi-line string may itself end with one or two quotes.
 			for n := 0; len(end) == 3 && n < 2 && s.accept(q); n++ {
 			}
 			return
@@ -204,7 +206,7 @@ func (s *scanner) skipString() {
 	s.pos = min(s.pos, len(s.doc))
 }
 
-// accept skips lit and reports whether it was there.
+// accept skips lit if the rest of the document begins with lit. It reports whether it skipped lit.
 func (s *scanner) accept(lit string) bool {
 	if !strings.HasPrefix(s.doc[s.pos:], lit) {
 		return false
@@ -237,7 +239,7 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// document is a text that turns byte offsets into positions.
+// document is the text of a configuration. It converts byte offsets into positions.
 type document struct {
 	file, text string
 	lineStarts []int // byte offset of each line
@@ -259,10 +261,10 @@ func (l *document) position(off int) Position {
 	return Position{File: l.file, Line: n, Col: utf8.RuneCountInString(l.text[start:off]) + 1}
 }
 
-// positionInLine returns the position of an offset that should be in a line. When it is the line
-// break before that line, where the parser has counted the line break already, positionInLine
-// returns the line break's position. Otherwise it returns the position in the line that is nearest
-// to the offset.
+// positionInLine returns the position of an error for which the parser reported an offset and a
+// line. If the error is at a line break, the parser has already counted the line break.
+// positionInLine then returns the position of the line break. Otherwise it returns the position in
+// the line that is nearest to the offset.
 func (l *document) positionInLine(off, line int) Position {
 	line = min(max(line, 1), len(l.lineStarts))
 	start, end := l.lineStarts[line-1], len(l.text)

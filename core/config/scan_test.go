@@ -8,7 +8,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// FuzzScannerFindsEveryKey compares the scanner with the parser: the scanner must know the position
+// FuzzScannerFindsEveryKey compares the scanner with the parser. The scanner must find the position
 // of each key that the parser returns.
 func FuzzScannerFindsEveryKey(f *testing.F) {
 	for _, doc := range []string{
@@ -18,13 +18,17 @@ func FuzzScannerFindsEveryKey(f *testing.F) {
 		"a = { b = 1, # x\n c = [\n 1,\n], }\n'quo.ted'.\"\\u0041\" = 1\n",
 		"[ a . b ]\n[\"a\".c]\nx=1\r\n[[ d ]]\r\n",
 		"a=[[[]],[]]\nb=[{},{}]#]\n",
+		"a = [\"\\\"]\", 2]\nb = ['\\', 'c', \"]\"]\n",
+		// The scan of an invalid document must end.
+		"a", "a ", "a.", "a =", "a = ", "[", "[[", "]", "a = [", "a = [1,", "a = [}", "a = {",
+		"a = {]", "a = {b = 1,", "\"", "a = \"x", "a = \"\\", "a = '''x", "a = 1 # x",
 	} {
 		f.Add(doc)
 	}
 	f.Fuzz(func(t *testing.T, doc string) {
-		root := scan(doc) // must end whatever it gets
+		root := scan(doc) // must end for every document
 		if isUTF16(doc) || strings.HasPrefix(doc, "\ufeff") {
-			return // load handles these before it scans
+			return // load handles such documents before it scans
 		}
 		values := map[string]any{}
 		md, err := toml.Decode(doc, &values)
@@ -35,15 +39,16 @@ func FuzzScannerFindsEveryKey(f *testing.F) {
 			if n, ok := find(root, key); !ok {
 				t.Errorf("the scanner did not find the key %q in\n%s", key, doc)
 			} else if n.offset < 0 || n.offset >= len(doc) {
-				t.Errorf("the offset of %q is %d, want one in the document", key, n.offset)
+				t.Errorf("the offset of %q is %d, want an offset from 0 to %d", key, n.offset,
+					len(doc)-1)
 			}
 		}
 		agree(t, doc, "", values, root)
 	})
 }
 
-// FuzzEveryMistakeHasPosition loads any file: the result is a configuration, or mistakes with
-// positions within the file.
+// FuzzEveryMistakeHasPosition loads arbitrary files. Each mistake that is reported must have a
+// message and a position within the file.
 func FuzzEveryMistakeHasPosition(f *testing.F) {
 	example, err := os.ReadFile("../../gatekit.toml.example")
 	if err != nil {
@@ -58,21 +63,22 @@ func FuzzEveryMistakeHasPosition(f *testing.F) {
 		"-1\naudit.file = \"\"\n")
 	f.Fuzz(func(t *testing.T, doc string) {
 		if strings.Contains(doc, "${file:") && !strings.Contains(doc, "${file:/no}") {
-			return // it would read the file
+			return // the fuzzer must not read arbitrary files
 		}
 		l := &loader{dir: "/nowhere", files: map[string][]byte{}}
 		l.load("/gatekit.toml", newDocument("gatekit.toml", doc))
 		for _, e := range l.errs {
 			if e.Position.Line < 1 || e.Position.Line > strings.Count(doc, "\n")+1 ||
 				e.Message == "" {
-				t.Errorf("got the mistake %v, want a message and one of the %d lines:\n%s", e,
+				t.Errorf("got the mistake %v, want a message and a line from 1 to %d:\n%s", e,
 					strings.Count(doc, "\n")+1, doc)
 			}
 		}
 	})
 }
 
-// find returns the node of a key below n. Below a list, the key may be in any element.
+// find returns the node of a key below n. If n is a list, any element of the list may contain the
+// key.
 func find(n *node, key toml.Key) (*node, bool) {
 	if len(key) == 0 {
 		return n, true
@@ -88,7 +94,8 @@ func find(n *node, key toml.Key) (*node, bool) {
 	return nil, false
 }
 
-// agree fails the test unless the tree has the same keys and numbers of elements as the values.
+// agree fails the test unless the node n has the same keys as the value, and lists of the same
+// length. The parameter at is the path of the value.
 func agree(t *testing.T, doc, at string, value any, n *node) {
 	if table, ok := value.(map[string]any); ok {
 		if len(table) != len(n.keys) {
@@ -96,8 +103,8 @@ func agree(t *testing.T, doc, at string, value any, n *node) {
 		}
 		for k, v := range table {
 			if k == "" {
-				// the parser loses elements of a list under an empty name; no key of Gatekit is
-				// empty
+				// If the key of a list is empty, the parser loses elements of the list. No key
+				// of Gatekit is empty.
 				continue
 			}
 			if n.table[k] == nil {

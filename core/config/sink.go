@@ -13,8 +13,8 @@ import (
 
 // Sink is one [[audit.sink]].
 type Sink struct {
-	// Name is the name of the sink, unique among the sinks. Its progress is kept under this name
-	// beside the log.
+	// Name is the name of the sink, unique among the sinks. Gatekit stores the progress of the sink
+	// under this name, beside the log.
 	Name string `toml:"name"`
 	// Kind is file, stderr, syslog, otlp or webhook.
 	Kind string `toml:"kind"`
@@ -26,7 +26,7 @@ type Sink struct {
 	// Path is the absolute path of a file sink.
 	Path string `toml:"path"`
 	// SegmentBytes is the size, in bytes, at which the file of a file sink is renamed and a new
-	// one begun. Default: 64 MiB.
+	// file is begun. Default: 64 MiB.
 	SegmentBytes int `toml:"segment_bytes"`
 	// KeepFiles is how many renamed files of a file sink are kept. Default: 0, which keeps all.
 	KeepFiles int `toml:"keep_files"`
@@ -39,15 +39,15 @@ type Sink struct {
 	Protocol string `toml:"protocol"`
 	// Headers holds headers for every request of an otlp or webhook sink. Default: none.
 	Headers map[string]Secret `toml:"headers"`
-	// SigningKey signs the requests of a webhook sink, as Standard Webhooks defines it: at least
-	// 24 bytes. Default: none.
+	// SigningKey is the key that signs the requests of a webhook sink, by the rules of Standard
+	// Webhooks. It must have at least 24 bytes. Default: none.
 	SigningKey Secret `toml:"signing_key"`
-	// CA is the absolute path of a PEM file with the certificates to trust. Default: those that
-	// the system trusts.
+	// CA is the absolute path of a PEM file with the certificates to trust. Default: the
+	// certificates that the system trusts.
 	CA string `toml:"ca"`
-	// Cert is the absolute path of a client certificate; CertKey must be set too. Default: none.
+	// Cert is the absolute path of a client certificate. It needs cert_key. Default: none.
 	Cert string `toml:"cert"`
-	// CertKey is the absolute path of the private key of Cert. Default: none.
+	// CertKey is the absolute path of the private key of the client certificate. Default: none.
 	CertKey string `toml:"cert_key"`
 	// Insecure allows a sink on another machine without TLS. Default: false.
 	Insecure bool `toml:"insecure"`
@@ -60,10 +60,10 @@ func (s *Sink) setDefaults() {
 // String returns the name of the sink. The other fields may hold secrets.
 func (s Sink) String() string { return s.Name }
 
-// sinkKind holds what a sink of one kind can have.
+// sinkKind holds the formats and keys that one kind of sink supports.
 type sinkKind struct {
 	formats []string // the first is the default
-	keys    []string // besides name, kind, format and send
+	keys    []string // keys other than name, kind, format and send
 	schemes []string // allowed in the url; nil when the kind has no url
 	example string   // an example of a url
 }
@@ -83,7 +83,7 @@ var sinkKinds = map[string]sinkKind{
 		schemes: []string{"https", "http"}, example: "https://siem.example/hook"},
 }
 
-// sinkKeys holds the keys that not every kind of sink has.
+// sinkKeys holds the keys that only some kinds of sinks have.
 var sinkKeys = []string{"path", "segment_bytes", "keep_files", "url", "facility", "protocol",
 	"headers", "signing_key", "ca", "cert", "cert_key", "insecure"}
 
@@ -166,8 +166,8 @@ func (l *loader) checkSend(s *Sink, n *node, name string, kind sinkKind) {
 	}
 }
 
-// checkSinkPath checks that no other part of the configuration writes to the same file. A sink that
-// wrote to the log would send the log to itself.
+// checkSinkPath checks that no other part of the configuration writes to the file of the sink. A
+// sink that wrote to the audit log would send the log to itself.
 func (l *loader) checkSinkPath(s *Sink, n *node, name string, files *auditFiles) {
 	at, prefix := n.lookup("path"), join(name, "")
 	if s.Path == "" {
@@ -202,7 +202,7 @@ func (l *loader) checkSinkURL(s *Sink, n *node, name string, kind sinkKind) {
 			"{ Authorization = \"…\" }", prefix)
 	case u.Fragment != "" || slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) &&
 		(u.Path != "" || u.RawQuery != ""):
-		l.errorf(at, "%surl must hold only a host and a port", prefix)
+		l.errorf(at, "%surl must contain only a scheme, a host and a port", prefix)
 	case slices.Contains([]string{"tls", "tcp", "udp"}, u.Scheme) && u.Port() == "":
 		l.errorf(at, "%surl has no port; the usual ports are 6514 (tls), 601 (tcp) and 514 (udp)",
 			prefix)
@@ -240,9 +240,9 @@ func (l *loader) checkCertificates(s *Sink, n *node, name string) {
 	}
 }
 
-// checkTLSFiles reports files that hold no certificate or key. It ignores files that this user may
-// not read: a command that only reads the audit log does not need them. Commands that need such a
-// file report the error themselves.
+// checkTLSFiles reports files that do not contain a certificate or key. It ignores files that this
+// user may not read, since a command that only reads the audit log does not need them. A command
+// that needs such a file reports the error itself.
 func (l *loader) checkTLSFiles(f tlsconfig.Files, at *node, key string) {
 	if _, err := f.Load(); err != nil && !errors.Is(err, fs.ErrPermission) {
 		l.errorf(at, "%s: %v", key, err)

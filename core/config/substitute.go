@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// expand returns s with its substitutions made: ${env:NAME}, ${file:PATH}, and $${ for the text ${.
-// When one fails, it reports an error and returns an empty string. It keeps s in the node, since
-// errors quote s and never the result.
+// expand returns s with ${env:NAME} and ${file:PATH} replaced by their values, and $${ by the text
+// ${. When a substitution fails, expand reports an error and returns an empty string. It keeps s in
+// the node, since errors quote s and never the result.
 func (l *loader) expand(s string, n *node, name string) string {
 	n.raw = s
 	var out strings.Builder
@@ -28,7 +28,7 @@ func (l *loader) expand(s string, n *node, name string) string {
 		out.WriteString(rest[:i])
 		word, after, ok := strings.Cut(rest[i+2:], "}")
 		if !ok {
-			l.errorf(n, `%s: "${" without "}"; write $${ for a literal "${"`, name)
+			l.errorf(n, `%s: "${" has no closing "}"; write $${ for a literal "${"`, name)
 			return ""
 		}
 		value, problem := l.substitute(word)
@@ -65,7 +65,7 @@ func (l *loader) substitute(word string) (value, problem string) {
 			}
 			return "", "cannot be read: " + err.Error()
 		}
-		// Editors and echo end a file with a line break, which is not part of the secret.
+		// Editors and the command echo end a file with a line break. It is not part of the secret.
 		return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), ""
 	}
 	return "", "is not a substitution; write ${env:NAME} or ${file:PATH}, or $${ for a literal ${"

@@ -11,34 +11,38 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"gatekit/core/regularfile"
 )
 
-// pollInterval is the time between two checks of the files. A file that changed is read when it has
-// stayed the same for one interval, since editors write in several steps.
+// pollInterval is the time between two checks of the files. Editors write a file in several steps.
+// So a changed file is read only after it has stayed the same for one interval.
 const pollInterval = 250 * time.Millisecond
 
-// maxUnsettled is how long files may keep changing before they are read all the same. Otherwise a
-// program that writes a file all the time would keep every change from being applied.
+// maxUnsettled is how long files may keep changing before they are read anyway. Without this limit,
+// a program that writes a file all the time would prevent Watch from reading any change.
 const maxUnsettled = 2 * time.Second
 
-// Watch calls changed, one call at a time, whenever a file of the configuration has new contents.
-// These files are the one that c was read from, the files of its ${file:} substitutions, its
-// policies (in a folder, all *.rego files without the tests) and their data. It passes the new
-// Config, or the error that makes the new contents unusable. It runs the checks that were given to
-// Load. It does not change c or a Config that it passed before. It returns when ctx ends. When
-// readNow delivers a value, Watch reads the files at once; it may be nil.
+// Watch calls the function changed, one call at a time, whenever a file of the configuration has
+// new contents. It passes the new Config, or the error of loading the new contents. It watches the
+// file that c was read from, the files of its ${file:} substitutions, and its policies with their
+// data. In a folder of policies, it watches all *.rego files except tests.
+//
+// Watch runs the checks that were given to Load. It does not change c or a Config that it passed
+// before. When readNow delivers a value, Watch reads the files at once. readNow may be nil. Watch
+// returns when ctx ends.
 //
 // # Why Watch polls and does not use inotify
 //
-// Editors and orchestrators replace a file by a new one, so a watcher has to watch folders. The
-// audit log may be in the same folder, and then each record would wake the watcher: this was
-// measured to add 50 µs to every call. Polling two files costs two system calls, four times a
-// second. A folder of policies costs one for each file and folder in it, and a few more.
+// Editors and orchestrators replace a file by a new file, so a watcher has to watch folders. If the
+// audit log is in the same folder, each record would wake the watcher. In a measurement, this added
+// 50 µs to every call. Polling two files costs two system calls, four times a second. Polling a
+// folder of policies costs one system call for each file and folder in it, and a few more.
 func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 	changed func(*Config, error)) {
 	last := c.source
 	seen := statFiles(last.watchedFiles())
-	unread := true // a change since Load is noticed, too
+	unread := true // so that a change since Load is noticed
 	unreadSince := time.Now()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -55,7 +59,7 @@ func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 				}
 				seen, unread = now, true
 				if time.Since(unreadSince) < maxUnsettled {
-					// after a late tick, the next one must not follow at once
+					// After a late tick, the next tick must not follow at once.
 					tick.Reset(pollInterval)
 					continue
 				}
@@ -65,19 +69,19 @@ func Watch(ctx context.Context, c *Config, readNow <-chan os.Signal,
 			continue
 		}
 		unread = false
-		next, read, err := load(last.path, last.checks)
-		if read == nil || read.digest == last.digest {
+		next, latest, err := load(last.path, last.checks)
+		if latest == nil || latest.digest == last.digest {
 			continue // the contents are the same as before
 		}
-		last = read // if it names other files, the next tick sees a difference
+		last = latest // if the new contents name other files, the next tick sees a difference
 		changed(next, err)
 	}
 }
 
-// fileState is the state of a file when it was last checked; info is nil when it could not be read.
+// fileState is the state of a file when it was last checked.
 type fileState struct {
 	path string
-	info os.FileInfo
+	info os.FileInfo // nil if the state could not be read
 }
 
 // statFiles returns the states of files. It follows symbolic links.
@@ -106,7 +110,7 @@ func (r *snapshot) watchedFiles() []string {
 	return append(slices.Clone(r.files), policyFiles(r.policies)...)
 }
 
-// policyFiles returns the files that paths name. Of a folder it returns those that the policy
+// policyFiles returns the files that paths name. For a folder, it returns the files that the policy
 // engine would read.
 func policyFiles(paths []string) (files []string) {
 	for _, path := range paths {
@@ -118,7 +122,7 @@ func policyFiles(paths []string) (files []string) {
 		root := path + string(filepath.Separator) // the folder may be a symbolic link
 		filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			switch {
-			case err != nil: // unreadable counts as absent
+			case err != nil: // an unreadable file counts as absent
 				return nil
 			case d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root:
 				return fs.SkipDir
@@ -132,7 +136,7 @@ func policyFiles(paths []string) (files []string) {
 	return files
 }
 
-// addToDigest returns the digest of sum and the names and contents of files.
+// addToDigest returns a digest of three things: sum, and the names and contents of the files.
 func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 	if len(files) == 0 {
 		return sum
@@ -141,13 +145,13 @@ func addToDigest(sum [sha256.Size]byte, files []string) [sha256.Size]byte {
 	h.Write(sum[:])
 	for _, name := range files {
 		fmt.Fprintf(h, "%q ", name)
-		f, err := openRegular(name)
+		f, err := regularfile.Open(name)
 		if err != nil {
 			fmt.Fprintln(h, "missing")
 			continue
 		}
-		// After a read error, the bytes that were read count. Policies cannot load the file
-		// either.
+		// After a read error, the digest covers the bytes that were read. The policy engine cannot
+		// load such a file either.
 		n, err := io.Copy(h, f)
 		fmt.Fprintln(h, n, err == nil)
 		f.Close()

@@ -13,13 +13,13 @@ import (
 	"gatekit/core/config"
 )
 
-// event is one call of the function that Watch gets.
+// event holds the arguments of one call of the function that is passed to Watch.
 type event struct {
 	c   *config.Config
 	err error
 }
 
-// watch loads path and watches it until the test ends.
+// watch loads the configuration at path, and watches its files until the test ends.
 func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	t.Helper()
 	c, err := config.Load(path, checks...)
@@ -39,14 +39,15 @@ func watch(t *testing.T, path string, checks ...config.Check) <-chan event {
 	return events
 }
 
-// next waits for a change. Time is faked, and stands still while the system reads a file.
+// next waits for a change. The fake time of synctest does not advance while the system reads a
+// file.
 func next(t *testing.T, events <-chan event) event {
 	t.Helper()
 	select {
 	case e := <-events:
 		return e
 	case <-time.After(10 * time.Second):
-		t.Fatal("the change was not noticed within 10s")
+		t.Fatal("no change was reported within 10s")
 		return event{}
 	}
 }
@@ -60,8 +61,8 @@ func TestWatchReportsChangesOnly(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// Each step is reported as one change. These writes change nothing and must not be
-		// reported: a report would be taken for that of the next step.
+		// Each step must be reported as one change. The next two writes change no contents and must
+		// not be reported. A report of them would make the step after them fail.
 		write(t, path, doc) // the same contents
 		write(t, filepath.Join(dir, "other"), "x")
 
@@ -98,7 +99,7 @@ func TestWatchReportsChangesOnly(t *testing.T) {
 
 		write(t, path, doc)
 		if e := next(t, events); e.err != nil || string(e.c.Servers[0].Env["T"]) != "two" {
-			t.Fatalf("the file is written again: got %v, %v, want its contents", e.c, e.err)
+			t.Fatalf("the file was written again: got %v, %v, want its contents", e.c, e.err)
 		}
 		select {
 		case e := <-events:
@@ -114,7 +115,8 @@ func TestWatchFollowsASymbolicLink(t *testing.T) {
 		path := filepath.Join(dir, "gatekit.toml")
 		write(t, filepath.Join(dir, "v1", "gatekit.toml"), "[server.a]\ncommand = \"a\"\n")
 		write(t, filepath.Join(dir, "v2", "gatekit.toml"), "[server.b]\ncommand = \"b\"\n")
-		// As Kubernetes mounts a ConfigMap: the file is a link through ..data, which is swapped.
+		// Kubernetes mounts a ConfigMap like this: the file is a link to a file in ..data, and
+		// ..data is a link that is replaced.
 		for link, to := range map[string]string{filepath.Join(dir, "..data"): "v1",
 			path: "..data/gatekit.toml"} {
 			if err := os.Symlink(to, link); err != nil {
@@ -148,7 +150,7 @@ func TestWatchReportsChangedPolicies(t *testing.T) {
 		write(t, path, doc)
 		events := watch(t, path)
 
-		// None of these is a policy.
+		// None of these files is a policy.
 		for _, file := range []string{"x.txt", "deep_test.rego", "sub/.hidden/deep.rego"} {
 			write(t, filepath.Join(dir, "policies", file), "x")
 		}
@@ -210,14 +212,15 @@ func TestWatchReportsFailingAndRepairedPolicy(t *testing.T) {
 		for _, text := range []string{"bad", "good", "bad", "better"} {
 			write(t, one, text)
 			if e := next(t, events); (e.err != nil) != (text == "bad") {
-				t.Errorf("%s: got error %v, want one for bad only", text, e.err)
+				t.Errorf("policy %q: got error %v, want an error only for the policy bad", text,
+					e.err)
 			}
 		}
 	})
 }
 
-// A tick may come late, on a busy machine or after a change that took long to apply. Even then a
-// file is read only when it has stayed the same for an interval.
+// A tick may come late on a busy machine, or after a change that took long to apply. Even then,
+// Watch reads a file only after it has stayed the same for an interval.
 func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const one, two = "[server.a]\ncommand = \"a\"\n", "[server.b]\ncommand = \"b\"\n"
@@ -252,8 +255,8 @@ func TestWatchDoesNotReadHalfWrittenFile(t *testing.T) {
 	})
 }
 
-// TestWatchReadsAtOnceWhenAsked changes a file and asks for a reading. The change is reported
-// without the wait for a file that stays the same.
+// TestWatchReadsAtOnceWhenAsked changes a file, and then sends a value to readNow. Watch reports
+// the change at once, and does not wait until the file has stayed the same for an interval.
 func TestWatchReadsAtOnceWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "gatekit.toml")
@@ -280,7 +283,7 @@ func TestWatchReadsAtOnceWhenAsked(t *testing.T) {
 	})
 }
 
-// TestWatchReadsFilesThatKeepChanging changes a file ten times a second.
+// TestWatchReadsFilesThatKeepChanging replaces a file ten times a second, for five seconds.
 func TestWatchReadsFilesThatKeepChanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "gatekit.toml")

@@ -1,15 +1,16 @@
 package config
 
-// BuiltIn returns the configuration of a built-in plugin that has only a name and settings.
+// BuiltIn returns the configuration of the built-in plugin with this name. All values other than
+// the settings have their defaults.
 func BuiltIn(name string, settings map[string]any) Plugin {
 	p := Plugin{Name: name, Use: name, Config: settings}
 	p.setDefaults()
 	return p
 }
 
-// Wrap returns the configuration of one stdio server that has no file. The server is served on
-// stdio under its own names; all else has the defaults of Load. Paths are relative to the working
-// folder. There is no file for Watch.
+// Wrap returns a configuration for one server, which runs command. Gatekit serves its client on
+// stdio, and the server's tools keep their names. All other values are the defaults of Load. Paths
+// are relative to the working folder. The configuration has no file, so Watch cannot watch it.
 func Wrap(name, command string, args ...string) *Config {
 	var c Config
 	c.setDefaults()

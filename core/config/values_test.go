@@ -1,0 +1,233 @@
+package config_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gatekit/core/config"
+)
+
+func TestValuesAtTheirBounds(t *testing.T) {
+	const (
+		origin = "listen.allowed_origins[0] must be an origin such as \"https://app.example\", not "
+		admin  = "admin.http must be an address and port such as \"127.0.0.1:7778\", not "
+		sample = "telemetry.sample must be between 0 and 1"
+	)
+	origins := func(o string) string {
+		return server + "[listen]\nallowed_origins = [\"" + o + "\"]"
+	}
+	adminAt := func(a string) string { return server + "[admin]\nhttp = \"" + a + "\"" }
+	sampled := func(s string) string {
+		return server + "[telemetry]\nurl = \"http://127.0.0.1:4317\"\ntraces = true\nsample = " + s
+	}
+	bundle := server + "[policy.service.s]\nurl = \"https://x/\"\n[policy.bundle.b]\n"
+	for _, tt := range []struct{ name, doc, want string }{ // want is a mistake; "" is none
+		{"an origin", origins("https://a.example"), ""},
+		{"an origin that is no URL", origins("https://a b"), "4:20: " + origin + `"https://a b"`},
+		{"an origin without a scheme", origins("//a.example"), "4:20: " + origin + `"//a.example"`},
+		{"an origin without a host", origins("https://"), "4:20: " + origin + `"https://"`},
+		{"an origin with a query", origins("https://a.example?b"),
+			"4:20: " + origin + `"https://a.example?b"`},
+		{"an origin with a fragment", origins("https://a.example#b"),
+			"4:20: " + origin + `"https://a.example#b"`},
+		{"an empty host", server + "[listen]\nallowed_hosts = [\"\"]", "4:18: listen." +
+			`allowed_hosts[0] must be a host such as "gatekit.example" or ` +
+			`"gatekit.example:7777", not ""`},
+		{"a host", server + "[listen]\nallowed_hosts = [\"a.example\"]", ""},
+		{"names.prefix = never with one server", server + "[names]\nprefix = \"never\"", ""},
+		{"the highest port", adminAt("127.0.0.1:65535"), ""},
+		{"a port that is too high", adminAt("127.0.0.1:65536"),
+			`4:1: ` + admin + `"127.0.0.1:65536"`},
+		{"the port 0", adminAt("127.0.0.1:0"), ""},
+		{"a negative port", adminAt("127.0.0.1:-1"), `4:1: ` + admin + `"127.0.0.1:-1"`},
+		{"the lowest sample", sampled("0.0"), ""},
+		{"the highest sample", sampled("1.0"), ""},
+		{"a sample below 0", sampled("-0.1"), "6:1: " + sample},
+		{"a sample that is no number", sampled("nan"), "6:1: " + sample},
+		{"a key of 24 bytes", sinkOf("webhook", `url = "https://x/"`,
+			`signing_key = "123456789012345678901234"`), ""},
+		{"a key of 23 bytes", sinkOf("webhook", `url = "https://x/"`,
+			`signing_key = "12345678901234567890123"`),
+			`7:1: audit.sink "s": signing_key must be at least 24 random bytes`},
+		{"a max_timeout as long as the timeout",
+			server + "timeout = \"60s\"\nmax_timeout = \"60s\"", ""},
+		{"a max_delay as long as the min_delay",
+			bundle + "min_delay = \"60s\"\nmax_delay = \"60s\"", ""},
+		{"a max_delay shorter than the min_delay",
+			bundle + "min_delay = \"61s\"\nmax_delay = \"60s\"",
+			"7:1: policy.bundle.b.max_delay must not be shorter than min_delay, which is 1m1s"},
+		{"an empty duration", server + "timeout = \"\"",
+			`3:1: server.a.timeout must be a duration such as "60s" or "1m30s", not ""`},
+		{"a duration whose variable is not set",
+			server + "timeout = \"${env:GATEKIT_TEST_NOT_SET}\"",
+			"3:1: server.a.timeout: ${env:GATEKIT_TEST_NOT_SET} is not set in the environment"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.doc)
+			if got := strings.Join(mistakes(t, err), "\n"); got != tt.want {
+				t.Errorf("got the mistakes %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestFilesHaveALimit(t *testing.T) {
+	const doc = server + "args = [\"${file:big}\"]"
+	big := strings.Repeat("x", 1<<20)
+	if c, err := load(t, doc, "big", big); err != nil || c.Servers[0].Args[0] != big {
+		t.Errorf("a file of 1 MiB: got the error %v, want its contents", err)
+	}
+	_, err := load(t, doc, "big", big+"x")
+	if got, want := mistakes(t, err), []string{"3:9: server.a.args[0]: ${file:big} cannot be " +
+		"read: it is larger than 1048576 bytes"}; !slices.Equal(got, want) {
+		t.Errorf("a file of 1 MiB and a byte: got %q, want %q", got, want)
+	}
+}
+
+// The lines of syntax errors are left out, and the rest of the file is checked.
+func TestSyntaxErrorsHideNoOtherMistakes(t *testing.T) {
+	const prefix = `: names.prefix must be one of "always", "never", not "x"`
+	for _, tt := range []struct {
+		name, doc string
+		want      []string // the lines of the mistakes
+	}{
+		{"two lines with syntax errors", server + "a b\nargs = []\nc d\n[names]\nprefix = \"x\"",
+			[]string{"3", "5", "7"}},
+		{"a list that is not closed, some lines before a header",
+			server + "args = [\n  \"x\",\n  \"y\",\n[names]\nprefix = \"x\"", []string{"6", "7"}},
+		{"a list in the first line that is not closed",
+			"x = [\n  1,\n" + server + "[names]\nprefix = \"x\"", []string{"3", "6"}},
+		{"a string that is not closed is reported once", server + "args = [\"\"\"x", []string{"3"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.doc)
+			var lines []string
+			got := mistakes(t, err)
+			for _, m := range got {
+				line, _, _ := strings.Cut(m, ":")
+				lines = append(lines, line)
+			}
+			if !slices.Equal(lines, tt.want) {
+				t.Errorf("got mistakes in the lines %v, want %v:\n%s", lines, tt.want,
+					strings.Join(got, "\n"))
+			}
+			if last := got[len(got)-1]; strings.Contains(tt.doc, "prefix") &&
+				!strings.HasSuffix(last, prefix) {
+				t.Errorf("the last mistake is %q, want that of names.prefix", last)
+			}
+		})
+	}
+}
+
+func TestDefaultsOfBundles(t *testing.T) {
+	c, err := load(t, server+`[policy.service.s]
+url = "https://x/"
+[policy.bundle.a]
+persist = "kept"
+[policy.bundle.b]
+service = "s"
+resource = "b.tar.gz"
+min_delay = "300s"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := c.Policy.Bundles[0], c.Policy.Bundles[1]
+	if a.Service != "s" || a.Resource != "bundles/a" ||
+		a.Persist != filepath.Join(filepath.Dir(c.File), "kept") {
+		t.Errorf("got the bundle %+v, want the only service, the resource bundles/a and the "+
+			"absolute path of kept", a)
+	}
+	if b.Service != "s" || b.Resource != "b.tar.gz" || b.Persist != "" {
+		t.Errorf("got the bundle %+v, want the given resource, and no path to persist", b)
+	}
+	if b.MaxDelay < b.MinDelay {
+		t.Errorf("max_delay is %v, want at least min_delay, %v", b.MaxDelay, b.MinDelay)
+	}
+}
+
+func TestPathsInThePluginCommandAreAbsolute(t *testing.T) {
+	c, err := load(t, server+`[[plugin]]
+name = "p"
+command = ["bin/p", "a/b", "./c", "../d", "e"]
+[[plugin]]
+name = "q"
+command = ["node", "f/g"]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(c.File)
+	want := []string{filepath.Join(dir, "bin/p"), "a/b", filepath.Join(dir, "c"),
+		filepath.Join(filepath.Dir(dir), "d"), "e"}
+	if got := c.Plugins[0].Command; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := c.Plugins[1].Command, []string{"node", "f/g"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestNamesOfServersFromClientJSON(t *testing.T) {
+	for _, tt := range []struct{ name, doc, want, without string }{
+		{"equal names get numbers", `{"mcpServers": {"a b": {"command": "x"}, ` +
+			`"a-b": {"command": "y"}, "a_b": {"command": "z"}}}`,
+			"[server.a-b]\ncommand = \"x\"\n\n[server.a-b-2]\ncommand = \"y\"\n\n[server.a-b-3]\n" +
+				"command = \"z\"", ""},
+		{"a url without headers", `{"web": {"url": "https://x/"}}`,
+			"[server.web]\nurl = \"https://x/\"", "headers"},
+		{"servers below three keys", `{"a": {"b": {"c": {"command": "x"}}}}`,
+			"[server.c]\ncommand = \"x\"", ""},
+		{"servers below four keys are not found", `{"a": {"b": {"c": {"d": {"command": "x"}}}}}`,
+			"the file is JSON, and Gatekit's configuration is TOML", "[server.d]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.doc)
+			got := strings.Join(mistakes(t, err), "\n")
+			if !strings.Contains(got, tt.want) ||
+				tt.without != "" && strings.Contains(got, tt.without) {
+				t.Errorf("got\n%s\nwant it with %q and without %q", got, tt.want, tt.without)
+			}
+		})
+	}
+}
+
+func TestSubstitutedValuesAreMasked(t *testing.T) {
+	t.Setenv("GATEKIT_TEST_LONG", "s3cret/with more")
+	t.Setenv("GATEKIT_TEST_PART", "s3cret")
+	t.Setenv("GATEKIT_TEST_SHORT", "debug")
+	t.Setenv("GATEKIT_TEST_ESCAPED", "to%2Fken")
+	t.Setenv("GATEKIT_TEST_PATH", "folder")
+	c, err := load(t, `[server.a]
+command = "./${env:GATEKIT_TEST_PATH}/x"
+args = ["${env:GATEKIT_TEST_PART}", "${env:GATEKIT_TEST_LONG}", "${env:GATEKIT_TEST_SHORT}",
+  "${env:GATEKIT_TEST_ESCAPED}", "${env:GATEKIT_TEST_PART}"]
+[audit]
+file = "${env:GATEKIT_TEST_PATH}/log"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mask := config.NewMask(c.Substituted())
+	for text, want := range map[string]string{
+		"a s3cret/with more b":   "a [redacted] b",
+		"s3cret":                 "[redacted]",
+		"?k=s3cret%2Fwith+more":  "?k=[redacted]",
+		"/s3cret%2Fwith%20more/": "/[redacted]/",
+		"to/ken and to%2Fken":    "[redacted] and [redacted]",
+		"debug in the folder":    "debug in the folder",
+	} {
+		if got := mask.Replace(text); got != want {
+			t.Errorf("%q is masked as %q, want %q", text, got, want)
+		}
+	}
+	if got := len(c.Substituted()); got != len(slices.Compact(slices.Sorted(slices.Values(
+		c.Substituted())))) {
+		t.Errorf("%d values, want each only once: %q", got, c.Substituted())
+	}
+	if got := new(config.Config).Substituted(); got != nil {
+		t.Errorf("a configuration that was not loaded: got %q, want no values", got)
+	}
+}

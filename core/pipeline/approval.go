@@ -4,8 +4,8 @@ import "context"
 
 type approvedKey struct{}
 
-// WithApproval returns ctx for a request that a human has approved. The verdict Ask of a stage then
-// allows the request.
+// WithApproval returns a context for Pass, for a request that a human has approved. With that
+// context, the verdict Ask does not deny the request.
 func WithApproval(ctx context.Context) context.Context {
 	return context.WithValue(ctx, approvedKey{}, true)
 }

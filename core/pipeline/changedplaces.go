@@ -7,11 +7,12 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxChangedPlaces bounds the changed places that are recorded for one step.
+// maxChangedPlaces is the maximum number of changed places in the record of one step.
 const maxChangedPlaces = 32
 
-// changedPlaces returns the places of edits, for the record. A removed member counts as its parent,
-// since its name may be the reason for the removal. Too many places are replaced by their parents.
+// changedPlaces returns the places that edits change, for the record. For a removed member it
+// returns the parent, since the name of the member may be the reason for the removal. If there are
+// too many places, changedPlaces returns their parents instead.
 func changedPlaces(edits []mcp.Edit) []string {
 	var all []string
 	for _, e := range edits {
@@ -33,14 +34,14 @@ func parentPointer(pointer string) string {
 	return pointer[:max(0, strings.LastIndexByte(pointer, '/'))]
 }
 
-// sortedUnique returns the places sorted, each once.
+// sortedUnique sorts the places and removes duplicates.
 func sortedUnique(all []string) []string {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// trimChanged replaces a place by a larger place around it, if a later step changed the larger one:
-// the names in the pointer of the smaller may be gone from the message.
+// trimChanged replaces a changed place by a place that contains it, if a later step changed the
+// containing place. The names in the longer pointer may no longer be in the message.
 func trimChanged(steps []Step) {
 	for i := range steps {
 		for j, at := range steps[i].Changed {

@@ -7,27 +7,27 @@ import (
 	"gatekit/core/mcp"
 )
 
-// refusedByPolicy is the message of the error that the other side gets. It lacks the reason, which
-// is for the record: a model could work round a known rule.
+// refusedByPolicy is the message of the error that the sender gets. It does not contain the reason:
+// a model that knows the rule could work around the rule.
 const refusedByPolicy = "refused by policy"
 
 // DeniedError reports that a message may not be forwarded.
 type DeniedError struct {
 	Message *mcp.Message // the denied message
-	// the stage that denied it; "audit" when the outcome could not be recorded, "pipeline" when the
-	// message could not be inspected
+	// the stage that denied the message; "audit" if the outcome could not be recorded, "pipeline"
+	// if the message could not be inspected
 	Stage string
-	// "deny"; "answer" when a stage answered in place of the server; "ask" when a human may approve
-	// the request; "cancelled" when the request was cancelled before a stage had its verdict
+	// "deny"; "answer" if a stage answered in place of the server; "ask" if a human may approve the
+	// request; "cancelled" if the sender gave up before a stage returned its verdict
 	Action       string
-	ApprovalHint string // with ask: tells the client how a human approves; may be ""
+	ApprovalHint string // with ask: text for the client on how a human approves; may be ""
 	Reason       string // the reason that the stage gave; "" for a fault
 	RecordNumber uint64 // number of the audit record; 0 when the denial could not be recorded
 	Err          error  // the fault, if any: time-out, panic, recorder
 
-	answer         Passed // of the stage, when Action is "answer"
+	answer         Passed // answer of the stage, if Action is "answer"
 	options        Options
-	fullyInspected bool // as in its Outcome
+	fullyInspected bool // fullyInspected of the Outcome
 }
 
 func (d *DeniedError) Error() string {
@@ -44,9 +44,9 @@ func (d *DeniedError) Error() string {
 
 func (d *DeniedError) Unwrap() error { return d.Err }
 
-// Response returns the answer for the client, under the given id, when its request or the server's
-// answer was denied: error -31000, an isError result, or the stage's own answer. For a notification
-// it returns the zero Passed.
+// Response returns the answer for the client, with the given id, if the client's request or the
+// server's answer was denied. The answer is error -31000, a result with isError, or the answer of
+// the stage. For a notification, Response returns the zero Passed.
 func (d *DeniedError) Response(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -56,8 +56,8 @@ func (d *DeniedError) Response(id mcp.ID) Passed {
 	}
 	if request := d.request(); d.options.DenyToolCallsAsResult && request != nil &&
 		request.Method == "tools/call" {
-		// A call that is to run as a task (2025-11-25) is answered with a task, not with a tool's
-		// result.
+		// A call that asks for a task (2025-11-25) gets an error, because the result of such a call
+		// must be a task and cannot be the result of a tool.
 		if _, task := request.Get("/task"); !task {
 			return d.replacement(mcp.NewResponse(id, d.toolResult(request)))
 		}
@@ -65,7 +65,7 @@ func (d *DeniedError) Response(id mcp.ID) Passed {
 	return d.replacement(mcp.NewError(id, mcp.CodeDenied, d.clientMessage(), d.data()))
 }
 
-// clientMessage returns the text for the other side.
+// clientMessage returns the message of the error for the client.
 func (d *DeniedError) clientMessage() string {
 	if d.Action == "ask" && d.ApprovalHint != "" {
 		return refusedByPolicy + ": " + d.ApprovalHint
@@ -73,10 +73,10 @@ func (d *DeniedError) clientMessage() string {
 	return refusedByPolicy
 }
 
-// DeclineResponse returns the answer for a server, under the given id, when its request to the
-// client, or the client's answer, was denied. The answer is error -1 for sampling,
-// {"action":"decline"} for elicitation, no roots for roots, error -31000 for others; or the stage's
-// own answer. A server learns no more than from a client that declines.
+// DeclineResponse returns the answer for a server, with the given id, if the server's request to
+// the client or the client's answer was denied. The answer is error -1 for sampling,
+// {"action":"decline"} for elicitation, an empty list for roots, error -31000 for other methods, or
+// the answer of the stage. The answer tells the server no more than a declining client would.
 func (d *DeniedError) DeclineResponse(id mcp.ID) Passed {
 	if d.Action == "answer" {
 		return d.answer.WithID(id)
@@ -95,7 +95,7 @@ func (d *DeniedError) DeclineResponse(id mcp.ID) Passed {
 	return d.replacement(mcp.NewError(id, mcp.CodeDenied, refusedByPolicy, nil))
 }
 
-// request returns the request whose sender waits, or nil when it is not known.
+// request returns the request whose sender waits for an answer, or nil if the request is not known.
 func (d *DeniedError) request() *mcp.Message {
 	if d.Message.Kind == mcp.Request {
 		return d.Message
@@ -107,8 +107,8 @@ func (d *DeniedError) replacement(answer *mcp.Message) Passed {
 	return Passed{stampAnswer(d.Message, answer), d}
 }
 
-// data returns {"gatekit":{…}}, the data of the error. It has what the client may know of a denial,
-// which is enough to find its record.
+// data returns {"gatekit":{…}}, the data of the error. It has the details that the client may know.
+// With these details, an operator can find the record.
 func (d *DeniedError) data() []byte {
 	b := append([]byte(`{"gatekit":`), d.details()...)
 	return append(b, '}')
@@ -129,7 +129,8 @@ func (d *DeniedError) details() []byte {
 	return append(b, '}')
 }
 
-// toolResult returns the denial as a tool's result, which models understand better than an error.
+// toolResult returns the denial as the result of a tool. Models understand a result better than an
+// error.
 func (d *DeniedError) toolResult(request *mcp.Message) []byte {
 	text := d.clientMessage()
 	if d.options.IncludeReasons && d.Reason != "" {

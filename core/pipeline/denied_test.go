@@ -36,7 +36,7 @@ func TestResponse(t *testing.T) {
 		{"a modern tools/call gets a result with a resultType", asResult, refuse,
 			func(t *testing.T) *mcp.Message { return parse(t, mcp.ToServer, modernCall) },
 			`{"jsonrpc":"2.0","id":"x","result":{"resultType":"complete","content":[{"type":"text","text":"refused by policy"}],"isError":true,"_meta":{"gatekit/denied":{"action":"deny","stage":"guard","record":1}}}}`},
-		{"a call that is to run as a task gets an error", asResult, refuse,
+		{"a call with a task gets an error", asResult, refuse,
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","task":{}}}`)
@@ -80,7 +80,8 @@ func TestResponse(t *testing.T) {
 			}
 			if response.Direction != mcp.ToClient || response.Method != m.Method ||
 				response.Session != "s1" || response.Exchange != "e1" || response.Request == nil {
-				t.Errorf("got the fields %+v, want those of an answer to the request", response)
+				t.Errorf("got the message %+v, want the fields of an answer to the "+
+					"request", response)
 			}
 		})
 	}
@@ -97,7 +98,7 @@ func TestDeclineResponse(t *testing.T) {
 		{"elicitation is declined",
 			`{"jsonrpc":"2.0","id":3,"method":"elicitation/create","params":{"message":"?"}}`,
 			`{"jsonrpc":"2.0","id":3,"result":{"action":"decline"}}`},
-		{"there are no roots", `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`,
+		{"roots/list gets an empty list", `{"jsonrpc":"2.0","id":3,"method":"roots/list"}`,
 			`{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}`},
 		{"other requests get an error without details", `{"jsonrpc":"2.0","id":3,"method":"acme/ask"}`,
 			`{"jsonrpc":"2.0","id":3,"error":{"code":-31000,"message":"refused by policy"}}`},
@@ -109,7 +110,7 @@ func TestDeclineResponse(t *testing.T) {
 			asked := parse(t, mcp.ToClient, tt.in)
 			passed, err := p.Pass(t.Context(), asked)
 			if got := text(denied(t, passed, err).DeclineResponse("3").Message()); got != tt.want {
-				t.Errorf("denied request: got %s, want %s", got, tt.want)
+				t.Errorf("the answer to a denied request is %s, want %s", got, tt.want)
 			}
 			answer := parse(t, mcp.ToServer,
 				`{"jsonrpc":"2.0","id":9,"result":{"content":{"type":"text","text":"secret"}}}`)
@@ -117,7 +118,7 @@ func TestDeclineResponse(t *testing.T) {
 			passed, err = p.Pass(t.Context(), answer)
 			declined := denied(t, passed, err).DeclineResponse("3").Message()
 			if got := text(declined); got != tt.want {
-				t.Errorf("denied answer: got %s, want %s", got, tt.want)
+				t.Errorf("the replacement of a denied answer is %s, want %s", got, tt.want)
 			}
 			if declined.Direction != mcp.ToServer || declined.Request != asked {
 				t.Errorf("got direction %v and request %v, want to_server and the server's request",
@@ -143,13 +144,13 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 		Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 			Answer: []byte(`{"content":[{"type":"text","text":"secret"}]}`)})}
 
-	t.Run("it passes", func(t *testing.T) {
+	t.Run("the answer passes", func(t *testing.T) {
 		rec := &record{}
 		passed, err := pipeline.New(rec, pipeline.Options{}, answer).Pass(t.Context(), call(t))
 		d := denied(t, passed, err)
 		if d.Action != "answer" || d.Stage != "cache" || d.RecordNumber != 1 {
-			t.Errorf("denied %s by %s in record %d, want answer by cache in 1", d.Action, d.Stage,
-				d.RecordNumber)
+			t.Errorf("action %s by stage %s in record %d, want answer by cache in record 1",
+				d.Action, d.Stage, d.RecordNumber)
 		}
 		if got, want := text(d.Response(
 			"9").Message()), `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"secret"}]}}`; got != want {
@@ -160,7 +161,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("recorded %+v, want the answered request and the response", rec.outcomes)
 		}
 	})
-	t.Run("it answers a request of a server", func(t *testing.T) {
+	t.Run("the answer to a request of a server passes", func(t *testing.T) {
 		roots := pipeline.StageConfig{Name: "roots", Wants: requests,
 			Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{"roots":[{"uri":"file:///srv"}]}`)})}
@@ -172,7 +173,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s %s, want %s to the server", answer.Direction, got, want)
 		}
 	})
-	t.Run("it is redacted", func(t *testing.T) {
+	t.Run("a stage redacts the answer", func(t *testing.T) {
 		redact := pipeline.StageConfig{Name: "redact", Wants: responses,
 			Stage: modify(mcp.Set("/content/0/text", []byte(`"…"`)))}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, redact).Pass(t.Context(),
@@ -183,7 +184,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
-	t.Run("it is denied", func(t *testing.T) {
+	t.Run("a stage denies the answer", func(t *testing.T) {
 		guard := pipeline.StageConfig{Name: "guard", Wants: responses,
 			Stage: always(pipeline.Verdict{})}
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer, guard).Pass(t.Context(),
@@ -193,7 +194,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s, want error -31000", got)
 		}
 	})
-	t.Run("it cannot be recorded", func(t *testing.T) {
+	t.Run("the answer cannot be recorded", func(t *testing.T) {
 		n := 0
 		rec := &record{fail: func() error {
 			if n++; n == 2 {
@@ -208,7 +209,7 @@ func TestStageAnswerIsInspectedAsAResponse(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
-	t.Run("it has a resultType in the modern revision", func(t *testing.T) {
+	t.Run("the answer to a modern request has a resultType", func(t *testing.T) {
 		passed, err := pipeline.New(&record{}, pipeline.Options{}, answer).Pass(t.Context(),
 			parse(t, mcp.ToServer, modernCall))
 		if got, _ := denied(t, passed,
@@ -276,11 +277,11 @@ func TestRecordEvent(t *testing.T) {
 	}
 	rec.fail = func() error { return lost }
 	if err := p.RecordEvent(t.Context(), nil, "stop", "", nil); !errors.Is(err, lost) {
-		t.Errorf("error %v, want the recorder's", err)
+		t.Errorf("error %v, want the error of the recorder", err)
 	}
 }
 
-func TestPassedMethods(t *testing.T) {
+func TestMethodsOfPassed(t *testing.T) {
 	p := pipeline.New(&record{}, pipeline.Options{})
 	passed, err := p.Pass(t.Context(), call(t))
 	if err != nil {
@@ -304,14 +305,15 @@ func TestPassedMethods(t *testing.T) {
 		t.Errorf("rewritten to %q, want xread", got)
 	}
 	if bad, err := passed.Edit(mcp.Set("/name", []byte(`{`))); err == nil || bad.Message() != nil {
-		t.Errorf("a bad edit: %v and %s, want an error and nothing", err, text(bad.Message()))
+		t.Errorf("an invalid edit: error %v and message %s, want an error and no message",
+			err, text(bad.Message()))
 	}
 	no := errors.New("no")
 	if bad, err := passed.RewriteNames(func(mcp.NamePlace, string) (string, error) {
 		return "", no
 	}); !errors.Is(err, no) || bad.Message() != nil {
-		t.Errorf("a rewrite that fails: %v and %s, want the error and nothing", err,
-			text(bad.Message()))
+		t.Errorf("a rewrite that fails: error %v and message %s, want the error of the "+
+			"replacing function and no message", err, text(bad.Message()))
 	}
 
 	var zero pipeline.Passed

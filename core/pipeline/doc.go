@@ -1,77 +1,82 @@
 // Package pipeline decides whether a message may be forwarded. Every stage that wants the message
-// inspects it, the outcome is recorded, and only then the message becomes a Passed. The code that
-// writes to clients and servers takes nothing else, and no other package can make a Passed. So the
-// compiler proves that no message bypasses the stages or the record.
+// inspects it, and the outcome is recorded. Only then does the pipeline return the message as a
+// Passed. The code that writes to clients and servers accepts only a Passed, and no other package
+// can make one. So the compiler proves that no message bypasses the stages or the record.
 //
 // Pass asks the stages in their order. Each stage sees the message with the changes of the stages
-// before it. Then it records the outcome, and returns the message. Every failure on this way
-// denies:
+// before it. Then Pass records the outcome and returns the message. Every failure denies the
+// message:
 //
 //   - The first denial ends the inspection. It overrides earlier edits and a stage's answer.
-//   - An invalid verdict denies: the zero Verdict, an unknown Action, a verdict that contradicts
-//     itself, an edit that cannot be made or would change the receiver, an Answer to a message that
-//     is no request. [StageConfig.SkipOnError] makes no difference: the stage did decide, but
-//     Gatekit cannot do what it decided.
-//   - A stage that fails, panics or exceeds its time denies. With SkipOnError the message goes on
-//     to the next stage. Edits of other stages are kept either way.
+//   - An invalid verdict denies the message: the zero Verdict, an unknown Action, a verdict that
+//     contradicts itself, an edit that cannot be made or would change the receiver, and an Answer
+//     to a message that is not a request. [StageConfig.SkipOnError] makes no difference here, since
+//     the stage did return a verdict.
+//   - A stage that fails, panics or exceeds its time limit denies the message. If SkipOnError is
+//     set, the pipeline instead asks the next stage, and keeps the edits of the other stages.
 //   - A message that could not be recorded is not forwarded.
 //
-// A stage may Ask for a human's approval, which ends the inspection, too. Once a human has
-// approved, the caller passes the message again with [WithApproval], from the first stage on.
-// Stages learn from [PriorFindingsFrom] what the stages before them found.
+// A stage may Ask for a human's approval, which also ends the inspection. When a human has
+// approved, the caller calls Pass again with [WithApproval], and all stages inspect the message
+// again. A stage calls [PriorFindingsFrom] to get the findings of the stages before it.
+//
+// Before the first stage, Pass removes keys from _meta that no peer may set
+// ([mcp.RemoveTrustMeta]), so that neither a stage nor the receiver believes a forged key.
 //
 // A stage's Answer is inspected and recorded like a response of the server. Otherwise a stage's
 // content could reach a client without inspection.
 //
 // The files, in reading order: stage.go, wants.go, verdict.go, outcome.go and passed.go (types);
-// pipeline.go, inspect.go, priorfindings.go, changedplaces.go and denied.go (inspection);
-// approval.go, renames.go and recordable.go (approvals, client names, withheld names).
+// pipeline.go, trustmeta.go, inspect.go, priorfindings.go, changedplaces.go and denied.go
+// (inspection); approval.go, renames.go and recordable.go (approvals, client names, withheld
+// names).
 //
 // # Why a goroutine for each inspection
 //
-// A stage that ignores its context must not delay the message beyond its time. A running call
-// cannot be stopped, so it is abandoned, and a late verdict is dropped. At most 64 abandoned calls
-// are left running for each stage; beyond that the stage counts as failed without being asked,
-// until some of them return. All callers share this bound for as long as the stage exists: a stage
-// that hangs is a fault of the installation, and memory that grows with each message would harm
-// all clients.
+// A stage that ignores its context must not delay the message beyond the stage's time limit. A
+// running call cannot be stopped, so the pipeline abandons the call and ignores its late verdict.
+// At most 64 abandoned calls of a stage may be running. While there are 64, the stage counts as
+// failed and is not asked. The bound is for all clients together: otherwise a stage that hangs
+// would take more memory with each message.
 //
 // # Why a rename is no edit
 //
 // Edits may not change the receiver of a message, so that a stage cannot turn a harmless call into
 // a harmful one. And a stage that edited names in a list would leave later stages with one name in
-// the list and another in the call. So a stage that renames declares its names when the pipeline is
-// made ([StageConfig.Renames]), and the pipeline applies them. A request gets the server's name
-// before the first stage sees it, and a list gets the clients' names after the last stage has seen
-// it. All stages and the record know an item by the server's name, in lists and in calls.
-// Only the body of a request as received, and of a list as forwarded, has the clients' names. The
-// creator of the pipeline decides which stages may rename.
+// the list and another in the call. So a stage that renames items declares their new names when the
+// pipeline is made ([StageConfig.Renames]), and the pipeline applies the new names. It puts the
+// server's name into a request before the first stage sees the request. It puts the clients' names
+// into a list after the last stage has seen the list. So all stages and the record use the server's
+// name of an item, in lists and in calls. Only the body of a received request and the body of a
+// forwarded list have the clients' names. The code that makes the pipeline decides which stages may
+// rename.
 //
-// A request for a renamed item by its old name is denied. No item hides another: [Renames.Validate]
-// refuses ambiguous names. If a server's name of a listed item is also the clients' name of another
-// item, the first is removed from the list: a request by that name reaches the other. Where several
-// stages rename, the client names of one stage are the server names of the next. These rules hold
-// for each stage.
+// A request for a renamed item by its old name is denied. [Renames.Validate] refuses ambiguous
+// names. If the name of a listed item is the new name of another item, the listed item is removed,
+// because a request by that name reaches the other item. If several stages rename, the client names
+// of one stage are the server names of the next stage, and the rules above hold for each stage.
 //
 // # Why some stages are asked together
 //
-// Asking a stage in another process takes longer than most stages take. Neighbouring stages of one
-// process are asked with one call ([StageGroup]), and each sees the message with the changes of the
-// stages before it ([InspectInOrder]). Their verdicts are then checked, applied and recorded one by
-// one, as if each had been asked alone.
+// A call to another process takes longer than the inspection itself in most stages. So neighbouring
+// stages of one process are asked with one call ([StageGroup]). Each stage still sees the message
+// with the changes of the stages before it ([InspectInOrder]). The pipeline then checks, applies
+// and records their verdicts one by one, as if each stage had been asked alone.
 //
 // # Why a name may be missing in a record
 //
-// A record contains names, and a peer may put anything into a name. So an [Outcome] has a name in
-// two cases only. Either every stage that wants the message inspected it, no stage failed, and no
-// [Finding] points to the name. Or a server has listed the name in a list that passed. The same
-// holds for a method that is not in the protocol: there, a finding without a pointer counts as one
-// that points to the method. Otherwise the text is in [Outcome.Withheld]; a recorder may keep keyed
-// hashes of it. Names that Gatekit's own errors quote are withheld, too, since no stage inspected
-// them. A pipeline without stages withholds nothing, since it searches for nothing in messages.
+// A record contains names, and a peer may put anything into a name. So an [Outcome] has a name only
+// if no [Finding] points to the name, and one of two conditions holds. Either every stage that
+// wants the message has inspected it and no stage has failed. Or the name is in [RecordableNames],
+// for example because a server listed it. A method that is not in the protocol is treated like a
+// name, but only the first condition counts for it. A finding without a pointer counts as a finding
+// in that method. A name or method that the Outcome lacks is in [Outcome.Withheld], and a recorder
+// may keep keyed hashes of it. Names that Gatekit's own errors quote are withheld too, since no
+// stage inspected them. A pipeline without stages withholds nothing.
 //
 // # Why all stages see a message without a known server or method
 //
-// Wants selects by method and server. A message without a server (it goes to several), or with an
-// unknown method, could be one that a stage guards. To ask one stage too many is safe.
+// Wants selects messages by method and server. A message that goes to several servers has no
+// server. An answer to an unknown request has no method. Any stage may be responsible for such a
+// message, so all stages are asked, which is the safe choice.
 package pipeline

@@ -8,7 +8,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// noDeletes denies one tool and hides it.
+// noDeletes hides the tool "delete" and denies calls of it.
 type noDeletes struct{}
 
 func (noDeletes) Inspect(context.Context, *mcp.Message) (pipeline.Verdict, error) {

@@ -10,12 +10,12 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxAbandoned is the number of calls of one stage that may go on beyond their time before the
-// stage is no longer asked.
+// maxAbandoned is the number of abandoned calls of one stage that may be running. While so many are
+// running, the stage is not asked.
 const maxAbandoned = 64
 
-// errTimeout is the cause of a context that ended because the stage's time was over, and not
-// because the sender of the message gave it up.
+// errTimeout is the cause of a context that ended because the time of the stage was over. Any other
+// cause means that the sender of the message gave up.
 var errTimeout = errors.New("time is over")
 
 // stage is a StageConfig in use.
@@ -26,7 +26,7 @@ type stage struct {
 	timeout     time.Duration
 	skipOnError bool
 	group       StageGroup
-	abandoned   atomic.Int32 // running calls whose time is over
+	abandoned   atomic.Int32 // number of running calls that were abandoned
 }
 
 func newStage(config StageConfig) *stage {
@@ -47,9 +47,9 @@ type stageResult struct {
 	err     error
 }
 
-// applyResult applies a stage's result to m. It returns the message that goes on, or the denial,
-// and the step for the record. When the step's action is "answer", next is the answer, and m goes
-// on unchanged.
+// applyResult applies a stage's result to m. It returns the step for the record, and either the
+// message for the later stages or the denial. If the action of the step is "answer", the result
+// next is the stage's answer, and the later stages get m unchanged.
 func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 	result stageResult) (next *mcp.Message, step Step, denied *DeniedError) {
 	v, err := result.verdict, result.err
@@ -66,7 +66,8 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 			}
 		}
 	case s.skipOnError && ctx.Err() == nil:
-		// When ctx has ended, the sender gave up. That is no fault of the stage.
+		// A stage is skipped only because of its own failure. If ctx has ended, the sender gave up,
+		// and the stage is not skipped.
 		next, step.Action, step.Reason, err = m, "skip", err.Error(), nil
 	}
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 		} else {
 			denied.Err = fmt.Errorf("stage %q: %w", s.name, err)
 			if errors.Is(ctx.Err(), context.Canceled) {
-				// Nobody waits for the message any more, and the stage did not judge it.
+				// The sender does not wait any more, and the stage has returned no verdict.
 				step.Action, denied.Action = "cancelled", "cancelled"
 			}
 		}
@@ -88,8 +89,9 @@ func (s *stage) applyResult(ctx context.Context, m *mcp.Message,
 	return next, step, denied
 }
 
-// nextStages splits off the first stages that are asked in one call: one stage, or neighbours of
-// one group. next are those among them that want m. rest are the stages after them.
+// nextStages splits off the stages at the front that are asked in one call: one stage, or all
+// neighbours of one group. The result next has the split-off stages that want m. The result rest
+// has the remaining stages.
 func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
 	first := stages[0]
 	n := 1
@@ -113,15 +115,15 @@ func nextStages(stages []*stage, m *mcp.Message) (next, rest []*stage) {
 // inspection is one call of one stage, or of neighbouring stages of a group.
 type inspection struct {
 	results []stageResult
-	// set by run when the call ends, or by inspectWith when it abandons the call, whichever is
-	// first
+	// set by run when the call ends, or by inspectWith when it abandons the call; the first of the
+	// two wins
 	claimed atomic.Bool
-	done    chan struct{} // closed when results are there
+	done    chan struct{} // closed when results is set
 }
 
 // inspectWith asks neighbouring stages in one call and returns their results. The result of a stage
-// is an error if it failed or panicked, or if ctx or its time ended first. inspectWith runs the
-// call in another goroutine, so that it never waits longer.
+// is an error if the stage failed or panicked, or if ctx or the time of the stage ended first. The
+// call runs in another goroutine, so that inspectWith can return when the time is over.
 func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*stage) []stageResult {
 	first, timeout := stages[0], stages[0].timeout
 	for _, s := range stages[1:] {
@@ -148,7 +150,8 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		// counted first: once claimed is set, run may take the call off the count at any time
+		// The call is counted before it is claimed. After the claim, run may reduce the count at
+		// any time.
 		first.abandoned.Add(1)
 		if c.claimed.CompareAndSwap(false, true) {
 			return failAll(interruptedError(ctx, timeout))
@@ -158,14 +161,14 @@ func (p *Pipeline) inspectWith(ctx context.Context, m *mcp.Message, stages []*st
 	}
 	for i := range c.results {
 		if c.results[i].err != nil && ctx.Err() != nil {
-			// a stage's own error after its context ended tells nothing more
+			// ctx has ended, so report why ctx ended instead of the stage's own error
 			c.results[i].err = interruptedError(ctx, timeout)
 		}
 	}
 	return c.results
 }
 
-// run asks the stages. It owns c.results until c.done is closed.
+// run asks the stages. Nobody else may use c.results until c.done is closed.
 func (c *inspection) run(ctx context.Context, m *mcp.Message, stages []*stage) {
 	returned := false
 	results := make([]stageResult, len(stages))

@@ -10,49 +10,49 @@ import (
 // Step is the result of one stage for one message.
 type Step struct {
 	Stage string
-	// pass, deny, ask, modify, answer, hide, skip, cancelled; would_deny and the like when the
-	// message passed, because the stage does not enforce it
+	// pass, deny, ask, modify, answer, hide, skip or cancelled; would_deny, would_modify and so on
+	// if the stage does not enforce that action
 	Action   string
-	Reason   string // the reason that the stage gave; for a skip, the error
+	Reason   string // reason of the stage; the stage's error if the stage was skipped
 	Duration time.Duration
 	Findings []Finding
-	// with modify: the changed places of the body, as far as they still exist in the forwarded
-	// message
+	// if the stage modified the message: pointers to the changed places of the body that still
+	// exist in the forwarded message
 	Changed []string
 }
 
-// Outcome is one decision, for the record.
+// Outcome is the decision on one message, or an event, for the record.
 type Outcome struct {
 	Time time.Time
-	// as received; has session, exchange, direction, kind, method, server and name
+	// the message as received, with its session, exchange, direction, kind, method, server and name
 	Before *mcp.Message
-	// as forwarded: Before itself when nothing changed, nil when nothing was forwarded; the answer
-	// of a stage is an outcome of its own
+	// the message as forwarded; it is Before itself if nothing changed, and nil if nothing was
+	// forwarded; the answer of a stage has an outcome of its own
 	After *mcp.Message
-	// pass, deny, modify, answer, hide, ask, skip, park, cancelled, one of a step that was not
-	// enforced (would_deny), or the action of an event
-	// (docs/operations.md)
+	// pass, deny, modify, answer, hide, ask, skip, own, park, cancelled, would_deny and so on, or
+	// the action of an event; docs/operations.md lists all actions
 	Action   string
 	Reason   string
 	Steps    []Step
 	Duration time.Duration
 	Err      error
-	// Withheld are texts of a peer that are left out of Before's Name and Method and of Reason: no
-	// stage has inspected them, or a stage found something in them. A recorder may keep keyed
-	// hashes of them, but no text and no body.
+	// Withheld are texts of a peer that were removed from the Name and Method of Before, or from
+	// Reason. Not all stages inspected these texts, or a stage found something in them. A recorder
+	// may keep keyed hashes of the texts. It must keep neither the texts nor the body.
 	Withheld []string
-	// OmitBody asks the recorder to keep no body, only its size and a keyed hash.
+	// OmitBody tells the recorder to keep only the size and a keyed hash of the body.
 	OmitBody bool
 
-	// every stage that wants Before has inspected it, and none failed. A denial ends the
-	// inspection, so only the last of these stages may have denied.
+	// fullyInspected is true if every stage that wants Before has inspected it and no stage failed.
+	// A denial ends the inspection, so the stage that denied Before must be the last of these
+	// stages.
 	fullyInspected bool
 }
 
-// Recorder stores outcomes. When Record returns nil, the record is as durable as configured, and
-// the message may be forwarded; seq is the number of the record, from 1. When it returns an error,
-// the message is not forwarded. Record records even when ctx has ended: the denial of a message
-// whose sender gave up is a decision, too. Many goroutines may call Record at once. Record must not
+// Recorder stores outcomes. When Record returns no error, the record is as durable as configured,
+// and the message may be forwarded; seq is the number of the record, from 1. When Record returns an
+// error, the message is not forwarded. Record must also record when ctx has ended, since the sender
+// of a denied message may have given up. Many goroutines may call Record at once. Record must not
 // keep o, or anything in it.
 type Recorder interface {
 	Record(ctx context.Context, o Outcome) (seq uint64, err error)

@@ -2,8 +2,8 @@ package pipeline
 
 import "gatekit/core/mcp"
 
-// Passed is a message that may be written to its receiver. Only this package makes one. The zero
-// Passed has no message, and all methods accept it.
+// Passed is a message that may be written to its receiver. Only this package can make a Passed with
+// a message. The zero Passed has no message; its methods do nothing.
 type Passed struct {
 	m      *mcp.Message
 	denial *DeniedError
@@ -12,10 +12,10 @@ type Passed struct {
 // Message returns the message, or nil for the zero Passed.
 func (p Passed) Message() *mcp.Message { return p.m }
 
-// Denial returns the denial that p reports in place of an answer, or nil.
+// Denial returns the denial that p reports to a peer, or nil if p reports no denial.
 func (p Passed) Denial() *DeniedError { return p.denial }
 
-// WithID returns p under another id, for the hop that it is written to.
+// WithID returns p with another id, for the connection to which the message is written.
 func (p Passed) WithID(id mcp.ID) Passed {
 	if p.m == nil {
 		return p
@@ -23,9 +23,9 @@ func (p Passed) WithID(id mcp.ID) Passed {
 	return Passed{p.m.WithID(id), p.denial}
 }
 
-// Edit returns p with edited names, tokens, ids or attribution, for the hop that it is written to.
-// Only the adapters of clients and servers may call it, and never to change a part of the message
-// on which stages decide.
+// Edit returns p with edited names, tokens, ids or attribution, for the connection to which the
+// message is written. Only the adapters of clients and servers may call Edit. They must not change
+// a part of the message on which a stage decides.
 func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	if p.m == nil {
 		return p, nil
@@ -37,7 +37,7 @@ func (p Passed) Edit(edits ...mcp.Edit) (Passed, error) {
 	return Passed{m, p.denial}, nil
 }
 
-// RewriteNames returns p with the names of the catalogue replaced; see [mcp.RewriteNames].
+// RewriteNames returns p with the names that f returns; see [mcp.RewriteNames].
 func (p Passed) RewriteNames(f func(mcp.NamePlace, string) (string, error)) (Passed, error) {
 	if p.m == nil {
 		return p, nil

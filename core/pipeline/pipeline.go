@@ -14,21 +14,21 @@ import (
 // Options are the settings of a pipeline.
 type Options struct {
 	IncludeReasons bool // give the client the reason of a denial
-	// deny a tools/call with an isError result instead of an error
+	// answer a denied tools/call with a result that has isError, not with an error
 	DenyToolCallsAsResult bool
-	RecordableNames       *RecordableNames // names that may be recorded; nil begins with none
-	Workers               *workers.Pool    // runs the inspections; nil starts a goroutine for each
+	RecordableNames       *RecordableNames // names that may be recorded; nil is an empty set
+	Workers               *workers.Pool    // runs the inspections; nil uses new goroutines
 }
 
-// Pipeline inspects and records messages. It is immutable but for its [RecordableNames], and safe
-// for many goroutines. A reload makes a new one.
+// Pipeline inspects and records messages. Only its [RecordableNames] change. Many goroutines may
+// use a Pipeline. A reload of the configuration makes a new Pipeline.
 type Pipeline struct {
 	recorder Recorder
 	options  Options
-	// the stages that want messages of a kind and direction, in order; so a message that no stage
-	// wants costs one look-up
+	// for each kind and direction, the stages that want messages of that kind and direction, in
+	// order; a single look-up shows whether any stage wants a message
 	stages    [mcp.Error + 1][mcp.ToClient + 1][]*stage
-	layers    []*renameLayer // of the stages that rename, in order
+	layers    []*renameLayer // rename layers of the stages that rename, in order
 	hasStages bool           // New was given at least one stage
 }
 
@@ -66,33 +66,19 @@ func (p *Pipeline) Pass(ctx context.Context, m *mcp.Message) (Passed, error) {
 			m = &mcp.Message{}
 		}
 		o.Before, o.After, o.Action, o.Err, o.fullyInspected = m, nil, "deny", err, false
-		return p.finish(ctx, o, nil, &DeniedError{Stage: "pipeline", Action: "deny", Err: err})
+		return p.finish(ctx, o, nil, &DeniedError{Stage: ownStage, Action: "deny", Err: err})
 	}
-	var answer *mcp.Message
-	var d *DeniedError
-	stages, layers := p.stages[m.Kind][m.Direction], p.layersFor(m)
-	if len(stages)+len(layers) > 0 {
-		answer, d = p.inspect(ctx, &o, stages, layers)
-		o.Duration = time.Since(o.Time)
-	} else if p.hasStages {
-		p.options.RecordableNames.addList(m, nil)
-	}
+	answer, d := p.removeAndInspect(ctx, &o)
 	return p.finish(ctx, o, answer, d)
 }
 
-// Consume inspects and records a message of a peer that Gatekit does not forward: it drops the
-// message or answers it itself. The stages see the message as any other. action and reason are
-// those of the record if no stage acts. The error is always a *DeniedError: then the sender of a
-// request gets the denial, or a stage's answer.
+// Consume inspects and records a peer's message that Gatekit does not forward: Gatekit drops or
+// answers the message itself. The stages inspect the message like any other message. If no stage
+// denies or answers the message, the record has the given action and reason. If the error is not
+// nil, it is a *DeniedError. The caller then answers a request with the Response of the error.
 func (p *Pipeline) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
 	o := Outcome{Time: time.Now(), Before: m, After: m, Action: "pass", fullyInspected: true}
-	var answer *mcp.Message
-	var d *DeniedError
-	stages, layers := p.stages[m.Kind][m.Direction], p.layersFor(m)
-	if len(stages)+len(layers) > 0 {
-		answer, d = p.inspect(context.WithoutCancel(ctx), &o, stages, layers)
-		o.Duration = time.Since(o.Time)
-	}
+	answer, d := p.removeAndInspect(context.WithoutCancel(ctx), &o)
 	o.After = nil
 	for i := range o.Steps {
 		o.Steps[i].Changed = nil // nothing is forwarded
@@ -104,8 +90,28 @@ func (p *Pipeline) Consume(ctx context.Context, m *mcp.Message, action, reason s
 	return err
 }
 
-// finish records o, and then returns o.After or the denial. answer is a stage's answer, if there is
-// one.
+// removeAndInspect removes the keys of _meta that no peer may set, and asks the stages. It fills in
+// the other fields of o. Its results are the results of inspect.
+func (p *Pipeline) removeAndInspect(ctx context.Context, o *Outcome) (answer *mcp.Message,
+	d *DeniedError) {
+	if d = removeTrustMeta(o); d != nil {
+		return nil, d
+	}
+	stages, layers := p.stages[o.Before.Kind][o.Before.Direction], p.layersFor(o.Before)
+	if len(stages)+len(layers) > 0 {
+		answer, d = p.inspect(ctx, o, stages, layers)
+		o.Duration = time.Since(o.Time)
+		return answer, d
+	}
+	o.Action, o.Reason = summarize(o.Steps)
+	if p.hasStages {
+		p.options.RecordableNames.addList(o.After, nil)
+	}
+	return nil, nil
+}
+
+// finish records o, and then returns o.After or the denial d. answer is the answer of a stage, or
+// nil.
 func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
 	d *DeniedError) (Passed, error) {
 	seq, err := p.record(ctx, p.withhold(o))
@@ -129,7 +135,7 @@ func (p *Pipeline) finish(ctx context.Context, o Outcome, answer *mcp.Message,
 	return Passed{}, d
 }
 
-// record calls the recorder. A panic counts as its error.
+// record calls the recorder. If the recorder panics, record returns an error.
 func (p *Pipeline) record(ctx context.Context, o Outcome) (seq uint64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -139,8 +145,8 @@ func (p *Pipeline) record(ctx context.Context, o Outcome) (seq uint64, err error
 	return p.recorder.Record(ctx, o)
 }
 
-// checkRoutable refuses a message for which no stage can be chosen: a fault of the adapter, not of
-// the peer.
+// checkRoutable returns an error if no stages can be chosen for m. Such a message is a fault of the
+// adapter, not of the peer.
 func checkRoutable(m *mcp.Message) error {
 	switch {
 	case m == nil:
@@ -153,9 +159,9 @@ func checkRoutable(m *mcp.Message) error {
 	return nil
 }
 
-// inspect asks the stages about o.Before, with the server's names in it, and fills in the rest of
-// o. If it returns no denial, o.After may be forwarded. It also returns a stage's answer, which is
-// not inspected yet.
+// inspect replaces clients' names in o.Before by the server's names, asks the stages, and fills in
+// the other fields of o. If inspect returns no denial, o.After may be forwarded. If a stage
+// answered, inspect returns its answer, which is not inspected yet.
 func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	layers []*renameLayer) (answer *mcp.Message, d *DeniedError) {
 	if o.Before.Kind == mcp.Request {
@@ -175,7 +181,7 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 		results := p.inspectWith(found.addTo(ctx), o.After, current)
 		for i, s := range current {
 			next, step, denied := s.applyResult(ctx, o.After, results[i])
-			// the time of a group counts for its first stage
+			// the first stage of a group gets the time of the whole group
 			step.Duration, started = time.Since(started), time.Now()
 			o.Steps = append(o.Steps, step)
 			o.fullyInspected = o.fullyInspected && step.Action != "skip"
@@ -193,12 +199,12 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 				return nil, denied
 			case step.Action != "answer":
 				if hidden := results[i].verdict.Hide; len(hidden) > 0 && results[i].err == nil {
-					// so that a later request for a hidden name is recorded with it
+					// so that a later request for a hidden name is recorded with the name
 					p.options.RecordableNames.addList(o.After, o.Steps, hidden...)
 				}
 				o.After = next
 			case answer == nil:
-				// the stages after this one are still asked: a denial overrides an answer
+				// the later stages are still asked, since a denial overrides an answer
 				answer, answeredBy = next, s.name
 			}
 		}
@@ -207,8 +213,8 @@ func (p *Pipeline) inspect(ctx context.Context, o *Outcome, remaining []*stage,
 	switch o.Before.Kind {
 	case mcp.Request:
 		if name, method := p.mustWithhold(o); name || method {
-			// This only marks the message: the server still gets the name, but the records of its
-			// answers lack it.
+			// This only marks the message. The server gets the name, but the records of the answers
+			// will not have it.
 			o.After = withNameWithheld(o.After)
 			if answer != nil {
 				answer.Request = o.After
@@ -244,26 +250,29 @@ func summarize(steps []Step) (action, reason string) {
 	return "pass", ""
 }
 
-// PassOwn records m and lets it pass without asking the stages. m is a message of Gatekit's own: a
-// ping's answer, a merged list, an error, a cancellation, a result that asks the client while its
-// call waits. All its content was inspected already. When m cannot be recorded, the result is a
-// bare error (for answers) or the zero Passed.
+// PassOwn records m and lets it pass without asking the stages. m is a message that Gatekit made:
+// the answer to a ping, a merged list, an error, a cancellation, or a result with input requests
+// for a call that waits. The stages have inspected all content of m before. If m cannot be
+// recorded, PassOwn returns an error message in place of an answer, and the zero Passed in place of
+// other messages.
 func (p *Pipeline) PassOwn(ctx context.Context, m *mcp.Message) Passed {
 	return p.passOwn(ctx, m, false)
 }
 
-// PassOwnQuoting is PassOwn for a message that quotes a message which was not forwarded. The record
-// has no body.
+// PassOwnQuoting is PassOwn for a message that quotes text of another message, which was not
+// forwarded. The record does not have the body of m.
 func (p *Pipeline) PassOwnQuoting(ctx context.Context, m *mcp.Message) Passed {
 	return p.passOwn(ctx, m, true)
 }
 
 func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Passed {
-	// The requests in a result that asks the client have records of their own, and may quote.
+	// The input requests in a result have records of their own. They may also quote text of
+	// messages that were not forwarded.
 	o := Outcome{Time: time.Now(), Before: p.withServerName(m), After: m, Action: "answer",
 		OmitBody: quotes || m.CarriesInput}
 	o = p.withhold(o)
-	// Gatekit's own texts, such as why a call failed or was cancelled, belong in the record
+	// The record gets Gatekit's own texts as its reason, such as why a call failed or was
+	// cancelled.
 	switch {
 	case m.Kind == mcp.Error:
 		o.Reason, _ = m.Text("/message")
@@ -287,17 +296,17 @@ func (p *Pipeline) passOwn(ctx context.Context, m *mcp.Message, quotes bool) Pas
 	return Passed{}
 }
 
-// RecordDecision records a human's decision on the request that d denied: the action, and by whom
-// it was taken.
-func (p *Pipeline) RecordDecision(ctx context.Context, d *DeniedError, action, by string) error {
+// RecordDecision records a human's decision on the request that d denied. action is the decision,
+// and human is the name of the human who decided.
+func (p *Pipeline) RecordDecision(ctx context.Context, d *DeniedError, action, human string) error {
 	_, err := p.record(ctx, p.withhold(Outcome{Time: time.Now(), Before: d.Message, Action: action,
-		Reason: by, fullyInspected: d.fullyInspected}))
+		Reason: human, fullyInspected: d.fullyInspected}))
 	return err
 }
 
-// RecordEvent records an event that is no message: start, stop, reload, a parse failure, a lost
-// server. m has the fields that apply, may have no body, and may be nil. The error is the
-// recorder's.
+// RecordEvent records an event other than a message: a start, a stop, a reload, a parse failure or
+// a lost server. m has the fields of the event, such as its server; m may have no body, and may be
+// nil. RecordEvent returns the error of the recorder.
 func (p *Pipeline) RecordEvent(ctx context.Context, m *mcp.Message, action, reason string,
 	err error) error {
 	if m == nil {

@@ -17,14 +17,14 @@ import (
 	"gatekit/core/workers"
 )
 
-// stage is a function that implements pipeline.Stage.
+// stage is a function that is a pipeline.Stage.
 type stage func(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error)
 
 func (s stage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Verdict, error) {
 	return s(ctx, m)
 }
 
-// always returns a stage that always gives one verdict.
+// always returns a stage that returns the verdict v for every message.
 func always(v pipeline.Verdict) stage {
 	return func(context.Context, *mcp.Message) (pipeline.Verdict, error) { return v, nil }
 }
@@ -39,7 +39,7 @@ func hide(names ...string) stage {
 
 var allow = always(pipeline.Verdict{Action: pipeline.Allow})
 
-// record keeps outcomes, or fails.
+// record is a Recorder that keeps all outcomes. It fails if the function fail returns an error.
 type record struct {
 	mu       sync.Mutex
 	outcomes []pipeline.Outcome
@@ -105,7 +105,8 @@ func denied(t *testing.T, passed pipeline.Passed, err error) *pipeline.DeniedErr
 		t.Fatalf("error is %T %v, want a *DeniedError", err, err)
 	}
 	if passed.Message() != nil {
-		t.Fatalf("a denied message was returned as passed: %s", text(passed.Message()))
+		t.Fatalf("Pass denied a message and also returned %s, want no message",
+			text(passed.Message()))
 	}
 	return d
 }
@@ -115,16 +116,16 @@ func TestFaultsDeny(t *testing.T) {
 	tests := []struct {
 		name  string
 		stage pipeline.StageConfig // Name is set by the test
-		fails func() error         // of the recorder
+		fails func() error         // called by the recorder; nil if the recorder works
 		in    func(t *testing.T) *mcp.Message
-		fault string // in Denied.Err; "" when it is a decision
+		fault string // text in DeniedError.Err; "" if the stage decided to deny
 	}{
 		{name: "the zero verdict denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{})}},
 		{name: "an unknown action denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Ask + 1})},
 			fault: "unknown action 5"},
-		{name: "an unknown action denies also where faults are skipped",
+		{name: "an unknown action denies even if errors are skipped",
 			stage: pipeline.StageConfig{SkipOnError: true,
 				Stage: always(pipeline.Verdict{Action: 255})},
 			fault: "unknown action 255"},
@@ -143,7 +144,7 @@ func TestFaultsDeny(t *testing.T) {
 				runtime.Goexit()
 				return pipeline.Verdict{Action: pipeline.Allow}, nil
 			})}, fault: "ended its goroutine"},
-		{name: "a stage that gives up when its time is over denies",
+		{name: "a stage that returns an error when its time is over denies",
 			stage: pipeline.StageConfig{Stage: stage(func(ctx context.Context,
 				_ *mcp.Message) (pipeline.Verdict, error) {
 				<-ctx.Done()
@@ -162,20 +163,20 @@ func TestFaultsDeny(t *testing.T) {
 		{name: "an edit that is not JSON denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path", []byte(`/tmp`)))},
 			fault: "edit"},
-		{name: "an edit that smuggles a second value denies",
+		{name: "an edit whose value contains a second member denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/arguments/path",
 				[]byte(`"/tmp","name":"write"`)))}, fault: "edit"},
 		{name: "an edit of a place that cannot exist denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
 			fault: "edit"},
-		{name: "an edit that cannot be made denies also where faults are skipped",
+		{name: "an edit that cannot be made denies even if errors are skipped",
 			stage: pipeline.StageConfig{SkipOnError: true,
 				Stage: modify(mcp.Set("/name/x", []byte(`1`)))},
 			fault: "edit"},
 		{name: "an edit of the tool's name denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/name", []byte(`"write"`)))},
 			fault: "/name must stay"},
-		{name: "an edit that takes the tool's name away denies",
+		{name: "an edit that removes the tool's name denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Remove("/name"))},
 			fault: "/name must stay"},
 		{name: "an edit of the whole body that changes the name denies",
@@ -202,7 +203,7 @@ func TestFaultsDeny(t *testing.T) {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of a completion's kind of ref denies",
+		{name: "an edit of the type of a completion's ref denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/ref",
 				[]byte(`{"type":"ref/resource","name":"ask","uri":"file:///a"}`)))},
 			fault: "must stay",
@@ -210,23 +211,23 @@ func TestFaultsDeny(t *testing.T) {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"a","value":"b"}}}`)
 			}},
-		{name: "an edit of the call that is cancelled denies",
+		{name: "an edit of the request id in a cancellation denies",
 			stage: pipeline.StageConfig{Stage: modify(mcp.Set("/requestId", []byte(`2`)))},
 			fault: "/requestId must stay",
 			in: func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
 			}},
-		{name: "edits with the action allow deny",
+		{name: "a verdict with edits and the action allow denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Allow,
 				Edits: []mcp.Edit{mcp.Remove("/arguments")}})}, fault: "without the action modify"},
-		{name: "the action modify without an edit denies",
+		{name: "a verdict with the action modify and no edit denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Modify})},
 			fault: "without an edit"},
-		{name: "an answer with the action allow denies",
+		{name: "a verdict with an answer and the action allow denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Allow,
 				Answer: []byte(`{}`)})}, fault: "without the action answer"},
-		{name: "an answer that is missing denies",
+		{name: "a verdict with the action answer and no answer denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer})},
 			fault: "answer"},
 		{name: "an answer that is no JSON denies",
@@ -235,7 +236,7 @@ func TestFaultsDeny(t *testing.T) {
 		{name: "an answer that is no object denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`[]`)})}, fault: "no JSON object"},
-		{name: "an answer that smuggles another member denies",
+		{name: "an answer that contains another member of the message denies",
 			stage: pipeline.StageConfig{Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 				Answer: []byte(`{},"id":8`)})}, fault: "answer"},
 		{name: "an answer to a notification denies",
@@ -251,7 +252,7 @@ func TestFaultsDeny(t *testing.T) {
 			in: func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			}},
-		{name: "a message without a direction is denied, wanted or not",
+		{name: "a message without a direction is denied, even if no stage wants it",
 			stage: pipeline.StageConfig{Stage: allow,
 				Wants: pipeline.Wants{Methods: []string{"ping"}}}, fault: "direction",
 			in: func(t *testing.T) *mcp.Message {
@@ -286,13 +287,14 @@ func TestFaultsDeny(t *testing.T) {
 				d := denied(t, passed, err)
 				switch {
 				case tt.fault == "" && d.Err != nil:
-					t.Errorf("denied by the fault %v, want a decision", d.Err)
+					t.Errorf("denied by the fault %v, want a denial without a fault", d.Err)
 				case tt.fault != "" && (d.Err == nil || !strings.Contains(d.Err.Error(), tt.fault)):
 					t.Errorf("denied by %v, want a fault with %q", d.Err, tt.fault)
 				}
 				if tt.fails != nil {
 					if d.Stage != "audit" || d.RecordNumber != 0 {
-						t.Errorf("stage %q record %d, want audit and none", d.Stage, d.RecordNumber)
+						t.Errorf("denied by stage %q with record number %d, want audit and 0",
+							d.Stage, d.RecordNumber)
 					}
 				} else {
 					o := rec.last(t)
@@ -301,14 +303,14 @@ func TestFaultsDeny(t *testing.T) {
 							o.Action, o.After)
 					}
 					if d.RecordNumber != 1 {
-						t.Errorf("record %d, want 1", d.RecordNumber)
+						t.Errorf("the record number of the denial is %d, want 1", d.RecordNumber)
 					}
 					if later {
-						t.Error("a stage was asked after the denial")
+						t.Error("a stage was asked after the denial, want none")
 					}
 				}
 				if d.Action != "deny" {
-					t.Errorf("action %q, want deny", d.Action)
+					t.Errorf("the action of the denial is %q, want deny", d.Action)
 				}
 				time.Sleep(2 * time.Hour) // until all abandoned calls have returned
 			})
@@ -316,7 +318,7 @@ func TestFaultsDeny(t *testing.T) {
 	}
 }
 
-func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
+func TestRequestIsDeniedWhenItsSenderGivesUp(t *testing.T) {
 	for _, skip := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &record{}
@@ -331,11 +333,12 @@ func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 			time.AfterFunc(time.Second, func() { cancel(gone) })
 			passed, err := p.Pass(ctx, call(t))
 			if d := denied(t, passed, err); !errors.Is(d, gone) {
-				t.Errorf("error %v, want the cause", d)
+				t.Errorf("error %v, want the cause of the context", d)
 			}
 			passed, err = p.Pass(ctx, call(t))
 			if d := denied(t, passed, err); !errors.Is(d, gone) {
-				t.Errorf("error of a message that came too late is %v, want the cause", d)
+				t.Errorf("error of a message after the end of its context: %v, want the cause of "+
+					"the context", d)
 			}
 			if len(rec.outcomes) != 2 {
 				t.Errorf("%d records, want 2: each denial is recorded", len(rec.outcomes))
@@ -343,7 +346,7 @@ func TestRequestIsDeniedWhenItsSenderLeaves(t *testing.T) {
 			for i, o := range rec.outcomes {
 				if o.Action != "cancelled" || o.Steps[0].Action != "cancelled" || o.After != nil {
 					t.Errorf("record %d has the actions %s and %s, want cancelled: no stage "+
-						"judged the message", i+1, o.Action, o.Steps[0].Action)
+						"returned a verdict", i+1, o.Action, o.Steps[0].Action)
 				}
 			}
 		})
@@ -378,14 +381,15 @@ func TestAbandonedCallsAreBounded(t *testing.T) {
 		}
 		mu.Unlock()
 		if took := time.Since(began); took != 64*time.Second {
-			t.Errorf("100 denials took %v, want 64s: those over the bound are denied at once", took)
+			t.Errorf("100 denials took %v, want 64s: after 64 abandoned calls, Pass denies at "+
+				"once", took)
 		}
 		passed, err := p.Pass(t.Context(), call(t))
 		if d := denied(t, passed, err); !strings.Contains(d.Err.Error(),
 			"64 of its calls still run") {
-			t.Errorf("denied by %v, want the bound named", d.Err)
+			t.Errorf("denied by %v, want an error with the number of running calls", d.Err)
 		}
-		time.Sleep(25 * time.Hour) // all have returned
+		time.Sleep(25 * time.Hour) // all abandoned calls have returned
 		began = time.Now()
 		passed, err = p.Pass(t.Context(), call(t))
 		denied(t, passed, err)
@@ -396,7 +400,7 @@ func TestAbandonedCallsAreBounded(t *testing.T) {
 	})
 }
 
-func TestSkipKeepsEditsOfOtherStages(t *testing.T) {
+func TestSkippingAStageKeepsTheEditsOfOtherStages(t *testing.T) {
 	redact := mcp.Set("/arguments/path", []byte(`"[redacted]"`))
 	faults := map[string]stage{
 		"error": func(context.Context, *mcp.Message) (pipeline.Verdict, error) {
@@ -438,8 +442,8 @@ func TestSkipKeepsEditsOfOtherStages(t *testing.T) {
 				o := rec.last(t)
 				if o.Action != "modify" || len(o.Steps) != 3 || o.Steps[1].Action != "skip" ||
 					o.Steps[1].Reason == "" {
-					t.Errorf("recorded %s with steps %+v, want modify with the second skipped "+
-						"and why", o.Action, o.Steps)
+					t.Errorf("recorded %s with steps %+v, want modify with the second step "+
+						"skipped, and its reason", o.Action, o.Steps)
 				}
 				time.Sleep(time.Hour)
 			})
@@ -468,7 +472,7 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 		reason string   // of the outcome
 		steps  []string // actions of the steps
 	}{
-		{"no stage passes", nil, "pass", "", nil},
+		{"a message passes without stages", nil, "pass", "", nil},
 		{"each stage sees the changes of the stages before it", []stage{seen("/etc/passwd"), redact,
 			seen("x")}, "modify", "", []string{"pass", "modify", "pass"}},
 		{"the first denial ends the inspection",
@@ -478,7 +482,7 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 			"deny", "no", []string{"modify", "deny"}},
 		{"a denial overrides an earlier answer", []stage{answer, refuse},
 			"deny", "no", []string{"answer", "deny"}},
-		{"of several answers the first is used", []stage{answer, redact,
+		{"the first of two answers is used", []stage{answer, redact,
 			always(pipeline.Verdict{Action: pipeline.Answer, Answer: []byte(`{}`)})},
 			"answer", "known", []string{"answer", "modify", "answer"}},
 	}
@@ -502,11 +506,11 @@ func TestStagesAreAskedInOrder(t *testing.T) {
 					tt.reason, tt.steps)
 			}
 			if string(o.Before.Body()) != string(m.Body()) || o.Before.Exchange != m.Exchange {
-				t.Error("the record lacks the message as received")
+				t.Error("the record has another message, want the message as received")
 			}
 			if (err == nil) != (tt.action == "pass" || tt.action == "modify") {
-				t.Errorf("got error %v with action %s, want one unless the message passes", err,
-					tt.action)
+				t.Errorf("got error %v with action %s, want an error unless the message passes",
+					err, tt.action)
 			}
 			if tt.action == "answer" {
 				if got := string(denied(t, passed,
@@ -537,23 +541,27 @@ func TestChangedPlacesAreRecordedWithoutContent(t *testing.T) {
 		stages []stage
 		want   [][]string
 	}{
-		{"a value that was replaced", []stage{modify(mcp.Set("/arguments/path", x))},
+		{"a replaced value", []stage{modify(mcp.Set("/arguments/path", x))},
 			[][]string{{"/arguments/path"}}},
 		{"a removed member is recorded as its parent",
 			[]stage{modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}}},
 		{"two removed members of one object", []stage{modify(mcp.Remove("/arguments/path"),
 			mcp.Remove("/arguments/n"))}, [][]string{{"/arguments"}}},
-		{"a place in a larger one that a later stage replaced",
+		{"a place is recorded as the larger place that a later stage replaced",
 			[]stage{modify(mcp.Set("/arguments/path", x)),
 				modify(mcp.Set("/arguments", []byte(`{}`)))}, [][]string{{"/arguments"},
 				{"/arguments"}}},
-		{"a place that a later stage removed", []stage{modify(mcp.Set("/arguments/path", x)),
-			modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
-		{"a place that a later stage did not change", []stage{modify(mcp.Set("/arguments/path", x)),
+		{"a place that a later stage removed is recorded as its parent",
+			[]stage{modify(mcp.Set("/arguments/path", x)),
+				modify(mcp.Remove("/arguments/path"))}, [][]string{{"/arguments"}, {"/arguments"}}},
+		{"places of two stages that do not overlap", []stage{modify(mcp.Set("/arguments/path", x)),
 			modify(mcp.Set("/arguments/pa", x))}, [][]string{{"/arguments/path"},
 			{"/arguments/pa"}}},
-		{"too many places", []stage{modify(many...)}, [][]string{{"/arguments"}}},
-		{"no places of a message that was denied",
+		{"too many places are recorded as their parent", []stage{modify(many...)},
+			[][]string{{"/arguments"}}},
+		{"as many places as a record may have", []stage{modify(many[:32]...)},
+			[][]string{sortedPointers(many[:32])}},
+		{"a denied message has no changed places",
 			[]stage{modify(mcp.Set("/arguments/path", x)), refuse},
 			[][]string{nil, nil}},
 	} {
@@ -575,7 +583,38 @@ func TestChangedPlacesAreRecordedWithoutContent(t *testing.T) {
 	}
 }
 
-func TestReasonsOfOwnMessagesAreRecorded(t *testing.T) {
+func sortedPointers(edits []mcp.Edit) (all []string) {
+	for _, e := range edits {
+		all = append(all, e.Pointer)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestRecordedActionsOfGatekitsOwnMessages(t *testing.T) {
+	rec := &record{}
+	p := pipeline.New(rec, pipeline.Options{})
+	for _, tt := range []struct {
+		m    *mcp.Message
+		to   mcp.Direction
+		want string
+	}{
+		{mcp.NewRequest("1", "server/discover", nil), mcp.ToServer, "own"},
+		{mcp.NewNotification("notifications/initialized", nil), mcp.ToServer, "own"},
+		{mcp.NewResponse("1", []byte(`{}`)), mcp.ToServer, "answer"},
+		{mcp.NewError("1", -32601, "no", nil), mcp.ToServer, "answer"},
+		{mcp.NewRequest("1", "roots/list", nil), mcp.ToClient, "answer"},
+		{mcp.NewNotification("notifications/tools/list_changed", nil), mcp.ToClient, "answer"},
+	} {
+		tt.m.Direction = tt.to
+		p.PassOwn(t.Context(), tt.m)
+		if got := rec.last(t).Action; got != tt.want {
+			t.Errorf("%s: recorded %s, want %s", text(tt.m), got, tt.want)
+		}
+	}
+}
+
+func TestReasonsOfGatekitsOwnMessagesAreRecorded(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{})
 	parked := mcp.NewResponse("1", []byte(`{"inputRequests":{}}`))
@@ -607,25 +646,29 @@ func TestWants(t *testing.T) {
 		asked bool
 	}{
 		{"the zero Wants select all", pipeline.Wants{}, nil, true},
-		{"its method", pipeline.Wants{Methods: []string{"ping", "tools/call"}}, nil, true},
+		{"the method of the message", pipeline.Wants{Methods: []string{"ping", "tools/call"}}, nil,
+			true},
 		{"another method", pipeline.Wants{Methods: []string{"tools/list"}}, nil, false},
 		{"a prefix of methods", pipeline.Wants{Methods: []string{"tools/*"}}, nil, true},
-		{"another prefix", pipeline.Wants{Methods: []string{"resources/*"}}, nil, false},
-		{"its kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response, mcp.Request}}, nil, true},
+		{"another prefix of methods", pipeline.Wants{Methods: []string{"resources/*"}}, nil, false},
+		{"the kind of the message", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response, mcp.Request}},
+			nil, true},
 		{"another kind", pipeline.Wants{Kinds: []mcp.Kind{mcp.Response}}, nil, false},
-		{"its method's only kind",
+		{"OnlyKind has the method with its kind",
 			pipeline.Wants{OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, true},
-		{"another only kind of its method", pipeline.Wants{Methods: []string{"tools/call"},
-			OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
-		{"an only kind of another method",
+		{"OnlyKind has the method with another kind",
+			pipeline.Wants{Methods: []string{"tools/call"},
+				OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Response}}, nil, false},
+		{"OnlyKind has another method",
 			pipeline.Wants{OnlyKind: map[string]mcp.Kind{"tools/list": mcp.Response}}, nil, true},
-		{"an only kind of a method that is not listed",
+		{"OnlyKind has the method, but Methods does not",
 			pipeline.Wants{Methods: []string{"tools/list"},
 				OnlyKind: map[string]mcp.Kind{"tools/call": mcp.Request}}, nil, false},
-		{"its direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}}, nil, true},
+		{"the direction of the message", pipeline.Wants{Directions: []mcp.Direction{mcp.ToServer}},
+			nil, true},
 		{"the other direction", pipeline.Wants{Directions: []mcp.Direction{mcp.ToClient}}, nil,
 			false},
-		{"its server", pipeline.Wants{Servers: []string{"files"}}, nil, true},
+		{"the server of the message", pipeline.Wants{Servers: []string{"files"}}, nil, true},
 		{"all servers", pipeline.Wants{Servers: []string{"*"}}, nil, true},
 		{"another server", pipeline.Wants{Servers: []string{"github"}}, nil, false},
 		{"a message without a server", pipeline.Wants{Servers: []string{"github"}},
@@ -633,7 +676,7 @@ func TestWants(t *testing.T) {
 				return &mcp.Message{Kind: mcp.Notification, Direction: mcp.ToServer,
 					Method: "notifications/initialized"}
 			}, true},
-		{"an answer without a known method",
+		{"an answer without a method",
 			pipeline.Wants{Methods: []string{"tools/call"}}, func() *mcp.Message {
 				return &mcp.Message{Kind: mcp.Error, Direction: mcp.ToClient, Server: "files"}
 			}, true},
@@ -655,7 +698,7 @@ func TestWants(t *testing.T) {
 				t.Fatal(err)
 			}
 			if asked != tt.asked {
-				t.Errorf("asked %v, want %v", asked, tt.asked)
+				t.Errorf("the stage was asked = %t, want %t", asked, tt.asked)
 			}
 		})
 	}
@@ -671,14 +714,14 @@ func TestHide(t *testing.T) {
 		name   string
 		hidden []string
 		in     func(t *testing.T) *mcp.Message
-		want   string // the body that passes; "" when it is denied
+		want   string // the body that passes; "" if the message is denied
 		action string
 	}{
 		{"a tool is removed from the list", []string{"b"}, func(t *testing.T) *mcp.Message {
 			return list(t, "tools/list",
 				`{"tools":[{"name":"a"}, {"name":"b"}, {"name":"c","x":1.50}],"nextCursor":"b"}`)
 		}, `{"tools":[{"name":"a"}, {"name":"c","x":1.50}],"nextCursor":"b"}`, "hide"},
-		{"the first and the last item are removed, escaped or not", []string{"a", "c"},
+		{"the first item, whose name is escaped, and the last item are removed", []string{"a", "c"},
 			func(t *testing.T) *mcp.Message {
 				return list(t, "tools/list",
 					`{"tools":[{"name":"\u0061"},{"name":"b"},{"name":"c"}]}`)
@@ -715,11 +758,11 @@ func TestHide(t *testing.T) {
 					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
 			}, `{}`, "pass"},
 		{"a call of a hidden tool is denied", []string{"read"}, call, "", "deny"},
-		{"the answer about a hidden tool is denied", []string{"read"},
+		{"the answer to a call of a hidden tool is denied", []string{"read"},
 			func(t *testing.T) *mcp.Message {
 				return answerTo(t, call(t), `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			}, "", "deny"},
-		{"a call is denied by the name in its body, too", []string{"read"},
+		{"a call without the field Name is denied by the name in its body", []string{"read"},
 			func(t *testing.T) *mcp.Message {
 				return named(call(t), "")
 			}, "", "deny"},
@@ -738,6 +781,27 @@ func TestHide(t *testing.T) {
 				return parse(t, mcp.ToServer,
 					`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{p}"}}}`)
 			}, "", "deny"},
+		{"an update without the field Name is denied by the URI in its body",
+			[]string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToClient,
+					`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}`)
+			}, "", "deny"},
+		{"a root is removed from the list of roots", []string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return list(t, "roots/list",
+					`{"roots":[{"uri":"file:///a"},{"uri":"file:///b","name":"file:///a"}]}`)
+			}, `{"roots":[{"uri":"file:///b","name":"file:///a"}]}`, "hide"},
+		{"the roots in the result of a call are kept", []string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return answerTo(t, call(t),
+					`{"jsonrpc":"2.0","id":7,"result":{"roots":[{"uri":"file:///a"}]}}`)
+			}, `{"roots":[{"uri":"file:///a"}]}`, "pass"},
+		{"the roots in an unknown parameter of a request are kept", []string{"file:///a"},
+			func(t *testing.T) *mcp.Message {
+				return parse(t, mcp.ToClient,
+					`{"jsonrpc":"2.0","id":1,"method":"roots/list","params":{"roots":[{"uri":"file:///a"}]}}`)
+			}, `{"roots":[{"uri":"file:///a"}]}`, "pass"},
 		{"a hidden resource is removed from the filter of a subscription", []string{"file:///a"},
 			func(t *testing.T) *mcp.Message {
 				return parse(t, mcp.ToServer,
@@ -755,7 +819,8 @@ func TestHide(t *testing.T) {
 			}
 			if tt.want == "" {
 				if d := denied(t, passed, err); d.Err != nil || d.Reason != "hidden" {
-					t.Errorf("denied for %q by %v, want hidden and no fault", d.Reason, d.Err)
+					t.Errorf("denied with reason %q and fault %v, want the reason hidden and no "+
+						"fault", d.Reason, d.Err)
 				}
 				return
 			}
@@ -790,7 +855,7 @@ func TestVerdictWithEditsAndHiddenNames(t *testing.T) {
 	}
 }
 
-// A message that no stage wants costs no allocation beyond its record.
+// If no stage wants a message, Pass allocates no memory. Only the recorder may allocate.
 func TestUnwantedMessageIsOnlyRecorded(t *testing.T) {
 	m := call(t)
 	p := pipeline.New(discardingRecorder{}, pipeline.Options{}, pipeline.StageConfig{Name: "s",
@@ -801,7 +866,7 @@ func TestUnwantedMessageIsOnlyRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}); n > 0 {
-		t.Errorf("%v allocations, want none", n)
+		t.Errorf("Pass made %v allocations, want none", n)
 	}
 }
 

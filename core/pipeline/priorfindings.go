@@ -2,8 +2,8 @@ package pipeline
 
 import "context"
 
-// PriorFindings are the findings of the stages that inspected a message before the current one. So
-// policies can decide by what plugins found.
+// PriorFindings are the findings of the stages that inspected the message before the current stage.
+// With them, policies can use the findings of plugins.
 type PriorFindings struct {
 	Findings []Finding
 	Labels   []string
@@ -11,7 +11,8 @@ type PriorFindings struct {
 
 type priorFindingsKey struct{}
 
-// PriorFindingsFrom returns the findings so far, for a stage that inspects a message with ctx.
+// PriorFindingsFrom returns the prior findings for a stage. ctx is the context that Inspect was
+// called with.
 func PriorFindingsFrom(ctx context.Context) PriorFindings {
 	f, _ := ctx.Value(priorFindingsKey{}).(*PriorFindings)
 	if f == nil {
@@ -20,12 +21,12 @@ func PriorFindingsFrom(ctx context.Context) PriorFindings {
 	return *f
 }
 
-// addTo returns ctx with f, if f is not empty.
+// addTo returns a context that contains f. If f is empty, it returns ctx itself.
 func (f *PriorFindings) addTo(ctx context.Context) context.Context {
 	if len(f.Findings)+len(f.Labels) == 0 {
 		return ctx
 	}
-	snapshot := *f // a copy: later findings are not for this stage
+	snapshot := *f // a copy, since the stage must not see later findings
 	return context.WithValue(ctx, priorFindingsKey{}, &snapshot)
 }
 

@@ -11,19 +11,20 @@ import (
 
 const (
 	maxListedNames = 10_000 // names that servers listed
-	// names of calls that passed are added only below this count: clients can invent as many as
-	// they like
+	// a name from a request that passed is added only while the set has fewer names than this,
+	// since clients can invent names
 	maxCalledNames = 5_000
 	maxNameBytes   = 1 << 10 // of one name
 )
 
-// RecordableNames are names that may be recorded in any message, inspected or not. A name is
-// recordable if a server has listed it, in a list that passed or from which the name was hidden, or
-// if a call of the name passed all stages. Successive pipelines share them. The zero
-// RecordableNames is empty and ready, and safe for many goroutines.
+// RecordableNames is a set of names that may be recorded even if not all stages inspected the
+// message. A name is added when a server lists it in a list that passes, or in a list from which a
+// stage hides it. It is also added when a request with the name passes all stages. After a reload,
+// the new pipeline uses the same set. The zero RecordableNames is empty and ready. Many goroutines
+// may use it.
 type RecordableNames struct {
 	mu       sync.RWMutex
-	byServer map[string]map[string]bool // by server
+	byServer map[string]map[string]bool // the names, by server
 	count    int
 }
 
@@ -33,7 +34,7 @@ func (n *RecordableNames) has(server, name string) bool {
 	return n.byServer[server][name]
 }
 
-// add adds a name while there are fewer than limit.
+// add adds a name if the set has fewer than limit names.
 func (n *RecordableNames) add(server, name string, limit int) {
 	if name == "" || len(name) > maxNameBytes || server == "" || n.has(server, name) {
 		return
@@ -53,16 +54,16 @@ func (n *RecordableNames) add(server, name string, limit int) {
 	n.count++
 }
 
-// addList adds the names of an inspected list, except those in which a step found something. If
-// only is not empty, other names are not added.
-func (n *RecordableNames) addList(m *mcp.Message, steps []Step, only ...string) {
+// addList adds the names in the inspected list m, except names in which a step found something. If
+// selected is not empty, addList adds only names that are in selected.
+func (n *RecordableNames) addList(m *mcp.Message, steps []Step, selected ...string) {
 	method, _ := mcp.LookupMethod(m.Method)
 	if m.Kind != mcp.Response || method.ItemsPointer == "" || method.ItemNamePointer == "" {
 		return
 	}
 	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 		name, ok := mcp.NewNotification("", raw).Text(method.ItemNamePointer)
-		if ok && (len(only) == 0 || slices.Contains(only, name)) && !hasFinding(steps,
+		if ok && (len(selected) == 0 || slices.Contains(selected, name)) && !hasFinding(steps,
 			method.ItemsPointer+"/"+strconv.Itoa(i)+method.ItemNamePointer) {
 			n.add(m.Server, name, maxListedNames)
 		}
@@ -70,13 +71,13 @@ func (n *RecordableNames) addList(m *mcp.Message, steps []Step, only ...string) 
 	})
 }
 
-// hasFinding reports whether a step found something at the pointer, above it or below it. Findings
-// without a pointer do not count.
-func hasFinding(steps []Step, at string) bool {
+// hasFinding reports whether a step has a finding at pointer, above pointer or below pointer.
+// Findings without a pointer do not count.
+func hasFinding(steps []Step, pointer string) bool {
 	for _, s := range steps {
 		for _, f := range s.Findings {
-			if f.Pointer == at || f.Pointer != "" && strings.HasPrefix(at, f.Pointer+"/") ||
-				strings.HasPrefix(f.Pointer, at+"/") {
+			if f.Pointer == pointer || strings.HasPrefix(f.Pointer, pointer+"/") ||
+				f.Pointer != "" && strings.HasPrefix(pointer, f.Pointer+"/") {
 				return true
 			}
 		}
@@ -84,7 +85,7 @@ func hasFinding(steps []Step, at string) bool {
 	return false
 }
 
-// hasFindingInName reports whether a step found something where m's Name is taken from.
+// hasFindingInName reports whether a step has a finding in the value from which m.Name was taken.
 func hasFindingInName(m *mcp.Message, steps []Step) bool {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return false
@@ -97,8 +98,8 @@ func hasFindingInName(m *mcp.Message, steps []Step) bool {
 	return at != "" && hasFinding(steps, at)
 }
 
-// hasFindingInMethod reports whether the method is unknown and a step has a finding without a
-// pointer. Such a finding lies outside of the body, perhaps in the method.
+// hasFindingInMethod reports whether the method of m is unknown and a step has a finding without a
+// pointer. Such a finding is outside of the body, perhaps in the method.
 func hasFindingInMethod(m *mcp.Message, steps []Step) bool {
 	return isUnknownMethod(m.Method) && slices.ContainsFunc(steps, func(s Step) bool {
 		return slices.ContainsFunc(s.Findings, func(f Finding) bool { return f.Pointer == "" })
@@ -110,14 +111,16 @@ func isUnknownMethod(method string) bool {
 	return !known
 }
 
-// withNameWithheld returns m with a mark: the records of its answers leave out its name.
+// withNameWithheld returns a copy of m with NameWithheld set, so that the records of the answers to
+// m lack the name.
 func withNameWithheld(m *mcp.Message) *mcp.Message {
 	c := *m
 	c.NameWithheld = true
 	return &c
 }
 
-// isRecordableName reports whether a server has listed m's Name, or the configuration contains it.
+// isRecordableName reports whether m.Name is in the RecordableNames or in the renames of the
+// configuration.
 func (p *Pipeline) isRecordableName(m *mcp.Message) bool {
 	if p.options.RecordableNames.has(m.Server, m.Name) {
 		return true
@@ -130,11 +133,12 @@ func (p *Pipeline) isRecordableName(m *mcp.Message) bool {
 	})
 }
 
-// mustWithhold reports which names of o must not be recorded: not all stages inspected them, or a
-// stage found something in them.
+// mustWithhold reports whether the name of o.Before must not be recorded, and whether its method
+// must not be recorded. Both depend on whether all stages inspected the message, and on whether a
+// stage found something in the name or method. See "Why a name may be missing in a record".
 func (p *Pipeline) mustWithhold(o *Outcome) (name, method bool) {
 	m := o.Before
-	if !p.hasStages { // nothing is searched for in the rest of the message either
+	if !p.hasStages { // a pipeline without stages withholds nothing
 		return false, false
 	}
 	marked := m.NameWithheld || m.Request != nil && m.Request.NameWithheld
@@ -145,7 +149,7 @@ func (p *Pipeline) mustWithhold(o *Outcome) (name, method bool) {
 	return name, method
 }
 
-// withhold returns o for the record, without the names that must not be recorded.
+// withhold returns o without the name or method that must not be recorded.
 func (p *Pipeline) withhold(o Outcome) Outcome {
 	m := o.Before
 	name, method := p.mustWithhold(&o)
@@ -166,9 +170,9 @@ func (p *Pipeline) withhold(o Outcome) Outcome {
 	return o
 }
 
-// withholdQuotes removes quoted texts from the Reason, which is the message of Gatekit's own error
-// m, and withholds the error's data. The error may quote a name that a client asked for and no
-// stage inspected.
+// withholdQuotes removes quoted texts from o.Reason. m is an error that Gatekit made, and o.Reason
+// is its message. withholdQuotes adds the quoted texts and the data of m to o.Withheld. The error
+// may quote a name that a client asked for and that no stage inspected.
 func (o *Outcome) withholdQuotes(m *mcp.Message) {
 	var b strings.Builder
 	text := o.Reason

@@ -10,7 +10,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
+func TestNamesAreWithheldUnlessAllStagesInspectedThem(t *testing.T) {
 	finding := func(a pipeline.Action, at string) stage {
 		return always(pipeline.Verdict{Action: a, Reason: "found one",
 			Findings: []pipeline.Finding{{Type: "key", Pointer: at}}})
@@ -28,7 +28,7 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 		message      string
 		stages       []stage
 		skipOnError  bool
-		listed       string // name of a tool that a server listed before, or ""
+		listed       string // name of a tool that a server lists before the message; "" means none
 		wantRecorded bool
 	}{
 		{"a name that all stages allow is recorded", toolCall, []stage{allow, allow}, false,
@@ -47,7 +47,7 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 			[]stage{finding(pipeline.Allow, "/name"), allow}, false, "", false},
 		{"a name is recorded if the finding is elsewhere", toolCall,
 			[]stage{finding(pipeline.Deny, "/arguments/a")}, false, "", true},
-		{"a name that a stage failed to inspect is withheld", toolCall, []stage{failing}, false,
+		{"a name is withheld if the stage failed", toolCall, []stage{failing}, false,
 			"", false},
 		{"a name is withheld if the failed stage was skipped", toolCall, []stage{failing}, true,
 			"", false},
@@ -94,9 +94,9 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 					"s3cret") &&
 					o.Before.Method != unknownMethod && len(o.Withheld) == 1
 				if isRecorded != tt.wantRecorded || isWithheld == tt.wantRecorded {
-					t.Errorf("the record of the %s has the method %q and the name %q, withheld "+
-						"are %q; want the text recorded: %v", kind, o.Before.Method,
-						o.Before.Name, o.Withheld, tt.wantRecorded)
+					t.Errorf("the record of the %s has the method %q, the name %q and the "+
+						"withheld texts %q; want the name and method in the record: %v", kind,
+						o.Before.Method, o.Before.Name, o.Withheld, tt.wantRecorded)
 				}
 			}
 			passed, err := p.Pass(t.Context(), m)
@@ -118,7 +118,7 @@ func TestNamesThatNoStageInspectedAreWithheld(t *testing.T) {
 	}
 }
 
-func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
+func TestQuotesInErrorsOfGatekitAreWithheld(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
 		message, reason string
@@ -131,6 +131,8 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 		{"a message that ends within a quote is withheld", `Unknown tool: "s3cret`,
 			`Unknown tool: …`,
 			[]pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`Unknown tool: "s3cret`}},
+		{"a quote at the beginning is withheld", `"s3cret" is unknown`, `… is unknown`,
+			[]pipeline.StageConfig{{Name: "s", Stage: allow}}, []string{`s3cret`}},
 		{"the quoted name of a server is recorded", `server "files" is not available`,
 			`server "files" is not available`, []pipeline.StageConfig{{Name: "s", Stage: allow}},
 			nil},
@@ -146,8 +148,8 @@ func TestQuotesInOwnErrorsAreWithheld(t *testing.T) {
 				t.Errorf("the client got the message %q, want %q", clientMessage, tt.message)
 			}
 			if o := rec.last(t); o.Reason != tt.reason || !slices.Equal(o.Withheld, tt.withheld) {
-				t.Errorf("recorded %q, withheld %q; want %q, %q", o.Reason, o.Withheld, tt.reason,
-					tt.withheld)
+				t.Errorf("the record has the reason %q and the withheld texts %q, want %q and %q",
+					o.Reason, o.Withheld, tt.reason, tt.withheld)
 			}
 		})
 	}

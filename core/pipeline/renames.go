@@ -10,15 +10,15 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Renames maps the server's names of tools and prompts to the names that clients use. See the
-// package documentation for why they are no edits.
+// Renames maps the server's names of tools and prompts to the names that clients use. The package
+// documentation explains why a rename is not an edit.
 type Renames struct {
 	Tools   map[string]string
 	Prompts map[string]string
 }
 
-// Validate returns an error for ambiguous names: two items get one name, or an item gets the
-// server's name of another renamed item.
+// Validate returns an error if names are ambiguous: two items get the same new name, or the new
+// name of an item is the name that the server uses for another renamed item.
 func (r Renames) Validate() error {
 	return errors.Join(checkNames("tool", r.Tools), checkNames("prompt", r.Prompts))
 }
@@ -39,25 +39,25 @@ func checkNames(kind string, names map[string]string) error {
 				serverName))
 		case renamed:
 			faults = append(faults, fmt.Errorf("rename %s %q to %q: that is the server's name "+
-				"of another one: take a name that no %s has", kind, serverName, clientName, kind))
+				"of another %s: take a name that no %[1]s has", kind, serverName, clientName, kind))
 		case taken[clientName] != "":
-			faults = append(faults, fmt.Errorf("rename %s %q to %q: %q has that name: give each "+
-				"its own", kind, serverName, clientName, taken[clientName]))
+			faults = append(faults, fmt.Errorf("rename %s %q to %q: %q gets that name too: give "+
+				"each its own name", kind, serverName, clientName, taken[clientName]))
 		}
 		taken[clientName] = serverName
 	}
 	return errors.Join(faults...)
 }
 
-// renameLayer is one stage's Renames in use. Layers are stacked: a client's name in one is the
-// server's name in the next, so that no layer can undo another.
+// renameLayer has the Renames of one stage. A client's name in one layer is a server's name in the
+// next layer, so that no layer can undo the renames of another layer.
 type renameLayer struct {
 	stage          string
 	servers        []string
 	tools, prompts nameMap
 }
 
-// nameMap holds the names of one kind of item in both directions.
+// nameMap maps the names of tools, or the names of prompts, in both directions.
 type nameMap struct {
 	clientName map[string]string // by the server's name
 	serverName map[string]string // by the clients' name
@@ -89,7 +89,7 @@ func (l *renameLayer) namesFor(method string) nameMap {
 	return nameMap{}
 }
 
-// layersFor returns the layers with names for the kind of item that m is about.
+// layersFor returns the layers that may rename the items in m, in order.
 func (p *Pipeline) layersFor(m *mcp.Message) (layers []*renameLayer) {
 	for _, l := range p.layers {
 		if len(l.namesFor(m.Method).serverName) > 0 && matchesAny(l.servers, m.Server) {
@@ -99,7 +99,7 @@ func (p *Pipeline) layersFor(m *mcp.Message) (layers []*renameLayer) {
 	return layers
 }
 
-// withServerName returns m with the server's name of the item that it is about.
+// withServerName returns m with the Name that the server uses for the item.
 func (p *Pipeline) withServerName(m *mcp.Message) *mcp.Message {
 	for _, l := range slices.Backward(p.layersFor(m)) {
 		if serverName, ok := l.namesFor(m.Method).serverName[m.Name]; ok {
@@ -115,8 +115,9 @@ func withName(m *mcp.Message, name string) *mcp.Message {
 	return &c
 }
 
-// toServerNames puts the server's name into the request of o, before any stage sees it. A request
-// by a name that clients do not use is denied.
+// toServerNames replaces the client's name in the request of o by the server's name, before any
+// stage sees the request. If the request uses the server's name of a renamed item, toServerNames
+// denies the request.
 func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	for _, l := range slices.Backward(layers) {
 		names := l.namesFor(o.After.Method)
@@ -150,8 +151,9 @@ func toServerNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	return nil
 }
 
-// toClientNames puts the clients' names into the list of o, after all stages have seen it. An item
-// whose name is the clients' name of another item is removed: it could not be called.
+// toClientNames puts the clients' names into the list of o, after all stages have seen the list. If
+// clients use an item's name for another item, toClientNames removes the item from the list, since
+// clients could not call it.
 func toClientNames(o *Outcome, layers []*renameLayer) *DeniedError {
 	method, _ := mcp.LookupMethod(o.After.Method)
 	for _, l := range layers {

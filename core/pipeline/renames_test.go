@@ -27,7 +27,7 @@ func list(t *testing.T, method, result string) *mcp.Message {
 	return answerTo(t, request(t, method, `{}`, ""), `{"jsonrpc":"2.0","id":7,"result":`+result+`}`)
 }
 
-func TestRequestReachesTheServerByItsName(t *testing.T) {
+func TestRequestIsForwardedWithTheServersName(t *testing.T) {
 	rename := renamer("names", map[string]string{"create_issue": "open_issue", "1.read": "look"},
 		map[string]string{"ask": "question"})
 	tests := []struct {
@@ -40,27 +40,28 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 		own    string // the server's name, which stages see and which is recorded
 		action string
 	}{
-		{name: "by the new name", method: "tools/call",
+		{name: "a tool by its new name", method: "tools/call",
 			params: `{"name":"open_issue", "arguments":{"name":"open_issue"}}`, as: "open_issue",
 			want: `{"name":"create_issue", "arguments":{"name":"open_issue"}}`, own: "create_issue",
 			action: "modify"},
-		{name: "by the new name, with an escape", method: "tools/call",
+		{name: "a tool by its new name, with an escape", method: "tools/call",
 			params: `{"name":"op\u0065n_issue"}`, as: "open_issue",
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "modify"},
-		{name: "by the old name", method: "tools/call", params: `{"name":"create_issue"}`,
+		{name: "a tool by its old name", method: "tools/call", params: `{"name":"create_issue"}`,
 			as: "create_issue", own: "create_issue", action: "deny"},
-		{name: "by the old name, with an escape", method: "tools/call",
+		{name: "a tool by its old name, with an escape", method: "tools/call",
 			params: `{"name":"cr\u0065ate_issue"}`, as: "create_issue", own: "create_issue",
 			action: "deny"},
-		{name: "another tool", method: "tools/call", params: `{"name":"read"}`, as: "read",
+		{name: "a tool that is not renamed", method: "tools/call", params: `{"name":"read"}`, as: "read",
 			want: `{"name":"read"}`, own: "read", action: "pass"},
-		{name: "a tool with a prompt's name", method: "tools/call", params: `{"name":"question"}`,
-			as: "question", want: `{"name":"question"}`, own: "question", action: "pass"},
-		{name: "a prompt", method: "prompts/get", params: `{"name":"question"}`, as: "question",
+		{name: "a tool with the new name of a prompt", method: "tools/call",
+			params: `{"name":"question"}`, as: "question", want: `{"name":"question"}`,
+			own: "question", action: "pass"},
+		{name: "a prompt by its new name", method: "prompts/get", params: `{"name":"question"}`, as: "question",
 			want: `{"name":"ask"}`, own: "ask", action: "modify"},
 		{name: "a prompt by its old name", method: "prompts/get", params: `{"name":"ask"}`,
 			as: "ask", own: "ask", action: "deny"},
-		{name: "a completion", method: "completion/complete",
+		{name: "a completion by the new name", method: "completion/complete",
 			params: `{"ref":{"type":"ref/prompt","name":"question"},"argument":{"name":"question"}}`, as: "question",
 			want: `{"ref":{"type":"ref/prompt","name":"ask"},"argument":{"name":"question"}}`,
 			own:  "ask", action: "modify"},
@@ -69,15 +70,16 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 			action: "deny"},
 		{name: "a resource with a renamed tool's name", method: "resources/read", params: `{"uri":"open_issue"}`,
 			as: "open_issue", want: `{"uri":"open_issue"}`, own: "open_issue", action: "pass"},
-		{name: "at another server", method: "tools/call", params: `{"name":"create_issue"}`,
-			as: "create_issue", stages: []pipeline.StageConfig{renamer("names",
+		{name: "a tool of a server whose tools are not renamed", method: "tools/call",
+			params: `{"name":"create_issue"}`, as: "create_issue",
+			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"}, nil, "git*")},
 			want: `{"name":"create_issue"}`, own: "create_issue", action: "pass"},
-		{name: "by the name that two stages give", method: "tools/call", params: `{"name":"c"}`, as: "c",
+		{name: "a tool by the name after two renames", method: "tools/call", params: `{"name":"c"}`, as: "c",
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)},
 			want: `{"name":"a"}`, own: "a", action: "modify"},
-		{name: "by the name that only the first of two stages gives", method: "tools/call",
+		{name: "a tool by the name after the first of two renames", method: "tools/call",
 			params: `{"name":"b"}`, as: "b",
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)}, own: "b", action: "deny"},
@@ -116,8 +118,9 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 			if tt.want == "" {
 				if d := denied(t, passed, err); d.Err != nil || d.Reason == "" ||
 					d.Stage == "before" || len(seen) > 0 {
-					t.Errorf("denied by stage %q for %q (%v) after stages saw %q, want a denial "+
-						"before any stage sees the message", d.Stage, d.Reason, d.Err, seen)
+					t.Errorf("denied by stage %q with the reason %q (error %v) after the stages "+
+						"saw %q, want a denial before any stage sees the message", d.Stage,
+						d.Reason, d.Err, seen)
 				}
 				return
 			}
@@ -126,8 +129,8 @@ func TestRequestReachesTheServerByItsName(t *testing.T) {
 			}
 			if got := passed.Message(); string(got.Body()) != tt.want || got.Name != tt.own ||
 				o.After != got {
-				t.Errorf("forwarded %q %s, want %q %s, as recorded", got.Name, got.Body(), tt.own,
-					tt.want)
+				t.Errorf("forwarded %q %s, want %q %s, the same message as in the record",
+					got.Name, got.Body(), tt.own, tt.want)
 			}
 			for _, name := range seen {
 				if name != tt.own {
@@ -153,7 +156,8 @@ func TestListHasClientNames(t *testing.T) {
 				map[string]string{"create_issue": "open_issue"}, nil)},
 			want:   `{"tools":[{"name":"read"}, {"title":"T","name":"open_issue" }]}`,
 			action: "modify"},
-		{name: "a prompt, but no prompt with a renamed tool's name", method: "prompts/list",
+		{name: "a prompt is renamed, but not a prompt with the name of a renamed tool",
+			method: "prompts/list",
 			result: `{"prompts":[{"name":"ask"},{"name":"create_issue"}]}`,
 			stages: []pipeline.StageConfig{renamer("names",
 				map[string]string{"create_issue": "open_issue"},
@@ -185,7 +189,7 @@ func TestListHasClientNames(t *testing.T) {
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "b"}, nil),
 				renamer("second", map[string]string{"b": "c"}, nil)},
 			want: `{"tools":[{"name":"c"}]}`, action: "modify"},
-		{name: "of two stages that give one name, the later stage's item is listed",
+		{name: "if two stages give two items the same name, the item of the later stage is listed",
 			method: "tools/list",
 			result: `{"tools":[{"name":"a"},{"name":"b"}]}`,
 			stages: []pipeline.StageConfig{renamer("first", map[string]string{"a": "x"}, nil),
@@ -203,7 +207,9 @@ func TestListHasClientNames(t *testing.T) {
 			if got := string(passed.Message().Body()); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
-			if o := rec.last(t); o.Action != tt.action || string(o.Before.Body()) != tt.result {
+			if o := rec.last(t); tt.action == "pass" && o.After != o.Before {
+				t.Error("an unchanged list was recorded as a copy, want the list itself")
+			} else if o.Action != tt.action || string(o.Before.Body()) != tt.result {
 				t.Errorf("recorded %s of %s, want %s of the received list", o.Action,
 					o.Before.Body(), tt.action)
 			}
@@ -211,8 +217,9 @@ func TestListHasClientNames(t *testing.T) {
 	}
 }
 
-// The test tries all ways in which two stages can rename three tools. Each listed name must reach
-// its tool, no other name may reach a tool, and all listed names must differ.
+// The server has three tools. The test tries all ways in which each of two stages can rename at
+// most two tools. A call of a listed name must reach the tool with that name in the list. A call of
+// any other name must not reach a tool. All listed names must be different.
 func TestListAndCallAgreeOnNames(t *testing.T) {
 	all := []string{"a", "b", "c"}
 	tables := []map[string]string{nil}
@@ -248,7 +255,8 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 				item := mcp.NewNotification("", raw)
 				name, _ := item.Text("/name")
 				if listed[name] != "" {
-					t.Errorf("%v, %v: two items are called %s", first, second, name)
+					t.Errorf("renames %v and %v: two items in the list have the name %s",
+						first, second, name)
 				}
 				listed[name], _ = item.Text("/title")
 				return true
@@ -260,10 +268,10 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 				if err == nil {
 					got = passed.Message().Name
 				}
-				// the server has no x
+				// the name x reaches no tool, since the server has none named x
 				if want := listed[name]; got != want && !(want == "" && got == "x") {
-					t.Errorf("%v, %v: %s reaches %q, want %q as in the list", first, second, name,
-						got, want)
+					t.Errorf("renames %v and %v: a call of %s reaches %q, want %q as in the list",
+						first, second, name, got, want)
 				}
 			}
 		}
@@ -273,7 +281,7 @@ func TestListAndCallAgreeOnNames(t *testing.T) {
 	}
 }
 
-func TestStageAnswerIsRenamed(t *testing.T) {
+func TestStageAnswerHasClientNames(t *testing.T) {
 	cached := pipeline.StageConfig{Name: "cache",
 		Stage: always(pipeline.Verdict{Action: pipeline.Answer,
 			Answer: []byte(`{"tools":[{"name":"a"}]}`)}),
@@ -288,7 +296,7 @@ func TestStageAnswerIsRenamed(t *testing.T) {
 	}
 }
 
-func TestOwnAnswersAreRecordedUnderTheServersName(t *testing.T) {
+func TestAnswersOfGatekitAreRecordedUnderTheServersName(t *testing.T) {
 	rec := &record{}
 	p := pipeline.New(rec, pipeline.Options{}, renamer("names", map[string]string{"a": "b"}, nil))
 	m := answerTo(t, request(t, "tools/call", `{"name":"b"}`, "b"),
@@ -305,17 +313,18 @@ func TestRenamesValidate(t *testing.T) {
 	tests := []struct {
 		name  string
 		names map[string]string
-		want  string // in the error; "" when there is none
+		want  string // text in the error; "" if no error is wanted
 	}{
 		{"no names", nil, ""},
 		{"different names", map[string]string{"a": "x", "b": "y"}, ""},
 		{"two items with one new name", map[string]string{"a": "x", "b": "x"},
-			`rename tool "b" to "x": "a" has that name`},
-		{"the same name", map[string]string{"a": "a"}, `the new name is the same`},
+			`rename tool "b" to "x": "a" gets that name too`},
+		{"a new name that is the old name", map[string]string{"a": "a"},
+			`the new name is the same`},
 		{"the server's name of another renamed item", map[string]string{"a": "b", "b": "c"},
-			`rename tool "a" to "b": that is the server's name of another one`},
-		{"an exchange of names", map[string]string{"a": "b", "b": "a"},
-			`that is the server's name of another one`},
+			`rename tool "a" to "b": that is the server's name of another tool`},
+		{"two items that exchange their names", map[string]string{"a": "b", "b": "a"},
+			`that is the server's name of another tool`},
 		{"an empty new name", map[string]string{"a": ""}, `a name must not be empty`},
 		{"an empty server name", map[string]string{"": "a"}, `a name must not be empty`},
 	}
@@ -330,7 +339,7 @@ func TestRenamesValidate(t *testing.T) {
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want one with %q", err, tt.want)
+				t.Errorf("error %v, want an error with %q", err, tt.want)
 			}
 			defer func() {
 				if recover() == nil {

@@ -7,8 +7,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Stage inspects messages. Many goroutines may call Inspect at once; it must keep neither m nor its
-// bytes. An error denies. Inspect must return when ctx ends; its verdict is then ignored.
+// Stage inspects messages. Many goroutines may call Inspect at once. Inspect must keep neither m
+// nor its bytes. If Inspect returns an error, the message is denied. Inspect must return when ctx
+// ends; the pipeline then ignores its verdict.
 type Stage interface {
 	Inspect(ctx context.Context, m *mcp.Message) (Verdict, error)
 }
@@ -19,33 +20,35 @@ type StageConfig struct {
 	Stage   Stage
 	Wants   Wants
 	Timeout time.Duration // of one Inspect; 0 is 2 s
-	// asks the stage together with its neighbours of the same Group; nil asks it alone
+	// if not nil, the stage is asked in one call with its neighbours of the same Group
 	Group StageGroup
-	// on_error = "skip": an error, panic or time-out skips the stage, on record, instead of denying
+	// after an error, panic or time-out, the stage is skipped (and the record says so) instead of
+	// denying the message
 	SkipOnError bool
-	// client names of items, at the servers that Wants selects; must pass Renames.Validate
+	// the clients' names of tools and prompts; they apply to the servers that Wants selects, and
+	// Renames.Validate must return nil
 	Renames Renames
 }
 
-// StageGroup inspects with several stages in one call, where that is cheaper than one call for
-// each: when they run in one process. It asks them as [InspectInOrder] does. InspectAll returns one
-// verdict or one error for each stage that was asked; stages after a denial are not asked. The
-// third result is an error of the call: it counts as an error of every stage.
+// StageGroup asks several stages in one call. It is for stages that run in the same process, where
+// one call is cheaper than a call for each stage. InspectAll asks the stages as [InspectInOrder]
+// does. It returns one verdict or one error for each stage that was asked; stages after a denial
+// are not asked. The third result is an error of the call, which counts as an error of every stage.
 type StageGroup interface {
 	InspectAll(ctx context.Context, m *mcp.Message, stages []Stage) ([]Verdict, []error, error)
 }
 
 // InspectInOrder asks n stages about m, one after another. Each sees the message with the changes
-// of the stages before it. inspect asks the stage at an index. The results are a verdict or an
-// error for each stage that was asked. Stages after a denial, or after an invalid verdict, are not
-// asked.
+// of the stages before it. The function inspect asks the stage with the index i. InspectInOrder
+// returns a verdict or an error for each stage that was asked. Stages after a denial, or after an
+// invalid verdict, are not asked.
 func InspectInOrder(m *mcp.Message, n int, inspect func(i int, m *mcp.Message) (Verdict,
 	error)) (verdicts []Verdict, errs []error) {
 	for i := range n {
 		v, err := inspect(i, m)
 		verdicts, errs = append(verdicts, v), append(errs, err)
 		if err != nil {
-			continue // the pipeline knows whether the stage may be skipped
+			continue // the pipeline decides later whether the stage is skipped
 		}
 		next, action, err := v.apply(m, false)
 		if err != nil {

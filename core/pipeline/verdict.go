@@ -19,26 +19,28 @@ const (
 	Modify               // forward it with Verdict.Edits applied
 	// (requests only) answer with Verdict.Answer, a JSON object, instead of forwarding the request
 	Answer
-	// (requests to servers only) as Modify or Allow once a human approves, else as Deny
+	// (requests to servers only) ask a human; if the human approves, apply Verdict.Edits and
+	// forward the request, otherwise deny it
 	Ask
 )
 
-// Verdict is the decision of a stage with its details. The zero Verdict denies, and so does one
-// that contradicts itself: Allow with edits, Modify without a change.
+// Verdict is the decision of a stage with its details. The zero Verdict denies. A verdict that
+// contradicts itself denies too, for example Allow with edits or Modify without a change.
 type Verdict struct {
 	Action Action
-	Reason string     // for the audit log; for the client only with [deny] reasons = true
-	Edits  []mcp.Edit // with Modify
-	// with Answer: the result; the stages inspect it like a server's response
+	Reason string     // for the audit log; clients get it only if [deny] reasons is true
+	Edits  []mcp.Edit // changes of the message, with Modify or Ask
+	// with Answer: the result; it is inspected like a response of the server
 	Answer []byte
-	// server's names or URIs to hide from this client: they are removed from lists, and a message
-	// about one of them is denied
+	// items that this client must not see, by the server's names or URIs: lists lose these items,
+	// and a message about one of these items is denied
 	Hide     []string
 	Findings []Finding
 	Labels   []string
-	// Would is the verdict that the stage would have returned if it enforced everything; nil if
-	// that is this verdict. It changes nothing. If the message passes unchanged, the record has its
-	// action, such as would_deny, and its reason.
+	// Would is the verdict that the stage would have returned if it enforced all of its rules. It
+	// is nil if the stage enforces all of them. Would has no effect on the message. If the message
+	// passes unchanged, the record has the action of Would, such as would_deny, and the reason of
+	// Would.
 	Would *Verdict
 }
 
@@ -48,16 +50,17 @@ type Finding struct {
 	Pointer string // JSON pointer into the body
 }
 
-// denial is the error of a verdict that denies, as opposed to an error that is a fault.
+// denial is the error of a verdict that denies. Every other error of apply is a fault.
 type denial struct {
 	reason string
-	ask    bool // a human could approve
+	ask    bool // the stage asks for a human's approval
 }
 
 func (r *denial) Error() string { return "denied: " + r.reason }
 
-// apply applies v to m. It returns the message that goes on, or the answer when the action is
-// "answer", and the action for the record. The error is a *denial or a fault.
+// apply applies v to m. It returns the changed message, or the answer if the action is "answer". It
+// also returns the action for the record. approved means that a human has approved m. The error is
+// a *denial or a fault.
 func (v Verdict) apply(m *mcp.Message,
 	approved bool) (next *mcp.Message, action string, err error) {
 	switch v.Action {
@@ -107,8 +110,8 @@ func (v Verdict) apply(m *mcp.Message,
 	return next, action, nil
 }
 
-// wouldAction returns the action that v would have had on m, as a record has it, and its reason; ""
-// when m would have passed unchanged.
+// wouldAction returns the action, such as would_deny, and the reason that a record gets if v is the
+// Would of a verdict on m. It returns "" if v lets m pass unchanged.
 func (v *Verdict) wouldAction(m *mcp.Message) (action, reason string) {
 	if v == nil {
 		return "", ""
@@ -128,7 +131,8 @@ func (v *Verdict) wouldAction(m *mcp.Message) (action, reason string) {
 	return "would_" + action, v.Reason
 }
 
-// applyEdits makes the edits, and refuses those that would change the receiver.
+// applyEdits applies the edits to m. It returns an error for an edit that would change the receiver
+// of m.
 func applyEdits(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	next, err := m.Edit(edits...)
 	if err != nil {
@@ -154,8 +158,8 @@ func applyEdits(m *mcp.Message, edits []mcp.Edit) (*mcp.Message, error) {
 	return next, nil
 }
 
-// sameValue reports whether a and b have the same text at pointer, or the same bytes, or neither
-// has a value.
+// sameValue reports whether the values of a and b at pointer are the same string or the same bytes,
+// or both are absent.
 func sameValue(a, b *mcp.Message, pointer string) bool {
 	if s, ok := a.Text(pointer); ok {
 		t, ok := b.Text(pointer)
@@ -171,7 +175,8 @@ func sameValue(a, b *mcp.Message, pointer string) bool {
 func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	hidden := make(map[string]bool, len(v.Hide))
 	for _, name := range v.Hide {
-		hidden[name] = name != "" // "" hides nothing: messages without a name have it
+		// "" hides nothing, since it is the Name of messages without a name
+		hidden[name] = name != ""
 	}
 	method, _ := mcp.LookupMethod(m.Method)
 	names := []string{m.Name}
@@ -195,8 +200,8 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 	var edits []mcp.Edit
 	removeHidden := func(list, name string) {
 		m.Items(list, func(i int, raw []byte) bool {
-			// Only a Message decodes protocol bytes. A Message of the item alone is quicker than a
-			// pointer into the list, which would be searched again for each item.
+			// Only methods of a Message decode protocol bytes. A Message for each item is quicker
+			// than a pointer into m, which would search the list again for each item.
 			if text, ok := mcp.NewNotification("", raw).Text(name); ok && hidden[text] {
 				edits = append(edits, mcp.Remove(list+"/"+strconv.Itoa(i)))
 			}
@@ -210,7 +215,7 @@ func (v Verdict) applyHide(m *mcp.Message) (*mcp.Message, error) {
 		removeHidden("/roots", "/uri")
 	}
 	for _, place := range mcp.NamePlaces(m.Method, m.Kind, m.Direction) {
-		// a filter: an array of URIs or task ids
+		// a place that ends in /* is a filter: an array of URIs or task ids
 		if list, ok := strings.CutSuffix(place.Pattern, "/*"); ok {
 			removeHidden(list, "")
 		}
@@ -245,14 +250,15 @@ func (v Verdict) makeAnswer(m *mcp.Message) (*mcp.Message, error) {
 	return stampAnswer(m, a), nil
 }
 
-// hasResultType reports whether results for the request have a resultType, by its revision.
+// hasResultType reports whether the result for the request must have a resultType. Only modern
+// results have one.
 func hasResultType(request *mcp.Message) bool {
 	_, ok := request.Get(mcp.PointerProtocolVersion)
 	return ok
 }
 
-// stampAnswer gives answer the fields of an answer to the request m, or those of the answer m that
-// it replaces.
+// stampAnswer sets the fields of answer, such as Session and Server. If m is a request, answer is
+// an answer to m. Otherwise answer replaces m and gets the fields of m.
 func stampAnswer(m, answer *mcp.Message) *mcp.Message {
 	answer.Session, answer.Principal, answer.Exchange = m.Session, m.Principal, m.Exchange
 	answer.Method, answer.Server, answer.Name = m.Method, m.Server, m.Name

@@ -7,16 +7,17 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Wants selects the messages that a stage inspects; an empty list selects all. Methods and servers
-// that end in "*" are prefixes, so "*" is all, too. A message without a server, or without a known
-// method, is selected whatever the list contains.
+// Wants selects the messages that a stage inspects. Each field must match; an empty field matches
+// every message. A method or server that ends in "*" is a prefix, so "*" matches every method or
+// server. A message without a method matches all Methods, and a message without a server matches
+// all Servers.
 type Wants struct {
 	Methods    []string
 	Kinds      []mcp.Kind
 	Directions []mcp.Direction
 	Servers    []string
-	// OnlyKind has, by method, the only kind that is wanted, for example calls of tools without
-	// their results. It narrows the other fields.
+	// OnlyKind has, for a method, the only kind of message that is wanted, for example requests of
+	// tools/call but not their results. It restricts the messages that the other fields select.
 	OnlyKind map[string]mcp.Kind
 }
 

@@ -6,8 +6,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Bridge opens sessions between clients of one era and servers of the other. It is safe for many
-// goroutines, and serves any number of servers.
+// Bridge opens sessions between clients of one era and servers of the other era. It is safe for
+// many goroutines, and serves any number of servers.
 type Bridge struct{ opts Options }
 
 var _ upstream.Bridge = (*Bridge)(nil)

@@ -7,10 +7,10 @@ import (
 	"gatekit/core/proxy"
 )
 
-// askForInput puts the questions in a modern server's result to a legacy client, one after another.
-// It returns the client's answers as a JSON object, or nil when there was no question. refusal is
-// the error that ends the call. It is set when the client refuses a question in a way that the
-// server's revision cannot express.
+// askForInput asks a legacy client the questions that a modern server's result contains, one after
+// another. It returns the client's answers as a JSON object, or nil when the result contains no
+// question. refusal is the error message that ends the call. It is set when the client cannot be
+// asked, or when the server's revision has no answer that expresses the client's refusal.
 func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Message,
 	h proxy.Handler) (answers []byte, refusal *mcp.Message, err error) {
 	raw, ok := result.Get("/inputRequests")
@@ -43,7 +43,7 @@ func (s *modernClient) askForInput(ctx context.Context, request, result *mcp.Mes
 	return append(collected, '}'), nil, nil
 }
 
-// askOne puts one question to the client. It returns the answer, translated for the server.
+// askOne asks the client one question. It returns the answer, translated for the server.
 func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key string, raw []byte,
 	h proxy.Handler) (answer []byte, refusal *mcp.Message, err error) {
 	q, err := mcp.ParseEmbeddedRequest(mcp.ID(mcp.Quote(key)), raw)
@@ -88,7 +88,7 @@ func (s *modernClient) askOne(ctx context.Context, request *mcp.Message, key str
 			code = mcp.CodeSamplingRejected
 		}
 		return nil, mcp.NewError(request.ID(), code,
-			"the client refused what the server asked it for ("+q.Method+")",
+			"the client refused the server's request ("+q.Method+")",
 			[]byte(`{"input":`+string(mcp.Quote(key))+`,"error":`+string(m.Body())+`}`)), nil
 	}
 }

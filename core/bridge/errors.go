@@ -1,6 +1,8 @@
 package bridge
 
 import (
+	"context"
+
 	"gatekit/core/mcp"
 	"gatekit/core/proxy"
 	"gatekit/core/taskgroup"
@@ -19,6 +21,20 @@ func untranslatable(server string, err error) error {
 // closingError returns the error for a request to a server whose session is being closed.
 func closingError(server string) error {
 	return unavailable(server, "the connection is being closed", taskgroup.ErrClosed)
+}
+
+// Reasons in the records of messages that do not reach the client.
+const (
+	answeredByGatekit = "answered by Gatekit"
+	answersOwnRequest = "answers a request of Gatekit's own"
+	cannotTranslate   = "cannot be translated to the client's revision"
+	notInRevision     = "the client's revision has no such notification"
+)
+
+// drop inspects and records m, a message of the server that does not reach the client, whatever the
+// stages decide.
+func drop(ctx context.Context, h proxy.Handler, m *mcp.Message, reason string) {
+	_ = h.Consume(ctx, m, "drop", reason) // a denial is recorded too
 }
 
 // methodNotFound returns the answer to a request whose method the server's era does not have.

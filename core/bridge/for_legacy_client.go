@@ -13,8 +13,8 @@ import (
 // This file translates messages of a modern server for a legacy client of a given revision. It
 // keeps no state.
 
-// resultForLegacy returns a modern server's result, translated for a legacy client of a revision.
-// request is the client's request.
+// resultForLegacy returns m, a modern server's result, translated for a legacy client that speaks
+// the revision. request is the client's request.
 func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Remove("/resultType"), mcp.Remove("/ttlMs"), mcp.Remove("/cacheScope")}
 	edits = append(edits, mcp.RemoveReservedMeta(m)...)
@@ -41,8 +41,9 @@ func resultForLegacy(request, m *mcp.Message, revision string) (*mcp.Message, er
 	return m.Edit(edits...)
 }
 
-// structuredContentForLegacy removes structured content that is not an object, which legacy
-// revisions do not allow. It adds the content as a text where there is no other content.
+// structuredContentForLegacy returns the edits that remove structured content that is not an
+// object. Legacy revisions do not allow such content. If the result has no other content, the edits
+// add the structured content as a text.
 func structuredContentForLegacy(m *mcp.Message) []mcp.Edit {
 	raw, ok := m.Get("/structuredContent")
 	if !ok || raw[0] == '{' {
@@ -59,8 +60,9 @@ func textBlock(text string) string {
 	return `{"type":"text","text":` + string(mcp.Quote(text)) + `}`
 }
 
-// contentForLegacy replaces content blocks of types that the revision does not have. Texts that
-// name the blocks take their place. pointer points to one block or to an array of blocks.
+// contentForLegacy returns the edits that replace each content block of a type that the revision
+// does not have. A text that names the block takes its place. pointer points to one block or to an
+// array of blocks.
 func contentForLegacy(m *mcp.Message, pointer, revision string) []mcp.Edit {
 	if revision >= mcp.Rev20250618 {
 		return nil // the revision has all types
@@ -107,8 +109,8 @@ func errorForLegacy(request, m *mcp.Message) (*mcp.Message, error) {
 	return m, nil
 }
 
-// initializeResultForLegacy returns a modern server's answer to server/discover as the answer to a
-// legacy client's initialize.
+// initializeResultForLegacy turns m, a modern server's answer to server/discover, into the answer
+// to a legacy client's initialize.
 func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp.Message, error) {
 	edits := []mcp.Edit{mcp.Set("/protocolVersion", mcp.Quote(revision)),
 		mcp.Remove("/supportedVersions"), mcp.Remove("/resultType"), mcp.Remove("/ttlMs"),
@@ -132,9 +134,9 @@ func initializeResultForLegacy(id mcp.ID, m *mcp.Message, revision string) (*mcp
 	return result.WithID(id), nil
 }
 
-// questionForLegacy returns a question of a modern server, translated for a legacy client of a
-// revision. If the revision cannot express the question, unsupported names the feature that it
-// lacks.
+// questionForLegacy returns q, a question of a modern server, translated for a legacy client that
+// speaks the revision. If the revision cannot express the question, unsupported names the feature
+// that the revision lacks.
 func questionForLegacy(q *mcp.Message,
 	revision string) (question *mcp.Message, unsupported string) {
 	var edits []mcp.Edit
@@ -158,8 +160,9 @@ func questionForLegacy(q *mcp.Message,
 	return question, ""
 }
 
-// formForLegacy translates the fields of a form that 2025-06-18 does not have. A choice among
-// titled constants becomes an enum with names.
+// formForLegacy returns the edits that translate a form for revisions before 2025-11-25. A choice
+// among titled constants becomes an enum with names. unsupported names a feature of the form that
+// cannot be translated.
 func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	const fields = "/requestedSchema/properties"
 	q.Members(fields, func(name string, raw []byte) bool {
@@ -194,8 +197,9 @@ func formForLegacy(q *mcp.Message) (edits []mcp.Edit, unsupported string) {
 	return edits, unsupported
 }
 
-// messagesForLegacy splits messages with several content blocks into one message for each block.
-// Revisions before 2025-11-25 allow only one block in a message.
+// messagesForLegacy returns the edits that split a message with several content blocks into one
+// message for each block. Revisions before 2025-11-25 allow only one block in a message.
+// unsupported names a feature of the messages that cannot be translated.
 func messagesForLegacy(q *mcp.Message,
 	revision string) (edits []mcp.Edit, unsupported string) {
 	if q.Len("/tools") > 0 {
@@ -240,8 +244,9 @@ func messagesForLegacy(q *mcp.Message,
 	return edits, unsupported
 }
 
-// unsupportedBlock returns "" if a revision before 2025-11-25 allows a content block for a model.
-// Otherwise it names the content that the revision does not allow.
+// unsupportedBlock returns "" if the revision allows the content block raw in a message to a model.
+// Otherwise it names the content that the revision does not allow. The revision is older than
+// 2025-11-25.
 func unsupportedBlock(raw []byte, revision string) string {
 	if !bytes.HasPrefix(raw, []byte("{")) {
 		return "content that is not an object"

@@ -9,8 +9,8 @@ import (
 
 // This file translates messages of a legacy server for a modern client. It keeps no state.
 
-// resultForModern returns a legacy server's result, translated for a modern client. request is the
-// client's request. initializeAnswer is the server's answer to initialize.
+// resultForModern returns m, a legacy server's result, translated for a modern client. request is
+// the client's request. initializeAnswer is the server's answer to initialize.
 func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	if !bytes.HasPrefix(m.Body(), []byte("{")) {
 		return m, nil // the proxy refuses such a result
@@ -35,7 +35,7 @@ func resultForModern(request, m, initializeAnswer *mcp.Message) (*mcp.Message, e
 	return m.Edit(edits...)
 }
 
-// isCacheable reports whether results of a method have cache hints.
+// isCacheable reports whether the results of a method must have cache hints.
 func isCacheable(method string) bool {
 	switch method {
 	case "resources/read", "server/discover", "skills/get":
@@ -47,12 +47,12 @@ func isCacheable(method string) bool {
 	return m.ItemsPointer != ""
 }
 
-// errorForModern returns a legacy server's error, translated for a modern client. It replaces codes
-// that have another meaning in the client's revision, or that the revision reserves.
+// errorForModern returns m, a legacy server's error, translated for a modern client. It replaces an
+// error code that the client's revision reserves or gives another meaning.
 func errorForModern(request, m *mcp.Message) (*mcp.Message, error) {
 	switch code := m.ErrorCode(); {
 	case code == mcp.CodeMissingCapability && lacksCapability(request, m):
-		// the code means the same to the client
+		// the code means the same in the client's revision
 	case code == mcp.CodeResourceNotFound:
 		return m.Edit(mcp.Set("/code", []byte(strconv.Itoa(mcp.CodeInvalidParams))))
 	case code <= -32020 && code >= -32099:
@@ -73,8 +73,8 @@ func lacksCapability(request, m *mcp.Message) bool {
 	return lacks
 }
 
-// discoverResultForModern returns a legacy server's answer to initialize as the answer to a
-// server/discover.
+// discoverResultForModern returns the answer to a client's server/discover, which is the parameter
+// request. The answer is made from a legacy server's answer to initialize.
 func discoverResultForModern(request, initializeAnswer *mcp.Message) (*mcp.Message, error) {
 	versions := []byte("[")
 	for i, revision := range mcp.Revisions() {

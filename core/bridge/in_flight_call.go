@@ -10,11 +10,11 @@ import (
 	"gatekit/core/upstream"
 )
 
-// maxURLElicitations is how many times a server may answer one call with pages that have to be
-// opened first.
+// maxURLElicitations is how many times a server may answer one call with the demand to open web
+// pages first.
 const maxURLElicitations = 3
 
-// inFlightCall is one call of a modern client at a legacy server. It handles the messages that the
+// inFlightCall is one call of a modern client to a legacy server. It handles the messages that the
 // server sends during the call.
 type inFlightCall struct {
 	session *pooledSession
@@ -23,12 +23,15 @@ type inFlightCall struct {
 }
 
 // run sends o, the request translated for the server, and returns the answer for the client. When
-// the server demands that pages are opened first, the client is asked to open them, and the request
-// is sent again. A server that demands this has not run the request.
+// the server demands that web pages are opened first, run asks the client to open the pages and
+// sends the request again. A server that makes this demand has not run the request.
 func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Message, error) {
 	defer c.session.addCall(c)()
 	var answer *mcp.Message
-	for range maxURLElicitations {
+	for i := range maxURLElicitations {
+		if i > 0 {
+			o = upstream.Again(o)
+		}
 		var err error
 		if answer, err = c.send(ctx, o); err != nil {
 			return nil, err
@@ -36,20 +39,25 @@ func (c *inFlightCall) run(ctx context.Context, o upstream.Outgoing) (*mcp.Messa
 		if answer.ErrorCode() != mcp.CodeURLElicitationRequired {
 			break
 		}
+		if err := c.Consume(ctx, answer, "pass", answeredByGatekit); err != nil {
+			return nil, err
+		}
 		if refusal, err := c.openPages(ctx, answer); err != nil || refusal != nil {
 			return refusal, err
 		}
 	}
+	var translated *mcp.Message
 	var err error
 	if answer.Kind == mcp.Error {
-		answer, err = errorForModern(c.request, answer)
+		translated, err = errorForModern(c.request, answer)
 	} else {
-		answer, err = resultForModern(c.request, answer, c.session.initializeAnswer)
+		translated, err = resultForModern(c.request, answer, c.session.initializeAnswer)
 	}
 	if err != nil {
+		drop(ctx, c, answer, cannotTranslate)
 		return nil, untranslatable(c.session.name, err)
 	}
-	return answer, nil
+	return translated, nil
 }
 
 // send sends the request, as a task if the tool runs only as a task.
@@ -63,15 +71,18 @@ func (c *inFlightCall) send(ctx context.Context, o upstream.Outgoing) (*mcp.Mess
 	case err != nil:
 		return nil, err
 	case s.needsTask(ctx, c.request, answer):
-		return s.callAsTask(ctx, c.request, o, c)
+		if err := c.Consume(ctx, answer, "pass", answeredByGatekit); err != nil {
+			return nil, err
+		}
+		return s.callAsTask(ctx, c.request, upstream.Again(o), c)
 	case c.request.Method == "tools/list":
 		s.taskTools.record(answer)
 	}
 	return answer, nil
 }
 
-// openPages asks the client to open the pages that a server's error names. It returns nil when the
-// client has opened all of them, and otherwise the error that ends the call.
+// openPages asks the client to open the web pages that m, a server's error, names. refusal is nil
+// when the client has agreed to open all pages. Otherwise refusal or err ends the call.
 func (c *inFlightCall) openPages(ctx context.Context,
 	m *mcp.Message) (refusal *mcp.Message, err error) {
 	id := c.request.ID()
@@ -107,13 +118,18 @@ func (c *inFlightCall) openPages(ctx context.Context,
 }
 
 // HandleNotification implements proxy.Handler. A modern client gets log messages only if its
-// request names a log level, and only those of that level or above.
+// request names a log level. It gets only the log messages of that level or above.
 func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/message":
 		wanted, asked := c.request.Text(mcp.PointerLogLevel)
 		level, _ := m.Text("/level")
-		if !asked || mcp.LogLevelRank(level) < mcp.LogLevelRank(wanted) {
+		switch {
+		case !asked:
+			drop(ctx, c, m, "the request asks for no log messages")
+			return
+		case mcp.LogLevelRank(level) < mcp.LogLevelRank(wanted):
+			drop(ctx, c, m, "below the log level that the request asks for")
 			return
 		}
 	case "notifications/progress":
@@ -127,6 +143,7 @@ func (c *inFlightCall) HandleNotification(ctx context.Context, m *mcp.Message) {
 // HandleRequests implements proxy.Handler.
 func (c *inFlightCall) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	c.session.questions.any.Store(true)
+	c.session.questions.inCall.Store(true)
 	if c.canAsk() {
 		return c.askInCall(ctx, ms)
 	}
@@ -143,17 +160,25 @@ func (c *inFlightCall) askInCall(ctx context.Context, ms []*mcp.Message) []pipel
 		switch m.Method {
 		case "sampling/createMessage", "elicitation/create", "roots/list":
 		default:
-			// A modern client cannot be asked this. The session's handler inspects, records and
-			// refuses the request.
+			// A modern client accepts no other requests. The session's handler inspects, records
+			// and refuses this request.
 			return c.session.feed.HandleRequests(ctx, ms)
 		}
 		q, err := questionForModern(m)
 		if err != nil {
-			return make([]pipeline.Passed, len(ms)) // a zero Passed refuses its request
+			for _, m := range ms {
+				drop(ctx, c, m, cannotTranslate)
+			}
+			return make([]pipeline.Passed, len(ms)) // a zero Passed refuses the request
 		}
 		questions[i] = toClient(q)
 	}
 	return c.handler.HandleRequests(ctx, questions)
+}
+
+// Consume implements proxy.Handler.
+func (c *inFlightCall) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
+	return c.handler.Consume(ctx, m, action, reason)
 }
 
 // IsWaiting implements proxy.Handler.

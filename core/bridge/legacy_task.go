@@ -10,23 +10,23 @@ import (
 	"gatekit/core/upstream"
 )
 
-// Some tools of legacy servers (2025-11-25) run only as tasks. Modern clients do not know the
-// design of these tasks. The bridge calls such a tool as a task, and answers the call with the
-// task's result.
+// Some tools of legacy servers (2025-11-25) run only as tasks. Modern clients do not support this
+// kind of task. The bridge calls the tool as a task, and answers the client's call with the task's
+// result.
 
-// maxToolPages is how many pages of a list of tools are read.
+// maxToolPages is how many pages of a server's list of tools the bridge reads.
 const maxToolPages = 100
 
-// isTaskOnly reports whether m calls a tool that is known to run as a task only.
+// isTaskOnly reports whether m calls a tool that is known to run only as a task.
 func (s *pooledSession) isTaskOnly(m *mcp.Message) bool {
 	name, _ := m.Text("/name")
 	taskOnly, _ := s.taskTools.lookup(name)
 	return taskOnly && m.Method == "tools/call"
 }
 
-// needsTask reports whether the answer to m means that the tool runs as a task only. The
-// specification demands an error for that; the TypeScript SDK (v1) answers with a result whose
-// isError is true. needsTask lists the tools if they have not been listed.
+// needsTask reports whether the answer to the call m means that the tool runs only as a task. The
+// specification demands an error as this answer. The TypeScript SDK (v1) answers with a result
+// whose isError is true. If the tools have not been listed yet, needsTask lists them.
 func (s *pooledSession) needsTask(ctx context.Context, m, answer *mcp.Message) bool {
 	_, hasTasks := s.initializeAnswer.Get("/capabilities/tasks/requests/tools/call")
 	if !hasTasks || m.Method != "tools/call" ||
@@ -46,7 +46,7 @@ func isToolError(answer *mcp.Message) bool {
 	return string(raw) == "true"
 }
 
-// listTools lists all tools. When a page cannot be read, the tools still count as not listed.
+// listTools lists all tools of the server. If a page cannot be read, the tools count as not listed.
 func (s *pooledSession) listTools(ctx context.Context) {
 	var cursor []byte
 	for range maxToolPages {
@@ -80,6 +80,10 @@ func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o 
 	if !ok {
 		return created, nil // the server has answered without a task
 	}
+	if err := h.Consume(ctx, created, "pass", answeredByGatekit); err != nil {
+		s.cancelTask(id)
+		return nil, err
+	}
 	pollCtx, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	if !s.goroutines.Go(func(context.Context) {
@@ -95,14 +99,16 @@ func (s *pooledSession) callAsTask(ctx context.Context, request *mcp.Message, o 
 		s.cancelTask(id)
 		return nil, err
 	}
-	if answer, err = answer.Edit(mcp.Remove(mcp.PointerRelatedTask)); err != nil {
+	translated, err := answer.Edit(mcp.Remove(mcp.PointerRelatedTask))
+	if err != nil {
+		drop(ctx, h, answer, cannotTranslate)
 		return nil, untranslatable(s.name, err)
 	}
-	return answer.WithID(request.ID()), nil
+	return translated.WithID(request.ID()), nil
 }
 
-// pollTask asks for the state of a task until ctx ends. It reports activity as long as the task is
-// being worked on, so that the call does not time out.
+// pollTask asks for the state of a task at intervals, until ctx ends. It reports activity to h
+// while the task is being worked on, so that the call does not time out.
 func (s *pooledSession) pollTask(ctx context.Context, id []byte, interval time.Duration,
 	h proxy.Handler) {
 	for backoff.Sleep(ctx, interval) {

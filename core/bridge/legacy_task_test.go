@@ -1,6 +1,7 @@
 package bridge_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 			if a := srv.Next(t); a.Raw != accepted {
 				t.Errorf("the server got %s, want %s", a.Raw, accepted)
 			}
-			time.Sleep(1500 * time.Millisecond) // the interval that the server names
+			time.Sleep(1500 * time.Millisecond) // longer than the server's pollInterval of 1 s
 			g := srv.Expect(t, "tasks/get")
 			if string(g.Params) != `{"taskId":"T"}` {
 				t.Errorf("tasks/get has the params %s, want the task T", g.Params)
@@ -38,7 +39,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 			srv.Answer(g.ID, `{"taskId":"T","status":"working","pollInterval":60000}`)
 			synctest.Wait()
 			if to.Activity.Load() != 1 {
-				t.Errorf("%d reports that the server works, want 1", to.Activity.Load())
+				t.Errorf("the call got %d reports of activity, want 1", to.Activity.Load())
 			}
 			srv.Answer(q.ID, `{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"T"}}}`)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}},"resultType":"complete"}}`)
@@ -86,7 +87,7 @@ func TestLegacyToolThatRunsAsATaskOnly(t *testing.T) {
 				srv.Answer(q.ID, `{"tools":[{"name":"x","execution":{"taskSupport":"required"}}]}`)
 				q = srv.Expect(t, "tools/call")
 				if want := `{"_meta":{"progressToken":"p"},"name":"x","arguments":{"n":1.0},"task":{}}`; string(q.Params) != want {
-					t.Errorf("called as a task with %s\nwant %s", q.Params, want)
+					t.Errorf("the call as a task has the params %s\nwant %s", q.Params, want)
 				}
 				srv.Answer(q.ID, `{"task":{"taskId":"T","status":"working","pollInterval":1000}}`)
 				play(t, p, srv, to)
@@ -115,15 +116,16 @@ func TestToolsListShowsToolsThatRunAsATaskOnly(t *testing.T) {
 			return string(srv.Expect(t, "tools/call").Params)
 		}
 		if got := callParams("x"); got != `{"name":"x","task":{}}` {
-			t.Errorf("a tool that must run as a task was called with %s, want a task", got)
+			t.Errorf("a tool that must run as a task was called with %s, want the member task", got)
 		}
 		if got := callParams("y"); got != `{"name":"y"}` {
-			t.Errorf("a tool that may run as a task was called with %s, want no task", got)
+			t.Errorf("a tool that may run as a task was called with %s, want no member task", got)
 		}
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		synctest.Wait()
 		if got := callParams("x"); got != `{"name":"x"}` {
-			t.Errorf("after the list changed, the tool was called with %s, want no task", got)
+			t.Errorf("after the list changed, the tool was called with %s, want no member task",
+				got)
 		}
 	})
 }
@@ -141,7 +143,7 @@ func TestFailedToolIsNotCalledAgain(t *testing.T) {
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
 			"tools/call", ``, `,"name":"x"`))
-		// The second time the tools are known, so Gatekit does not list them.
+		// Gatekit has listed the tools after the first call, so it does not list them again.
 		srv.Answer(srv.Expect(t, "tools/call").ID, `{"content":[],"isError":true}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{"content":[],"isError":true,"resultType":"complete",` + serverInfo + `}}`)
 	})
@@ -181,6 +183,33 @@ func TestTaskProgressReachesItsCall(t *testing.T) {
 		for i, c := range clients {
 			if got := c.Received(); len(got) != n {
 				t.Errorf("client %d got %d notifications, want %d", i, len(got), n)
+			}
+		}
+	})
+}
+
+func TestRememberedToolsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
+			"tools/list", ``, ``))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		tools := make([]string, 10_001)
+		for n := range tools {
+			tools[n] = fmt.Sprintf(`{"name":"%d","execution":{"taskSupport":"required"}}`, n)
+		}
+		srv.Answer(srv.Expect(t, "tools/list").ID, `{"tools":[`+strings.Join(tools, `,`)+`]}`)
+		synctest.Wait()
+		for name, want := range map[string]string{
+			"9999":  `{"name":"9999","task":{}}`,
+			"10000": `{"name":"10000"}`,
+		} {
+			upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+				"tools/call", ``, `,"name":"`+name+`"`))
+			if q := srv.Expect(t, "tools/call"); string(q.Params) != want {
+				t.Errorf("a tool was called with %s, want %s", q.Params, want)
 			}
 		}
 	})

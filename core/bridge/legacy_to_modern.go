@@ -12,10 +12,10 @@ import (
 	"gatekit/core/upstream"
 )
 
-// legacyToModern is a modern server as one session of a legacy client sees it. The client sends its
-// initialize and its log level once; legacyToModern sends them with each request. Questions in the
-// server's results become requests to the client. A long-lived subscription receives the
-// notifications that a legacy server would send unasked.
+// legacyToModern is the proxy.Server of one session of a legacy client with a modern server. The
+// client sends its description and its log level once. legacyToModern sends them with each request.
+// Questions in the server's results become requests to the client. A long-lived subscription
+// receives the notifications that a legacy server would send without a subscription.
 type legacyToModern struct {
 	*modernClient
 	feed      proxy.Handler
@@ -68,7 +68,7 @@ func (s *legacyToModern) Call(ctx context.Context, p pipeline.Passed,
 	return call.run(ctx)
 }
 
-// initialize sends server/discover and returns its result as that of initialize.
+// initialize sends server/discover, and returns the answer to the client's initialize.
 func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
 	h proxy.Handler) (*mcp.Message, error) {
 	raw, _ := m.Get("/capabilities")
@@ -105,7 +105,8 @@ func (s *legacyToModern) initialize(ctx context.Context, m *mcp.Message,
 }
 
 // describe returns the client's description for requests that the bridge itself makes, outside of
-// the client's calls. It has no log level, since log messages come on the streams of calls.
+// the client's calls. The description has no log level, since a server sends log messages only on
+// the stream of a call.
 func (s *legacyToModern) describe() clientDescription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,8 +128,8 @@ func (s *legacyToModern) setLevel(m *mcp.Message) *mcp.Message {
 		"logging/setLevel needs a level, from debug to emergency", nil))
 }
 
-// Notify implements proxy.Server. A modern server needs none of a legacy client's notifications: a
-// call is cancelled by the end of its context.
+// Notify implements proxy.Server. It forwards no notification, since a modern server needs none
+// from a legacy client. The end of a call's context cancels the call.
 func (s *legacyToModern) Notify(_ context.Context, p pipeline.Passed) error {
 	if p.Message().Method == "notifications/initialized" {
 		s.mu.Lock()

@@ -2,6 +2,7 @@ package bridge_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,8 +21,8 @@ const (
 	legacyMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"old","version":"1"},"io.modelcontextprotocol/clientCapabilities":{"roots":{},"sampling":{},"elicitation":{}}}`
 )
 
-// openModernServer opens a modern server for a legacy client, and has it answer the client's
-// initialize. end closes both.
+// openModernServer opens a session s of a legacy client with the modern server srv. It sends the
+// client's initialize, which the server answers. end closes the session and the upstream.
 func openModernServer(t *testing.T, revision, capabilities string,
 	client *upstreamtest.Client) (s proxy.Server, srv *upstreamtest.PipeServer, end func()) {
 	t.Helper()
@@ -53,7 +54,7 @@ func openModernServer(t *testing.T, revision, capabilities string,
 func TestLegacyClientAtModernServer(t *testing.T) {
 	for _, c := range []struct {
 		name, revision, method, params string
-		sent                           string // params that the server gets, after _meta
+		sent                           string // params that the server gets
 		answer, want                   string
 	}{
 		{"a call", mcp.Rev20251125, "tools/call", `{"name":"x","arguments":{"n":1.0}}`,
@@ -76,6 +77,18 @@ func TestLegacyClientAtModernServer(t *testing.T) {
 			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[],"structuredContent":[1,2]}`,
 			`"result":{"content":[{"type":"text","text":"[1,2]"}]}`},
+		{"structured content beside other content", mcp.Rev20251125, "tools/call", `{"name":"x"}`,
+			`{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[{"type":"text","text":"t"}],"structuredContent":[1,2]}`,
+			`"result":{"content":[{"type":"text","text":"t"}]}`},
+		{"a resource link for the first revision that has it", mcp.Rev20250618, "tools/call",
+			`{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[{"type":"resource_link","uri":"f:///x"}]}`,
+			`"result":{"content":[{"type":"resource_link","uri":"f:///x"}]}`},
+		{"audio for the first revision that has it", mcp.Rev20250326, "tools/call",
+			`{"name":"x"}`, `{"name":"x",` + legacyMeta + `}`,
+			`"result":{"resultType":"complete","content":[{"type":"audio","data":"","mimeType":"audio/wav"}]}`,
+			`"result":{"content":[{"type":"audio","data":"","mimeType":"audio/wav"}]}`},
 		{"content types that are too new", mcp.Rev20241105, "tools/call", `{"name":"x"}`,
 			`{"name":"x",` + legacyMeta + `}`,
 			`"result":{"resultType":"complete","content":[{"type":"audio","data":"","mimeType":"audio/wav"},{"type":"resource_link","uri":"f:///x"},{"type":"text","text":"t"}]}`,
@@ -114,31 +127,33 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func(ctx context.Context, m *mcp.Message) pipeline.Passed
-		again  string // the answers that the server gets; "" when the call ends with an error
-		want   string
+		again  string // inputResponses of the repeated call; "" if the call is not repeated
+		want   string // the client's answer to its call, if the call is not repeated
 	}{
-		{"it answers", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+		{"the client answers", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
 				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
 			return upstreamtest.AnswerWith(`{"action":"accept","content":{"n": 1}}`)(ctx, m)
 		}, `{"Roots":{"action":"accept","content":{"n": 1}},"a":{"roots":[]}}`, ``},
-		{"it fails to elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+		{"the client fails to elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
 				return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
 			}
 			return answerWithError(ctx, m, -32603)
 		}, `{"Roots":{"action":"cancel"},"a":{"roots":[]}}`, ``},
-		{"it cannot elicit", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+		{"the client does not know elicitation", func(ctx context.Context,
+			m *mcp.Message) pipeline.Passed {
 			return answerWithError(ctx, m, -32601)
 		}, ``,
 			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"the server asks for input that this client cannot give: elicitation/create","data":{"unsupportedInput":"Roots"}}}`},
-		{"it refuses roots", func(ctx context.Context, m *mcp.Message) pipeline.Passed {
+		{"the client refuses to list its roots", func(ctx context.Context,
+			m *mcp.Message) pipeline.Passed {
 			if m.Method == "roots/list" {
 				return answerWithError(ctx, m, -1)
 			}
 			return upstreamtest.AnswerWith(`{"action":"decline"}`)(ctx, m)
-		}, ``, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"the client refused what the server asked it for (roots/list)","data":{"input":"a","error":{"code":-1,"message":"no"}}}}`},
+		}, ``, `{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"the client refused the server's request (roots/list)","data":{"input":"a","error":{"code":-1,"message":"no"}}}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +170,7 @@ func TestModernServerAsksLegacyClient(t *testing.T) {
 				}
 				q := srv.Expect(t, "tools/call")
 				if string(q.ID) == string(first.ID) {
-					t.Error("the retry has the id of the first request")
+					t.Error("the retry has the id of the first request, want another id")
 				}
 				if want := strings.ReplaceAll(string(first.Params),
 					`}}}`, `}}`) + `,"inputResponses":` +
@@ -191,7 +206,12 @@ func TestModernServerPostponesACall(t *testing.T) {
 			if n == 8 {
 				break
 			}
-			time.Sleep(5 * time.Second)
+			// the delay before the call is repeated: 200 ms, 400 ms, … 5 s
+			delay := min(200*time.Millisecond<<n, 5*time.Second)
+			synctest.Wait()
+			time.Sleep(delay - time.Millisecond)
+			srv.ExpectNothing(t)
+			time.Sleep(time.Millisecond)
 		}
 		p.ExpectError("postponed the call too many times")
 		c.ExpectReceived(
@@ -208,6 +228,8 @@ func TestLogLevelGoesWithEachRequest(t *testing.T) {
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`).
 			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"logging/setLevel needs a level, from debug to emergency"}}`)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 			`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"info"}}`).ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{}}`)
 		srv.ExpectNothing(t)
@@ -235,7 +257,8 @@ func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 			srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, q.ID, filter)
 		}
 		listen := srv.Expect(t, "subscriptions/listen")
-		// A pipe has one subscription at a time: the next is opened when the last has ended.
+		// A pipe has one subscription at a time. The next subscription is opened when the last
+		// subscription has ended.
 		endLast := func() {
 			srv.Expect(t, "notifications/cancelled")
 			srv.Answer(listen.ID, `{"resultType":"complete"}`)
@@ -284,6 +307,98 @@ func TestLegacySubscriptionsAtModernServer(t *testing.T) {
 		srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 		client.ExpectReceived(
 			t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}`)
+
+		// The answer to a later resources/subscribe still waits for the server.
+		p = upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":4,"method":"resources/subscribe","params":{"uri":"f:///c"}}`)
+		p.ExpectWaiting()
+	})
+}
+
+// openListeningServer opens a session with a modern server whose list of tools can change. The
+// client sends notifications/initialized. listen is the server's first subscriptions/listen.
+func openListeningServer(t *testing.T, client *upstreamtest.Client) (s proxy.Server,
+	srv *upstreamtest.PipeServer, listen upstreamtest.Message, end func()) {
+	t.Helper()
+	s, srv, end = openModernServer(t, mcp.Rev20251125, `{"tools":{"listChanged":true}}`, client)
+	if err := s.Notify(t.Context(), upstreamtest.Pass(t,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`)); err != nil {
+		t.Fatal(err)
+	}
+	return s, srv, srv.Expect(t, "subscriptions/listen"), end
+}
+
+func TestServerWithoutSubscriptionsIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, listen, end := openListeningServer(t, &upstreamtest.Client{})
+		defer end()
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}`, listen.ID)
+		time.Sleep(time.Minute)
+		srv.ExpectNothing(t)
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+			`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///a"}}`).
+			ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"the server does not take this subscription","data":{"uri":"f:///a"}}}`)
+		srv.ExpectNothing(t)
+	})
+}
+
+// TestEndedSubscriptionIsOpenedAgain checks how long the bridge waits before it opens a
+// subscription again that the server has ended or refused.
+func TestEndedSubscriptionIsOpenedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, srv, listen, end := openListeningServer(t, &upstreamtest.Client{})
+		defer end()
+		for n, c := range []struct {
+			refused bool          // the server answers with an error in place of a subscription
+			stays   time.Duration // how long the subscription is open
+			delay   time.Duration // until the next subscription
+		}{
+			{false, 0, time.Second},
+			{true, 0, 2 * time.Second},
+			{false, 10 * time.Second, 4 * time.Second},
+			{false, 11 * time.Second, time.Second},
+			{false, 0, 2 * time.Second},
+		} {
+			if c.refused {
+				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`,
+					listen.ID)
+			} else {
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":{"toolsListChanged":true}}}`, listen.ID)
+				synctest.Wait()
+				time.Sleep(c.stays)
+				srv.Answer(listen.ID, `{"resultType":"complete"}`)
+			}
+			synctest.Wait()
+			time.Sleep(c.delay - time.Millisecond)
+			srv.ExpectNothing(t)
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if len(srv.Written) == 0 {
+				t.Fatalf("subscription %d was not opened again after %v", n, c.delay)
+			}
+			listen = srv.Expect(t, "subscriptions/listen")
+		}
+	})
+}
+
+// TestSubscribedResourcesAreBounded subscribes to more resources than one session may have.
+func TestSubscribedResourcesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, _, end := openListeningServer(t, &upstreamtest.Client{})
+		defer end()
+		subscribe := func(n int) *upstreamtest.Call {
+			return upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+				fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"f:///%d"}}`, n))
+		}
+		for n := range 1000 {
+			if p := subscribe(n); n == 0 || n == 999 {
+				p.ExpectWaiting()
+			}
+		}
+		subscribe(1000).ExpectAnswer(
+			`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"too many subscriptions"}}`)
+		subscribe(0).ExpectWaiting() // it is subscribed to already
+		srv.ExpectNothing(t)         // the first subscription has not been acknowledged
 	})
 }
 
@@ -307,7 +422,7 @@ func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 				time.Sleep(6 * time.Second) // longer than the call waits for the subscription
 			}
 			q := srv.Next(t)
-			// The subscription is cancelled before the call is sent, or after that.
+			// The cancellation of the subscription arrives before the call, or after it.
 			if q.Method == "notifications/cancelled" {
 				q = srv.Next(t)
 			}
@@ -318,7 +433,8 @@ func TestFirstCallWaitsForTheSubscription(t *testing.T) {
 			if acknowledged {
 				srv.Send(changed+`,"params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, listen.ID)
 				client.ExpectReceived(t, changed+`,"params":{}}`)
-			} else { // changes that the client missed are reported when the subscription is open
+			} else {
+				// The client is notified of the changes that it missed when the subscription opens.
 				time.Sleep(2 * time.Second)
 				if listen = srv.Next(t); listen.Method == "notifications/cancelled" {
 					listen = srv.Next(t)
@@ -339,7 +455,7 @@ func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 		{"a titled choice for a revision that has it", mcp.Rev20251125, "elicitation/create",
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`,
 			`{"requestedSchema":{"properties":{"a":{"oneOf":[{"const":"x","title":"X"}]}}}}`, ``},
-		{"several values", mcp.Rev20250618, "elicitation/create",
+		{"a choice of several values", mcp.Rev20250618, "elicitation/create",
 			`{"requestedSchema":{"properties":{"a":{"type":"array"}}}}`,
 			``, `a choice of several values`},
 		{"a page to open", mcp.Rev20250618, "elicitation/create", `{"mode":"url","url":"https://x/"}`,
@@ -350,6 +466,15 @@ func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 		{"one block of content", mcp.Rev20241105, "sampling/createMessage",
 			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`,
 			`{"messages":[ {"role":"user","content":{"type":"text","text":"a"}} ]}`, ``},
+		{"several blocks of content for a revision that has them", mcp.Rev20251125,
+			"sampling/createMessage",
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`,
+			`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`, ``},
+		{"a message without content", mcp.Rev20250618, "sampling/createMessage",
+			`{"messages":[{"role":"user","content":[]},{"role":"user","content":{"type":"text","text":"a"}}]}`,
+			`{"messages":[{"role":"user","content":{"type":"text","text":"a"}}]}`, ``},
+		{"no tools for the model", mcp.Rev20250618, "sampling/createMessage",
+			`{"messages":[],"tools":[]}`, `{"messages":[],"tools":[]}`, ``},
 		{"audio", mcp.Rev20241105, "sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"audio","data":""}}]}`,
 			``, `content of type \"audio\"`},
@@ -386,6 +511,63 @@ func TestQuestionsAreTranslatedForOlderClients(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPageToBeOpenedGetsAnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+		defer end()
+		ids := map[string]bool{}
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: func(ctx context.Context,
+			m *mcp.Message) pipeline.Passed {
+			id, _ := m.Text("/elicitationId")
+			ids[id] = strings.HasPrefix(id, "gatekit-") && m.TextEquals("/url", "https://x/")
+			return upstreamtest.AnswerWith(`{"action":"accept"}`)(ctx, m)
+		}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+		const page = `{"method":"elicitation/create","params":{"mode":"url","url":"https://x/","message":"?"}}`
+		srv.Answer(srv.Expect(t, "tools/call").ID,
+			`{"resultType":"input_required","inputRequests":{"a":`+page+`,"b":`+page+`}}`)
+		srv.Expect(t, "tools/call")
+		for id, ok := range ids {
+			if !ok {
+				t.Errorf("a page has the elicitationId %q, want gatekit-, then random text", id)
+			}
+		}
+		if len(ids) != 2 {
+			t.Errorf("the pages have the ids %v, want two different ids", ids)
+		}
+	})
+}
+
+func TestQuestionsAtOnceAreBounded(t *testing.T) {
+	for _, n := range []int{64, 65} {
+		synctest.Test(t, func(t *testing.T) {
+			s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+			defer end()
+			p := upstreamtest.StartCall(t, s,
+				&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"roots":[]}`)},
+				`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+			srv.Answer(srv.Expect(t, "tools/call").ID,
+				`{"resultType":"input_required","inputRequests":`+rootsQuestions(0, n)+`}`)
+			if n > 64 {
+				p.ExpectError("the server asked for too much input at once")
+				srv.ExpectNothing(t)
+				return
+			}
+			srv.Answer(srv.Expect(t, "tools/call").ID, `{"resultType":"complete","content":[]}`)
+			p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"content":[]}}`)
+		})
+	}
+}
+
+// rootsQuestions returns inputRequests with n questions for the roots. Their keys are numbers that
+// begin with first.
+func rootsQuestions(first, n int) string {
+	questions := make([]string, n)
+	for i := range questions {
+		questions[i] = fmt.Sprintf(`"%d":{"method":"roots/list"}`, first+i)
+	}
+	return `{` + strings.Join(questions, ",") + `}`
 }
 
 func TestModernServerWithoutCapabilities(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// listen serves a modern client's subscriptions/listen with the notifications of the session with
-// the legacy server. It returns when ctx ends, with the cause.
+// listen handles m, a modern client's subscriptions/listen. It passes notifications of the legacy
+// server to h until ctx ends, and returns the cause of the end.
 func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	h proxy.Handler) (*mcp.Message, error) {
 	sub := newSubscriber([]byte(m.ID()))
@@ -47,9 +47,9 @@ func (s *pooledSession) listen(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// subscribe subscribes sub to the resources that the subscriptions/listen m names. It asks the
-// server only for resources that have no subscriber yet. It returns the URIs of the resources that
-// the server has accepted in time, as JSON.
+// subscribe subscribes sub to the resources that the subscriptions/listen m names. It sends the
+// server a request only for resources that have no subscriber yet. It returns the URIs of the
+// resources that the server has accepted in time, as JSON.
 func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	sub *subscriber) (accepted []string) {
 	ctx, cancel := context.WithTimeout(ctx, acknowledgeTimeout)
@@ -82,8 +82,8 @@ func (s *pooledSession) subscribe(ctx context.Context, m *mcp.Message,
 	return accepted
 }
 
-// unsubscribe removes a subscriber. In the background, it unsubscribes the session from the
-// resources that have no other subscriber.
+// unsubscribe removes a subscriber. If a resource has no other subscriber, unsubscribe ends the
+// session's subscription to the resource, in the background.
 func (s *pooledSession) unsubscribe(sub *subscriber) {
 	s.mu.Lock()
 	delete(s.subscribers, sub)

@@ -15,36 +15,36 @@ import (
 )
 
 const (
-	// delay before a subscription that failed or ended is opened again
+	// the delay before a subscription is opened again after its first failure or end
 	firstSubscriptionDelay = time.Second
-	// how long a subscription must have been open to count as a success when it ends
+	// how long a subscription must have been open before its end resets the delay
 	stableAfter = 10 * time.Second
 )
 
 // longLivedSubscription keeps a subscription open at a modern server, for a legacy client's
-// session. It receives the notifications that a legacy server would send unasked: changes of lists,
-// and of the resources that the client has subscribed to. A subscription cannot be changed, so each
-// further resource needs a new subscription.
+// session. It receives the notifications that a legacy server would send without a subscription:
+// changes of lists, and of the resources that the client has subscribed to. A subscription cannot
+// be changed, so each further resource needs a new subscription.
 type longLivedSubscription struct {
 	*modernClient
 	feed      proxy.Handler            // gets the notifications
 	describe  func() clientDescription // returns the client's current description
 	begin     func()                   // starts run, once
-	attempted chan struct{}            // closed when a first subscription was opened or refused
+	attempted chan struct{}            // closed when the first attempt to subscribe has ended
 	// the list changes that the server declared: "toolsListChanged", …
 	flags []string
 
 	mu      sync.Mutex
-	uris    map[string]bool // resources that the client subscribed to; true once acknowledged
-	version int             // counts the changes of uris
+	uris    map[string]bool // the client's resources; true if acknowledged by the server
+	version int             // counts the changes that the client has made to uris
 	// the latest version that the server was asked for, with or without success
 	lastTried int
-	changed   chan struct{} // closed and replaced with each change of a field above
+	changed   chan struct{} // closed and replaced by the method change
 	refused   bool          // the server accepts no subscriptions
 }
 
 // newLongLivedSubscription returns the subscription to the list changes that a server declares in
-// its answer to server/discover. It opens nothing.
+// its answer to server/discover. The subscription is not opened yet.
 func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed proxy.Handler,
 	describe func() clientDescription) *longLivedSubscription {
 	l := &longLivedSubscription{modernClient: c, feed: feed, describe: describe,
@@ -67,16 +67,17 @@ func newLongLivedSubscription(c *modernClient, discoverAnswer *mcp.Message, feed
 	return l
 }
 
-// start opens the subscription in the background, if the server declared that it notifies of
-// changed lists.
+// start opens the subscription in the background, if the server declared that it sends
+// notifications of changed lists.
 func (l *longLivedSubscription) start() {
 	if len(l.flags) > 0 {
 		l.begin()
 	}
 }
 
-// awaitFirst starts the subscription, and waits until the server has acknowledged or refused it, so
-// that the client gets the changes that its next request causes. The error is the cause of ctx.
+// awaitFirst starts the subscription, and waits until the first attempt to open it has ended. If
+// the attempt succeeded, the client is notified of the changes that its next request causes. The
+// error is context.Cause(ctx).
 func (l *longLivedSubscription) awaitFirst(ctx context.Context) error {
 	if len(l.flags) == 0 {
 		return nil
@@ -99,8 +100,8 @@ func (l *longLivedSubscription) change(f func()) {
 	l.changed = make(chan struct{})
 }
 
-// subscribe waits until the server has acknowledged or refused the resource of a
-// resources/subscribe, and returns the answer to the client.
+// subscribe adds the resource of m, a resources/subscribe. It waits until the server has
+// acknowledged or refused the resource, and returns the answer for the client.
 func (l *longLivedSubscription) subscribe(ctx context.Context,
 	m *mcp.Message) (*mcp.Message, error) {
 	uri, ok := m.Text("/uri")
@@ -147,7 +148,7 @@ func (l *longLivedSubscription) subscribe(ctx context.Context,
 	}
 }
 
-// unsubscribe returns the answer to a resources/unsubscribe.
+// unsubscribe removes the resource of m, a resources/unsubscribe, and returns the answer.
 func (l *longLivedSubscription) unsubscribe(m *mcp.Message) *mcp.Message {
 	if uri, ok := m.Text("/uri"); ok {
 		l.change(func() {
@@ -160,9 +161,9 @@ func (l *longLivedSubscription) unsubscribe(m *mcp.Message) *mcp.Message {
 	return toClient(mcp.NewResponse(m.ID(), nil))
 }
 
-// wantedFilter returns the filter of the subscription that is needed, or nil when none is needed.
-// It also returns the filter's version, and a channel that is closed when the filter may have
-// changed.
+// wantedFilter returns the filter for a subscription to all list changes in flags and all resources
+// in uris, or nil when no subscription is needed. It also returns the filter's version, and a
+// channel that is closed when the filter may have changed.
 func (l *longLivedSubscription) wantedFilter() (filter []byte, version int,
 	changed <-chan struct{}) {
 	l.mu.Lock()
@@ -185,10 +186,10 @@ func (l *longLivedSubscription) wantedFilter() (filter []byte, version int,
 	return b, l.version, l.changed
 }
 
-// run keeps the subscription that is needed open, until ctx ends or the server refuses
-// subscriptions. It calls attempted when the first subscription was opened or refused.
+// run keeps a subscription with the filter of wantedFilter open, until ctx ends or the server
+// refuses subscriptions. It calls attempted after each attempt to open a subscription.
 func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
-	var open *openSubscription // nil while there is none
+	var open *openSubscription // nil while no subscription is open
 	failures, missed := 0, false
 	pause := func() bool {
 		failures++
@@ -208,7 +209,7 @@ func (l *longLivedSubscription) run(ctx context.Context, attempted func()) {
 			continue
 		}
 		if open == nil || open.version != version {
-			// Notifications of these resources may have been missed.
+			// The client may have missed notifications of the resources acknowledged so far.
 			acknowledged := l.acknowledgedURIs()
 			next := l.open(ctx, filter, version)
 			open.close()
@@ -261,8 +262,8 @@ func (l *longLivedSubscription) isRefused() bool {
 type openSubscription struct {
 	version      int // of the filter
 	cancel       context.CancelFunc
-	acknowledged chan struct{} // closed when the server has acknowledged it
-	ended        chan struct{} // closed when it has ended
+	acknowledged chan struct{} // closed when the server has acknowledged the subscription
+	ended        chan struct{} // closed when the subscription has ended
 }
 
 // close ends the subscription and waits until it has ended. For a nil subscription, close does
@@ -274,8 +275,8 @@ func (o *openSubscription) close() {
 	}
 }
 
-// open opens a subscription and returns it once the server has acknowledged it. It returns nil when
-// the server does not do so in time.
+// open opens a subscription, and returns the subscription when the server has acknowledged it. If
+// the server sends no acknowledgement in time, open returns nil.
 func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	version int) *openSubscription {
 	request, err := listenRequest(l.describe(), filter)
@@ -291,6 +292,10 @@ func (l *longLivedSubscription) open(ctx context.Context, filter []byte,
 	started := l.goroutines.Go(func(context.Context) {
 		defer close(o.ended)
 		answer, _, err := l.server.Send(listenCtx, request, handler)
+		if err == nil {
+			answer.Method, answer.Request = request.Message().Method, request.Message()
+			_ = l.feed.Consume(listenCtx, answer, "own", answersOwnRequest)
+		}
 		switch {
 		case listenCtx.Err() != nil:
 		case err == nil && answer.ErrorCode() == mcp.CodeMethodNotFound:
@@ -354,6 +359,9 @@ type subscriptionHandler struct {
 func (h *subscriptionHandler) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
 	case "notifications/subscriptions/acknowledged":
+		if err := h.Consume(ctx, m, "own", answersOwnRequest); err != nil {
+			return // a stage has denied it
+		}
 		h.l.change(func() {
 			m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 				if uri, ok := mcp.NewResponse("", raw).Text(""); ok {
@@ -367,13 +375,25 @@ func (h *subscriptionHandler) HandleNotification(ctx context.Context, m *mcp.Mes
 		h.acknowledged()
 	case "notifications/tools/list_changed", "notifications/prompts/list_changed",
 		"notifications/resources/list_changed", "notifications/resources/updated":
-		if edited, err := m.Edit(mcp.RemoveReservedMeta(m)...); err == nil {
-			h.l.feed.HandleNotification(ctx, edited)
+		edited, err := m.Edit(mcp.RemoveReservedMeta(m)...)
+		if err != nil {
+			drop(ctx, h, m, cannotTranslate)
+			return
 		}
+		h.l.feed.HandleNotification(ctx, edited)
+	default:
+		drop(ctx, h, m, "does not belong to a subscription")
 	}
 }
 
-// HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
+// Consume implements proxy.Handler.
+func (h *subscriptionHandler) Consume(ctx context.Context, m *mcp.Message, action,
+	reason string) error {
+	return h.l.feed.Consume(ctx, m, action, reason)
+}
+
+// HandleRequests implements proxy.Handler. It refuses all requests, since a server may not send any
+// on a subscription.
 func (h *subscriptionHandler) HandleRequests(_ context.Context,
 	ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))

@@ -12,7 +12,7 @@ import (
 	"gatekit/core/upstream"
 )
 
-// modernCall is one call of a legacy client at a modern server.
+// modernCall is one call of a legacy client to a modern server.
 type modernCall struct {
 	*modernClient
 	request upstream.Outgoing // translated for the server
@@ -36,18 +36,25 @@ func (c *modernCall) run(ctx context.Context) (*mcp.Message, error) {
 			if request, err = withTasksExtension(request); err != nil {
 				return nil, unavailable(c.name, "the call could not be made as a task", err)
 			}
-			next = request
+			if err := client.Consume(ctx, answer, "pass", answeredByGatekit); err != nil {
+				return nil, err
+			}
+			next = upstream.Again(request)
 			continue
 		case resultType == "task" && declaresTasks(request.Message()):
 			if answer, err = c.followTask(ctx, request.Message(), answer, client); err != nil {
 				return nil, err
 			}
-			return c.translate(answer)
+			return c.translate(ctx, answer)
 		case resultType == "", resultType == "complete":
-			return c.translate(answer)
+			return c.translate(ctx, answer)
 		case resultType != upstream.ResultInputRequired:
+			drop(ctx, client, answer, "the client does not know this type of result")
 			return nil, unavailable(c.name, fmt.Sprintf(
 				"the result is of type %.40q, which the client does not know", resultType), nil)
+		}
+		if err := client.Consume(ctx, answer, "pass", answeredByGatekit); err != nil {
+			return nil, err
 		}
 		state, _ := answer.Get("/requestState")
 		answers, refusal, err := c.askForInput(ctx, request.Message(), answer, client)
@@ -84,23 +91,36 @@ func (c *modernCall) followTask(ctx context.Context, request, created *mcp.Messa
 	client proxy.Handler) (*mcp.Message, error) {
 	id, ok := created.Get("/taskId")
 	if !ok {
+		drop(ctx, client, created, "it creates a task without an id")
 		return nil, unavailable(c.name, "the server created a task without an id", nil)
 	}
 	t := &modernTask{modernClient: c.modernClient, call: request, id: id, handler: client,
 		answered: map[string]bool{}}
+	if err := client.Consume(ctx, created, "pass", answeredByGatekit); err != nil {
+		t.cancel()
+		return nil, err
+	}
 	return t.follow(ctx, created)
 }
 
 // translate returns an answer of the server, translated for the client.
-func (c *modernCall) translate(answer *mcp.Message) (*mcp.Message, error) {
+func (c *modernCall) translate(ctx context.Context, answer *mcp.Message) (*mcp.Message, error) {
+	var translated *mcp.Message
+	var err error
 	if answer.Kind == mcp.Error {
-		return errorForLegacy(c.request.Message(), answer)
+		translated, err = errorForLegacy(c.request.Message(), answer)
+	} else {
+		translated, err = resultForLegacy(c.request.Message(), answer, c.revision)
 	}
-	return resultForLegacy(c.request.Message(), answer, c.revision)
+	if err != nil {
+		drop(ctx, c.handler, answer, cannotTranslate)
+		return nil, untranslatable(c.name, err)
+	}
+	return translated, nil
 }
 
-// increasingProgress is a handler that drops progress that does not increase. A server counts its
-// progress from the start each time that a request is repeated.
+// increasingProgress is a handler that drops progress that is not higher than before. When a
+// request is repeated, the server counts its progress from the start again.
 type increasingProgress struct {
 	proxy.Handler
 	mu       sync.Mutex
@@ -111,12 +131,14 @@ type increasingProgress struct {
 // HandleNotification implements proxy.Handler.
 func (p *increasingProgress) HandleNotification(ctx context.Context, m *mcp.Message) {
 	if m.Method == "notifications/progress" && !p.increases(m) {
+		drop(ctx, p.Handler, m, "the progress does not rise")
 		return
 	}
 	p.Handler.HandleNotification(ctx, m)
 }
 
-// increases reports whether a progress notification is to be passed on, and records its progress.
+// increases reports whether the progress of a notification is higher than all progress before, and
+// records the progress.
 func (p *increasingProgress) increases(m *mcp.Message) bool {
 	raw, _ := m.Get("/progress")
 	v, err := strconv.ParseFloat(string(raw), 64)

@@ -25,7 +25,7 @@ const tasksExtension = "io.modelcontextprotocol/tasks"
 type modernClient struct {
 	name       string // of the server
 	revision   string // of the legacy client
-	maxRounds  int    // how many times a call may ask the client for input
+	maxRounds  int    // how many times the server may ask the client for input in one call
 	log        *slog.Logger
 	server     upstream.ModernSession
 	goroutines *taskgroup.Group // of the session

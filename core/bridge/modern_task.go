@@ -10,8 +10,8 @@ import (
 )
 
 // Some tools of modern servers run only as tasks. Tasks are an extension that legacy clients do not
-// know. The bridge declares the extension for a call of such a tool, and answers the call with the
-// task's result.
+// know. For a call of such a tool, the bridge declares the extension and returns the task's result
+// as the answer.
 
 // demandsTasks reports whether the answer to a call is an error that demands the tasks extension,
 // which the call did not declare. A server that answers with this error has not run the call.
@@ -33,9 +33,9 @@ type modernTask struct {
 	answered map[string]bool // input requests that the client has answered, by their keys
 }
 
-// follow waits for the end of the task. created is the server's answer that describes the new task.
-// follow returns the answer to the call: a complete result, or an error. If follow returns before
-// the task has ended, it cancels the task.
+// follow waits for the end of the task, and returns the answer to the call: a complete result, or
+// an error. created is the server's answer that describes the new task. If follow returns before
+// the task has ended, follow cancels the task.
 func (t *modernTask) follow(ctx context.Context,
 	created *mcp.Message) (answer *mcp.Message, err error) {
 	ended := false // the server has ended the task
@@ -74,6 +74,9 @@ func (t *modernTask) follow(ctx context.Context,
 			}
 		}
 		if ended || status == "" {
+			if state != created && endsTask(state) {
+				drop(ctx, t.handler, state, "it describes no state of a task")
+			}
 			return nil, unavailable(t.name,
 				"the server's task has an unknown status, or ended without a result", nil)
 		}
@@ -88,12 +91,22 @@ func (t *modernTask) follow(ctx context.Context,
 		if err != nil || next.Kind == mcp.Error {
 			return next, err
 		}
+		if next.Method, next.Request = o.Message().Method, o.Message(); !endsTask(next) {
+			if err := t.handler.Consume(ctx, next, "own", answersOwnRequest); err != nil {
+				return nil, err
+			}
+		}
 		state = next
 	}
 }
 
-// giveInput puts the unanswered questions of a task to the client, and sends the answers to the
-// server. refusal is the message that ends the call, or nil.
+// endsTask reports whether a state of a task has the result or the error of the call.
+func endsTask(state *mcp.Message) bool {
+	return state.TextEquals("/status", "completed") || state.TextEquals("/status", "failed")
+}
+
+// giveInput asks the client the questions of a task that have no answer yet, and sends the answers
+// to the server. refusal is the error message that ends the call, or nil.
 func (t *modernTask) giveInput(ctx context.Context,
 	state *mcp.Message) (refusal *mcp.Message, err error) {
 	var old []mcp.Edit
@@ -132,7 +145,8 @@ func (t *modernTask) giveInput(ctx context.Context,
 	if err != nil || updated.Kind == mcp.Error {
 		return updated, err
 	}
-	return nil, nil
+	updated.Method, updated.Request = o.Message().Method, o.Message()
+	return nil, t.handler.Consume(ctx, updated, "own", answersOwnRequest)
 }
 
 // cancel cancels the task at the server, in the background.
@@ -150,13 +164,13 @@ func (t *modernTask) cancel() {
 	})
 }
 
-// progressReporter sends the status messages of a task to a client that asked for progress, each
+// progressReporter sends the status message of a task to a client that asked for progress, each
 // time that the message has changed.
 type progressReporter struct {
 	handler proxy.Handler
 	call    *mcp.Message
-	last    string // message
-	count   int    // of reports
+	last    string // the message that was sent last
+	count   int    // how many messages were sent
 }
 
 func (r *progressReporter) report(ctx context.Context, state *mcp.Message) {

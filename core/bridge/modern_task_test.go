@@ -1,12 +1,14 @@
 package bridge_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"gatekit/core/mcp"
+	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/test/upstreamtest"
 )
@@ -42,7 +44,7 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			to.ExpectReceived(
 				t, `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1,"message":"half"}}`)
 			if to.Activity.Load() != 4 {
-				t.Errorf("%d reports of activity, want 4", to.Activity.Load())
+				t.Errorf("the call got %d reports of activity, want 4", to.Activity.Load())
 			}
 		},
 		"the task's failure fails the call": func(t *testing.T, p *upstreamtest.Call,
@@ -60,6 +62,27 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			get(t, srv, `{"taskId":"T"}`)
 			p.ExpectError("the server's task has an unknown status")
 			srv.Expect(t, "tasks/cancel")
+		},
+		"the server names no interval": func(t *testing.T, p *upstreamtest.Call,
+			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+			get(t, srv, `{"resultType":"complete","taskId":"T","status":"working"}`)
+			synctest.Wait()
+			time.Sleep(5*time.Second - time.Millisecond)
+			srv.ExpectNothing(t)
+			time.Sleep(time.Millisecond)
+			srv.Expect(t, "tasks/get")
+		},
+		"an unfinished result is recorded and ends the call": func(t *testing.T,
+			p *upstreamtest.Call, srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
+			const state = `{"taskId":"T","status":"completed"}`
+			get(t, srv, state)
+			p.ExpectError("or ended without a result")
+			srv.ExpectNothing(t)
+			got := to.Consumed()
+			if last := got[len(got)-1]; !strings.HasPrefix(last,
+				"drop: it describes no state of a task: ") || !strings.Contains(last, state) {
+				t.Errorf("the last record is %s, want the dropped state", last)
+			}
 		},
 		"the task is cancelled with the call": func(t *testing.T, p *upstreamtest.Call,
 			srv *upstreamtest.PipeServer, to *upstreamtest.Client) {
@@ -92,4 +115,74 @@ func TestModernToolThatRunsAsATaskOnly(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestInputOfATaskIsBounded lets a task ask for input in many rounds. The client is asked each
+// question once.
+func TestInputOfATaskIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		asked []string // the inputRequests of each state of the task
+		want  int      // how many questions the client is asked
+		fails string   // the error of the call; "" if the task goes on
+	}{
+		{"questions that are answered already",
+			[]string{rootsQuestions(0, 2), rootsQuestions(0, 2), rootsQuestions(0, 3)}, 3, ``},
+		{"as many new questions as a state may have, and an answered one", []string{
+			rootsQuestions(64, 1), rootsQuestions(0, 65)}, 65, ``},
+		{"more new questions than a state may have", []string{rootsQuestions(0, 65)}, 64,
+			"asked for too much input at once"},
+		{"as many questions as a task may ask", roundsOfQuestions(16), 1024, ``},
+		{"more questions than a task may ask",
+			append(roundsOfQuestions(16), rootsQuestions(5000, 1)), 1024,
+			"asked for input too many times"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, srv, end := openModernServer(t, mcp.Rev20251125, `{}`, &upstreamtest.Client{})
+				defer end()
+				asked := 0
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: func(
+					ctx context.Context, m *mcp.Message) pipeline.Passed {
+					asked++
+					return upstreamtest.AnswerWith(`{"roots":[]}`)(ctx, m)
+				}}, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}`)
+				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32021,"message":"tasks","data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}}}`,
+					srv.Expect(t, "tools/call").ID)
+				srv.Answer(srv.Expect(t, "tools/call").ID,
+					`{"resultType":"task","taskId":"T","status":"working","pollIntervalMs":1000}`)
+				for _, questions := range c.asked {
+					synctest.Wait()
+					time.Sleep(time.Second)
+					srv.Answer(srv.Expect(t, "tasks/get").ID,
+						`{"resultType":"complete","taskId":"T","status":"input_required","pollIntervalMs":1000,"inputRequests":`+
+							questions+`}`)
+					synctest.Wait()
+					for len(srv.Written) > 0 {
+						if q := srv.Next(t); q.Method == "tasks/update" {
+							srv.Answer(q.ID, `{"resultType":"complete"}`)
+						}
+						synctest.Wait()
+					}
+				}
+				if c.fails != "" {
+					p.ExpectError(c.fails)
+				} else {
+					p.ExpectWaiting()
+				}
+				if asked != c.want {
+					t.Errorf("the client was asked %d questions, want %d", asked, c.want)
+				}
+			})
+		})
+	}
+}
+
+// roundsOfQuestions returns the inputRequests of n states. Each state asks 64 new questions.
+func roundsOfQuestions(n int) []string {
+	rounds := make([]string, n)
+	for i := range rounds {
+		rounds[i] = rootsQuestions(64*i, 64)
+	}
+	return rounds
 }

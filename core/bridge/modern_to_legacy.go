@@ -12,9 +12,9 @@ import (
 	"gatekit/core/upstream"
 )
 
-// modernToLegacy is a legacy server as one session of a modern client sees it. A modern client
-// describes itself with each request. A legacy server gets the description once, when a session of
-// the pool begins.
+// modernToLegacy is the proxy.Server of one session of a modern client with a legacy server. A
+// modern client describes itself in each request. A legacy server gets the description once, when a
+// session of the pool begins.
 type modernToLegacy struct {
 	native        upstream.NativeSessions
 	clientOptions proxy.OpenOptions // of the client's session
@@ -76,8 +76,8 @@ func (s *modernToLegacy) Call(ctx context.Context, p pipeline.Passed,
 }
 
 // modernSession returns a modern session if the server has turned out to be modern, and otherwise
-// nil. Some servers take longer to start than the probe waits. Until they answer the probe, they
-// count as legacy servers.
+// nil. Some servers take longer to start than the probe waits for an answer. A server counts as a
+// legacy server until it answers the probe.
 func (s *modernToLegacy) modernSession() upstream.ModernSession {
 	speaksModern := s.native.SpeaksModern()
 	s.mu.Lock()
@@ -88,8 +88,8 @@ func (s *modernToLegacy) modernSession() upstream.ModernSession {
 	return s.modern
 }
 
-// Notify implements proxy.Server. A modern client sends no notification that a legacy server waits
-// for: a call is cancelled by the end of its context.
+// Notify implements proxy.Server. It does nothing, since a modern client sends no notification that
+// a legacy server needs. The end of a call's context cancels the call.
 func (s *modernToLegacy) Notify(context.Context, pipeline.Passed) error { return nil }
 
 // Close implements proxy.Server. It is safe to call twice.

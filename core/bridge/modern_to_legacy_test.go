@@ -11,20 +11,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	"gatekit/core/bridge"
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
 	"gatekit/core/proxy"
 	"gatekit/core/upstream"
+	"gatekit/test/downstreamtest"
 	"gatekit/test/upstreamtest"
 )
 
-// openLegacyServer opens a legacy server for a modern client. end closes both.
+// openLegacyServer opens a session s of a modern client with a legacy server. st starts the
+// server's processes. end closes the session and the upstream.
 func openLegacyServer(t *testing.T,
 	client *upstreamtest.Client) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
 	return openSharedLegacyServer(t, client, false)
 }
 
+// openSharedLegacyServer is like openLegacyServer. If shared is true, several clients may use the
+// session.
 func openSharedLegacyServer(t *testing.T, client *upstreamtest.Client,
 	shared bool) (s proxy.Server, st *upstreamtest.Launcher, end func()) {
 	t.Helper()
@@ -41,8 +46,8 @@ func openSharedLegacyServer(t *testing.T, client *upstreamtest.Client,
 	}
 }
 
-// acceptInitialize has the server answer the initialize of a pooled session, which must declare the
-// capabilities, and expects notifications/initialized.
+// acceptInitialize makes the server answer the initialize of a pooled session, and expects
+// notifications/initialized. The initialize must declare the capabilities.
 func acceptInitialize(t *testing.T, p *upstreamtest.PipeServer, capabilities string) {
 	t.Helper()
 	q := p.Expect(t, "initialize")
@@ -77,20 +82,26 @@ func TestModernClientAtLegacyServer(t *testing.T) {
 		{"a list", "tools/list", ``, `{}`,
 			`"result":{"tools":[{"name":"a","execution":{"taskSupport":"optional"}},{"name":"b"}],"nextCursor":"c"}`,
 			`"result":{"tools":[{"name":"a"},{"name":"b"}],"nextCursor":"c","resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}`},
-		{"a result with a type", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
+		{"a result that already has a resultType", "prompts/get", `,"name":"x"`, `{"name":"x"}`,
 			`"result":{"resultType":"input_required","messages":[],"_meta":{"a":1}}`,
 			`"result":{"resultType":"complete","messages":[],"_meta":{"a":1,"io.modelcontextprotocol/serverInfo":{"name":"old","version":"1"}}}`},
 		{"no such resource", "resources/read", `,"uri":"f:///x"`, `{"uri":"f:///x"}`,
 			`"error":{"code":-32002,"message":"no","data":{"uri":"f:///x"}}`,
 			`"error":{"code":-32602,"message":"no","data":{"uri":"f:///x"}}`},
-		{"a code with another meaning in the client's revision", "tools/call", `,"name":"x"`,
+		{"an error code with another meaning in the client's revision", "tools/call", `,"name":"x"`,
 			`{"name":"x"}`,
 			`"error":{"code":-32021,"message":"no"}`,
 			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32021,"message":"no"}}}`},
-		{"a capability that the client lacks", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+		{"an error that demands a capability that the client lacks", "tools/call", `,"name":"x"`, `{"name":"x"}`,
 			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`,
 			`"error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}`},
-		{"a code of its own", "tools/call", `,"name":"x"`, `{"name":"x"}`,
+		{"the first error code that the client's revision reserves", "tools/call", `,"name":"x"`,
+			`{"name":"x"}`, `"error":{"code":-32020,"message":"no"}`,
+			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32020,"message":"no"}}}`},
+		{"the last error code that the client's revision reserves", "tools/call", `,"name":"x"`,
+			`{"name":"x"}`, `"error":{"code":-32099,"message":"no"}`,
+			`"error":{"code":-32603,"message":"no","data":{"upstreamError":{"code":-32099,"message":"no"}}}`},
+		{"an error code that the server chose itself", "tools/call", `,"name":"x"`, `{"name":"x"}`,
 			`"error":{"code":-32000,"message":"no"}`, `"error":{"code":-32000,"message":"no"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -130,7 +141,7 @@ func TestDiscoverOfALegacyServer(t *testing.T) {
 }
 
 // TestInputResponsesWithoutAQuestionAreIgnored makes a call that brings answers although the server
-// has not asked. The server is asked as in a first call, and asks for what it needs.
+// has not asked a question. The server gets the call without the answers.
 func TestInputResponsesWithoutAQuestionAreIgnored(t *testing.T) {
 	for _, responses := range []string{`{"g0":{"action":"accept"}}`, `{}`, `null`, `7`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -157,8 +168,8 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 		defer end()
 		for n, c := range []struct {
 			capabilities string
-			initialize   string // the capabilities in a new session's initialize; "" for no session
-			processes    int
+			initialize   string // capabilities in a new session's initialize; "" if none
+			processes    int    // how many processes have been started
 		}{
 			{`{}`, `{}`, 1},
 			{`{}`, ``, 1},
@@ -170,7 +181,7 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 			p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 				requestWithCapabilities(`1`, "tools/list", c.capabilities, ``))
 			if got := st.Count(); got != c.processes {
-				t.Fatalf("request %d: %d processes, want %d", n, got, c.processes)
+				t.Fatalf("request %d: %d processes have been started, want %d", n, got, c.processes)
 			}
 			srv := st.Last(t)
 			if c.initialize != "" {
@@ -187,7 +198,7 @@ func TestOneSessionForEachSetOfCapabilities(t *testing.T) {
 		}
 		time.Sleep(6 * time.Minute)
 		if n := len(st.Alive()); n != 0 {
-			t.Errorf("%d processes run after five minutes without a request, want 0", n)
+			t.Errorf("%d processes run after six minutes without a request, want 0", n)
 		}
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`1`,
 			"tools/list", ``, ``))
@@ -214,7 +225,7 @@ func TestSetsOfCapabilitiesAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		if n := st.Count(); n != 8 {
-			t.Errorf("%d processes, want 8", n)
+			t.Errorf("%d processes have been started, want 8", n)
 		}
 		srv := st.First(t)
 		acceptInitialize(t, srv, `{"experimental":{"n":0}}`)
@@ -305,7 +316,7 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 		if slices.Sort(seen); !slices.Equal(seen, []string{"", "tools/call"}) || <-asked != "" {
 			t.Errorf("the server got %q, want an answer and the call", seen)
 		}
-		// The client does not wait for this call: it is being asked something else.
+		// The client does not wait for this call, since another question has ended its request.
 		upstreamtest.StartCall(t, s, &upstreamtest.Client{Away: true}, requestWithCapabilities(`3`,
 			"tools/call", capabilities,
 			`,"name":"y"`))
@@ -326,9 +337,9 @@ func TestLegacyServerAsksModernClient(t *testing.T) {
 	})
 }
 
-// TestRootsAskedForInAList has a server that answers a list only when it has the roots. A client
-// cannot be asked in a list.
-func TestRootsAskedForInAList(t *testing.T) {
+// TestServerAsksForRootsDuringAList uses a server that answers tools/list only when it has the
+// client's roots. A client cannot be asked anything during tools/list.
+func TestServerAsksForRootsDuringAList(t *testing.T) {
 	start := func(t *testing.T, capabilities string) (list *upstreamtest.Call,
 		srv *upstreamtest.PipeServer, id json.RawMessage, end func()) {
 		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
@@ -341,7 +352,7 @@ func TestRootsAskedForInAList(t *testing.T) {
 		return list, srv, srv.Expect(t, "tools/list").ID, end
 	}
 	const question = `{"jsonrpc":"2.0","id":%d,"method":"roots/list"}`
-	t.Run("of a client without roots", func(t *testing.T) {
+	t.Run("the client has no roots", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			list, srv, id, end := start(t, canElicit)
 			defer end()
@@ -349,14 +360,29 @@ func TestRootsAskedForInAList(t *testing.T) {
 				srv.Send(question, i)
 				// The handler of the list knows that the client has no roots.
 				if a := srv.Next(t); string(a.Result) != `{"from":"the list"}` {
-					t.Errorf("question %d was answered with %s", i, a.Raw)
+					t.Errorf("question %d was answered with %s, want the answer from the list", i,
+						a.Raw)
 				}
 			}
 			srv.Answer(id, `{"tools":[]}`)
 			list.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"complete","ttlMs":0,"cacheScope":"private",` + serverInfo + `}}`)
 		})
 	})
-	t.Run("of a client with roots", func(t *testing.T) {
+	t.Run("the client has no roots, and no request is in flight", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			_, srv, id, end := start(t, canElicit)
+			defer end()
+			srv.Answer(id, `{"tools":[]}`)
+			synctest.Wait()
+			srv.Send(question, 1)
+			srv.ExpectNothing(t)
+			time.Sleep(10 * time.Second)
+			if a := srv.Next(t); string(a.Result) != `{"from":"the session"}` {
+				t.Errorf("the question was answered with %s, want the session's answer", a.Raw)
+			}
+		})
+	})
+	t.Run("the client has roots", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			list, srv, id, end := start(t, `{"roots":{}}`)
 			defer end()
@@ -364,16 +390,17 @@ func TestRootsAskedForInAList(t *testing.T) {
 			for i := range 20 {
 				srv.Send(question, i)
 				synctest.Wait()
-				if i == 0 { // it could be about no call, and a call could come
+				if i == 0 { // the first question waits for a call in which the client can be asked
 					srv.ExpectNothing(t)
 					time.Sleep(2 * time.Second)
 				}
 				if a := srv.Next(t); string(a.Result) != `{"from":"the session"}` {
-					t.Errorf("question %d was answered with %s", i, a.Raw)
+					t.Errorf("question %d was answered with %s, want the session's answer", i,
+						a.Raw)
 				}
 			}
 			if took := time.Since(began); took > 2*time.Second {
-				t.Errorf("the questions took %v", took)
+				t.Errorf("all questions took %v, want at most 2 s", took)
 			}
 			list.ExpectWaiting()
 			srv.Answer(id, `{"tools":[]}`)
@@ -409,19 +436,23 @@ func TestLogMessagesOfALegacyServer(t *testing.T) {
 			"tools/call", `"io.modelcontextprotocol/logLevel":"warning",`, `,"name":"x"`))
 		q = srv.Expect(t, "logging/setLevel")
 		if string(q.Params) != `{"level":"warning"}` {
-			t.Errorf("the level is set by %s, want warning", q.Params)
+			t.Errorf("logging/setLevel has the params %s, want warning", q.Params)
 		}
 		srv.Answer(q.ID, `{}`)
 		q = srv.Expect(t, "tools/call")
 		srv.Send(line, "info")
+		srv.Send(line, "warning")
 		srv.Send(line, "critical")
-		c.ExpectReceived(t, strings.ReplaceAll(line, "%s", "critical"))
+		c.ExpectReceived(t, strings.ReplaceAll(line, "%s", "warning"),
+			strings.ReplaceAll(line, "%s", "critical"))
 		srv.Answer(q.ID, `{}`)
 
-		// The server already sends messages of this level: its level is not set again.
-		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`3`,
-			"tools/call", `"io.modelcontextprotocol/logLevel":"error",`, `,"name":"x"`))
-		srv.Expect(t, "tools/call")
+		// The server already sends messages of these levels, so its level is not set again.
+		for _, level := range []string{"warning", "error"} {
+			upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`3`, "tools/call",
+				`"io.modelcontextprotocol/logLevel":"`+level+`",`, `,"name":"x"`))
+			srv.Expect(t, "tools/call")
+		}
 	})
 }
 
@@ -455,7 +486,7 @@ func TestModernSubscriptionAtLegacyServer(t *testing.T) {
 		srv = st.Last(t)
 		acceptInitialize(t, srv, `{}`)
 		if q := srv.Expect(t, "resources/subscribe"); string(q.Params) != `{"uri":"f:///a"}` {
-			t.Errorf("subscribed by %s, want only f:///a", q.Params)
+			t.Errorf("resources/subscribe has the params %s, want f:///a", q.Params)
 		} else {
 			srv.Answer(q.ID, `{}`)
 		}
@@ -465,7 +496,7 @@ func TestModernSubscriptionAtLegacyServer(t *testing.T) {
 
 		p.Cancel(nil)
 		if q := srv.Expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
-			t.Errorf("unsubscribed by %s, want f:///a", q.Params)
+			t.Errorf("resources/unsubscribe has the params %s, want f:///a", q.Params)
 		}
 	})
 }
@@ -478,8 +509,8 @@ func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, capabilities, answer string
-		again                      bool // the call is sent again
-		want                       string
+		again                      bool   // the call is sent again
+		want                       string // the error that the client gets; "" if again is true
 	}{
 		{"the client agrees", urls, `{"action":"accept"}`, true, ``},
 		{"the client declines", urls, `{"action":"decline"}`, false,
@@ -520,8 +551,104 @@ func TestLegacyServerWantsPagesOpenedFirst(t *testing.T) {
 	}
 }
 
-// callsOfClients are calls at one legacy server, each of a client of its own. The client can be
-// asked, and answers with its number.
+// TestSeveralPagesToBeOpenedFirst uses a server that names pages in the error that answers a call.
+func TestSeveralPagesToBeOpenedFirst(t *testing.T) {
+	const urls = `{"elicitation":{"url":{}}}`
+	page := func(n int) string { return fmt.Sprintf(`{"url":"https://x/%d","message":"?"}`, n) }
+	var many []string
+	for n := range 70 {
+		many = append(many, page(n))
+	}
+	for _, c := range []struct {
+		name, pages string
+		asked       int    // how many pages the client is asked to open
+		fails       string // the error of the call; "" if the call is sent again
+	}{
+		{"two pages", page(0) + `,` + page(1), 2, ``},
+		{"more pages than a server may name", strings.Join(many, `,`), 64, ``},
+		{"no page", ``, 0, "does not name them"},
+		{"a page that is not an object", page(0) + `,7`, 0, "does not name them"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+				defer end()
+				var asked []string
+				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{OnAsk: func(
+					ctx context.Context, m *mcp.Message) pipeline.Passed {
+					url, _ := m.Text("/url")
+					asked = append(asked, url)
+					return upstreamtest.AnswerWith(`{"action":"accept"}`)(ctx, m)
+				}}, requestWithCapabilities(`1`, "tools/call", urls, `,"name":"x"`))
+				srv := st.Last(t)
+				acceptInitialize(t, srv, urls)
+				srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[%s]}}}`,
+					srv.Expect(t, "tools/call").ID, c.pages)
+				if c.fails != "" {
+					p.ExpectError(c.fails)
+				} else {
+					srv.Answer(srv.Expect(t, "tools/call").ID, `{}`)
+					p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete",` +
+						serverInfo + `}}`)
+				}
+				for n, url := range asked {
+					if want := fmt.Sprintf("https://x/%d", n); url != want {
+						t.Errorf("page %d that the client was asked to open is %s, want %s", n, url,
+							want)
+					}
+				}
+				if len(asked) != c.asked {
+					t.Errorf("the client was asked to open %d pages, want %d", len(asked), c.asked)
+				}
+			})
+		})
+	}
+}
+
+// TestServerMayDemandPagesThreeTimes uses a server that answers each call with the demand to open a
+// page.
+func TestServerMayDemandPagesThreeTimes(t *testing.T) {
+	const urls = `{"elicitation":{"url":{}}}`
+	synctest.Test(t, func(t *testing.T) {
+		records := &downstreamtest.Recorder{}
+		stages := pipeline.New(records, pipeline.Options{})
+		st := &upstreamtest.Launcher{}
+		u := newUpstream(st, upstream.Options{Era: "legacy",
+			Pipeline: func() *pipeline.Pipeline { return stages }})
+		defer u.Close()
+		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
+			&upstreamtest.Client{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		// StartCall records the client's request with another recorder.
+		p := upstreamtest.StartCall(t, s,
+			&upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)},
+			requestWithCapabilities(`1`, "tools/call", urls, `,"name":"x"`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, urls)
+		for range 3 {
+			srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32042,"message":"first","data":{"elicitations":[{"url":"https://x/","message":"?"}]}}}`,
+				srv.Expect(t, "tools/call").ID)
+		}
+		srv.ExpectNothing(t)
+		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"first","data":{"upstreamError":{"code":-32042,"message":"first","data":{"elicitations":[{"url":"https://x/","message":"?"}]}}}}}`)
+		repeated := 0
+		for _, row := range records.Rows() {
+			if strings.Contains(row, "to_server request tools/call") {
+				repeated++
+			}
+		}
+		if repeated != 2 {
+			t.Errorf("%d repeated calls were recorded, want 2; the records are\n%s", repeated,
+				strings.Join(records.Rows(), "\n"))
+		}
+	})
+}
+
+// callsOfClients makes calls at one legacy server, each for another client. Every client can be
+// asked, and answers a question with its number.
 type callsOfClients struct {
 	t       *testing.T
 	server  proxy.Server
@@ -540,12 +667,12 @@ func (c *callsOfClients) call(n int) *upstreamtest.Call {
 	return call
 }
 
-// ask has a server ask, and checks who answers.
+// ask sends a question from the server srv, and checks the answer that the server gets.
 func (c *callsOfClients) ask(srv *upstreamtest.PipeServer, want string) {
 	c.t.Helper()
 	srv.Send(`{"jsonrpc":"2.0","id":"s","method":"elicitation/create","params":{"message":"?"}}`)
 	if a := srv.Next(c.t); string(a.Result) != want {
-		c.t.Errorf("answered %s, want %s", a.Raw, want)
+		c.t.Errorf("the question was answered %s, want %s", a.Raw, want)
 	}
 }
 
@@ -557,7 +684,7 @@ func (c *callsOfClients) wantProcesses(want int) {
 	}
 }
 
-// runCallsOfClients runs a test in which several clients may be behind the session.
+// runCallsOfClients runs a test with a session that several clients may use.
 func runCallsOfClients(t *testing.T, test func(t *testing.T, c *callsOfClients)) {
 	synctest.Test(t, func(t *testing.T) {
 		session := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"from":"the session"}`)}
@@ -585,13 +712,13 @@ func TestQuestionsReachTheClientOfTheirCall(t *testing.T) {
 		c.ask(second, `{"client":1}`)
 		waiting.ExpectWaiting()
 
-		// a request in which nobody is asked uses the first session at once
+		// a request in which no client can be asked uses the first session at once
 		upstreamtest.StartCall(t, c.server, &upstreamtest.Client{},
 			requestWithCapabilities(`2`, "tools/list", canElicit, ``))
 		first.Expect(t, "tools/list")
 		c.ask(first, `{"client":0}`)
 
-		// a call that ends in time leaves its session to the next one
+		// a waiting call gets the session of a call that ends in time
 		c.call(2)
 		first.Answer(running.ID, `{}`)
 		first.Expect(t, "tools/call")
@@ -602,8 +729,8 @@ func TestQuestionsReachTheClientOfTheirCall(t *testing.T) {
 		second.Answer(other.ID, `{}`)
 		time.Sleep(61 * time.Second)
 		if !second.HasEnded() || first.HasEnded() {
-			t.Errorf("the further session has ended: %v, the first: %v", second.HasEnded(),
-				first.HasEnded())
+			t.Errorf("the further session has ended: %v, want true; the first session has ended: "+
+				"%v, want false", second.HasEnded(), first.HasEnded())
 		}
 	})
 }
@@ -630,7 +757,7 @@ func TestFurtherSessionsAreBounded(t *testing.T) {
 					c.ask(c.started.Last(t), fmt.Sprintf(`{"client":%d}`, sessions-1))
 				}
 				c.call(sessions)
-				time.Sleep(4 * time.Second)
+				time.Sleep(5*time.Second - time.Millisecond)
 				c.started.First(t).ExpectNothing(t)
 				c.wantProcesses(sessions)
 				if asks { // the call waits until a session is free
@@ -642,7 +769,7 @@ func TestFurtherSessionsAreBounded(t *testing.T) {
 					return
 				}
 				// the call shares a session, in which no client can be asked any more
-				time.Sleep(2 * time.Second)
+				time.Sleep(time.Millisecond)
 				c.started.First(t).Expect(t, "tools/call")
 				c.ask(c.started.First(t), `{"from":"the session"}`)
 				c.ask(c.started.Last(t), fmt.Sprintf(`{"client":%d}`, sessions-1))
@@ -651,8 +778,9 @@ func TestFurtherSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestServerThatRunsOnce has a server of which no second process can be started.
-func TestServerThatRunsOnce(t *testing.T) {
+// TestSecondProcessOfAServerCannotBeStarted makes two calls at a server that can run only once. The
+// second call waits until the first has ended.
+func TestSecondProcessOfAServerCannotBeStarted(t *testing.T) {
 	runCallsOfClients(t, func(t *testing.T, c *callsOfClients) {
 		c.call(0)
 		first := c.started.Last(t)
@@ -677,7 +805,7 @@ func TestServerTurnsOutToBeModern(t *testing.T) {
 		go u.Revisions(t.Context())
 		slow := st.Last(t)
 		probe := slow.Expect(t, "server/discover")
-		time.Sleep(6 * time.Second) // after that the server is taken for a legacy server
+		time.Sleep(6 * time.Second) // after this time the server counts as a legacy server
 		s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s", Revision: mcp.Rev20260728},
 			&upstreamtest.Client{})
 		if err != nil {
@@ -695,6 +823,190 @@ func TestServerTurnsOutToBeModern(t *testing.T) {
 		srv.Answer(q.ID, `{"resultType":"complete","tools":[]}`)
 		p.ExpectAnswer(`{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[]}}`)
 	})
+}
+
+// TestSubscribersShareTheServersSubscriptions opens two subscriptions. The server gets one
+// resources/subscribe for a resource of both, and a resources/unsubscribe when both have ended.
+func TestSubscribersShareTheServersSubscriptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		listen := func(id, uris string) (*upstreamtest.Call, *upstreamtest.Client) {
+			c := &upstreamtest.Client{}
+			return upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(id,
+				"subscriptions/listen", ``,
+				`,"notifications":{"resourceSubscriptions":[`+uris+`]}`)), c
+		}
+		subscribed := func(c *upstreamtest.Client, id, uris string) {
+			t.Helper()
+			c.ExpectReceived(t,
+				`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":`+
+					id+`},"notifications":{"resourceSubscriptions":[`+uris+`]}}}`)
+			c.Forget()
+		}
+		first, a := listen(`1`, `"f:///no","f:///a","f:///a"`)
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		// A resource that the server refuses does not stop the next one.
+		srv.Send(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"no"}}`,
+			srv.Expect(t, "resources/subscribe").ID)
+		srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+		subscribed(a, `1`, `"f:///a"`)
+		second, b := listen(`2`, `"f:///a"`)
+		srv.ExpectNothing(t)
+		subscribed(b, `2`, `"f:///a"`)
+
+		first.Cancel(nil)
+		srv.ExpectNothing(t)
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
+		b.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a","_meta":{"io.modelcontextprotocol/subscriptionId":2}}}`)
+		second.Cancel(nil)
+		if q := srv.Expect(t, "resources/unsubscribe"); string(q.Params) != `{"uri":"f:///a"}` {
+			t.Errorf("resources/unsubscribe has the params %s, want f:///a", q.Params)
+		} else {
+			srv.Answer(q.ID, `{}`)
+		}
+		// The next subscriber needs a subscription at the server again.
+		_, c := listen(`3`, `"f:///a"`)
+		srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+		subscribed(c, `3`, `"f:///a"`)
+	})
+}
+
+func TestSubscriptionToToolsGetsNoUpdatesOfResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		c := &upstreamtest.Client{}
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`1`, "subscriptions/listen", ``,
+			`,"notifications":{"toolsListChanged":true}`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		// another subscription makes the server send updates of the resource
+		upstreamtest.StartCall(t, s, &upstreamtest.Client{}, upstreamtest.ModernRequest(`2`,
+			"subscriptions/listen", ``, `,"notifications":{"resourceSubscriptions":["f:///a"]}`))
+		srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+		synctest.Wait()
+		c.Forget()
+		srv.Send(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"f:///a"}}`)
+		c.ExpectReceived(t)
+	})
+}
+
+// TestWaitingNotificationsAreBounded uses a client that does not take the notifications of its
+// subscription for a while. Those above the bounds are dropped and recorded. When the client has
+// taken the others, it gets new notifications.
+func TestWaitingNotificationsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session := &upstreamtest.Client{}
+		s, st, end := openLegacyServer(t, session)
+		defer end()
+		slow := &upstreamtest.Client{Slow: make(chan struct{})}
+		upstreamtest.StartCall(t, s, slow, upstreamtest.ModernRequest(`1`,
+			"subscriptions/listen", ``, `,"notifications":{"toolsListChanged":true}`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		slow.Slow <- struct{}{} // the acknowledgement
+		synctest.Wait()
+		dropped := 0
+		for _, c := range []struct {
+			size, sent  int // of the notifications, and how many the server sends
+			wantArrived int // the bounds do not count the first, which waits outside of the queue
+		}{
+			{3000, 700, 257}, // their number is bounded
+			{300_000, 8, 4},  // their size is bounded
+			{300_000, 8, 4},
+			{3000, 700, 257},
+		} {
+			slow.Forget()
+			for range c.sent {
+				srv.Send(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"x":%q}}`,
+					strings.Repeat("x", c.size))
+				synctest.Wait()
+			}
+			for arrived := true; arrived; synctest.Wait() {
+				select {
+				case slow.Slow <- struct{}{}:
+				default:
+					arrived = false
+				}
+			}
+			if n := len(slow.Received()); n != c.wantArrived {
+				t.Errorf("%d of %d notifications with %d bytes arrived, want %d", n, c.sent, c.size,
+					c.wantArrived)
+			}
+			dropped += c.sent - c.wantArrived
+		}
+		recorded := 0
+		for _, row := range session.Consumed() {
+			if strings.HasPrefix(row, "drop: too many notifications wait") {
+				recorded++
+			}
+		}
+		if recorded != dropped {
+			t.Errorf("%d notifications were recorded as dropped, want %d", recorded, dropped)
+		}
+	})
+}
+
+func TestResourcesOfOneSubscriptionAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, st, end := openLegacyServer(t, &upstreamtest.Client{})
+		defer end()
+		var uris []string
+		for n := range 1001 {
+			uris = append(uris, fmt.Sprintf(`"f:///%d"`, n))
+		}
+		c := &upstreamtest.Client{}
+		upstreamtest.StartCall(t, s, c, upstreamtest.ModernRequest(`1`, "subscriptions/listen",
+			``, `,"notifications":{"resourceSubscriptions":[`+strings.Join(uris, `,`)+`]}`))
+		srv := st.Last(t)
+		acceptInitialize(t, srv, `{}`)
+		for range 1000 {
+			srv.Answer(srv.Expect(t, "resources/subscribe").ID, `{}`)
+		}
+		srv.ExpectNothing(t)
+		if got := c.Received(); len(got) != 1 ||
+			!strings.HasSuffix(got[0], `"f:///998","f:///999"]}}}`) {
+			t.Errorf("the client got %.200q, want an acknowledgement of 1000 resources", got)
+		}
+	})
+}
+
+func TestSessionDeclaresTheClientsName(t *testing.T) {
+	for _, c := range []struct{ name, version, clientInfo, want string }{
+		{"the client has a name", "1.2", `{"name":"c","version":"1"}`, `{"name":"c","version":"1"}`},
+		{"the client has no name", "1.2", ``, `{"name":"gatekit","version":"1.2"}`},
+		{"no version is configured", "", ``, `{"name":"gatekit","version":"dev"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				st := &upstreamtest.Launcher{}
+				u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
+					Dial:   upstream.Dial{Pipe: st.Start},
+					Bridge: bridge.New(bridge.Options{Version: c.version})})
+				defer u.Close()
+				s, err := u.Open(t.Context(), proxy.OpenOptions{Revision: mcp.Rev20260728},
+					&upstreamtest.Client{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				info := ``
+				if c.clientInfo != "" {
+					info = `"io.modelcontextprotocol/clientInfo":` + c.clientInfo + `,`
+				}
+				upstreamtest.StartCall(t, s, &upstreamtest.Client{},
+					`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{`+info+
+						`"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`)
+				q := st.Last(t).Expect(t, "initialize")
+				if want := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":` +
+					c.want + `}`; string(q.Params) != want {
+					t.Errorf("initialize has the params %s\nwant %s", q.Params, want)
+				}
+			})
+		})
+	}
 }
 
 func TestUnansweredSubscriptionIsLeftOut(t *testing.T) {
@@ -742,14 +1054,14 @@ func TestClosingPooledSessionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSubscriptionKeepsTheProcess has a client over HTTP. Its subscription is no request that the
-// server sees, but needs the server's notifications.
+// TestSubscriptionKeepsTheProcess uses a client over HTTP that has a subscription. The server gets
+// no request for the subscription, but its process must run to send notifications.
 func TestSubscriptionKeepsTheProcess(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		subscribed bool
-		want       int // processes that run after a while
-	}{{"with a subscription", true, 1}, {"without", false, 0}} {
+		want       int // how many processes run after four minutes
+	}{{"with a subscription", true, 1}, {"without a subscription", false, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st := &upstreamtest.Launcher{}
@@ -777,7 +1089,7 @@ func TestSubscriptionKeepsTheProcess(t *testing.T) {
 				if n := len(st.Alive()); n != c.want {
 					t.Fatalf("%d processes run, want %d", n, c.want)
 				}
-				// the session's next request restores what was ended
+				// the session's next request starts a process that was ended
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{},
 					upstreamtest.ModernRequest(`"a"`, "tools/call", ``, `,"name":"x"`))
 				srv = st.Last(t)

@@ -8,7 +8,9 @@ import (
 
 // Options configure a Bridge.
 type Options struct {
-	Version string // of Gatekit, for the clientInfo of sessions with legacy servers
+	// Version is the version of Gatekit. A session with a legacy server declares it in clientInfo
+	// if the client has no clientInfo.
+	Version string
 	// Rounds is how many times a modern server may ask a legacy client for input in one call;
 	// default 16.
 	Rounds int
@@ -33,11 +35,11 @@ func (o Options) withDefaults() Options {
 const (
 	// how many questions a server may ask at once
 	maxInputRequests = 64
-	// how many resources a subscription, or a session, may be subscribed to
+	// how many resources one subscription or session may include
 	maxSubscribedResources = 1000
 	// how long a server may take to acknowledge the subscriptions of one request
 	acknowledgeTimeout = 5 * time.Second
-	// bounds the requests that end a subscription or a task at the server
+	// how long the requests that end a subscription or a task at the server may take in all
 	cleanupTimeout = 5 * time.Second
 	// the longest delay before a failed session or subscription is opened again
 	longestRetryDelay = 30 * time.Second

@@ -9,12 +9,13 @@ import (
 	"gatekit/core/upstream"
 )
 
-// This file makes all messages that the bridge writes to servers: translations of requests that
-// passed the pipeline, and requests that the bridge needs itself. All parts that the latter have
-// from a client's messages have passed the pipeline too. test/layout checks that no other file of
-// this package makes such messages.
+// This file makes all messages that the bridge writes to servers. They are translations of requests
+// that passed the pipeline, and requests that the bridge itself makes. A request of the bridge
+// contains only parts of client messages that have passed the pipeline. test/layout checks that no
+// other file of this package makes messages for servers.
 
-// clientDescription describes the client to a modern server, with each request, as JSON.
+// clientDescription is the client's description that each request to a modern server contains, as
+// JSON.
 type clientDescription struct {
 	clientInfo, capabilities []byte
 	logLevel                 []byte // nil when the client asked for no log messages
@@ -39,9 +40,9 @@ func edit(o upstream.Outgoing, edits ...mcp.Edit) (upstream.Outgoing, error) {
 	return upstream.Translated(o, m), err
 }
 
-// forModernServer returns a legacy client's request, translated for a modern server, with the
-// client's description. It removes values that the client put under reserved keys, which have no
-// meaning in the client's revision.
+// forModernServer returns a legacy client's request, translated for a modern server. It adds the
+// client's description, and removes the values that the client itself put under reserved keys.
+// Reserved keys have no meaning in the client's revision.
 func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoing, error) {
 	edits := d.edits()
 	o.Message().Members("/_meta", func(name string, _ []byte) bool {
@@ -59,8 +60,8 @@ func forModernServer(o upstream.Outgoing, d clientDescription) (upstream.Outgoin
 	return edit(o, edits...)
 }
 
-// withInput returns a request with the client's answers, and with the requestState of the server's
-// result that asked for them. Both may be nil.
+// withInput returns a request to be sent again, with the client's answers, and with state, the
+// requestState of the server's result that asked for input. answers and state may be nil.
 func withInput(o upstream.Outgoing, answers, state []byte) (upstream.Outgoing, error) {
 	var edits []mcp.Edit
 	if answers != nil {
@@ -69,7 +70,7 @@ func withInput(o upstream.Outgoing, answers, state []byte) (upstream.Outgoing, e
 	if state != nil {
 		edits = append(edits, mcp.Set("/requestState", state))
 	}
-	return edit(o, edits...)
+	return edit(upstream.Again(o), edits...)
 }
 
 // discoverRequest returns the server/discover that replaces a legacy client's initialize.
@@ -95,9 +96,9 @@ func withTasksExtension(o upstream.Outgoing) (upstream.Outgoing, error) {
 	return edit(o, mcp.Set(pointer, []byte(`{"`+tasksExtension+`":{}}`)))
 }
 
-// modernTaskRequest returns a request about the task that a modern server created for call. It has
-// the _meta of call, without the progress token and the log level, which would ask for
-// notifications.
+// modernTaskRequest returns a request about the task that a modern server created for the parameter
+// call. The request has the _meta of the call without the progress token and the log level. A
+// progress token or a log level would make the server send notifications for the request.
 func modernTaskRequest(method string, id []byte, call *mcp.Message,
 	more ...mcp.Edit) (upstream.Outgoing, error) {
 	meta, _ := call.Get("/_meta")
@@ -156,13 +157,13 @@ func setLevelRequest(level string) upstream.Outgoing {
 		slices.Concat([]byte(`{"level":`), mcp.Quote(level), []byte("}"))))
 }
 
-// asTaskCall returns a tools/call that a legacy server is to run as a task.
+// asTaskCall returns a tools/call that asks a legacy server to run the call as a task.
 func asTaskCall(o upstream.Outgoing) (upstream.Outgoing, error) {
 	return edit(o, mcp.Set("/task", []byte("{}")))
 }
 
 // legacyTaskRequest returns a request about a task of a legacy server. If call is not nil and asked
-// for progress, the request asks for it too.
+// for progress, the request asks for progress too.
 func legacyTaskRequest(method string, id []byte, call *mcp.Message) upstream.Outgoing {
 	params := slices.Concat([]byte(`{"taskId":`), id)
 	if call != nil {
@@ -199,7 +200,7 @@ func capabilitiesForModern(raw []byte) ([]byte, error) {
 		return []byte("{}"), nil
 	}
 	m := mcp.NewResponse("", raw)
-	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design
+	edits := []mcp.Edit{mcp.Remove("/tasks")} // modern revisions have another design of tasks
 	if _, ok := m.Get("/roots"); ok {
 		// modern servers cannot be notified of changed roots
 		edits = append(edits, mcp.Set("/roots", []byte("{}")))

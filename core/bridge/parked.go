@@ -21,12 +21,12 @@ type ParkedCallsOptions struct {
 	Workers *workers.Pool // runs the calls; nil starts a goroutine for each
 }
 
-// ParkedCallLimits bound what parked calls can hold. The zero value of each is its default.
+// ParkedCallLimits bound the parked calls. A field that is zero stands for its default.
 type ParkedCallLimits struct {
-	Calls             int           // calls that are parked at a time; default 1024
-	CallsPerPrincipal int           // calls of one principal that are parked; default 64
-	Wait              time.Duration // for the client to come back; default 10 min
-	Rounds            int           // how many results of one call may ask; default 32
+	Calls             int           // how many calls can be parked at a time; default 1024
+	CallsPerPrincipal int           // how many of them can belong to one principal; default 64
+	Wait              time.Duration // how long a parked call waits for the client; default 10 min
+	Rounds            int           // how many results of one call may ask for input; default 32
 }
 
 func (l ParkedCallLimits) withDefaults() ParkedCallLimits {
@@ -45,31 +45,37 @@ func (l ParkedCallLimits) withDefaults() ParkedCallLimits {
 	return l
 }
 
-// Bounds of the bytes of the calls that are parked and of the questions that they ask.
+// Bounds of the size of the parked calls and their questions, in bytes.
 const (
 	maxParkedBytes = 64 << 20
-	// of one principal; it does not apply to a principal's only parked call
+	// the bound for one principal; a principal's only parked call may exceed it
 	maxParkedBytesPerPrincipal = maxParkedBytes / 4
 )
 
-// ParkedCalls begins and resumes the calls of modern clients, and holds the parked ones. It
+// ParkedCalls begins and resumes the calls of modern clients, and holds the parked calls. It
 // implements downstream.CallParker.
 //
 // # Why calls are parked
 //
-// A modern client cannot be asked anything while its call runs. It is asked in a result
-// (inputRequests), and makes the call again with its answers (inputResponses; MCP 2026-07-28, multi
-// round-trip requests). A legacy server asks while it runs the call. Such a call is parked from the
-// result that asks the client until the client comes back.
+// A modern client cannot be asked anything while its call runs. The client gets the questions in a
+// result (inputRequests), and makes the call again with its answers (inputResponses; MCP
+// 2026-07-28, multi round-trip requests). But a legacy server asks while it runs the call. So the
+// call is parked: it waits from the time of the result until the client makes the call again.
 //
 // # Why a call that may be parked runs in a goroutine of its own
 //
 // The call outlives its first request: that request is answered with the question, and another
 // request brings the answer. Between the two the client holds a ticket, sealed in requestState. The
 // ticket is valid once, in this process, for the same call of the same session. Any other
-// requestState is refused, and the call is not run a second time. For a client that does not come
-// back, the call is kept for ParkedCallLimits.Wait at most. After that the bridge itself answers
-// the server's question, with a cancellation or an error.
+// requestState is refused, and the call is not run a second time. If the client does not come back
+// within ParkedCallLimits.Wait, the call is cancelled. The bridge itself then answers the server's
+// question, with a cancellation or an error.
+//
+// # Why a call above a limit waits
+//
+// Agents make calls in parallel, and answer the questions of one call after the other. A call that
+// may not be parked yet waits until an earlier call goes on. The calls that have waited longest are
+// parked first. A call that would wait longer than the time-out of its server is refused.
 type ParkedCalls struct {
 	proxy   *proxy.Proxy
 	limits  ParkedCallLimits
@@ -77,8 +83,9 @@ type ParkedCalls struct {
 
 	mu          sync.Mutex               // taken after parkedCall.mu, never before
 	parked      map[string]parkedEntry   // by the name of the call
-	byPrincipal map[string]parkedAmounts // of the principals that have parked calls
+	byPrincipal map[string]parkedAmounts // amounts of one principal, by the principal's name
 	total       parkedAmounts
+	waiting     []*waitingCall // the call that has waited longest comes first
 }
 
 var _ downstream.CallParker = (*ParkedCalls)(nil)
@@ -89,7 +96,7 @@ func NewParkedCalls(o ParkedCallsOptions) *ParkedCalls {
 		parked: map[string]parkedEntry{}, byPrincipal: map[string]parkedAmounts{}}
 }
 
-// parkedAmounts is a number of parked calls, and their size.
+// parkedAmounts is a number of parked calls, and their size in bytes.
 type parkedAmounts struct{ calls, bytes int }
 
 func (a parkedAmounts) add(calls, bytes int) parkedAmounts {
@@ -101,23 +108,23 @@ type parkedEntry struct {
 	call    *parkedCall
 	round   int
 	bytes   int
-	release func() // ends the hold on the session, which may then end as idle
+	release func() // ends the hold that prevents the session from being closed as idle
 }
 
 // ticket names a parked call and the round after which the client may resume it. The client holds
-// it sealed, as requestState.
+// the ticket, sealed, as requestState.
 type ticket struct {
 	Name  string `json:"p"`
 	Round int    `json:"n"`
 }
 
-// errRequestState is the error of every requestState that cannot be used. It does not name the
-// reason.
+// errRequestState is the error for every requestState that cannot be used. The error does not name
+// the reason.
 var errRequestState = errors.New("invalid or expired requestState")
 
 // Begin begins the request m of session s, or resumes the parked call that m brings answers to. It
-// returns the call and the id by which s.Session knows it. A new call has the id of m. The error
-// is the reason why m must be refused.
+// returns the call, and the id under which s.Session knows the call. A new call has the id of m.
+// The error is the reason why m must be refused.
 func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
 	if !mcp.AllowsInputRequests(m) {
@@ -128,8 +135,8 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 		if p.proxy.OpenCallState(m, state, &t) {
 			return p.resume(s, t, m, client)
 		}
-		// The proxy handles any other requestState. It made the state for a question of a modern
-		// server, or it refuses the request.
+		// Any other requestState belongs to a question of a modern server, or is invalid. The proxy
+		// handles both cases.
 	}
 	c := &parkedCall{calls: p, session: s, firstRequest: m, name: rand.Text(),
 		finished: make(chan struct{}), closed: make(chan struct{}),
@@ -139,7 +146,8 @@ func (p *ParkedCalls) Begin(s downstream.ParkerSession, m *mcp.Message,
 	return &newCall{c, s.Session.Begin(m, c)}, m.ID(), nil
 }
 
-// resume removes the call that t names from the parked calls. The call goes on with client.
+// resume removes the call that t names from the parked calls. The call goes on, and client gets its
+// messages.
 func (p *ParkedCalls) resume(s downstream.ParkerSession, t ticket, m *mcp.Message,
 	client proxy.Client) (downstream.Call, mcp.ID, error) {
 	c := p.take(t, s.Name)
@@ -161,23 +169,22 @@ func (p *ParkedCalls) Count() int {
 	return p.total.calls
 }
 
-// keep parks a call. It reports false when there is no room.
-func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int) bool {
+// keep parks a call. It returns false if a limit does not allow another parked call, or if other
+// calls have waited longer.
+func (p *ParkedCalls) keep(c *parkedCall, t ticket, bytes int, hasWaited bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	own := p.byPrincipal[c.session.Principal]
-	if p.total.calls >= p.limits.Calls || own.calls >= p.limits.CallsPerPrincipal ||
-		p.total.bytes+bytes > maxParkedBytes ||
-		own.calls > 0 && own.bytes+bytes > maxParkedBytesPerPrincipal {
+	if !p.hasRoom(c, bytes) || !hasWaited && !p.mayOvertake(c) {
 		return false
 	}
 	p.parked[t.Name] = parkedEntry{c, t.Round, bytes, c.session.Hold()}
+	own := p.byPrincipal[c.session.Principal]
 	p.total, p.byPrincipal[c.session.Principal] = p.total.add(1, bytes), own.add(1, bytes)
 	return true
 }
 
 // take removes the call of a ticket from the parked calls, and returns it. It returns nil when the
-// call is not parked, belongs to another session, or has asked again since.
+// call is not parked, belongs to another session, or has asked again since the ticket was made.
 func (p *ParkedCalls) take(t ticket, session string) *parkedCall {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,6 +208,7 @@ func (p *ParkedCalls) remove(c *parkedCall) {
 	} else {
 		delete(p.byPrincipal, c.session.Principal)
 	}
+	p.wakeNext()
 }
 
 // EndSession ends the parked calls of a session.
@@ -222,13 +230,13 @@ func (p *ParkedCalls) EndSession(name string) {
 	}
 }
 
-// refuse records an error that answers request, and returns it.
+// refuse returns an error that answers request, after recording the error.
 func (p *ParkedCalls) refuse(ctx context.Context, s downstream.ParkerSession, request *mcp.Message,
 	code int, reason string) pipeline.Passed {
 	return p.passOwn(ctx, s, mcp.NewError(request.ID(), code, reason, nil), request)
 }
 
-// passOwn records a message of Gatekit that answers request, and lets it pass to the client.
+// passOwn records m, Gatekit's own answer to request, and returns m as a message that may be sent.
 func (p *ParkedCalls) passOwn(ctx context.Context, s downstream.ParkerSession,
 	m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, s.Name, s.Principal

@@ -12,12 +12,13 @@ import (
 	"gatekit/core/proxy"
 )
 
-// parkedCall is a call that is parked whenever its server asks the client. It is the proxy.Client
-// of the call. It forwards messages to the client of the request that is waiting for the call.
+// parkedCall is a call that is parked whenever its server asks the client. It is also the
+// proxy.Client of the call. It forwards messages to the client of the request that waits for the
+// call's answer.
 type parkedCall struct {
 	calls        *ParkedCalls
 	session      downstream.ParkerSession
-	firstRequest *mcp.Message // the first request, under the id that the proxy knows
+	firstRequest *mcp.Message // the request that began the call; the proxy knows its id
 	name         string       // 130 random bits
 	cancel       context.CancelFunc
 
@@ -26,17 +27,17 @@ type parkedCall struct {
 
 	closed chan struct{} // closed when no question is put to the client any more
 	close  func()        // closes the channel closed, once
-	// holds one element when questions were added since wait last looked
+	// holds one element when a question was added that the method wait has not seen yet
 	questionAdded chan struct{}
 
-	mu             sync.Mutex   // guards what follows
-	client         proxy.Client // of the request that waits for the call; nil while none waits
-	progressToken  []byte       // of that request; nil when it has none
+	mu             sync.Mutex   // guards the fields below
+	client         proxy.Client // of the request that waits for the call; nil if no request waits
+	progressToken  []byte       // of the request that waits; nil when it has none
 	questions      []*question  // not answered yet
-	questionCount  int          // all questions so far
+	questionCount  int          // number of all questions so far
 	askingServer   string       // the server that asked last, for the record
-	askingExchange string       // the exchange of that question, for the record
-	round          int          // number of results that asked so far
+	askingExchange string       // the exchange of the last question, for the record
+	round          int          // number of results so far that asked for input
 	timer          *time.Timer  // ends the wait for the client; nil before the first result
 }
 
@@ -85,25 +86,25 @@ func (c *resumedCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements downstream.Call. It ends the parked call, whose ticket has been used.
 func (c *resumedCall) Discard() { c.abandon() }
 
-// abandon cancels the call, and answers its open questions in the client's place.
+// abandon cancels the call. Its open questions are then answered in the client's place.
 func (c *parkedCall) abandon() {
 	c.close()
 	c.cancel()
 }
 
-// furtherQuestionsWait is how long a question waits for further questions, so that one result can
-// ask all of them.
+// furtherQuestionsWait is how long a question waits for further questions, so that one result
+// contains all of them.
 const furtherQuestionsWait = 15 * time.Millisecond
 
-// wait waits until the call is answered or there is something to ask, and returns the answer or the
-// result that asks.
+// wait waits until the call is answered or the server asks a question. It returns the answer, or
+// the result that asks the client for input.
 func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 	for {
 		select {
 		case <-c.finished:
-			// The call has been answered. A question that is still open does not concern the call;
-			// it may ask for the roots, for example. It is put to the client first. The request
-			// that brings its answer then gets the answer to the call.
+			// The call has been answered. A question that is still open is not about the call. Such
+			// a question may ask for the roots, for example. The client gets the open questions
+			// first. The request that brings the answers then gets the answer to the call.
 			if c.answer.Message() != nil && ctx.Err() == nil {
 				if result, ok := c.park(ctx); ok {
 					return result
@@ -130,58 +131,115 @@ func (c *parkedCall) wait(ctx context.Context) pipeline.Passed {
 	}
 }
 
-// park returns the result that asks the client, and parks the call until the client comes back.
-// When the call cannot be parked, it is cancelled and the result is an error. ok is false when no
-// question is open any more, or when the call could not be parked but has been answered.
+// park returns the result that asks the client for input, and parks the call until the client comes
+// back. If the call may not be parked yet, park waits, at most for the time-out of the server. If
+// the call cannot be parked, park cancels the call and returns an error as the result. ok is false
+// when no question is open any more, when the request's context has ended, or when the call could
+// not be parked but has been answered.
 func (c *parkedCall) park(ctx context.Context) (result pipeline.Passed, ok bool) {
+	result, ok, needs := c.tryPark(ctx, false)
+	if needs == nil {
+		return result, ok
+	}
+	if c.isFinished() {
+		return pipeline.Passed{}, false
+	}
+	w := c.calls.enqueue(c, needs.bytes)
+	if w == nil {
+		return c.fail(ctx, tooManyParked)
+	}
+	defer c.calls.dequeue(w)
+	deadline := time.Now().Add(c.calls.proxy.CallTimeout(needs.server))
+	for {
+		inTime := w.awaitRoom(ctx, deadline)
+		if ctx.Err() != nil || c.isFinished() {
+			return pipeline.Passed{}, false
+		}
+		if result, ok, needs = c.tryPark(ctx, true); needs == nil {
+			return result, ok // perhaps no question is open any more
+		}
+		if !inTime {
+			return c.fail(ctx, tooManyParked)
+		}
+		c.calls.resize(w, needs.bytes) // there are more questions than before
+	}
+}
+
+// tooManyParked is the reason for a refusal when the limits allow no further parked call.
+const tooManyParked = "too many calls wait for answers: answer those, then try again"
+
+// isFinished reports whether the call has been answered.
+func (c *parkedCall) isFinished() bool {
+	select {
+	case <-c.finished:
+		return true
+	default:
+		return false
+	}
+}
+
+// fail cancels the call because it cannot be parked, and returns an error as the result of the
+// call. ok is false when the call has been answered.
+func (c *parkedCall) fail(ctx context.Context, reason string) (result pipeline.Passed, ok bool) {
+	if c.isFinished() {
+		return pipeline.Passed{}, false
+	}
+	c.abandon()
+	return c.calls.refuse(ctx, c.session, c.firstRequest, mcp.CodeInternalError,
+		"the server asks for input, but "+reason), true
+}
+
+// parkNeeds has the size of a call that waits to be parked, and the server that asks.
+type parkNeeds struct {
+	bytes  int
+	server string // the server that asks
+}
+
+// tryPark is like park, but does not wait. If the call may not be parked yet, needs is not nil.
+// hasWaited means that the call is one of the waiting calls.
+func (c *parkedCall) tryPark(ctx context.Context, hasWaited bool) (result pipeline.Passed, ok bool,
+	needs *parkNeeds) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.questions) == 0 {
-		return pipeline.Passed{}, false
+		return pipeline.Passed{}, false, nil
 	}
-	fail := func(reason string) (pipeline.Passed, bool) {
-		select {
-		case <-c.finished:
-			return pipeline.Passed{}, false
-		default:
-		}
-		c.abandon()
-		return c.calls.refuse(ctx, c.session, c.firstRequest, mcp.CodeInternalError,
-			"the server asks for input, but "+reason), true
+	if c.round >= c.calls.limits.Rounds {
+		result, ok = c.fail(ctx, "has asked too many times during this call")
+		return result, ok, nil
 	}
-	if c.round++; c.round > c.calls.limits.Rounds {
-		return fail("has asked too many times during this call")
-	}
-	t := ticket{c.name, c.round}
+	t := ticket{c.name, c.round + 1}
 	state, err := c.calls.proxy.SealCallState(c.firstRequest, t)
 	if err != nil {
-		return fail("the call cannot be resumed: its requestState could not be made")
+		result, ok = c.fail(ctx, "the call cannot be resumed: its requestState could not be made")
+		return result, ok, nil
 	}
 	bytes := c.firstRequest.Size()
 	for _, q := range c.questions {
 		bytes += q.passed.Message().Size()
 	}
-	if !c.calls.keep(c, t, bytes) {
-		return fail("too many calls wait for answers: answer those, then try again")
+	if !c.calls.keep(c, t, bytes, hasWaited) {
+		return pipeline.Passed{}, false, &parkNeeds{bytes, c.questions[0].passed.Message().Server}
 	}
+	c.round++
 	asking := mcp.NewResponse(c.firstRequest.ID(), appendInputRequired(nil, c.questions, state))
 	first := c.questions[0].passed.Message()
 	c.askingServer, c.askingExchange = first.Server, first.Exchange
 	asking.Server, asking.Exchange, asking.CarriesInput = c.askingServer, c.askingExchange, true
 	c.client = nil
 	c.timer = time.AfterFunc(c.calls.limits.Wait, func() { c.expire(t) })
-	return c.calls.passOwn(ctx, c.session, asking, c.firstRequest), true
+	return c.calls.passOwn(ctx, c.session, asking, c.firstRequest), true, nil
 }
 
-// expire abandons the call when its client has not come back with the ticket.
+// expire abandons the call if the client has not come back with the ticket t.
 func (c *parkedCall) expire(t ticket) {
 	if c.calls.take(t, c.session.Name) == c {
 		c.abandon()
 	}
 }
 
-// takeAnswers hands the answers in m to the questions. Questions whose answer is missing or invalid
-// are asked again.
+// takeAnswers delivers the answers in m to the questions. A question whose answer is missing or
+// invalid is asked again.
 func (c *parkedCall) takeAnswers(m *mcp.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +260,7 @@ func (c *parkedCall) takeAnswers(m *mcp.Message) {
 	}
 }
 
-// notifyWait wakes wait, so that it puts the open questions to the client.
+// notifyWait wakes the method wait, which then puts the open questions to the client.
 func (c *parkedCall) notifyWait() {
 	select {
 	case c.questionAdded <- struct{}{}:
@@ -213,7 +271,7 @@ func (c *parkedCall) notifyWait() {
 // progressTokenPointer is the pointer to the progress token of a request.
 const progressTokenPointer = "/_meta/progressToken"
 
-// Notify implements proxy.Client. While no request waits, the notification is dropped.
+// Notify implements proxy.Client. A notification is dropped while no request waits for the call.
 func (c *parkedCall) Notify(ctx context.Context, p pipeline.Passed) error {
 	c.mu.Lock()
 	client, token := c.client, c.progressToken
@@ -235,8 +293,8 @@ func (c *parkedCall) Notify(ctx context.Context, p pipeline.Passed) error {
 	return client.Notify(ctx, p)
 }
 
-// TakesInputRequests implements proxy.InputRequestClient: a server's result that asks for input is
-// forwarded to the client.
+// TakesInputRequests implements proxy.InputRequestClient. It returns true, since a server's result
+// that asks for input can be forwarded to the client.
 func (c *parkedCall) TakesInputRequests() bool { return true }
 
 // IsWaiting implements proxy.WaitReporter.

@@ -18,8 +18,9 @@ type question struct {
 	answer chan *mcp.Message
 }
 
-// SendRequests implements proxy.Client. The requests are put to the client in the result of the
-// request that waits for the call, or of the next such request.
+// SendRequests implements proxy.Client. It adds requests of the server to the questions of the
+// call. If a request of the client waits for the call, its result asks the client the questions. If
+// none waits, the client is asked when it resumes the call.
 func (c *parkedCall) SendRequests(ctx context.Context,
 	requests []pipeline.Passed) ([]*mcp.Message, error) {
 	added := make([]*question, len(requests))
@@ -43,8 +44,8 @@ func (c *parkedCall) SendRequests(ctx context.Context,
 	return answers, nil
 }
 
-// await waits for the answer to a question. A question that has been put to the client may be
-// answered when the call has already ended, since it is not always about the call.
+// await waits for the answer to a question. The client may answer a question after the call has
+// ended, since a question is not always about the call.
 func (c *parkedCall) await(ctx context.Context, q *question) (*mcp.Message, error) {
 	select {
 	case <-q.asked:
@@ -68,7 +69,8 @@ func (c *parkedCall) await(ctx context.Context, q *question) (*mcp.Message, erro
 	}
 }
 
-// abandonedAnswer returns the answer to a server's request m when the client did not come back.
+// abandonedAnswer returns the answer to m, a request of a server. The server gets this answer when
+// the client did not come back.
 func abandonedAnswer(m *mcp.Message) *mcp.Message {
 	switch m.Method {
 	case "elicitation/create":
@@ -79,7 +81,7 @@ func abandonedAnswer(m *mcp.Message) *mcp.Message {
 	return mcp.NewError(m.ID(), mcp.CodeInternalError, "the client did not answer in time", nil)
 }
 
-// withdraw removes questions whose answer is not needed any more.
+// withdraw removes questions whose answers are not needed any more.
 func (c *parkedCall) withdraw(withdrawn []*question) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,8 +90,8 @@ func (c *parkedCall) withdraw(withdrawn []*question) {
 	})
 }
 
-// appendInputRequired appends to b the result that puts questions to the client, and marks them as
-// asked.
+// appendInputRequired appends to b the result that asks the client the questions, and marks the
+// questions as asked.
 func appendInputRequired(b []byte, questions []*question, requestState string) []byte {
 	b = append(b, `{"resultType":"input_required","inputRequests":{`...)
 	for i, q := range questions {
@@ -101,7 +103,8 @@ func appendInputRequired(b []byte, questions []*question, requestState string) [
 		default:
 			close(q.asked)
 		}
-		// A question always has params, because the client of go-sdk cannot read it without.
+		// A question always has params, because the client of go-sdk cannot read a question
+		// without params.
 		m, params := q.passed.Message(), []byte("{}")
 		if body := m.Body(); body != nil {
 			params = body

@@ -27,7 +27,7 @@ func parkCalls(limits bridge.ParkedCallLimits) func(*downstream.Options) {
 	}
 }
 
-// run runs a test on a Gateway that parks calls.
+// run runs a test with a Gateway w in front of the server s. The Gateway parks calls.
 func run(t *testing.T, s *downstreamtest.Server, limits bridge.ParkedCallLimits,
 	test func(t *testing.T, w *downstreamtest.Gateway)) {
 	t.Helper()
@@ -41,8 +41,8 @@ func newGateway(t *testing.T, s *downstreamtest.Server) *downstreamtest.Gateway 
 }
 
 // askingServer returns a server that sends elicitations during a tools/call: one for each of the
-// words, all at the same time. Its result holds the answers, in the order of the words. ran counts
-// the calls.
+// words, all at the same time. The result of the call contains the answers in the order of the
+// words. The server counts the calls in ran.
 func askingServer(ran *atomic.Int32, words ...string) *downstreamtest.Server {
 	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -83,8 +83,8 @@ type inputRequired struct {
 	Error *struct{ Code int }
 }
 
-// toolCall returns a tools/call of a client that declares all capabilities for input. With a state,
-// the call carries the answers.
+// toolCall returns a tools/call of a client that declares all capabilities for input. If state is
+// not empty, the call contains the state as requestState, and the answers.
 func toolCall(id any, arguments, state string, answers ...string) string {
 	more := ""
 	if state != "" {
@@ -95,12 +95,12 @@ func toolCall(id any, arguments, state string, answers ...string) string {
 		askableMeta+`}`)
 }
 
-// acceptAnswer returns the member of inputResponses that accepts the elicitation with that key.
+// acceptAnswer returns a member of inputResponses. It accepts the elicitation that has the key.
 func acceptAnswer(key string, n int) string {
 	return fmt.Sprintf(`"%s":{"action":"accept","content":{"n":%d}}`, key, n)
 }
 
-// post sends a call over HTTP and returns the parts of its reply.
+// post sends a call over HTTP and returns the parts of the reply.
 func post(t *testing.T, c *downstreamtest.HTTPClient,
 	message string) (status string, a inputRequired, text string) {
 	t.Helper()
@@ -113,7 +113,7 @@ func post(t *testing.T, c *downstreamtest.HTTPClient,
 // parseAnswer parses a reply as HTTPExchange.Text returns it.
 func parseAnswer(t *testing.T, answer string) (status string, a inputRequired, text string) {
 	t.Helper()
-	status, text, _ = strings.Cut(answer, " ")
+	status, text, _ = strings.Cut(strings.TrimSuffix(answer, "\nEOF"), " ")
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		t.Fatalf("%v: %s", err, answer)
 	}
@@ -153,8 +153,8 @@ func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 				who := fmt.Sprintf("g%d", slices.Index(words, "who"))
 				why := fmt.Sprintf("g%d", slices.Index(words, "why"))
 
-				// One question gets an answer of the wrong type, so it is asked again. The
-				// arguments are the same in another notation.
+				// The question why gets an answer of the wrong type, so it is asked again. The
+				// arguments are the same JSON, with other spaces and in another order.
 				b, text := calls(toolCall(2, `{ "a":{}, "n":1.0 }`, a.Result.RequestState,
 					acceptAnswer(who, 1), `"`+why+`":{"roots":[]}`, acceptAnswer("g7", 7)))
 				if len(b.Result.InputRequests) != 1 ||
@@ -167,7 +167,7 @@ func TestCallIsParkedWhileItsClientIsAsked(t *testing.T) {
 				downstreamtest.Equal(t, "the answer", text,
 					`{"jsonrpc":"2.0","id":3,"result":{"resultType":"complete","answers":[{"action":"accept","content":{"n":1}},{"action":"accept","content":{"n":2}}]}}`)
 				if n := ran.Load(); n != 1 {
-					t.Errorf("the call was run %d times, want once", n)
+					t.Errorf("the server ran the call %d times, want once", n)
 				}
 				w.Records.Contains(t, "pass to_client request elicitation/create")
 				w.Records.Contains(t, "pass to_server response elicitation/create")
@@ -188,17 +188,17 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name  string
-		after time.Duration
-		as    string // principal
+		after time.Duration // how long after the question the state is used
+		as    string        // the principal that uses the state
 		call  func(state string) string
 	}{
-		{"of another principal", 0, "bob", func(state string) string {
+		{"used by another principal", 0, "bob", func(state string) string {
 			return toolCall(2, `{"n":1}`, state, acceptAnswer("g0", 1))
 		}},
-		{"of other arguments", 0, "ann", func(state string) string {
+		{"used with other arguments", 0, "ann", func(state string) string {
 			return toolCall(2, `{"n":2}`, state, acceptAnswer("g0", 1))
 		}},
-		{"of arguments that are another number", 0, "ann", func(state string) string {
+		{"used with the argument 1.0 instead of 1", 0, "ann", func(state string) string {
 			return toolCall(2, `{"n":1.0}`, state, acceptAnswer("g0", 1))
 		}},
 		{"with a flipped bit", 0, "ann", func(state string) string {
@@ -207,7 +207,7 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 		{"cut short", 0, "ann", func(state string) string {
 			return toolCall(2, `{"n":1}`, state[:len(state)-4], acceptAnswer("g0", 1))
 		}},
-		{"of no call", 0, "ann", func(string) string {
+		{"made up by the client", 0, "ann", func(string) string {
 			return toolCall(2, `{"n":1}`, "gk1.AAAA", acceptAnswer("g0", 1))
 		}},
 		{"expired", 11 * time.Minute, "ann", func(state string) string {
@@ -222,8 +222,8 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 				time.Sleep(c.after)
 				_, b, text := post(t, w.HTTPClient(c.as), c.call(a.Result.RequestState))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-					t.Errorf("answered %s, run %d times, want invalid params and one run", text,
-						ran.Load())
+					t.Errorf("the request was answered %s and the call ran %d times, want invalid "+
+						"params and one run", text, ran.Load())
 				}
 				if c.after > 0 {
 					return
@@ -238,13 +238,13 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 					a.Result.RequestState,
 					acceptAnswer("g0", 6)))
 				if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-					t.Errorf("a replay was answered %s, run %d times, want invalid params "+
-						"and one run", text, ran.Load())
+					t.Errorf("a replay was answered %s and the call ran %d times, want invalid "+
+						"params and one run", text, ran.Load())
 				}
 			})
 		})
 	}
-	t.Run("of another instance", func(t *testing.T) {
+	t.Run("made by another instance", func(t *testing.T) {
 		var ran atomic.Int32
 		synctest.Test(t, func(t *testing.T) {
 			here, there := newGateway(t, askingServer(&ran, "who")),
@@ -253,8 +253,8 @@ func TestRequestStateResumesOneCallOfOneClientOnce(t *testing.T) {
 			_, b, text := post(t, there.HTTPClient("ann"), toolCall(2, `{}`, a.Result.RequestState,
 				acceptAnswer("g0", 1)))
 			if b.Error == nil || b.Error.Code != mcp.CodeInvalidParams || ran.Load() != 1 {
-				t.Errorf("answered %s, run %d times, want invalid params and one run", text,
-					ran.Load())
+				t.Errorf("the request was answered %s and the call ran %d times, want invalid "+
+					"params and one run", text, ran.Load())
 			}
 			here.Close(t)
 			there.Close(t)
@@ -269,7 +269,7 @@ func TestParkedCallIsAbandonedWhenItsClientDoesNotComeBack(t *testing.T) {
 		q := mcp.NewRequest("1", "elicitation/create", []byte(`{"message":"who"}`))
 		answer <- string(c.HandleRequests(context.WithoutCancel(ctx),
 			[]*mcp.Message{q})[0].Message().Body())
-		return "" // until it is cancelled
+		return "" // waits until the call is cancelled
 	}}
 	run(t, s, bridge.ParkedCallLimits{Wait: time.Minute}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
@@ -319,9 +319,110 @@ func TestParkedCallsAreBounded(t *testing.T) {
 				{"bob", true}} {
 				_, a, text := post(t, w.HTTPClient(c.principal), toolCall(n, `{}`, ""))
 				if full := a.Error != nil && a.Error.Code == mcp.CodeInternalError; full != c.full {
-					t.Errorf("call %d of %s was answered %s, want it refused: %v", n, c.principal,
+					t.Errorf("call %d of %s was answered %s; want a refusal: %v", n, c.principal,
 						text, c.full)
 				}
+			}
+		})
+}
+
+// TestCallsWaitUntilTheyMayBeParked makes more calls at once than may be parked. Each call beyond
+// the limit waits until an earlier call goes on, and every call is answered.
+func TestCallsWaitUntilTheyMayBeParked(t *testing.T) {
+	const calls, limit = 20, 3
+	var ran atomic.Int32
+	run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: limit},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			c := w.HTTPClient("ann")
+			asked := make(chan inputRequired, calls)
+			for n := range calls {
+				go func() {
+					_, a, _ := post(t, c, toolCall(n, `{}`, ""))
+					asked <- a
+				}()
+			}
+			for ended := range calls {
+				time.Sleep(time.Second) // longer than a call waits for further questions
+				if n := len(asked); n != min(limit, calls-ended) {
+					t.Fatalf("after %d calls: %d calls have asked, want %d", ended, n,
+						min(limit, calls-ended))
+				}
+				a := <-asked
+				if a.Error != nil || a.Result.ResultType != "input_required" {
+					t.Fatalf("a call was answered %+v, want a question", a)
+				}
+				_, a, text := post(t, c, toolCall(calls+ended, `{}`, a.Result.RequestState,
+					acceptAnswer("g0", ended)))
+				if a.Error != nil || a.Result.ResultType != "complete" {
+					t.Fatalf("a resumed call was answered %s, want its result", text)
+				}
+			}
+		})
+}
+
+// TestCallsThatMayNotBeParkedAreRefused checks that a call waits no longer than the time-out of its
+// server, and that a call of another principal does not wait.
+func TestCallsThatMayNotBeParkedAreRefused(t *testing.T) {
+	var ran atomic.Int32
+	run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{CallsPerPrincipal: 1, Calls: 8},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			ann, bob := w.HTTPClient("ann"), w.HTTPClient("bob")
+			if _, a, text := post(t, ann, toolCall(1, `{}`, "")); a.Error != nil {
+				t.Fatalf("the first call was answered %s, want a question", text)
+			}
+			refused := make(chan time.Duration, 8)
+			began := time.Now()
+			for n := range 3 {
+				go func() {
+					if _, a, text := post(t, ann, toolCall(10+n, `{}`, "")); a.Error == nil {
+						t.Errorf("a call above the limit was answered %s, want an error", text)
+					}
+					refused <- time.Since(began)
+				}()
+			}
+			time.Sleep(time.Second)        // longer than a call waits for further questions
+			if n := len(refused); n != 1 { // for one principal, a quarter of Calls may wait
+				t.Errorf("%d of 3 calls were refused at once, want 1", n)
+			}
+			if _, a, text := post(t, bob, toolCall(1, `{}`, "")); a.Error != nil ||
+				time.Since(began) > 2*time.Second {
+				t.Errorf("after %v, a call of another principal was answered %s, want a question",
+					time.Since(began), text)
+			}
+			<-refused
+			for range 2 {
+				if after := (<-refused).Round(time.Second); after != time.Minute {
+					t.Errorf("a call was refused after %v, want the server's time-out of 1m", after)
+				}
+			}
+		})
+}
+
+// TestCallWhoseQuestionIsWithdrawnGoesOn uses a server that cancels its question while the call
+// waits until it may be parked. The server answers the call later than the call may wait.
+func TestCallWhoseQuestionIsWithdrawnGoesOn(t *testing.T) {
+	answer := func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		if m.TextEquals("/arguments/withdraw", "yes") {
+			asking, cancel := context.WithTimeout(ctx, 30*time.Second)
+			defer cancel()
+			c.HandleRequests(asking, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+				[]byte(`{"message":"who"}`))})
+			time.Sleep(50 * time.Second)
+			return `{"resultType":"complete"}`
+		}
+		c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+			[]byte(`{"message":"who"}`))})
+		return `{"resultType":"complete"}`
+	}
+	run(t, &downstreamtest.Server{Answer: answer}, bridge.ParkedCallLimits{CallsPerPrincipal: 1},
+		func(t *testing.T, w *downstreamtest.Gateway) {
+			c := w.HTTPClient("ann")
+			if _, a, text := post(t, c, toolCall(1, `{}`, "")); a.Error != nil {
+				t.Fatalf("the first call was answered %s, want a question", text)
+			}
+			_, a, text := post(t, c, toolCall(2, `{"withdraw":"yes"}`, ""))
+			if a.Error != nil || a.Result.ResultType != "complete" {
+				t.Errorf("the call was answered %s, want its result", text)
 			}
 		})
 }
@@ -329,7 +430,7 @@ func TestParkedCallsAreBounded(t *testing.T) {
 func TestBytesOfParkedCallsAreBounded(t *testing.T) {
 	var ran atomic.Int32
 	run(t, askingServer(&ran, strings.Repeat("w", 3<<20)),
-		bridge.ParkedCallLimits{CallsPerPrincipal: 100},
+		bridge.ParkedCallLimits{CallsPerPrincipal: 100, Wait: 24 * time.Hour},
 		func(t *testing.T, w *downstreamtest.Gateway) {
 			kept := map[string]int{}
 			for n := range 8 {
@@ -342,7 +443,7 @@ func TestBytesOfParkedCallsAreBounded(t *testing.T) {
 			}
 			if kept["ann"] != 5 || kept["ann"]+kept["bob"]+kept["cid"]+kept["dan"]+
 				kept["eve"] != 21 {
-				t.Errorf("parked calls of 3 MiB: %v, want 5 of ann and 21 in all", kept)
+				t.Errorf("%v calls of 3 MiB were parked, want 5 of ann and 21 in all", kept)
 			}
 		})
 }
@@ -359,8 +460,8 @@ func TestRoundsOfOneCallAreBounded(t *testing.T) {
 		c := w.HTTPClient("ann")
 		_, a, _ := post(t, c, toolCall(0, `{}`, ""))
 		for n := range 3 {
-			if a.Result.ResultType != "input_required" {
-				t.Fatalf("round %d was answered %+v, want a question", n, a)
+			if _, ok := a.Result.InputRequests[fmt.Sprintf("g%d", n)]; !ok {
+				t.Fatalf("round %d was answered %+v, want the question g%d", n, a, n)
 			}
 			_, a, _ = post(t, c, toolCall(n+1, `{}`, a.Result.RequestState,
 				fmt.Sprintf(`"g%d":{"roots":[]}`, n)))
@@ -383,7 +484,7 @@ func TestCancellingTheWaitingRequestCancelsTheCall(t *testing.T) {
 					caller.HandleRequests(ctx,
 						[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 				}
-				return "" // until it is cancelled
+				return "" // waits until the call is cancelled
 			}}
 			run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 				l := w.Connect(t)
@@ -427,7 +528,8 @@ func TestParkedCallIsAnsweredWithoutItsClient(t *testing.T) {
 			c.HandleRequests(ask, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			return `{"n":1}`
 		}},
-		{"the call is answered", func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+		{"the server answers the call", func(ctx context.Context, m *mcp.Message,
+			c proxy.Handler) string {
 			go c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
 			<-withdraw
 			return `{"n":1}`
@@ -467,10 +569,10 @@ func TestProgressIsSentToTheWaitingRequest(t *testing.T) {
 		with := func(call, token string) string {
 			return strings.Replace(call, `"_meta":{`, `"_meta":{"progressToken":"`+token+`",`, 1)
 		}
-		downstreamtest.ContainsText(t, "before", l.Ask(with(toolCall(1, `{}`, ""), "first")),
+		downstreamtest.ContainsText(t, "before the question", l.Ask(with(toolCall(1, `{}`, ""), "first")),
 			`{"progressToken":"first","progress":1}`)
 		_, a, _ := parseAnswer(t, "200 "+<-l.Out)
-		downstreamtest.ContainsText(t, "after", l.Ask(with(toolCall(2, `{}`, a.Result.RequestState,
+		downstreamtest.ContainsText(t, "after the question", l.Ask(with(toolCall(2, `{}`, a.Result.RequestState,
 			`"g0":{"roots":[]}`),
 			"second")), `{"progressToken":"second","progress":2}`)
 		downstreamtest.ContainsText(t, "the answer", <-l.Out, `"id":2,"result":{"n":1}`)
@@ -491,7 +593,7 @@ func TestRequestStateIsRefusedOnAnotherConnection(t *testing.T) {
 		}
 		_, _, text = parseAnswer(t, "200 "+mine.Ask(toolCall(3, `{}`, a.Result.RequestState,
 			acceptAnswer("g0", 1))))
-		downstreamtest.ContainsText(t, "mine", text, `"id":3,"result":{"resultType":"complete"`)
+		downstreamtest.ContainsText(t, "the answer to the first connection", text, `"id":3,"result":{"resultType":"complete"`)
 		mine.Close(t)
 		other.Close(t)
 	})
@@ -505,7 +607,7 @@ func TestCallWithAnIDInFlightIsRefused(t *testing.T) {
 		l := w.Connect(t)
 		l.Send(toolCall(1, `{}`, ""))
 		synctest.Wait()
-		downstreamtest.ContainsText(t, "the second", l.Ask(toolCall(1, `{}`, "")),
+		downstreamtest.ContainsText(t, "the answer to the second call", l.Ask(toolCall(1, `{}`, "")),
 			`"id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}`)
 		l.Send(downstreamtest.Cancelled(1))
 		synctest.Wait()
@@ -521,7 +623,7 @@ func TestCancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 		c proxy.Handler) string {
 		go c.HandleRequests(context.WithoutCancel(ctx),
 			[]*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
-		return "" // until it is cancelled
+		return "" // waits until the call is cancelled
 	}}
 	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		l := w.Connect(t)
@@ -534,4 +636,214 @@ func TestCancelledCallIsNotAnsweredWithAQuestion(t *testing.T) {
 		}
 		l.Close(t)
 	})
+}
+
+// TestQuestionWithoutAValidAnswerIsAskedAgain resumes a call without an answer to its question, and
+// then with an answer of the wrong type.
+func TestQuestionWithoutAValidAnswerIsAskedAgain(t *testing.T) {
+	var ran atomic.Int32
+	run(t, askingServer(&ran, "who"), bridge.ParkedCallLimits{}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		_, a, _ := post(t, c, toolCall(1, `{}`, ""))
+		for n, answer := range []string{`"g7":{}`, `"g0":{"roots":[]}`} {
+			var text string
+			_, a, text = post(t, c, toolCall(2+n, `{}`, a.Result.RequestState, answer))
+			if a.Result.InputRequests["g0"].Params.Message != "who" {
+				t.Fatalf("the answers %s were answered %s, want the question again", answer, text)
+			}
+		}
+		_, _, text := post(t, c, toolCall(4, `{}`, a.Result.RequestState, acceptAnswer("g0", 1)))
+		downstreamtest.ContainsText(t, "the answer", text, `"resultType":"complete"`)
+	})
+}
+
+// TestQuestionThatIsOpenAtTheEndOfTheCall uses a server that answers a call at once, and that asks
+// a question which does not end with the call. The client gets the question first, and then the
+// answer to its call.
+func TestQuestionThatIsOpenAtTheEndOfTheCall(t *testing.T) {
+	got := make(chan string, 1)
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		go func() {
+			q := mcp.NewRequest("1", "roots/list", nil)
+			answers := c.HandleRequests(context.WithoutCancel(ctx), []*mcp.Message{q})
+			got <- string(answers[0].Message().Body())
+		}()
+		synctest.Wait() // until the call waits for further questions
+		return `{"n":1}`
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		_, a, text := post(t, c, toolCall(1, `{}`, ""))
+		if a.Result.InputRequests["g0"].Method != "roots/list" {
+			t.Fatalf("the call was answered %s, want the question", text)
+		}
+		_, _, text = post(t, c, toolCall(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`))
+		downstreamtest.Equal(t, "the answer to the call", text,
+			`{"jsonrpc":"2.0","id":2,"result":{"n":1}}`)
+		downstreamtest.Equal(t, "the answer to the question", <-got, `{"roots":[]}`)
+	})
+}
+
+// TestServerSeesWhetherTheClientWaits checks the result of IsWaiting before a call is parked, while
+// it is parked, and after it is resumed.
+func TestServerSeesWhetherTheClientWaits(t *testing.T) {
+	var before, parked, after bool
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		before = c.IsWaiting()
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest("1", "roots/list", nil)})
+		}()
+		time.Sleep(time.Second)
+		parked = c.IsWaiting()
+		<-answered
+		after = c.IsWaiting()
+		return `{"n":1}`
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		_, a, _ := post(t, c, toolCall(1, `{}`, ""))
+		time.Sleep(2 * time.Second)
+		post(t, c, toolCall(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`))
+		if !before || parked || !after {
+			t.Errorf("the client waits before the question: %v, while parked: %v, after the "+
+				"answer: %v; want true, false, true", before, parked, after)
+		}
+	})
+}
+
+func TestEndOfASessionEndsOnlyItsParkedCalls(t *testing.T) {
+	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		q := mcp.NewRequest("1", "roots/list", nil)
+		if a := c.HandleRequests(ctx, []*mcp.Message{q})[0].Message(); a != nil &&
+			a.Kind == mcp.Response {
+			return `{"n":1}`
+		}
+		return "" // waits until the call is cancelled
+	}}
+	run(t, s, bridge.ParkedCallLimits{}, func(t *testing.T, w *downstreamtest.Gateway) {
+		ending, other := w.Connect(t), w.Connect(t)
+		ending.Ask(toolCall(1, `{}`, ""))
+		_, a, _ := parseAnswer(t, "200 "+other.Ask(toolCall(1, `{}`, "")))
+		ending.Close(t)
+		synctest.Wait()
+		if n := strings.Count(strings.Join(s.Received(), "\n"), "ended tools/call"); n != 1 {
+			t.Errorf("%d calls have been cancelled, want 1", n)
+		}
+		downstreamtest.ContainsText(t, "the answer to the other session",
+			other.Ask(toolCall(2, `{}`, a.Result.RequestState, `"g0":{"roots":[]}`)),
+			`"id":2,"result":{"n":1}`)
+		other.Close(t)
+	})
+}
+
+// sizedServer returns a server that sends one elicitation during a tools/call. The argument mib of
+// the call is the size of the elicitation in MiB.
+func sizedServer() *downstreamtest.Server {
+	return &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
+		c proxy.Handler) string {
+		var arguments struct{ MiB int }
+		if raw, _ := m.Get("/arguments"); json.Unmarshal(raw, &arguments) != nil {
+			return `{}`
+		}
+		q := mcp.NewRequest("1", "elicitation/create",
+			[]byte(`{"message":"`+strings.Repeat("w", arguments.MiB<<20)+`"}`))
+		c.HandleRequests(ctx, []*mcp.Message{q})
+		if ctx.Err() != nil {
+			return ""
+		}
+		return `{"resultType":"complete"}`
+	}}
+}
+
+func callOfSize(id, mib int, state string, answers ...string) string {
+	return toolCall(id, fmt.Sprintf(`{"mib":%d}`, mib), state, answers...)
+}
+
+// TestResumedCallsMakeRoom resumes calls, so that further calls can be parked. If all these calls
+// were parked at the same time, they would exceed the bounds.
+func TestResumedCallsMakeRoom(t *testing.T) {
+	run(t, sizedServer(), bridge.ParkedCallLimits{Calls: 2}, func(t *testing.T,
+		w *downstreamtest.Gateway) {
+		c := w.HTTPClient("ann")
+		if _, a, text := post(t, c, callOfSize(1, 7, "")); a.Error != nil {
+			t.Fatalf("the first call was answered %.100s, want a question", text)
+		}
+		for n := range 6 {
+			_, a, text := post(t, c, callOfSize(2, 7, ""))
+			if a.Error != nil {
+				t.Fatalf("call %d was answered %.100s, want a question", n, text)
+			}
+			_, a, text = post(t, c, callOfSize(3, 7, a.Result.RequestState, acceptAnswer("g0", 1)))
+			if a.Result.ResultType != "complete" {
+				t.Fatalf("call %d was answered %.100s, want its result", n, text)
+			}
+		}
+	})
+}
+
+// TestBoundsOfParkedAndWaitingCalls makes calls one after the other. A call is parked, waits until
+// it may be parked, or is refused at once.
+func TestBoundsOfParkedAndWaitingCalls(t *testing.T) {
+	const parked, waits, refused = "parked", "waits", "refused"
+	type call struct {
+		principal string
+		mib       int
+		want      string
+	}
+	for _, c := range []struct {
+		name   string
+		limits bridge.ParkedCallLimits
+		calls  []call
+	}{
+		{"bytes of one principal's parked calls", bridge.ParkedCallLimits{}, []call{
+			{"ann", 10, parked}, {"ann", 10, waits},
+			{"ann", 0, waits}, // it does not overtake the waiting call of ann
+			{"bob", 0, parked}}},
+		{"a principal's only parked call may be larger than the bound", bridge.ParkedCallLimits{},
+			[]call{{"ann", 17, parked}, {"ann", 0, waits}}},
+		{"bytes of one principal's waiting calls", bridge.ParkedCallLimits{CallsPerPrincipal: 1},
+			[]call{{"ann", 0, parked}, {"ann", 10, waits}, {"ann", 10, refused}}},
+		{"a principal's only waiting call may be larger than the bound",
+			bridge.ParkedCallLimits{CallsPerPrincipal: 1},
+			[]call{{"ann", 0, parked}, {"ann", 17, waits}, {"ann", 0, refused}}},
+		{"number of all waiting calls", bridge.ParkedCallLimits{Calls: 2, CallsPerPrincipal: 1},
+			[]call{{"ann", 0, parked}, {"bob", 0, parked}, {"ann", 0, waits}, {"bob", 0, waits},
+				{"cid", 0, refused}}},
+		{"bytes of all waiting calls", bridge.ParkedCallLimits{Calls: 3}, []call{
+			{"ann", 0, parked}, {"ann", 0, parked}, {"ann", 0, parked}, {"bob", 30, waits},
+			{"cid", 30, waits}, {"dan", 30, refused}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, sizedServer(), c.limits, func(t *testing.T, w *downstreamtest.Gateway) {
+				for n, call := range c.calls {
+					answers := make(chan inputRequired, 1)
+					go func() {
+						client := w.HTTPClient(call.principal)
+						_, a, _ := post(t, client, callOfSize(n, call.mib, ""))
+						answers <- a
+					}()
+					time.Sleep(time.Second) // longer than a call waits for further questions
+					got := waits
+					select {
+					case a := <-answers:
+						if got = parked; a.Error != nil {
+							got = refused
+						}
+					default:
+					}
+					if got != call.want {
+						t.Errorf("call %d of %s with %d MiB: %s, want %s", n, call.principal,
+							call.mib, got, call.want)
+					}
+				}
+				time.Sleep(2 * time.Minute) // until the waiting calls are refused
+			})
+		})
+	}
 }

@@ -16,28 +16,32 @@ import (
 	"gatekit/core/upstream"
 )
 
-// rootsWait bounds how long a server's question for the roots waits for a call in which the client
-// can be asked. Many servers ask for the roots at once when a session begins, and a call follows
-// soon.
+// rootsWait is how long a server's question for the roots can wait for a call in which the client
+// can be asked. Many servers ask for the roots at the beginning of a session. A call usually
+// follows soon.
 const rootsWait = 10 * time.Second
 
-// blockedWait bounds that wait while a request is in flight in which the client cannot be asked, a
-// list for example. A request that is not answered within it most likely waits for the roots.
+// blockedWait replaces rootsWait while a request such as tools/list is in flight: the client cannot
+// be asked during such a request. If the server has not answered the request after blockedWait, it
+// most likely waits for the roots first.
 const blockedWait = 2 * time.Second
 
 // questionsSeen records whether a server asks the client, and how.
 type questionsSeen struct {
-	any         atomic.Bool // it asks
-	withoutCall atomic.Bool // it asks without naming the call that it asks in
+	any    atomic.Bool // the server has asked
+	inCall atomic.Bool // the server has asked on the stream of a call
+	// the server has sent a question other than roots/list that names no call, or a question that
+	// could have been meant for any of several clients
+	withoutCall atomic.Bool
 }
 
-// pooledSession is one session with a legacy server, for calls of a modern client that declare the
-// same capabilities. It handles the messages that the server sends outside of calls, or without
-// naming a call.
+// pooledSession is one session with a legacy server. All calls that use the session declare the
+// same capabilities. pooledSession handles the messages that the server sends outside of calls, or
+// without naming a call.
 type pooledSession struct {
 	key        string // the digest of the capabilities
 	hasRoots   bool   // the client declares roots
-	isFurther  bool   // another session with these capabilities was there before
+	isFurther  bool   // when it began, the pool had a session with the same capabilities
 	questions  *questionsSeen
 	name       string // of the server
 	log        *slog.Logger
@@ -50,11 +54,11 @@ type pooledSession struct {
 	initializeAnswer *mcp.Message  // read it after opened
 	openErr          error         // why the handshake failed; read it after opened
 
-	users     int         // requests that use it; guarded by the pool's mu
-	exclusive int         // those of them that should be alone; guarded by the pool's mu
+	users     int         // how many requests use the session; guarded by the pool's mu
+	exclusive int         // how many exclusive requests use the session; guarded by the pool's mu
 	idleTimer *time.Timer // runs while users is 0; guarded by the pool's mu
 
-	// holds one token, taken while the server's log level or subscriptions are being changed
+	// contains a token while the server's log level or subscriptions are being changed
 	stateLock        chan struct{}
 	level            string         // the server's log level; guarded by stateLock
 	subscriberCounts map[string]int // by the URI of the resource; guarded by stateLock
@@ -64,14 +68,15 @@ type pooledSession struct {
 	mu          sync.Mutex
 	calls       []sessionCall // in flight, the oldest first; replaced, never changed in place
 	callAdded   chan struct{} // closed and replaced with each new call
-	asksInLists bool          // the server has asked for the roots before it answered a list
+	asksInLists bool          // a question for the roots has blocked a request for blockedWait
 	subscribers map[*subscriber]struct{}
 }
 
-// sessionCall is a call in flight on a session, in which the client can be asked.
+// sessionCall is a call in flight on a session.
 type sessionCall interface {
 	proxy.Handler
-	// canAsk reports whether the client has declared, with this call, that it can be asked.
+	// canAsk reports whether the client can be asked in this call: the method of the call and the
+	// capabilities that the client declared with it allow questions.
 	canAsk() bool
 	// askInCall asks the client in this call.
 	askInCall(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
@@ -93,7 +98,17 @@ func (s *pooledSession) handshake(ctx context.Context,
 	return answer, s.server.SendNotification(ctx, initializedNotification())
 }
 
-// lockState takes the session's state token. unlock returns it.
+// isOpen reports whether the handshake has ended.
+func (s *pooledSession) isOpen() bool {
+	select {
+	case <-s.opened:
+		return true
+	default:
+		return false
+	}
+}
+
+// lockState locks the server's log level and subscriptions. unlock unlocks them.
 func (s *pooledSession) lockState(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.stateLock <- struct{}{}:
@@ -103,7 +118,8 @@ func (s *pooledSession) lockState(ctx context.Context) (unlock func(), err error
 	}
 }
 
-// setLevel lowers the server's log level to the level that a request asks for, if the server logs.
+// setLevel lowers the server's log level to the level that a request asks for, if the server
+// declares logging.
 func (s *pooledSession) setLevel(ctx context.Context, request *mcp.Message) error {
 	level, ok := request.Text(mcp.PointerLogLevel)
 	if _, logs := s.initializeAnswer.Get("/capabilities/logging"); !ok || !logs {
@@ -124,7 +140,7 @@ func (s *pooledSession) setLevel(ctx context.Context, request *mcp.Message) erro
 	return err
 }
 
-// addCall records a call in flight. remove undoes that.
+// addCall adds a call to the calls in flight. remove removes the call.
 func (s *pooledSession) addCall(c sessionCall) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,39 +165,63 @@ func (s *pooledSession) isInFlight(c sessionCall) bool {
 // HandleNotification implements proxy.Handler for notifications that name no call.
 func (s *pooledSession) HandleNotification(ctx context.Context, m *mcp.Message) {
 	switch m.Method {
-	case "notifications/message": // with several calls, the message could belong to any of them
+	case "notifications/message":
+		// If several calls are in flight, the log message could belong to any of them.
 		s.mu.Lock()
 		calls := s.calls
 		s.mu.Unlock()
-		if len(calls) == 1 {
+		switch len(calls) {
+		case 0:
+			drop(ctx, s, m, "no call is in flight")
+		case 1:
 			calls[0].HandleNotification(ctx, m)
+		default:
+			drop(ctx, s, m, "several calls are in flight, and it does not name its call")
 		}
 		return
-	case "notifications/elicitation/complete", "notifications/tasks/status",
-		"notifications/progress":
-		return // the client's revision has no such notification, or the progress belongs to no call
+	case "notifications/elicitation/complete", "notifications/tasks/status":
+		drop(ctx, s, m, notInRevision)
+		return
+	case "notifications/progress":
+		drop(ctx, s, m, "no call with this progress token is in flight")
+		return
 	}
 	if m.Method == "notifications/tools/list_changed" {
 		s.taskTools.forget()
 	}
+	wanted, isFull := false, false
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for sub := range s.subscribers {
-		sub.offer(m)
+		if sub.wants(m) {
+			wanted = true
+			isFull = !sub.add(m) || isFull
+		}
 	}
+	s.mu.Unlock()
+	switch {
+	case !wanted:
+		drop(ctx, s, m, "no subscription of the client includes it")
+	case isFull:
+		drop(ctx, s, m, "too many notifications wait for a subscription of the client")
+	}
+}
+
+// Consume implements proxy.Handler.
+func (s *pooledSession) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
+	return s.feed.Consume(ctx, m, action, reason)
 }
 
 // HandleRequests implements proxy.Handler for questions that name no call.
 func (s *pooledSession) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	s.questions.any.Store(true)
-	if ms[0].Method != "roots/list" { // servers ask for the roots outside of calls
+	if ms[0].Method != "roots/list" { // servers commonly ask for the roots outside of calls
 		s.questions.withoutCall.Store(true)
 	}
 	return s.ask(ctx, ms)
 }
 
-// ask asks in the youngest call in flight in which the client can be asked. Calls that the client
-// waits for come first: the client may never come back for others.
+// ask asks the client in a call in flight. It prefers the youngest call that the client waits for,
+// since the client may never come back for a parked call.
 func (s *pooledSession) ask(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	for {
 		c := s.callToAskIn(ctx, ms)
@@ -196,11 +236,13 @@ func (s *pooledSession) ask(ctx context.Context, ms []*mcp.Message) []pipeline.P
 	}
 }
 
-// callToAskIn returns the call in which to ask the client. It returns nil when there is none, or
-// when the call could belong to another client. For a question for the roots, it waits for a call
-// to begin: up to rootsWait, or up to blockedWait while the question seems to block another
-// request. A question for the roots of a client that has none goes to any request in flight, whose
-// handler answers it without asking the client.
+// callToAskIn returns the call in which to ask the client. It returns nil when there is no such
+// call, or when the question could be for another client.
+//
+// A question for the roots waits for a call to begin: up to rootsWait, or up to blockedWait while
+// the question seems to block another request. If the client declares no roots, callToAskIn returns
+// the oldest call in flight. The handler of that call answers the question without asking the
+// client.
 func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sessionCall {
 	isForRoots := ms[0].Method == "roots/list"
 	s.mu.Lock()
@@ -222,6 +264,7 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 		}
 		for _, candidates := range [][]sessionCall{waiting, parked} {
 			if len(candidates) > 1 && s.shared {
+				s.questions.withoutCall.Store(true)
 				return nil
 			}
 			if len(candidates) > 0 {
@@ -256,8 +299,9 @@ func (s *pooledSession) callToAskIn(ctx context.Context, ms []*mcp.Message) sess
 	}
 }
 
-// blockedWait returns how much longer a question for the roots that was asked at a time may block
-// other requests. When the time is over once, later questions may not block at all.
+// blockedWait returns how much longer a question for the roots may block other requests. The
+// parameter asked is the time of the question. After one question has used up its time, later
+// questions may not block other requests at all.
 func (s *pooledSession) blockedWait(asked time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,8 +313,8 @@ func (s *pooledSession) blockedWait(asked time.Time) time.Duration {
 	return left
 }
 
-// anyFailed reports whether one of the answers is missing or an internal error, which both mean
-// that the client could not be asked.
+// anyFailed reports whether one of the answers is missing or is an internal error. Both mean that
+// the client could not be asked.
 func anyFailed(answers []pipeline.Passed) bool {
 	return slices.ContainsFunc(answers, func(p pipeline.Passed) bool {
 		m := p.Message()

@@ -15,28 +15,29 @@ import (
 )
 
 const (
-	// how many sets of capabilities have a session; requests that declare others wait
+	// how many sets of capabilities have sessions; a request that declares another set waits
 	maxCapabilitySets = 8
-	// how many sessions there are besides the first one of each set of capabilities
+	// how many further sessions the pool may have: all sessions of a set except its first one
 	maxFurtherSessions = 24
-	// how long a call waits for a session that is in use before a further one is opened
+	// how long a call waits for a session that is in use before a further session is opened
 	furtherSessionDelay = 100 * time.Millisecond
-	// how long a call of a server that has never asked the client waits, when no further session
-	// can be opened, before it shares one
+	// how long a call waits before it shares a session with another call; a call shares a session
+	// only if the server has never asked the client and no further session can be opened
 	sharedSessionDelay = 5 * time.Second
-	// how long a session that no call uses is kept: the first of its set, and a further one
-	pooledSessionIdle  = 5 * time.Minute
+	// how long the first session of a set is kept while no request uses it
+	pooledSessionIdle = 5 * time.Minute
+	// how long a further session is kept while no request uses it
 	furtherSessionIdle = time.Minute
-	// delay after the first handshake that failed
+	// delay after the first failed handshake; it doubles with each further failure
 	firstHandshakeDelay = 200 * time.Millisecond
 )
 
 // sessionPool holds the sessions that one session of a modern client has with a legacy server.
 //
 // A legacy server gets the client's name and capabilities once, when a session begins. A modern
-// client declares them with each request. So there is a session for each set of capabilities that
-// the client declares. The package documentation explains which calls share a session, and which
-// get a further one.
+// client declares its capabilities with each request. So there is a session for each set of
+// capabilities that the client declares. The package documentation explains which calls share a
+// session, and which calls get a further session.
 type sessionPool struct {
 	opts          Options
 	native        upstream.NativeSessions
@@ -48,14 +49,14 @@ type sessionPool struct {
 	mu       sync.Mutex       // guards the fields below, and some of the sessions' fields
 	sessions []*pooledSession // the oldest first
 	closed   bool
-	changed  chan struct{} // closed and replaced when a session has become idle or was removed
-	failures int           // handshakes in a row that failed
-	lastErr  error         // of the last handshake; nil when it succeeded
-	lastKey  string        // of the session of that handshake
+	changed  chan struct{} // closed and replaced when find may find a session for a waiting request
+	failures int           // consecutive failed handshakes of first sessions of a set
+	lastErr  error         // of the last handshake of a set's first session; nil when it succeeded
+	lastKey  string        // key of the session that failed with lastErr
 	retryAt  time.Time     // when another session with lastKey may be opened
-	// handshakes of further sessions in a row that failed, and when another may be opened
-	furtherFailures int
-	furtherRetryAt  time.Time
+
+	furtherFailures int       // consecutive failed handshakes of further sessions
+	furtherRetryAt  time.Time // when another further session may be opened
 }
 
 func newSessionPool(opts Options, native upstream.NativeSessions, o proxy.OpenOptions,
@@ -74,15 +75,17 @@ func (p *sessionPool) wake() {
 // sessionRequest is a request that needs a session.
 type sessionRequest struct {
 	message      *mcp.Message
-	capabilities []byte // that its client declares, as the server gets them
+	capabilities []byte // the client's capabilities, translated for the server
 	key          string // the digest of the capabilities
-	// no other such request may use the session at the same time: the client could not be found
-	// that a question of the server is for
+	// the server may ask the client during the request, and several clients use the pool
+	mayAsk bool
+	// Two exclusive requests should not use a session at the same time. If they do, the bridge
+	// cannot tell which client a question of the server is for. The method find sets isExclusive.
 	isExclusive bool
 	began       time.Time
 }
 
-// newRequest returns the request for a session that m makes.
+// newRequest returns the request for a session in which m can be sent.
 func (p *sessionPool) newRequest(m *mcp.Message) (*sessionRequest, error) {
 	raw, _ := m.Get(mcp.PointerCapabilities)
 	capabilities, err := capabilitiesForLegacy(raw)
@@ -94,13 +97,23 @@ func (p *sessionPool) newRequest(m *mcp.Message) (*sessionRequest, error) {
 	if err != nil {
 		return nil, unavailable(p.native.Name(), "the client's capabilities are not valid", err)
 	}
-	isUnclear := p.native.SharesStream() || p.questions.withoutCall.Load()
 	return &sessionRequest{message: m, capabilities: capabilities, key: string(digest),
-		isExclusive: p.clientOptions.Shared && isUnclear && mcp.AllowsInputRequests(m),
-		began:       time.Now()}, nil
+		mayAsk: p.clientOptions.Shared && mcp.AllowsInputRequests(m), began: time.Now()}, nil
 }
 
-// acquire returns the session for a request, ready for use. release gives it back.
+// mayAskUnclearly reports whether the server may ask a question without showing for which call.
+// The parameter s is the session of the call, or nil if no session is open. Over Streamable HTTP, a
+// server may ask on the stream of its session. After a server has asked on the stream of a call, it
+// is expected to ask only on the streams of calls.
+func (p *sessionPool) mayAskUnclearly(s *pooledSession) bool {
+	if p.native.SharesStream() || p.questions.withoutCall.Load() {
+		return true
+	}
+	return !p.questions.inCall.Load() && (s == nil || s.server.HasSessionStream())
+}
+
+// acquire returns a session that is ready for the request m. The caller must call release when the
+// request has ended.
 func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (s *pooledSession,
 	release func(), err error) {
 	r, err := p.newRequest(m)
@@ -130,7 +143,7 @@ func (p *sessionPool) acquire(ctx context.Context, m *mcp.Message) (s *pooledSes
 			if !s.isFurther {
 				return nil, nil, s.openErr
 			}
-			continue // some servers can run once only
+			continue // some servers cannot run a second process: find another session
 		}
 		if err := found.wait(ctx); err != nil {
 			return nil, nil, err
@@ -144,13 +157,13 @@ type foundSession struct {
 	// sessions that were removed to make room; the caller closes them
 	evicted []*pooledSession
 
-	// when session is nil: closed when a session has become free or is gone
+	// closed when it is time to call find again; used if session is nil
 	changed <-chan struct{}
-	// how long to wait for that at most; 0 is without end
+	// how long to wait for changed; 0 means without limit
 	delay time.Duration
 }
 
-// wait waits until it is time to find again. The error is the cause of ctx.
+// wait waits until it is time to call find again. The error is context.Cause(ctx).
 func (f *foundSession) wait(ctx context.Context) error {
 	var timeout <-chan time.Time
 	if f.delay > 0 {
@@ -168,7 +181,8 @@ func (f *foundSession) wait(ctx context.Context) error {
 	}
 }
 
-// find returns the session for a request, or begins to open it.
+// find returns the session for a request. If no session fits, find begins to open a session, or
+// returns without a session because the request has to wait.
 func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,14 +190,17 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 		return found, closingError(p.native.Name())
 	}
 	found.changed = p.changed
-	var least *pooledSession // of those for the capabilities, the one with the fewest such calls
-	sets := map[string]int{}
+	// least is the oldest session with the capabilities of r. If the server may ask during r, least
+	// is the session with these capabilities that has the fewest exclusive requests.
+	var least *pooledSession
+	sets := map[string]bool{}
 	for _, s := range p.sessions {
-		sets[s.key]++
-		if s.key == r.key && (least == nil || r.isExclusive && s.exclusive < least.exclusive) {
+		sets[s.key] = true
+		if s.key == r.key && (least == nil || r.mayAsk && s.exclusive < least.exclusive) {
 			least = s
 		}
 	}
+	r.isExclusive = r.mayAsk && p.mayAskUnclearly(least)
 	waited := time.Since(r.began)
 	switch {
 	case least == nil && p.lastErr != nil && p.lastKey == r.key && time.Now().Before(p.retryAt):
@@ -197,6 +214,9 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 		found.session, err = p.begin(r, false)
 	case !r.isExclusive || least.exclusive == 0:
 		found.session = least
+	case !p.native.SharesStream() && !least.isOpen():
+		found.delay = furtherSessionDelay // the handshake shows whether the session has a stream
+		return found, nil
 	case waited < furtherSessionDelay:
 		found.delay = furtherSessionDelay - waited
 		return found, nil
@@ -225,8 +245,8 @@ func (p *sessionPool) find(r *sessionRequest) (found foundSession, err error) {
 	return found, nil
 }
 
-// evictSet removes the sessions of a set of capabilities that no request uses. It returns nil when
-// there is no such set. p.mu is held.
+// evictSet removes the sessions of a set of capabilities that no request uses, and returns these
+// sessions. It returns nil when every set is in use. p.mu is held.
 func (p *sessionPool) evictSet() (evicted []*pooledSession) {
 	used := map[string]bool{}
 	for _, s := range p.sessions {
@@ -244,8 +264,8 @@ func (p *sessionPool) evictSet() (evicted []*pooledSession) {
 	return evicted
 }
 
-// evictFurther removes a further session that no request uses, and adds it to found. It reports
-// false when there is none. p.mu is held.
+// evictFurther removes a further session that no request uses, and adds it to found.evicted. It
+// returns false when requests use all further sessions. p.mu is held.
 func (p *sessionPool) evictFurther(found *foundSession) bool {
 	i := slices.IndexFunc(p.sessions, func(s *pooledSession) bool {
 		return s.isFurther && s.users == 0
@@ -258,8 +278,8 @@ func (p *sessionPool) evictFurther(found *foundSession) bool {
 	return true
 }
 
-// begin adds a session and starts its handshake. isFurther means that there is a session with these
-// capabilities already. p.mu is held.
+// begin adds a session and starts its handshake. isFurther means that the pool already has a
+// session with the same capabilities. p.mu is held.
 func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, error) {
 	name := p.native.Name()
 	initialize, err := initializeRequest(r.message, r.capabilities, p.opts.Version)
@@ -274,7 +294,7 @@ func (p *sessionPool) begin(r *sessionRequest, isFurther bool) (*pooledSession, 
 		callAdded: make(chan struct{}), subscriberCounts: map[string]int{},
 		subscribers: map[*subscriber]struct{}{}}
 	o := p.clientOptions
-	if o.HasStream != nil { // a subscription of the client is a stream that uses the session
+	if o.HasStream != nil { // the client's stream is a subscription, which uses the session
 		o.HasStream = func() bool { return p.isUsed(s) }
 	}
 	s.server = p.native.OpenLegacy(o, s)
@@ -329,7 +349,8 @@ func (p *sessionPool) finishOpen(s *pooledSession) {
 	}
 }
 
-// release gives a session back. It is closed when no request uses it for a while.
+// release records that a request no longer uses the session. The session is closed when no request
+// has used it for a while.
 func (p *sessionPool) release(s *pooledSession, isExclusive bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,7 +367,7 @@ func (p *sessionPool) release(s *pooledSession, isExclusive bool) {
 	p.wake()
 }
 
-// expire closes a session that no call has used for a while.
+// expire closes a session, unless a request uses it again.
 func (p *sessionPool) expire(s *pooledSession) {
 	p.mu.Lock()
 	i := slices.Index(p.sessions, s)
@@ -359,7 +380,7 @@ func (p *sessionPool) expire(s *pooledSession) {
 	s.server.CloseLater()
 }
 
-// close closes all sessions and waits for them.
+// close closes all sessions, and waits until they are closed.
 func (p *sessionPool) close() error {
 	p.mu.Lock()
 	p.closed = true

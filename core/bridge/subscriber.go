@@ -7,8 +7,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Bounds of the notifications that wait for one subscriber. Further notifications are dropped. A
-// client that lists again after any of them gets all changes.
+// Bounds of the notifications that wait for one subscriber. Further notifications are dropped. The
+// client still sees a dropped change when it next requests the list or the resource.
 const (
 	maxWaitingNotifications = 256
 	maxWaitingBytes         = 1 << 20
@@ -18,8 +18,8 @@ const (
 // legacy server receives.
 type subscriber struct {
 	id       []byte              // of the subscription
-	features map[string]bool     // whose list changes it gets: "tools", "prompts", "resources"
-	uris     map[string]struct{} // of resources whose updates it gets; guarded by the session's mu
+	features map[string]bool     // lists whose changes the client wants: "tools", …
+	uris     map[string]struct{} // the subscribed resources; guarded by the session's mu
 	waiting  chan *mcp.Message
 	bytes    atomic.Int64 // size of the waiting notifications
 }
@@ -29,23 +29,30 @@ func newSubscriber(id []byte) *subscriber {
 		waiting: make(chan *mcp.Message, maxWaitingNotifications)}
 }
 
-// offer queues a notification, if the client asked for it and there is room. The session's mu is
-// held.
-func (s *subscriber) offer(m *mcp.Message) {
+// wants reports whether the client wants m. If m reports a change of a list, the client must have
+// subscribed to that list. If m reports an update of a resource, the client must have subscribed to
+// at least one resource. The session's mu is held.
+func (s *subscriber) wants(m *mcp.Message) bool {
 	feature, isListChange := strings.CutSuffix(strings.TrimPrefix(m.Method, "notifications/"),
 		"/list_changed")
-	if isListChange && !s.features[feature] ||
-		!isListChange && (m.Method != "notifications/resources/updated" || len(s.uris) == 0) {
-		return
+	if isListChange {
+		return s.features[feature]
 	}
+	return m.Method == "notifications/resources/updated" && len(s.uris) > 0
+}
+
+// add queues a notification. It returns false if there is no room. The session's mu is held.
+func (s *subscriber) add(m *mcp.Message) bool {
 	if s.bytes.Add(int64(m.Size())) > maxWaitingBytes {
 		s.bytes.Add(-int64(m.Size()))
-		return
+		return false
 	}
 	select {
 	case s.waiting <- m:
+		return true
 	default:
 		s.bytes.Add(-int64(m.Size()))
+		return false
 	}
 }
 

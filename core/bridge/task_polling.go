@@ -7,14 +7,15 @@ import (
 	"gatekit/core/mcp"
 )
 
-// How often the state of a task is asked for.
+// Intervals between two requests for the state of a task.
 const (
 	defaultPollInterval  = 5 * time.Second // when the server names no interval
 	shortestPollInterval = 200 * time.Millisecond
 	longestPollInterval  = time.Minute
 )
 
-// pollInterval returns the interval that a server names at pointer, within bounds.
+// pollInterval returns the interval that m contains at pointer, as a number of milliseconds. It
+// limits the interval to the bounds above.
 func pollInterval(m *mcp.Message, pointer string) time.Duration {
 	raw, _ := m.Get(pointer)
 	ms, err := strconv.ParseFloat(string(raw), 64)

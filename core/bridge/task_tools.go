@@ -6,18 +6,19 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxTaskTools is how many tools of one server are remembered, so that no list can fill the memory.
+// maxTaskTools is how many tools of one session are remembered, so that no list of tools can fill
+// the memory.
 const maxTaskTools = 10_000
 
-// taskTools records which of the listed tools of a legacy server run as tasks only. The zero value
-// is ready.
+// taskTools records which of the listed tools of a legacy server run only as tasks. The zero value
+// is ready for use.
 type taskTools struct {
 	mu       sync.Mutex
 	taskOnly map[string]bool
 	listed   bool // all tools have been listed
 }
 
-// record reads from an answer to tools/list which tools run only as tasks.
+// record records which tools in answer, an answer to tools/list, run only as tasks.
 func (t *taskTools) record(answer *mcp.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,14 +45,15 @@ func (t *taskTools) markListed() {
 	t.listed = true
 }
 
-// forget discards what is known, because the list of tools has changed.
+// forget forgets all tools, because the server's list of tools has changed.
 func (t *taskTools) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.taskOnly, t.listed = nil, false
 }
 
-// lookup reports whether a tool is known to run as a task only, and whether all tools are known.
+// lookup reports whether a tool is known to run only as a task, and whether all tools have been
+// listed.
 func (t *taskTools) lookup(name string) (taskOnly, listed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

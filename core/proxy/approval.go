@@ -11,19 +11,20 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Approvals keeps requests that wait for a human's approval, where the client cannot ask its user.
+// Approvals keeps requests that wait for a human's approval outside of the client.
 type Approvals interface {
 	// Consume reports whether the request was approved. An approval is valid once.
 	Consume(m *mcp.Message) bool
-	// Submit adds the request to the requests that wait for a human, who sees the reason and the
-	// values: the request's params, bounded, escaped and without secrets. hint is an instruction
-	// for the client: how a human approves the request.
+	// Submit stores the request until a human decides. The human sees the reason and the values.
+	// values shows the request's params: bounded, escaped and without secrets. hint tells the
+	// client how a human can approve the request.
 	Submit(m *mcp.Message, reason, values string) (hint string, err error)
 }
 
-// passWithApproval inspects a request. When a stage asks for a human's approval, the client's user
-// is asked, in either era. If the client cannot ask, or the user does not answer, the request is
-// denied, with a hint how to approve it outside of the client.
+// passWithApproval inspects a request. When a stage asks for a human's approval, passWithApproval
+// asks the client's user, in every protocol era. If the user rejects the request, it is denied. If
+// the client cannot ask, or the user does not answer, the request is denied, too. Then the denial
+// has a hint that says how to approve the request outside of the client.
 func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *mcp.Message,
 	d *deadline) (pipeline.Passed, error) {
 	call.noteInspected()
@@ -56,8 +57,9 @@ func (call *Call) passWithApproval(ctx context.Context, srv *sessionServer, m *m
 	return passed, denied
 }
 
-// recordApproval records a human's decision. A failure is only logged: recording the request, which
-// comes next, fails as well.
+// recordApproval records a human's decision. If the decision cannot be recorded, recordApproval
+// only logs the error. This is safe: an approved request needs a second record before it is
+// forwarded.
 func (call *Call) recordApproval(ctx context.Context, denied *pipeline.DeniedError,
 	action, by string) {
 	if err := call.settings.Pipeline.RecordDecision(ctx, denied, action, by); err != nil {
@@ -65,15 +67,16 @@ func (call *Call) recordApproval(ctx context.Context, denied *pipeline.DeniedErr
 	}
 }
 
-// maxApprovalReason bounds the reason that the client's user sees: it can contain arguments.
+// maxApprovalReason bounds the reason that the client's user sees. The reason can contain
+// arguments.
 const maxApprovalReason = 500 // bytes
 
 // approvalSchema is the form that the client shows its user.
 const approvalSchema = `{"type":"object","properties":{"approve":{"type":"boolean",` +
 	`"title":"Approve","default":false}},"required":["approve"]}`
 
-// askUser asks the client's user to approve m, by an elicitation. asked is false when the client
-// did not declare elicitation, or did not answer.
+// askUser sends the client an elicitation that asks the user to approve m. asked is false when the
+// client did not declare elicitation, or did not answer.
 func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Message, reason string,
 	d *deadline) (asked, approved bool) {
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
@@ -92,7 +95,7 @@ func (call *Call) askUser(ctx context.Context, srv *sessionServer, m *mcp.Messag
 	elicitation := call.session.stamp(mcp.NewRequest(`"gatekit-approval"`, "elicitation/create",
 		params), mcp.ToClient, m.Exchange)
 	elicitation.Server = m.Server
-	// The record must not hold values of a message that no server has got.
+	// No server has got m yet, so the record of the elicitation must not contain the values of m.
 	passed := call.settings.Pipeline.PassOwnQuoting(ctx, elicitation)
 	if passed.Message() == nil {
 		return false, false

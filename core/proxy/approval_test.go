@@ -13,9 +13,9 @@ import (
 
 // fakeApprovals is a proxy.Approvals in memory.
 type fakeApprovals struct {
-	approved bool     // the next request is approved, once
-	asked    []string // requests for which Submit was called
-	values   []string // what a human would see of each
+	approved  bool     // the next call of Consume returns true
+	submitted []string // server, name and reason of each submitted request
+	values    []string // values of each submitted request
 }
 
 func (a *fakeApprovals) Consume(*mcp.Message) bool {
@@ -25,7 +25,7 @@ func (a *fakeApprovals) Consume(*mcp.Message) bool {
 }
 
 func (a *fakeApprovals) Submit(m *mcp.Message, reason, values string) (string, error) {
-	a.asked = append(a.asked, m.Server+" "+m.Name+" "+reason)
+	a.submitted = append(a.submitted, m.Server+" "+m.Name+" "+reason)
 	a.values = append(a.values, values)
 	return "ask the boss", nil
 }
@@ -46,7 +46,7 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 		approved                       bool // an administrator has approved the request
 		want                           string
 		recorded                       []string
-		asked                          int // requests submitted to Approvals
+		submitted                      int // number of requests submitted to Approvals
 	}{
 		{"the user approves", able, `{"action":"accept","content":{"approve":true}}`, false, ran,
 			[]string{"ask to_server request tools/call a x",
@@ -80,9 +80,9 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 			w.record.expect(t, c.recorded...)
-			if len(outside.asked) != c.asked {
-				t.Errorf("%d requests were submitted, want %d: %q", len(outside.asked), c.asked,
-					outside.asked)
+			if len(outside.submitted) != c.submitted {
+				t.Errorf("%d requests were submitted, want %d: %q", len(outside.submitted),
+					c.submitted, outside.submitted)
 			}
 			if c.approved { // an approval is valid for one request
 				if got := w.call(t, "tools/call",
@@ -94,9 +94,9 @@ func TestApprovedRequestIsForwarded(t *testing.T) {
 	}
 }
 
-// The client's name may contain secrets. The name is recorded as the stages edited it, and not at
-// all when they denied initialize.
-func TestClientIsRecordedAsItPassed(t *testing.T) {
+// A client's name may contain secrets. So the recorded name has the edits of the stages. If a stage
+// denies initialize, no name is recorded.
+func TestClientNameIsRecordedAfterInspection(t *testing.T) {
 	const initializeParams = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c s3cret","version":"1"}}`
 	for name, verdict := range map[string]pipeline.Verdict{
 		"edited": {Action: pipeline.Modify, Edits: []mcp.Edit{mcp.Set("/clientInfo/name",
@@ -146,7 +146,7 @@ func TestClientIsRecordedByItsClientInfo(t *testing.T) {
 			w.record.mu.Lock()
 			defer w.record.mu.Unlock()
 			if !slices.Contains(w.record.reasons, want) {
-				t.Errorf("the record has %q, want %q", w.record.reasons, want)
+				t.Errorf("the records are %q, want %q among them", w.record.reasons, want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ const (
 )
 
 // secretName matches the names of members whose values are not shown. secretText matches secrets
-// inside of other values.
+// inside of values that are shown.
 var (
 	secretName = regexp.MustCompile(`(?i)pass(wd|word|phrase|code)|pwd|secret|token|api[-_]?key|` +
 		`credential|authorization|private[-_]?key|access[-_]?key|cookie|^(otp|pin|auth|bearer)$`)
@@ -34,9 +34,10 @@ var (
 
 const masked = "[masked]"
 
-// approvalValues returns the params of a request for a human who has to approve it: on one line,
-// bounded, escaped, and with secrets masked. _meta comes last, without progress tokens and without
-// what the protocol reserves. Everything that is cut is announced with its size.
+// approvalValues returns the params of m as a text. A human who has to approve m reads this text.
+// The text is bounded and escaped, has one line, and its secrets are masked. The members of _meta
+// come last. Progress tokens, members that the protocol reserves, and members that Gatekit removes
+// are left out. Where values are cut, their size is shown.
 func approvalValues(m *mcp.Message) string {
 	var all strings.Builder
 	left, size := maxApprovalValues, 0
@@ -58,7 +59,8 @@ func approvalValues(m *mcp.Message) string {
 		return true
 	})
 	m.Members("/_meta", func(name string, raw []byte) bool {
-		if name != "progressToken" && !strings.HasPrefix(name, mcp.ReservedMetaPrefix) {
+		if name != "progressToken" && !strings.HasPrefix(name, mcp.ReservedMetaPrefix) &&
+			!mcp.IsTrustMeta(name) {
 			show("_meta."+name, raw)
 		}
 		return true
@@ -70,12 +72,13 @@ func approvalValues(m *mcp.Message) string {
 }
 
 // displayed returns a member's value as JSON on one line. It stops when the text is longer than
-// limit.
+// limit bytes.
 func displayed(name string, raw []byte, limit int) string {
 	d := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowInvalidUTF8(true),
 		jsontext.AllowDuplicateNames(true))
 	var b strings.Builder
-	names := []string{name} // for each open object or array, the member of the next value
+	// for each open object or array, the name of the member whose value comes next
+	names := []string{name}
 	afterName, first := false, true
 	for {
 		t, err := d.ReadToken()
@@ -136,7 +139,8 @@ func anySecret(names []string) bool {
 	return false
 }
 
-// displayedString returns a string that stands in members with the given names.
+// displayedString returns text as humans see it. names are the names of the members that contain
+// text.
 func displayedString(names []string, text string) string {
 	if anySecret(names) {
 		return masked

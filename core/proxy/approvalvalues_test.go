@@ -11,13 +11,13 @@ import (
 	"gatekit/core/proxy"
 )
 
-// A human who has to approve a request sees its values: all of them, or that some are cut; without
-// secrets, and without characters that could change the question.
+// A human who has to approve a request sees all its values, or a note that values were cut. Secrets
+// are masked, and characters that could forge the question are escaped.
 func TestApproverSeesTheValues(t *testing.T) {
 	const rlo = "\u202e"
 	for _, c := range []struct {
 		name, params string
-		want, never  []string
+		want, never  []string // texts that are shown, and texts that are not shown
 	}{
 		{"values of each type",
 			`{"name":"a__x","arguments":{"to":"b","n":1.50,"force":true,"l":[1,{"k":null}],"none":{}}}`,
@@ -34,8 +34,8 @@ func TestApproverSeesTheValues(t *testing.T) {
 		{"many values", `{"name":"a__x","arguments":{` + strings.Repeat(`"k":{"k":{"k":1}},`, 1) +
 			`"l":[` + strings.Repeat(`"value",`, 2000) + `1]},"last":"unseen"}`,
 			[]string{"bytes in all; the rest is not shown"}, []string{"unseen"}},
-		{"_meta", `{"_meta":{"progressToken":"pt","io.modelcontextprotocol/x":"reserved","tenant":"acme"},"name":"a__x"}`,
-			[]string{`_meta.tenant: "acme"`}, []string{"pt", "reserved"}},
+		{"_meta", `{"_meta":{"progressToken":"pt","io.modelcontextprotocol/x":"reserved","tenant":"removed","region":"eu"},"name":"a__x"}`,
+			[]string{`_meta.region: "eu"`}, []string{"pt", "reserved", "removed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			asks := pipeline.StageConfig{Name: "policy",
@@ -55,7 +55,8 @@ func TestApproverSeesTheValues(t *testing.T) {
 			question := ""
 			w.client.answer = func(m *mcp.Message) *mcp.Message {
 				question, _ = m.Text("/message")
-				return mcp.NewError(m.ID(), -1, "no", nil) // so that an operator is asked, too
+				// The client fails, so the request is submitted to Approvals, too.
+				return mcp.NewError(m.ID(), -1, "no", nil)
 			}
 			w.call(t, "tools/call", c.params)
 			if len(outside.values) != 1 {
@@ -64,19 +65,19 @@ func TestApproverSeesTheValues(t *testing.T) {
 			for _, shown := range []string{question, outside.values[0]} {
 				for _, want := range c.want {
 					if !strings.Contains(shown, want) {
-						t.Errorf("%q is not in %q", want, shown)
+						t.Errorf("the text %q is missing in %q", want, shown)
 					}
 				}
 				for _, never := range c.never {
 					if strings.Contains(shown, never) {
-						t.Errorf("%q is in %q", never, shown)
+						t.Errorf("the text %q is in %q, want it masked or left out", never, shown)
 					}
 				}
 				if strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Errorf("not printable: %q", shown)
+					t.Errorf("%q is shown, want printable characters only", shown)
 				}
 				if len(shown) > 5000 {
-					t.Errorf("%d bytes are shown", len(shown))
+					t.Errorf("%d bytes are shown, want at most 5000", len(shown))
 				}
 			}
 		})

@@ -59,7 +59,7 @@ func benchmarkCalls(b *testing.B, prefix string, servers int, method, params, re
 	b.SetBytes(int64(len(params) + len(result)))
 	for b.Loop() {
 		if a := s.Call(b.Context(), m, c).Message(); a == nil || a.Kind != mcp.Response {
-			b.Fatalf("answer %v", a)
+			b.Fatalf("the answer is %v, want a result", a)
 		}
 	}
 }

@@ -18,25 +18,30 @@ type Call struct {
 	settings *settings
 	request  *mcp.Message // as the client sent it
 	client   Client
-	refused  error // why Begin did not accept the request; nil when it is in flight
-	// the request as the one server gets it; nil before routing, and when several servers get it
+	refused  error // why Begin refused the request; nil if the request was accepted
+	// the request with its server's own names; nil before routing, and if several servers get the
+	// request
 	routed *mcp.Message
+	// reports whether the client subscribed to a notification; nil unless the call is a
+	// subscriptions/listen that is forwarded to a single server
+	wants func(*mcp.Message) bool
 
 	mu     sync.Mutex              // guards the fields below
 	endRun context.CancelCauseFunc // ends the context of Run; nil before Run
-	// the first cause of a cancellation; nil while there is none
+	// the cause of the first cancellation; nil if the call was not cancelled
 	cancelCause  error
-	inspected    bool   // the request has passed the pipeline, or was denied there
+	inspected    bool   // the stages have got the request
 	lastAsked    string // name of the last server that was called; "" before the first
 	askedSeveral bool   // more than one server was called
 
-	// initialize is answered before some server has; set and read by initialize only
+	// the client's initialize is answered before every server has answered; false for all other
+	// requests
 	isPartialInitialize bool
 }
 
 // Run serves the request and returns the answer for the client, under the request's id: a result,
 // an error or a denial. When the call was cancelled, by ctx or by a notifications/cancelled, the
-// answer is the zero Passed: the client gets none. When the call was cancelled before Run, no
+// answer is the zero Passed: the client gets no answer. When the call was cancelled before Run, no
 // server gets the request.
 func (call *Call) Run(ctx context.Context) (answer pipeline.Passed) {
 	// The call has a context of its own: when the client's context ends, abandon must still notify
@@ -104,15 +109,15 @@ func (call *Call) wasInspected() bool {
 	return call.inspected
 }
 
-// noteInspected notes that the request passes the pipeline.
+// noteInspected notes that the stages get the request.
 func (call *Call) noteInspected() {
 	call.mu.Lock()
 	call.inspected = true
 	call.mu.Unlock()
 }
 
-// Withdraw removes the request from the calls in flight, in place of Run and Discard, when the
-// caller has inspected and answered it.
+// Withdraw removes the request from the calls in flight. It takes the place of Run and Discard when
+// the caller itself has inspected and answered the request.
 func (call *Call) Withdraw() {
 	if call.refused == nil {
 		call.session.leave(call)
@@ -127,8 +132,8 @@ func (call *Call) Discard() {
 	call.Run(ended)
 }
 
-// start stores end, by which cancel ends the running call. If the call was cancelled before, start
-// calls end at once.
+// start stores end, the function with which cancel ends the running call. If the call is cancelled
+// already, start calls end at once.
 func (call *Call) start(end context.CancelCauseFunc) {
 	call.mu.Lock()
 	call.endRun = end
@@ -139,7 +144,8 @@ func (call *Call) start(end context.CancelCauseFunc) {
 	}
 }
 
-// cancel ends the call, or keeps it from starting. Of several causes the first one counts.
+// cancel ends the call, or keeps it from starting. If cancel is called again, the first cause
+// stays.
 func (call *Call) cancel(cause error) {
 	call.mu.Lock()
 	if call.cancelCause == nil {
@@ -188,8 +194,8 @@ func (call *Call) dispatch(ctx context.Context) (pipeline.Passed, error) {
 	return call.forward(ctx, srv, name, nil)
 }
 
-// forwardVendor forwards a method that no revision has to the first server whose configuration
-// allows it.
+// forwardVendor forwards a request whose method is in no revision of MCP. The request goes to the
+// first server whose configuration allows the method.
 func (call *Call) forwardVendor(ctx context.Context) (pipeline.Passed, error) {
 	for _, srv := range call.session.serversInOrder(call.settings) {
 		if call.settings.allowsVendorMethod(srv.name, call.request.Method) {
@@ -227,11 +233,18 @@ func (call *Call) forward(ctx context.Context, srv *sessionServer, name string,
 		}
 		asked := next
 		if carriesInputRequests(raw) {
+			received := raw
 			if raw, next, err = call.handleInputRequests(ctx, srv, asked, raw, &round); err != nil {
+				call.session.recordDropped(ctx, call.settings, received,
+					"its requests for input are denied or not valid")
 				return pipeline.Passed{}, err
 			}
 			if raw == nil {
-				continue // all requests of the server were answered here: call it again
+				if err := call.settings.Pipeline.Consume(ctx, received, "pass",
+					"answered by Gatekit"); err != nil {
+					return pipeline.Passed{}, err
+				}
+				continue // Gatekit has answered all requests of the server: call the server again
 			}
 		}
 		answer, err := call.passAnswer(ctx, raw)
@@ -254,7 +267,7 @@ func (call *Call) callWithDeadline(ctx context.Context, srv *sessionServer, m *m
 	intercept interceptor) (*mcp.Message, error) {
 	var d *deadline
 	if m.Method != "subscriptions/listen" { // a subscription has no deadline
-		idle, total := call.timeouts(srv)
+		idle, total := call.settings.timeouts(srv.name)
 		if m.Method == "tasks/result" {
 			idle = total // the server waits for the task
 		}
@@ -277,6 +290,8 @@ func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *m
 		return pipeline.Passed{}, err
 	}
 	if carriesInputRequests(raw) {
+		call.session.recordDropped(ctx, call.settings, raw,
+			"asks for input where the protocol does not allow it")
 		return pipeline.Passed{},
 			srv.unavailable("the server asked for input where the protocol does not allow it (" +
 				m.Method + ")")
@@ -284,8 +299,8 @@ func (call *Call) callOneOfSeveral(ctx context.Context, srv *sessionServer, m *m
 	return call.passAnswer(ctx, raw)
 }
 
-// callServer inspects m, records it, writes it to the server and waits for the answer, which is not
-// inspected yet.
+// callServer inspects m, records it, writes it to the server and waits for the answer. It does not
+// inspect the answer.
 func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Message, d *deadline,
 	intercept interceptor) (*mcp.Message, error) {
 	if err := call.denyIfHiddenSkill(ctx, m); err != nil {
@@ -306,13 +321,21 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 	}
 	call.noteAsked(srv)
 	h := &serverHandler{session: call.session, server: srv, client: call.client,
-		exchange: m.Exchange, request: call.request, deadline: d, intercept: intercept}
-	if m.Method == "resources/subscribe" { // before: the server may notify at once
+		exchange: m.Exchange, request: call.request, sent: passed.Message(), deadline: d,
+		intercept: intercept, wants: call.wants}
+	// subscribe first: the server may send notifications before its answer
+	if m.Method == "resources/subscribe" {
 		if err := srv.subscribe(passed.Message().Name); err != nil {
 			return nil, err
 		}
 	}
+	levelSet := func(bool) {}
+	if m.Method == "logging/setLevel" {
+		level, _ := passed.Message().Text("/level")
+		levelSet = call.session.setLogLevel(level)
+	}
 	raw, err := server.Call(ctx, passed, h)
+	levelSet(err == nil && raw.Kind == mcp.Response)
 	if m.Method == "resources/subscribe" && (err != nil || raw.Kind == mcp.Error) ||
 		m.Method == "resources/unsubscribe" && err == nil && raw.Kind == mcp.Response {
 		srv.unsubscribe(passed.Message().Name)
@@ -329,11 +352,14 @@ func (call *Call) callServer(ctx context.Context, srv *sessionServer, m *mcp.Mes
 		// No stage would inspect these requests, and some clients answer inputRequests whatever
 		// resultType is.
 		if _, hidden := answer.Get("/inputRequests"); hidden {
+			call.session.recordDropped(ctx, call.settings, &answer,
+				"has inputRequests, and its resultType is not input_required")
 			return nil, srv.unavailable("inputRequests is in a result whose resultType is not " +
 				"input_required")
 		}
 	}
-	if id, ok := mcp.CreatedTaskID(&answer); ok { // even if the answer is denied: the task runs
+	// The task runs even if a stage denies the answer.
+	if id, ok := mcp.CreatedTaskID(&answer); ok {
 		call.session.proxy.tasks.Add(answer.Server, id, answer.Principal, "")
 	}
 	if answer.Kind == mcp.Response {
@@ -355,16 +381,23 @@ func (call *Call) noteAsked(srv *sessionServer) {
 	call.mu.Unlock()
 }
 
-// timeouts returns how long a server may take for a request, without progress and in all.
-func (call *Call) timeouts(srv *sessionServer) (idle, total time.Duration) {
-	if conf := call.settings.byName[srv.name]; conf != nil {
+// timeouts returns the time-outs of a call at a server: idle is the time without progress, total
+// the time of the whole call.
+func (s *settings) timeouts(server string) (idle, total time.Duration) {
+	if conf := s.byName[server]; conf != nil {
 		return conf.Timeout, conf.MaxTimeout
 	}
-	return defaultTimeout, defaultMaxTimeout // the server is new in a later configuration
+	return defaultTimeout, defaultMaxTimeout // these settings do not have the server
 }
 
-// startDeadline starts a deadline that calls cancel with a timeoutError. The error carries the
-// notification for the server.
+// CallTimeout returns how long a call at a server may take without progress.
+func (p *Proxy) CallTimeout(server string) time.Duration {
+	idle, _ := p.settings.Load().timeouts(server)
+	return idle
+}
+
+// startDeadline starts a deadline. When the deadline expires, it calls cancel with a timeoutError,
+// which contains the notification for the server.
 func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
 	cancel context.CancelCauseFunc) *deadline {
 	return startDeadline(idle, total, func(after string) {
@@ -375,8 +408,8 @@ func (call *Call) startDeadline(srv *sessionServer, idle, total time.Duration,
 	})
 }
 
-// cancelWith cancels the call when the client's context ends. stop ends this, and waits for a
-// cancellation that has begun.
+// cancelWith makes the call end when the client's context ends. stop makes the call independent of
+// that context again, and waits for a cancellation that has begun.
 func (call *Call) cancelWith(client context.Context) (stop func()) {
 	if client.Done() == nil {
 		return func() {}
@@ -414,7 +447,8 @@ func (call *Call) cancelNotification(reason string) pipeline.Passed {
 	return call.settings.Pipeline.PassOwn(context.Background(), n)
 }
 
-// askedServer returns the name of the server that was called, or "" when none was, or several were.
+// askedServer returns the name of the server that was called. It returns "" if no server was
+// called, or more than one.
 func (call *Call) askedServer() string {
 	call.mu.Lock()
 	defer call.mu.Unlock()
@@ -424,7 +458,8 @@ func (call *Call) askedServer() string {
 	return call.lastAsked
 }
 
-// ownResult records and returns a result of Gatekit's own; nil is {}.
+// ownResult records and returns an answer that Gatekit itself makes. If result is nil, the answer's
+// result is {}.
 func (call *Call) ownResult(ctx context.Context, result []byte) pipeline.Passed {
 	answer := mcp.NewResponse(call.request.ID(), result)
 	return call.settings.Pipeline.PassOwn(ctx, call.stampAnswer(answer))

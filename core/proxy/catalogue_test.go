@@ -13,8 +13,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// failOnPrefixedNames returns a stage that fails the test when a message has one of these names,
-// which have a prefix. Stages must get the servers' own names.
+// failOnPrefixedNames returns a stage that fails the test if a message has one of the names. All
+// these names have a prefix, and stages must get the servers' own names, which have none.
 func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "fail-on-prefixed-names",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -22,15 +22,16 @@ func failOnPrefixedNames(t *testing.T, names ...string) pipeline.StageConfig {
 				if slices.Contains([]string{"tools/call", "prompts/get", "resources/read"},
 					m.Method) &&
 					m.Name == name {
-					t.Errorf("a stage got %s of %s, a name with a prefix", m.Method, m.Name)
+					t.Errorf("a stage got %s with the name %s, want the name without its prefix",
+						m.Method, m.Name)
 				}
 			}
 			return pipeline.Verdict{Action: pipeline.Allow}
 		})}
 }
 
-// The messages have names in every group of places in core/mcp/nameplaces.go. Each case gives the
-// body at the server and the body at the client.
+// The cases cover every group of the catalogue in core/mcp/nameplaces.go. Each case has the body of
+// a message as the server sees it, and as the client sees it.
 func TestNamesAreRewrittenInAllPlacesOfTheCatalogue(t *testing.T) {
 	const (
 		content         = `[{"type":"text","text":"f:///x"},{"type":"resource_link","uri":"f:///x","name":"x"},{"type":"resource","resource":{"uri":"ui://w","text":"f:///x"}},{"type":"new","uri":"f:///x"}]`

@@ -17,15 +17,15 @@ const maxClients = 32
 // maxClientInfo bounds the remembered clientInfo, in bytes.
 const maxClientInfo = 1 << 10
 
-// recordedClients are the clients of a session whose names were recorded.
+// recordedClients remembers which clients of a session were recorded.
 type recordedClients struct {
 	last  []byte // the last clientInfo, raw
 	names map[string]bool
 }
 
-// recordClient records which clients use the session, each once, by the clientInfo in initialize or
-// in every request. m is a message that passed the pipeline, since a stage may redact or deny the
-// name of a client like any other content.
+// recordClient records each client of the session once. Legacy clients send their clientInfo in
+// initialize, modern clients in every request. m must have passed the pipeline, because a stage may
+// redact or deny the name of a client like any other content.
 func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Message) {
 	at := mcp.PointerClientInfo
 	if m.Method == "initialize" {
@@ -61,7 +61,8 @@ func (s *Session) recordClient(ctx context.Context, set *settings, m *mcp.Messag
 		return
 	}
 	event := s.stamp(&mcp.Message{}, mcp.ToServer, "")
-	// The request's own record then fails too, and the request is not forwarded.
+	// If this record fails, the request is forwarded nevertheless, because the request itself is
+	// recorded already.
 	if err := set.Pipeline.RecordEvent(ctx, event, "connect", client+", "+s.options.Revision,
 		nil); err != nil {
 		set.Log.Error("client not recorded", "error", err)

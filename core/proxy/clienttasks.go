@@ -13,8 +13,8 @@ const (
 )
 
 // clientTasks are the tasks that the client created to answer servers' requests (2025-11-25: a
-// client may run sampling and elicitation as tasks). Another server cannot use them. The zero
-// clientTasks is empty and ready.
+// client may run sampling and elicitation as tasks). Only the server that a task was created for
+// can use the task. The zero clientTasks is empty and ready.
 type clientTasks struct {
 	server map[string]string // name of the server by task id
 	ids    []string
@@ -50,15 +50,15 @@ func (s *Session) clientTaskServer(id string) string {
 }
 
 // ownsClientTask reports whether a server's request about a task of the client comes from the
-// server that the task was created for.
+// server that the task was created for. It returns true if the request is not about a task.
 func (s *Session) ownsClientTask(set *settings, m *mcp.Message) bool {
 	meth, _ := mcp.LookupMethod(m.Method)
 	return set.names.disabled || meth.Route != mcp.RouteByTask ||
 		s.clientTaskServer(m.Name) == m.Server
 }
 
-// filterClientTasks returns the client's answer to a server's tasks/list without the tasks of other
-// servers.
+// filterClientTasks returns the client's answer to a server's tasks/list, without the tasks that
+// were created for other servers.
 func (s *Session) filterClientTasks(set *settings, m *mcp.Message) (*mcp.Message, error) {
 	if set.names.disabled || m.Method != "tasks/list" {
 		return m, nil

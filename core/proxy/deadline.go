@@ -6,18 +6,18 @@ import (
 )
 
 // deadline bounds a call at a server. It expires when the server has made no progress for
-// idleLimit, or the whole call took longer than totalLimit. The time while the client is being
-// asked something does not count: that time has a bound of its own. A nil deadline never expires.
+// idleLimit, or the whole call took longer than totalLimit. While the client is asked something,
+// the deadline is paused: that time has a bound of its own. A nil deadline never expires.
 type deadline struct {
 	idleLimit, totalLimit time.Duration
-	onExpiry              func(after string) // gets "1m0s without progress" or "10m0s"
+	onExpiry              func(after string) // after is "1m0s without progress" or "10m0s"
 
-	mu       sync.Mutex // held during onExpiry, so that stop waits for it
+	mu       sync.Mutex // held while onExpiry runs, so that stop waits for onExpiry
 	timer    *time.Timer
-	idleDue  time.Time // when the server will have been silent for too long
-	totalDue time.Time // when the call will have taken too long
-	pauses   int       // number of pauses without their resume yet
-	pausedAt time.Time // while pauses is above zero
+	idleDue  time.Time // when idleLimit is reached
+	totalDue time.Time // when totalLimit is reached
+	pauses   int       // calls of pause that no resume has ended yet
+	pausedAt time.Time // when the current pause began; valid while pauses is above zero
 	stopped  bool      // expired, or stop was called
 }
 
@@ -49,7 +49,8 @@ func (d *deadline) check() {
 	}
 }
 
-// noteProgress starts the idle time anew. The timer is left alone: check finds the new time.
+// noteProgress restarts the idle time. It does not reset the timer: when the timer fires, check
+// reads the new idleDue.
 func (d *deadline) noteProgress() {
 	if d == nil {
 		return
@@ -59,7 +60,8 @@ func (d *deadline) noteProgress() {
 	d.mu.Unlock()
 }
 
-// pause stops the time while the client is asked something. Each pause needs a resume.
+// pause pauses both limits while the client is asked something. Each call of pause needs a call of
+// resume.
 func (d *deadline) pause() {
 	if d == nil {
 		return
@@ -98,7 +100,7 @@ func (d *deadline) resume() {
 	}
 }
 
-// stop ends d. onExpiry has returned by then, or will not be called.
+// stop ends d. When stop returns, onExpiry has returned or will never be called.
 func (d *deadline) stop() {
 	if d == nil {
 		return

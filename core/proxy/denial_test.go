@@ -11,7 +11,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// The denied messages are sent by themselves ("live"), or inside a result or request.
+// A denied message is sent by itself ("live"), or inside a result or a request.
 func TestAnswersToDeniedMessages(t *testing.T) {
 	live := func(method, params string) answerFunc {
 		return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
@@ -32,7 +32,7 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 		answer  answerFunc
 		request [2]string // method and params
 		want    string    // the answer to the client; %d is the number of the record
-		asked   int       // questions that reach the client
+		asked   int       // requests of the server that reach the client
 		server  string    // the last message that the server saw
 	}{
 		{"a request", mcp.Request, "tools/call", echo, call, denied, 0, ""},
@@ -104,7 +104,7 @@ func TestAnswersToDeniedMessages(t *testing.T) {
 			}
 			equal(t, "the client got", string(m.Body()), want)
 			equal(t, "notifications to the client", w.client.received(), []string{})
-			equal(t, "questions that reached the client", len(w.client.asked), c.asked)
+			equal(t, "server requests that reached the client", len(w.client.asked), c.asked)
 			last := ""
 			if seen := a.seen(); len(seen) > 0 {
 				last = seen[len(seen)-1]
@@ -134,7 +134,7 @@ func TestHiddenItemIsNeitherListedNorUsed(t *testing.T) {
 		}
 		return pipeline.Verdict{Action: pipeline.Allow}
 	})}
-	lists := fixedOrEcho(map[string]string{
+	lists := fixedOrEmpty(map[string]string{
 		"tools/list":               `{"tools":[{"name":"x"},{"name":"y"}]}`,
 		"prompts/list":             `{"prompts":[{"name":"x"}]}`,
 		"resources/list":           `{"resources":[{"uri":"f:///x"},{"uri":"f:///y"}]}`,
@@ -168,7 +168,8 @@ func TestHiddenItemIsNeitherListedNorUsed(t *testing.T) {
 	}
 }
 
-// A stage's answer is treated like the server's: names get their prefix, and lists are merged.
+// The answer of a stage is treated like the answer of a server: its names get their prefix, and
+// lists are merged.
 func TestStageAnswerIsPrefixedAndMerged(t *testing.T) {
 	link := `{"content":[{"type":"resource_link","uri":"file:///x","name":"x"}]}`
 	answering := func(method, result string) pipeline.StageConfig {

@@ -25,7 +25,7 @@ func requestErrorf(code int, format string, args ...any) *requestError {
 	return &requestError{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// timeoutError is the cause of a call's context when the server took too long.
+// timeoutError is the cause with which a call's context is cancelled when the server took too long.
 type timeoutError struct {
 	*CancelledError
 	server string
@@ -45,7 +45,7 @@ func (e *capabilityError) Error() string {
 	return "the client did not declare the capability " + e.capability
 }
 
-// toServer returns the error for a server that sent a request.
+// toServer returns e as an error for the server that sent the request.
 func (e *capabilityError) toServer() *requestError {
 	if strings.Contains(e.capability, "/") {
 		// the client supports the method, but not this mode of it
@@ -54,7 +54,8 @@ func (e *capabilityError) toServer() *requestError {
 	return requestErrorf(mcp.CodeMethodNotFound, "%s", e.Error())
 }
 
-// toClient returns the error for the client, when the request came inside the answer to its call.
+// toClient returns e as an error for the client. It is used if the server sent its request inside
+// the answer to the client's call.
 func (e *capabilityError) toClient() *requestError {
 	required := []byte("{}")
 	for _, name := range slices.Backward(strings.Split(e.capability, "/")) {

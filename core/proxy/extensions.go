@@ -7,21 +7,21 @@ import (
 	"gatekit/core/mcp"
 )
 
-// officialExtensions is how the names of the extensions of the specification begin.
+// officialExtensions is the prefix of the names of MCP's own extensions.
 const officialExtensions = "io.modelcontextprotocol/"
 
-// servedExtensions are the extensions that Gatekit carries as a whole: their methods are in the
-// table of core/mcp, or they have none.
+// servedExtensions are the extensions that Gatekit supports completely. All methods of these
+// extensions are in the table of core/mcp.
 var servedExtensions = map[string]bool{
 	mcp.SkillsExtension:          true,
 	officialExtensions + "tasks": true,
 	officialExtensions + "ui":    true, // MCP Apps: no methods between client and server
 }
 
-// canServe reports whether clients can use an extension that a server declares. Whether an
-// extension that Gatekit does not know has methods cannot be told. It counts as served if the
-// configuration forwards vendor methods to the server, or, for an extension of the specification,
-// the methods that begin with its name.
+// canServe reports whether clients can use an extension that a server declares. Gatekit does not
+// know the methods of extensions that are not in servedExtensions. The configuration must allow
+// these methods for the server. For the extension officialExtensions + "x", the configuration must
+// allow the methods "x/*". For an extension of a vendor, any allowed method is enough.
 func (set *settings) canServe(server, extension string) bool {
 	if servedExtensions[extension] {
 		return true
@@ -42,7 +42,7 @@ func (set *settings) filterExtensions(m *mcp.Message) (*mcp.Message, error) {
 		if !set.canServe(m.Server, name) || !bytes.HasPrefix(raw, []byte("{")) {
 			edits = append(edits, mcp.Remove(pointer+"/"+mcp.EscapePointer(name)))
 		}
-		return len(edits) <= maxCapabilities // results with more are refused
+		return len(edits) <= maxCapabilities // results with more members are refused
 	})
 	if edits == nil {
 		return m, nil
@@ -50,8 +50,9 @@ func (set *settings) filterExtensions(m *mcp.Message) (*mcp.Message, error) {
 	return m.Edit(edits...)
 }
 
-// mergeExtensions merges the extensions that servers declare. An extension for which servers
-// declare different settings is left out, except skills: each server has its own.
+// mergeExtensions merges the extensions that servers declare. It leaves out an extension for which
+// servers declare different settings. The settings of the skills extension are merged instead,
+// because each server has its own skills.
 func mergeExtensions(extensions [][]byte) []byte {
 	agreed := groupByName([][]byte{uniteAgreed(extensions)})
 	var members []member
@@ -68,8 +69,8 @@ func mergeExtensions(extensions [][]byte) []byte {
 	return object(members...)
 }
 
-// mergeSkillSettings merges the settings of the servers that have skills. Directories can be read
-// if one server serves them; requests to the others are refused.
+// mergeSkillSettings merges the settings of the servers that have skills. directoryRead is true if
+// at least one server serves directories. Requests to servers without directories are refused.
 func mergeSkillSettings(settings [][]byte) []byte {
 	for _, raw := range settings {
 		if readsDirectories(raw) {

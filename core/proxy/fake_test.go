@@ -17,7 +17,7 @@ import (
 // memoryRecorder is a Recorder in memory.
 type memoryRecorder struct {
 	mu      sync.Mutex
-	rows    []string
+	rows    []string // action, direction, kind, method, server and name of each record
 	reasons []string // action and reason of each record
 }
 
@@ -37,7 +37,7 @@ func (j *memoryRecorder) expect(t *testing.T, rows ...string) {
 	defer j.mu.Unlock()
 	for _, row := range rows {
 		if !slices.Contains(j.rows, row) {
-			t.Errorf("the record lacks %q; it has\n%s", row, strings.Join(j.rows, "\n"))
+			t.Errorf("no record is %q; the records are\n%s", row, strings.Join(j.rows, "\n"))
 		}
 	}
 }
@@ -54,15 +54,15 @@ type answerFunc = func(context.Context, *mcp.Message, proxy.Handler) string
 
 // fakeServer is one upstream server. answer returns one of these:
 //   - a raw result
-//   - "!CODE text" for an error with a message, or "!!CODE data" for one with data
-//   - "dead" for a server that ended
+//   - "!CODE text" for an error with a message, or "!!CODE data" for an error with data
+//   - "dead" if the server has ended
 //   - "" to wait for the end of the call
 type fakeServer struct {
 	openErr error
 	answer  func(ctx context.Context, m *mcp.Message, c proxy.Handler) string
 
 	mu     sync.Mutex
-	feed   proxy.Handler // takes the server's messages outside calls
+	feed   proxy.Handler // takes the server's messages that belong to no call
 	got    []string      // methods and bodies of the received messages
 	ended  []error       // causes of the calls that ended before their answer
 	closed int           // number of calls of Close
@@ -146,7 +146,8 @@ func (s *fakeServer) Close() error {
 	return nil
 }
 
-// fakeClient is a client that keeps the messages that it receives, and answers requests by answer.
+// fakeClient is a client that keeps the messages that it receives. The function in the field answer
+// returns its answers to servers' requests.
 type fakeClient struct {
 	takesInputRequests bool
 	answer             func(m *mcp.Message) *mcp.Message
@@ -205,7 +206,7 @@ type fixture struct {
 	proxy   *proxy.Proxy
 	session *proxy.Session
 	client  *fakeClient // sends the calls
-	feed    *fakeClient // gets the messages outside calls
+	feed    *fakeClient // gets the servers' messages that belong to no call
 	record  *memoryRecorder
 	options proxy.Options
 }
@@ -240,7 +241,7 @@ func open(t *testing.T, servers map[string]*fakeServer, change func(*proxy.Optio
 	return w
 }
 
-// call sends a request and returns its result, or "!CODE text".
+// call sends a request and returns its result, or "!CODE text" for an error.
 func (w *fixture) call(t *testing.T, method, params string) string {
 	t.Helper()
 	return w.callAs(t, w.session, w.client, `7`, method, params)
@@ -290,7 +291,8 @@ func notification(t *testing.T, method, params string) *mcp.Message {
 	return m
 }
 
-// equal fails the test when got and want are printed differently. name names the compared value.
+// equal fails the test when got and want are printed differently. The parameter name describes the
+// compared value.
 func equal(t *testing.T, name string, got, want any) {
 	t.Helper()
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {

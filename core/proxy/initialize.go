@@ -9,7 +9,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// initializeWait is how long the first calls wait for their server.
+// initializeWait is the longest time that the first calls to a server wait for its answer to
+// initialize.
 const initializeWait = 15 * time.Second
 
 // longestInitialize is how long initialize waits while no server has answered. The time-outs of the
@@ -118,7 +119,7 @@ func (call *Call) initializeServer(ctx context.Context,
 	srv *sessionServer) (pipeline.Passed, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle, total := call.timeouts(srv)
+	idle, total := call.settings.timeouts(srv.name)
 	d := call.startDeadline(srv, idle, total, cancel)
 	defer d.stop()
 	srv.noteInitializeSent()

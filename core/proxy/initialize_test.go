@@ -27,18 +27,18 @@ func TestInitializeMergesAllServers(t *testing.T) {
 			`"resources":{"subscribe":true,"listChanged":true},"logging":{},"completions":{}},"serverInfo":{"name":"gatekit","version":"1.0"},`+
 			`"instructions":"# a\n\nBe A.\n\n# b\n\nBe B."}`)
 	w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-	equal(t, "a saw", a.seen(),
+	equal(t, "server a saw", a.seen(),
 		[]string{"initialize " + initializeParams, "notifications/initialized {}"})
 	w.record.expect(t, "pass to_server request initialize a", "pass to_server request initialize b",
 		"pass to_client response initialize a", "answer to_client response initialize")
 	equal(t, "a second initialize",
 		w.callAs(t, w.session, w.client, "8", "initialize", initializeParams),
 		"!-32600 the session is initialized already")
-	equal(t, "a capability that no server declared", w.call(t, "prompts/list", `{}`),
+	equal(t, "a list whose capability no server declared", w.call(t, "prompts/list", `{}`),
 		"!-32601 no server supports prompts/list")
-	equal(t, "a capability that only this server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`),
+	equal(t, "a call whose capability its server did not declare", w.call(t, "prompts/get", `{"name":"a__x"}`),
 		`!-32601 server "a" has no prompts`)
-	equal(t, "number of messages that a saw", len(a.seen()), 2)
+	equal(t, "number of messages that server a saw", len(a.seen()), 2)
 }
 
 func TestDiscoverMergesAllServers(t *testing.T) {
@@ -57,7 +57,7 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bad   func(began time.Time) string // the bad server's answer to initialize
-		after time.Duration                // from initialize to its answer
+		after time.Duration                // time until the client has the answer to initialize
 	}{
 		{"a server that is down at first", func(began time.Time) string {
 			if time.Since(began) < 5*time.Second {
@@ -85,13 +85,14 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 				w := open(t, map[string]*fakeServer{"good": good, "bad": bad}, nil)
 				if got := w.call(t, "initialize", initializeParams); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
-					t.Errorf("initialize: got %s, want a partial answer without bad", got)
+					t.Errorf("initialize: got %s, want the server bad in gatekit/partial", got)
 				}
 				equal(t, "time until the answer", time.Since(began), c.after)
 				w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
 				if got := w.call(t, "tools/list", `{}`); !strings.Contains(got,
 					`"gatekit/partial":[{"server":"bad"`) {
-					t.Errorf("tools/list meanwhile: got %s, want a list without bad", got)
+					t.Errorf("tools/list meanwhile: got %s, want the server bad in gatekit/partial",
+						got)
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -99,7 +100,7 @@ func TestSlowServerIsInitializedLater(t *testing.T) {
 					"notifications/tools/list_changed") {
 					t.Errorf("the client got %q, want notifications/tools/list_changed", got)
 				}
-				equal(t, "tools/list once bad is initialized", w.call(t, "tools/list", `{}`),
+				equal(t, "tools/list after bad is initialized", w.call(t, "tools/list", `{}`),
 					`{"tools":[{"name":"bad__late"},{"name":"good__x"}]}`)
 				if seen := bad.seen(); seen[len(seen)-2] != "notifications/initialized {}" {
 					t.Errorf("the late server saw %q, want notifications/initialized before "+
@@ -142,9 +143,9 @@ func TestReloadKeepsTheSession(t *testing.T) {
 		synctest.Wait()
 		equal(t, "list", w.call(t, "tools/list", `{}`),
 			`{"tools":[{"name":"a__x"},{"name":"c__z"}]}`)
-		equal(t, "times that b was closed", b.closed, 1)
-		equal(t, "messages that a saw", len(a.seen()), 3)
-		equal(t, "c saw", c.seen()[:2], []string{"initialize " + initializeParams,
+		equal(t, "times that server b was closed", b.closed, 1)
+		equal(t, "messages that server a saw", len(a.seen()), 3)
+		equal(t, "server c saw", c.seen()[:2], []string{"initialize " + initializeParams,
 			"notifications/initialized {}"})
 		if got := strings.Join(w.feed.received(), "\n"); !strings.Contains(got,
 			"notifications/tools/list_changed") {
@@ -174,7 +175,7 @@ func TestCapabilitiesAreMerged(t *testing.T) {
 		{"extensions whose methods are allowed", `{}`,
 			`{"extensions":{"io.modelcontextprotocol/vendor":{},"io.modelcontextprotocol/new":{},"acme/x":{"v":1}}}`,
 			`{"extensions":{"io.modelcontextprotocol/vendor":{},"acme/x":{"v":1}}}`},
-		{"skills, of which one server serves directories",
+		{"skills of two servers, one of which serves directories",
 			`{"extensions":{"io.modelcontextprotocol/skills":{}}}`,
 			`{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}`,
 			`{"extensions":{"io.modelcontextprotocol/skills":{"directoryRead":true}}}`},
@@ -212,20 +213,20 @@ func TestInstructionsAreBounded(t *testing.T) {
 }
 
 func TestServerIsNotAskedForMissingCapability(t *testing.T) {
-	old := &fakeServer{answer: fixedOrEcho(
+	old := &fakeServer{answer: fixedOrEmpty(
 		map[string]string{"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"prompts":{}}}`})}
-	new := &fakeServer{answer: fixedOrEcho(
+	new := &fakeServer{answer: fixedOrEmpty(
 		map[string]string{"initialize": `{"protocolVersion":"2025-06-18","capabilities":{"prompts":{}}}`, "prompts/list": `{"prompts":[]}`})}
 	w := open(t, map[string]*fakeServer{"old": old, "new": new}, nil)
 	w.call(t, "initialize", initializeParams)
 	const complete = `{"ref":{"type":"ref/prompt","name":"%__x"}}`
-	equal(t, "completion by a server of 2024-11-05, which cannot declare it",
+	equal(t, "completion by a server of 2024-11-05, which cannot declare this capability",
 		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "old")), `{}`)
-	equal(t, "completion by a newer server that does not declare it",
+	equal(t, "completion by a newer server that does not declare this capability",
 		w.call(t, "completion/complete", strings.ReplaceAll(complete, "%", "new")), `!-32601 server "new" has no completions`)
 	equal(t, "a list that no server declared", w.call(t, "tools/list", `{}`),
 		"!-32601 no server supports tools/list")
-	equal(t, "messages that new saw", len(new.seen()), 1)
+	equal(t, "messages that the server new saw", len(new.seen()), 1)
 }
 
 func TestDeniedInitializeIsNotRepeated(t *testing.T) {
@@ -241,13 +242,14 @@ func TestDeniedInitializeIsNotRepeated(t *testing.T) {
 			"good": serverAnswering(`{"capabilities":{"tools":{}},"tools":[]}`)}, nil, no)
 		if got := w.call(t, "initialize", initializeParams); strings.Contains(got, "obey") ||
 			!strings.Contains(got, `{"server":"bad","reason":"refused by policy"}`) {
-			t.Errorf("initialize: got %s, want it without the instructions, and bad refused", got)
+			t.Errorf("initialize: got %s, want no instructions of the server bad, and the reason "+
+				"refused by policy", got)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		equal(t, "messages that bad saw", len(bad.seen()), 1)
+		equal(t, "messages that the server bad saw", len(bad.seen()), 1)
 		if got := w.call(t, "tools/call", `{"name":"bad__x"}`); !strings.HasPrefix(got, "!-31000") {
-			t.Errorf("a call of bad: got %s, want error -31000", got)
+			t.Errorf("a call of the server bad: got %s, want error -31000", got)
 		}
 	})
 }
@@ -280,7 +282,7 @@ func TestInitializedIsForwardedBeforeNotifyReturns(t *testing.T) {
 		w.call(t, "initialize", initializeParams)
 		inParallel(3, func(int) {
 			w.session.Notify(t.Context(), notification(t, "notifications/initialized", `{}`))
-			equal(t, "messages that a saw", len(slow.seen()), 2)
+			equal(t, "messages that server a saw", len(slow.seen()), 2)
 		})
 	})
 }
@@ -315,7 +317,7 @@ func TestServerAddedBetweenBeginAndRunOfInitialize(t *testing.T) {
 	})
 }
 
-// slowlyNotifiedServer takes a while for each notification.
+// slowlyNotifiedServer takes one second for each notification.
 type slowlyNotifiedServer struct{ *fakeServer }
 
 func (s *slowlyNotifiedServer) Open(ctx context.Context, o proxy.OpenOptions,
@@ -329,12 +331,12 @@ func (s *slowlyNotifiedServer) Notify(ctx context.Context, p pipeline.Passed) er
 	return s.fakeServer.Notify(ctx, p)
 }
 
-// A reload initializes a new server at once. The first calls to it wait until it is initialized, as
-// long as the first calls of a session do.
+// A reload initializes a new server at once. The first calls to that server wait until it is
+// initialized, but at most 15 seconds. The first calls of a session have the same limit.
 func TestServerAddedToOpenSession(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		starts time.Duration
+		starts time.Duration // time until the server answers initialize
 		want   string
 	}{
 		{"starts soon", 14 * time.Second, `{"x":1}`},

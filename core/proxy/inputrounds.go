@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"maps"
@@ -14,25 +15,28 @@ import (
 
 const (
 	roundLifetime    = 10 * time.Minute // time that a client may take to answer a server's requests
-	maxInputRequests = 64               // in one result, and answers in one request
-	// bytes of a server's requestState: the client must send it back, sealed
+	maxInputRequests = 64               // requests in one result, and answers in one request
+	// bytes of a server's requestState, which the client keeps in sealed form and sends back
 	maxRequestState = 1 << 20
 )
 
-// inputRound is the state of a call between two rounds of input. It travels sealed in the
-// requestState, so nothing is stored here, and any instance with the same key can take the next
-// round.
+// inputRound is the state of a call from the server's request for input to the client's next
+// request with the answers. The client keeps this state, sealed, as the requestState. So any
+// instance with the same key can serve the client's next request. An instance takes the answers of
+// a round once.
 type inputRound struct {
-	Methods map[string]string `json:"k"` // method by key of the server's request
-	// answer, as JSON text, by key of each request that was denied
+	ID      string            `json:"i"` // random
+	Methods map[string]string `json:"k"` // method of each request of the server, by key
+	// Gatekit's answer to each denied request, as JSON text, by key
 	Declined map[string]string `json:"g"`
-	// the server's own requestState as JSON text; "" when it sent none
+	// the server's own requestState as JSON text; "" when the server sent no requestState
 	State string `json:"s"`
 	Count int    `json:"n"` // rounds so far
-	Until int64  `json:"u"` // Unix seconds
+	Until int64  `json:"u"` // when the round expires, in Unix seconds
 }
 
-// restoreState returns the edit that puts the server's own requestState, or none, into a request.
+// restoreState returns the edit that puts the server's own requestState into a request. If the
+// server sent no requestState, the edit removes the requestState of the request.
 func (r *inputRound) restoreState() mcp.Edit {
 	if r.State == "" {
 		return mcp.Remove("/requestState")
@@ -53,6 +57,11 @@ func carriesInputRequests(m *mcp.Message) bool {
 	return ok
 }
 
+// errUnusableState is the error for every requestState that cannot be used. It does not tell the
+// reason to the client.
+var errUnusableState = requestErrorf(mcp.CodeInvalidParams,
+	"invalid or expired requestState: make the call again without it")
+
 // handleInputResponses decrypts the round in the requestState of m and inspects the inputResponses
 // one by one. It returns m as the server gets it.
 func (call *Call) handleInputResponses(ctx context.Context,
@@ -64,12 +73,14 @@ func (call *Call) handleInputResponses(ctx context.Context,
 		purpose, err := call.roundPurpose(m)
 		if err != nil || call.session.proxy.seal.open(token, &round, purpose...) != nil ||
 			time.Now().Unix() > round.Until {
-			return nil, round, requestErrorf(mcp.CodeInvalidParams,
-				"invalid or expired requestState: make the call again without one")
+			return nil, round, errUnusableState
 		}
 	}
 	if raw, ok := m.Get("/inputResponses"); ok && raw[0] != '{' {
 		return nil, round, requestErrorf(mcp.CodeInvalidParams, "inputResponses is no object")
+	} else if ok && sealed && !call.session.proxy.answered.use(m.Principal, round.ID, round.Until,
+		time.Now().Unix()) {
+		return nil, round, errUnusableState
 	}
 	var edits []mcp.Edit
 	var err error
@@ -81,11 +92,11 @@ func (call *Call) handleInputResponses(ctx context.Context,
 			return false
 		}
 		if _, declined := round.Declined[key]; declined {
-			return true // set below
+			return true // Gatekit's answer is set below
 		}
 		method := round.Methods[key]
 		if method == "" && sealed {
-			// an answer to no request: servers ignore it, so it is removed
+			// No request has this key. Servers ignore such an answer, so it is removed.
 			edits = append(edits, mcp.Remove("/inputResponses/"+mcp.EscapePointer(key)))
 			return true
 		}
@@ -117,9 +128,9 @@ func (call *Call) handleInputResponses(ctx context.Context,
 }
 
 // handleInputResponse inspects one answer and returns the answer for the server. method is the
-// method of the server's request; if method is "", the shape of the answer selects the method. An
-// answer whose shape is not that of one method is nil: servers should ignore what they do not
-// recognize, and no stage could inspect it.
+// method of the server's request; if method is "", the shape of the answer selects the method. If
+// the shape fits no method, or more than one, handleInputResponse returns nil. No stage could
+// inspect such an answer, and servers should ignore answers that they do not recognize.
 func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, method string,
 	raw []byte) ([]byte, error) {
 	answer, err := mcp.ParseEmbeddedResponse(mcp.ID(mcp.Quote(key)), raw)
@@ -144,7 +155,7 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 			declined.Kind == mcp.Response {
 			return declined.Body(), nil
 		}
-		// No answer reports the denial to the server: the call ends.
+		// The method has no answer that reports a denial to the server, so the call ends.
 	}
 	if err != nil {
 		return nil, err
@@ -153,11 +164,11 @@ func (call *Call) handleInputResponse(ctx context.Context, m *mcp.Message, key, 
 }
 
 // handleInputRequests inspects the requests inside answer, the server's answer to m. Gatekit
-// answers denied requests in the client's place. If all were denied, again is the next request to
-// the server, with these answers. Otherwise result is the answer for the client, and round is the
-// state for the client's next request.
+// answers denied requests in the client's place. If all requests were denied, retry is the next
+// request to the server: m with Gatekit's answers. Otherwise result is the answer for the client,
+// and round gets the state for the client's next request.
 func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m,
-	answer *mcp.Message, round *inputRound) (result, again *mcp.Message, err error) {
+	answer *mcp.Message, round *inputRound) (result, retry *mcp.Message, err error) {
 	if round.Count++; round.Count > call.settings.Limits.InputRounds {
 		return nil, nil, srv.unavailable("the server asked for input too many times in one call")
 	}
@@ -168,7 +179,7 @@ func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m
 		return nil, nil, err
 	}
 	if q.denied != nil && !answer.CarriesInput {
-		return nil, nil, q.denied // a task has no call that could be answered in the client's place
+		return nil, nil, q.denied // only the client's tasks/update can answer requests of a task
 	}
 	state, _ := answer.Get("/requestState")
 	if len(state) > maxRequestState {
@@ -183,17 +194,18 @@ func (call *Call) handleInputRequests(ctx context.Context, srv *sessionServer, m
 	for _, key := range slices.Sorted(maps.Keys(q.declined)) {
 		responses = append(responses, field(key, []byte(q.declined[key])))
 	}
-	again, err = m.Edit(mcp.Set("/inputResponses", object(responses...)), round.restoreState())
-	return nil, again, err
+	retry, err = m.Edit(mcp.Set("/inputResponses", object(responses...)), round.restoreState())
+	return nil, retry, err
 }
 
-// sealRound replaces the server's requestState in answer by the sealed round. An answer whose round
-// has neither a state nor denied requests is returned as it is.
+// sealRound replaces the server's requestState in answer by the sealed round. If round has neither
+// a state nor denied requests, sealRound returns answer unchanged.
 func (call *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
 	round inputRound) (pipeline.Passed, error) {
 	if !answer.Message().CarriesInput || len(round.State) == 0 && len(round.Declined) == 0 {
 		return answer, nil
 	}
+	round.ID = rand.Text()
 	round.Until = time.Now().Add(roundLifetime).Unix()
 	purpose, err := call.roundPurpose(m)
 	if err != nil {
@@ -208,15 +220,15 @@ func (call *Call) sealRound(answer pipeline.Passed, m *mcp.Message,
 
 // inputRequests are the inspected requests inside a message.
 type inputRequests struct {
-	methods  map[string]string // method by key of each request for the client
-	declined map[string]string // answer for the server by key of each denied request
-	edits    []mcp.Edit        // of the message that carries them
+	methods  map[string]string // method of each request for the client, by key
+	declined map[string]string // Gatekit's answer to each denied request, by key
+	edits    []mcp.Edit        // of the message that contains the requests
 	denied   error             // the last denial
 }
 
-// inspectInputRequests inspects the requests inside m one by one. The edits in its result replace
-// them by the requests that the client gets. The caller applies these edits before stages inspect m
-// itself.
+// inspectInputRequests inspects the requests inside m one by one. The edits in its result remove
+// the denied requests from m, and replace the other requests by the requests that the client gets.
+// The caller applies these edits before stages inspect m itself.
 func (h *serverHandler) inspectInputRequests(ctx context.Context, set *settings,
 	m *mcp.Message) (inputRequests, error) {
 	q := inputRequests{methods: map[string]string{}, declined: map[string]string{}}
@@ -263,7 +275,7 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 		}
 		return nil
 	case errors.As(err, &own):
-		// with the code of own, the client would take the error for a fault of its own request
+		// the code of own would tell the client that its own request is at fault
 		return h.server.unavailable("inputRequests contains a request that is not allowed: " +
 			own.message)
 	case !errors.As(err, &denied):
@@ -279,8 +291,8 @@ func (h *serverHandler) inspectInputRequest(ctx context.Context, set *settings, 
 	return nil
 }
 
-// answeredMethod returns the method that an answer belongs to, by its shape; "" when it is
-// ambiguous.
+// answeredMethod returns the method whose answers have the shape of answer. It returns "" if no
+// method fits, or more than one.
 func answeredMethod(answer *mcp.Message) string {
 	found := ""
 	for _, method := range []string{"elicitation/create", "roots/list", "sampling/createMessage"} {

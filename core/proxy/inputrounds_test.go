@@ -2,7 +2,10 @@ package proxy_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +15,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// asksForInput returns the function answer of a server that asks for input. When the client returns
-// the input responses, the server answers with the params that it received.
+// asksForInput returns the answer function of a fakeServer that asks for input. When a request has
+// inputResponses, the server answers with the params of the request.
 func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if _, ok := m.Get("/inputResponses"); ok {
@@ -24,8 +27,8 @@ func asksForInput(questions string) func(context.Context, *mcp.Message, proxy.Ha
 	}
 }
 
-// twoServers returns two servers. The first, called "a", is the given one. The second, called "b",
-// answers with the params of the request.
+// twoServers returns two servers. The server with the name "a" is the parameter a. The server with
+// the name "b" answers each request with the params of the request.
 func twoServers(a *fakeServer) map[string]*fakeServer {
 	return map[string]*fakeServer{"a": a, "b": {answer: echo}}
 }
@@ -88,21 +91,111 @@ func TestRequestStateIsBoundToRequestAndPrincipal(t *testing.T) {
 			"an empty state":     retryParams("", "a__x", arguments, yes),
 		} {
 			equal(t, name, w.call(t, "tools/call", params),
-				"!-32602 invalid or expired requestState: make the call again without one")
+				"!-32602 invalid or expired requestState: make the call again without it")
 		}
 		other := w.proxy.Open(proxy.OpenOptions{Principal: "other"}, w.client)
 		equal(t, "another principal", w.callAs(t, other, w.client, "1", "tools/call",
 			retryParams(state,
 				"a__x", arguments, yes)),
-			"!-32602 invalid or expired requestState: make the call again without one")
+			"!-32602 invalid or expired requestState: make the call again without it")
 		if got := w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)); strings.HasPrefix(got, "!") {
 			t.Errorf("the unchanged request: got %s, want a result", got)
 		}
+		_, state = callFirstRound(t, w)
 		time.Sleep(11 * time.Minute)
 		equal(t, "after 11 minutes", w.call(t, "tools/call", retryParams(state, "a__x", arguments,
 			yes)),
-			"!-32602 invalid or expired requestState: make the call again without one")
+			"!-32602 invalid or expired requestState: make the call again without it")
+	})
+}
+
+// TestAnswersOfARoundAreTakenOnce sends the answers of a round twice, and then sends different
+// answers. Only the first request with answers reaches the server.
+func TestAnswersOfARoundAreTakenOnce(t *testing.T) {
+	a := &fakeServer{answer: asksForInput(elicitRequests)}
+	w := open(t, twoServers(a), nil)
+	w.client.takesInputRequests = true
+	const arguments, unusable = `{"b":1,"a":[1.0,{}]}`,
+		"!-32602 invalid or expired requestState: make the call again without it"
+	answers := func(state, action string) string {
+		return w.call(t, "tools/call", retryParams(state, "a__x", arguments,
+			`{"k":{"action":"`+action+`"}}`))
+	}
+	_, state := callFirstRound(t, w)
+	// A request without answers does not use the round.
+	if got := w.call(t, "tools/call", `{"name":"a__x","arguments":`+arguments+`,"requestState":"`+
+		state+`"}`); strings.HasPrefix(got, "!") {
+		t.Errorf("a request without answers: got %s, want another question", got)
+	}
+	if got := answers(state, "accept"); strings.HasPrefix(got, "!") {
+		t.Errorf("the first answers: got %s, want a result", got)
+	}
+	before := len(a.seen())
+	equal(t, "the same answers", answers(state, "accept"), unusable)
+	equal(t, "different answers", answers(state, "decline"), unusable)
+	equal(t, "number of calls that the server got after the first answers", len(a.seen())-before,
+		0)
+	_, state = callFirstRound(t, w)
+	if got := answers(state, "accept"); strings.HasPrefix(got, "!") {
+		t.Errorf("the answers of another round: got %s, want a result", got)
+	}
+}
+
+// TestConcurrentAnswersOfARoundAreTakenOnce sends the answers of a round in many requests at once.
+func TestConcurrentAnswersOfARoundAreTakenOnce(t *testing.T) {
+	a := &fakeServer{answer: asksForInput(elicitRequests)}
+	w := open(t, twoServers(a), nil)
+	w.client.takesInputRequests = true
+	_, state := callFirstRound(t, w)
+	var taken atomic.Int32
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			if got := w.callAs(t, w.session, w.client, strconv.Itoa(i+1), "tools/call",
+				retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+					`{"k":{"action":"accept"}}`)); !strings.HasPrefix(got, "!") {
+				taken.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	equal(t, "number of requests that were taken", int(taken.Load()), 1)
+}
+
+// TestAnsweredRoundsAreBounded sends the answers of more rounds than Gatekit remembers for one
+// principal. The oldest rounds then expire early, so that their answers cannot come twice.
+func TestAnsweredRoundsAreBounded(t *testing.T) {
+	const remembered = 1 << 14
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, twoServers(&fakeServer{answer: asksForInput(elicitRequests)}), nil)
+		w.client.takesInputRequests = true
+		answer := func(state string) string {
+			return w.call(t, "tools/call", retryParams(state, "a__x", `{"b":1,"a":[1.0,{}]}`,
+				`{"k":{"action":"accept"}}`))
+		}
+		const unusable = "!-32602 invalid or expired requestState: make the call again without it"
+		_, unanswered := callFirstRound(t, w)
+		_, answered := callFirstRound(t, w)
+		answer(answered)
+		time.Sleep(2 * time.Second)
+		later := ""
+		for n := range remembered {
+			_, state := callFirstRound(t, w)
+			if n == remembered/2 {
+				_, later = callFirstRound(t, w)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got := answer(state); strings.HasPrefix(got, "!") {
+				t.Fatalf("the answers of a new round: got %s, want a result", got)
+			}
+		}
+		equal(t, "the answers of the oldest round, again", answer(answered), unusable)
+		equal(t, "the first answers of another round of the same age", answer(unanswered), unusable)
+		if got := answer(later); strings.HasPrefix(got, "!") {
+			t.Errorf("the first answers of a later round: got %s, want a result", got)
+		}
+		equal(t, "the answers of the later round, again", answer(later), unusable)
 	})
 }
 
@@ -118,7 +211,7 @@ func TestInstanceWithSameKeyContinuesInputRound(t *testing.T) {
 	}
 }
 
-// denyMethods returns a stage that denies messages of these methods, and allows all others.
+// denyMethods returns a stage that denies messages of the methods, and allows all other messages.
 func denyMethods(methods ...string) pipeline.StageConfig {
 	return pipeline.StageConfig{Name: "deny-methods",
 		Stage: stage(func(m *mcp.Message) pipeline.Verdict {
@@ -195,7 +288,7 @@ func TestShapeOfInputResponseSelectsMethod(t *testing.T) {
 		"pass to_server response roots/list a", "pass to_server response sampling/createMessage a")
 	got := w.call(t, "tools/call",
 		`{"name":"a__x","inputResponses":{"e":{"action":"accept","roots":[]},"r":{"roots":[]},"x":{"data":1}}}`)
-	equal(t, "answers with the shapes of two methods, of one and of none", got,
+	equal(t, "input responses that fit two methods, one method and none", got,
 		`{"name":"x","inputResponses":{"r":{"roots":[]}}}`)
 }
 

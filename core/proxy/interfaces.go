@@ -12,13 +12,13 @@ import (
 // core/downstream has one implementation per era. Many goroutines may call its methods.
 type Client interface {
 	// Notify writes a notification on the stream of the call that this Client stands for (or of the
-	// session). Messages of successive calls of Notify are written in that order, and before the
-	// answer of the call.
+	// session). Notifications are written in the order in which Notify is called, and before the
+	// answer to the client's request.
 	Notify(ctx context.Context, m pipeline.Passed) error
-	// SendRequests sends requests of a server to the client and waits for their answers, in the
-	// same order: Response or Error messages. The ids in ms are those of the server; the Client
-	// uses its own. SendRequests returns an error if the client cannot be asked: the client is
-	// gone, or has no channel for requests (ErrOutsideCall).
+	// SendRequests sends requests of a server to the client and waits for the answers. The answers
+	// are Response or Error messages, in the order of ms. The ids in ms are the server's; the
+	// Client sends the requests under its own ids. SendRequests returns an error if the client
+	// cannot be asked: the client is gone, or has no channel for requests (ErrOutsideCall).
 	SendRequests(ctx context.Context, ms []pipeline.Passed) ([]*mcp.Message, error)
 }
 
@@ -35,34 +35,39 @@ type InputRequestClient interface{ TakesInputRequests() bool }
 // WaitReporter is a Client that does not always wait for the result of its call.
 type WaitReporter interface{ IsWaiting() bool }
 
-// Handler takes the messages that a server sends during a call, or outside of any call. The proxy
-// implements it: it inspects the messages, adds the prefixes and hands them to a Client.
+// Handler takes the messages that a server sends during a call, or outside of any call. The proxy's
+// Handler inspects the messages, adds the prefixes and hands the messages to a Client.
 type Handler interface {
-	// HandleNotification takes a notification from the server, with ids and tokens of the client.
-	// It returns once the notification was written to the client, or was denied.
+	// HandleNotification takes a notification from the server. The ids and tokens in m are the
+	// client's. HandleNotification returns after the notification was written to the client or
+	// denied.
 	HandleNotification(ctx context.Context, m *mcp.Message)
-	// HandleRequests takes requests of the server. It returns one answer for each request, under
-	// its id, even for those that were denied or failed.
+	// HandleRequests takes requests of the server. It returns one answer for each request, with the
+	// request's id. Denied and failed requests get an answer, too.
 	HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed
-	// IsWaiting reports whether the client waits for the answer of the call just now. It is false
-	// after the client's last request was answered with input requests, until the client sends its
-	// next request with the answers.
+	// Consume inspects and records m, a message of the server that does not reach the client.
+	// The record has the given action and reason. m may be the answer to the call. The error is
+	// a *pipeline.DeniedError if a stage denies m.
+	Consume(ctx context.Context, m *mcp.Message, action, reason string) error
+	// IsWaiting reports whether the client is waiting for the answer of the call. The client stops
+	// waiting when it gets input requests as the answer to its request. It waits again when it
+	// sends its next request, which has the answers.
 	IsWaiting() bool
-	// ReportActivity restarts the idle time-out of the call. It is for a server that works, but
-	// sends no messages that show it.
+	// ReportActivity restarts the idle time-out of the call. A Server calls it while the server
+	// works but sends no messages.
 	ReportActivity()
 }
 
 // Server is one server as one session sees it. Many goroutines may call its methods; calls run
 // concurrently.
 type Server interface {
-	// Call writes the request under an id of its own and waits for the answer. The answer has the
+	// Call writes the request m under a new id and waits for the answer. The answer has the
 	// request's id, and all messages for c have the client's progress token and subscription id.
 	// When ctx ends, Call cancels the request at the server, as the server's revision defines it,
 	// and returns ctx's cause. The cause is a *CancelledError if there is a notification to
 	// forward. Other errors are *UnavailableError (there was no answer; the request may have run or
-	// not) and *pipeline.DeniedError (the server asked for something that was denied, and its
-	// revision has no answer for that).
+	// not) and *pipeline.DeniedError (a request of the server was denied, and the server's revision
+	// has no answer that reports a denial).
 	Call(ctx context.Context, m pipeline.Passed, c Handler) (*mcp.Message, error)
 	// Notify writes a notification. It returns nil, too, when the server's revision has no such
 	// notification.
@@ -72,9 +77,9 @@ type Server interface {
 
 // Upstream is a configured server, running or not.
 type Upstream interface {
-	// Open returns the server for one session. It need not be connected yet. feed gets the messages
-	// that the server sends outside of any call, until Close. The returned Server behaves like a
-	// server of o.Revision, whatever revision the configured server speaks.
+	// Open returns the server for one session. The server need not be connected yet. feed gets the
+	// messages that the server sends outside of any call, until Close. The returned Server behaves
+	// like a server of o.Revision, whatever revision the configured server speaks.
 	Open(ctx context.Context, o OpenOptions, feed Handler) (Server, error)
 }
 
@@ -82,11 +87,11 @@ type Upstream interface {
 type OpenOptions struct {
 	Session   string
 	Principal string
-	Revision  string // of the client's side
+	Revision  string // protocol revision of the client
 	Shared    bool   // several clients of one principal may use the session
-	// HasStream reports whether the client has a stream open, besides its calls, on which messages
-	// of servers reach it. It must not block. It is nil for a client on a pipe: such a client is
-	// there as long as its session, and may always be notified.
+	// HasStream reports whether the client has a stream open on which servers' messages reach it
+	// outside of calls. HasStream must not block. It is nil for a client on a pipe, which can be
+	// notified as long as its session is open.
 	HasStream func() bool
 }
 
@@ -96,8 +101,8 @@ type CancelledError struct{ Notification pipeline.Passed }
 
 func (e *CancelledError) Error() string { return "cancelled" }
 
-// WithdrawnError is the cause of the context of HandleRequests when the server gave up its request
-// by a notifications/cancelled. The notification is not inspected yet.
+// WithdrawnError is the cause with which the context of HandleRequests is cancelled when the server
+// has cancelled its request by a notifications/cancelled. That notification is not inspected yet.
 type WithdrawnError struct{ Notification *mcp.Message }
 
 func (e *WithdrawnError) Error() string { return "the server has cancelled its request" }

@@ -9,8 +9,8 @@ type member struct {
 	items [][]byte // the value when raw is nil
 }
 
-// object returns a JSON object of the members, in order. A list may be large, so it is written
-// once, into a buffer of its size.
+// object returns a JSON object of the members, in order. A list may be large, so object allocates
+// one buffer of the final size.
 func object(members ...member) []byte {
 	size := 2
 	for _, m := range members {

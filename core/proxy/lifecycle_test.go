@@ -15,12 +15,12 @@ import (
 	"gatekit/core/proxy"
 )
 
-func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
+func TestCancellationBeforeDuringAndAfterCall(t *testing.T) {
 	cancel := func(w *fixture, id string) {
 		w.session.Notify(context.Background(), notification(t, "notifications/cancelled",
 			`{"requestId":`+id+`}`))
 	}
-	t.Run("before it runs", func(t *testing.T) {
+	t.Run("a call that does not run yet", func(t *testing.T) {
 		s := &fakeServer{answer: echo}
 		w := open(t, map[string]*fakeServer{"a": s}, nil)
 		call := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
@@ -30,6 +30,14 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 		w.record.expect(t, "pass to_server notification notifications/cancelled")
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
+	t.Run("a denied cancellation leaves the call as it is", func(t *testing.T) {
+		s := &fakeServer{answer: echo}
+		w := open(t, map[string]*fakeServer{"a": s}, nil, denyMethods("notifications/cancelled"))
+		call := w.session.Begin(request(t, "7", "tools/call", `{"name":"a__x"}`), w.client)
+		cancel(w, "7")
+		equal(t, "answer", answerText(t, "7", call.Run(t.Context())), `{"name":"x"}`)
+		w.record.expect(t, "deny to_server notification notifications/cancelled")
+	})
 	t.Run("a discarded call reaches no server and frees its id", func(t *testing.T) {
 		s := &fakeServer{answer: echo}
 		w := open(t, map[string]*fakeServer{"a": s}, nil)
@@ -37,13 +45,13 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 		equal(t, "the server saw", s.seen(), []string{})
 		equal(t, "the id is free again", w.call(t, "tools/call", `{"name":"a__x"}`), `{"name":"x"}`)
 	})
-	t.Run("after it was answered", func(t *testing.T) {
+	t.Run("a call that was answered", func(t *testing.T) {
 		w := open(t, map[string]*fakeServer{"a": {answer: echo}}, nil)
 		w.call(t, "tools/call", `{"name":"a__x"}`)
 		cancel(w, "7")
 		w.record.expect(t, "drop to_server notification notifications/cancelled")
 	})
-	t.Run("twice, and by the end of the client", func(t *testing.T) {
+	t.Run("a call cancelled twice, whose client then leaves", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := serverAnswering("")
 			w := open(t, map[string]*fakeServer{"a": s}, nil)
@@ -77,7 +85,7 @@ func TestCallIsCancelledBeforeDuringAndAfter(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a list, at every server that was asked", func(t *testing.T) {
+	t.Run("a cancelled list ends at every server that was asked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, b := serverAnswering(""), serverAnswering("")
 			w := open(t, map[string]*fakeServer{"a": a, "b": b}, nil)
@@ -125,7 +133,7 @@ func TestReloadBetweenBeginAndRun(t *testing.T) {
 	}
 }
 
-// inParallel runs f in n goroutines and waits.
+// inParallel runs f in n goroutines and waits for them.
 func inParallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -224,7 +232,7 @@ func TestSessionOpenedDuringReloadHasNewSettings(t *testing.T) {
 	}
 }
 
-func TestSessionOfClosedProxyStartsNothing(t *testing.T) {
+func TestSessionOfClosedProxyOpensNoServer(t *testing.T) {
 	s := &fakeServer{answer: echo}
 	w := open(t, map[string]*fakeServer{"a": s}, nil)
 	if err := w.proxy.Close(); err != nil {
@@ -268,7 +276,8 @@ func TestCloseWaitsForBackgroundWork(t *testing.T) {
 			return ""
 		}, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
 			`{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":7}}`},
-		{"a question", func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+		{"a request of the server", func(ctx context.Context, _ *mcp.Message,
+			c proxy.Handler) string {
 			return string(c.HandleRequests(ctx, []*mcp.Message{mcp.NewRequest(
 				"1", "roots/list", nil)})[0].Message().Body())
 		}, "tools/call", `{"name":"a__x"}`, "nothing"},
@@ -311,7 +320,7 @@ func (*unresponsiveClient) SendRequests(ctx context.Context,
 	return nil, ctx.Err()
 }
 
-func TestClientThatNeverReadsDelaysNoOther(t *testing.T) {
+func TestClientThatNeverReadsDelaysNoOtherClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 			if m.Name == "notifies" {
@@ -340,7 +349,7 @@ func TestClientThatNeverReadsDelaysNoOther(t *testing.T) {
 		equal(t, "another session", w.call(t, "tools/call", `{"name":"a__x"}`), `{}`)
 		equal(t, "the next call of the stuck session", w.callAs(t, stuck, w.client, "9",
 			"tools/call", `{"name":"a__x"}`), `{}`)
-		equal(t, "waited", time.Since(began), time.Duration(0))
+		equal(t, "time that both calls took", time.Since(began), time.Duration(0))
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		if err := stuck.Close(); err != nil {
@@ -367,7 +376,7 @@ func TestDeadlineIsPausedWhileClientIsAsked(t *testing.T) {
 		began := time.Now()
 		equal(t, "answer when the server is silent after the question", w.call(t, "tools/call", `{"name":"a__late"}`),
 			`!-32603 server "a" did not answer within 1m0s without progress`)
-		equal(t, "waited", time.Since(began), 5*time.Minute)
+		equal(t, "time until the answer", time.Since(began), 5*time.Minute)
 	})
 }
 
@@ -382,15 +391,15 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 			fixedResults(map[string]string{"tools/list": `{"tools":[{"name":"secret"}]}`})},
 		{"initialize", "initialize", initializeParams,
 			fixedResults(map[string]string{"initialize": `{"instructions":"secret"}`})},
-		{"a notification and a question", "tools/call", `{"name":"a__x"}`, func(ctx context.Context,
-			_ *mcp.Message, c proxy.Handler) string {
-			c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
-				[]byte(`{"data":"secret"}`)))
-			return string(c.HandleRequests(ctx,
-				[]*mcp.Message{mcp.NewRequest("1", "elicitation/create",
-					[]byte(`{"message":"secret"}`))})[0].Message().Body())
-		}},
-		{"a round", "tools/call", `{"name":"a__x"}`,
+		{"a notification and a request of the server", "tools/call", `{"name":"a__x"}`,
+			func(ctx context.Context, _ *mcp.Message, c proxy.Handler) string {
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/message",
+					[]byte(`{"data":"secret"}`)))
+				return string(c.HandleRequests(ctx,
+					[]*mcp.Message{mcp.NewRequest("1", "elicitation/create",
+						[]byte(`{"message":"secret"}`))})[0].Message().Body())
+			}},
+		{"an input request", "tools/call", `{"name":"a__x"}`,
 			asksForInput(`{"k":{"method":"elicitation/create","params":{"message":"secret"}}}`)},
 		{"a subscription", "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`,
 			acknowledgeAndNotify("notifications/tools/list_changed")},
@@ -408,8 +417,8 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 				moved := len(s.seen()) + len(w.options.Servers[1].Upstream.(*fakeServer).seen()) +
 					len(w.client.received()) + len(w.client.asked) + len(w.feed.received())
 				if moved > good {
-					t.Errorf("%s: %d messages were sent with %d records, want at most one each",
-						c.name, moved, good)
+					t.Errorf("%s: %d messages were sent with %d records, want one record for "+
+						"each message", c.name, moved, good)
 				}
 				if m := answer.Message(); m != nil && strings.Contains(string(m.Body()),
 					"secret") && good < 2 {
@@ -421,10 +430,10 @@ func TestNothingIsForwardedWithoutARecord(t *testing.T) {
 	}
 }
 
-// failingRecorder records a few outcomes and then fails.
+// failingRecorder records as many outcomes as the field good says. Then it fails with err.
 type failingRecorder struct {
 	mu   sync.Mutex
-	good int
+	good int // number of records that still succeed
 	err  error
 }
 

@@ -14,7 +14,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// listWait is how long one server may delay a list, with all of its pages.
+// listWait bounds the time that one server has for all pages of a list.
 const listWait = 20 * time.Second
 
 // maxListBytes bounds the list of one server, and one merged list.
@@ -28,14 +28,14 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 		if call.session.proxy.seal.open(token, &start, "cursor", call.request.Principal,
 			meth.Name) != nil {
 			return pipeline.Passed{}, requestErrorf(mcp.CodeInvalidParams,
-				"invalid cursor %.100s: ask again without one", raw)
+				"invalid cursor %.100s: ask again without a cursor", raw)
 		}
 	}
 	parts := call.askAll(ctx, meth)
 	if ctx.Err() != nil {
 		return pipeline.Passed{}, context.Cause(ctx)
 	}
-	if err := call.inspectUnsent(ctx); err != nil { // when no server supports the request
+	if err := call.inspectUnsent(ctx); err != nil { // only needed if no server got the request
 		return pipeline.Passed{}, err
 	}
 	switch {
@@ -51,7 +51,8 @@ func (call *Call) broadcast(ctx context.Context, meth mcp.Method) (pipeline.Pass
 			return append([]member{listField("supportedVersions", versions)}, members...), err
 		})
 	}
-	// logging/setLevel: an empty result, unless a server finds the level invalid.
+	// The method is logging/setLevel. If a server finds the level invalid, the answer is the error
+	// of that server.
 	for _, p := range parts {
 		if m := p.refused.Message(); m != nil && m.ErrorCode() == mcp.CodeInvalidParams {
 			return call.session.addPrefixes(call.settings, p.refused)
@@ -88,7 +89,7 @@ func (call *Call) listAnswer(ctx context.Context, meth mcp.Method, parts []serve
 	return answer, err
 }
 
-// askedServer is one server's part of a list while the server is being asked.
+// askedServer is one server's part of a merged answer while the server is being asked.
 type askedServer struct {
 	server *sessionServer
 	method string
@@ -97,20 +98,21 @@ type askedServer struct {
 	detach func() bool // keeps ctx from ending with the call
 
 	mu       sync.Mutex
-	part     serverPart // as far as the server has answered
+	part     serverPart // the answers so far
 	deadline *deadline  // nil before the server is asked
 	isDone   bool
 	isLate   bool // the client has its answer already
 }
 
-// publish sets the part, as far as the server has answered.
+// publish stores p, the server's answers so far.
 func (a *askedServer) publish(p serverPart) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.part = p
 }
 
-// finish notes that the server has answered all, or failed. It reports whether that was too late.
+// finish notes that the server has answered completely, or has failed with err. isLate reports
+// whether the client already has its answer.
 func (a *askedServer) finish(err error) (part serverPart, isLate bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,7 +120,8 @@ func (a *askedServer) finish(err error) (part serverPart, isLate bool) {
 	return a.part, a.isLate
 }
 
-// leave returns the part as it is. The server goes on with what it does.
+// leave returns the server's answers so far. If the server is not done, its further answers are
+// read in the background.
 func (a *askedServer) leave() (part serverPart, isLate bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -134,7 +137,7 @@ func (a *askedServer) leave() (part serverPart, isLate bool) {
 	return part, true
 }
 
-// isAsking reports whether the server waits for the client's answer to a question.
+// isAsking reports whether the server has asked the client something and waits for the answer.
 func (a *askedServer) isAsking() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,7 +201,7 @@ func (call *Call) askAll(ctx context.Context, meth mcp.Method) []serverPart {
 	return parts
 }
 
-// awaitAnswers waits until all servers have answered, or are not waited for any longer.
+// awaitAnswers waits until each server has answered or its time has passed.
 func (call *Call) awaitAnswers(ctx context.Context, wait *answerWait, asked []*askedServer,
 	answered <-chan int) {
 	for left := wait.left(); left > 0; left = wait.left() {
@@ -211,7 +214,7 @@ func (call *Call) awaitAnswers(ctx context.Context, wait *answerWait, asked []*a
 			wait.note(i, isGood)
 		case <-timer.C:
 			for i, a := range asked {
-				// the client's user may need any time for an answer, which is bounded elsewhere
+				// the client's user may need long for an answer; that time has a bound of its own
 				if a != nil && wait.servers[i].isWaited && a.isAsking() {
 					wait.servers[i].limit += shortestPatience
 				}
@@ -229,7 +232,8 @@ func (call *Call) awaitAnswers(ctx context.Context, wait *answerWait, asked []*a
 	}
 }
 
-// ask asks one server. When that takes too long, the client is notified of the items later.
+// ask asks one server. If the client already has its answer when the server is done, ask notifies
+// the client that the list has changed.
 func (call *Call) ask(a *askedServer, meth mcp.Method) {
 	defer a.cancel(nil)
 	defer a.detach()
@@ -252,8 +256,8 @@ func (call *Call) ask(a *askedServer, meth mcp.Method) {
 	}
 }
 
-// announceLate notifies the client that a server has answered a list too late for the client's
-// answer.
+// announceLate notifies the client that the list has changed, because a server has answered after
+// the client got its answer.
 func (call *Call) announceLate(ctx context.Context, srv *sessionServer, meth mcp.Method) {
 	if meth.Name == "server/discover" {
 		call.session.announceListChanges(ctx, srv)
@@ -262,12 +266,13 @@ func (call *Call) announceLate(ctx context.Context, srv *sessionServer, meth mcp
 	}
 }
 
-// fetchPages calls one server, page by page. Pages before a failure are kept.
+// fetchPages fetches the answer of one server, page by page, and publishes the pages in the
+// askedServer. After a failure, the pages before the failure stay published.
 func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.Method,
 	a *askedServer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle, _ := call.timeouts(srv)
+	idle, _ := call.settings.timeouts(srv.name)
 	d := call.startDeadline(srv, min(idle, listWait), listWait, cancel)
 	defer d.stop()
 	a.mu.Lock()
@@ -276,7 +281,7 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	p := serverPart{server: srv.name}
 	m := *call.request
 	m.Server = srv.name
-	// One token cannot report the progress of several servers, and the cursor is Gatekit's.
+	// One progress token cannot serve several servers, and the cursor is Gatekit's own.
 	first, err := m.Edit(mcp.Remove("/cursor"), mcp.Remove("/_meta/progressToken"))
 	if err == nil {
 		first, err = call.session.removePrefixes(call.settings, first)
@@ -327,11 +332,11 @@ func (call *Call) fetchPages(ctx context.Context, srv *sessionServer, meth mcp.M
 	}
 }
 
-// cursor is the start of a page of a merged list. It is valid for the list that it was made of:
-// once the list has changed, the client must begin again.
+// cursor is the start of a page of a merged list. It is valid only while the list has the same
+// digest. When the list has changed, the client must begin again.
 type cursor struct {
-	From   int    `json:"f"`
-	Digest string `json:"d"`
+	From   int    `json:"f"` // index of the page's first item
+	Digest string `json:"d"` // of all items of the list
 }
 
 // mergeList merges the servers' pages, in the order of the configuration, and returns the members
@@ -342,7 +347,7 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) (
 	size := 0
 	for _, p := range good {
 		for i, v := range p.pages {
-			// which URIs several servers list is known only now that all have answered
+			// the prefixes of URIs depend on the lists of all servers, which are known only now
 			if !call.settings.sharesPages() {
 				var err error
 				if v, err = call.settings.pages.page(call, meth, p.answers[i], i+1); err != nil {
@@ -372,8 +377,8 @@ func (call *Call) mergeList(meth mcp.Method, good []*serverPart, start cursor) (
 	return append(members, rest...), nil
 }
 
-// page returns one page of the items, from start on, and the cursor of the next page; "" when there
-// is none.
+// page returns the page of the items that begins at start. next is the cursor of the next page, or
+// "" if there is no next page.
 func (call *Call) page(meth mcp.Method, items [][]byte,
 	start cursor) (page [][]byte, next string, err error) {
 	if start.From == 0 && len(items) <= call.settings.Limits.PageItems {
@@ -386,7 +391,7 @@ func (call *Call) page(meth mcp.Method, items [][]byte,
 	digest := hex.EncodeToString(hash.Sum(nil))
 	if start.From > 0 && (start.Digest != digest || start.From >= len(items)) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams,
-			"invalid cursor: the list has changed, ask again without one")
+			"invalid cursor: the list has changed, ask again without a cursor")
 	}
 	end := min(start.From+call.settings.Limits.PageItems, len(items))
 	if end == len(items) {

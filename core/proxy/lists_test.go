@@ -13,8 +13,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// pagingServer returns a server whose answer to each request is page's result. paged reports
-// whether the request has a cursor.
+// pagingServer returns a server that answers each request with the result of the function page.
+// page gets the cursor of the request. Its parameter paged is true if the request has a cursor.
 func pagingServer(page func(cursor string, paged bool) string) *fakeServer {
 	return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		cursor, paged := m.Text("/cursor")
@@ -22,14 +22,14 @@ func pagingServer(page func(cursor string, paged bool) string) *fakeServer {
 	}}
 }
 
-func TestInvalidListsOfServers(t *testing.T) {
+func TestUnusualListsOfServers(t *testing.T) {
 	const one = `{"tools":[{"name":"x"}]}`
 	good := &fakeServer{answer: fixedResults(map[string]string{"tools/list": one})}
 	huge := `{"tools":[` + strings.Repeat(`{"name":"y"},`, 10_000) + `{"name":"y"}]}`
 	for _, c := range []struct {
 		name   string
 		odd    *fakeServer
-		items  string // the odd server's items, which come first
+		items  string // items of the odd server in the merged list, with a comma at the end
 		reason string // why the list is partial; "" if it is complete
 		asked  int    // requests that the odd server gets
 	}{
@@ -41,7 +41,7 @@ func TestInvalidListsOfServers(t *testing.T) {
 		{"a result that is no object", serverAnswering(`[{"name":"y"}]`),
 			"", "its result is no object", 1},
 		{"a result that is null", serverAnswering(`null`), "", "its result is no object", 1},
-		{"the error method not found", serverAnswering("!-32601 no"), "", "", 1},
+		{"error -32601, method not found", serverAnswering("!-32601 no"), "", "", 1},
 		{"items without names, which are forwarded",
 			serverAnswering(`{"tools":[7,{},{"name":7}]}`), `7,{},{"name":7},`, "", 1},
 		{"nextCursor null", serverAnswering(`{"tools":[{"name":"y"}],"nextCursor":null}`),
@@ -86,7 +86,7 @@ func TestInvalidListsOfServers(t *testing.T) {
 	}
 }
 
-func TestServerWithWhichListIsTooLongIsLeftOut(t *testing.T) {
+func TestServerThatMakesListTooLongIsLeftOut(t *testing.T) {
 	three := serverAnswering(`{"tools":[{"name":"1"},{"name":"2"},{"name":"3"}]}`)
 	w := open(t, map[string]*fakeServer{"a": three, "b": three,
 		"c": serverAnswering(`{"tools":[]}`)}, func(o *proxy.Options) { o.Limits.ListItems = 5 })
@@ -121,7 +121,7 @@ func TestBroadcastsAreAnsweredWithoutSilentServer(t *testing.T) {
 			began := time.Now()
 			if got := w.call(t, method, `{}`); !strings.Contains(got,
 				`"gatekit/partial":[{"server":"silent"`) {
-				t.Errorf("%s: got %s, want a partial answer without silent", method, got)
+				t.Errorf("%s: got %s, want a partial answer without the server silent", method, got)
 			}
 			equal(t, method+" took", time.Since(began), 5*time.Second)
 		})
@@ -167,7 +167,7 @@ func TestCursorBeyondShortenedList(t *testing.T) {
 	cursor, _ := mcp.NewResponse("", []byte(w.call(t, "tools/list", `{}`))).Text("/nextCursor")
 	tools = `{"tools":[{"name":"1"}]}`
 	equal(t, "next page", w.call(t, "tools/list", `{"cursor":"`+cursor+`"}`),
-		"!-32602 invalid cursor: the list has changed, ask again without one")
+		"!-32602 invalid cursor: the list has changed, ask again without a cursor")
 }
 
 // A former version merged the members of results in quadratic time, which took minutes here.
@@ -189,9 +189,9 @@ func TestManyMembersAreMergedInLinearTime(t *testing.T) {
 }
 
 func TestSetLevelReachesAllServers(t *testing.T) {
-	level := func(ok string) *fakeServer {
+	level := func(accepted string) *fakeServer {
 		return &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
-			if v, _ := m.Text("/level"); v == ok || ok == "" {
+			if v, _ := m.Text("/level"); v == accepted || accepted == "" {
 				return `{}`
 			}
 			return `!-32602 invalid level`
@@ -203,7 +203,7 @@ func TestSetLevelReachesAllServers(t *testing.T) {
 	equal(t, "a bad level", w.call(t, "logging/setLevel", `{"level":"loud"}`),
 		"!-32602 invalid level")
 	for name, s := range map[string]*fakeServer{"a": a, "b": b, "c": c} {
-		equal(t, name+" saw", s.seen(), []string{`logging/setLevel {"level":"info"}`,
+		equal(t, "server "+name+" saw", s.seen(), []string{`logging/setLevel {"level":"info"}`,
 			`logging/setLevel {"level":"loud"}`})
 	}
 	w = open(t, map[string]*fakeServer{"a": serverAnswering("!-32603 broken"),

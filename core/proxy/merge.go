@@ -21,11 +21,11 @@ var errUnsupported = errors.New("the server does not support the request")
 // serverPart is one server's part of an answer that is merged.
 type serverPart struct {
 	server  string
-	answers []pipeline.Passed // the result; for a list, one for each page
+	answers []pipeline.Passed // the server's result; for a list, one result for each page
 	pages   []*clientPage     // for a list: the answers as clients see them
-	refused pipeline.Passed   // the server's error message, if it answered one
-	err     error             // why there is no answer, or no more pages
-	isLate  bool              // with err: the answer, or more pages, may come later
+	refused pipeline.Passed   // the server's answer, if the answer is an error
+	err     error             // why the answer, or a page of it, is missing
+	isLate  bool              // err is set, but the answer or more pages may come later
 }
 
 // add adds an answer of the server, which may be an error message. add returns an error if the
@@ -62,14 +62,15 @@ func (p *serverPart) add(answer pipeline.Passed) error {
 
 // Bounds of one server's capabilities, so that no server can make the merged answer large.
 const (
-	// members of one server's capabilities; servers have a dozen
+	// members of one server's capabilities; most servers declare about a dozen
 	maxCapabilities = 1000
-	// levels that are merged: tasks, requests, tools, call
+	// levels that are merged; tasks.requests.tools.call has the most levels, four
 	maxCapabilityDepth = 4
 )
 
-// countCapabilities counts the members of an object, and of the objects in it down to depth levels.
-// It stops soon after maxCapabilities.
+// countCapabilities returns the number of members of an object and of its nested objects. It counts
+// only the upper levels; depth is the number of these levels. It stops counting soon after
+// maxCapabilities.
 func countCapabilities(raw []byte, depth int) int {
 	if depth == 0 || !bytes.HasPrefix(raw, []byte("{")) {
 		return 0
@@ -82,8 +83,9 @@ func countCapabilities(raw []byte, depth int) int {
 	return n
 }
 
-// mergeParts returns the result that merge makes of the parts with an answer. Its _meta lists the
-// servers that failed. When all failed, mergeParts returns an error.
+// mergeParts calls merge with the parts that have an answer, and returns an answer with the merged
+// members. The _meta of the answer lists the servers that failed. If no part has an answer,
+// mergeParts returns what allFailed returns.
 func (call *Call) mergeParts(ctx context.Context, parts []serverPart,
 	merge func(good []*serverPart) ([]member,
 		error)) (pipeline.Passed, error) {
@@ -142,9 +144,10 @@ func (call *Call) allFailed(ctx context.Context, parts []serverPart) (pipeline.P
 		call.request.Method, strings.Join(reasons, "; "))
 }
 
-// isListEmpty reports whether a list without answers is an empty list and not a failure. It is
-// empty if some servers do not have the feature and the others, bad, are late, or if the client was
-// told of the feature before it was known that no server has it.
+// isListEmpty reports whether the client gets an empty list, and no error, when no server gave an
+// answer. bad are the failed parts. The client gets an empty list in two cases: some servers do not
+// have the feature, and all parts in bad are late; or no server has the feature, but Gatekit
+// declared the feature to the client before all servers had answered initialize.
 func (call *Call) isListEmpty(parts, bad []serverPart) bool {
 	if len(bad) == 0 {
 		return call.session.hasDeclaredAhead()
@@ -162,7 +165,7 @@ func (p *serverPart) reason() string {
 	return p.err.Error()
 }
 
-// partialKey is the member of _meta that lists the servers that are missing.
+// partialKey is the member of _meta that lists the servers that failed.
 const partialKey = "gatekit/partial"
 
 // withPartial notes the failed parts in the result's _meta.
@@ -177,7 +180,7 @@ func withPartial(members []member, parts []serverPart) []member {
 	}
 	note := object(listField(partialKey, items))
 	for i, m := range members {
-		if m.name == "_meta" { // never empty: mergeOtherMembers and mergeServerInfo make it
+		if m.name == "_meta" { // it is not {}: see mergeOtherMembers and mergeServerInfo
 			members[i].raw = slices.Concat(m.raw[:len(m.raw)-1], []byte(","), note[1:])
 			return members
 		}
@@ -185,9 +188,9 @@ func withPartial(members []member, parts []serverPart) []member {
 	return append(members, field("_meta", note))
 }
 
-// mergeOtherMembers merges the members of several results, without those in skip, which the caller
-// makes. Caching hints (2026-07-28) are merged conservatively. For any other member, and for each
-// member of _meta, the value of the first server that has it is used.
+// mergeOtherMembers merges the members of several results. It leaves out the members in skip, which
+// the caller merges. It takes the strictest of the caching hints (2026-07-28). For any other
+// member, and for each member of _meta, it takes the value of the first result that has the member.
 func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []member {
 	var rest, meta memberSet
 	var ttl, scope []byte
@@ -247,10 +250,10 @@ func (call *Call) mergeOtherMembers(results []*mcp.Message, skip ...string) []me
 // memberSet holds members of several objects: for each name, the member that was added first.
 type memberSet struct {
 	members []member
-	names   map[string]bool // for speed: a hostile server may send a million
+	names   map[string]bool // for speed: a hostile server may send a million members
 }
 
-// add adds a member, unless the set has one with this name.
+// add adds a member, unless the set already has a member with this name.
 func (u *memberSet) add(name string, raw []byte) {
 	if u.names[name] {
 		return
@@ -262,8 +265,8 @@ func (u *memberSet) add(name string, raw []byte) {
 	u.members = append(u.members, field(name, raw))
 }
 
-// isShorter reports whether a is a shorter duration than b. Both are JSON numbers of milliseconds;
-// any other value counts as 0.
+// isShorter reports whether the duration a is shorter than the duration b. Both are JSON numbers of
+// milliseconds; any other value counts as 0.
 func isShorter(a, b []byte) bool {
 	x, errX := strconv.ParseUint(string(a), 10, 63)
 	y, errY := strconv.ParseUint(string(b), 10, 63)
@@ -355,8 +358,8 @@ type namedValues struct {
 }
 
 // groupByName groups the members of several values by name, in order of appearance. Values that are
-// not objects are ignored. Deeper levels are merged by calling groupByName with the values of one
-// name: a pointer for each would search the whole message again.
+// not objects are ignored. To merge a deeper level, call groupByName again with the values of one
+// name. This is faster than JSON pointers: each pointer would search the whole message again.
 func groupByName(objects [][]byte) []namedValues {
 	var members []namedValues
 	at := map[string]int{}
@@ -375,9 +378,9 @@ func groupByName(objects [][]byte) []namedValues {
 	return members
 }
 
-// uniteObjects returns an object with all members of the objects. Of members with one name it takes
-// the first value. If that is an object, it unites the values of this name in turn, down to depth
-// levels.
+// uniteObjects returns an object with all members of the objects. If several objects have a member
+// with the same name, uniteObjects takes the first value. If that value is an object, uniteObjects
+// unites all values of that name in the same way. depth is the number of levels to unite.
 func uniteObjects(objects [][]byte, depth int) []byte {
 	var members []member
 	for _, n := range groupByName(objects) {

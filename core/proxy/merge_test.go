@@ -23,22 +23,22 @@ func TestCapabilitiesAreBounded(t *testing.T) {
 		name, capabilities string
 		refused            bool
 	}{
-		{"as many as are allowed", `{` + objects(1000) + `}`, false},
-		{"too many", `{` + objects(1001) + `}`, true},
-		{"too many, counted at all depths", `{"experimental":{` + objects(500) + `},"tasks":{"requests":{` +
-			objects(498) + `}}}`, true},
-		{"as many as are allowed, counted at all depths", `{"experimental":{` + objects(500) +
+		{"1000 members", `{` + objects(1000) + `}`, false},
+		{"1001 members", `{` + objects(1001) + `}`, true},
+		{"1001 members at all depths together", `{"experimental":{` + objects(500) +
+			`},"tasks":{"requests":{` + objects(498) + `}}}`, true},
+		{"1000 members at all depths together", `{"experimental":{` + objects(500) +
 			`},"tasks":{"requests":{` + objects(497) + `}}}`, false},
-		{"many, deeper than they are merged", `{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`,
-			false},
-		{"a hundred thousand", `{"extensions":{` + objects(100_000) + `}}`, true},
+		{"5000 members below the depth that is merged",
+			`{"tasks":{"a":{"b":{"c":{` + objects(5000) + `}}}}}`, false},
+		{"100,000 members", `{"extensions":{` + objects(100_000) + `}}`, true},
 	} {
-		for method, result := range map[string]string{"initialize": initializeParams,
+		for method, params := range map[string]string{"initialize": initializeParams,
 			"server/discover": `{}`} {
 			w := open(t, map[string]*fakeServer{"bad": serverAnswering(`{"capabilities":` +
 				c.capabilities +
 				`}`), "good": serverAnswering(`{"capabilities":{"tools":{},"logging":{}}}`)}, nil)
-			got := w.call(t, method, result)
+			got := w.call(t, method, params)
 			if strings.Contains(got, refused) != c.refused {
 				t.Errorf("%s, %s: got %.500s, want refused: %v", c.name, method, got, c.refused)
 			}

@@ -10,20 +10,20 @@ import (
 	"gatekit/core/mcp"
 )
 
-// separator stands between a server's name and a tool's. Server names cannot contain a separator,
-// so a name is split at the first one.
+// separator stands between a server's name and the name of a tool or prompt. A server's name cannot
+// contain a separator, so the first separator in a name ends the server's name.
 const separator = "__"
 
 // prefixer adds the server's name to the names that clients see, and removes it from the names that
-// clients send (docs/configuration.md, prefix and resources).
+// clients send. docs/configuration.md describes its settings, "prefix" and "resources".
 type prefixer struct {
 	disabled  bool   // names and URIs stay as they are: one server, prefix = "never"
 	resources string // "scheme", "prefix" or "transparent"
 	servers   map[string]bool
 }
 
-// addPrefix returns the name under which clients see the server's name. shared means that more than
-// one server owns this URI.
+// addPrefix returns the name that clients see for a server's own name. If name is a URI, shared
+// means that more than one server owns it.
 func (p *prefixer) addPrefix(kind mcp.NameKind, server, name string, shared bool) string {
 	if p.disabled {
 		return name
@@ -40,7 +40,8 @@ func (p *prefixer) addPrefix(kind mcp.NameKind, server, name string, shared bool
 		case "prefix":
 			return server + separator + name
 		case "transparent":
-			// A URI that looks prefixed would be routed to the server of that name.
+			// Without a prefix of its own, a URI that looks prefixed would be routed to the wrong
+			// server.
 			if _, _, named := p.splitPrefix(kind, name); !named && !shared {
 				return name
 			}
@@ -53,8 +54,9 @@ func (p *prefixer) addPrefix(kind mcp.NameKind, server, name string, shared bool
 	return name
 }
 
-// splitPrefix splits a name that a client sent. ok is false when it has no server's prefix. A URI
-// without a prefix may still have an owner in uriOwners.
+// splitPrefix removes the prefix from a name in a client's message. It returns the server that the
+// prefix names, and the name without the prefix as clean. ok is false when the name does not have
+// the prefix of a server. A URI without a prefix may still have an owner in uriOwners.
 func (p *prefixer) splitPrefix(kind mcp.NameKind, name string) (server, clean string, ok bool) {
 	switch kind {
 	case mcp.ToolName, mcp.PromptName:
@@ -77,6 +79,8 @@ func (p *prefixer) splitPrefix(kind mcp.NameKind, name string) (server, clean st
 	return "", name, false
 }
 
+// cutServer splits a server's name and the separator sep off v. fold means that the case of letters
+// in the server's name does not matter.
 func (p *prefixer) cutServer(v, sep string, fold bool) (server, clean string, ok bool) {
 	server, clean, ok = strings.Cut(v, sep)
 	if fold {
@@ -97,7 +101,7 @@ func cutUIScheme(v string) (scheme, rest string, ok bool) {
 }
 
 const (
-	maxModelName = 64   // characters of a tool's or prompt's name that model APIs take
+	maxModelName = 64   // characters of the longest name that many model APIs accept
 	maxLongNames = 1000 // names that longNameWarnings remembers
 )
 
@@ -108,8 +112,8 @@ type longNameWarnings struct {
 	warned map[string]struct{}
 }
 
-// check logs a warning, once for each name, if many model APIs refuse the name for its length. The
-// name is forwarded all the same: another client may accept it.
+// check logs a warning, once for each name, if the name is too long for many model APIs. The name
+// is forwarded nevertheless: another client may accept it.
 func (w *longNameWarnings) check(log *slog.Logger, server, name string) {
 	if len(name) <= maxModelName || utf8.RuneCountInString(name) <= maxModelName {
 		return
@@ -127,7 +131,7 @@ func (w *longNameWarnings) check(log *slog.Logger, server, name string) {
 	}
 	w.mu.Unlock()
 	if !warned {
-		log.Warn("a name is too long for many models: give the server a shorter name, or hide it",
+		log.Warn("name too long for many models: shorten the server's name, or hide the name",
 			"server", server, "name", name, "most", maxModelName)
 	}
 }

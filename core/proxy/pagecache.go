@@ -10,19 +10,20 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// maxCachedBytes bounds the cached pages together, and one cached list.
+// maxCachedBytes bounds the total size of all cached pages. It also bounds the size of each cached
+// list.
 const maxCachedBytes = 8 << 20
 
 // pageCache keeps the servers' lists as clients see them, so that prefixes need not be added again
 // to a list that did not change.
 //
 // The cache changes no answer: the servers are asked each time, and their answers are parsed,
-// inspected and recorded. An entry is used only when the answer has the same bytes again. The cache
-// belongs to one configuration and ends with it.
+// inspected and recorded. An entry is used only if the server's answer has the same bytes as
+// before. The cache belongs to one configuration and ends with it.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[pageKey]*clientPage
-	size  int                    // of the bodies of pages, in bytes
+	size  int                    // bytes of the bodies of all pages
 	lists map[string]*mergedList // by method
 }
 
@@ -33,19 +34,20 @@ type pageKey struct {
 
 // clientPage is one page of a server's list as clients see it.
 type clientPage struct {
-	body  []byte       // as the stages left it
-	m     *mcp.Message // with prefixes
-	items [][]byte     // of m
-	uris  []ownedURI   // the URIs in it, for the session's uriOwners
+	body  []byte       // as inspected: with the server's own names
+	m     *mcp.Message // the page with prefixes
+	items [][]byte     // the items of m
+	uris  []ownedURI   // the URIs in the page, for the uriOwners of a session
 }
 
-// mergedList is an answer that was merged of pages.
+// mergedList is an answer that was merged from pages.
 type mergedList struct {
 	pages  []*clientPage
 	answer *mcp.Message
 }
 
-// page returns an inspected page as clients see it, and adds its URIs to the session's.
+// page returns an inspected page as clients see it, and adds the URIs in the page to the session's
+// uriOwners.
 func (cache *pageCache) page(call *Call, meth mcp.Method, inspected pipeline.Passed,
 	page int) (*clientPage, error) {
 	m := inspected.Message()
@@ -87,10 +89,10 @@ func (cache *pageCache) page(call *Call, meth mcp.Method, inspected pipeline.Pas
 }
 
 // sharesPages reports whether a page is the same in every session. With resources = "transparent"
-// it is not: the prefix of a URI depends on the other URIs that the session has seen.
+// pages differ: the prefix of a URI depends on the other URIs that the session has seen.
 func (set *settings) sharesPages() bool { return set.names.resources != "transparent" }
 
-// list returns the stored answer if it was merged of exactly these pages, or nil.
+// list returns the stored answer if it was merged from exactly these pages, or nil.
 func (cache *pageCache) list(method string, pages []*clientPage) *mcp.Message {
 	cache.mu.Lock()
 	defer cache.mu.Unlock()
@@ -100,7 +102,7 @@ func (cache *pageCache) list(method string, pages []*clientPage) *mcp.Message {
 	return nil
 }
 
-// storeList keeps an answer that was merged of exactly these pages.
+// storeList keeps an answer that was merged from exactly these pages.
 func (cache *pageCache) storeList(method string, pages []*clientPage, answer *mcp.Message) {
 	if answer.Size() > maxCachedBytes {
 		return
@@ -111,7 +113,7 @@ func (cache *pageCache) storeList(method string, pages []*clientPage, answer *mc
 	cache.lists[method] = &mergedList{pages, answer}
 }
 
-// detached returns m without its request, so that it can be kept.
+// detached returns a copy of m without its request, so that the cache does not keep the request.
 func detached(m *mcp.Message) *mcp.Message {
 	c := *m
 	c.Request = nil

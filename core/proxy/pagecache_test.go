@@ -31,7 +31,8 @@ func TestCachedListFollowsTheServers(t *testing.T) {
 	const both = `{"tools":[{"name":"a__x"},{"name":"b__y"}]}`
 	for _, step := range []struct{ name, a, b, hide, want string }{
 		{"at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
-		{"the same again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
+		{"the lists have not changed", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`,
+			"", both},
 		{"one list has changed", `{"tools":[{"name":"z"}]}`, `{"tools":[{"name":"y"}]}`,
 			"", `{"tools":[{"name":"a__z"},{"name":"b__y"}]}`},
 		{"one server fails", `!-32603 no`, `{"tools":[{"name":"y"}]}`,
@@ -41,14 +42,15 @@ func TestCachedListFollowsTheServers(t *testing.T) {
 		{"both lists as at first", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
 		{"a stage hides a tool", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`,
 			"x", `{"tools":[{"name":"b__y"}]}`},
-		{"the stage hides nothing again", `{"tools":[{"name":"x"}]}`, `{"tools":[{"name":"y"}]}`, "", both},
+		{"the stage no longer hides the tool", `{"tools":[{"name":"x"}]}`,
+			`{"tools":[{"name":"y"}]}`, "", both},
 	} {
 		now["a"], now["b"], hidden = step.a, step.b, step.hide
 		before := len(w.record.rows)
 		equal(t, step.name, w.call(t, "tools/list", `{}`), step.want)
 		if rows := w.record.rows[before:]; len(rows) != 5 || !slices.Contains(rows,
 			"answer to_client response tools/list") {
-			t.Errorf("%s: the records are %q, want two requests, two answers and the list",
+			t.Errorf("%s: got the records %q, want two requests, two answers and the list",
 				step.name, rows)
 		}
 	}
@@ -65,11 +67,11 @@ func TestSessionLearnsURIsFromCachedList(t *testing.T) {
 		read := func() string {
 			return w.callAs(t, s, c, `1`, "resources/read", `{"uri":"file:///x"}`)
 		}
-		equal(t, name+" lists", w.callAs(t, s, c, `2`, "resources/list", `{}`),
+		equal(t, name+": resources/list", w.callAs(t, s, c, `2`, "resources/list", `{}`),
 			`{"resources":[{"uri":"a+file:///x","name":"x"}]}`)
 		before := strings.Count(strings.Join(a.seen(), "\n"), "resources/list")
-		equal(t, name+" after its list", read(), `{"contents":[]}`)
-		equal(t, name+" asks for the list again",
+		equal(t, name+": resources/read after the list", read(), `{"contents":[]}`)
+		equal(t, name+": requests for the list that the read caused",
 			strings.Count(strings.Join(a.seen(), "\n"), "resources/list")-before, 0)
 	}
 }

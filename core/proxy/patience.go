@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Limits on the wait for one of several servers, counted from the first answer of another one.
+// Limits on the wait for one of several servers, counted from the first answer of another server.
 const (
 	// for a server that has not been asked before
 	firstPatience = 5 * time.Second
-	// for a server that has answered before: this many times the time that it took, within bounds
+	// for a server that has answered before: patienceFactor times its last response time, but at
+	// least shortestPatience and at most longestPatience
 	patienceFactor   = 4
 	shortestPatience = 3 * time.Second
 	longestPatience  = 20 * time.Second
@@ -18,8 +19,9 @@ const (
 	latePatience = 100 * time.Millisecond
 )
 
-// patience remembers how long servers took for the requests that all servers get, in all sessions.
-// A server that did not answer in time is hardly waited for again, until it has answered.
+// patience remembers, for all sessions, how long each server took to answer the requests that go to
+// all servers. After a server was too late, later requests wait only latePatience for this server.
+// The longer wait is restored when the server answers again.
 type patience struct {
 	mu    sync.Mutex
 	known map[patienceKey]responseTime
@@ -30,13 +32,17 @@ type patienceKey struct {
 	method   string
 }
 
-// responseTime holds the facts about a server and a method that the next wait depends on.
+// responseTime describes the last response of one server to one method. The length of the next wait
+// for the server depends on this response.
 type responseTime struct {
-	took   time.Duration // for the last answer; 0 before the first
-	isLate bool          // the server was not waited for the last time, and has not answered since
+	// how long the last answer took; 0 before the first answer, and if isLate is true
+	took time.Duration
+	// the last wait for the server was given up, and the server has not answered since then
+	isLate bool
 }
 
-// limit returns how long a server is waited for once another has answered.
+// limit returns how long to wait for a server after another server has answered. isLate reports
+// whether the server was too late the last time.
 func (p *patience) limit(key patienceKey) (limit time.Duration, isLate bool) {
 	p.mu.Lock()
 	known := p.known[key]
@@ -50,12 +56,12 @@ func (p *patience) limit(key patienceKey) (limit time.Duration, isLate bool) {
 	return min(max(patienceFactor*known.took, shortestPatience), longestPatience), false
 }
 
-// noteAnswer notes that the server has answered, or failed by itself.
+// noteAnswer notes that the server has answered, or failed before its time-out.
 func (p *patience) noteAnswer(key patienceKey, took time.Duration) {
 	p.set(key, responseTime{took: max(took, 1)})
 }
 
-// noteLate notes that the server is not waited for any longer.
+// noteLate notes that the server was too late: the wait for its answer was given up.
 func (p *patience) noteLate(key patienceKey) { p.set(key, responseTime{isLate: true}) }
 
 func (p *patience) set(key patienceKey, r responseTime) {
@@ -73,7 +79,7 @@ func (p *patience) isLate(key patienceKey) bool {
 	return isLate
 }
 
-// keepOnly forgets all servers but these.
+// keepOnly forgets all servers that are not in servers.
 func (p *patience) keepOnly(servers []ServerConfig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,12 +93,13 @@ func (p *patience) keepOnly(servers []ServerConfig) {
 }
 
 // answerWait decides how long to wait for the answers of several servers to one request. While no
-// server has answered there is nothing to give to the client, so the wait goes on.
+// server has answered, there is no answer for the client. Then only the fields withoutAnswer and
+// withoutAnswerLate limit the wait.
 type answerWait struct {
 	began, firstGood time.Time
 	servers          []serverWait
-	// how long to wait when no server has answered: for any of them, and for those that were late
-	// the last time
+	// how long to wait while no server has answered; withoutAnswerLate is for servers that were
+	// late the last time
 	withoutAnswer, withoutAnswerLate time.Duration
 }
 
@@ -102,12 +109,13 @@ type serverWait struct {
 	isLate, isWaited bool
 }
 
-// add adds a server that is being asked.
+// add adds the server with the index i, which is being asked.
 func (w *answerWait) add(i int, limit time.Duration, isLate bool) {
 	w.servers[i] = serverWait{limit, isLate, true}
 }
 
-// note notes that a server has answered, or failed.
+// note notes that the server with the index i has answered, or failed. If isGood is true, there is
+// now an answer for the client.
 func (w *answerWait) note(i int, isGood bool) {
 	w.servers[i].isWaited = false
 	if isGood {
@@ -115,14 +123,14 @@ func (w *answerWait) note(i int, isGood bool) {
 	}
 }
 
-// noteGood notes that there is something to give to the client.
+// noteGood notes that there is an answer for the client.
 func (w *answerWait) noteGood() {
 	if w.firstGood.IsZero() {
 		w.firstGood = time.Now()
 	}
 }
 
-// left returns how long to wait still. It is zero or less when the wait is over.
+// left returns the remaining time to wait. It is zero or less when the wait is over.
 func (w *answerWait) left() (longest time.Duration) {
 	for _, s := range w.servers {
 		if !s.isWaited {

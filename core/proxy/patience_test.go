@@ -15,12 +15,12 @@ import (
 
 const (
 	wholeList = `{"tools":[{"name":"good__x"},{"name":"odd__y"}]}`
-	// how a list begins that lacks the tools of the server odd
+	// the beginning of a list without the tools of the server "odd"
 	partialList = `{"tools":[{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"odd"`
 )
 
-// delayedServer returns a server that answers tools/list after a delay, which the test may change.
-// Below zero it never answers.
+// delayedServer returns a server that answers tools/list after a delay. The test may change the
+// delay. If the delay is negative, the server never answers.
 func delayedServer(delay *atomic.Int64) *fakeServer {
 	return &fakeServer{answer: func(ctx context.Context, m *mcp.Message, _ proxy.Handler) string {
 		if m.Method == "initialize" {
@@ -38,23 +38,26 @@ func delayedServer(delay *atomic.Int64) *fakeServer {
 	}}
 }
 
+// openDelayed opens a session with the servers "good" and "odd". The server "odd" answers
+// tools/list after a delay. The test may store another delay in oddDelay.
 func openDelayed(t *testing.T, delay time.Duration) (w *fixture, odd *fakeServer,
-	later *atomic.Int64) {
-	later = &atomic.Int64{}
-	later.Store(int64(delay))
-	odd = delayedServer(later)
+	oddDelay *atomic.Int64) {
+	oddDelay = &atomic.Int64{}
+	oddDelay.Store(int64(delay))
+	odd = delayedServer(oddDelay)
 	return open(t, map[string]*fakeServer{"good": serverAnswering(`{"tools":[{"name":"x"}]}`),
-		"odd": odd}, nil), odd, later
+		"odd": odd}, nil), odd, oddDelay
 }
 
-// wantList fails the test unless a list begins with want and takes the time took.
-func (w *fixture) wantList(t *testing.T, what, want string, took time.Duration) {
+// wantList requests tools/list. It fails the test unless the answer begins with want and comes
+// exactly after the duration delay. The parameter step is for failure messages.
+func (w *fixture) wantList(t *testing.T, step, want string, delay time.Duration) {
 	t.Helper()
 	began := time.Now()
 	if got := w.call(t, "tools/list", `{}`); !strings.HasPrefix(got, want) {
-		t.Errorf("%s: got %s, want %s", what, got, want)
+		t.Errorf("%s: got %s, want %s", step, got, want)
 	}
-	equal(t, what+": time until the answer", time.Since(began), took)
+	equal(t, step+": time until the answer", time.Since(began), delay)
 }
 
 func TestServerThatHungIsNotWaitedForAgain(t *testing.T) {
@@ -66,7 +69,7 @@ func TestServerThatHungIsNotWaitedForAgain(t *testing.T) {
 		}
 		equal(t, "requests that the server got", len(odd.seen()), 1)
 		time.Sleep(20 * time.Second) // the first request times out
-		w.wantList(t, "once the first request has timed out", partialList, 100*time.Millisecond)
+		w.wantList(t, "after the first request has timed out", partialList, 100*time.Millisecond)
 		other := w.proxy.Open(proxy.OpenOptions{Session: "other", Principal: "q"}, &fakeClient{})
 		began := time.Now()
 		w.callAs(t, other, w.client, `7`, "tools/list", `{}`)
@@ -84,10 +87,12 @@ func TestServerThatHungIsNotWaitedForAgain(t *testing.T) {
 	})
 }
 
-func TestSlowServerIsWaitedForOnceItsTimeIsKnown(t *testing.T) {
+func TestSlowServerIsWaitedForAfterItsFirstAnswer(t *testing.T) {
 	for _, c := range []struct {
-		delay, first, second, hung time.Duration
-		wantFirst                  string
+		delay time.Duration // of the server's answers
+		// how long each list takes; the server hangs during the third list
+		first, second, hung time.Duration
+		wantFirst           string
 	}{
 		{time.Millisecond, time.Millisecond, time.Millisecond, 3 * time.Second, wholeList},
 		{4 * time.Second, 4 * time.Second, 4 * time.Second, 16 * time.Second, wholeList},
@@ -106,7 +111,7 @@ func TestSlowServerIsWaitedForOnceItsTimeIsKnown(t *testing.T) {
 	}
 }
 
-func TestOnlyServerIsWaitedFor(t *testing.T) {
+func TestOnlyWorkingServerIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delay := &atomic.Int64{}
 		delay.Store(int64(15 * time.Second))
@@ -172,7 +177,7 @@ func TestHungServerDelaysOnlyTheFirstInitialize(t *testing.T) {
 				t.Errorf("initialize: got %s, want a partial answer", got)
 			}
 			equal(t, "time until the answer", time.Since(began), want)
-			// the server that has not answered may have any of them
+			// the server that has not answered may have any of these features
 			for feature, list := range map[string]string{"prompts": `{"prompts":[]`,
 				"resources": `{"resources":[]`} {
 				if !strings.Contains(got, `"`+feature+`":{"listChanged":true`) {
@@ -207,6 +212,6 @@ func TestChangedServerIsWaitedForAgain(t *testing.T) {
 		if err := w.proxy.Apply(o); err != nil {
 			t.Fatal(err)
 		}
-		w.wantList(t, "with another server of that name", wholeList, time.Second)
+		w.wantList(t, "after the server was replaced", wholeList, time.Second)
 	})
 }

@@ -22,28 +22,29 @@ type Options struct {
 	Servers  []ServerConfig // in the order of the configuration
 	Naming   Naming
 	Limits   Limits
-	Version  string // Gatekit's, for its serverInfo
-	// key that seals cursors and requestState. Without it a random key is used, and no other
-	// instance can serve the next page or round.
+	Version  string // Gatekit's version, for its serverInfo
+	// key that seals cursors and requestState. If StateKey is empty, New makes a random key. Then
+	// no other instance can serve the next page of a list or the next request of an input round.
 	StateKey []byte
 	Log      *slog.Logger
 
 	Approvals Approvals // may be nil: then only a client's user can approve
 	Observer  Observer  // may be nil
 
-	// DescribeCause returns what clients get to know about the cause of an error of an unavailable
-	// server, or "". It may be nil: then they get the reason only.
+	// DescribeCause returns the text that clients get about a cause, which is the Err of an
+	// UnavailableError. If the text is empty, or DescribeCause is nil, clients get only the Reason
+	// of the error.
 	DescribeCause func(cause error) string
 }
 
 // ServerConfig configures one server.
 type ServerConfig struct {
-	Name       string        // [a-z][a-z0-9-]*; the prefix of its names
+	Name       string        // [a-z][a-z0-9-]*; the prefix of the server's tools, prompts and URIs
 	Upstream   Upstream      // closed by its owner, after the Proxy
 	Timeout    time.Duration // of a call without progress; default 60 s
 	MaxTimeout time.Duration // of a whole call; default 10 min
 	// vendor methods (requests and notifications) that are forwarded to and from this server;
-	// "acme/*" is a prefix
+	// "acme/*" stands for all methods that begin with "acme/"
 	Methods []string
 }
 
@@ -66,6 +67,8 @@ type Limits struct {
 	PageItems     int // items in one page towards the client; default 1,000
 	Subscriptions int // open subscriptions/listen of one session; default 32
 	InputRounds   int // times that the server may ask for input in one call; default 16
+	// AllLogs also forwards log messages below the level that the client set.
+	AllLogs bool
 }
 
 func (l Limits) withDefaults() Limits {
@@ -81,8 +84,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// settings are one configuration, in force from one Apply to the next. Only the caches in it
-// change.
+// settings is one configuration, in force from one Apply to the next. Only its caches change.
 type settings struct {
 	Options
 	names  *prefixer
@@ -115,8 +117,8 @@ func newSettings(o Options) (*settings, error) {
 	for i := range set.Servers {
 		s := &set.Servers[i]
 		if !serverName.MatchString(s.Name) {
-			return nil, fmt.Errorf("configure server %q: a name is lower-case letters, digits "+
-				"and hyphens, and begins with a letter", s.Name)
+			return nil, fmt.Errorf("configure server %q: a name must have only lower-case "+
+				"letters, digits and hyphens, and begin with a letter", s.Name)
 		}
 		if set.names.servers[s.Name] {
 			return nil, fmt.Errorf("configure server %q: the name is taken", s.Name)
@@ -133,7 +135,8 @@ func newSettings(o Options) (*settings, error) {
 	return set, nil
 }
 
-// hasSeveralServers reports whether clients must be told which server a message comes from.
+// hasSeveralServers reports whether there is more than one server, so that clients must be told
+// which server a message comes from.
 func (set *settings) hasSeveralServers() bool { return len(set.Servers) > 1 }
 
 // allowsVendorMethod reports whether the configuration forwards a vendor method to and from the
@@ -152,10 +155,11 @@ func (set *settings) allowsVendorMethod(server, method string) bool {
 type Proxy struct {
 	settings  atomic.Pointer[settings]
 	seal      *sealer
+	answered  usedRounds
 	longNames longNameWarnings
 	tasks     tasks.Registry
 	patience  patience
-	// the skills and files of skills that all sessions remember
+	// number of skills, and of files of skills, that all sessions remember together
 	skillItems atomic.Int64
 	stopping   atomic.Bool // new calls are refused
 
@@ -180,11 +184,11 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Apply puts new options in force without dropping sessions. Servers that are no longer named, or
-// have another Upstream, are closed with their unanswered calls. New servers are opened for the
-// existing sessions, and the clients are notified that lists changed. Calls to other servers are
-// completed with the old options. The StateKey stays the same. When the options are invalid the old
-// options stay in force.
+// Apply puts new options in force without dropping sessions. Servers that are not in the new
+// options, or have another Upstream there, are closed, and their unanswered calls fail. New servers
+// are opened for the existing sessions, and the clients are notified that lists changed. Calls to
+// unchanged servers are completed with the old options. The StateKey does not change. If the new
+// options are invalid, Apply returns an error, and the old options stay in force.
 func (p *Proxy) Apply(o Options) error {
 	set, err := newSettings(o)
 	if err != nil {
@@ -200,12 +204,12 @@ func (p *Proxy) Apply(o Options) error {
 	return nil
 }
 
-// Pipeline returns the pipeline in force, for the messages that downstream makes itself.
+// Pipeline returns the pipeline in force, for the messages that core/downstream makes itself.
 func (p *Proxy) Pipeline() *pipeline.Pipeline { return p.settings.Load().Pipeline }
 
-// Open opens a session: for a legacy client, or for all requests of one modern principal (HTTP) or
-// connection (stdio). feed gets the messages that servers send outside of any call. A session of a
-// closed Proxy refuses all requests.
+// Open opens a session. A session serves one legacy client, all requests of one modern principal
+// (HTTP), or all requests of one modern connection (stdio). feed gets the messages that servers
+// send outside of any call. A session of a closed Proxy refuses all requests.
 func (p *Proxy) Open(o OpenOptions, feed Client) *Session {
 	s := &Session{proxy: p, options: o, feed: feed, calls: map[string]*Call{},
 		servers: map[string]*sessionServer{}, subscriptions: map[*subscription]struct{}{},
@@ -237,7 +241,8 @@ func (p *Proxy) forget(s *Session) {
 	p.mu.Unlock()
 }
 
-// Close ends all sessions and waits for the goroutines that they started. New sessions are refused.
+// Close ends all sessions and waits for the goroutines that the sessions started.
+// Sessions that are opened later refuse all requests.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -249,7 +254,7 @@ func (p *Proxy) Close() error {
 	return closeAll(sessions, (*Session).Close)
 }
 
-// closeAll calls closeOne for all elements at once, and waits for the calls.
+// closeAll calls closeOne for all elements concurrently, and waits for the calls.
 func closeAll[T any](all []T, closeOne func(T) error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup

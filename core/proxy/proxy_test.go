@@ -43,7 +43,7 @@ func TestCallsAreRoutedByName(t *testing.T) {
 		{"a task", "tasks/cancel", `{"taskId":"b+t1"}`, `{"taskId":"b+t1"}`, "b t1"},
 		{"an unknown server", "tools/call", `{"name":"c__x"}`, `!-32602 Unknown tool: "c__x"`, ""},
 		{"a name without a server", "tools/call", `{"name":"x"}`, `!-32602 Unknown tool: "x"`, ""},
-		{"an empty server", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`,
+		{"an empty server name", "tools/call", `{"name":"__x"}`, `!-32602 Unknown tool: "__x"`,
 			""},
 		{"a name that is no string", "tools/call", `{"name":7}`,
 			"!-32602 tools/call needs a string at /name", ""},
@@ -118,13 +118,13 @@ func TestListsAreMergedInConfiguredOrder(t *testing.T) {
 	w := open(t, map[string]*fakeServer{"b": b, "a": a}, nil)
 	equal(t, "list", w.call(t, "tools/list", `{}`),
 		`{"tools":[{"name":"a__x","_meta":{"ui":{"resourceUri":"ui://a+w"}}},{"name":"a__y","x":1.0},{ "name":"b__x" }],"_meta":{"k":1}}`)
-	equal(t, "requests for pages that a saw", a.seen(), []string{"tools/list {}",
+	equal(t, "requests for pages that server a saw", a.seen(), []string{"tools/list {}",
 		`tools/list {"cursor":"2"}`})
 	equal(t, "a list that no server has", w.call(t, "prompts/list", `{}`),
 		"!-32601 no server supports prompts/list")
 }
 
-func TestFailedServerLeavesItemsOfOthers(t *testing.T) {
+func TestListWithFailedServerHasItemsOfOtherServers(t *testing.T) {
 	good := &fakeServer{answer: fixedResults(
 		map[string]string{"tools/list": `{"tools":[{"name":"x"}],"_meta":{"k":1}}`})}
 	for _, c := range []struct {
@@ -136,8 +136,8 @@ func TestFailedServerLeavesItemsOfOthers(t *testing.T) {
 			proxy.Handler) string {
 			return "dead"
 		}}, `server \"bad\" is not available: it ended`},
-		{"a server that answers an error", &fakeServer{answer: func(context.Context, *mcp.Message,
-			proxy.Handler) string {
+		{"a server that answers with an error", &fakeServer{answer: func(context.Context,
+			*mcp.Message, proxy.Handler) string {
 			return "!-32603 oops"
 		}}, `server \"bad\" is not available: it answered error -32603, \"oops\"`},
 	} {
@@ -149,7 +149,7 @@ func TestFailedServerLeavesItemsOfOthers(t *testing.T) {
 	}
 }
 
-func TestSilentServerDoesNotDelayList(t *testing.T) {
+func TestListWaitsOnlyFiveSecondsForSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := &fakeServer{answer: func(context.Context, *mcp.Message, proxy.Handler) string {
 			return ""
@@ -161,7 +161,7 @@ func TestSilentServerDoesNotDelayList(t *testing.T) {
 		got := w.call(t, "tools/list", `{}`)
 		if !strings.HasPrefix(got,
 			`{"tools":[{"name":"good__x"}],"_meta":{"gatekit/partial":[{"server":"silent"`) {
-			t.Errorf("list: got %s, want a partial list without silent", got)
+			t.Errorf("list: got %s, want a partial list without the server \"silent\"", got)
 		}
 		equal(t, "time until the answer", time.Since(began), 5*time.Second)
 	})

@@ -10,7 +10,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// The client uses the tool's new name, the server its own. Stages and records have the server's.
+// The client uses the tool's new name. The server, the stages and the records use the server's own
+// name.
 func TestRenamedToolHasOneNameForClients(t *testing.T) {
 	a := &fakeServer{answer: func(_ context.Context, m *mcp.Message, _ proxy.Handler) string {
 		switch m.Method {

@@ -11,8 +11,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// route returns the one server that a request is for, and the server's own name of the tool,
-// prompt, resource or task.
+// route returns the one server that a request is for. It also returns the name of the tool, prompt,
+// resource or task without Gatekit's prefix.
 func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, string, error) {
 	pointer, nameKind, noun := meth.NamePointer, mcp.URI, "resource"
 	switch meth.Route {
@@ -35,8 +35,9 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 		}
 	}
 	name, ok := call.request.Text(pointer)
-	// Without prefixes, the server reports a missing name. A name that is not a string is refused
-	// here: a lenient server reads ["x"] as x, while stages would see no name.
+	// If names have no prefixes, a request without a name is left to the server, which reports the
+	// fault. A name that is not a string is always refused: a lenient server reads ["x"] as x,
+	// while stages would see no name.
 	if _, present := call.request.Get(pointer); !ok && (present && pointer != "" ||
 		!call.settings.names.disabled) {
 		return nil, "", requestErrorf(mcp.CodeInvalidParams, "%s needs a string at %s",
@@ -59,6 +60,15 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 		}
 	}
 	failure := requestErrorf(mcp.CodeInvalidParams, "Unknown %s: %s", noun, quoteName(name))
+	if owners := call.session.uriOwners.owners(name); noun == "resource" && len(owners) > 1 {
+		var named []string
+		for _, owner := range owners {
+			named = append(named,
+				quoteName(call.settings.names.addPrefix(nameKind, owner, name, true)))
+		}
+		failure.message += ", which the servers " + strings.Join(owners, ", ") +
+			" have in common: use " + strings.Join(named, " or ")
+	}
 	if noun == "resource" {
 		failure.code = mcp.UnknownResourceCode(call.session.options.Revision)
 	}
@@ -68,9 +78,9 @@ func (call *Call) route(ctx context.Context, meth mcp.Method) (*sessionServer, s
 	return nil, "", failure
 }
 
-// findOwner returns the one server that owns a URI without a prefix. A client may know the URI from
-// an earlier session, so the servers are asked for their lists when no list has named the URI. The
-// URI itself is sent to its owner only.
+// findOwner returns the one server that owns a URI without a prefix. If no list of this session has
+// named the URI, findOwner asks the servers for their lists: the client may know the URI from an
+// earlier session. The URI itself is sent only to its owner.
 func (call *Call) findOwner(ctx context.Context, uri string) (server string, ok bool) {
 	if len(call.settings.Servers) == 1 {
 		return call.settings.Servers[0].Name, true
@@ -96,12 +106,13 @@ func (call *Call) findOwner(ctx context.Context, uri string) (server string, ok 
 const (
 	// how long a call waits for the lists that may name its URI
 	ownerWait = 5 * time.Second
-	// how long the session does not ask again after it has asked for a list
+	// the least time between two requests of a session for the same list
 	ownerListInterval = time.Minute
 )
 
-// listURIs asks all servers for the lists that may have the URI and that the session has not asked
-// for lately. Their items are remembered with the server that owns them.
+// listURIs asks all servers for the lists that may contain the URI. It leaves out lists that the
+// session requested less than ownerListInterval ago. It also leaves out skills/list if the URI
+// cannot belong to a skill. uriOwners remembers which server listed which URI.
 func (call *Call) listURIs(ctx context.Context, uri string) {
 	ctx, cancel := context.WithTimeout(ctx, ownerWait)
 	defer cancel()
@@ -124,8 +135,8 @@ func (call *Call) listURIs(ctx context.Context, uri string) {
 	lists.Wait()
 }
 
-// mayBeOfSkill reports whether a URI may belong to a skill: a server declares that it has skills,
-// or the URI has their usual scheme.
+// mayBeOfSkill reports whether a URI may belong to a skill: the URI has the scheme "skill", or a
+// server declares that it has skills.
 func (call *Call) mayBeOfSkill(uri string) bool {
 	if scheme, _, ok := strings.Cut(uri, ":"); ok && strings.EqualFold(scheme, "skill") {
 		return true
@@ -134,7 +145,7 @@ func (call *Call) mayBeOfSkill(uri string) bool {
 	return slices.ContainsFunc(servers, (*sessionServer).hasSkills)
 }
 
-// onlyServer returns the one server, where names have no prefixes.
+// onlyServer returns the only server of a configuration in which names have no prefixes.
 func (call *Call) onlyServer() (*sessionServer, error) {
 	name := call.settings.Servers[0].Name
 	if srv := call.session.server(name); srv != nil {
@@ -176,10 +187,17 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 			s.uriOwners.add(m.Server, o)
 			report(o)
 		}
-		// A URI gets its prefix in every mode when several servers own it, or when it is too long
-		// to be remembered: it could not be routed without one.
-		shared := set.names.resources == "transparent" && (len(v) > maxURIBytes ||
-			s.uriOwners.isShared(v))
+		// In the mode transparent, a URI gets a prefix only if several servers own the URI, or if
+		// it is too long to be remembered. Gatekit could not route such a URI without a prefix. The
+		// same holds for templates.
+		shared := false
+		switch isURI := at.NameKind == mcp.URI; {
+		case set.names.resources != "transparent":
+		case isURI, at.NameKind == mcp.URITemplate && !set.hasSeveralServers():
+			shared = len(v) > maxURIBytes || s.uriOwners.isShared(v)
+		case at.NameKind == mcp.URITemplate:
+			shared = s.uriOwners.isTemplateShared(m.Server, v)
+		}
 		name := set.names.addPrefix(at.NameKind, m.Server, v, shared)
 		if at.NameKind == mcp.ToolName || at.NameKind == mcp.PromptName {
 			s.proxy.longNames.check(set.Log, m.Server, name)
@@ -188,9 +206,10 @@ func (s *Session) addPrefixesAndReport(set *settings, p pipeline.Passed,
 	})
 }
 
-// ownedURIsAt returns the URIs that the server owns because of the URI v at a place of its message:
-// v, and for a skill also its directory and all in it. There are none if the place holds another
-// kind of name, or m is an error, which reports that the URI does not exist.
+// ownedURIsAt returns the URIs that a server owns because its message m has v at a place. These are
+// v itself and, if v is the URI of a skill, the skill's directory with all files in the directory.
+// ownedURIsAt returns nil if the place holds no URI. It also returns nil if m is an error, because
+// an error may report that the URI does not exist.
 func ownedURIsAt(m *mcp.Message, at mcp.NamePlace, v string) []ownedURI {
 	if m.Kind == mcp.Error || at.NameKind != mcp.URI && at.NameKind != mcp.URITemplate {
 		return nil

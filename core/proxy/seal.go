@@ -18,15 +18,16 @@ import (
 // tokenPrefix marks the tokens that clients keep for Gatekit: cursors and requestStates.
 const tokenPrefix = "gk1."
 
-// errToken is the error for every token that does not open: it is invalid, of another principal, or
-// for another purpose. A client learns no more.
+// errToken is the error for every token that cannot be opened. It does not tell the client whether
+// the token is invalid, of another principal or for another purpose.
 var errToken = errors.New("invalid or expired token")
 
 // sealer makes the tokens that clients keep for Gatekit. Clients can neither read nor change them,
-// and a token that was made for one purpose (principal, method, target) does not open for another.
+// and a token that was made for one purpose cannot be opened for another purpose. A purpose has
+// several parts, for example the principal, the method and the target.
 type sealer struct{ aead cipher.AEAD }
 
-// newSealer uses key, or a random one when key is empty.
+// newSealer returns a sealer that uses key, or a random key if key is empty.
 func newSealer(key []byte) (*sealer, error) {
 	if len(key) == 0 {
 		key = make([]byte, 32)
@@ -44,8 +45,7 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// seal encrypts v for one purpose. Different purposes never have the same encoding, whatever their
-// parts contain.
+// seal encrypts v for one purpose, and returns the token.
 func (s *sealer) seal(v any, purpose ...string) (string, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
@@ -55,7 +55,8 @@ func (s *sealer) seal(v any, purpose ...string) (string, error) {
 		purposeBytes(purpose))), nil
 }
 
-// open decrypts a token that seal made for the same purpose. The error is always errToken.
+// open decrypts a token that seal made for the same purpose, and stores the value in v. The only
+// possible error is errToken.
 func (s *sealer) open(token string, v any, purpose ...string) error {
 	body, ours := strings.CutPrefix(token, tokenPrefix)
 	sealed, err := base64.RawURLEncoding.DecodeString(body)
@@ -69,8 +70,9 @@ func (s *sealer) open(token string, v any, purpose ...string) error {
 	return nil
 }
 
-// SealCallState makes a token of v for the client that made the call m. OpenCallState opens it only
-// for a call of the same principal with the same method, the same name or URI, and equal arguments.
+// SealCallState makes a token that contains v, for the client that made the call m. OpenCallState
+// opens the token only for a call of the same principal with the same method, the same name or URI,
+// and equal arguments.
 func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	purpose, err := callPurpose(m)
 	if err != nil {
@@ -79,9 +81,9 @@ func (p *Proxy) SealCallState(m *mcp.Message, v any) (string, error) {
 	return p.seal.seal(v, purpose...)
 }
 
-// OpenCallState opens a token for m, which must repeat the call for which SealCallState made the
-// token. It returns false for any other token. SealCallState may have run in another process with
-// the same key.
+// OpenCallState opens a token for m and stores the value in v. m must repeat the call for which
+// SealCallState made the token. For any other token, OpenCallState returns false. SealCallState may
+// have run in another process with the same key.
 func (p *Proxy) OpenCallState(m *mcp.Message, token string, v any) bool {
 	purpose, err := callPurpose(m)
 	return err == nil && p.seal.open(token, v, purpose...) == nil
@@ -95,6 +97,8 @@ func callPurpose(m *mcp.Message) ([]string, error) {
 	return []string{"parked", m.Principal, m.Method, target, hex.EncodeToString(digest)}, err
 }
 
+// purposeBytes encodes a purpose. Different purposes have different bytes, whatever their parts
+// contain.
 func purposeBytes(purpose []string) []byte {
 	b, _ := json.Marshal(purpose) // strings always marshal; invalid UTF-8 was refused by the parser
 	return b

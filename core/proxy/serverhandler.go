@@ -8,16 +8,19 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// serverHandler is the Handler for one server. It hands messages to the client of one call, or to
-// the session's feed.
+// serverHandler is the Handler for one server. It hands the server's messages to the client of one
+// call. Outside of any call, it hands them to Session.feed.
 type serverHandler struct {
 	session   *Session
 	server    *sessionServer
 	client    Client
 	exchange  string       // "" outside of any call
-	request   *mcp.Message // the client's; nil outside of any call
+	request   *mcp.Message // the client's request; nil outside of any call
+	sent      *mcp.Message // the request as the server gets it; nil outside of any call
 	deadline  *deadline    // nil when there is none: the methods of a nil deadline do nothing
 	intercept interceptor  // may be nil
+	// wants reports whether the client subscribed to a notification; nil outside of subscriptions
+	wants func(*mcp.Message) bool
 }
 
 // interceptor gets each inspected notification before the client. It returns true to keep the
@@ -30,7 +33,7 @@ func (h *serverHandler) clientTakesInputRequests() bool {
 	return ok && r.TakesInputRequests()
 }
 
-// IsWaiting reports whether the client waits for the call just now.
+// IsWaiting reports whether the client is waiting for the answer of the call.
 func (h *serverHandler) IsWaiting() bool {
 	w, ok := h.client.(WaitReporter)
 	return !ok || w.IsWaiting()
@@ -50,7 +53,7 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 		h.session.recordDropped(ctx, set, m, "servers do not send this method")
 		return
 	case m.Method == "notifications/cancelled":
-		// its requestId is not an id of the client
+		// core/upstream handles the cancellation of a request that is in flight
 		h.session.recordDropped(ctx, set, m, "no reverse request in flight")
 		return
 	case meth.NamePointer == "/taskId" && h.session.proxy.tasks.BelongsToOther(m.Server, m.Name,
@@ -60,6 +63,12 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	case m.Method == "notifications/resources/updated" && h.session.clientInitialize() != nil &&
 		!h.server.isSubscribed(m.Name):
 		h.session.recordDropped(ctx, set, m, "the client has not subscribed to the resource")
+		return
+	case h.wants != nil && !h.wants(m):
+		h.session.recordDropped(ctx, set, m, "the subscription does not include it")
+		return
+	case m.Method == "notifications/message" && !set.Limits.AllLogs && h.isBelowLogLevel(m):
+		h.session.recordDropped(ctx, set, m, "below the log level that the client set")
 		return
 	case !known && !set.allowsVendorMethod(h.server.name, m.Method):
 		h.session.recordDropped(ctx, set, m, "unknown notification: to forward it, add it to "+
@@ -94,8 +103,45 @@ func (h *serverHandler) HandleNotification(ctx context.Context, m *mcp.Message) 
 	}
 }
 
-// HandleRequests inspects requests of the server, puts those that pass to the client, and inspects
-// its answers.
+// isBelowLogLevel reports whether m is a log message that the client did not ask for. A modern
+// request asks for log messages with its level. A legacy client sets a level for the session, and
+// gets all log messages before that. A log message of an unknown level is below no level.
+func (h *serverHandler) isBelowLogLevel(m *mcp.Message) bool {
+	if h.request != nil {
+		if _, isModern := h.request.Get(mcp.PointerProtocolVersion); isModern {
+			wanted, ok := h.request.Text(mcp.PointerLogLevel)
+			return !ok || isBelow(m, wanted)
+		}
+	}
+	h.session.mu.Lock()
+	wanted := h.session.logLevel
+	h.session.mu.Unlock()
+	return isBelow(m, wanted)
+}
+
+// isBelow reports whether the level of a log message is below the wanted level.
+func isBelow(m *mcp.Message, wanted string) bool {
+	level, _ := m.Text("/level")
+	rank := mcp.LogLevelRank(level)
+	return rank >= 0 && rank < mcp.LogLevelRank(wanted)
+}
+
+// Consume inspects and records a message of the server that does not reach the client.
+func (h *serverHandler) Consume(ctx context.Context, m *mcp.Message, action, reason string) error {
+	h.deadline.noteProgress()
+	isAnswer, method := m.Kind == mcp.Response || m.Kind == mcp.Error, m.Method
+	m = h.stamp(m)
+	switch {
+	case isAnswer && method != "": // the answer to a request of Gatekit's own
+		m.Name = ""
+	case isAnswer && h.sent != nil:
+		m.Method, m.Name, m.Request = h.sent.Method, h.sent.Name, h.sent
+	}
+	return h.session.proxy.Pipeline().Consume(ctx, m, action, reason)
+}
+
+// HandleRequests inspects requests of the server, sends the requests that pass to the client, and
+// inspects the client's answers.
 func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	h.deadline.pause()
 	defer h.deadline.resume()
@@ -106,7 +152,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	answers := make([]pipeline.Passed, len(ms))
 	var (
 		requests  []pipeline.Passed // for the client
-		inspected []*mcp.Message    // the same, with the server's own names
+		inspected []*mcp.Message    // the same requests with the server's own names
 		indices   []int             // the index in ms of each request
 	)
 	for i, m := range ms {
@@ -135,7 +181,7 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	for j, i := range indices {
 		switch {
 		case errors.Is(err, ErrOutsideCall) && inspected[j].Method != "roots/list":
-			// roots/list gets an internal error below: the server may send it again during a call
+			// roots/list gets an internal error below, so that the server tries again during a call
 			answers[i] = h.declineRequest(ctx, set, inspected[j],
 				requestErrorf(mcp.CodeMethodNotFound,
 					"%s", err))
@@ -154,9 +200,11 @@ func (h *serverHandler) HandleRequests(ctx context.Context, ms []*mcp.Message) [
 	return answers
 }
 
-// followWithdrawal returns a context for a server's requests. When the server gives them up, its
-// notification is inspected and recorded. Only if it passes, the context ends, with a
-// *CancelledError as its cause. stop waits for an inspection that has begun.
+// followWithdrawal returns a context for a server's requests. When the server cancels these
+// requests, its notification is inspected and recorded. If the notification passes, the context
+// ends with a *CancelledError as its cause. If the notification is denied, the context does not
+// end. When outer ends for another reason, the context ends with the same cause. stop waits for an
+// inspection that has begun.
 func (h *serverHandler) followWithdrawal(outer context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(outer))
 	done := make(chan struct{})
@@ -180,7 +228,8 @@ func (h *serverHandler) followWithdrawal(outer context.Context) (ctx context.Con
 	}
 }
 
-// stamp returns a message of the server with its fields set.
+// stamp returns a copy of m, a message of the server, with Direction, Session, Principal, Exchange,
+// Server and Name set.
 func (h *serverHandler) stamp(m *mcp.Message) *mcp.Message {
 	m = h.session.stamp(m, mcp.ToClient, h.exchange)
 	m.Server = h.server.name
@@ -228,7 +277,8 @@ func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) strin
 	}
 	declares, known := h.clientCapabilities()
 	if !known {
-		// its capabilities are unknown: the client itself refuses what it does not support
+		// the client's capabilities are unknown: the client itself refuses requests that it does
+		// not support
 		return ""
 	}
 	if !declares(meth.Capability) {
@@ -241,7 +291,8 @@ func (h *serverHandler) missingCapability(meth mcp.Method, m *mcp.Message) strin
 			return "elicitation/url"
 		}
 		if mode != "url" && declares("elicitation/url") && !declares("elicitation/form") {
-			return "elicitation/form" // an empty object means form
+			// the client supports only url; a client that declares no mode supports form
+			return "elicitation/form"
 		}
 	case "sampling/createMessage":
 		_, tools := m.Get("/tools")
@@ -268,8 +319,8 @@ func (h *serverHandler) clientCapabilities() (declares func(capability string) b
 	}, m != nil
 }
 
-// requestForClient returns an inspected request as the client gets it: with prefixes, and, with
-// several servers, with the name of the server that asks.
+// requestForClient returns an inspected request as the client gets it. It adds the prefixes and, if
+// there is more than one server, the name of the server that asks.
 func (h *serverHandler) requestForClient(set *settings,
 	p pipeline.Passed) (pipeline.Passed, error) {
 	p, err := h.session.addPrefixes(set, p)
@@ -312,7 +363,8 @@ func (h *serverHandler) inspectAnswer(ctx context.Context, set *settings, asked,
 	return passed.WithID(asked.ID())
 }
 
-// declineRequest returns the answer for a server whose request asked was denied or failed with err.
+// declineRequest returns the answer to asked, a server's request that was denied or failed with
+// err.
 func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked *mcp.Message,
 	err error) pipeline.Passed {
 	var denied *pipeline.DeniedError
@@ -327,7 +379,8 @@ func (h *serverHandler) declineRequest(ctx context.Context, set *settings, asked
 	}
 	m := mcp.NewError(asked.ID(), own.code, own.message, own.data)
 	if lack := (*capabilityError)(nil); errors.As(err, &lack) && lack.capability == "roots" {
-		// The client has no roots. Some servers ask nevertheless, and wait or fail without a list.
+		// The client has no roots. Some servers ask for roots nevertheless, and wait or fail if
+		// they get no list.
 		m = mcp.NewResponse(asked.ID(), []byte(`{"roots":[]}`))
 	}
 	m = h.session.stamp(m, mcp.ToServer, h.exchange)

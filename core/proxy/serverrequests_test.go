@@ -12,9 +12,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// relayClientAnswers returns the answers of a server that sends one request to the client during
-// each call. The result contains the client's answer as structuredContent, in which no name is
-// prefixed.
+// relayClientAnswers returns the answer function of a fakeServer that sends one request to the
+// client during each call. The server's result contains the client's answer as structuredContent,
+// in which Gatekit prefixes no names.
 func relayClientAnswers(method,
 	params string) func(context.Context, *mcp.Message, proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
@@ -39,7 +39,8 @@ func TestServerRequestsAreInspectedAndAttributed(t *testing.T) {
 			`{"message":"Name?","requestedSchema":{}}`, `{"action":"accept","content":{"n":1.0}}`,
 			`{"message":"[a] Name?","requestedSchema":{}}`,
 			`{"action":"accept","content":{"n":1.0}}`},
-		{"sampling names its server in _meta, and its links get a prefix", "sampling/createMessage",
+		{"a sampling request names its server in _meta, and its links get a prefix",
+			"sampling/createMessage",
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"f:///x","name":"x"}}],"tools":[{"name":"t"}]}`,
 			`{"role":"assistant","content":{"type":"resource_link","uri":"a+f:///x"}}`,
 			`{"messages":[{"role":"user","content":{"type":"resource_link","uri":"a+f:///x","name":"x"}}],"tools":[{"name":"t"}],"_meta":{"gatekit/server":"a"}}`,
@@ -104,13 +105,13 @@ func TestUndeclaredServerRequestIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, method, params, want string }{
 		{"an undeclared capability", "sampling/createMessage", `{}`,
 			`{"code":-32601,"message":"the client did not declare the capability sampling"}`},
-		{"roots of a client that declares none", "roots/list", `{}`, `{"roots":[]}`},
+		{"roots of a client that does not declare roots", "roots/list", `{}`, `{"roots":[]}`},
 		{"an undeclared mode", "elicitation/create", `{"mode":"url","message":"m"}`,
 			`{"code":-32602,"message":"the client did not declare the capability elicitation/url"}`},
 		{"an unknown method", "x/y", `{}`, `{"code":-32601,"message":"method not found: \"x/y\""}`},
 		{"a method of clients", "tools/list", `{}`,
 			`{"code":-32601,"message":"method not found: \"tools/list\""}`},
-		{"a declared capability", "elicitation/create", `{"message":"m"}`,
+		{"a declared capability, but no answer", "elicitation/create", `{"message":"m"}`,
 			`{"code":-32603,"message":"the client could not be asked: nobody is there"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,9 +183,9 @@ func TestClientNotificationsAreRouted(t *testing.T) {
 	progress := notification(t, "notifications/progress", `{"progressToken":1,"progress":1}`)
 	progress.Server = "a"
 	w.session.Notify(t.Context(), progress)
-	equal(t, "a got", a.seen(), []string{"notifications/roots/list_changed {}",
+	equal(t, "server a got", a.seen(), []string{"notifications/roots/list_changed {}",
 		`notifications/progress {"progressToken":1,"progress":1}`})
-	equal(t, "b got", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
+	equal(t, "server b got", b.seen(), []string{"notifications/roots/list_changed {}", "acme/n {}"})
 	w.record.expect(t, "drop to_server notification acme/other",
 		"drop to_server notification notifications/message")
 }
@@ -216,9 +217,9 @@ func TestClientTasksAreListedForTheirServerOnly(t *testing.T) {
 		w.call(t, "tools/call", `{"name":"`+s.name+`__x"}`)
 		s.server.answer = ask("tasks/list", `{}`)
 	}
-	equal(t, "the list of a", w.call(t, "tools/call", `{"name":"a__x"}`),
+	equal(t, "the list for server a", w.call(t, "tools/call", `{"name":"a__x"}`),
 		`{"structuredContent":{"tasks":[{"taskId":"T1","k":1.0}]}}`)
-	equal(t, "the list of b", w.call(t, "tools/call", `{"name":"b__x"}`),
+	equal(t, "the list for server b", w.call(t, "tools/call", `{"name":"b__x"}`),
 		`{"structuredContent":{"tasks":[{"taskId":"T2"}]}}`)
 
 	a.got, b.got = nil, nil
@@ -228,8 +229,8 @@ func TestClientTasksAreListedForTheirServerOnly(t *testing.T) {
 	}
 	w.session.Notify(t.Context(), notification(t, "notifications/progress",
 		`{"progressToken":1,"progress":1}`))
-	equal(t, "a got", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
-	equal(t, "b got", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
+	equal(t, "server a got", a.seen(), []string{`notifications/tasks/status {"taskId":"T1"}`})
+	equal(t, "server b got", b.seen(), []string{`notifications/tasks/status {"taskId":"T2"}`})
 	w.record.expect(t, "pass to_server notification notifications/tasks/status a T1",
 		"drop to_server notification notifications/tasks/status  T3",
 		"drop to_server notification notifications/progress")
@@ -267,14 +268,14 @@ func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 	for _, c := range []struct{ name, capabilities, method, params, lacks string }{
 		{"a form, with a client that declares no mode", `{"elicitation":{}}`, "elicitation/create",
 			`{"message":"m"}`, ""},
-		{"a form, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create",
-			`{"message":"m","mode":"form"}`, ""},
-		{"a form, with a client of URLs only", `{"elicitation":{"url":{}}}`, "elicitation/create",
-			`{"message":"m"}`, "elicitation/form"},
-		{"a URL, with a client of both", `{"elicitation":{"form":{},"url":{}}}`,
+		{"a form, with a client that declares forms", `{"elicitation":{"form":{}}}`,
+			"elicitation/create", `{"message":"m","mode":"form"}`, ""},
+		{"a form, with a client that declares only URLs", `{"elicitation":{"url":{}}}`,
+			"elicitation/create", `{"message":"m"}`, "elicitation/form"},
+		{"a URL, with a client that declares both modes", `{"elicitation":{"form":{},"url":{}}}`,
 			"elicitation/create", `{"message":"m","mode":"url"}`, ""},
-		{"a URL, with a client of forms", `{"elicitation":{"form":{}}}`, "elicitation/create",
-			`{"message":"m","mode":"url"}`, "elicitation/url"},
+		{"a URL, with a client that declares only forms", `{"elicitation":{"form":{}}}`,
+			"elicitation/create", `{"message":"m","mode":"url"}`, "elicitation/url"},
 		{"sampling with tools", `{"sampling":{"tools":{}}}`, "sampling/createMessage",
 			`{"tools":[]}`, ""},
 		{"sampling with tools, undeclared", `{"sampling":{}}`, "sampling/createMessage",
@@ -300,7 +301,7 @@ func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 				want = `{"code":` + code +
 					`,"message":"the client did not declare the capability ` + c.lacks + `"}`
 			}
-			equal(t, "live", live.call(t, "tools/call", `{"name":"a__x"}`),
+			equal(t, "a request by itself", live.call(t, "tools/call", `{"name":"a__x"}`),
 				`{"structuredContent":`+want+`}`)
 
 			inResult := open(t, map[string]*fakeServer{"a": {answer: asksForInput(`{"k":{"method":"` +
@@ -311,14 +312,14 @@ func TestModesOfServerRequestsMustBeDeclared(t *testing.T) {
 					`{"name":"a__x","_meta":{"io.modelcontextprotocol/clientCapabilities":`+
 						c.capabilities+`}}`), inResult.client).Message()
 			if c.lacks == "" {
-				equal(t, "in a result", m.Kind, mcp.Response)
+				equal(t, "a request in a result", m.Kind, mcp.Response)
 				return
 			}
 			required := "{}"
 			for _, part := range slices.Backward(strings.Split(c.lacks, "/")) {
 				required = `{"` + part + `":` + required + `}`
 			}
-			equal(t, "in a result", string(m.Body()),
+			equal(t, "a request in a result", string(m.Body()),
 				`{"code":-32021,"message":"the client did not declare the capability `+c.lacks+
 					`","data":{"requiredCapabilities":`+required+`}}`)
 		})
@@ -358,7 +359,7 @@ func TestMissingClientAnswersBecomeErrors(t *testing.T) {
 		`{"structuredContent":"1 response,2 error,3 error"}`)
 }
 
-func TestClientThatCanBeAskedInsideCallsOnly(t *testing.T) {
+func TestServerGetsErrorIfClientCannotBeAskedOutsideCalls(t *testing.T) {
 	for method, code := range map[string]string{"elicitation/create": "-32601",
 		"sampling/createMessage": "-32601", "roots/list": "-32603"} {
 		w := open(t, map[string]*fakeServer{"a": {answer: relayClientAnswers(method, `{}`)}}, nil)

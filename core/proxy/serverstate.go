@@ -4,8 +4,8 @@ package proxy
 type serverPhase uint8
 
 const (
-	// No initialize was sent to the server. The phase stays so with clients that send no initialize
-	// (2026-07-28).
+	// No initialize was sent to the server. Modern clients (2026-07-28) send no initialize: their
+	// servers stay in this phase until close.
 	phaseUninitialized serverPhase = iota
 	phaseInitializing              // initialize was sent; there is no answer yet
 	// the last initialize failed; it is repeated, unless it was denied

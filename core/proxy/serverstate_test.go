@@ -11,7 +11,7 @@ func TestServerStateTransitions(t *testing.T) {
 		phaseClosed}
 	transitions := map[string]struct {
 		apply func(*serverState)
-		want  []serverPhase // the next phase for each of phases
+		want  []serverPhase // the next phase for each element of phases
 	}{
 		"sendInitialize": {func(s *serverState) { s.sendInitialize() }, []serverPhase{
 			phaseInitializing, phaseInitializing, phaseFailed, phaseInitialized, phaseClosed}},
@@ -34,8 +34,8 @@ func TestServerStateTransitions(t *testing.T) {
 					transition.want[i])
 			}
 			if (s.failure != nil) != (s.phase == phaseFailed) {
-				t.Errorf("%s in phase %d: failure %v in phase %d, want one in phaseFailed only",
-					name, from, s.failure, s.phase)
+				t.Errorf("%s in phase %d leads to phase %d with the failure %v, want a failure in "+
+					"phaseFailed only", name, from, s.phase, s.failure)
 			}
 		}
 	}

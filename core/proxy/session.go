@@ -18,14 +18,14 @@ var errClosed = errors.New("the session is closed")
 type Session struct {
 	proxy     *Proxy
 	options   OpenOptions
-	feed      Client
+	feed      Client // gets servers' messages outside of any call
 	uriOwners uriOwners
 	skills    skillTable
-	// full while the servers are asked which of them owns a URI
+	// holds an element while a call asks the servers which of them owns a URI
 	uriListing chan struct{}
 
-	// context of the session's background work, which outlives every call; Close ends it. A field
-	// holds it because no caller's context lasts that long.
+	// context of the session's background work, which outlives every call; Close ends it. The
+	// context is stored in a field because no caller's context lasts that long.
 	backgroundContext context.Context
 	endBackground     context.CancelCauseFunc
 	wg                sync.WaitGroup // all goroutines of the session
@@ -37,34 +37,37 @@ type Session struct {
 	calls         map[string]*Call          // in flight, by raw id
 	servers       map[string]*sessionServer // by name
 	subscriptions map[*subscription]struct{}
-	// the client's initialize, for servers that come later; nil for clients that send none
+	// the client's initialize, for servers that are added later; nil if the client has sent none
 	initialize  *mcp.Message
-	initialized *mcp.Message // its notifications/initialized
-	// the client was told of features that no server may have: a server had not answered yet
+	initialized *mcp.Message // the client's notifications/initialized; nil until it is sent
+	logLevel    string       // that the client set with logging/setLevel; "" if it set none
+	// the client was told of all features before every server had answered; perhaps no server
+	// has one of these features
 	declaredAhead bool
 	clientTasks   clientTasks // tasks that the client created for servers' requests
 	clients       recordedClients
 }
 
 // Call is Begin and Run in one step, for a client that cancels only by ctx. `initialize` and
-// `server/discover` are calls like others. So is `subscriptions/listen`, which returns when the
-// subscription ends. Several calls may run at once. A call with the id of a running one is refused.
+// `server/discover` are ordinary calls. A call of `subscriptions/listen` returns when the
+// subscription ends. Several calls may run at once. A request with the id of a running call is
+// refused.
 func (s *Session) Call(ctx context.Context, m *mcp.Message, client Client) pipeline.Passed {
 	return s.Begin(m, client).Run(ctx)
 }
 
-// Begin adds a request, as the client sent it, to the calls in flight and returns at once. Where
-// messages come in order, Begin must be called before the next one is read, so that a
-// notifications/cancelled finds the call. A request that the session does not accept becomes a
-// Call, too; its Run returns the error.
+// Begin adds a request, as the client sent it, to the calls in flight and returns at once. If
+// messages come in order, the caller must call Begin before it reads the next message, so that a
+// notifications/cancelled finds the call. If the session does not accept the request, Begin returns
+// a Call, too; the Run of that Call returns the error.
 func (s *Session) Begin(m *mcp.Message, client Client) *Call {
 	call := &Call{session: s, settings: s.proxy.settings.Load(), client: client}
 	call.refused = s.enter(call, m)
 	return call
 }
 
-// enter adds the call to those in flight. It returns an error if the session does not accept the
-// call.
+// enter adds the call to the calls in flight. It returns an error if the session does not accept
+// the call.
 func (s *Session) enter(call *Call, m *mcp.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +90,7 @@ func (s *Session) enter(call *Call, m *mcp.Message) error {
 	}
 }
 
-// leave removes the call from those in flight.
+// leave removes the call from the calls in flight.
 func (s *Session) leave(call *Call) {
 	s.mu.Lock()
 	delete(s.calls, string(call.request.ID()))
@@ -104,9 +107,9 @@ func (s *Session) stamp(m *mcp.Message, to mcp.Direction, exchange string) *mcp.
 }
 
 // Notify takes a notification as the client sent it, inspects and records it, and forwards it to
-// its server or servers. A notifications/cancelled cancels the call with its requestId. For some
-// notifications (progress of a server's request) only core/downstream knows the server, and has set
-// m.Server.
+// its server or servers. A notifications/cancelled cancels the call with its requestId. If a
+// notification is about a server's request, such as notifications/progress, the caller must have
+// set m.Server. Only core/downstream knows this server.
 func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	set := s.proxy.settings.Load()
 	m = s.stamp(m, mcp.ToServer, m.Exchange)
@@ -151,8 +154,8 @@ func (s *Session) Notify(ctx context.Context, m *mcp.Message) {
 	forEachServer(servers, func(srv *sessionServer) { srv.forwardNotification(ctx, m) })
 }
 
-// forEachServer calls f for all servers at once, so that no server waits for another. It returns
-// when all calls have returned, so that notifications keep their order.
+// forEachServer calls f for all servers in parallel, so that no server waits for another server. It
+// returns when all calls of f have returned, so that notifications keep their order.
 func forEachServer(servers []*sessionServer, f func(*sessionServer)) {
 	if len(servers) == 1 {
 		f(servers[0])
@@ -204,7 +207,8 @@ func (s *Session) serversInOrder(set *settings) []*sessionServer {
 	return servers
 }
 
-// hasDeclaredAhead reports whether the client was told of features that no server may have.
+// hasDeclaredAhead reports whether the client was told of all features before it was known which
+// features the servers have.
 func (s *Session) hasDeclaredAhead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +229,34 @@ func (s *Session) clientInitialize() *mcp.Message {
 	return s.initialize
 }
 
-// updateServers replaces the session's servers by the servers of set. It returns the servers that
-// it added and those that it removed.
+// setLogLevel applies the level of a logging/setLevel that is about to be sent to a server. The
+// session's level falls at once, because the server may log before it answers. done reports the
+// server's answer: the level rises if the server accepted it, and falls back if not.
+func (s *Session) setLogLevel(level string) (done func(accepted bool)) {
+	rank := mcp.LogLevelRank(level)
+	if rank < 0 {
+		return func(bool) {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.logLevel
+	if rank < mcp.LogLevelRank(before) {
+		s.logLevel = level
+	}
+	return func(accepted bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case accepted:
+			s.logLevel = level
+		case s.logLevel == level:
+			s.logLevel = before
+		}
+	}
+}
+
+// updateServers replaces the session's servers by the servers of set. It returns the added servers
+// and the removed servers.
 func (s *Session) updateServers(set *settings) (added, removed []*sessionServer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,14 +306,14 @@ func (s *Session) openSubscriptions() []*subscription {
 	return slices.Collect(maps.Keys(s.subscriptions))
 }
 
-// announceListChanges notifies the client that the lists of one server, or of all (nil), may have
-// changed.
+// announceListChanges notifies the client that the lists of srv may have changed, or the lists of
+// all servers if srv is nil.
 func (s *Session) announceListChanges(ctx context.Context, srv *sessionServer) {
 	s.notifyListChanges(ctx, srv, s.notifyClient)
 }
 
 // notifyListChanges calls notify with a list_changed notification for each feature (tools, prompts,
-// resources) that srv declared. If srv is nil, it does so for all three.
+// resources) that srv declared. If srv is nil, notifyListChanges does this for all three features.
 func (s *Session) notifyListChanges(ctx context.Context, srv *sessionServer,
 	notify func(context.Context, pipeline.Passed)) {
 	for _, feature := range listFeatures {
@@ -309,8 +339,8 @@ func (s *Session) notifyListChange(ctx context.Context, srv *sessionServer, feat
 	}
 }
 
-// notifyClient notifies the client outside of any call: on its feed, and on the subscriptions that
-// asked for it.
+// notifyClient notifies the client outside of any call: on the session's feed, and on the
+// subscriptions that want n.
 func (s *Session) notifyClient(ctx context.Context, n pipeline.Passed) {
 	if err := s.feed.Notify(ctx, n); err != nil {
 		s.proxy.settings.Load().Log.Debug("client not notified", "method", n.Message().Method,

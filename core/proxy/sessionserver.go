@@ -22,20 +22,21 @@ type sessionServer struct {
 	// closed when the wait for the first initialize is over: initialize was answered, failed or
 	// will not be sent, or initializeWait has passed
 	firstAttemptEnded chan struct{}
-	endFirstAttempt   func() // closes it; may be called more than once
+	endFirstAttempt   func() // closes firstAttemptEnded; may be called more than once
 
-	mu     sync.Mutex  // guards what follows
-	server Server      // nil until it is open
-	state  serverState // its phase is phaseClosed once close was called
-	// the server's result of initialize or server/discover; nil until there is one
+	mu     sync.Mutex  // guards the fields below
+	server Server      // nil until the server is open
+	state  serverState // after close, its phase is phaseClosed
+	// the server's result of initialize or server/discover; nil until the server has answered
 	serverInfo *mcp.Message
-	// whether the client's own result of initialize or server/discover contains serverInfo
+	// whether the result of initialize or server/discover that the client got includes serverInfo
 	shownToClient bool
-	// resources that the client has subscribed to by resources/subscribe, by the server's own URI
+	// URIs (without prefix) of the resources that the client subscribed to with resources/subscribe
 	subscribed map[string]bool
-	// closed when the server got the client's notifications/initialized; nil until it is sent
+	// closed when the server has got the client's notifications/initialized; nil until this
+	// notification is being sent
 	initializedSent chan struct{}
-	// lists that the server still answers in the background, by method
+	// methods of the lists that the server is still asked for in the background
 	lateLists map[string]bool
 }
 
@@ -85,16 +86,16 @@ func (srv *sessionServer) open(ctx context.Context) (Server, error) {
 	return server, nil
 }
 
-// current returns the open server, nil when there is none, and whether srv is closed.
+// current returns the open server, or nil when there is none. closed reports whether srv is closed.
 func (srv *sessionServer) current() (server Server, closed bool) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	return srv.server, srv.state.phase == phaseClosed
 }
 
-// openInitialized returns the server once it can take the client's requests. It waits for the end
-// of the first initialize and, if the client has sent notifications/initialized, until the server
-// got it.
+// openInitialized waits until the server can take the client's requests, and returns the server. It
+// waits for the end of the first initialize. If the client has sent notifications/initialized,
+// openInitialized also waits until the server has got that notification.
 func (srv *sessionServer) openInitialized(ctx context.Context) (Server, error) {
 	if srv.session.clientInitialize() == nil {
 		return srv.open(ctx)
@@ -141,7 +142,8 @@ func (srv *sessionServer) noteInitializeAnswer(answer *mcp.Message, err error) {
 	srv.serverInfo = answer
 }
 
-// noteShownToClient notes that the result for the client contains info, the result of the server.
+// noteShownToClient notes that the client's result of initialize or server/discover includes info,
+// which is the server's own result.
 func (srv *sessionServer) noteShownToClient(info *mcp.Message) {
 	srv.mu.Lock()
 	srv.shownToClient, srv.serverInfo = true, info
@@ -175,8 +177,8 @@ func (srv *sessionServer) lacksCapability(capability string) bool {
 	return true
 }
 
-// beginLateAnswer notes that the server answers a list in the background. Until endLateAnswer, the
-// server is not asked for that list again.
+// beginLateAnswer notes that the server is still asked for a list in the background. Until
+// endLateAnswer is called, later requests do not ask the server for that list.
 func (srv *sessionServer) beginLateAnswer(method string) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -192,15 +194,15 @@ func (srv *sessionServer) endLateAnswer(method string) {
 	delete(srv.lateLists, method)
 }
 
-// isAnsweringLate reports whether the server answers a list in the background.
+// isAnsweringLate reports whether the server is still asked for a list in the background.
 func (srv *sessionServer) isAnsweringLate(method string) bool {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	return srv.lateLists[method]
 }
 
-// isStartingLate reports whether the client has its answer to initialize already, and the server
-// has not answered it yet.
+// isStartingLate reports whether the server has not answered initialize yet, although the client's
+// initialize has already been answered without this server.
 func (srv *sessionServer) isStartingLate() bool {
 	if srv.session.clientInitialize() == nil {
 		return false
@@ -212,8 +214,7 @@ func (srv *sessionServer) isStartingLate() bool {
 		patienceKey{srv.upstream, "initialize"})
 }
 
-// lacksMethod reports whether the server is known not to serve a method: it lacks the capability
-// for it.
+// lacksMethod reports whether the server is known to lack the capability that a method needs.
 func (srv *sessionServer) lacksMethod(meth mcp.Method) bool {
 	if srv.lacksCapability(meth.Capability) {
 		return true
@@ -237,7 +238,8 @@ func (srv *sessionServer) hasSkills() bool {
 }
 
 // pendingInitialize returns the client's initialize if it must still be sent to the server. It
-// returns nil when the server has answered it, the server is closed, or a stage denied it.
+// returns nil if the server has answered initialize with a result, if the server is closed, or if a
+// stage denied initialize.
 func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	initialize := srv.session.clientInitialize()
 	srv.mu.Lock()
@@ -253,8 +255,9 @@ func (srv *sessionServer) pendingInitialize() *mcp.Message {
 	return initialize
 }
 
-// initializeLate sends the client's initialize to a server that is new, failed or was slow, until
-// it succeeds. Then the client is notified that lists changed.
+// initializeLate sends the client's initialize to a server that is new, has failed or was slow. It
+// repeats this until the server answers with a result. Then it notifies the client that lists
+// changed, unless the client already knows the server's lists.
 func (srv *sessionServer) initializeLate(ctx context.Context) {
 	late, failures := false, 0
 	srv.mu.Lock()
@@ -289,9 +292,10 @@ func (srv *sessionServer) initializeLate(ctx context.Context) {
 	}
 }
 
-// forwardInitialized forwards the client's notifications/initialized, once, when the client has
-// sent it and the server has answered initialize. forwardInitialized returns when the server has
-// the notification, or when ctx ends while another goroutine forwards it.
+// forwardInitialized forwards the client's notifications/initialized to the server, once. It does
+// nothing until the client has sent the notification and the server has answered initialize. It
+// returns when the server has the notification, or when ctx ends while another goroutine forwards
+// the notification.
 func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	srv.session.mu.Lock()
 	notification := srv.session.initialized
@@ -306,8 +310,8 @@ func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	srv.mu.Unlock()
 	switch {
 	case due:
-		// with the context of the session: ctx belongs to one call, and other calls wait for this,
-		// too
+		// ctx belongs to one call, and other calls wait for this notification, too. So the
+		// notification is not forwarded with ctx.
 		srv.forwardNotification(srv.session.backgroundContext, notification)
 		close(sent)
 	case sent != nil:
@@ -318,8 +322,8 @@ func (srv *sessionServer) forwardInitialized(ctx context.Context) {
 	}
 }
 
-// notifyWait bounds the forwarding of one notification, since the client's next notifications wait
-// for it.
+// notifyWait limits the time to forward one notification. The client's next notifications wait
+// during that time.
 const notifyWait = 20 * time.Second
 
 // forwardNotification inspects a notification of the client for this server and forwards it.
@@ -356,8 +360,9 @@ func (srv *sessionServer) passNotification(ctx context.Context, set *settings,
 	return server.Notify(ctx, passed)
 }
 
-// subscribe notes that the client subscribes to a resource. It returns an error when the client has
-// too many subscriptions: a restarted server would not get all of them again.
+// subscribe notes that the client subscribes to a resource. It returns an error if the client has
+// too many subscriptions. The limit is needed because Gatekit repeats all subscriptions when the
+// server restarts.
 func (srv *sessionServer) subscribe(uri string) error {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -378,7 +383,8 @@ func (srv *sessionServer) unsubscribe(uri string) {
 	srv.mu.Unlock()
 }
 
-// isSubscribed reports whether the client has subscribed to a resource, or to one above it.
+// isSubscribed reports whether the client has subscribed to a resource. A subscription to a URI
+// includes all URIs that begin with that URI.
 func (srv *sessionServer) isSubscribed(uri string) bool {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -413,8 +419,8 @@ func (srv *sessionServer) close() error {
 	return server.Close()
 }
 
-// retryDelay returns the time before the next attempt at a server: none at first, then 1 s, doubled
-// up to 30 s.
+// retryDelay returns the time before the next attempt at a server: 0 before the first attempt, then
+// 1 s, doubled after each failure up to 30 s.
 func retryDelay(failures int) time.Duration {
 	return backoff.Delay(time.Second, 30*time.Second, failures)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // shutdownError is the cause of a call's context when Gatekit stops before the call has ended. The
-// client gets it as the answer.
+// client gets this error as the answer.
 type shutdownError struct{ *CancelledError }
 
 func (e *shutdownError) Error() string {

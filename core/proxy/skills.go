@@ -14,11 +14,12 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// This file makes skills/list, skills/get and the reading of a skill's files one decision, and
-// checks the files of skills against the digests in the entries that the client was shown.
+// This file makes sure that a skill which a stage hides in skills/list or denies in skills/get
+// cannot be used in any other way. It also checks the files of skills against the digests in the
+// entries that the client was shown.
 
-// denyOwn inspects m, a request or an answer, records that Gatekit itself denies it, whatever the
-// stages decide, and returns the error for the client.
+// denyOwn denies m, a request or an answer, for a reason of Gatekit's own, whatever the stages
+// decide. It inspects m, records the denial and returns the error for the client.
 func (call *Call) denyOwn(ctx context.Context, m *mcp.Message, reason string) error {
 	call.noteInspected()
 	if err := call.settings.Pipeline.Consume(context.WithoutCancel(ctx), m, "deny",
@@ -47,7 +48,7 @@ func (call *Call) denyIfHiddenSkill(ctx context.Context, m *mcp.Message) error {
 }
 
 // passAnswer checks a server's answer, and passes it through the pipeline. It remembers the skills
-// that the answer shows, and those that a stage hid.
+// that the answer shows, and the skills that a stage hid.
 func (call *Call) passAnswer(ctx context.Context, m *mcp.Message) (pipeline.Passed, error) {
 	if m.Kind != mcp.Response {
 		return call.settings.Pipeline.Pass(ctx, m)
@@ -75,15 +76,17 @@ func (call *Call) passAnswer(ctx context.Context, m *mcp.Message) (pipeline.Pass
 	return passed, err
 }
 
-// directoryCursor is the cursor of the next page of a directory, with what the pages before had.
+// directoryCursor is the cursor of the next page of a directory, with the number of pages and items
+// before that page.
 type directoryCursor struct {
-	Cursor string `json:"c"` // the server's
+	Cursor string `json:"c"` // the server's own cursor
 	Pages  int    `json:"p"`
 	Items  int    `json:"i"`
 }
 
-// openDirectoryCursor puts the server's cursor into a request for a page of a directory. Without
-// prefixes, cursors are the server's own.
+// openDirectoryCursor replaces Gatekit's cursor by the server's cursor, in a request for a page of
+// a directory. If names have no prefixes, clients get the server's own cursors, and nothing is
+// replaced.
 func (call *Call) openDirectoryCursor(m *mcp.Message) (*mcp.Message, directoryCursor, error) {
 	var c directoryCursor
 	raw, paged := m.Get("/cursor")
@@ -93,14 +96,14 @@ func (call *Call) openDirectoryCursor(m *mcp.Message) (*mcp.Message, directoryCu
 	token, _ := m.Text("/cursor")
 	if call.session.proxy.seal.open(token, &c, "directory", m.Principal, m.Server, m.Name) != nil {
 		return nil, c, requestErrorf(mcp.CodeInvalidParams,
-			"invalid cursor %.100s: ask again without one", raw)
+			"invalid cursor %.100s: ask again without a cursor", raw)
 	}
 	next, err := m.Edit(mcp.Set("/cursor", mcp.Quote(c.Cursor)))
 	return next, c, err
 }
 
-// sealDirectoryCursor replaces the server's cursor in a page of a directory. It refuses a page that
-// exceeds the limits of a list.
+// sealDirectoryCursor replaces the server's cursor by Gatekit's cursor, in a page of a directory.
+// It refuses a page that exceeds the limits of a list.
 func (call *Call) sealDirectoryCursor(answer pipeline.Passed,
 	before directoryCursor) (pipeline.Passed, error) {
 	m := answer.Message()
@@ -137,8 +140,9 @@ func (call *Call) sealDirectoryCursor(answer pipeline.Passed,
 	return answer.Edit(mcp.Set("/nextCursor", mcp.Quote(token)))
 }
 
-// noteSkills remembers the entries of skills in an answer: sent is the server's, passed what the
-// stages left of it, and err their denial.
+// noteSkills remembers the entries of skills in a server's answer. sent is the answer as the server
+// sent it, and passed is the answer after inspection. If the stages denied the answer, err is the
+// denial. noteSkills returns an error if an entry cannot be remembered.
 func (call *Call) noteSkills(sent *mcp.Message, passed pipeline.Passed, err error) error {
 	skills := &call.session.skills
 	switch sent.Method {
@@ -176,8 +180,8 @@ func (call *Call) noteSkills(sent *mcp.Message, passed pipeline.Passed, err erro
 	return full
 }
 
-// fault returns why the contents in the result of a resources/read are not what the shown entries
-// of skills say, or "".
+// fault returns the reason why the contents in m, the result of a resources/read, do not match the
+// entries of skills that the client was shown. It returns "" if the contents match.
 func (t *skillTable) fault(m *mcp.Message) string {
 	requested := t.file(m.Server, m.Name)
 	if len(requested) > 0 && m.Len("/contents") != 1 {
@@ -200,7 +204,8 @@ func (t *skillTable) fault(m *mcp.Message) string {
 	return reason
 }
 
-// contentFault returns why a content matches none of the entries for its file, or "".
+// contentFault returns the reason why a content matches none of the entries for its file. It
+// returns "" if the content matches at least one entry.
 func contentFault(content *mcp.Message, files []skillFile) string {
 	size, digest, err := contentDigest(content)
 	if err != nil {
@@ -235,7 +240,8 @@ func contentDigest(content *mcp.Message) (size int64, digest [sha256.Size]byte, 
 	return size, digest, nil
 }
 
-// decodeInto writes the bytes of a base64 text into sum, without a copy of all of them.
+// decodeInto writes the decoded bytes of a base64 text into sum, without a buffer for the whole
+// text. It returns the number of bytes.
 func decodeInto(sum hash.Hash, blob string) (int64, error) {
 	return io.Copy(sum, base64.NewDecoder(base64.StdEncoding.Strict(), strings.NewReader(blob)))
 }

@@ -71,7 +71,7 @@ func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
 	other := `{"uri":"skill://y/SKILL.md","text":"evil"}`
 	for _, c := range []struct {
 		name, entry, read, contents string
-		want                        string // "" is the contents
+		want                        string // the client's answer; "" for the contents
 	}{
 		{"the text that the entry lists", skill("skill://x", text), uri, one(`"text":"héllo"`), ""},
 		{"the same text, escaped", skill("skill://x", text), uri, one(`"text":"h\u00e9llo"`), ""},
@@ -83,13 +83,13 @@ func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
 			"!-31000 refused: the file of a skill cannot be checked: its blob is no base64"},
 		{"a text and a blob", skill("skill://x", text), uri, one(`"text":"héllo","blob":"` + blob + `"`),
 			ambiguous},
-		{"nothing", skill("skill://x", text), uri, one(`"n":1`),
+		{"neither a text nor a blob", skill("skill://x", text), uri, one(`"n":1`),
 			ambiguous},
 		{"two contents", skill("skill://x", text), uri, one(`"text":"héllo"`) + "," + other,
 			"!-31000 refused: the file of a skill must have exactly one content"},
 		{"a content with another URI", skill("skill://x", text), uri, other, mismatch},
-		{"a file of the skill in the result of another URI", skill("skill://x", text), "f:///z",
-			one(`"text":"evil"`), mismatch},
+		{"a file of the skill, returned for a read of another URI", skill("skill://x", text),
+			"f:///z", one(`"text":"evil"`), mismatch},
 		{"a file that no entry lists", skill("skill://x", text), "skill://x/new",
 			`{"uri":"skill://x/new","text":"new"}`, ""},
 		{"a digest in upper case", strings.Replace(skill("skill://x", text), `sha256:`, `SHA256:`, 1),
@@ -115,7 +115,7 @@ func TestFilesOfSkillsAreCheckedAgainstTheirDigests(t *testing.T) {
 						params = `{}`
 					}
 					if got := w.call(t, shownBy, params); strings.HasPrefix(got, "!") {
-						t.Fatal(got)
+						t.Fatalf("%s: got %s, want a result", shownBy, got)
 					}
 					got := w.call(t, "resources/read", `{"uri":"`+name+c.read+`"}`)
 					want := c.want
@@ -151,9 +151,9 @@ func TestChangedEntryReplacesTheDigests(t *testing.T) {
 	read := func(want bool) {
 		t.Helper()
 		got := w.call(t, "resources/read", uri)
-		equal(t, "the read of "+text+" passed", !strings.HasPrefix(got, "!"), want)
+		equal(t, "the read of the text "+text+" succeeds", !strings.HasPrefix(got, "!"), want)
 	}
-	read(true) // no entry was shown
+	read(true) // the client has not been shown an entry
 	w.call(t, "skills/get", uri)
 	read(true)
 	text = "new"
@@ -167,17 +167,19 @@ func TestHiddenSkillCannotBeUsed(t *testing.T) {
 		func(m *mcp.Message) pipeline.Verdict {
 			v := pipeline.Verdict{Action: pipeline.Allow}
 			if m.Method == "skills/list" && m.Kind == mcp.Response {
-				v.Hide = []string{"skill://acme/evil/SKILL.md"}
+				v.Hide = []string{"skill://acme/evil/SKILL.md", "https://h.example/evil/SKILL.md",
+					"file:///evil/SKILL.md"}
 			}
 			return v
 		})}
 	w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://acme/evil", "x"),
 		skill("skill://acme/evil/good", "of no skill"), skill("skill://acme",
-			"of no skill"))}, nil, hide)
+			"of no skill"), skill("https://h.example/evil", "x"), skill("file:///evil", "x"))}, nil,
+		hide)
 	w.call(t, "initialize", initializeParams)
 	if got := w.call(t, "skills/list", `{}`); strings.Contains(got, "evil/SKILL.md") ||
 		!strings.Contains(got, "evil/good/SKILL.md") {
-		t.Fatalf("skills/list returned %s, want it without the hidden skill", got)
+		t.Fatalf("skills/list returned %s, want the skill evil/good, and no hidden skill", got)
 	}
 	const refused = "!-31000 refused: the skill is hidden from this client"
 	for _, c := range []struct {
@@ -205,6 +207,11 @@ func TestHiddenSkillCannotBeUsed(t *testing.T) {
 		{"resources/read", "skill://acme/evil?x=/../good", true},
 		{"resources/read", "skill://acme/%25252525252565vil", true}, // encoded too often
 		{"resources/read", "skill://" + strings.Repeat("a", 3000), true},
+		{"resources/read", "https://h.example:443/evil/run.sh", true},
+		{"resources/read", "https://u:p@H.example./evil/SKILL.md", true},
+		{"resources/read", "https:h.example/evil/SKILL.md", true},
+		{"resources/read", "file://localhost/evil/SKILL.md", true},
+		{"resources/read", "https://h.example:444/evil/run.sh", false},
 		{"skills/get", "skill://acme/evil/good/SKILL.md", false},
 		{"resources/read", "skill://acme/evil/good/SKILL.md", false},
 		{"skills/get", "skill://acme/SKILL.md", false},
@@ -228,7 +235,7 @@ func TestServerCannotAnswerWithAnotherSkill(t *testing.T) {
 		"!-31000 refused: the server answered with another skill than the client asked for")
 }
 
-func TestSkillThatGetDeniesCannotBeRead(t *testing.T) {
+func TestSkillDeniedInSkillsGetCannotBeRead(t *testing.T) {
 	deny := pipeline.StageConfig{Name: "denies", Stage: stage(
 		func(m *mcp.Message) pipeline.Verdict {
 			if m.Method == "skills/get" && m.Kind == mcp.Response {
@@ -246,8 +253,9 @@ func TestSkillThatGetDeniesCannotBeRead(t *testing.T) {
 func TestSkillsOfSeveralServersAreMerged(t *testing.T) {
 	x, y := skill("skill://x", "x"), skill("skill://y", "y", skillFile("skill://y/a", "a"))
 	for _, c := range []struct {
-		resources    string
-		wantX, wantY string // the prefixes of the skills: x of server a only, y of a and b
+		resources string
+		// prefixes of the skills x (only on server a) and y (on a and b); % is the server
+		wantX, wantY string
 	}{
 		{"scheme", "a+", "%+"},
 		{"prefix", "a__", "%__"},
@@ -275,11 +283,11 @@ func TestSkillsOfSeveralServersAreMerged(t *testing.T) {
 			}
 			got := w.call(t, "resources/directory/read", `{"uri":"`+c.wantX+`skill://x/sub"}`)
 			if !strings.HasPrefix(got, `{"resources":[{"uri":"`+c.wantX+`skill://x/sub/a"},`) {
-				t.Errorf("the directory is %s, want one of server a", got)
+				t.Errorf("the directory is %s, want the directory of server a", got)
 			}
 			for _, m := range servers["c"].seen() {
 				if strings.HasPrefix(m, "skills/") {
-					t.Errorf("server c got %s, and has no skills", m)
+					t.Errorf("server c, which has no skills, got %s", m)
 				}
 			}
 		})
@@ -316,13 +324,13 @@ func TestDirectoryIsBounded(t *testing.T) {
 	equal(t, "the third page", page(), `!-32603 server "a" is not available: the directory has `+
 		`more than 5 items ([limits] list_items)`)
 	for name, params := range map[string]string{
-		"the server's own cursor": `{"uri":"a+skill://x","cursor":"again"}`,
-		"another directory's":     `{"uri":"a+skill://y","cursor":"` + first + `"}`,
-		"no string":               `{"uri":"a+skill://x","cursor":7}`,
+		"the server's own cursor":    `{"uri":"a+skill://x","cursor":"again"}`,
+		"another directory's cursor": `{"uri":"a+skill://y","cursor":"` + first + `"}`,
+		"a cursor that is no string": `{"uri":"a+skill://x","cursor":7}`,
 	} {
 		if got := w.call(t, "resources/directory/read", params); !strings.HasPrefix(got,
 			"!-32602 invalid cursor") {
-			t.Errorf("%s: %s, want an invalid cursor", name, got)
+			t.Errorf("%s: got %s, want the error invalid cursor", name, got)
 		}
 	}
 	equal(t, "cursors that the server saw", strings.Count(strings.Join(a.seen(), "\n"),
@@ -345,16 +353,17 @@ func TestDirectoryIsBounded(t *testing.T) {
 		`more than 1 items in one page ([limits] list_items)`)
 }
 
-func TestDirectoriesAreReadOnlyWhereServed(t *testing.T) {
+func TestServerWithoutDirectoryReadIsNotAsked(t *testing.T) {
 	b := serverAnswering(`{"capabilities":{"extensions":{"io.modelcontextprotocol/skills":{}}}}`)
 	w := open(t, map[string]*fakeServer{"a": skillServer(nil), "b": b}, nil)
 	w.call(t, "initialize", initializeParams)
-	equal(t, "a directory of b", w.call(t, "resources/directory/read", `{"uri":"b+skill://x"}`),
+	equal(t, "a directory of server b",
+		w.call(t, "resources/directory/read", `{"uri":"b+skill://x"}`),
 		`!-32601 server "b" has no directoryRead of io.modelcontextprotocol/skills`)
-	equal(t, "messages that b saw", len(b.seen()), 1)
+	equal(t, "messages that server b saw", len(b.seen()), 1)
 }
 
-func TestSkillsWithoutRoomAreRefused(t *testing.T) {
+func TestSkillsAreRefusedWhenTableIsFull(t *testing.T) {
 	many := make([]string, 200)
 	for i := range many {
 		files := make([]string, 300)
@@ -369,7 +378,73 @@ func TestSkillsWithoutRoomAreRefused(t *testing.T) {
 	got := w.call(t, "skills/list", `{}`)
 	if !strings.HasPrefix(got, `{"skills":[{"uri":"b+skill://x/SKILL.md"`) || strings.Count(got,
 		`"frontmatter"`) != 1 || !strings.Contains(got, "more files than Gatekit can check") {
-		t.Errorf("skills/list returned %.300s, want the skill of b, and why those of a are missing",
-			got)
+		t.Errorf("skills/list returned %.300s, want the skill of server b, and the reason why "+
+			"the skills of server a are missing", got)
+	}
+}
+
+// A skill that a stage hides stays hidden when there is no room for its entry. That holds for a
+// skill that was hidden before, and for a skill that is hidden for the first time.
+func TestHiddenSkillStaysHiddenWhenTableIsFull(t *testing.T) {
+	const uri = "skill://evil/SKILL.md"
+	files := make([]string, 50_000)
+	for i := range files {
+		files[i] = fmt.Sprintf(`{"uri":"skill://full/%d"}`, i)
+	}
+	full := skill("skill://full", "x", files[:49_996]...)
+	overfull := skill("skill://over", "x", files...)
+	for _, c := range []struct {
+		name    string
+		calls   []string // "list", or "get" and a URI
+		read    string
+		refused bool
+	}{
+		{"a file of a skill that was hidden before the table was full", []string{"get " + uri,
+			"get skill://full/SKILL.md", "list"}, "skill://evil/run.sh", true},
+		{"a file of a skill that was hidden when the table was full", []string{
+			"get skill://full/SKILL.md", "get skill://two/SKILL.md", "get " + uri},
+			"skill://evil/run.sh", true},
+		{"a file of no skill, after a skill was hidden when the table was full", []string{
+			"get skill://full/SKILL.md", "get skill://two/SKILL.md", "get " + uri},
+			"file:///etc/x", true},
+		{"a file of a known skill, after a skill was hidden when the table was full", []string{
+			"get skill://full/SKILL.md", "get skill://two/SKILL.md", "get " + uri},
+			"skill://two/unlisted", true},
+		{"any file, after a skill whose URI is too long was hidden",
+			[]string{"get skill://evil/" + strings.Repeat("x", 3000)}, "skill://evil/run.sh", true},
+		{"a file when the table is full and no skill is hidden", []string{
+			"get skill://full/SKILL.md", "get skill://over/SKILL.md"},
+			"skill://evil/run.sh", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			deny := pipeline.StageConfig{Name: "denies", Stage: stage(
+				func(m *mcp.Message) pipeline.Verdict {
+					if m.Method == "skills/get" && m.Kind == mcp.Response &&
+						strings.HasPrefix(m.Name, "skill://evil/") {
+						return pipeline.Verdict{Action: pipeline.Deny}
+					}
+					return pipeline.Verdict{Action: pipeline.Allow}
+				})}
+			long := skill("skill://long", "x")
+			long = strings.ReplaceAll(long, "skill://long/SKILL.md",
+				"skill://evil/"+strings.Repeat("x", 3000))
+			w := open(t, map[string]*fakeServer{"a": skillServer(nil, skill("skill://evil",
+				"x", files[:10]...), full, overfull, long, skill("skill://two", "x"))}, nil, deny)
+			w.call(t, "initialize", initializeParams)
+			for _, call := range c.calls {
+				if uri, ok := strings.CutPrefix(call, "get "); ok {
+					w.call(t, "skills/get", `{"uri":"a+`+uri+`"}`)
+				} else if got := w.call(t, "skills/list", `{}`); !strings.Contains(got,
+					"more files than Gatekit can check") {
+					t.Fatalf("skills/list returned %.200s, want the error that there are too many "+
+						"files", got)
+				}
+			}
+			got := w.call(t, "resources/read", `{"uri":"a+`+c.read+`"}`)
+			if refused := strings.Contains(got, "the skill is hidden"); refused != c.refused {
+				t.Errorf("resources/read of %s returned %.200s, want a refusal: %v", c.read, got,
+					c.refused)
+			}
+		})
 	}
 }

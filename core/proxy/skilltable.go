@@ -12,10 +12,11 @@ import (
 	"sync/atomic"
 
 	"gatekit/core/mcp"
+	"gatekit/core/uris"
 )
 
-// Bounds of the skills and their files that are remembered, each of which counts as one. A list or
-// an entry for which there is no room is refused: its files could not be checked.
+// Bounds of the items that are remembered. Each skill and each file of a skill is one item. A list
+// or an entry for which there is no room is refused, because its files could not be checked.
 const (
 	maxSkillItems    = 50_000  // of one session
 	maxAllSkillItems = 500_000 // of all sessions
@@ -26,20 +27,25 @@ var errTooManySkills = errors.New("its skills have more files than Gatekit can c
 	strconv.Itoa(maxSkillItems) + " in a session, " + strconv.Itoa(maxAllSkillItems) + " in all)")
 
 // skillTable remembers the skills that a session's client was shown, with the digests of their
-// files, and the skills that a stage hid from it. URIs are kept as hashes, so that an item has a
-// fixed size. The zero skillTable is empty and ready.
+// files, and the skills that a stage hid from the client. URIs are kept as hashes, so that an item
+// has a fixed size. The zero skillTable is empty and ready.
 type skillTable struct {
 	mu      sync.Mutex
 	servers map[string]*serverSkills
 	count   int           // items of all servers
-	total   *atomic.Int64 // items of all sessions; nil when nobody counts
+	total   *atomic.Int64 // items of all sessions; nil if they are not counted
 }
 
 // serverSkills are the skills of one server.
 type serverSkills struct {
-	skills map[uriHash]*knownSkill // by the hash of the root's comparable spelling
-	// what the entries say about a file, by the hash of its URI; several skills may have one file
-	files map[uriHash][]skillFile
+	skills map[uriHash]*knownSkill // by the hash of the skill's root in the form of comparableURI
+	// digest and size of a file in each entry that lists it, by the hash of the file's URI; more
+	// than one skill may have the same file
+	files  map[uriHash][]skillFile
+	hidden int // number of hidden skills in the field skills
+	// a stage hid a skill, and there was no room to remember which; so every URI of the server
+	// counts as hidden
+	hidesAll bool
 }
 
 // uriHash is the beginning of the SHA-256 of a URI.
@@ -51,30 +57,32 @@ func hashURI(uri string) (h uriHash) {
 	return h
 }
 
-// knownSkill is one skill: shown, or hidden.
+// knownSkill is one skill that the client was shown, or that is hidden from the client.
 type knownSkill struct {
 	hidden bool
-	files  []uriHash // its keys in serverSkills.files
+	files  []uriHash // keys of the skill's files in serverSkills.files
 }
 
-// skillFile has the digest and size of a file in one entry.
+// skillFile holds the digest and size of a file as one skill's entry lists them.
 type skillFile struct {
-	skill  uriHash
+	skill  uriHash // the skill's key in serverSkills.skills
 	digest [sha256.Size]byte
 	size   int64
-	valid  bool // digest and size have their form; no content matches otherwise
+	valid  bool // digest and size are well-formed; otherwise no content matches
 }
 
-// note remembers an entry of a skill in place of what was known of that skill. If hidden, the
-// client does not know the entry. raw is the entry as the server sent it, or as the client gets it.
+// note remembers an entry of a skill and forgets the earlier entry of that skill. If hidden is
+// true, a stage hid the skill from the client, and raw is the entry as the server sent it.
+// Otherwise raw is the entry as the client gets it.
 func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 	entry := mcp.NewResponse("", raw)
 	uri, ok := entry.Text("/uri")
 	if !ok {
-		return nil // such an entry names no skill
+		return nil // an entry without a URI names no skill
 	}
 	root, ok := comparableURI(skillRoot(uri))
 	if !ok || len(uri) > maxURIBytes {
+		t.refuse(server, hidden)
 		return errors.New("the URI of a skill is too long, or encoded too often")
 	}
 	key := hashURI(root)
@@ -83,7 +91,7 @@ func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 		skillFile
 	}
 	var files []listedFile
-	if !hidden { // no file of a hidden skill is read
+	if !hidden { // the client cannot read the files of a hidden skill
 		entry.Items("/resources", func(_ int, raw []byte) bool {
 			file := mcp.NewResponse("", raw)
 			if uri, ok := file.Text("/uri"); ok {
@@ -96,17 +104,18 @@ func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s := t.ofServer(server)
+	if hidden {
+		t.forget(server, key) // this makes room, if the skill is known
+	}
 	if !t.grow(1 + len(files)) {
-		return errTooManySkills // what was known stays: a hidden skill is still hidden
+		// if hidden is false, the earlier entry stays, so a hidden skill is still hidden
+		s.hidesAll = s.hidesAll || hidden
+		return errTooManySkills
 	}
 	t.forget(server, key)
-	if t.servers == nil {
-		t.servers = map[string]*serverSkills{}
-	}
-	s := t.servers[server]
-	if s == nil {
-		s = &serverSkills{map[uriHash]*knownSkill{}, map[uriHash][]skillFile{}}
-		t.servers[server] = s
+	if hidden {
+		s.hidden++
 	}
 	skill := &knownSkill{hidden: hidden, files: make([]uriHash, len(files))}
 	for i, f := range files {
@@ -117,7 +126,30 @@ func (t *skillTable) note(server string, raw []byte, hidden bool) error {
 	return nil
 }
 
-// parse reads the digest and the size of a file's entry.
+// ofServer returns the skills of a server. t.mu must be held.
+func (t *skillTable) ofServer(server string) *serverSkills {
+	s := t.servers[server]
+	if s == nil {
+		if t.servers == nil {
+			t.servers = map[string]*serverSkills{}
+		}
+		s = &serverSkills{skills: map[uriHash]*knownSkill{}, files: map[uriHash][]skillFile{}}
+		t.servers[server] = s
+	}
+	return s
+}
+
+// refuse notes that an entry of a server cannot be remembered. If hidden is true, a stage hid the
+// skill of that entry.
+func (t *skillTable) refuse(server string, hidden bool) {
+	if hidden {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.ofServer(server).hidesAll = true
+	}
+}
+
+// parse reads the digest and the size from a file's entry.
 func (f *skillFile) parse(file *mcp.Message) {
 	text, _ := file.Text("/digest")
 	digits, ok := strings.CutPrefix(text, "sha256:")
@@ -160,6 +192,9 @@ func (t *skillTable) forget(server string, key uriHash) {
 			delete(s.files, uri)
 		}
 	}
+	if skill.hidden {
+		s.hidden--
+	}
 	delete(s.skills, key)
 	t.shrink(1 + len(skill.files))
 }
@@ -192,7 +227,8 @@ func (t *skillTable) clear() {
 	t.servers = nil
 }
 
-// file returns what the shown entries say about a file; nothing when they do not list it.
+// file returns the digests and sizes of a file in the entries that the client was shown. It returns
+// nil if no entry lists the file.
 func (t *skillTable) file(server, uri string) []skillFile {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -203,18 +239,19 @@ func (t *skillTable) file(server, uri string) []skillFile {
 	return slices.Clone(s.files[hashURI(uri)])
 }
 
-// isHidden reports whether a URI belongs to a hidden skill: it is the skill's root, or below it. Of
-// nested skills the innermost one decides. A URI whose spelling cannot be compared counts as hidden
-// if the server has a hidden skill.
+// isHidden reports whether a URI belongs to a hidden skill: the URI is the skill's root, or is
+// below the root. Of nested skills, the innermost skill decides. A URI whose spelling cannot be
+// compared counts as hidden if the server has a hidden skill. If there was no room to remember a
+// hidden skill, every URI of its server counts as hidden.
 func (t *skillTable) isHidden(server, uri string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.servers[server]
-	if s == nil || !s.hidesAny() {
-		return false
+	if s == nil || s.hidden == 0 || s.hidesAll {
+		return s != nil && s.hidesAll
 	}
 	text, ok := comparableURI(uri)
-	if !ok || len(uri) > maxURIBytes {
+	if !ok {
 		return true
 	}
 	for {
@@ -229,15 +266,6 @@ func (t *skillTable) isHidden(server, uri string) bool {
 	}
 }
 
-func (s *serverSkills) hidesAny() bool {
-	for _, skill := range s.skills {
-		if skill.hidden {
-			return true
-		}
-	}
-	return false
-}
-
 // skillRoot returns the URI of a skill's directory, given the URI of its SKILL.md.
 func skillRoot(uri string) string {
 	if at := strings.LastIndexByte(uri, '/'); at >= 0 {
@@ -249,11 +277,20 @@ func skillRoot(uri string) string {
 // maxDecodings bounds how often a URI is percent-decoded.
 const maxDecodings = 5
 
-// comparableURI returns one spelling for all spellings of a URI that a lenient server could read as
-// the same file: decoded, in lower case, without query, fragment, and dot and empty segments. ok is
-// false when the URI is encoded more often than anybody needs.
+// comparableURI returns the same text for all spellings of a URI that a lenient server could read
+// as the same file. The text is percent-decoded, in lower case, and without query, fragment, dot
+// segments and empty segments. It has the canonical spelling of the host if the scheme has a host.
+// ok is false if the URI is percent-encoded more often than maxDecodings allows, or is longer than
+// maxURIBytes.
 func comparableURI(uri string) (text string, ok bool) {
+	if len(uri) > maxURIBytes {
+		return "", false
+	}
 	text = strings.TrimFunc(uri, func(r rune) bool { return r <= ' ' })
+	canonical := uris.Canonical(uri)
+	if s := uris.Scheme(canonical); s == "file" || uris.AlwaysHasHost(s) {
+		text = canonical // in other schemes, a server may read the host as a part of the path
+	}
 	for range maxDecodings {
 		decoded := decodePercent(text)
 		if ok = decoded == text; ok {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// how long the client's acknowledgement waits for those of the servers
+	// how long the client's acknowledgement waits for the acknowledgements of the servers
 	acknowledgementWait = 5 * time.Second
 	// a subscription that lasted this long is opened again after the shortest delay
 	stableAfter = time.Minute
-	// notifications that are held back until the client's acknowledgement
+	// notifications that are held back until the client has its acknowledgement
 	maxHeldBack        = 256
 	maxSubscribedItems = 1000 // resources and tasks in one subscription
 	acknowledgedMethod = "notifications/subscriptions/acknowledged"
@@ -29,29 +29,29 @@ const (
 type subscribedItem struct {
 	server       string
 	clean        string // the server's own name
-	raw          []byte // as the client sent it, JSON
-	acknowledged bool   // by its server
+	raw          []byte // the name as the client sent it, in JSON
+	acknowledged bool   // by the server
 }
 
 // subscription is one subscriptions/listen of the client (2026-07-28). All servers that the filter
 // concerns send notifications for it.
 type subscription struct {
 	call         *Call
-	addServer    func(srv *sessionServer) // follows one more server
+	addServer    func(srv *sessionServer) // opens the subscription at one more server
 	acknowledged chan struct{}            // closed when unacknowledged is empty
 
-	mu          sync.Mutex // guards the fields below
-	listChanges []string   // features whose list changes the client wants: "tools"
-	// resources; after newSubscription only the field acknowledged changes
-	uris           []subscribedItem
-	tasks          []subscribedItem  // likewise for tasks
+	mu sync.Mutex // guards the fields below
+	// features, such as "tools", for which the client wants notifications of list changes
+	listChanges []string
+	// resources and tasks; after newSubscription, only the field acknowledged of an item changes
+	uris, tasks    []subscribedItem
 	unacknowledged map[string]bool   // servers that have not acknowledged yet
 	opened         bool              // the client has got its acknowledgement
 	heldBack       []pipeline.Passed // notifications that came before opened was set
 }
 
-// serveSubscription opens a subscription at every server that the filter concerns, and returns when
-// it ends.
+// serveSubscription opens a subscription at every server that the client's filter concerns. It
+// returns when the client's subscription ends.
 func (call *Call) serveSubscription(ctx context.Context) (pipeline.Passed, error) {
 	answer, err := call.subscribe(ctx)
 	if call.session.isClosed() { // Gatekit ends the subscription, and answers it
@@ -72,7 +72,7 @@ func (call *Call) subscribe(ctx context.Context) (pipeline.Passed, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer end(errClosed)
-	followed := map[*sessionServer]bool{} // nil once the subscription ends; guarded by sub.mu
+	followed := map[*sessionServer]bool{} // nil after the subscription has ended; guarded by sub.mu
 	sub.addServer = func(srv *sessionServer) {
 		sub.mu.Lock()
 		defer sub.mu.Unlock()
@@ -131,12 +131,16 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 	if err != nil {
 		return pipeline.Passed{}, err
 	}
+	call.wants = sub.isWanted
 	return call.forward(ctx, srv, "", func(ctx context.Context, p pipeline.Passed) bool {
 		if p.Message().Method != acknowledgedMethod {
 			return false
 		}
 		sub.mu.Lock()
-		sub.listChanges = listChangesIn(p.Message())
+		acknowledged := listChangesIn(p.Message())
+		sub.listChanges = slices.DeleteFunc(slices.Clone(sub.listChanges), func(f string) bool {
+			return !slices.Contains(acknowledged, f)
+		})
 		sub.mu.Unlock()
 		return sub.start(ctx, p) == nil
 	})
@@ -146,19 +150,18 @@ func (call *Call) subscribeUnprefixed(ctx context.Context,
 func (call *Call) newSubscription(ctx context.Context) (*subscription, error) {
 	sub := &subscription{call: call, listChanges: listChangesIn(call.request),
 		unacknowledged: map[string]bool{}, acknowledged: make(chan struct{})}
-	if call.settings.names.disabled {
-		return sub, nil
-	}
 	sub.uris = call.subscribedItems(ctx, "/notifications/resourceSubscriptions", mcp.URI)
 	sub.tasks = call.subscribedItems(ctx, "/notifications/taskIds", mcp.TaskID)
 	if len(sub.uris)+len(sub.tasks) > maxSubscribedItems {
 		return nil, requestErrorf(mcp.CodeInvalidParams,
-			"a subscription to more than %d resources and tasks: open several", maxSubscribedItems)
+			"more than %d resources and tasks in one subscription: open several",
+			maxSubscribedItems)
 	}
 	return sub, nil
 }
 
-// listChangesIn returns the features whose list changes are in a filter or an acknowledgement.
+// listChangesIn returns the features, such as "tools", for which m has a true ListChanged member. m
+// is a subscriptions/listen or an acknowledgement.
 func listChangesIn(m *mcp.Message) (features []string) {
 	for _, feature := range []string{"tools", "prompts", "resources"} {
 		if raw, _ := m.Get("/notifications/" + feature + listChangedSuffix); string(raw) == "true" {
@@ -177,6 +180,11 @@ func (call *Call) subscribedItems(ctx context.Context, pointer string,
 		if !ok {
 			return true
 		}
+		if call.settings.names.disabled {
+			found = append(found, subscribedItem{server: call.settings.Servers[0].Name, clean: v,
+				raw: raw})
+			return len(found) <= maxSubscribedItems
+		}
 		server, clean, ok := call.settings.names.splitPrefix(nameKind, v)
 		if !ok && nameKind == mcp.URI {
 			server, ok = call.findOwner(ctx, v)
@@ -189,13 +197,14 @@ func (call *Call) subscribedItems(ctx context.Context, pointer string,
 	return found
 }
 
-// addSubscription adds the subscription to the session's, unless there are too many.
+// addSubscription adds the subscription to the session. It returns an error if the session already
+// has limit subscriptions.
 func (s *Session) addSubscription(sub *subscription, limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.subscriptions) >= limit {
 		return requestErrorf(mcp.CodeInternalError,
-			"too many subscriptions are open: end one, then try again")
+			"too many subscriptions are open: end a subscription, then try again")
 	}
 	s.subscriptions[sub] = struct{}{}
 	return nil
@@ -207,7 +216,8 @@ func (s *Session) removeSubscription(sub *subscription) {
 	s.mu.Unlock()
 }
 
-// concerns reports whether the subscription has anything to ask of a server. sub.mu is held.
+// concerns reports whether a server must get the subscription, for list changes or for items of the
+// server. sub.mu is held.
 func (sub *subscription) concerns(server string) bool {
 	return len(sub.listChanges) > 0 || len(itemsOf(server, sub.uris)) > 0 ||
 		len(itemsOf(server, sub.tasks)) > 0
@@ -237,7 +247,7 @@ func (sub *subscription) expectAcknowledgements(servers []*sessionServer) {
 	}
 }
 
-// stopWaitingFor notes that the server's acknowledgement has come or will not come.
+// stopWaitingFor notes that the server has acknowledged, or that it will not acknowledge.
 func (sub *subscription) stopWaitingFor(server string) {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -269,12 +279,13 @@ func (sub *subscription) followServer(ctx context.Context, srv *sessionServer) {
 	}
 }
 
-// followOnce opens the subscription at one server and waits for its end. late is set for every
-// attempt after the first; then the client is notified of changes that it may have missed. again
+// followOnce opens the subscription at one server and waits for its end. late is false only for the
+// first attempt. If late is true, the client is notified of changes that it may have missed. again
 // reports whether another attempt makes sense.
 func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	late bool) (again bool) {
-	// A subscription may outlive a configuration, and with it its policies.
+	// A subscription may outlive the configuration in which it began, so the current policies are
+	// used.
 	call, set := sub.call, sub.call.session.proxy.settings.Load()
 	m, err := sub.request(set, srv)
 	if err != nil {
@@ -293,7 +304,7 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 	anyAcknowledged := false
 	intercept := func(ctx context.Context, p pipeline.Passed) bool {
 		if p.Message().Method != acknowledgedMethod {
-			return !sub.isWanted(p.Message()) || sub.holdBack(p)
+			return sub.holdBack(p)
 		}
 		if anyAcknowledged = sub.handleAcknowledgement(set, p.Message()); late {
 			sub.reportMissed(ctx, srv)
@@ -301,7 +312,8 @@ func (sub *subscription) followOnce(ctx context.Context, srv *sessionServer,
 		return true
 	}
 	answer, err := server.Call(ctx, passed, &serverHandler{session: call.session, server: srv,
-		client: call.client, exchange: m.Exchange, request: call.request, intercept: intercept})
+		client: call.client, exchange: m.Exchange, request: call.request, sent: passed.Message(),
+		intercept: intercept, wants: sub.isWanted})
 	switch {
 	case srv.isClosed():
 		return false
@@ -349,12 +361,12 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	switch m.Method {
-	case "notifications/resources/updated": // of a resource, or of one below it
+	case "notifications/resources/updated":
 		return sub.wantsUpdate(m)
 	case "notifications/tasks":
 		return len(itemsOf(m.Server, sub.tasks)) > 0
 	case "notifications/progress":
-		return false // servers get no progress token
+		return sub.call.settings.names.disabled // otherwise, servers get no progress token
 	}
 	if feature, ok := changedFeature(m.Method); ok {
 		return slices.Contains(sub.listChanges, feature)
@@ -362,8 +374,9 @@ func (sub *subscription) isWanted(m *mcp.Message) bool {
 	return true
 }
 
-// wantsUpdate reports whether the subscription has the updated resource, or one above it. sub.mu is
-// held. m has the server's own URI in Name.
+// wantsUpdate reports whether the client has subscribed to the resource that m reports as updated.
+// A subscription to a URI includes all URIs that begin with it. m has the server's own URI in Name.
+// sub.mu is held.
 func (sub *subscription) wantsUpdate(m *mcp.Message) bool {
 	return slices.ContainsFunc(sub.uris, func(item subscribedItem) bool {
 		return item.server == m.Server && strings.HasPrefix(m.Name, item.clean)
@@ -413,7 +426,7 @@ func (sub *subscription) handleAcknowledgement(set *settings, m *mcp.Message) bo
 }
 
 // holdBack keeps a notification until the client has got its acknowledgement, which must come
-// first. It returns false, and keeps nothing, if the client has got it already.
+// first. If the client already has its acknowledgement, holdBack keeps nothing and returns false.
 func (sub *subscription) holdBack(p pipeline.Passed) bool {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -452,7 +465,7 @@ func (sub *subscription) meta() []byte {
 	return object(field(mcp.MetaSubscriptionID, []byte(sub.call.request.ID())))
 }
 
-// start gives the client its acknowledgement, then the notifications held back.
+// start sends ack, the client's acknowledgement, and then the notifications in heldBack.
 func (sub *subscription) start(ctx context.Context, ack pipeline.Passed) error {
 	if ack.Message() == nil {
 		return errors.New("the acknowledgement could not be recorded")

@@ -14,8 +14,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// acknowledgeAndNotify returns the answers of a server that acknowledges the filter, sends these
-// notifications and keeps the subscription open.
+// acknowledgeAndNotify returns the answer function of a fakeServer that acknowledges the filter,
+// sends the notifications and keeps the subscription open.
 func acknowledgeAndNotify(notifications ...string) func(context.Context, *mcp.Message,
 	proxy.Handler) string {
 	return func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
@@ -60,7 +60,7 @@ func TestSubscriptionGetsNotificationsOfAllServers(t *testing.T) {
 			`notifications/subscriptions/acknowledged {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},`+
 				`"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a+f:///x","b+f:///y"]}}`+"\n"+
 				`notifications/resources/updated {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"},"uri":"a+f:///x"}`)
-		equal(t, "a got", slices.Sorted(slices.Values(a.seen())),
+		equal(t, "server a got", slices.Sorted(slices.Values(a.seen())),
 			[]string{`resources/list {}`, `resources/templates/list {}`,
 				`subscriptions/listen {"notifications":{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}}`})
 		go w.session.Close()
@@ -106,13 +106,13 @@ func TestSubscriptionsAreBounded(t *testing.T) {
 			`{"notifications":{"toolsListChanged":true}}`), w.client)
 		synctest.Wait()
 		equal(t, "another subscription", w.call(t, "subscriptions/listen", `{"notifications":{}}`),
-			"!-32603 too many subscriptions are open: end one, then try again")
+			"!-32603 too many subscriptions are open: end a subscription, then try again")
 		w.session.Close()
 	})
 }
 
-// subscribe opens a subscription. It returns after the time that servers have for their
-// acknowledgements.
+// subscribe opens a subscription and returns six seconds later, when the servers' time for their
+// acknowledgements is over. The channel gets the answer when the subscription ends.
 func subscribe(t *testing.T, w *fixture, filter string) (answer <-chan pipeline.Passed) {
 	t.Helper()
 	done := make(chan pipeline.Passed, 1)
@@ -147,6 +147,42 @@ func TestSubscriptionForwardsOnlyWantedNotifications(t *testing.T) {
 			`notifications/tools/list_changed {"uri":"f:///x/below","taskId":"t"}`,
 			`notifications/resources/updated {"uri":"a+f:///x/below","taskId":"t"}`,
 		}, "\n"))
+		w.record.expect(t, "drop to_client notification notifications/prompts/list_changed a",
+			"drop to_client notification notifications/resources/updated b f:///x")
+		w.session.Close()
+	})
+}
+
+// TestSubscriptionWithoutPrefixForwardsOnlyWantedNotifications does the same as
+// TestSubscriptionForwardsOnlyWantedNotifications, for names without prefixes.
+func TestSubscriptionWithoutPrefixForwardsOnlyWantedNotifications(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
+			c.HandleNotification(ctx,
+				mcp.NewNotification("notifications/subscriptions/acknowledged",
+					[]byte(`{"notifications":{"toolsListChanged":true,"promptsListChanged":true}}`)))
+			for _, n := range []string{"tools/list_changed", "prompts/list_changed",
+				"resources/list_changed", "tasks"} {
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/"+n,
+					[]byte(`{"taskId":"t"}`)))
+			}
+			for _, uri := range []string{"f:///x", "f:///x/below", "f:///other"} {
+				c.HandleNotification(ctx, mcp.NewNotification("notifications/resources/updated",
+					[]byte(`{"uri":"`+uri+`"}`)))
+			}
+			return ""
+		}}
+		w := open(t, map[string]*fakeServer{"a": a},
+			func(o *proxy.Options) { o.Naming.Prefix = "never" })
+		subscribe(t, w, `{"toolsListChanged":true,"resourceSubscriptions":["f:///x"]}`)
+		equal(t, "the client got", strings.Join(w.client.received(), "\n"), strings.Join([]string{
+			`notifications/subscriptions/acknowledged {"notifications":{"toolsListChanged":true,"promptsListChanged":true}}`,
+			`notifications/tools/list_changed {"taskId":"t"}`,
+			`notifications/resources/updated {"uri":"f:///x"}`,
+			`notifications/resources/updated {"uri":"f:///x/below"}`,
+		}, "\n"))
+		w.record.expect(t, "drop to_client notification notifications/prompts/list_changed a",
+			"drop to_client notification notifications/resources/updated a f:///other")
 		w.session.Close()
 	})
 }
@@ -170,7 +206,7 @@ func TestSubscriptionToTooManyItemsIsRefused(t *testing.T) {
 	uris := strings.Repeat(`"a+f:///x",`, 1000) + `"a+f:///y"`
 	equal(t, "answer", w.call(t, "subscriptions/listen",
 		`{"notifications":{"resourceSubscriptions":[`+uris+`]}}`),
-		"!-32602 a subscription to more than 1000 resources and tasks: open several")
+		"!-32602 more than 1000 resources and tasks in one subscription: open several")
 }
 
 func TestSubscriptionDuringReload(t *testing.T) {
@@ -187,9 +223,9 @@ func TestSubscriptionDuringReload(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		equal(t, "messages that a got", len(a.seen()), 1)
-		equal(t, "messages that b, which was removed, got", len(b.seen()), 1)
-		equal(t, "c, which is new, got", c.seen(),
+		equal(t, "messages that server a got", len(a.seen()), 1)
+		equal(t, "messages that the removed server b got", len(b.seen()), 1)
+		equal(t, "the new server c got", c.seen(),
 			[]string{`subscriptions/listen {"notifications":{"toolsListChanged":true}}`})
 		equal(t, "the client got", w.client.received()[before:],
 			[]string{`notifications/tools/list_changed {"_meta":{"io.modelcontextprotocol/subscriptionId":"L"}}`})
@@ -276,8 +312,8 @@ func TestSubscriptionWithoutPrefix(t *testing.T) {
 	})
 }
 
-// TestUpdatesOfOtherResourcesAreDropped has a server that notifies of resources that a legacy
-// client has not subscribed to, and a client that subscribes to more than 1,000 resources.
+// TestUpdatesOfOtherResourcesAreDropped checks that a legacy client gets only updates of resources
+// that it has subscribed to. The client cannot subscribe to more than 1,000 resources.
 func TestUpdatesOfOtherResourcesAreDropped(t *testing.T) {
 	const updated = "notifications/resources/updated"
 	a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, h proxy.Handler) string {

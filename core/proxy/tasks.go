@@ -7,8 +7,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// denyIfOthersTask reports whether the request is about a task of another principal, and records
-// the denial. The caller answers that there is no such task.
+// denyIfOthersTask reports whether the request is about a task of another principal. If so,
+// denyIfOthersTask records a denial, and the caller must answer that the task is unknown.
 func (call *Call) denyIfOthersTask(server, id string) bool {
 	if !call.session.proxy.tasks.BelongsToOther(server, id, call.request.Principal) {
 		return false

@@ -12,7 +12,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Requests of another principal for the task are answered as if the task did not exist.
+// If a principal requests a task of another principal, the answer is the error Unknown task.
 func TestTaskBelongsToItsPrincipal(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
 		"without a prefix": {"never", "t1"}} {
@@ -61,7 +61,7 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 			}
 			if got := w.callAs(t, bob, &fakeClient{}, `1`, "tasks/list",
 				`{}`); strings.Contains(got, "t1") || !strings.Contains(got, "older") {
-				t.Errorf("tasks/list of another principal: got %s, want the task older only", got)
+				t.Errorf("tasks/list of another principal: got %s, want only \"older\"", got)
 			}
 			if got := w.call(t, "tasks/list", `{}`); !strings.Contains(got, "t1") {
 				t.Errorf("tasks/list of the owner: got %s, want t1", got)
@@ -71,8 +71,8 @@ func TestTaskBelongsToItsPrincipal(t *testing.T) {
 	}
 }
 
-// A subscription to the task of another principal gets no notifications of it, even if the server
-// sends them.
+// A subscription to the task of another principal gets no notifications about the task, even if the
+// server sends such notifications.
 func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 	for name, c := range map[string]struct{ prefix, id string }{"with a prefix": {"always", "a+t1"},
 		"without a prefix": {"never", "t1"}} {
@@ -108,7 +108,8 @@ func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 				synctest.Wait()
 				if got := strings.Join(client.received(), "\n"); strings.Contains(got, "t1") ||
 					!strings.Contains(got, "notifications/tools/list_changed") {
-					t.Errorf("the client of bob got %s, want list_changed and nothing of t1", got)
+					t.Errorf("the client of bob got %s, want list_changed and nothing about t1",
+						got)
 				}
 				leave()
 				<-done
@@ -117,7 +118,8 @@ func TestTaskOfAnotherPrincipalCannotBeSubscribedTo(t *testing.T) {
 	}
 }
 
-// A denied answer leaves the server's task running. The task still belongs to its principal.
+// If a stage denies the answer to a call, the server's task goes on. The task still belongs to the
+// principal that made the call.
 func TestTaskWithDeniedAnswerBelongsToItsPrincipal(t *testing.T) {
 	noTasks := stage(func(m *mcp.Message) pipeline.Verdict {
 		if m.Method == "tools/call" && m.Kind == mcp.Response {
@@ -160,8 +162,8 @@ func TestSeveralPrincipalsHaveTheSameTaskID(t *testing.T) {
 	}
 }
 
-// Only the oldest tasks of the same principal are forgotten when it has too many.
-func TestManyTasksOfOnePrincipalDoNotEvictOthers(t *testing.T) {
+// When a principal has too many tasks, only the oldest tasks of that principal are forgotten.
+func TestManyTasksOfOnePrincipalDoNotEvictOtherTasks(t *testing.T) {
 	next := 0
 	a := &fakeServer{answer: func(ctx context.Context, m *mcp.Message, c proxy.Handler) string {
 		if m.Method == "tools/call" {

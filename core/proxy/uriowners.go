@@ -1,28 +1,30 @@
 package proxy
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Bounds of the URIs that a session remembers. A URI beyond them is routed only with its prefix.
+// Bounds of the URIs that a session remembers. A URI beyond these bounds is routed only with its
+// prefix.
 const (
-	maxOwnedURIs = 10_000
-	maxURIBytes  = 2 << 10
+	maxOwnedURIs      = 10_000
+	maxOwnedTemplates = 1_000
+	maxURIBytes       = 2 << 10
 )
 
 // uriLists are the lists that tell which server owns a URI.
 var uriLists = []string{"resources/list", "resources/templates/list", "skills/list"}
 
-// uriOwners remembers which servers listed, or linked to, which URIs, for clients that use them
+// uriOwners remembers which server listed a URI or linked to it, so that clients can use the URI
 // without a prefix. The zero uriOwners is empty and ready.
 type uriOwners struct {
-	mu sync.Mutex
-	// name of the owner by URI; "" when several servers own the URI
-	uris      map[string]string
-	templates map[string]map[string]bool // servers by the literal beginning of their template
+	mu        sync.Mutex
+	uris      map[string][]string        // names of the owners, by URI
+	templates map[string]map[string]bool // servers, by the literal beginning of a template
 	listedAt  map[string]time.Time       // when the servers were last asked for a list, by method
 }
 
@@ -65,22 +67,22 @@ func (o *uriOwners) add(server string, owned ownedURI) {
 		o.addTemplate(server, uri)
 		return
 	}
-	switch owner, ok := o.uris[uri]; {
-	case ok && owner != server:
-		o.uris[uri] = ""
-	case !ok && len(o.uris) < maxOwnedURIs:
-		if o.uris == nil {
-			o.uris = map[string]string{}
-		}
-		o.uris[uri] = server
+	owners := o.uris[uri]
+	if slices.Contains(owners, server) || owners == nil && len(o.uris) >= maxOwnedURIs {
+		return
 	}
+	if o.uris == nil {
+		o.uris = map[string][]string{}
+	}
+	o.uris[uri] = append(owners, server)
 }
 
 func (o *uriOwners) addTemplate(server, template string) {
 	literal, _, _ := strings.Cut(template, "{")
+	// A template whose beginning has no scheme is left out: it would match URIs of every server.
 	if !strings.Contains(literal, ":") || o.templates[literal] == nil &&
-		len(o.templates) >= maxOwnedURIs {
-		return // without a scheme of its own the template would match URIs of every server
+		len(o.templates) >= maxOwnedTemplates {
+		return
 	}
 	if o.templates == nil {
 		o.templates = map[string]map[string]bool{}
@@ -91,12 +93,13 @@ func (o *uriOwners) addTemplate(server, template string) {
 	o.templates[literal][server] = true
 }
 
-// removeServer forgets the URIs that the server alone owned, and its templates.
+// removeServer forgets which URIs and templates the server owns.
 func (o *uriOwners) removeServer(server string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for uri, owner := range o.uris {
-		if owner == server {
+	for uri, owners := range o.uris {
+		owners = slices.DeleteFunc(owners, func(owner string) bool { return owner == server })
+		if o.uris[uri] = owners; len(owners) == 0 {
 			delete(o.uris, uri)
 		}
 	}
@@ -107,8 +110,8 @@ func (o *uriOwners) removeServer(server string) {
 	}
 }
 
-// isShared reports whether several servers own uri, or a directory that it is in: the root of a
-// skill that several servers have.
+// isShared reports whether more than one server owns uri or a directory above it. Such a directory
+// is the root of a skill that more than one server has.
 func (o *uriOwners) isShared(uri string) bool {
 	if len(uri) > maxURIBytes {
 		return false
@@ -116,7 +119,7 @@ func (o *uriOwners) isShared(uri string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
-		if server, ok := o.uris[uri]; ok && server == "" {
+		if len(o.uris[uri]) > 1 {
 			return true
 		}
 		at := strings.LastIndexByte(uri, '/')
@@ -127,23 +130,43 @@ func (o *uriOwners) isShared(uri string) bool {
 	}
 }
 
-// owner returns the one server that owns uri, by its lists and links or else by its templates.
-func (o *uriOwners) owner(uri string) (server string, ok bool) {
+// isTemplateShared reports whether URIs of the template cannot be routed without a prefix: each of
+// them also matches a template of another server, or the template is not remembered.
+func (o *uriOwners) isTemplateShared(server, template string) bool {
+	literal, _, _ := strings.Cut(template, "{")
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if server, ok = o.uris[uri]; ok {
-		return server, server != ""
+	if !o.templates[literal][server] {
+		return true
 	}
-	for literal, servers := range o.templates {
-		if !strings.HasPrefix(uri, literal) {
-			continue
+	for other, servers := range o.templates {
+		if strings.HasPrefix(literal, other) && (len(servers) > 1 || !servers[server]) {
+			return true
 		}
-		for s := range servers {
-			if server != "" && server != s {
-				return "", false
+	}
+	return false
+}
+
+// owner returns the only server that owns uri.
+func (o *uriOwners) owner(uri string) (server string, ok bool) {
+	if owners := o.owners(uri); len(owners) == 1 {
+		return owners[0], true
+	}
+	return "", false
+}
+
+// owners returns the servers that own uri, in alphabetical order. If no list or link has named uri,
+// these are the servers with a matching template.
+func (o *uriOwners) owners(uri string) (servers []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if servers = slices.Clone(o.uris[uri]); servers == nil {
+		for literal, owners := range o.templates {
+			if strings.HasPrefix(uri, literal) {
+				servers = slices.AppendSeq(servers, maps.Keys(owners))
 			}
-			server = s
 		}
 	}
-	return server, server != ""
+	slices.Sort(servers)
+	return slices.Compact(servers)
 }

@@ -1,5 +1,6 @@
-// Package tasks remembers which principal created which of the servers' tasks, and for which call.
-// So another principal that guesses or learns a task's id cannot use the task.
+// Package tasks remembers, for each task of a server, the principal that created it and a name that
+// the caller of Add chooses, such as the name of the tool. So a principal that guesses or learns
+// the id of another principal's task cannot use the task.
 package tasks
 
 import (
@@ -11,18 +12,18 @@ import (
 )
 
 const (
-	maxBytes     = 16 << 20 // of all tasks, as they are counted
-	taskOverhead = 300      // bytes that the maps and lists take for one task, roughly
+	maxBytes     = 16 << 20 // the sum of task.bytes of all tasks
+	taskOverhead = 300      // bytes that one task takes in the maps and lists, roughly
 )
 
-// Registry holds the known tasks. Its memory is bounded, whatever the length of ids, and shared
-// fairly. When the bound is exceeded, the oldest task of the principal whose tasks take the most
-// bytes is forgotten. So a principal that creates many tasks loses its own, not those of others.
-// Several principals may have tasks with the same id at one server, since the server may run one
-// process for each principal. The zero Registry is empty and ready, and safe for many goroutines.
+// Registry holds the known tasks. Its memory is bounded. When the bound is exceeded, the Registry
+// finds the principal whose tasks take the most bytes, and forgets the oldest task of that
+// principal. So a principal that creates many tasks loses its own tasks, not those of others. Two
+// principals may have tasks with the same id at one server, since the server may run one process
+// for each principal. The zero Registry is empty and ready. Many goroutines may use it.
 type Registry struct {
 	mu sync.Mutex
-	// by task and principal: the element in taskOwner.tasks
+	// the task's element in taskOwner.tasks, by task and principal
 	byTask  map[key]map[string]*list.Element
 	byOwner map[string]*taskOwner // by principal
 	largest ownerHeap
@@ -32,8 +33,8 @@ type Registry struct {
 // key is the digest of a server's name and the id of a task there.
 type key [sha256.Size]byte
 
-// keyOf returns the key of a task. A zero byte separates name and id; no server's name contains
-// one.
+// keyOf returns the key of a task. A zero byte separates the server's name and the id; the name
+// never contains a zero byte.
 func keyOf(server, id string) key { return sha256.Sum256([]byte(server + "\x00" + id)) }
 
 // taskOwner is a principal with its tasks.
@@ -71,7 +72,8 @@ type task struct {
 
 func (t *task) bytes() int { return taskOverhead + len(t.principal) + len(t.name) }
 
-// Add records that the principal created a task at a server. Name later returns name for it.
+// Add records that the principal created the task with this id at the server. The method Name
+// returns the value of the parameter name later.
 func (r *Registry) Add(server, id, principal, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,8 +118,8 @@ func (r *Registry) remove(e *list.Element) {
 	}
 }
 
-// Name returns the name that the principal's task was added with. ok is false when there is no such
-// task of the principal.
+// Name returns the name that was passed to Add for the principal's task. ok is false when the
+// principal has no known task with this id.
 func (r *Registry) Name(server, id, principal string) (name string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,9 +130,9 @@ func (r *Registry) Name(server, id, principal string) (name string, ok bool) {
 	return e.Value.(*task).name, true
 }
 
-// BelongsToOther reports whether the task is known, and only to have been created by other
-// principals. For an unknown task, which is older than a restart or was forgotten, it returns
-// false: only the server knows the owner.
+// BelongsToOther reports whether another principal created a task with this id, and this principal
+// did not. If the task is unknown, BelongsToOther returns false: the task was created before a
+// restart or was forgotten, and only the server knows its owner.
 func (r *Registry) BelongsToOther(server, id, principal string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"gatekit/core/tasks"
 )
 
-// many is a number of tasks beyond the bound.
+// many is more tasks than a Registry keeps.
 const many = 60_000
 
-func TestPrincipalWithManyTasksLosesItsOwn(t *testing.T) {
+func TestPrincipalWithManyTasksLosesOnlyItsOwnTasks(t *testing.T) {
 	for name, principal := range map[string]func(int) string{
 		"one principal":   func(int) string { return "mallory" },
 		"some principals": func(i int) string { return fmt.Sprint("mallory", i%10) },
@@ -27,7 +27,7 @@ func TestPrincipalWithManyTasksLosesItsOwn(t *testing.T) {
 				t.Error("the task of alice is forgotten, want it kept")
 			}
 			if name, ok := r.Name("a", "alice's", "alice"); name != "x" || !ok {
-				t.Errorf("the task of alice has the name %q, ok %v; want x, true", name, ok)
+				t.Errorf("Name of the task of alice returned %q, %v; want x, true", name, ok)
 			}
 			if _, ok := r.Name("a", "0", principal(0)); ok {
 				t.Error("the oldest of many tasks is kept, want it forgotten")
@@ -75,19 +75,20 @@ func TestLongIDsAndNamesAreBounded(t *testing.T) {
 	}
 }
 
-func TestSeveralPrincipalsHaveTheSameID(t *testing.T) {
+func TestTwoPrincipalsHaveTasksWithTheSameID(t *testing.T) {
 	var r tasks.Registry
 	r.Add("a", "1", "p", "x")
 	r.Add("a", "1", "q", "y")
-	r.Add("a", "1", "p", "z") // the server uses the id again
+	r.Add("a", "1", "p", "z") // the server uses the id for a second task of p
 	for _, c := range []struct {
 		server, principal, name string
 		other                   bool
 	}{{"a", "p", "z", false}, {"a", "q", "y", false}, {"a", "r", "", true}, {"b", "p", "", false}} {
-		if name, _ := r.Name(c.server, "1", c.principal); name != c.name ||
-			r.BelongsToOther(c.server, "1", c.principal) != c.other {
-			t.Errorf("task 1 at server %s, for %s: name %q, want %q; belongs to other: want %v",
-				c.server, c.principal, name, c.name, c.other)
+		name, _ := r.Name(c.server, "1", c.principal)
+		other := r.BelongsToOther(c.server, "1", c.principal)
+		if name != c.name || other != c.other {
+			t.Errorf("task 1 at server %s, for %s: name %q, want %q; BelongsToOther %v, want %v",
+				c.server, c.principal, name, c.name, other, c.other)
 		}
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// MCP 2025-03-26 has batches, and 2024-11-05 does not forbid them. Their members are handled one by
-// one, as if each had come alone.
+// MCP 2025-03-26 has batches, and MCP 2024-11-05 does not forbid batches. Each message of a batch
+// is handled as if it had come alone.
 
-// allowsBatches reports whether the session's revision has batches.
+// allowsBatches reports whether the session's revision allows batches.
 func (s *legacyClientSession) allowsBatches() bool {
 	revision := s.revision()
 	return revision != "" && revision <= mcp.Rev20250326
@@ -84,7 +84,8 @@ func joinAnswers(answers []pipeline.Passed) []byte {
 	return append(b, ']')
 }
 
-// handleBatch handles a batch on a pipe. The error is that of writing.
+// handleBatch handles a batch on a pipe. It returns an error when an answer could not be written,
+// or when ctx has ended.
 func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 	var admitted []*mcp.Message
 	releaseAll := func() {
@@ -119,8 +120,8 @@ func (c *pipeConnection) handleBatch(ctx context.Context, b []byte) error {
 		return nil
 	}
 	if len(admitted) == 0 {
-		// The limit of requests in flight does not count these answers. So they are written before
-		// the next message is read.
+		// No request of this batch counts as in flight. So the answers are written before the next
+		// message is read: a client that does not read its answers cannot send more batches.
 		return answer()
 	}
 	c.calls.Go(func() {

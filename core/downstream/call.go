@@ -8,38 +8,38 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Call is one request of a client that has been read and is not answered yet. Exactly one of its
-// methods must be called, once. Most implementations run a *proxy.Call. Others resume a parked
-// call, refuse the request or answer it here.
+// Call is one request that was read from a client and is not answered yet. Exactly one of its
+// methods must be called, once. Most implementations run a *proxy.Call. Other implementations
+// resume a parked call, refuse the request, or answer the request without a server.
 type Call interface {
-	// Run serves the request and returns the answer. It returns the zero Passed when the request
-	// was cancelled, by ctx or by the client, and must not be answered. If ctx has ended before Run
+	// Run serves the request and returns the answer. If the request must not be answered, because
+	// the client or ctx has cancelled it, Run returns the zero Passed. If ctx has ended before Run
 	// is called, no server gets the request.
 	Run(ctx context.Context) pipeline.Passed
-	// Discard removes the request from the calls in flight. No server gets the request. If it was
-	// refused, the refusal is still recorded.
+	// Discard removes the request from the calls in flight. No server gets the request. If Gatekit
+	// has refused the request, the refusal is still recorded.
 	Discard()
 }
 
 // CallParker begins calls during which a server may ask the client, and resumes calls that wait for
-// the client's answers. It is needed because legacy servers ask at any time, and modern clients
-// cannot be asked during a call. core/bridge implements it.
+// the client's answers. It is needed because a legacy server can ask at any time, but a modern
+// client cannot be asked during a call. core/bridge implements CallParker.
 type CallParker interface {
-	// Begin begins the request m of a session, or resumes the call that m brings answers to. It
-	// returns the call and the id by which s.Session knows the call: the id of m, if the call is
-	// new. The call sends the messages that come before its answer to client. The error is the
-	// reason why m must be refused.
+	// Begin begins the request m of a session. If m contains the answers that a parked call waits
+	// for, Begin resumes the parked call instead. It returns the call, and the id by which
+	// s.Session knows the call. The id of a new call is the id of m. client gets the messages that
+	// the call sends before its answer. The error is the reason why m must be refused.
 	Begin(s ParkerSession, m *mcp.Message, client proxy.Client) (call Call, id mcp.ID, err error)
-	// EndSession ends the calls that are parked for a session, by its name.
+	// EndSession ends the parked calls of the session with the given name.
 	EndSession(name string)
 }
 
-// ParkerSession describes to a CallParker the session that a modern client's requests share.
+// ParkerSession describes a session of modern requests to a CallParker.
 type ParkerSession struct {
 	Session   *proxy.Session
 	Name      string // in the audit log
 	Principal string
-	// Hold keeps the session from being ended as idle until release is called.
+	// Hold keeps the session from being closed as idle until release is called.
 	Hold func() (release func())
 }
 
@@ -59,7 +59,7 @@ func (c *refusedCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *refusedCall) Discard() { c.Run(endedContext()) }
 
-// pingCall is a ping, which is answered without any server.
+// pingCall is a ping. Gatekit itself answers it.
 type pingCall struct {
 	endpoint *Endpoint
 	peer     peer
@@ -79,7 +79,7 @@ func (c *pingCall) Discard() {
 	c.endpoint.recordDrop(endedContext(), c.peer, c.m, "cancelled before it was answered")
 }
 
-// invalidCall is a member of a batch that cannot be parsed. It is answered with the error.
+// invalidCall stands for an invalid message in a batch. Its answer is the parse error.
 type invalidCall struct {
 	endpoint *Endpoint
 	peer     peer
@@ -94,8 +94,8 @@ func (c *invalidCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *invalidCall) Discard() { c.Run(endedContext()) }
 
-// endedContext returns a context that has ended. A call that is run with it reaches no server. A
-// refused call still returns its refusal.
+// endedContext returns a context that has ended. A call that runs with this context reaches no
+// server. A refused call still returns its refusal.
 func endedContext() context.Context {
 	ctx, end := context.WithCancel(context.Background())
 	end()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// endedCallsWait is how long Drain waits for the error answers of the calls that it has ended. A
-// client that does not read must not hold up the shutdown.
+// endedCallsWait is how long Drain waits until the error answers of ended calls are written. A
+// client that does not read must not delay the shutdown.
 const endedCallsWait = 2 * time.Second
 
-// Drain refuses new requests and waits until those in flight are answered. Until then clients can
-// still send notifications and answers. When ctx ends first, Drain ends the requests that are left:
-// each is answered with an error, and the server is notified. It returns the number of these
-// requests. Subscriptions are not waited for: Close ends them.
+// Drain refuses new requests and waits until the requests in flight are answered. Until then,
+// clients can still send notifications and answers. When ctx ends first, Drain ends the remaining
+// requests: each is answered with an error, and its server is notified. Drain returns the number of
+// requests that it ended. It does not wait for subscriptions, which Close ends.
 func (e *Endpoint) Drain(ctx context.Context) (ended int) {
 	e.proxy.StopAccepting()
 	if e.requests.wait(ctx) {
@@ -31,17 +31,17 @@ func (e *Endpoint) Drain(ctx context.Context) (ended int) {
 type requestCounter struct {
 	mu    sync.Mutex
 	count int
-	none  chan struct{} // closed when count falls to zero; nil while nothing waits for that
+	none  chan struct{} // closed when count falls to zero; nil while no call of wait needs it
 }
 
-// add counts a request, or a goroutine that serves one.
+// add counts a request, or a goroutine that serves a request.
 func (c *requestCounter) add() {
 	c.mu.Lock()
 	c.count++
 	c.mu.Unlock()
 }
 
-// done undoes an add.
+// done subtracts what one call of add has added.
 func (c *requestCounter) done() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,7 @@ func (c *requestCounter) done() {
 	}
 }
 
-// wait waits until nothing is counted, or until ctx ends. It reports whether nothing is counted.
+// wait waits until the count is zero, or until ctx ends. It reports whether the count is zero.
 func (c *requestCounter) wait(ctx context.Context) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

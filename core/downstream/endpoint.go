@@ -20,22 +20,26 @@ type Options struct {
 	Proxy  *proxy.Proxy
 	Limits Limits
 	Log    *slog.Logger // nil: nothing is logged
-	// Parker begins the calls of modern clients. If it is nil, a server's request during a modern
-	// client's call is refused: the client cannot be asked.
+	// Parker begins the calls of modern clients. If it is nil, a modern client cannot be asked
+	// during a call, so a server's request during the call is refused.
 	Parker CallParker
 }
 
-// Limits bound the memory and time that clients can use. The zero value of each is its default.
+// Limits bound the memory and time that clients can use. A field that is zero stands for its
+// default.
 type Limits struct {
-	Message        mcp.Limits    // of each message
-	InFlight       int           // requests of one pipe that are not answered yet; default 256
-	Sessions       int           // legacy HTTP sessions, and principals; default 1000 of each
-	SessionIdle    time.Duration // before an unused HTTP session ends; default 30 min
-	ReverseTimeout time.Duration // for a client to answer a reverse request; default 5 min
-	// requests of servers that one client is asked at a time; default 256. Further ones wait.
+	Message  mcp.Limits // limits of each message
+	InFlight int        // how many requests of one pipe can be in flight; default 256
+	// Sessions is how many legacy HTTP sessions can be open. It is also how many principals can
+	// have a session of modern requests over HTTP. The default is 1000.
+	Sessions       int
+	SessionIdle    time.Duration // how long an unused HTTP session is kept; default 30 min
+	ReverseTimeout time.Duration // how long a client may take to answer a server; default 5 min
+	// ReverseRequests is how many requests of servers can be open at one client at a time. The
+	// default is 256. Further requests wait.
 	ReverseRequests int
-	ResumeEvents    int // kept for each stream, for a client to resume it; default 256
-	ResumeBytes     int // of these events; default 1 MiB
+	ResumeEvents    int // how many events of a stream are kept for a resume; default 256
+	ResumeBytes     int // how many bytes of these events are kept; default 1 MiB
 }
 
 func (l Limits) withDefaults() Limits {
@@ -59,18 +63,18 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Endpoint serves the clients of one proxy: those on pipes, and those that send HTTP requests. It
-// is safe for many goroutines.
+// Endpoint serves the clients of one proxy: clients on pipes, and clients that send HTTP requests.
+// It is safe for many goroutines.
 type Endpoint struct {
 	proxy  *proxy.Proxy
 	limits Limits
 	log    *slog.Logger
 	parker CallParker // may be nil
 
-	requests          requestCounter // without subscriptions
+	requests          requestCounter // counts all requests except subscriptions
 	workers           *workers.Pool
 	legacySessions    *sessionTable[*httpSession]      // by Mcp-Session-Id
-	principalSessions *sessionTable[*principalSession] // modern, by the principal's name
+	principalSessions *sessionTable[*principalSession] // of modern requests, by principal
 }
 
 // New returns an Endpoint. It starts no goroutine.
@@ -87,8 +91,9 @@ func New(o Options) *Endpoint {
 	return e
 }
 
-// Close ends all HTTP sessions and cancels their calls. It returns when all of that has ended, or
-// with an error when ctx ends first. Pipes end with the context of their ServePipe.
+// Close ends all HTTP sessions and cancels their calls. It returns when all sessions and calls have
+// ended. When ctx ends first, it returns an error. Close does not end pipes. A pipe ends when the
+// context of its ServePipe ends.
 func (e *Endpoint) Close(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
@@ -113,7 +118,7 @@ type peer struct {
 	principal string
 }
 
-// newSessionName returns a name for a session in the audit log. Knowing it gives no access to the
+// newSessionName returns a name for a session in the audit log. The name gives no access to the
 // session.
 func newSessionName(kind string) string { return kind + "-" + strings.ToLower(rand.Text()[:12]) }
 
@@ -124,8 +129,8 @@ func (p peer) stamp(m *mcp.Message) *mcp.Message {
 	return m
 }
 
-// passOwn records a message of Gatekit and lets it pass to the client. request is the request that
-// the message answers, or nil.
+// passOwn records m, a message that Gatekit itself made, and returns it as a message that may be
+// sent to the client. request is the request that m answers, or nil.
 func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message) pipeline.Passed {
 	m.Direction, m.Session, m.Principal = mcp.ToClient, p.session, p.principal
 	if request != nil {
@@ -134,8 +139,8 @@ func (e *Endpoint) passOwn(ctx context.Context, p peer, m, request *mcp.Message)
 	return e.proxy.Pipeline().PassOwn(context.WithoutCancel(ctx), m)
 }
 
-// inspectOwn inspects and records a request that Gatekit itself answers. It returns the denial, or
-// a stage's answer, for the client; ok is false when there is one.
+// inspectOwn inspects and records a request that Gatekit itself answers. If a stage denies the
+// request or answers it, ok is false, and denial is the stage's answer for the client.
 func (e *Endpoint) inspectOwn(ctx context.Context, p peer, m *mcp.Message) (denial pipeline.Passed,
 	ok bool) {
 	err := e.proxy.Pipeline().Consume(ctx, p.stamp(m), "pass", "answered by Gatekit")
@@ -145,8 +150,8 @@ func (e *Endpoint) inspectOwn(ctx context.Context, p peer, m *mcp.Message) (deni
 	return pipeline.Passed{}, true
 }
 
-// recordDrop inspects and records a message of the client that is not forwarded, whatever the
-// stages decide.
+// recordDrop inspects and records a message of the client. The message is not forwarded, even if no
+// stage denies it.
 func (e *Endpoint) recordDrop(ctx context.Context, p peer, m *mcp.Message, reason string) {
 	_ = e.proxy.Pipeline().Consume(ctx, p.stamp(m), "drop", reason) // a denial is recorded too
 }

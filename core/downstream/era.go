@@ -2,8 +2,8 @@ package downstream
 
 import "gatekit/core/mcp"
 
-// eraOf returns the era of one message. version is the MCP-Protocol-Version header that came with
-// it, "" on a pipe. See docs/protocol.md.
+// eraOf returns the era of one message. version is the MCP-Protocol-Version header of the request
+// that brought the message. It is "" on a pipe. See docs/protocol.md.
 func eraOf(m *mcp.Message, version string) mcp.Era {
 	switch {
 	case isRevision(version) && version >= mcp.Rev20260728,
@@ -18,7 +18,8 @@ func eraOf(m *mcp.Message, version string) mcp.Era {
 	return mcp.Legacy
 }
 
-// isRevision reports whether s has the form of a revision, a date. Revisions compare as strings.
+// isRevision reports whether s has the form of a revision: a date such as 2025-11-25. Revisions can
+// be compared as strings.
 func isRevision(s string) bool {
 	if len(s) != len("2006-01-02") {
 		return false
@@ -34,8 +35,8 @@ func isRevision(s string) bool {
 // isLegacyRevision reports whether sessions of the revision begin with initialize.
 func isLegacyRevision(revision string) bool { return mcp.EraOf(revision) == mcp.Legacy }
 
-// latestLegacy is the revision that is offered to a client whose initialize asks for an unknown
-// revision, or for one without initialize.
+// latestLegacy is the revision that Gatekit offers when a client's initialize asks for an unknown
+// revision, or for a revision that does not have initialize.
 const latestLegacy = mcp.Rev20251125
 
 // checkMeta refuses a modern request whose params._meta lacks a required field or has a field of
@@ -69,8 +70,9 @@ func isObject(m *mcp.Message, pointer string) bool {
 	return ok && len(raw) > 0 && raw[0] == '{'
 }
 
-// checkMethod refuses a method of the specification that the revision does not have or that only
-// servers send. Methods that the specification does not know are left to the proxy.
+// checkMethod refuses a method of the specification if the revision does not have the method, or if
+// only servers send it. It accepts methods that the specification does not define. The proxy
+// handles those methods.
 func checkMethod(m *mcp.Message, revision string) *refusal {
 	known, ok := mcp.LookupMethod(m.Method)
 	if ok && (known.Kind != mcp.Request || known.Direction == mcp.ToClient ||

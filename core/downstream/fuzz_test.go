@@ -11,8 +11,8 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-// FuzzPost checks that every body gets exactly one reply: an empty body, a stream, or JSON-RPC. The
-// session must still answer after it.
+// FuzzPost checks that every POST gets exactly one reply: an empty body, a stream, or JSON-RPC. The
+// session must still answer a ping after that.
 func FuzzPost(f *testing.F) {
 	for _, body := range []string{
 		downstreamtest.Initialize(mcp.Rev20250326), downstreamtest.Initialized,
@@ -64,8 +64,8 @@ func FuzzPost(f *testing.F) {
 		}
 		if inSession {
 			c.Header = session
-			downstreamtest.Equal(t, "a ping after it", c.Post(t, downstreamtest.Request(`"after"`,
-				"ping", "{}")),
+			downstreamtest.Equal(t, "the answer to a ping",
+				c.Post(t, downstreamtest.Request(`"after"`, "ping", "{}")),
 				`200 {"jsonrpc":"2.0","id":"after","result":{}}`)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 
 // The headers of a modern POST repeat parts of its body, for intermediaries that do not read
 // bodies. Gatekit uses only the body. It refuses a request whose headers differ from its body, so
-// that an intermediary cannot take it for another request.
+// that an intermediary and Gatekit see the same request.
 
 // headerMismatch returns the refusal of a request whose headers and body differ.
 func headerMismatch(format string, args ...any) *refusal {
@@ -69,7 +69,8 @@ func checkHeaders(m *mcp.Message, h http.Header) *refusal {
 	return nil
 }
 
-// refuseHeader returns the refusal of a header that differs from the body.
+// refuseHeader returns the refusal of a header that is missing or differs from the body. If r is
+// not nil, it returns r.
 func refuseHeader(header, value string, present bool, r *refusal, body string) *refusal {
 	switch {
 	case r != nil:
@@ -80,9 +81,9 @@ func refuseHeader(header, value string, present bool, r *refusal, body string) *
 	return headerMismatch("%s is %q, the body says %q", header, value, body)
 }
 
-// namedTarget returns the name in the body that Mcp-Name repeats. ok is false when the method has
-// no such name. It is also false when the name in the body is not a string; the proxy refuses such
-// a body.
+// namedTarget returns the name in the body that Mcp-Name must repeat. ok is false when the method
+// has no such name. ok is also false when the name in the body is not a string. The proxy refuses
+// such a body.
 func namedTarget(m *mcp.Message) (name string, ok bool) {
 	at, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {
@@ -91,8 +92,8 @@ func namedTarget(m *mcp.Message) (name string, ok bool) {
 	return m.Text(at)
 }
 
-// decodeHeader returns the text of a header's value: the value itself or, in its =?base64?…?= form,
-// the decoded text.
+// decodeHeader returns the text of a header's value. If the value has the form =?base64?…?=, the
+// text is the decoded value. ok is false when the value cannot be decoded.
 func decodeHeader(value string) (text string, ok bool) {
 	inner, ok := strings.CutPrefix(value, "=?base64?")
 	if !ok {
@@ -105,9 +106,9 @@ func decodeHeader(value string) (text string, ok bool) {
 	return string(decoded), err == nil && utf8.Valid(decoded)
 }
 
-// paramHeaders holds the headers in which the arguments of tools must be repeated (x-mcp-header).
-// It learns them from the tool lists that clients receive. The headers of a tool that was in no
-// list are not checked.
+// paramHeaders holds the headers that must repeat arguments of tools (x-mcp-header). The headers
+// come from the tool lists that clients receive. If a tool was in no list, its headers are not
+// checked.
 type paramHeaders struct {
 	mu     sync.RWMutex
 	byTool map[string][]paramHeader
@@ -116,14 +117,14 @@ type paramHeaders struct {
 // paramHeader is one header of one tool.
 type paramHeader struct {
 	header  string // "Mcp-Param-…"
-	pointer string // to the argument, in params
+	pointer string // JSON pointer to the argument in params
 }
 
 // maxParamHeaderTools bounds the number of tools whose headers are kept.
 const maxParamHeaderTools = 10_000
 
-// record records the headers that an answer to tools/list requires. It reads the list, which may be
-// long, before it locks ps.mu.
+// record records the headers that the tools in an answer to tools/list require. It reads the list
+// before it locks ps.mu, because the list may be long.
 func (ps *paramHeaders) record(list *mcp.Message) {
 	ps.mu.RLock()
 	none := len(ps.byTool) == 0

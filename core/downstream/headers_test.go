@@ -13,8 +13,8 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-// A search from the start of a list for each tool and each property would take quadratic time, and
-// would delay all calls.
+// TestParamHeadersReadAListOnce uses very long lists of tools. If the proxy searched the list from
+// its start for each tool or property, the time would be quadratic, and all calls would wait.
 func TestParamHeadersReadAListOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
@@ -73,13 +73,14 @@ func TestParamHeadersFollowTheLatestList(t *testing.T) {
 			{"a tool without header arguments", `{"name":"t"}`, "Mcp-Param-A: other", "200 "},
 			{"a tool with a header argument", tool("t", "A"), "Mcp-Param-A: x", "200 "},
 			{"a wrong value for that argument", tool("t", "A"), "Mcp-Param-A: other", "400 "},
-			{"a page without the tool", tool("other", "A"), "Mcp-Param-A: other", "400 "},
-			{"a page without the tool and without annotations", `{"name":"other"}`,
+			{"a later page without the tool: the header still counts", tool("other", "A"),
 				"Mcp-Param-A: other", "400 "},
-			{"another header", tool("t", "B"), "Mcp-Param-B: x", "200 "},
-			{"a tool listed twice: the last counts", tool("t", "A") + `,` + tool("t", "C"),
+			{"a later page without annotations: the header still counts", `{"name":"other"}`,
+				"Mcp-Param-A: other", "400 "},
+			{"the tool with another header", tool("t", "B"), "Mcp-Param-B: x", "200 "},
+			{"a tool listed twice: the last entry counts", tool("t", "A") + `,` + tool("t", "C"),
 				"Mcp-Param-C: x", "200 "},
-			{"the tool has no header arguments now", `{"name":"t"}`, "Mcp-Param-C: other", "200 "},
+			{"the tool without header arguments", `{"name":"t"}`, "Mcp-Param-C: other", "200 "},
 		} {
 			list = step.list
 			x := h.BeginModern(t, "tools/list", "", downstreamtest.ModernRequest(1,

@@ -36,7 +36,8 @@ func (e *Endpoint) Post(ctx context.Context, r HTTPRequest, w Reply) {
 	}
 }
 
-// Get serves the stream of a legacy session, new or resumed. Without a session it answers 405.
+// Get opens the stream of a legacy session for messages outside of any call, or resumes one of the
+// session's streams. A request without a session gets status 405.
 func (e *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
 	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		e.writeMethodNotAllowed(w)
@@ -61,7 +62,7 @@ func (e *Endpoint) Get(ctx context.Context, r HTTPRequest, w Reply) {
 	s.copyStream(ctx, stream, reader, to)
 }
 
-// Delete ends a legacy session. Without a session it answers 405.
+// Delete ends a legacy session. A request without a session gets status 405.
 func (e *Endpoint) Delete(ctx context.Context, r HTTPRequest, w Reply) {
 	if r.Header.Get(mcp.HeaderSessionID) == "" {
 		e.writeMethodNotAllowed(w)
@@ -87,22 +88,23 @@ func (e *Endpoint) writeReply(w Reply, status int, answer pipeline.Passed) {
 	}
 }
 
-// writeMethodNotAllowed refuses a method other than POST outside of a session.
+// writeMethodNotAllowed refuses a GET or DELETE request without a session.
 func (e *Endpoint) writeMethodNotAllowed(w Reply) {
 	if err := w.Write(http.StatusMethodNotAllowed, http.Header{"Allow": {"POST"}}); err != nil {
 		e.log.Debug("writing an answer failed", "error", err)
 	}
 }
 
-// acceptedTypes are the content types that a client accepts for an answer.
+// acceptedTypes holds the content types that a client accepts for an answer. Every client is taken
+// to accept JSON.
 type acceptedTypes struct {
-	stream        bool // event streams, too
-	prefersStream bool // event streams rather than JSON
+	stream        bool // the client accepts event streams
+	prefersStream bool // the client prefers event streams to JSON
 }
 
-// parseAccept parses the Accept headers. A client that sends none accepts all types. The type that
-// is named first is preferred, whatever its weight: MCP asks clients to name both types, so only
-// the order shows a preference.
+// parseAccept parses the Accept headers. A client that sends no Accept header accepts all types.
+// The client prefers the type that it names first. Weights do not count: MCP asks clients to name
+// both types, so only the order shows a preference.
 func parseAccept(h http.Header) acceptedTypes {
 	all := strings.ToLower(strings.Join(h.Values("Accept"), ","))
 	json, stream := strings.Index(all, "application/json"), strings.Index(all, "text/event-stream")

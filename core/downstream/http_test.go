@@ -15,7 +15,7 @@ import (
 	"gatekit/test/downstreamtest"
 )
 
-// waitForCancel is a Server.Answer that waits until the call is cancelled.
+// waitForCancel is a Server.Answer. Its result "" makes the call wait until it is cancelled.
 func waitForCancel(context.Context, *mcp.Message, proxy.Handler) string { return "" }
 
 func TestASessionOverHTTP(t *testing.T) {
@@ -35,7 +35,7 @@ func TestASessionOverHTTP(t *testing.T) {
 			{"an unknown revision in the header", c.Post(t, downstreamtest.Request(2, "ping", `{}`),
 				"Mcp-Protocol-Version: 1999-01-01"),
 				`400 {"jsonrpc":"2.0","id":2,"error":{"code":-32600,"message":"Mcp-Protocol-Version \"1999-01-01\" is not a revision that has sessions"}}`},
-			{"an answer to no request", c.Post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
+			{"an answer without a request", c.Post(t, `{"jsonrpc":"2.0","id":1,"result":{}}`),
 				`202`},
 			{"initialize again", c.Post(t, downstreamtest.Initialize(mcp.Rev20250618)),
 				`200 {"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"the session is initialized already, or has ended"}}`},
@@ -125,9 +125,10 @@ func TestAnswerIsAStreamWhenAMessageComesBeforeIt(t *testing.T) {
 	t.Run("over HTTP without a session", func(t *testing.T) {
 		downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
-			x := w.HTTPClient("").BeginModern(t, "prompts/get", "x",
-				downstreamtest.ModernRequest(`"a"`,
-					"prompts/get", `"name":"x"`))
+			// a modern client gets log messages only during requests that set a level
+			request := strings.Replace(downstreamtest.ModernRequest(`"a"`, "prompts/get",
+				`"name":"x"`), `"_meta":{`, `"_meta":{"io.modelcontextprotocol/logLevel":"info",`, 1)
+			x := w.HTTPClient("").BeginModern(t, "prompts/get", "x", request)
 			<-x.Done
 			downstreamtest.Equal(t, "answer", x.Text(), ": "+log(0)+"\n: "+log(1)+"\n: "+log(2)+
 				"\n: {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}\nEOF")
@@ -290,8 +291,8 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 				answered <- string(a.Body())
 			}()
 			synctest.Wait()
-			// These are more messages than are kept. The oldest notifications are dropped, the
-			// request is not.
+			// Together with the request, these are more messages than ResumeEvents. The oldest
+			// notifications are dropped. The request is kept.
 			for i := range 6 {
 				session.HandleNotification(t.Context(), mcp.NewNotification("notifications/message",
 					fmt.Appendf(nil, `{"level":"info","data":%d}`, i)))
@@ -325,8 +326,9 @@ func TestMessagesOutsideOfCallsWaitForTheSessionStream(t *testing.T) {
 		})
 }
 
-// TestReverseRequestOutsideOfCallsFindsAStream has a server ask outside of any call, as servers do
-// whose question does not show its call. The client gets the question on whatever stream it reads.
+// TestReverseRequestOutsideOfCallsFindsAStream uses a server that asks a question outside of any
+// call. Some servers send all questions outside of calls, because nothing in a question shows the
+// call that caused it. The client must get the question on a stream that the client reads.
 func TestReverseRequestOutsideOfCallsFindsAStream(t *testing.T) {
 	const (
 		question = `{"jsonrpc":"2.0","id":"gatekit-1","method":"roots/list"}`
@@ -336,10 +338,10 @@ func TestReverseRequestOutsideOfCallsFindsAStream(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		before, after string // the requests of the client before and after the question
-		want          string // the request that brings the question
+		want          string // the request whose reply contains the question
 	}{
 		{"two POSTs", "post 1, post 2", "", "post 2"},
-		{"a POST, and one that accepts no stream", "post 1, json 2", "", "post 1"},
+		{"a POST, and a POST that accepts no stream", "post 1, json 2", "", "post 1"},
 		{"a POST and a GET", "get 1, post 2", "", "get 1"},
 		{"the next POST", "", "json 1, post 2", "post 2"},
 		{"the next GET", "", "json 1, get 2", "get 2"},
@@ -386,7 +388,7 @@ func TestReverseRequestOutsideOfCallsFindsAStream(t *testing.T) {
 				begin(c.after)
 				for name, x := range open {
 					if got := strings.Contains(x.Text(), question); got != (name == c.want) {
-						t.Errorf("%s got %q", name, x.Text())
+						t.Errorf("%s got %q, want the question only on %s", name, x.Text(), c.want)
 					}
 				}
 				downstreamtest.Equal(t, "the client's answer", client.Post(t, answer), "202")
@@ -426,13 +428,13 @@ func TestReverseRequestsWaitForTheirTurn(t *testing.T) {
 		c.Post(t, `{"jsonrpc":"2.0","id":"gatekit-2","result":{"roots":[]}}`)
 		wantAsked(3)
 		downstreamtest.Equal(t, "the server gets", <-answers, `{"roots":[]}`)
-		// a request that the server does not wait for any more is never sent
+		// A request is not sent when the server no longer waits for its answer.
 		ctx, cancel := context.WithCancel(t.Context())
 		go ask(ctx)
 		wantAsked(3)
 		cancel()
 		downstreamtest.ContainsText(t, "the server gets", <-answers, "could not be asked")
-		// the time for an answer begins when the client is asked
+		// The time for an answer begins when the client gets the request.
 		go ask(t.Context())
 		time.Sleep(61 * time.Second)
 		wantAsked(4)
@@ -502,7 +504,7 @@ func TestReverseRequestOfAnAnsweredCallIsSentOnTheSessionStream(t *testing.T) {
 	})
 }
 
-func TestReverseRequestIsCancelledAfterItsCallWasAnswered(t *testing.T) {
+func TestServerCanCancelAReverseRequestOfAnAnsweredCall(t *testing.T) {
 	late := make(chan proxy.Handler, 1)
 	s := &downstreamtest.Server{Answer: func(ctx context.Context, m *mcp.Message,
 		c proxy.Handler) string {
@@ -521,7 +523,7 @@ func TestReverseRequestIsCancelledAfterItsCallWasAnswered(t *testing.T) {
 		}()
 		x := c.Begin(t, c.Endpoint.Get, "")
 		synctest.Wait()
-		cancel() // the server has cancelled its request
+		cancel() // the server cancels its request
 		<-done
 		synctest.Wait()
 		downstreamtest.ContainsText(t, "the stream", x.Text(),
@@ -572,7 +574,7 @@ func TestSessionsEnd(t *testing.T) {
 					c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "404")
 			})
 	})
-	t.Run("when there are too many: the session that was idle for longest", func(t *testing.T) {
+	t.Run("when there are too many sessions and this one was idle for longest", func(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel},
 			downstream.Limits{Sessions: 2},
 			func(t *testing.T,
@@ -595,7 +597,7 @@ func TestSessionsEnd(t *testing.T) {
 					idle.Post(t, downstreamtest.Initialize(mcp.Rev20251125)),
 					"404")
 				idle.Header.Del("Mcp-Session-Id")
-				downstreamtest.ContainsText(t, "one more session when none is idle",
+				downstreamtest.ContainsText(t, "a further session when no session is idle",
 					idle.Post(t, downstreamtest.Initialize(mcp.Rev20251125)),
 					"503")
 				downstreamtest.Equal(t, "the cancellation",
@@ -622,7 +624,7 @@ func TestSessionsEnd(t *testing.T) {
 				"ended tools/call")
 		})
 	})
-	t.Run("together with calls that have sent nothing yet", func(t *testing.T) {
+	t.Run("together with calls whose reply has not begun", func(t *testing.T) {
 		downstreamtest.Run(t, &downstreamtest.Server{Answer: waitForCancel}, downstream.Limits{},
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				c := w.HTTPClient("")
@@ -636,7 +638,7 @@ func TestSessionsEnd(t *testing.T) {
 				downstreamtest.Equal(t, "the call", call.Text(), "404")
 			})
 	})
-	t.Run("and count as open until their servers are closed", func(t *testing.T) {
+	t.Run("but still count until their servers are closed", func(t *testing.T) {
 		var s downstreamtest.Server
 		downstreamtest.Run(t, &s, downstream.Limits{Sessions: 2}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
@@ -665,16 +667,17 @@ func TestSessionsEnd(t *testing.T) {
 					"Accept: "+accept)
 				<-x.Done
 				downstreamtest.ContainsText(t, "initialize", x.Text(), "not now")
-				// no session is left that an id could name
+				// The session has ended, so the client gets no id.
 				downstreamtest.Equal(t, "the session id", x.Header.Get("Mcp-Session-Id"), "")
 			}
 		})
 	})
-	t.Run("not when their initialize failed late, so that it can be repeated", func(t *testing.T) {
+	t.Run("not when initialize fails after its stream has begun", func(t *testing.T) {
+		// The client has the id of the session, and can send initialize again.
 		var s downstreamtest.Server
 		downstreamtest.Run(t, &s, downstream.Limits{}, func(t *testing.T,
 			w *downstreamtest.Gateway) {
-			hold := make(chan struct{}) // of the bubble
+			hold := make(chan struct{}) // synctest demands a channel that the test made itself
 			s.HoldInitialize = hold
 			s.RefusesInitialize.Store(true)
 			c := w.HTTPClient("")
@@ -687,7 +690,7 @@ func TestSessionsEnd(t *testing.T) {
 			s.RefusesInitialize.Store(false)
 			downstreamtest.ContainsText(t, "initialize again",
 				c.Post(t, downstreamtest.Initialize(mcp.Rev20251125)), `"protocolVersion"`)
-			downstreamtest.ContainsText(t, "a ping after it",
+			downstreamtest.ContainsText(t, "a ping after initialize",
 				c.Post(t, downstreamtest.Request(1, "ping", `{}`)), "200")
 		})
 	})
@@ -735,7 +738,7 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 			[]string{v, "Mcp-Method: tools/list"}, fault(400, -32602)},
 		{"no _meta, and a wrong header", downstreamtest.Request(1, "tools/list", `{}`),
 			[]string{v, "Mcp-Method: x"}, fault(400, -32602)},
-		{"a removed method", downstreamtest.ModernRequest(1, "initialize", ""),
+		{"a method that this revision removed", downstreamtest.ModernRequest(1, "initialize", ""),
 			[]string{v, "Mcp-Method: initialize"},
 			fault(404, -32601)},
 		{"an unknown method", downstreamtest.ModernRequest(1, "x/y", ""),
@@ -750,12 +753,12 @@ func TestModernRequestsOverHTTP(t *testing.T) {
 			"Mcp-Name: =?BASE64?Z3LDvG4=?="}, fault(400, -32020)},
 		{"an encoded name with wrong padding", call, []string{v, "Mcp-Method: tools/call",
 			"Mcp-Name: =?base64?Z3LDvG4?="}, fault(400, -32020)},
-		{"another name", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: x"},
+		{"another name in the header", call, []string{v, "Mcp-Method: tools/call", "Mcp-Name: x"},
 			fault(400, -32020)},
-		{"no name", call, []string{v, "Mcp-Method: tools/call"}, fault(400, -32020)},
-		{"no name in the body either", downstreamtest.ModernRequest(1, "tools/call", ""),
+		{"no name header", call, []string{v, "Mcp-Method: tools/call"}, fault(400, -32020)},
+		{"no name in the header and in the body", downstreamtest.ModernRequest(1, "tools/call", ""),
 			[]string{v, "Mcp-Method: tools/call"}, `200 {`},
-		{"a server's error", downstreamtest.ModernRequest(1, "tools/call", `"name":"-32602"`),
+		{"an error of the server", downstreamtest.ModernRequest(1, "tools/call", `"name":"-32602"`),
 			[]string{v, "Mcp-Method: tools/call", "Mcp-Name: -32602"}, fault(200, -32602)},
 		{"a server that has no such method", downstreamtest.ModernRequest(1,
 			"tools/call", `"name":"-32601"`),
@@ -807,7 +810,7 @@ func TestArgumentsMustEqualTheirHeaders(t *testing.T) {
 		{"no arguments", `{}`, nil, true},
 		{"null, which needs no header", `{"region":null}`, nil, true},
 		{"an encoded value", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8=?="}, true},
-		{"a value without the end of the encoding is literal", `{"region":"=?base64?SGVsbG8="}`,
+		{"a value without the suffix ?= is literal", `{"region":"=?base64?SGVsbG8="}`,
 			[]string{"Mcp-Param-Region: =?base64?SGVsbG8="}, true},
 		{"an encoded value with wrong padding", `{"region":"Hello"}`, []string{"Mcp-Param-Region: =?base64?SGVsbG8?="},
 			false},
@@ -820,11 +823,12 @@ func TestArgumentsMustEqualTheirHeaders(t *testing.T) {
 		{"another value", `{"region":"eu"}`, []string{"Mcp-Param-Region: us"}, false},
 		{"a missing header", `{"region":"eu"}`, nil, false},
 		{"a missing header of a nested argument", `{"in/ner":{"deep":"d"}}`, nil, false},
-		{"a header without an argument", `{}`, []string{"Mcp-Param-Region: eu"}, false},
+		{"a header whose argument is missing", `{}`, []string{"Mcp-Param-Region: eu"}, false},
 		{"a header twice with different values", `{"region":"eu"}`, []string{"Mcp-Param-Region: eu",
 			"Mcp-Param-Region: us"}, false},
 		{"a header that the tool does not define", `{}`, []string{"Mcp-Param-Other: x"}, true},
-		{"a header for the items of a list, which is ignored", `{}`, []string{"Mcp-Param-No: x"}, true},
+		{"a header for an argument in an array, which is ignored", `{}`,
+			[]string{"Mcp-Param-No: x"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &downstreamtest.Server{Answer: func(_ context.Context, m *mcp.Message,

@@ -8,14 +8,15 @@ import (
 	"gatekit/core/proxy"
 )
 
-// initialization is one initialize of a client, the proxy's session that it opens, and its result.
+// initialization holds the proxy session for an initialize request of a client, and the outcome of
+// the request.
 type initialization struct {
 	proxied  *proxy.Session
 	done     chan struct{} // closed when initialize is answered
 	ok       bool          // initialize succeeded; valid when done is closed
-	revision string        // that both sides agreed on; valid when ok is
-	// closed when notifications/initialized has been delivered; nil before the client has sent it;
-	// guarded by legacyClientSession.mu
+	revision string        // the revision that both sides agreed on; valid when ok is true
+	// closed when notifications/initialized has been delivered; nil until the client has sent that
+	// notification; guarded by legacyClientSession.mu
 	initialized chan struct{}
 }
 
@@ -62,7 +63,7 @@ func (s *legacyClientSession) beginInitialize(m *mcp.Message, out output) Call {
 	return &initializeCall{s, s.init, m, offered, out}
 }
 
-// initializeCall is an initialize request. The proxy's session is open.
+// initializeCall is an initialize request whose proxy session is open.
 type initializeCall struct {
 	session *legacyClientSession
 	init    *initialization
@@ -117,7 +118,7 @@ func (c *initializeCall) finish() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed { // otherwise legacyClientSession.close closes the proxy's session
+	if !s.closed { // if s is closed, legacyClientSession.close closes the proxy's session
 		s.init = nil
 		s.closingFailed.Go(func() { s.closeProxySession(c.init) })
 	}

@@ -23,15 +23,15 @@ type legacyClientSession struct {
 	hasStream func() bool
 	reverse   reverseRequests
 
-	mu sync.Mutex // guards what follows
-	// of the latest initialize; nil before one, and after one that failed
+	mu sync.Mutex // guards the fields below
+	// the client's latest initialize; nil if the client has sent none, or if it failed
 	init          *initialization
 	closed        bool
-	closingFailed sync.WaitGroup // sessions of the proxy whose initialize failed, being closed
+	closingFailed sync.WaitGroup // counts proxy sessions being closed after initialize failed
 }
 
-// admit begins a request and returns its call. It must be called in the order in which the client
-// sent the requests. The call sends the messages that come before its answer to out.
+// admit begins a request and returns its call. admit must be called in the order in which the
+// client sent the requests. out gets the messages that the call sends before its answer.
 func (s *legacyClientSession) admit(m *mcp.Message, out output) Call {
 	s.stamp(m)
 	switch m.Method {
@@ -50,7 +50,7 @@ func (s *legacyClientSession) admit(m *mcp.Message, out output) Call {
 		return s.refusedCall(refuse(mcp.CodeInvalidRequest,
 			"the session is not initialized: send initialize first"), m)
 	}
-	// The call begins here, so that a notifications/cancelled that comes next finds it.
+	// The call begins here, so that a notifications/cancelled that comes next finds the call.
 	call := init.proxied.Begin(m, &legacyClient{s, out})
 	return &legacyCall{s, init, initialized, m, call}
 }
@@ -63,7 +63,7 @@ func (s *legacyClientSession) refusedCall(r *refusal, m *mcp.Message) Call {
 type legacyCall struct {
 	session     *legacyClientSession
 	init        *initialization
-	initialized chan struct{} // init.initialized, as it was when the request came
+	initialized chan struct{} // the value of init.initialized when the request came
 	m           *mcp.Message
 	call        *proxy.Call
 }
@@ -81,7 +81,8 @@ func (c *legacyCall) Run(ctx context.Context) pipeline.Passed {
 // Discard implements Call.
 func (c *legacyCall) Discard() { c.Run(endedContext()) }
 
-// waitForAll waits until each of the channels that are not nil is closed, or until ctx ends.
+// waitForAll waits until all channels are closed, or until ctx ends. A channel may be nil; then
+// waitForAll ignores the channel.
 func waitForAll(ctx context.Context, channels ...chan struct{}) {
 	for _, c := range channels {
 		if c == nil {
@@ -95,8 +96,8 @@ func waitForAll(ctx context.Context, channels ...chan struct{}) {
 	}
 }
 
-// admitNotification returns a notification that is ready to be delivered. It must be called in the
-// order in which the client sent the notifications.
+// admitNotification returns a notification that is ready to be delivered. admitNotification must be
+// called in the order in which the client sent the notifications.
 func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	s.mu.Lock()
@@ -107,14 +108,14 @@ func (s *legacyClientSession) admitNotification(m *mcp.Message) notification {
 	n := &legacyNotification{session: s, init: s.init, m: m}
 	if m.Method == "notifications/initialized" && s.init.initialized == nil {
 		// The next requests wait until the notification is delivered. Servers refuse requests that
-		// come before it.
+		// come before the notification.
 		s.init.initialized = make(chan struct{})
 		n.delivered = s.init.initialized
 	}
 	return n
 }
 
-// reasonNotInitialized is the reason for dropping notifications.
+// reasonNotInitialized is the reason, in the audit log, why a notification was dropped.
 const reasonNotInitialized = "the session is not initialized"
 
 // legacyNotification is a notification of a session. It waits until initialize is answered.
@@ -160,7 +161,8 @@ func (s *legacyClientSession) hasInitialize() bool {
 	return s.init != nil
 }
 
-// revision returns the revision that the session has agreed on, "" when it is not initialized.
+// revision returns the revision that the session has agreed on. It returns "" when the session is
+// not initialized.
 func (s *legacyClientSession) revision() string {
 	s.mu.Lock()
 	init := s.init
@@ -171,7 +173,7 @@ func (s *legacyClientSession) revision() string {
 	return init.revision
 }
 
-// close cancels the session's calls and closes its servers.
+// close cancels the session's calls and closes its connections with servers.
 func (s *legacyClientSession) close() {
 	s.mu.Lock()
 	init := s.init

@@ -11,8 +11,8 @@ import (
 	"gatekit/core/proxy"
 )
 
-// legacyClient is the proxy.Client of one call of a session, or of the messages outside of any
-// call.
+// legacyClient is a proxy.Client. It sends either the messages of one call, or the session's
+// messages outside of any call.
 type legacyClient struct {
 	*legacyClientSession
 	out output
@@ -23,8 +23,8 @@ func (c *legacyClient) Notify(ctx context.Context, p pipeline.Passed) error {
 	return c.out.send(ctx, p)
 }
 
-// SendRequests implements proxy.Client. It sends all requests before it waits for answers. It waits
-// before that while the client has too many requests to answer.
+// SendRequests implements proxy.Client. It waits while the client has too many requests to answer.
+// Then it sends all requests, and waits for their answers.
 func (c *legacyClient) SendRequests(ctx context.Context,
 	requests []pipeline.Passed) ([]*mcp.Message, error) {
 	release, err := c.reverse.reserve(ctx, len(requests), c.endpoint.limits.ReverseRequests)
@@ -67,7 +67,7 @@ func (c *legacyClient) SendRequests(ctx context.Context,
 }
 
 // sendReverse sends a reverse request, or its cancellation, on the stream of the call. If the call
-// has been answered meanwhile, it uses the stream for messages outside of any call.
+// has been answered meanwhile, sendReverse uses the stream for messages outside of any call.
 func (c *legacyClient) sendReverse(ctx context.Context, p pipeline.Passed) error {
 	err := c.out.send(ctx, p)
 	if errors.Is(err, errStreamFinished) {
@@ -76,11 +76,11 @@ func (c *legacyClient) sendReverse(ctx context.Context, p pipeline.Passed) error
 	return err
 }
 
-// cancelTimeout bounds the writing of a cancellation to a client that may be gone.
+// cancelTimeout is how long the writing of a cancellation may take. The client may be gone.
 const cancelTimeout = time.Second
 
-// cancelReverse tells the client that its answer is not needed any more, in the server's words if
-// the server has cancelled the request.
+// cancelReverse notifies the client that the request r is cancelled. If the server has cancelled
+// r, the client gets the server's own notification.
 func (c *legacyClient) cancelReverse(r *reverseRequest, cause error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cancelTimeout)
 	defer cancel()

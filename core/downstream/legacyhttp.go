@@ -11,7 +11,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// postLegacy serves a POST of a session, or one that opens a session.
+// postLegacy serves a POST of a legacy session, or a POST with initialize, which opens a session.
 func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	if m.Kind == mcp.Request && m.Method == "initialize" &&
 		r.Header.Get(mcp.HeaderSessionID) == "" {
@@ -38,8 +38,8 @@ func (e *Endpoint) postLegacy(ctx context.Context, r HTTPRequest, w Reply, m *mc
 }
 
 // resumableStreamDelay is how long a tools/call may take before its client gets a stream. The first
-// event of the stream has an id, from which the client can resume when its connection breaks. Most
-// calls are answered sooner, with one write instead of four.
+// event of the stream has an id. With this id the client can resume the stream when its connection
+// breaks. Most calls are answered before the delay, with one write instead of four.
 const resumableStreamDelay = 50 * time.Millisecond
 
 // postBatch serves a POST of a batch.
@@ -66,9 +66,9 @@ func (e *Endpoint) postBatch(ctx context.Context, r HTTPRequest, w Reply) {
 }
 
 // openSession opens a session and serves its initialize. The client gets the session's id with the
-// first bytes of the answer. The session is removed when the client left before it had the id, or
-// when initialize failed. If it failed after its stream had begun, the client has the id, and may
-// send initialize again in this session.
+// first bytes of the answer. The session is removed if the client leaves before it gets the id, or
+// if initialize fails before its stream has begun. If initialize fails later, the session stays,
+// because the client has the id and may send initialize again.
 func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *mcp.Message) {
 	id := rand.Text() // 130 bits
 	entry, _, err := e.legacySessions.acquire(id, func() *httpSession {
@@ -89,10 +89,10 @@ func (e *Endpoint) openSession(ctx context.Context, r HTTPRequest, w Reply, m *m
 	}
 }
 
-// findSession returns the session that r names, which the caller must release. When there is none,
-// or the client may not use it, findSession answers the message m with an error, and returns false.
-// m may be nil. The client cannot tell the session of another principal from one that
-// does not exist.
+// findSession returns the session that r names, which the caller must release. If the session does
+// not exist, or the client may not use it, findSession answers the message m with an error, and
+// returns false. m may be nil. A client gets the same answer for a session of another principal and
+// for a session that does not exist.
 func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 	m *mcp.Message) (*sessionEntry[*httpSession], bool) {
 	refused := func(status int, format string, args ...any) (*sessionEntry[*httpSession], bool) {
@@ -113,7 +113,8 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 	id, _, mismatch := singleHeader(r.Header, mcp.HeaderSessionID)
 	if id == "" || mismatch != nil {
 		return refused(http.StatusBadRequest,
-			"the request has no %s: send initialize first, without it", mcp.HeaderSessionID)
+			"the request has no %s: send initialize first, without this header",
+			mcp.HeaderSessionID)
 	}
 	entry, ok, _ := e.legacySessions.acquire(id, nil)
 	if !ok {
@@ -132,8 +133,8 @@ func (e *Endpoint) findSession(ctx context.Context, r HTTPRequest, w Reply,
 	return entry, true
 }
 
-// httpSession is a legacy session over HTTP. It outlives the connections of its client: its calls
-// go on when a connection ends, and their streams are kept.
+// httpSession is a legacy session over HTTP. It outlives the connections of its client. When a
+// connection ends, the session's calls go on, and their streams are kept.
 type httpSession struct {
 	legacyClientSession
 	streams sessionStreams
@@ -144,8 +145,8 @@ type httpSession struct {
 	end      context.CancelFunc
 
 	mu      sync.Mutex     // guards closing, and additions to running
-	running sync.WaitGroup // calls
-	closing bool           // no call starts any more
+	running sync.WaitGroup // counts the calls that run
+	closing bool           // no further call may start
 }
 
 func (e *Endpoint) newHTTPSession(principal string) *httpSession {
@@ -169,14 +170,15 @@ func (s *httpSession) close() {
 	s.streams.close()
 }
 
-// run runs f in a goroutine of the session. It reports false, and does not run f, when the session
-// is closing.
+// run runs f in a goroutine of the session. If the session is closing, run returns false and does
+// not run f.
 func (s *httpSession) run(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closing {
 		s.running.Add(1)
-		s.endpoint.requests.add() // the client may resume the stream of the answer
+		// Drain waits for f even if the connection has ended: the client may resume the stream.
+		s.endpoint.requests.add()
 		s.endpoint.workers.Run(func() {
 			defer s.endpoint.requests.done()
 			defer s.running.Done()
@@ -186,8 +188,9 @@ func (s *httpSession) run(f func()) bool {
 	return !s.closing
 }
 
-// handleNonRequest handles a notification or an answer. It returns when the message has been handed
-// over, even when the client no longer waits: the client's next request may depend on it.
+// handleNonRequest handles a notification or an answer. It returns when the message has been
+// delivered. It delivers the message even if the client closes the connection, because the client's
+// next request may depend on the message.
 func (s *httpSession) handleNonRequest(m *mcp.Message) error {
 	s.stamp(m)
 	if m.Kind == mcp.Notification {
@@ -198,10 +201,10 @@ func (s *httpSession) handleNonRequest(m *mcp.Message) error {
 	return nil
 }
 
-// copyStream copies a stream to a connection until one of them ends.
+// copyStream copies a stream to a connection until the stream or the connection ends.
 func (s *httpSession) copyStream(ctx context.Context, from *resumableStream, reader *streamReader,
 	to Stream) {
-	// Clients of older revisions fail on the first event, which has an id and no data.
+	// The first event has an id and no data. Clients of older revisions cannot read such an event.
 	withFirstID := s.revision() >= mcp.Rev20251125
 	from.copyTo(ctx, reader, to, withFirstID)
 	if err := to.Close(); err != nil {

@@ -21,10 +21,10 @@ type legacyPost struct {
 	out          output        // for messages before the answer
 	accept       acceptedTypes
 	streamDelay  time.Duration // how long the answer may take before the stream is opened
-	batch        bool          // without a stream, the answers are one array
-	takesOthers  bool          // the stream may take requests outside of its calls
+	batch        bool          // the POST is a batch; without a stream, its answers are one array
+	takesOthers  bool          // the stream may also carry server requests that belong to no call
 	isStreamed   bool          // the reply is a stream
-	opensSession bool          // it is an initialize, and header has the id of its session
+	opensSession bool          // the POST is an initialize; header has the id of its session
 }
 
 func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
@@ -38,8 +38,8 @@ func (s *httpSession) newLegacyPost(r HTTPRequest, w Reply) *legacyPost {
 	return p
 }
 
-// serve runs the calls and writes their messages to the client while it is connected. The calls go
-// on when the connection has ended. serve reports whether anything was written.
+// serve runs the calls, and writes their messages while the client is connected. The calls go on
+// after the connection has ended. serve reports whether anything was written.
 func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession],
 	calls ...Call) (written bool) {
 	sessions := p.session.endpoint.legacySessions
@@ -74,11 +74,11 @@ func (p *legacyPost) serve(ctx context.Context, entry *sessionEntry[*httpSession
 	return true
 }
 
-// errStreamDelay is the cause of a context that ended after streamDelay.
-var errStreamDelay = errors.New("the answer has taken longer than the delay of its stream")
+// errStreamDelay is the cause of a context that ended after legacyPost.streamDelay.
+var errStreamDelay = errors.New("no answer within the stream delay")
 
-// writeWithoutStream waits for the answer and writes it as the whole reply. done is false when a
-// stream is needed instead.
+// writeWithoutStream waits for the answer and writes the answer as the whole reply. done is false
+// when a stream is needed instead. written reports whether the reply was written.
 func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool) {
 	wait := ctx
 	if p.accept.stream {
@@ -86,9 +86,9 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 		wait, cancel = context.WithTimeoutCause(ctx, p.streamDelay, errStreamDelay)
 		defer cancel()
 	}
-	answers, only, err := p.stream.waitForFirst(wait)
+	answers, onlyAnswers, err := p.stream.waitForFirst(wait)
 	switch {
-	case errors.Is(err, errStreamDelay) || err == nil && !only:
+	case errors.Is(err, errStreamDelay) || err == nil && !onlyAnswers:
 		return false, false
 	case err != nil: // the client is gone, and has no event id to resume the stream
 		p.stream.detach(p.reader)
@@ -96,7 +96,7 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	}
 	header := p.header
 	switch {
-	case p.opensSession && p.session.revision() == "": // it has failed: there is no session
+	case p.opensSession && p.session.revision() == "": // initialize failed, so no session is left
 		header = nil
 	case p.accept.prefersStream:
 		return false, false
@@ -124,8 +124,8 @@ func (p *legacyPost) writeWithoutStream(ctx context.Context) (done, written bool
 	return true, err == nil
 }
 
-// outputWithoutStream is the output of a call whose client does not accept streams. Notifications
-// are dropped, and the client cannot be asked.
+// outputWithoutStream is the output of a call whose client does not accept streams. It drops
+// notifications, and returns an error for requests.
 type outputWithoutStream struct{}
 
 func (outputWithoutStream) send(_ context.Context, p pipeline.Passed) error {

@@ -9,8 +9,9 @@ import (
 	"gatekit/core/proxy"
 )
 
-// modernClientSession is the proxy's session that modern requests share: those of one pipe, or
-// those of one principal over HTTP. The clients know nothing of it.
+// modernClientSession is a session of the proxy for modern requests. All modern requests of one
+// pipe share one session. All modern requests of one principal over HTTP also share one session.
+// The clients do not know of the session.
 type modernClientSession struct {
 	peer
 	endpoint *Endpoint
@@ -18,8 +19,9 @@ type modernClientSession struct {
 	hold     func() (release func()) // keeps the session from being closed as idle
 }
 
-// newModernSession opens a session. shared means that several clients may use the session: those of
-// a principal over HTTP, whose only streams are their requests.
+// newModernSession opens a session. shared means that several clients may use the session: all
+// clients of one principal over HTTP. These clients have no streams other than the streams of their
+// requests.
 func (e *Endpoint) newModernSession(p peer, shared bool) *modernClientSession {
 	o := proxy.OpenOptions{Session: p.session, Principal: p.principal, Revision: mcp.Rev20260728,
 		Shared: shared}
@@ -41,8 +43,8 @@ func (s *modernClientSession) close() {
 	}
 }
 
-// begin begins a request. It returns the call, and the id by which the proxy's session knows the
-// call. For a request that resumes a parked call, that id is not the id of m.
+// begin begins the request m. It returns the call, and the id under which the proxy's session knows
+// the call. If m resumes a parked call, that id is not the id of m.
 func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call Call, id mcp.ID) {
 	if s.endpoint.parker == nil {
 		return s.proxied.Begin(m, client), m.ID()
@@ -55,9 +57,9 @@ func (s *modernClientSession) begin(m *mcp.Message, client proxy.Client) (call C
 	return call, id
 }
 
-// admitNotification returns a notification that is ready to be delivered. Of the notifications of
-// the specification, modern clients send only notifications/cancelled, and only on a pipe: over
-// HTTP a client cancels a request by closing its connection.
+// admitNotification returns a notification that is ready to be delivered. The specification lets
+// modern clients send only notifications/cancelled, and only on a pipe. Over HTTP a client cancels
+// a request by closing its connection.
 func (s *modernClientSession) admitNotification(m *mcp.Message) notification {
 	s.stamp(m)
 	if _, known := mcp.LookupMethod(m.Method); known && m.Method != "notifications/cancelled" {
@@ -75,8 +77,9 @@ type modernNotification struct {
 
 func (n *modernNotification) deliver(ctx context.Context) { n.session.proxied.Notify(ctx, n.m) }
 
-// checkModern refuses a modern request whose fields or HTTP headers are invalid, in the order that
-// docs/protocol.md gives. header is nil on a pipe. It marks a request that carries answers.
+// checkModern refuses a modern request whose fields or HTTP headers are invalid. It checks them in
+// the order that docs/protocol.md gives. header is nil on a pipe. If m contains answers to a
+// server's questions, checkModern sets m.CarriesInput.
 func checkModern(m *mcp.Message, header http.Header) *refusal {
 	if r := checkMeta(m); r != nil {
 		return r
@@ -92,8 +95,8 @@ func checkModern(m *mcp.Message, header http.Header) *refusal {
 	return nil
 }
 
-// checkRevisionAndMethod refuses a modern request whose revision is not supported or does not have
-// its method. It comes after checkModern.
+// checkRevisionAndMethod refuses a modern request if its revision is not supported, or if the
+// revision does not have its method. It must be called after checkModern.
 func checkRevisionAndMethod(m *mcp.Message) *refusal {
 	if !m.TextEquals(mcp.PointerProtocolVersion, mcp.Rev20260728) {
 		want, _ := m.Text(mcp.PointerProtocolVersion)
@@ -102,8 +105,8 @@ func checkRevisionAndMethod(m *mcp.Message) *refusal {
 	return checkMethod(m, mcp.Rev20260728)
 }
 
-// askedInResults implements the methods of proxy.Client that are the same for all modern clients,
-// which can be asked in results only.
+// askedInResults implements the methods of proxy.Client that are the same for all modern clients. A
+// modern client can be asked only in a result.
 type askedInResults struct{}
 
 // TakesInputRequests implements proxy.InputRequestClient.

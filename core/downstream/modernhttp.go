@@ -103,13 +103,13 @@ func (s *principalSession) serve(ctx context.Context, m *mcp.Message, w Reply,
 }
 
 // streamDelay is how long a request over HTTP may take before its answer becomes a stream, which
-// transport then keeps alive. An error that comes later cannot have its own HTTP status.
+// package transport keeps alive. An error after the delay cannot have its own HTTP status.
 const streamDelay = 2 * time.Second
 
 var errAnswered = errors.New("the request has been answered")
 
-// modernReply is the client of one modern request over HTTP. It writes the notifications that come
-// before the answer, and the answer. It opens a stream when the first notification comes.
+// modernReply is the proxy.Client of one modern request over HTTP. It writes the answer, and the
+// notifications that come before the answer. It opens a stream when the first notification comes.
 type modernReply struct {
 	askedInResults
 	w              Reply
@@ -144,7 +144,7 @@ func (r *modernReply) Notify(_ context.Context, p pipeline.Passed) error {
 	return r.send(p)
 }
 
-// openWhenSlow opens the stream because the answer takes long.
+// openWhenSlow opens the stream when the answer has not come within streamDelay.
 func (r *modernReply) openWhenSlow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *modernReply) send(p pipeline.Passed) error {
 	return r.stream.Send(conn.Event{Data: m.Append(make([]byte, 0, m.Size()))})
 }
 
-// finish writes the answer. Nothing is written after it.
+// finish writes the answer. Nothing is written after the answer.
 func (r *modernReply) finish(answer pipeline.Passed) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,8 +195,8 @@ func (r *modernReply) finish(answer pipeline.Passed) error {
 	return errors.Join(r.send(answer), r.stream.Close())
 }
 
-// restoreSubscriptionID returns p with the client's id as the subscription id, if p names the
-// subscription that the request opened.
+// restoreSubscriptionID returns p with the client's id as the subscription id. If p contains no
+// subscription id, or if the request is no subscription, it returns p unchanged.
 func (r *modernReply) restoreSubscriptionID(p pipeline.Passed) (pipeline.Passed, error) {
 	if !r.isSubscription {
 		return p, nil

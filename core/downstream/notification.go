@@ -6,10 +6,10 @@ import (
 	"gatekit/core/mcp"
 )
 
-// notification is a notification of the client that has been read and not yet delivered.
+// notification is a notification that was read from a client and is not delivered yet.
 type notification interface {
-	// deliver hands the notification to the proxy's session, or records that it was dropped. It
-	// must be called once.
+	// deliver passes the notification to the proxy's session, or records that the notification was
+	// dropped. It must be called once.
 	deliver(ctx context.Context)
 }
 
@@ -30,7 +30,7 @@ type notificationQueue chan notification
 
 func newNotificationQueue() notificationQueue { return make(notificationQueue, 64) }
 
-// put adds a notification. It waits while the queue is full. Meanwhile nothing more is read from
+// put adds a notification. It waits while the queue is full. During this wait, nothing is read from
 // the client.
 func (q notificationQueue) put(ctx context.Context, n notification) error {
 	select {

@@ -21,20 +21,20 @@ type pipeConnection struct {
 	out      pipeOutput
 	legacy   *legacyClientSession
 
-	notifications notificationQueue // of the client, in order, without cancellations
-	cancellations notificationQueue // of the client, which overtake other notifications
-	calls         sync.WaitGroup    // requests, without subscriptions
+	notifications notificationQueue // notifications of the client other than cancellations
+	cancellations notificationQueue // cancellations, which do not wait for other notifications
+	calls         sync.WaitGroup    // requests other than subscriptions
 	subscriptions sync.WaitGroup    // subscriptions/listen requests
 
-	mu       sync.Mutex           // guards what follows
+	mu       sync.Mutex           // guards the fields below
 	modern   *modernClientSession // nil until the first modern request
 	inFlight int                  // requests whose answer has not been written
-	// number of modern requests in flight by id
+	// number of modern requests in flight, by their id
 	modernInFlight map[mcp.ID]int
-	// A call that may be parked outlives its requests, so the proxy knows it by an id that Gatekit
-	// makes.
+	// A call that may be parked outlives its requests. So the proxy knows the call by an id that
+	// Gatekit makes.
 	lastCallID uint64
-	callIDs    map[mcp.ID]mcp.ID // from the id of such a request to the id of its call
+	callIDs    map[mcp.ID]mcp.ID // ids of the calls that may be parked, by the id of the request
 }
 
 // pipeOutput writes messages to a pipe.
@@ -48,9 +48,10 @@ func (o pipeOutput) send(ctx context.Context, p pipeline.Passed) error {
 	return o.Write(ctx, m.Parts()...)
 }
 
-// drainTimeout is how long calls in flight may still take when the client has closed its side. A
-// script writes its requests, closes its side, and then reads the answers; the servers may have to
-// start first. A client that does not want to wait ends the process, and with it ctx.
+// drainTimeout is how long calls in flight may still take after the client has closed its side of
+// the pipe. A script may write its requests, close its side, and only then read the answers. The
+// servers may still have to start. A client that does not want to wait ends the process of Gatekit,
+// which ends ctx.
 const drainTimeout = 5 * time.Second
 
 // ServePipe serves one client until it is gone or ctx ends. It returns when all goroutines that it
@@ -84,8 +85,8 @@ func (e *Endpoint) ServePipe(ctx context.Context, p conn.Pipe, principal string)
 	return err
 }
 
-// read reads and handles messages until the client is gone. The error is that of reading or
-// writing.
+// read reads and handles messages until the client is gone. It returns an error when a message
+// could not be read or an answer could not be written.
 func (c *pipeConnection) read(ctx context.Context) error {
 	for {
 		b, err := c.out.Read(ctx)
@@ -119,7 +120,8 @@ func (c *pipeConnection) drain(ctx context.Context) {
 	}
 }
 
-// handle handles the bytes of one message or batch. The error is that of writing.
+// handle handles the bytes of one message or batch. It returns an error when an answer could not be
+// written, or when ctx has ended.
 func (c *pipeConnection) handle(ctx context.Context, b []byte) error {
 	if mcp.IsBatch(b) {
 		return c.handleBatch(ctx, b)
@@ -162,8 +164,9 @@ func (c *pipeConnection) serve(ctx context.Context, m *mcp.Message, call Call) {
 	}
 }
 
-// notifySubscriptionEnd tells the client a second time that the subscription of request m has
-// ended. The specification asks for this notification in one place, and for the result in another.
+// notifySubscriptionEnd notifies the client that the subscription of request m has ended. The
+// client has already got a result that means the same. The specification demands the notification
+// in one place, and the result in another place.
 func (c *pipeConnection) notifySubscriptionEnd(ctx context.Context, m *mcp.Message) {
 	n := mcp.NewNotification("notifications/cancelled", append(append([]byte(`{"requestId":`),
 		m.ID()...), '}'))
@@ -176,9 +179,9 @@ func (c *pipeConnection) notifySubscriptionEnd(ctx context.Context, m *mcp.Messa
 var tooManyInFlight = refuse(mcp.CodeInternalError,
 	"too many requests in flight: wait for an answer, then try again")
 
-// admitRequest begins a request and returns its call, or nil when too many are in flight. The
-// caller must call release after the answer has been written, and not before. So a client that does
-// not read its answers cannot send more and more requests.
+// admitRequest begins a request and returns its call. It returns nil when too many requests are in
+// flight. The caller must call release after the answer has been written, and not before. So a
+// client that does not read its answers cannot send more and more requests.
 func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 	isModern := eraOf(m, "") == mcp.Modern
 	c.mu.Lock()
@@ -200,7 +203,7 @@ func (c *pipeConnection) admitRequest(m *mcp.Message) Call {
 	return c.legacy.admit(m, c.out)
 }
 
-// release removes a request from those in flight.
+// release removes a request from the requests in flight.
 func (c *pipeConnection) release(m *mcp.Message) {
 	if m.Method != "subscriptions/listen" {
 		defer c.endpoint.requests.done()
@@ -215,7 +218,7 @@ func (c *pipeConnection) release(m *mcp.Message) {
 	}
 }
 
-// admitModern is legacyClientSession.admit for modern requests.
+// admitModern begins a modern request and returns its call.
 func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 	c.stamp(m)
 	refused := checkModern(m, nil)
@@ -229,7 +232,7 @@ func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 	if c.modern == nil {
 		c.modern = c.endpoint.newModernSession(c.peer, false)
 	}
-	own := m // m with the id by which the proxy knows the call
+	own := m // m with the id under which the proxy knows the call
 	if c.endpoint.parker != nil && mcp.AllowsInputRequests(m) {
 		if c.modernInFlight[m.ID()] > 1 {
 			c.mu.Unlock()
@@ -240,7 +243,7 @@ func (c *pipeConnection) admitModern(m *mcp.Message) Call {
 		own = m.WithID(mcp.ID(`"gatekit-` + strconv.FormatUint(c.lastCallID, 10) + `"`))
 	}
 	c.mu.Unlock()
-	// The call begins here, so that a notifications/cancelled that comes next finds it.
+	// The call begins here, so that a notifications/cancelled that comes next finds the call.
 	call, id := c.modern.begin(own, modernPipeClient{out: c.out})
 	if own == m {
 		return call
@@ -277,14 +280,14 @@ func (c *renamedCall) forget() {
 	c.pipe.mu.Unlock()
 }
 
-// modernSession returns the session of modern requests, or nil before the first one.
+// modernSession returns the session of modern requests, or nil before the first modern request.
 func (c *pipeConnection) modernSession() *modernClientSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.modern
 }
 
-// handleNonRequest handles a notification or an answer. The error is the cause of ctx.
+// handleNonRequest handles a notification or an answer. The error is context.Cause(ctx).
 func (c *pipeConnection) handleNonRequest(ctx context.Context, m *mcp.Message) error {
 	c.stamp(m)
 	if m.Kind != mcp.Notification {
@@ -303,8 +306,8 @@ func (c *pipeConnection) handleNonRequest(ctx context.Context, m *mcp.Message) e
 	return c.notifications.put(ctx, n)
 }
 
-// isModern reports whether a notification belongs to the modern requests. Modern notifications need
-// not name their revision.
+// isModern reports whether a notification is about modern requests. A modern notification need not
+// name its revision.
 func (c *pipeConnection) isModern(m *mcp.Message) bool {
 	if m.Method == "notifications/cancelled" {
 		id, _ := m.Get("/requestId")
@@ -315,8 +318,8 @@ func (c *pipeConnection) isModern(m *mcp.Message) bool {
 	return eraOf(m, "") == mcp.Modern || !c.legacy.hasInitialize()
 }
 
-// withCallID returns a notifications/cancelled with the id by which the proxy knows the call of the
-// request. It returns any other notification as it is.
+// withCallID returns a notifications/cancelled with the id under which the proxy knows the
+// cancelled call. It returns any other notification unchanged.
 func (c *pipeConnection) withCallID(m *mcp.Message) *mcp.Message {
 	id, _ := m.Get("/requestId")
 	c.mu.Lock()

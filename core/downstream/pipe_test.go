@@ -65,7 +65,7 @@ func TestRequestsAnsweredWithoutAServer(t *testing.T) {
 			downstreamtest.Request(1,
 				"tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}`),
 			`"id":1,"error":{"code":-32602,`},
-		{"a modern request of a legacy revision", before,
+		{"a modern request with a legacy revision", before,
 			downstreamtest.Request(1,
 				"tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}}}`),
 			`"id":1,"error":{"code":-32022,"message":"Unsupported protocol version","data":{"supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26","2024-11-05"],"requested":"2025-11-25"}}`},
@@ -96,7 +96,7 @@ func TestMessageOverTheLimitIsRefusedAndTheNextIsServed(t *testing.T) {
 	downstreamtest.Run(t, &downstreamtest.Server{}, downstream.Limits{}, func(t *testing.T,
 		w *downstreamtest.Gateway) {
 		l := w.Connect(t)
-		l.In <- nil
+		l.In <- nil // stands for a message that is too large
 		downstreamtest.ContainsText(t, "answer", <-l.Out,
 			`"id":null,"error":{"code":-32700,"message":"message of 99 bytes is over the limit of 50"`)
 		downstreamtest.ContainsText(t, "the next answer",
@@ -140,12 +140,12 @@ func TestClientMayInitializeAgainAfterAFailure(t *testing.T) {
 	s.RefusesInitialize.Store(true)
 	downstreamtest.Run(t, s, downstream.Limits{}, func(t *testing.T, w *downstreamtest.Gateway) {
 		l := w.Connect(t)
-		downstreamtest.ContainsText(t, "the first",
+		downstreamtest.ContainsText(t, "the first initialize",
 			l.Ask(downstreamtest.Initialize(mcp.Rev20251125)), `"error"`)
 		downstreamtest.ContainsText(t, "a request",
 			l.Ask(downstreamtest.Request(1, "tools/list", "{}")), `-32600`)
 		s.RefusesInitialize.Store(false)
-		downstreamtest.ContainsText(t, "the second",
+		downstreamtest.ContainsText(t, "the second initialize",
 			l.Ask(downstreamtest.Initialize(mcp.Rev20251125)), `"result"`)
 		downstreamtest.ContainsText(t, "a request",
 			l.Ask(downstreamtest.Request(1, "tools/list", "{}")), `"result"`)
@@ -208,7 +208,7 @@ func TestPipeCarriesBothEras(t *testing.T) {
 			`{"jsonrpc":"2.0","id":2,"result":`+params+`}`)
 		l.Close(t)
 		if n := len(w.Server.Opened); n != 2 {
-			t.Errorf("opened %d servers, want one for each era", n)
+			t.Errorf("the server was opened %d times, want once for each era", n)
 		}
 	})
 }
@@ -230,7 +230,8 @@ func TestCancellationFindsTheRequestSentBeforeIt(t *testing.T) {
 				l := w.Connect(t)
 				l.Initialize(mcp.Rev20251125)
 				synctest.Wait()
-				for range 20 { // at once: the request may not have reached the server yet
+				for range 20 {
+					// The cancellation follows at once: the server may not have the request yet.
 					l.Send(c.request, downstreamtest.Cancelled(5))
 					synctest.Wait()
 				}
@@ -266,18 +267,18 @@ func TestReverseRequestsGetGatekitsIDsAndTokens(t *testing.T) {
 		l := w.Connect(t)
 		l.Initialize(mcp.Rev20251125)
 		for n := 1; n <= 2; n++ {
-			downstreamtest.ContainsText(t, "first", l.Ask(downstreamtest.Request(1,
+			downstreamtest.ContainsText(t, "the first message", l.Ask(downstreamtest.Request(1,
 				"tools/call", `{"name":"x"}`)), `"data":"one"`)
-			downstreamtest.Equal(t, "then", <-l.Out,
+			downstreamtest.Equal(t, "the reverse request", <-l.Out,
 				fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1,"_meta":{"progressToken":"gatekit-%d"}}}`, n, n))
-			// The first token is not one of Gatekit's: its notification is dropped.
+			// Gatekit did not make the token 1, so the notification with this token is dropped.
 			l.Send(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}`,
 				fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"gatekit-%d","progress":%d.0}}`, n, n))
 			synctest.Wait()
 			l.Send(`{"jsonrpc":"2.0","id":1,"result":{"forged":true}}`,
 				fmt.Sprintf(`{"jsonrpc":"2.0","id":"gatekit-%d","result":{"role":"user"}}`, n))
-			downstreamtest.ContainsText(t, "then", <-l.Out, `"data":"two"`)
-			downstreamtest.Equal(t, "last", <-l.Out,
+			downstreamtest.ContainsText(t, "the next message", <-l.Out, `"data":"two"`)
+			downstreamtest.Equal(t, "the answer", <-l.Out,
 				`{"jsonrpc":"2.0","id":1,"result":{"answered":1,"with":{"role":"user"}}}`)
 		}
 		l.Close(t)
@@ -305,10 +306,11 @@ func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
 			func(t *testing.T, w *downstreamtest.Gateway) {
 				l := w.Connect(t)
 				l.Initialize(mcp.Rev20251125)
-				downstreamtest.ContainsText(t, "asked", l.Ask(downstreamtest.Request(1,
-					"tools/call", `{"name":"x"}`)),
+				downstreamtest.ContainsText(t, "the reverse request",
+					l.Ask(downstreamtest.Request(1, "tools/call", `{"name":"x"}`)),
 					`"id":"gatekit-1","method":"roots/list"`)
-				downstreamtest.ContainsText(t, "withdrawn", l.Ask(downstreamtest.Cancelled(1)),
+				downstreamtest.ContainsText(t, "the cancellation",
+					l.Ask(downstreamtest.Cancelled(1)),
 					`"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
 				l.Close(t)
 			})
@@ -320,10 +322,10 @@ func TestAbandonedReverseRequestIsCancelled(t *testing.T) {
 				l := w.Connect(t)
 				l.Initialize(mcp.Rev20251125)
 				start := time.Now()
-				downstreamtest.ContainsText(t, "asked", l.Ask(downstreamtest.Request(1,
-					"tools/call", `{"name":"x"}`)),
+				downstreamtest.ContainsText(t, "the reverse request",
+					l.Ask(downstreamtest.Request(1, "tools/call", `{"name":"x"}`)),
 					`"id":"gatekit-1","method":"roots/list"`)
-				downstreamtest.ContainsText(t, "withdrawn", <-l.Out,
+				downstreamtest.ContainsText(t, "the cancellation", <-l.Out,
 					`"method":"notifications/cancelled","params":{"requestId":"gatekit-1"}`)
 				downstreamtest.ContainsText(t, "the call", <-l.Out,
 					`the client did not answer within 7s`)
@@ -357,8 +359,8 @@ func TestModernClientsCannotBeAskedDuringACall(t *testing.T) {
 func TestBatches(t *testing.T) {
 	for _, revision := range []string{mcp.Rev20241105, mcp.Rev20250326} {
 		for _, c := range []struct{ name, send, want string }{
-			{"answers are one array in order", `[` + downstreamtest.Request(1,
-				"tools/call", `{"name":"a"}`) +
+			{"the answers are one array, in the order of the requests", `[` +
+				downstreamtest.Request(1, "tools/call", `{"name":"a"}`) +
 				`,` + `{"jsonrpc":"2.0","id":"1","method":"ping"}` + `]`,
 				`[{"jsonrpc":"2.0","id":1,"result":{"name":"a"}},{"jsonrpc":"2.0","id":"1","result":{}}]`},
 			{"an invalid message gets an error of its own",
@@ -395,7 +397,7 @@ func TestBatches(t *testing.T) {
 }
 
 func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
-	t.Run("are answered when that does not take long", func(t *testing.T) {
+	t.Run("are answered if they end within the drain timeout", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			time.Sleep(4 * time.Second)
@@ -410,7 +412,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			downstreamtest.ContainsText(t, "answer", <-l.Out, `{"late":1}`)
 		})
 	})
-	t.Run("are cancelled when that takes long", func(t *testing.T) {
+	t.Run("are cancelled after the drain timeout", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return ""
@@ -432,7 +434,7 @@ func TestCallsInFlightWhenTheClientLeaves(t *testing.T) {
 			}
 		})
 	})
-	t.Run("do not delay the end when they are subscriptions", func(t *testing.T) {
+	t.Run("do not delay the end if they are subscriptions", func(t *testing.T) {
 		s := &downstreamtest.Server{Answer: func(context.Context, *mcp.Message,
 			proxy.Handler) string {
 			return ""
@@ -506,7 +508,7 @@ func TestCallCanBeCancelledAfterItsIDWasUsedAgain(t *testing.T) {
 		l := w.Connect(t)
 		l.Send(downstreamtest.ModernRequest(1, "tools/call", `"name":"x"`))
 		synctest.Wait()
-		downstreamtest.ContainsText(t, "the second", l.Ask(downstreamtest.ModernRequest(1,
+		downstreamtest.ContainsText(t, "the second call", l.Ask(downstreamtest.ModernRequest(1,
 			"tools/call", `"name":"x"`)), `"code":-32600`)
 		l.Send(downstreamtest.Cancelled(1))
 		synctest.Wait()
@@ -525,8 +527,8 @@ func TestRefusalsOfABatchAreRecordedWhenItsPipeEnds(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- w.Endpoint.ServePipe(ctx, l, "") }()
 		l.Initialize(mcp.Rev20250326)
-		// The batch holds more notifications than are queued. So it is still being split when the
-		// pipe ends.
+		// The batch contains more notifications than the queue can hold. So the batch is still
+		// being split when the pipe ends.
 		l.Send(`[` + downstreamtest.Initialize(mcp.Rev20250326) + `,7` +
 			strings.Repeat(`,{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`, 90) +
 			`]`)

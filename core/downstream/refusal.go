@@ -23,8 +23,8 @@ func refuse(code int, format string, args ...any) *refusal {
 	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// refuseRevision returns the refusal of an unsupported revision. Its data name the supported
-// revisions, as MCP 2026-07-28 demands.
+// refuseRevision returns the refusal of a request with an unsupported revision. The error's data
+// contains the supported revisions, as MCP 2026-07-28 demands.
 func refuseRevision(code int, supported []string, requested string) *refusal {
 	data := []byte(`{"supported":[`)
 	for i, s := range supported {
@@ -38,8 +38,8 @@ func refuseRevision(code int, supported []string, requested string) *refusal {
 	return &refusal{code: code, message: "Unsupported protocol version", data: data}
 }
 
-// passRefusal inspects the request m, records the refusal and returns it as the answer to m, or
-// returns the denial of a stage.
+// passRefusal inspects the request m, records the refusal r, and returns r as the answer to m. If a
+// stage denies m or answers it, passRefusal returns the answer of the stage instead.
 func (e *Endpoint) passRefusal(ctx context.Context, p peer, r *refusal,
 	m *mcp.Message) pipeline.Passed {
 	if denial, ok := e.inspectOwn(ctx, p, m); !ok {
@@ -48,7 +48,8 @@ func (e *Endpoint) passRefusal(ctx context.Context, p peer, r *refusal,
 	return e.passOwn(ctx, p, mcp.NewError(m.ID(), r.code, r.message, r.data), m)
 }
 
-// passParseError records and returns the answer to bytes that cannot be parsed as a message.
+// passParseError makes the answer to bytes that are not a valid message. It records the answer and
+// returns it.
 func (e *Endpoint) passParseError(ctx context.Context, p peer, err error) pipeline.Passed {
 	code, id := mcp.CodeParseError, mcp.ID("")
 	if bad := (*mcp.ParseError)(nil); errors.As(err, &bad) {
@@ -57,7 +58,7 @@ func (e *Endpoint) passParseError(ctx context.Context, p peer, err error) pipeli
 	return e.passOwn(ctx, p, mcp.NewError(id, code, err.Error(), nil), nil)
 }
 
-// httpStatus returns the HTTP status with which a modern request is refused.
+// httpStatus returns the HTTP status of the refusal of a modern request.
 func (r *refusal) httpStatus() int {
 	if r.code == mcp.CodeMethodNotFound {
 		return http.StatusNotFound
@@ -65,8 +66,8 @@ func (r *refusal) httpStatus() int {
 	return http.StatusBadRequest
 }
 
-// httpStatus returns the HTTP status of an answer to a modern client for which no stream was
-// opened.
+// httpStatus returns the HTTP status with which an answer to a modern client is sent, unless the
+// answer is sent on a stream.
 func httpStatus(answer *mcp.Message) int {
 	switch answer.ErrorCode() {
 	case mcp.CodeMethodNotFound:
@@ -78,9 +79,9 @@ func httpStatus(answer *mcp.Message) int {
 	return http.StatusOK
 }
 
-// RefuseAll refuses each request on p with the reason why Gatekit could not start, until the client
-// is gone. So the user of the client sees the reason. There is no pipeline and no audit log then,
-// and nothing is forwarded.
+// RefuseAll refuses each request on p until the client is gone. Each error contains the reason why
+// Gatekit could not start, so that the user of the client sees the reason. RefuseAll needs no
+// pipeline and no audit log, because it forwards nothing.
 func RefuseAll(ctx context.Context, p conn.Pipe, reason error) error {
 	for {
 		b, err := p.Read(ctx)

@@ -17,11 +17,11 @@ import (
 var errStreamFinished = errors.New("the stream has ended")
 
 // resumableStream holds the events of one stream of a legacy HTTP session: the messages of one
-// POST, or those outside of any call. Messages are added whether or not a connection reads the
-// stream. Events are kept after they were sent, so that a client that lost its connection can
+// POST, or the messages outside of any call. Messages are added whether or not a connection reads
+// the stream. Events are kept after they were sent, so that a client that lost its connection can
 // resume the stream.
 //
-// The stream is bounded. While a connection reads too slowly, senders wait for it. While no
+// The stream is bounded. If a connection reads too slowly, senders wait for the connection. If no
 // connection reads, events are evicted in this order: events that were sent, notifications,
 // requests. Answers that were not sent are kept.
 type resumableStream struct {
@@ -29,16 +29,16 @@ type resumableStream struct {
 	maxEvents int
 	maxBytes  int
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	kept        []streamEvent
-	bytes       int           // of kept
-	lastNumber  int           // of the newest event; the first is 1
+	bytes       int           // size of all kept events
+	lastNumber  int           // number of the newest event; the first event has number 1
 	lastSent    int           // number of the newest event that was written to a connection
-	answerCount int           // events at the end of kept that are answers
-	finished    bool          // no event is added any more
-	finishedAt  time.Time     // valid when finished
-	reader      *streamReader // the attached one; nil when there is none
-	changed     chan struct{} // closed at the next change; nil while nothing waits for one
+	answerCount int           // how many events at the end of kept are answers
+	finished    bool          // no further event will be added
+	finishedAt  time.Time     // valid when finished is true
+	reader      *streamReader // the attached reader; nil when no connection reads
+	changed     chan struct{} // closed at the next change; nil while nothing waits for a change
 }
 
 // streamEvent is one message of a stream.
@@ -57,8 +57,8 @@ func (l Limits) newStream(name string) *resumableStream {
 	return &resumableStream{name: name, maxEvents: l.ResumeEvents, maxBytes: l.ResumeBytes}
 }
 
-// eventID returns the id by which clients know event n. The id names the stream, so that a client
-// that resumes one stream does not get the events of another.
+// eventID returns the id of event n for clients. The id names the stream, so that a client that
+// resumes one stream does not get the events of another stream.
 func (s *resumableStream) eventID(n int) string { return s.name + "-" + strconv.Itoa(n) }
 
 // parseEventID parses an id made by eventID.
@@ -68,8 +68,8 @@ func parseEventID(id string) (stream string, n int, ok bool) {
 	return stream, n, ok && err == nil && n >= 0
 }
 
-// send adds a message. It waits while the events that the reader has not read yet exceed the
-// bounds.
+// send adds a message. It waits while the events that the attached reader has not read yet exceed
+// the bounds.
 func (s *resumableStream) send(ctx context.Context, p pipeline.Passed) error {
 	if p.Message() == nil {
 		return nil
@@ -79,8 +79,8 @@ func (s *resumableStream) send(ctx context.Context, p pipeline.Passed) error {
 	return s.sendLocked(ctx, p)
 }
 
-// sendToReader is send for a stream that a connection reads. It reports false when none does, or
-// the stream is finished.
+// sendToReader adds a message like send, but only if a connection reads the stream. It returns
+// false if no connection reads the stream, or if the stream is finished.
 func (s *resumableStream) sendToReader(ctx context.Context, p pipeline.Passed) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +94,8 @@ func (s *resumableStream) sendToReader(ctx context.Context, p pipeline.Passed) (
 	return err == nil, err
 }
 
-// takeRequestsWithoutReader removes and returns the requests that were not sent, if no connection
-// reads the stream.
+// takeRequestsWithoutReader removes the requests that were not sent, and returns these requests. If
+// a connection reads the stream, takeRequestsWithoutReader returns nil.
 func (s *resumableStream) takeRequestsWithoutReader() (taken []pipeline.Passed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *resumableStream) takeRequestsWithoutReader() (taken []pipeline.Passed) 
 	return taken
 }
 
-// adopt adds messages that were added to another stream before. The stream is not finished.
+// adopt adds messages that were removed from another stream. The stream must not be finished.
 func (s *resumableStream) adopt(messages []pipeline.Passed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *resumableStream) adopt(messages []pipeline.Passed) {
 	s.wakeWaiters()
 }
 
-// sendLocked is send for a caller that holds s.mu. It releases s.mu while it waits.
+// sendLocked does the work of send. The caller holds s.mu. sendLocked releases s.mu while it waits.
 func (s *resumableStream) sendLocked(ctx context.Context, p pipeline.Passed) error {
 	for {
 		if s.finished {
@@ -142,7 +142,7 @@ func (s *resumableStream) sendLocked(ctx context.Context, p pipeline.Passed) err
 	return nil
 }
 
-// finish adds the answers that hold a message, and ends the stream. It does not wait for a reader.
+// finish adds each answer that has a message, and ends the stream. It does not wait for a reader.
 func (s *resumableStream) finish(answer ...pipeline.Passed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +184,8 @@ func (s *resumableStream) add(p pipeline.Passed) {
 }
 
 // evictable returns the index of the event to evict next, or -1 when no event may be evicted. The
-// newest event and the answers that were not sent are kept. While a connection reads, only events
-// that were sent are evicted: senders wait for the reader instead. The caller holds s.mu.
+// newest event and the answers that were not sent are kept. If a connection reads the stream, only
+// events that were sent are evicted, since senders wait for the reader. The caller holds s.mu.
 func (s *resumableStream) evictable() int {
 	old := s.kept[:len(s.kept)-1]
 	if len(old) > 0 && old[0].number <= s.lastSent {
@@ -212,7 +212,7 @@ func (s *resumableStream) wakeWaiters() {
 	}
 }
 
-// waitForChange releases s.mu until the stream changes or ctx ends, and takes it again.
+// waitForChange unlocks s.mu, waits until the stream changes or ctx ends, and locks s.mu again.
 func (s *resumableStream) waitForChange(ctx context.Context) error {
 	if s.changed == nil {
 		s.changed = make(chan struct{})
@@ -228,11 +228,11 @@ func (s *resumableStream) waitForChange(ctx context.Context) error {
 	}
 }
 
-// waitForFirst waits until there is an event or the stream is finished. only is true when the
-// stream is finished and holds nothing but answers, which then need no stream. The error is the
-// cause of ctx when ctx ends first.
-func (s *resumableStream) waitForFirst(ctx context.Context) (answers []pipeline.Passed, only bool,
-	err error) {
+// waitForFirst waits until the stream has an event or is finished. onlyAnswers is true if the
+// stream is finished and contains only answers. The answers are then returned, and can be sent
+// without a stream. When ctx ends first, the error is context.Cause(ctx).
+func (s *resumableStream) waitForFirst(ctx context.Context) (answers []pipeline.Passed,
+	onlyAnswers bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.lastNumber == 0 && !s.finished {
@@ -240,17 +240,17 @@ func (s *resumableStream) waitForFirst(ctx context.Context) (answers []pipeline.
 			return nil, false, err
 		}
 	}
-	if only = s.finished && s.answerCount == s.lastNumber; only {
+	if onlyAnswers = s.finished && s.answerCount == s.lastNumber; onlyAnswers {
 		for _, ev := range s.kept {
 			answers = append(answers, ev.passed)
 		}
 	}
-	return answers, only, nil
+	return answers, onlyAnswers, nil
 }
 
-// attach returns a reader of the events after event n, which replaces the reader that is attached.
-// With n below zero the reader begins after the last event that was sent, and ok is false when
-// another reader is attached.
+// attach returns a new reader of the events after event n. The new reader replaces the attached
+// reader. If n is negative, the new reader begins after the last event that was sent. In that case
+// attach does not replace a reader: if a reader is attached, ok is false.
 func (s *resumableStream) attach(n int) (r *streamReader, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,8 +282,8 @@ func (s *resumableStream) hasReader() bool {
 	return s.reader != nil
 }
 
-// next waits for the next event for r. ok is false when no event will come, ctx has ended, or
-// another reader has replaced r.
+// next waits for the next event for the reader r. ok is false when no further event will come, when
+// ctx has ended, or when another reader has replaced r.
 func (s *resumableStream) next(ctx context.Context, r *streamReader) (ev streamEvent, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,9 +308,9 @@ func (s *resumableStream) markSent(r *streamReader, ev streamEvent) {
 	s.wakeWaiters()
 }
 
-// copyTo writes the events for r to a connection until the stream or the connection ends. With
-// withFirstID, the first event holds only an id. From it the client can resume before it has got a
-// message.
+// copyTo writes the events for the reader r to a connection until the stream or the connection
+// ends. If withFirstID is true, the first event contains only an id. With this id the client can
+// resume the stream even if it has not received a message yet.
 func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream,
 	withFirstID bool) {
 	defer s.detach(r)
@@ -331,11 +331,11 @@ func (s *resumableStream) copyTo(ctx context.Context, r *streamReader, to Stream
 	}
 }
 
-// retryMillis is the delay, in milliseconds, that a client is asked to keep before it resumes a
-// stream.
+// retryMillis is how many milliseconds a client should wait before it resumes a stream.
 const retryMillis = 1000
 
-// retention returns the facts that decide how long the stream is kept.
+// retention returns the values that decide how long the stream is kept. delivered means that all
+// events were written to a connection.
 func (s *resumableStream) retention() (finished, delivered bool, finishedAt time.Time,
 	size int) {
 	s.mu.Lock()

@@ -10,20 +10,21 @@ import (
 )
 
 // reverseRequests holds the requests of servers that one legacy client has not answered yet. The
-// client gets ids and progress tokens that Gatekit makes, because different servers use the same
-// ids, and an id may be used only once in a session.
+// client gets ids and progress tokens that Gatekit makes. Different servers may use the same id,
+// but an id may be used only once in a session.
 type reverseRequests struct {
 	mu         sync.Mutex
-	lastNumber int                        // of the newest request
+	lastNumber int                        // number in the id of the newest request
 	open       map[mcp.ID]*reverseRequest // by the id that the client gets
 	tokens     map[mcp.ID]*reverseRequest // by the progress token that the client gets
-	reserved   int                        // requests that the client is asked now, or soon
+	reserved   int                        // how many requests are open or about to be sent
 	released   chan struct{}              // closed when reserved falls; nil while nothing waits
 }
 
-// reserve waits until the client may be asked n more requests, and reserves them; release ends
-// this. The client is asked at most limit requests at a time, or one group of more. The error is
-// the cause of ctx.
+// reserve waits until n more requests may be sent to the client, and reserves room for them. The
+// caller must call release when the requests are answered or cancelled. limit is how many requests
+// may be open at the client at a time. If n exceeds limit, the requests are sent only when the
+// client has no other open request. The error is context.Cause(ctx).
 func (rs *reverseRequests) reserve(ctx context.Context, n, limit int) (release func(), err error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -58,14 +59,14 @@ func (rs *reverseRequests) reserve(ctx context.Context, n, limit int) (release f
 // reverseRequest is one request of a server.
 type reverseRequest struct {
 	request     *mcp.Message      // with the server's id
-	id          mcp.ID            // that the client gets
-	token       mcp.ID            // that the client gets; "" when the server asked for no progress
+	id          mcp.ID            // the id that the client gets
+	token       mcp.ID            // the progress token that the client gets; "" for none
 	serverToken []byte            // the server's progress token
-	answer      chan *mcp.Message // has room for one
+	answer      chan *mcp.Message // has room for one answer
 }
 
-// add adds p to the open requests. It also returns p with the id and the progress token that the
-// client gets.
+// add adds p to the open requests. It returns the open request, and p with the id and the progress
+// token that the client gets.
 func (rs *reverseRequests) add(p pipeline.Passed) (*reverseRequest, pipeline.Passed, error) {
 	r := &reverseRequest{request: p.Message(), answer: make(chan *mcp.Message, 1)}
 	rs.mu.Lock()
@@ -122,8 +123,8 @@ func (rs *reverseRequests) removeLocked(r *reverseRequest) {
 	delete(rs.tokens, r.token)
 }
 
-// restoreProgressToken returns the client's notifications/progress with the progress token of the
-// server. ok is false when the notification belongs to no open request.
+// restoreProgressToken returns m, a notifications/progress of the client, with the progress token
+// of the server. ok is false when m belongs to no open request.
 func (rs *reverseRequests) restoreProgressToken(m *mcp.Message) (restored *mcp.Message, ok bool) {
 	token, _ := m.Get("/progressToken")
 	rs.mu.Lock()

@@ -12,17 +12,17 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// sessionStreams are the streams of one legacy HTTP session that its client can resume.
+// sessionStreams holds the streams of one legacy HTTP session. The client can resume them.
 type sessionStreams struct {
 	limits  Limits
 	session *resumableStream // for messages outside of any call
 
-	mu         sync.Mutex                  // guards what follows
-	lastNumber int                         // of the newest stream
-	kept       map[string]*resumableStream // by name
-	order      []*resumableStream          // the same streams, oldest first
-	posts      []*resumableStream          // of POSTs that are not answered yet, oldest first
-	timer      *time.Timer                 // calls removeExpired; nil while it is not needed
+	mu         sync.Mutex                  // guards the fields below
+	lastNumber int                         // number of the newest stream
+	kept       map[string]*resumableStream // streams by their names
+	order      []*resumableStream          // the streams in kept, oldest first
+	posts      []*resumableStream          // streams of unanswered POSTs, oldest first
+	timer      *time.Timer                 // calls removeExpired; nil while no stream is kept
 	closed     bool
 }
 
@@ -31,7 +31,8 @@ const sessionStreamName = "0"
 
 const (
 	maxFinishedStreams = 32 // how many finished streams are kept
-	// how long a finished stream is kept after it was written; the client may not have received it
+	// how long a finished stream is kept although all its events were written: the client may not
+	// have received them
 	deliveredStreamLifetime = time.Minute
 )
 
@@ -43,8 +44,8 @@ func (s *sessionStreams) newStream() *resumableStream {
 	return s.limits.newStream(strconv.Itoa(s.lastNumber))
 }
 
-// addPost adds the stream of a POST that can take requests of servers outside of its call, and
-// sends those on it that wait for a stream. remove removes the stream.
+// addPost adds the stream of a POST to the streams that can carry server requests outside of any
+// call. The requests that wait for a stream are sent on the new stream. remove removes the stream.
 func (s *sessionStreams) addPost(stream *resumableStream) (remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +59,9 @@ func (s *sessionStreams) addPost(stream *resumableStream) (remove func()) {
 }
 
 // send implements output, for messages outside of any call. Many clients never open the stream for
-// them. While no connection reads that stream, a request that the client has to answer is sent on
-// the youngest POST that waits for its own answer, or on the next one.
+// these messages. While no connection reads that stream, a server's request is sent on the stream
+// of the latest unanswered POST that a connection reads. If there is no such POST, the request
+// waits for the next POST or GET.
 func (s *sessionStreams) send(ctx context.Context, p pipeline.Passed) error {
 	m := p.Message()
 	if m == nil || m.Kind != mcp.Request && m.Method != "notifications/cancelled" {
@@ -76,7 +78,8 @@ func (s *sessionStreams) send(ctx context.Context, p pipeline.Passed) error {
 	return s.session.send(ctx, p)
 }
 
-// retain keeps a stream whose event ids the client is about to see.
+// retain keeps a stream, so that the client can resume it. It must be called before the client gets
+// an event id of the stream.
 func (s *sessionStreams) retain(stream *resumableStream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +94,8 @@ func (s *sessionStreams) retain(stream *resumableStream) {
 	}
 }
 
-// removeExpired removes finished streams, and sets the timer again while streams are left.
+// removeExpired removes finished streams like removeFinishedLocked. If streams are left, it sets
+// the timer again.
 func (s *sessionStreams) removeExpired() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +106,9 @@ func (s *sessionStreams) removeExpired() {
 	}
 }
 
-// removeFinishedLocked removes finished streams: those that were delivered a while ago, and the
-// oldest beyond the bounds. The caller holds s.mu.
+// removeFinishedLocked removes two kinds of finished streams: streams that were delivered and that
+// finished at least deliveredStreamLifetime ago, and the oldest streams beyond the bounds. The
+// caller holds s.mu.
 func (s *sessionStreams) removeFinishedLocked() {
 	count, bytes := 0, 0
 	for i := len(s.order) - 1; i >= 0; i-- {
@@ -122,9 +127,10 @@ func (s *sessionStreams) removeFinishedLocked() {
 	s.order = slices.DeleteFunc(s.order, func(r *resumableStream) bool { return r == nil })
 }
 
-// attach returns the stream that a GET asks for, and a new reader of it. Without a lastEventID, the
-// stream is the session's stream. Otherwise it is the stream of that event, and the reader begins
-// with the next event. status is 200, or the status of the refusal.
+// attach returns the stream that a GET asks for, and a new reader of the stream. If lastEventID is
+// empty, attach returns the stream for messages outside of any call. Otherwise it returns the
+// stream of the event with this id, and the reader begins with the next event. status is 200, or
+// the status of a refusal.
 func (s *sessionStreams) attach(lastEventID string) (stream *resumableStream, reader *streamReader,
 	status int) {
 	if lastEventID == "" {
@@ -147,7 +153,7 @@ func (s *sessionStreams) attach(lastEventID string) (stream *resumableStream, re
 	return stream, reader, http.StatusOK
 }
 
-// close ends all streams, and with them the connections that read them.
+// close ends all streams. This also ends the connections that read the streams.
 func (s *sessionStreams) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,21 +7,21 @@ import (
 )
 
 var (
-	errTooManySessions = errors.New("too many sessions: end one, or wait until one has been idle " +
-		"for long enough")
+	errTooManySessions = errors.New("too many sessions: end a session, or wait until a session " +
+		"has been idle for long enough")
 	errClosed = errors.New("gatekit is closing")
 )
 
-// sessionTable holds the sessions of HTTP clients by key, from one request to the next. It bounds
-// their number, and closes sessions that have been idle for a while.
+// sessionTable holds the sessions of HTTP clients between their requests, by key. It bounds the
+// number of sessions, and closes a session that has been idle for a while.
 type sessionTable[T interface{ close() }] struct {
 	max  int
-	idle time.Duration
-	wg   sync.WaitGroup // of sessions that are being closed
+	idle time.Duration  // how long an idle session is kept
+	wg   sync.WaitGroup // counts the sessions that are being closed
 
-	mu      sync.Mutex // guards what follows, and the fields of entries
+	mu      sync.Mutex // guards the fields below, and the fields of entries
 	entries map[string]*sessionEntry[T]
-	closing int // sessions that were removed and are being closed
+	closing int // how many removed sessions are being closed
 	closed  bool
 }
 
@@ -29,8 +29,8 @@ type sessionTable[T interface{ close() }] struct {
 type sessionEntry[T any] struct {
 	key       string
 	value     T
-	uses      int         // requests and calls that use it; it is idle at zero
-	idleSince time.Time   // when uses fell to zero
+	uses      int         // how many requests and calls use the session; it is idle at zero
+	idleSince time.Time   // when uses last fell
 	timer     *time.Timer // calls expire
 }
 
@@ -38,10 +38,11 @@ func newSessionTable[T interface{ close() }](most int, idle time.Duration) *sess
 	return &sessionTable[T]{max: most, idle: idle, entries: map[string]*sessionEntry[T]{}}
 }
 
-// acquire returns the entry of key, which the caller must release. When there is none, make makes
-// the session. If make is nil, ok is false instead. When the table is full, the session that has
-// been idle for longest is closed. The error means that no session is idle, that too many sessions
-// are still being closed, or that the table is closed.
+// acquire returns the entry of key, which the caller must release. If there is no such entry,
+// acquire calls make for a new session. If make is nil, acquire returns with ok false instead. When
+// the table is full, acquire closes the session that has been idle for longest. It returns an error
+// if the table is closed, if too many sessions are still being closed, or if the table is full and
+// no session is idle.
 func (t *sessionTable[T]) acquire(key string,
 	make func() T) (r *sessionEntry[T], ok bool, err error) {
 	t.mu.Lock()
@@ -64,7 +65,7 @@ func (t *sessionTable[T]) acquire(key string,
 	return r, true, nil
 }
 
-// retain adds a use of r, which release ends.
+// retain adds a use of r. The caller must end the use with release.
 func (t *sessionTable[T]) retain(r *sessionEntry[T]) {
 	t.mu.Lock()
 	r.uses++
@@ -86,7 +87,7 @@ func (t *sessionTable[T]) remove(r *sessionEntry[T]) {
 	t.removeLocked(r)
 }
 
-// removeLocked is remove for a caller that holds t.mu.
+// removeLocked does the work of remove. The caller holds t.mu.
 func (t *sessionTable[T]) removeLocked(r *sessionEntry[T]) {
 	if t.entries[r.key] != r {
 		return
@@ -102,8 +103,8 @@ func (t *sessionTable[T]) removeLocked(r *sessionEntry[T]) {
 	})
 }
 
-// evictIdle removes the session that has been idle for longest, and reports whether one was idle.
-// The caller holds t.mu.
+// evictIdle removes the session that has been idle for longest, and reports whether any session was
+// idle. The caller holds t.mu.
 func (t *sessionTable[T]) evictIdle() bool {
 	var oldest *sessionEntry[T]
 	for _, r := range t.entries {
@@ -117,7 +118,7 @@ func (t *sessionTable[T]) evictIdle() bool {
 	return oldest != nil
 }
 
-// expire removes r when it has been idle for long enough, or else sets its timer again.
+// expire removes r if it has been idle for long enough. Otherwise it sets the timer of r again.
 func (t *sessionTable[T]) expire(r *sessionEntry[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +133,8 @@ func (t *sessionTable[T]) expire(r *sessionEntry[T]) {
 	t.removeLocked(r)
 }
 
-// close removes all sessions, accepts no more, and waits until all are closed.
+// close removes all sessions, and waits until all of them are closed. The table then accepts no new
+// session.
 func (t *sessionTable[T]) close() {
 	t.mu.Lock()
 	t.closed = true

@@ -11,32 +11,32 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxAnnotatedTools is how many tools of one server are remembered, so that no list can fill the
-// memory.
+// maxAnnotatedTools is how many tools of one server are remembered. Without this limit, a long list
+// could fill the memory.
 const maxAnnotatedTools = 10_000
 
-// argumentHeaders holds the arguments of a server's tools that are repeated in HTTP headers. The
-// input schema of a tool has an annotation for each of them.
+// argumentHeaders knows which arguments of a call must be repeated in HTTP headers, for each tool
+// of a server. The input schema of the tool has an annotation for each of these arguments.
 type argumentHeaders struct {
-	listing chan struct{} // holds one token; taken while the tools are being listed
+	listing chan struct{} // contains a token while the tools are being listed
 
 	mu     sync.Mutex
-	byTool map[string][]argumentHeader // without tools that have no such arguments
-	// all tools have been listed: a tool that is not in byTool has no such arguments
+	byTool map[string][]argumentHeader // only tools with arguments that are repeated in headers
+	// all tools have been listed, so no header repeats an argument of a tool that is not in byTool
 	complete bool
 }
 
 // argumentHeader is one argument that is repeated in a header.
 type argumentHeader struct {
 	header  string
-	pointer string // to the argument, in the params of a call
+	pointer string // JSON pointer to the argument in the params of a call
 }
 
 func newArgumentHeaders() *argumentHeaders {
 	return &argumentHeaders{listing: make(chan struct{}, 1)}
 }
 
-// forget discards what is known, so that the next call lists the tools again.
+// forget discards all known arguments, so that the next call lists the tools again.
 func (a *argumentHeaders) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,8 +101,8 @@ func isHeaderToken(s string) bool {
 	return s != ""
 }
 
-// set sets the headers for the arguments of a tools/call. It calls list when the tool is not known
-// and the tools have never been listed to the end.
+// set sets the headers for the arguments of a tools/call. It calls the function list when the tool
+// is not known and the tools have never been listed to the end.
 func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Message,
 	list func() []*mcp.Message) error {
 	if a.isEmpty() {
@@ -131,7 +131,7 @@ func (a *argumentHeaders) set(ctx context.Context, h http.Header, call *mcp.Mess
 	return nil
 }
 
-// isEmpty reports whether all tools are known and none has such arguments.
+// isEmpty reports whether all tools are known and no tool has arguments that headers repeat.
 func (a *argumentHeaders) isEmpty() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,12 +146,14 @@ func (a *argumentHeaders) lookup(tool string) (arguments []argumentHeader, known
 	return arguments, known || a.complete
 }
 
-// recordAll records the annotations of all tools. After that all tools count as known, even if the
-// list could not be read: otherwise each call would list the tools again.
+// recordAll records the annotations of all tools in the pages that the function list returns. Then
+// all tools count as known, even if a page could not be read. Otherwise each call would list
+// the tools again.
 func (a *argumentHeaders) recordAll(list func() []*mcp.Message) {
 	request := mcp.NewRequest("0", "tools/list", nil)
 	for _, page := range list() {
 		a.record(request, page)
+		// For record, a request with a cursor continues the list.
 		request = mcp.NewRequest("0", "tools/list", []byte(`{"cursor":""}`))
 	}
 	a.mu.Lock()

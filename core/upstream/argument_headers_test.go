@@ -12,8 +12,8 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// A search for each property from the start of the schema would take quadratic time. A server could
-// then block Gatekit with a large schema.
+// If Gatekit read the schema from its start for each property, the time would be quadratic. A
+// server could then block Gatekit with a large schema.
 func TestSchemaWithAnnotationsIsReadOnce(t *testing.T) {
 	var properties strings.Builder
 	for i := range 60_000 {
@@ -41,6 +41,6 @@ func TestSchemaWithAnnotationsIsReadOnce(t *testing.T) {
 		t.Error("the call took more than 10s")
 	}
 	if got := header.Get("Mcp-Param-A"); got != "b" {
-		t.Errorf("the call has the header Mcp-Param-A: %q, want %q", got, "b")
+		t.Errorf("the header Mcp-Param-A of the call is %q, want %q", got, "b")
 	}
 }

@@ -8,20 +8,21 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// maxBackgroundWrites is how many background writes to one connection may wait; more are dropped.
+// maxBackgroundWrites is how many background writes to one connection may wait. Further writes are
+// dropped.
 const maxBackgroundWrites = 256
 
 // Time limits of background writes.
 const (
 	shortWriteTimeout = 5 * time.Second  // of a cancellation, a pong or a refusal
-	answerTimeout     = 30 * time.Second // of the POST of an answer to a server's request
+	answerTimeout     = 30 * time.Second // of a POST that answers a server's request
 )
 
 // backgroundWrites counts the messages that are being written to a connection in the background.
 type backgroundWrites struct{ waiting atomic.Int32 }
 
-// run calls write in one of the goroutines, with a time limit. It drops the write when too many are
-// waiting, because the server does not read, and then returns false.
+// run calls write in a new goroutine, with a time limit. When the server does not read and too many
+// writes wait, run drops the write and returns false.
 func (b *backgroundWrites) run(goroutines *taskgroup.Group, timeout time.Duration,
 	write func(ctx context.Context)) (started bool) {
 	if b.waiting.Add(1) > maxBackgroundWrites {

@@ -12,7 +12,7 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// echoPipe is a server that answers each request at once.
+// echoPipe is a pipe to a server that answers each request at once.
 type echoPipe struct {
 	down chan []byte
 	gone chan struct{}

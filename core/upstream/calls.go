@@ -12,7 +12,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of one connection.
+// Limits of one connection.
 const (
 	maxCalls      = 1024 // requests in flight
 	maxTaskTokens = 256  // progress tokens of tasks that outlive their calls
@@ -22,19 +22,19 @@ const (
 type pendingCall struct {
 	id      mcp.ID       // on this connection; also the subscription id of a subscriptions/listen
 	request *mcp.Message // with the id and the progress token that the client gave
-	token   mcp.ID       // the client's progress token; "" when it gave none
-	// the progress token on this connection: that of the client, unless another call has the same
-	// token, or a server might spell it differently
+	token   mcp.ID       // the client's progress token; "" if the client gave none
+	// the progress token on this connection: the client's token, or a new token if another call has
+	// the client's token or a server might spell it differently
 	sentToken mcp.ID
 	handler   proxy.Handler // nil for requests that no client waits for
-	// holds the server's messages for the call; nil when they are delivered as they are read
+	// holds the server's messages for the call; nil when messages are delivered at once
 	queue *orderedQueue
 	// ctx is the context of the client's request. It is stored because the goroutine that reads the
 	// connection hands notifications over on behalf of that request.
 	ctx    context.Context
-	cancel context.CancelFunc // ends ctx when the call ends by other means; may be nil
-	done   chan reply         // has room for one
-	// over HTTP: the response to the request has begun
+	cancel context.CancelFunc // ends ctx; called by finish; may be nil
+	done   chan reply         // has room for one reply
+	// the response to the request has begun (only over HTTP)
 	responded atomic.Bool
 }
 
@@ -58,7 +58,7 @@ func (c *pendingCall) withClientSubscription(m *mcp.Message) *mcp.Message {
 	return withSubscription(m, c.request.ID())
 }
 
-// withSubscription replaces the subscription id of m, if it has one.
+// withSubscription returns m with the given subscription id, if m has a subscription id.
 func withSubscription(m *mcp.Message, id mcp.ID) *mcp.Message {
 	if _, ok := m.Get(mcp.PointerSubscriptionID); !ok {
 		return m
@@ -79,7 +79,7 @@ func (c *pendingCall) subscriptionResult() *mcp.Message {
 	return m
 }
 
-// finish ends the call, unless it has ended.
+// finish ends the call, unless the call has ended already.
 func (c *pendingCall) finish(r reply) {
 	select {
 	case c.done <- r:
@@ -90,17 +90,18 @@ func (c *pendingCall) finish(r reply) {
 	}
 }
 
-// notify hands a notification to the call's handler, unless there is none or the call has ended.
+// notify hands a notification to the call's handler. If the call has no handler or has ended,
+// notify does nothing.
 func (c *pendingCall) notify(m *mcp.Message) {
 	if c.handler != nil && c.ctx.Err() == nil {
 		c.handler.HandleNotification(c.ctx, m)
 	}
 }
 
-// callTable holds the requests in flight on one connection. It gives them ids of its own, so that
-// requests of several clients cannot be mistaken for each other. A request keeps its progress
-// token, because a tool may show it to people. The token is replaced only when another call has the
-// same token, or when a server might spell it differently.
+// callTable holds the requests in flight on one connection. It gives these requests ids of its own,
+// so that requests of several clients cannot be mistaken for each other. A request keeps its
+// progress token, because a tool may show it to people. The token is replaced only when another
+// call has the same token, or when a server might spell it differently.
 type callTable struct {
 	mu       sync.Mutex
 	lastID   uint64
@@ -114,12 +115,12 @@ type callTable struct {
 
 // taskToken is the progress token of a call that was answered with a task.
 type taskToken struct {
-	token mcp.ID // the client's
+	token mcp.ID // the client's progress token
 	task  string // the task's id, as JSON
 }
 
-// begin adds a request to those in flight. ctx is the context of the client's request. cancel, if
-// not nil, ends ctx, and is called by finish.
+// begin adds a request to the requests in flight. ctx is the context of the client's request.
+// cancel, if not nil, ends ctx, and is called by finish.
 func (t *callTable) begin(ctx context.Context, cancel context.CancelFunc, request *mcp.Message,
 	h proxy.Handler, q *orderedQueue) (*pendingCall, error) {
 	c := &pendingCall{request: request, handler: h, queue: q, ctx: ctx, cancel: cancel,
@@ -164,7 +165,8 @@ func (c *pendingCall) address(o Outgoing) (Outgoing, error) {
 	return o.withIDs(c.id, []byte(c.sentToken))
 }
 
-// take removes a call for the caller to finish. It returns nil when no such call is in flight.
+// take removes a call from the calls in flight and returns it. The caller must finish the call.
+// take returns nil when no such call is in flight.
 func (t *callTable) take(id mcp.ID) *pendingCall {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -183,9 +185,9 @@ func (t *callTable) find(id mcp.ID) *pendingCall {
 	return t.inFlight[id]
 }
 
-// only returns the one call in flight that a client waits for. It returns nil when there are none
-// or several.
-func (t *callTable) only() *pendingCall {
+// onlyCall returns the call in flight that a client waits for, if there is exactly one such call.
+// Otherwise it returns nil.
+func (t *callTable) onlyCall() *pendingCall {
 	var only *pendingCall
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,11 +203,11 @@ func (t *callTable) only() *pendingCall {
 	return only
 }
 
-// forErrorWithoutID returns the call that an error without an id answers. This is the only call
-// that a client waits for or, when no client waits, the only call in flight. It returns nil when
-// there is no such single call.
+// forErrorWithoutID returns the call that an error without an id answers. If a client waits for
+// exactly one call, it returns that call. If exactly one call is in flight, it returns that call,
+// even if no client waits for it. Otherwise it returns nil.
 func (t *callTable) forErrorWithoutID() *pendingCall {
-	if c := t.only(); c != nil {
+	if c := t.onlyCall(); c != nil {
 		return c
 	}
 	t.mu.Lock()
@@ -218,8 +220,9 @@ func (t *callTable) forErrorWithoutID() *pendingCall {
 	return nil
 }
 
-// oldest returns the oldest call that a client waits for and that matches. It returns nil when
-// there is none, or when the matching calls belong to more than one session.
+// oldest returns the oldest matching call. A call matches if a client waits for it and the function
+// matches returns true. oldest returns nil when no call matches, or when the matching calls belong
+// to several sessions.
 func (t *callTable) oldest(matches func(c *pendingCall) bool) *pendingCall {
 	var first *pendingCall
 	t.mu.Lock()
@@ -251,7 +254,8 @@ func (t *callTable) close(err error) {
 	t.closeIf(err, func(*pendingCall) bool { return true })
 }
 
-// closeIf ends the calls that match with err. After that, no call can begin.
+// closeIf ends every call for which matches returns true. Those calls fail with err. After that, no
+// call can begin.
 func (t *callTable) closeIf(err error, matches func(c *pendingCall) bool) {
 	var ended []*pendingCall
 	t.mu.Lock()
@@ -271,8 +275,8 @@ func (t *callTable) closeIf(err error, matches func(c *pendingCall) bool) {
 	}
 }
 
-// keepTaskToken keeps the progress token of a call that was answered with a task (2025-11-25):
-// progress may follow for as long as the task lives.
+// keepTaskToken keeps the progress token of a call that was answered with a task (2025-11-25),
+// because the server may send progress for as long as the task lives.
 func (t *callTable) keepTaskToken(c *pendingCall, answer *mcp.Message) {
 	if c.token == "" || answer.Kind != mcp.Response {
 		return
@@ -294,9 +298,9 @@ func (t *callTable) keepTaskToken(c *pendingCall, answer *mcp.Message) {
 	t.taskTokenOrder = append(t.taskTokenOrder, c.sentToken)
 }
 
-// progress returns a notifications/progress with the client's token, and the call that it is for.
-// The call is nil when it has been answered with a task and nobody waits for the task's result. ok
-// is false when no client asked for the progress.
+// progress returns the notifications/progress m with the client's token, and the call c that m
+// belongs to. If the call has been answered with a task, c is the call that waits for the task's
+// result, or nil if there is no such call. ok is false when no client asked for the progress.
 func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *pendingCall, ok bool) {
 	raw, _ := m.Get("/progressToken")
 	id := mcp.ID(raw)
@@ -326,7 +330,7 @@ func (t *callTable) progress(m *mcp.Message) (restored *mcp.Message, c *pendingC
 }
 
 // forTask returns the tasks/result call that waits for the task that m is about (2025-11-25), or
-// nil. A server asks the client for input of a task on that call.
+// nil. During that call, a server asks for the input that the task needs.
 func (t *callTable) forTask(m *mcp.Message) *pendingCall {
 	id, ok := m.Text(mcp.PointerRelatedTask + "/taskId")
 	if !ok {
@@ -338,7 +342,7 @@ func (t *callTable) forTask(m *mcp.Message) *pendingCall {
 	})
 }
 
-// ownTokenPrefix begins the progress tokens that Gatekit makes.
+// ownTokenPrefix is the beginning of every progress token that Gatekit makes.
 const ownTokenPrefix = `"gatekit-`
 
 // isToken reports whether raw is a string or a number, as a progress token has to be.
@@ -346,8 +350,8 @@ func isToken(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '"' || raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
 
-// hasOneSpelling reports whether every server writes a token as it was sent. This holds for short
-// integers, and for strings that no encoder escapes.
+// hasOneSpelling reports whether every server writes a token exactly as Gatekit sent the token.
+// This holds for short integers, and for strings that no encoder escapes.
 func hasOneSpelling(token mcp.ID) bool {
 	if token[0] != '"' {
 		for _, c := range []byte(token) {

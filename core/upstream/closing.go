@@ -5,24 +5,25 @@ import (
 	"sync"
 )
 
-// maxClosing is how many connections to a server may be closing at a time without having served. A
-// connection beyond that waits.
+// maxClosing limits the connections to one server that are closing and have never served a client.
+// When the limit is reached, no other connection is opened.
 const maxClosing = 16
 
 // closer is anything that can be closed.
 type closer interface{ Close() error }
 
-// closingLimit counts the connections to one server that are being closed without having served. A
-// process that ignores SIGTERM takes seconds to end. A client that was refused may try again at
-// once, and no restart schedule limits that. So the number of such processes is bounded here.
-// Connections that have served do not count.
+// closingLimit limits the connections to one server that are closing and have never served a
+// client. A connection has served a client if notifications/initialized was sent on it. A process
+// that ignores SIGTERM takes seconds to end. A client that was refused may try again at once, and
+// no restart schedule limits that. Without this limit, such a client could make the number of
+// processes grow. Connections that have served a client do not count.
 type closingLimit struct {
 	mu      sync.Mutex
 	closing int
-	room    chan struct{} // closed when there is room again; nil while no goroutine waits for it
+	room    chan struct{} // closed when a connection may be opened; nil if no goroutine waits
 }
 
-// wait waits until another connection may be opened. The error is the cause of ctx.
+// wait waits until another connection may be opened. The error is context.Cause(ctx).
 func (l *closingLimit) wait(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -43,7 +44,7 @@ func (l *closingLimit) wait(ctx context.Context) error {
 	}
 }
 
-// close closes c and counts it until it is closed.
+// close closes c, and counts c while it is closing.
 func (l *closingLimit) close(c closer) error {
 	l.mu.Lock()
 	l.closing++
@@ -60,14 +61,14 @@ func (l *closingLimit) close(c closer) error {
 	return c.Close()
 }
 
-// countedCloser is a connection that counts against a limit while it is being closed.
+// countedCloser is a connection that counts towards a limit while it is closing.
 type countedCloser struct {
 	closer
 	limit  *closingLimit
 	closed chan struct{} // closed when the connection has been closed
 }
 
-// counted returns c as a connection that counts against the limit while it is being closed.
+// counted returns c as a connection that counts towards the limit while it is closing.
 func (l *closingLimit) counted(c closer) *countedCloser {
 	return &countedCloser{c, l, make(chan struct{})}
 }

@@ -12,13 +12,15 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// keepProbedFor is how long the probed process waits for a session that takes it.
+// keepProbedFor is how long the probed process is kept for a session to use it.
 const keepProbedFor = 30 * time.Second
 
-// maxStatusConns is how many connections status returns: Ready sends a request on each of them.
+// maxStatusConns is how many connections status returns. The number is limited because Ready sends
+// a request on each connection.
 const maxStatusConns = 8
 
-// connector opens the connections to one server over pipes, and keeps a list of those in use.
+// connector opens the connections to one server over pipes, and keeps a list of the connections in
+// use.
 type connector struct {
 	opts         *Options
 	goroutines   *taskgroup.Group
@@ -29,19 +31,19 @@ type connector struct {
 	mu     sync.Mutex
 	closed bool
 	conns  map[*pipeConn]struct{} // the connections in use
-	probed *pipeConn              // the process that was probed, until a session takes it
-	// probed has answered server/discover, and will not accept initialize
+	probed *pipeConn              // the probed process; nil after a session has taken the process
+	// the probed process knows server/discover, and will refuse initialize
 	probedIsModern bool
 	usesSSE        bool // the URL speaks the 2024-11-05 transport and not Streamable HTTP
-	// why the last connection failed or could not be opened; nil if another was opened since, or if
-	// Gatekit closed it
+	// why the last connection failed or could not be opened; nil if another connection was opened
+	// since, or if Gatekit closed the connection
 	fault error
-	// why the last process that was started never answered anything; nil when the last one did
+	// why the last process that was started never answered anything; nil if the process answered
 	startFault error
 }
 
-// process returns a connection to a process for one session or principal: the process that was
-// probed, if it can serve that era, or a new one. The connection holds the slot, which may be nil.
+// process returns a connection to a process for one session or principal: the probed process, if it
+// can serve the era, or a new process. The connection holds the slot, which may be nil.
 func (c *connector) process(ctx context.Context, era mcp.Era, slot *processSlot) (*pipeConn,
 	error) {
 	if conn := c.takeProbed(era); conn != nil {
@@ -120,8 +122,8 @@ func (c *connector) open(p conn.PipeCloser) *pipeConn {
 	return conn
 }
 
-// keepProbed keeps the process that was probed for a session to take it. It reports whether the
-// process is kept; it is not when the connector is closed.
+// keepProbed keeps the probed process until a session takes it. When the connector is closed,
+// keepProbed does not keep the process, and returns false.
 func (c *connector) keepProbed(conn *pipeConn, isModern bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +134,8 @@ func (c *connector) keepProbed(conn *pipeConn, isModern bool) bool {
 	return true
 }
 
-// markProbedModern records that the process that was probed turned out to be modern.
+// markProbedModern records that the probed process is modern. If conn is no longer kept as the
+// probed process, markProbedModern does nothing.
 func (c *connector) markProbedModern(conn *pipeConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +144,8 @@ func (c *connector) markProbedModern(conn *pipeConn) {
 	}
 }
 
-// takeProbed returns the process that was probed, once, if it can serve that era, or nil.
+// takeProbed returns the probed process if it can serve the era and no session has taken it.
+// Otherwise it returns nil.
 func (c *connector) takeProbed(era mcp.Era) *pipeConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,15 +177,15 @@ func (c *connector) discard(conn closer) {
 	}
 }
 
-// discardLater closes a connection that is not used, without waiting for it.
+// discardLater closes a connection that is no longer used, and does not wait until it is closed.
 func (c *connector) discardLater(conn closer) {
 	if !c.goroutines.Go(func(context.Context) { c.discard(conn) }) {
 		c.discard(conn)
 	}
 }
 
-// status returns some of the connections that are in use. When there are none, it returns why the
-// last connection failed, or nil when it did not fail.
+// status returns some of the connections that are in use. When there are none, it returns the
+// fields fault and startFault.
 func (c *connector) status() (conns []*pipeConn, fault, startFault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

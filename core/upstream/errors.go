@@ -13,11 +13,13 @@ import (
 // request that was in flight may have run.
 var errSessionExpired = errors.New("the server has ended the session")
 
-// errRequestNotRun is the cause when the server responded to a request that it does not know the
-// session, or when the request was not sent because the session has ended.
+// errRequestNotRun is the cause of an error for a request that the server has not run. Either the
+// server responded that it does not know the session, or the request was not sent because the
+// session has ended.
 var errRequestNotRun = fmt.Errorf("%w and has not run the request", errSessionExpired)
 
-// errTooManyProcesses reports that a principal has as many processes as it may, all in use.
+// errTooManyProcesses reports that a principal has reached its limit of processes, and that none of
+// them can be ended.
 var errTooManyProcesses = errors.New("too many processes")
 
 // unavailable returns the error for a request that the server did not answer.

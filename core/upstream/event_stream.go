@@ -11,19 +11,19 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Delays before a stream is asked for again.
+// Delays before a stream is requested again.
 const (
-	firstStreamDelay = time.Second // when the server names none
+	firstStreamDelay = time.Second // when the server names no delay
 	// bounds of the delay that a server may ask for
 	shortestStreamDelay = 100 * time.Millisecond
 	longestServerDelay  = 5 * time.Minute
 )
 
-// streamPosition is how far an event stream was read, and how to resume it.
+// streamPosition holds how far an event stream was read, and the delays before it is resumed.
 type streamPosition struct {
-	lastEvent string        // id of the last event that had one
-	retry     time.Duration // the delay that the server asks for; 0 when it names none
-	failures  int           // attempts in a row to resume a call's stream without an event
+	lastEvent string        // id of the last event that had an id
+	retry     time.Duration // the delay that the server asks for; 0 when it asks for none
+	failures  int           // consecutive attempts to resume the stream that brought no event
 }
 
 // advance records an event.
@@ -38,7 +38,8 @@ func (p *streamPosition) advance(e conn.Event) {
 	}
 }
 
-// delay returns how long to wait before the stream is asked for again after a number of failures.
+// delay returns how long to wait before the stream is requested again. failures is the number of
+// failed attempts.
 func (p *streamPosition) delay(failures int) time.Duration {
 	first := p.retry
 	if first == 0 {
@@ -47,8 +48,8 @@ func (p *streamPosition) delay(failures int) time.Duration {
 	return max(first, backoff.Delay(first, longestRestartDelay, failures+1))
 }
 
-// readMessages reads a stream until it ends, ctx ends or f returns false, and closes it. f gets
-// each message, or the reason why the message is invalid.
+// readMessages reads a stream until the stream ends, ctx ends or f returns false. Then it closes
+// the stream. It calls f for each message. If the message is invalid, f gets the reason instead.
 func readMessages(ctx context.Context, stream EventStream, limits mcp.Limits, p *streamPosition,
 	f func(m *mcp.Message, err error) bool) error {
 	defer context.AfterFunc(ctx, func() { stream.Close() })()

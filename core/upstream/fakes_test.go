@@ -14,7 +14,8 @@ import (
 	"testing/synctest"
 )
 
-// fakeHTTP is an HTTP server without a network. It records each request, and answers it by serve.
+// fakeHTTP is an HTTP server without a network. It records each request and calls serve for the
+// response.
 type fakeHTTP struct {
 	serve func(r request) *upstream.HTTPResponse // when it returns nil, the network fails
 
@@ -74,7 +75,7 @@ func (f *fakeHTTP) requestLog() []string {
 	return log
 }
 
-// requests returns the requests of one kind, which is written as in requestLog.
+// requests returns the requests of one kind, such as "POST tools/list".
 func (f *fakeHTTP) requests(kind string) []request {
 	synctest.Wait()
 	f.mu.Lock()

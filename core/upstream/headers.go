@@ -8,8 +8,9 @@ import (
 	"gatekit/core/mcp"
 )
 
-// modernHeader returns the HTTP headers of a modern request. They repeat parts of the body, for
-// intermediaries that do not read bodies. With rawName, Mcp-Name is not encoded.
+// modernHeader returns the HTTP headers of a modern request. The headers repeat parts of the body,
+// for intermediaries that do not read bodies. If rawName is true, a printable name is not encoded
+// in Mcp-Name.
 func modernHeader(m *mcp.Message, rawName bool) http.Header {
 	h := make(http.Header, 8) // with room for the headers that the transport adds
 	if v, ok := m.Text(mcp.PointerProtocolVersion); ok {
@@ -27,7 +28,8 @@ func modernHeader(m *mcp.Message, rawName bool) http.Header {
 	return h
 }
 
-// headerName returns the value that Mcp-Name repeats, if the method has one.
+// headerName returns the name in the body that Mcp-Name repeats. ok is false when the message has
+// no such name.
 func headerName(m *mcp.Message) (name string, ok bool) {
 	pointer, ok := mcp.HeaderNamePointer(m.Method)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 // isSuccess reports whether an HTTP status is 2xx.
 func isSuccess(status int) bool { return status >= 200 && status < 300 }
 
-// isStream reports whether a successful response is an event stream.
+// isStream reports whether a response is successful and holds an event stream.
 func isStream(a *HTTPResponse) bool { return a.Events != nil && isSuccess(a.Status) }
 
 // noResponse returns the error for an HTTP request that failed without a response.
@@ -27,9 +27,9 @@ func noResponse(server string, err error) error {
 // maxQuotedBody is how many characters of a body an error quotes.
 const maxQuotedBody = 200
 
-// statusError returns the error for a response that holds no message. Where the server has refused
-// the request, the error quotes the beginning of the body, escaped, since only the server knows the
-// reason: a server may refuse the Host header, for example. Other bodies are not quoted.
+// statusError returns the error for a response that holds no message. When the server has refused
+// the request, the error quotes the beginning of the body, escaped: only the body can say why. The
+// server may have refused the Host header, for example. For other statuses, no body is quoted.
 func statusError(server string, a *HTTPResponse) error {
 	switch {
 	case a.Status == http.StatusUnauthorized:
@@ -53,7 +53,7 @@ func statusError(server string, a *HTTPResponse) error {
 }
 
 // bodyError returns the JSON-RPC error in a response with an error status, or nil. The error must
-// have that id, or no id. addressed reports whether it has the id.
+// have the given id or no id. addressed reports whether the error has the given id.
 func bodyError(limits mcp.Limits, a *HTTPResponse, id mcp.ID) (m *mcp.Message, addressed bool) {
 	if len(a.Body) == 0 || mcp.IsBatch(a.Body) {
 		return nil, false

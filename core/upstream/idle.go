@@ -9,8 +9,9 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// idleChecks is how many times in ServerIdle a connection's use is checked. A client that opens its
-// stream again after a moment counts as there.
+// idleChecks is how many times within ServerIdle Gatekit checks whether a connection is in use. A
+// client that loses its stream may soon open another stream. Several checks make it likely that
+// Gatekit sees one of these streams, and does not end the connection.
 const idleChecks = 4
 
 // mayEnd reports whether the session's connection may be ended for lack of use.
@@ -18,16 +19,16 @@ func (s *legacySession) mayEnd() bool {
 	return s.hasStream != nil && s.opts.ServerIdle > 0 && !s.opts.Keep
 }
 
-// endUse notes that a request or notification has ended. A start that waits for an unused process
-// may now find one.
+// endUse notes that a request or notification has ended. If the session is unused now, endUse wakes
+// the starts that wait for a place. One of them may then end the session's process.
 func (s *legacySession) endUse() {
 	if s.state.endUse() && s.dialer.owner != nil {
 		s.opts.Processes.wake()
 	}
 }
 
-// awaitLoss waits until the connection is lost. It reports false when ctx has ended, or when it has
-// ended the connection because nothing used it for ServerIdle.
+// awaitLoss waits until the connection is lost. It returns false when ctx ends, or when awaitLoss
+// itself has ended the connection because nothing used it for ServerIdle.
 func (s *legacySession) awaitLoss(ctx context.Context, gone <-chan struct{}) bool {
 	var check <-chan time.Time
 	if s.mayEnd() {
@@ -84,15 +85,15 @@ func (s *legacySession) endConnection(reason string) bool {
 	return true
 }
 
-// wake opens a connection in the background if there is none because none was needed.
+// wake opens a connection in the background if the session is dormant.
 func (s *legacySession) wake() {
 	if s.state.startWaking() && !s.goroutines.Go(s.openAgain) {
 		s.state.failWaking(closingError(s.opts.Name), time.Time{})
 	}
 }
 
-// openAgain opens a connection, sends the messages that set up the session again, and supervises
-// the connection.
+// openAgain opens a connection, repeats the messages that set up the session, and supervises the
+// connection.
 func (s *legacySession) openAgain(ctx context.Context) {
 	s.state.mu.Lock()
 	expected := s.state.expected
@@ -141,7 +142,8 @@ func (s *sharedConn) endUse() {
 	}
 }
 
-// open starts the process. The processes of clients on pipes are not counted.
+// open starts the process. The process does not count towards the limit of processes if a client on
+// a pipe uses it.
 func (s *sharedConn) open(ctx context.Context) (*pipeConn, error) {
 	var slot *processSlot
 	if s.pipeUsers.Load() == 0 {
@@ -154,7 +156,7 @@ func (s *sharedConn) open(ctx context.Context) (*pipeConn, error) {
 }
 
 // endWhenUnused ends the process when nothing has used it for ServerIdle. It returns when the
-// process has ended, or ctx.
+// process or ctx has ended.
 func (s *sharedConn) endWhenUnused(ctx context.Context, pipe *modernPipe) {
 	if s.opts.ServerIdle <= 0 || s.opts.Keep {
 		return
@@ -189,7 +191,7 @@ func (s *sharedConn) endUnused(reason string) bool {
 	return s.goroutines.Go(func(context.Context) { ended <- s.endProcess(reason) }) && <-ended
 }
 
-// endProcess ends the process unless it is in use. The next call starts another.
+// endProcess ends the process unless it is in use. The next call starts another process.
 func (s *sharedConn) endProcess(reason string) bool {
 	s.mu.Lock()
 	pipe := s.pipe

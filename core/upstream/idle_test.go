@@ -32,7 +32,7 @@ type legacyUpstream struct {
 	events []string
 }
 
-// reported returns the events that the server has reported.
+// reported returns the actions that Options.Event was called with.
 func (l *legacyUpstream) reported() []string {
 	synctest.Wait()
 	l.mu.Lock()
@@ -115,7 +115,7 @@ func TestUnusedProcessEndsAndTheNextRequestRestoresTheSession(t *testing.T) {
 		s.answered(t, first, "resources/subscribe", `{"uri":"file:///a"}`, `{}`)
 		time.Sleep(idle - time.Minute)
 		if first.HasEnded() {
-			t.Fatal("the process ended before server_idle")
+			t.Fatal("the process ended before server_idle had passed")
 		}
 		s.answered(t, first, "tools/list", `{}`, `{"tools":[]}`) // counts as use
 		time.Sleep(idle - time.Minute)
@@ -127,10 +127,10 @@ func TestUnusedProcessEndsAndTheNextRequestRestoresTheSession(t *testing.T) {
 			t.Fatal("the process still runs, want it ended for lack of use")
 		}
 		if got := l.State(); got != "idle" {
-			t.Errorf("the server is %q, want idle", got)
+			t.Errorf("the server's state is %q, want idle", got)
 		}
 		if l.Count() != 1 {
-			t.Fatal("an unused process was started again, want none until it is needed")
+			t.Fatal("a process was started before the next request, want none")
 		}
 
 		c := s.call(t, "tools/list", `{}`)
@@ -152,7 +152,7 @@ func TestUnusedProcessEndsAndTheNextRequestRestoresTheSession(t *testing.T) {
 			t.Errorf("the events are %q, want %q", l.reported(), want)
 		}
 		if n := l.Processes(); n != (upstream.ProcessCounts{Running: 1, Ended: 1}) {
-			t.Errorf("the figures are %+v", n)
+			t.Errorf("the counts are %+v, want one process running and one ended", n)
 		}
 		time.Sleep(2 * idle)
 		if !second.HasEnded() {
@@ -161,14 +161,14 @@ func TestUnusedProcessEndsAndTheNextRequestRestoresTheSession(t *testing.T) {
 	})
 }
 
-func TestProcessInUseIsKept(t *testing.T) {
+func TestProcessIsKept(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		options upstream.Options
 		use     func(t *testing.T, s *httpSession, p *upstreamtest.PipeServer)
 	}{
-		{"the server is to be kept", upstream.Options{ServerIdle: idle, Keep: true}, nil},
-		{"there is no limit", upstream.Options{}, nil},
+		{"the server has Options.Keep", upstream.Options{ServerIdle: idle, Keep: true}, nil},
+		{"no idle time is configured", upstream.Options{}, nil},
 		{"the client has a stream open", upstream.Options{ServerIdle: idle},
 			func(_ *testing.T, s *httpSession, _ *upstreamtest.PipeServer) {
 				s.hasStream.Store(true)
@@ -240,7 +240,7 @@ func TestServerIsStartedAtItsFirstUse(t *testing.T) {
 			`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
 		s.notifyInitialized(t)
 		if n := l.Count(); n != 1 {
-			t.Fatalf("%d processes were started for a session without a request, want 1", n)
+			t.Fatalf("%d processes were started, want 1: the second session has sent no request", n)
 		}
 		c := s.call(t, "tools/list", `{}`)
 		p := l.Last(t)
@@ -250,12 +250,12 @@ func TestServerIsStartedAtItsFirstUse(t *testing.T) {
 		c.ExpectAnswer(`{"jsonrpc":"2.0","id":7,"result":{"tools":[]}}`)
 		s.client.ExpectReceived(t) // nothing has changed
 		if n := l.Count(); n != 2 {
-			t.Errorf("%d processes for two sessions, want 2", n)
+			t.Errorf("%d processes were started for two sessions, want 2", n)
 		}
 	})
 }
 
-func TestServerIsStartedAtInitializeWhenItsAnswerIsNotKnown(t *testing.T) {
+func TestInitializeWithoutAKnownAnswerStartsTheServer(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		options upstream.Options
@@ -274,7 +274,7 @@ func TestServerIsStartedAtInitializeWhenItsAnswerIsNotKnown(t *testing.T) {
 				time.Sleep(idle)
 				return l.open(t, "ann"), initializeRequest
 			}},
-		{"the server ended since", upstream.Options{ServerIdle: idle},
+		{"the server has ended since its answer", upstream.Options{ServerIdle: idle},
 			func(t *testing.T, l *legacyUpstream) (*httpSession, string) {
 				l.Last(t).Close()
 				synctest.Wait()
@@ -311,7 +311,7 @@ func TestClientsThatConnectAtOnceStartOneProcess(t *testing.T) {
 			calls = append(calls, upstreamtest.StartCall(t, s, s.client, initializeRequest))
 		}
 		if n := l.Count(); n != 1 {
-			t.Fatalf("%d processes, want 1", n)
+			t.Fatalf("before the answer: %d processes were started, want 1", n)
 		}
 		p := l.Last(t)
 		p.Answer(p.Expect(t, "initialize").ID, initializeResult)
@@ -319,12 +319,12 @@ func TestClientsThatConnectAtOnceStartOneProcess(t *testing.T) {
 			c.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
 		}
 		if n := l.Count(); n != 1 {
-			t.Errorf("%d processes, want 1", n)
+			t.Errorf("after the answer: %d processes were started, want 1", n)
 		}
 	})
 }
 
-func TestAnswerThatChangedIsAnnounced(t *testing.T) {
+func TestChangedAnswerToInitializeIsAnnounced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLegacyUpstream(upstream.Options{ServerIdle: idle})
 		defer l.Close()
@@ -344,7 +344,7 @@ func TestAnswerThatChangedIsAnnounced(t *testing.T) {
 	})
 }
 
-func TestFailedStartOfAnUnusedServerIsReportedAndDelaysTheNext(t *testing.T) {
+func TestFailedStartOfAnUnusedServerIsReportedAndDelaysTheNextStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLegacyUpstream(upstream.Options{ServerIdle: idle})
 		defer l.Close()
@@ -367,54 +367,56 @@ func TestProcessesOfAPrincipalAreBounded(t *testing.T) {
 		processes := upstream.NewProcesses(2)
 		o := upstream.Options{ServerIdle: idle, Processes: processes}
 		// two servers share the limit
-		one, two := newLegacyUpstream(o), newLegacyUpstream(o)
-		defer one.Close()
-		defer two.Close()
-		a := one.connect(t, "ann")
-		first := one.Last(t)
+		serverA, serverB := newLegacyUpstream(o), newLegacyUpstream(o)
+		defer serverA.Close()
+		defer serverB.Close()
+		a := serverA.connect(t, "ann")
+		first := serverA.Last(t)
 		time.Sleep(time.Second)
-		two.connect(t, "ann")
+		serverB.connect(t, "ann")
 		time.Sleep(time.Second)
-		a.answered(t, first, "tools/list", `{}`, `{"tools":[]}`) // now the other is the idlest
-		one.connect(t, "bob")
-		if first.HasEnded() || two.Last(t).HasEnded() {
-			t.Fatal("a process of another principal has ended")
+		// after this call, the process of serverB has been unused for longer than that of serverA
+		a.answered(t, first, "tools/list", `{}`, `{"tools":[]}`)
+		serverA.connect(t, "bob")
+		if first.HasEnded() || serverB.Last(t).HasEnded() {
+			t.Fatal("a process of ann has ended when bob's process was started")
 		}
 
 		time.Sleep(2 * time.Second)
-		c := two.open(t, "ann")
+		c := serverB.open(t, "ann")
 		c.hasStream.Store(true)
 		upstreamtest.StartCall(t, c, c.client, strings.Replace(initializeRequest, `"c"`, `"d"`, 1))
-		if !two.First(t).HasEnded() || first.HasEnded() {
-			t.Fatal("the process that was unused for longest still runs, or another has ended")
+		if !serverB.First(t).HasEnded() || first.HasEnded() {
+			t.Fatal("the process of serverB still runs, or the process of serverA has ended")
 		}
-		p := two.Last(t)
+		p := serverB.Last(t)
 		p.Answer(p.Expect(t, "initialize").ID, initializeResult)
 		synctest.Wait()
 
-		// both that run are in use now
+		// both processes of ann are in use now
 		a.hasStream.Store(true)
-		d := two.open(t, "ann")
+		d := serverB.open(t, "ann")
 		refused := upstreamtest.StartCall(t, d, d.client,
 			strings.Replace(initializeRequest, `"c"`, `"e"`, 1))
 		time.Sleep(time.Second)
 		refused.ExpectWaiting()
 		time.Sleep(5 * time.Second)
-		refused.ExpectError("[limits] processes is reached, and all of them are in use")
-		if n := two.Processes(); n != (upstream.ProcessCounts{Running: 1, Ended: 1, Refused: 1}) {
-			t.Errorf("the figures are %+v", n)
+		refused.ExpectError("the limit [limits] processes is reached, and all processes are in use")
+		counts := upstream.ProcessCounts{Running: 1, Ended: 1, Refused: 1}
+		if got := serverB.Processes(); got != counts {
+			t.Errorf("the counts are %+v, want one process running, one ended, one refused", got)
 		}
 
 		// a start that waits gets the place of a session that ends
-		e := two.open(t, "ann")
+		e := serverB.open(t, "ann")
 		upstreamtest.StartCall(t, e, e.client, strings.Replace(initializeRequest, `"c"`, `"f"`, 1))
-		before := two.Count()
+		before := serverB.Count()
 		a.Close()
-		if two.Count() != before+1 {
+		if serverB.Count() != before+1 {
 			t.Error("the start still waits although a process has ended")
 		}
 		time.Sleep(time.Second)
-		if alive := len(one.Alive()) + len(two.Alive()); alive != 3 {
+		if alive := len(serverA.Alive()) + len(serverB.Alive()); alive != 3 {
 			t.Errorf("%d processes run, want 2 of ann and 1 of bob", alive)
 		}
 	})
@@ -431,7 +433,7 @@ func TestKeptServersHaveALimitOfTheirOwnAndAreNotEnded(t *testing.T) {
 		kept.connect(t, "ann")
 		other.connect(t, "ann")
 		if len(kept.Alive()) != 1 || len(other.Alive()) != 1 {
-			t.Error("a kept process counts among the others, want a limit of its own")
+			t.Error("a kept process and another process share a limit, want separate limits")
 		}
 		s := kept.open(t, "ann")
 		upstreamtest.StartCall(t, s, s.client, initializeRequest).ExpectAnswer(
@@ -464,7 +466,7 @@ func TestUnusedModernProcessEnds(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		options  upstream.Options
-		overPipe bool // a client on a pipe has the process, too
+		overPipe bool // a client on a pipe uses the process, too
 		want     bool
 	}{
 		{"over HTTP", upstream.Options{ServerIdle: idle}, false, true},

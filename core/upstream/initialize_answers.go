@@ -9,12 +9,13 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxInitializeAnswers is how many answers to initialize of one server are kept.
+// maxInitializeAnswers is how many answers to initialize are kept for one server.
 const maxInitializeAnswers = 64
 
-// initializeAnswers holds what a server has answered to the initialize of recent sessions. A client
-// whose initialize is the same gets the same answer, and the server is started at its first use:
-// many clients connect, and vanish without a request. The zero value is empty.
+// initializeAnswers holds the answers of a server to the initialize requests of recent sessions. A
+// client that sends an equal initialize gets the same answer. The server is started only when the
+// client's session uses the server. This saves processes: many clients connect and vanish without a
+// request. The zero value is empty.
 type initializeAnswers struct {
 	mu    sync.Mutex
 	known map[initializeKey]*initializeAnswer
@@ -27,11 +28,11 @@ type initializeKey [sha256.Size]byte
 type initializeAnswer struct {
 	done   chan struct{} // closed when the fields below are set
 	answer *mcp.Message  // nil when initialize failed
-	at     time.Time
+	at     time.Time     // when the answer arrived, or initialize failed
 }
 
-// initializeKeyOf returns the key of an initialize. Its _meta does not count: it holds the progress
-// token and the trace of one request.
+// initializeKeyOf returns the key of an initialize. The _meta does not count, because it holds the
+// progress token and the trace of one request.
 func initializeKeyOf(principal string, m *mcp.Message) (key initializeKey, err error) {
 	if _, has := m.Get("/_meta"); has {
 		if m, err = m.Edit(mcp.Remove("/_meta")); err != nil {
@@ -46,8 +47,8 @@ func initializeKeyOf(principal string, m *mcp.Message) (key initializeKey, err e
 	return key, nil
 }
 
-// find returns the entry for a key, which may not be done yet. isNew means that the caller has to
-// send initialize and then call finish. An answer older than maxAge is not returned.
+// find returns the entry for a key. The answer may not have arrived yet. isNew means that the
+// caller has to send initialize and then call finish. An answer older than maxAge is not returned.
 func (a *initializeAnswers) find(key initializeKey, maxAge time.Duration) (e *initializeAnswer,
 	isNew bool) {
 	a.mu.Lock()
@@ -84,13 +85,14 @@ func (a *initializeAnswers) shrink() {
 			if at.IsZero() || e.at.Before(at) {
 				oldest, at = key, e.at
 			}
-		default: // it is not known yet
+		default: // the answer has not arrived yet
 		}
 	}
 	delete(a.known, oldest)
 }
 
-// finish sets the answer of an entry that find has returned as new; nil when initialize failed.
+// finish sets the answer of an entry that find has returned as new. answer is nil when initialize
+// failed.
 func (a *initializeAnswers) finish(key initializeKey, e *initializeAnswer, answer *mcp.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +103,8 @@ func (a *initializeAnswers) finish(key initializeKey, e *initializeAnswer, answe
 	}
 }
 
-// wait returns the answer of an entry, or nil when there is none. The error is the cause of ctx.
+// wait waits for the answer of an entry, and returns the answer, or nil when initialize failed. The
+// error is context.Cause(ctx).
 func (e *initializeAnswer) wait(ctx context.Context) (*mcp.Message, error) {
 	select {
 	case <-e.done:
@@ -111,7 +114,8 @@ func (e *initializeAnswer) wait(ctx context.Context) (*mcp.Message, error) {
 	}
 }
 
-// forget discards all answers: the server failed, or has answered something else since.
+// forget discards all answers that have arrived. It is called when the server failed or gave a
+// different answer.
 func (a *initializeAnswers) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +123,7 @@ func (a *initializeAnswers) forget() {
 		select {
 		case <-e.done:
 			delete(a.known, key)
-		default: // it is being asked now
+		default: // the answer has not arrived yet
 		}
 	}
 }

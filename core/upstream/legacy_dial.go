@@ -13,9 +13,12 @@ type legacyConn interface {
 	// send writes a request and waits for its answer.
 	send(ctx context.Context, o Outgoing, h proxy.Handler) (*mcp.Message, error)
 	notify(ctx context.Context, o Outgoing) error
-	// lost returns a channel that is closed when the connection has failed or is closed. The
-	// function then returns the reason.
+	// lost returns a channel that is closed when the connection has failed or is closed. After
+	// that, the function why returns the reason.
 	lost() (gone <-chan struct{}, why func() error)
+	// hasSessionStream reports for this connection what LegacySession.HasSessionStream reports for
+	// a session.
+	hasSessionStream() bool
 	Close() error
 }
 
@@ -35,8 +38,8 @@ type legacyDialer struct {
 	*connector
 	queue     *orderedQueue // of the session
 	client    proxy.OpenOptions
-	principal string        // whose processes the session's process counts among
-	owner     processOwner  // the session; nil when its processes do not count
+	principal string        // the process counts towards the limit of this principal
+	owner     processOwner  // the session; nil when its process does not count
 	feed      proxy.Handler // gets the messages that belong to no call
 }
 
@@ -90,8 +93,8 @@ func (d *legacyDialer) initializePipe(ctx context.Context, conn *pipeConn, initi
 	return d.initialized(ctx, p, answer, err)
 }
 
-// initialized returns the results of dial, once initialize has been sent. It closes a connection on
-// which initialize was not answered: initialize cannot be cancelled in another way.
+// initialized returns the results of dial after initialize was sent. If initialize failed without
+// an answer, initialized closes the connection. There is no other way to cancel initialize.
 func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer *mcp.Message,
 	err error) (legacyConn, *mcp.Message, error) {
 	if err != nil {
@@ -102,7 +105,7 @@ func (d *legacyDialer) initialized(ctx context.Context, conn legacyConn, answer 
 }
 
 // abandon closes a connection that no session will use. It waits until the connection is closed or
-// ctx ends. So a client that tries again usually gets a new process after the old one has ended.
+// ctx ends. For this reason, the old process has usually ended when the client tries again.
 func (d *legacyDialer) abandon(ctx context.Context, conn legacyConn) {
 	c := d.closingLimit.counted(conn)
 	d.discardLater(c)

@@ -13,7 +13,7 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// deleteTimeout bounds the DELETE that ends a session.
+// deleteTimeout limits the time of the DELETE request that ends a session.
 const deleteTimeout = 5 * time.Second
 
 // legacyHTTP is a legacy session over Streamable HTTP. Each message is sent by a POST, which is
@@ -36,12 +36,12 @@ type legacyHTTP struct {
 
 	failed sync.Once
 	gone   chan struct{} // closed when the connection has failed or is closed
-	fault  error         // the reason; read it after gone
+	fault  error         // why the connection is gone; read it after gone is closed
 
 	mu      sync.Mutex
 	session string // the session's id; "" when the server gives none
 	version string // the negotiated revision; "" before initialize was answered
-	// the session's stream has been asked for, and may bring answers
+	// the session's stream has been requested; answers may come on it
 	listening bool
 	// the answer to initialize shows that the server does not speak this transport
 	unsupported bool
@@ -76,6 +76,14 @@ func (l *legacyHTTP) sessionID() string {
 	return l.session
 }
 
+// hasSessionStream implements legacyConn. Without a session id, the server cannot find out which of
+// its requests an answer belongs to. Such a server cannot send requests on the session's stream.
+func (l *legacyHTTP) hasSessionStream() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.listening && l.session != ""
+}
+
 // isUnsupported reports whether the answer to initialize shows that the server does not speak this
 // transport.
 func (l *legacyHTTP) isUnsupported() bool {
@@ -89,8 +97,8 @@ func (l *legacyHTTP) lost() (<-chan struct{}, func() error) {
 	return l.gone, func() error { return l.fault }
 }
 
-// fail marks the connection as unusable, and then ends its calls. In this order, a request that a
-// client sends after a failed call goes to another connection.
+// fail first marks the connection as unusable, and then ends its calls. This order matters: a
+// client that sends another request after a failed call gets another connection.
 func (l *legacyHTTP) fail(err error) {
 	l.failed.Do(func() {
 		l.fault = err
@@ -99,9 +107,9 @@ func (l *legacyHTTP) fail(err error) {
 	})
 }
 
-// expire gives up a session that the server does not know any more, and returns the error. The
-// calls that the server has not responded to go on: the response shows whether the server has run
-// them.
+// expire gives up a session that the server does not know any more, and returns the error. Calls
+// whose response has begun end with that error. The other calls go on, because their responses will
+// show whether the server has run them.
 func (l *legacyHTTP) expire() error {
 	l.failed.Do(func() {
 		l.fault = unavailable(l.name, "the server has ended the session", errSessionExpired)
@@ -112,7 +120,7 @@ func (l *legacyHTTP) expire() error {
 	return l.fault
 }
 
-// notRun returns the error for a request of a session that has ended, if the server has not run it.
+// notRun returns the error for a request that the server has not run because the session has ended.
 func (l *legacyHTTP) notRun() error {
 	return unavailable(l.name, "the server has ended the session", errRequestNotRun)
 }
@@ -128,7 +136,7 @@ func (l *legacyHTTP) isExpired(a *HTTPResponse, m *mcp.Message) bool {
 		m.ErrorCode() == -32000
 }
 
-// Close ends the session, here and at the server.
+// Close ends the session in Gatekit and at the server.
 func (l *legacyHTTP) Close() error {
 	l.fail(closingError(l.name))
 	l.goroutines.Close()
@@ -186,8 +194,8 @@ func (l *legacyHTTP) reply(o Outgoing, timeout time.Duration) {
 	})
 }
 
-// replyTo posts the answer to a request of the server in the background. answer inspects and
-// records the request.
+// replyTo sends the answer to a request of the server, in the background. The function answer
+// inspects and records the request, and returns the message to post.
 func (l *legacyHTTP) replyTo(m *mcp.Message, answer func() Outgoing) {
 	if !l.replies.run(l.goroutines, shortWriteTimeout, func(ctx context.Context) {
 		if err := l.post(ctx, answer()); err != nil {
@@ -235,9 +243,9 @@ func (l *legacyHTTP) incoming(c *pendingCall, m *mcp.Message) {
 	}
 }
 
-// deliver hands a notification to the call target, or to the session when target is nil. stream is
+// deliver hands a notification to a call (target), or to the session when target is nil. stream is
 // the call on whose stream the notification came, or nil. Notifications on a call's stream are
-// delivered at once, others through the session's queue.
+// delivered at once. Other notifications go through the session's queue.
 func (l *legacyHTTP) deliver(stream, target *pendingCall, m *mcp.Message) {
 	run := func(ctx context.Context) { l.feed.HandleNotification(ctx, m) }
 	if target != nil && target.handler != nil {
@@ -257,8 +265,9 @@ func (l *legacyHTTP) deliver(stream, target *pendingCall, m *mcp.Message) {
 }
 
 // serverRequest hands a request of the server to the handler of its call, and posts the answer. The
-// call is the call that waits for the request's task, or else the call on whose stream c the
-// request came.
+// call of the request is the call that waits for the request's task. If there is no such call, it
+// is c, the call on whose stream the request came. If c is nil, too, the session's handler gets the
+// request.
 func (l *legacyHTTP) serverRequest(c *pendingCall, m *mcp.Message) {
 	h := l.feed
 	if task := l.calls.forTask(m); task != nil {

@@ -42,7 +42,8 @@ func (l *legacyHTTP) send(ctx context.Context, o Outgoing,
 		l.records.receiveOwn(m, o.m)
 	}
 	inFlight := l.calls.take(c.id) != nil
-	// the answer came on another stream, or the connection was lost
+	// If the call is no longer in flight, its answer came on another stream, or the connection was
+	// lost.
 	if !inFlight && !errors.Is(err, errRequestNotRun) {
 		select {
 		case r := <-c.done:
@@ -122,7 +123,8 @@ func (l *legacyHTTP) readBody(c *pendingCall, a *HTTPResponse) (answer *mcp.Mess
 	if !listening {
 		return nil, statusError(l.name, a)
 	}
-	// Some servers send all answers on the session's stream. The answer ends c.ctx.
+	// Some servers send all answers on the session's stream. When the answer comes, the method
+	// incoming finishes the call. The end of the call ends c.ctx.
 	<-c.ctx.Done()
 	return nil, context.Cause(c.ctx)
 }
@@ -149,8 +151,8 @@ func (l *legacyHTTP) readError(c *pendingCall, a *HTTPResponse) (*mcp.Message, e
 	return l.restored(c, m), nil
 }
 
-// readStream reads a call's stream until the answer. A stream that breaks is resumed, if the server
-// has given its events ids.
+// readStream reads a call's stream until the answer. A broken stream is resumed if the server has
+// given ids to the events.
 func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Message, error) {
 	var position streamPosition
 	for {
@@ -195,7 +197,7 @@ func (l *legacyHTTP) readStream(c *pendingCall, stream EventStream) (*mcp.Messag
 }
 
 // resume asks for the rest of a call's stream. A resumed stream counts as a failure until an event
-// comes on it. Otherwise Gatekit would ask a server that ends each stream at once without end.
+// comes on it. Otherwise Gatekit would never stop resuming if the server ended each stream at once.
 func (l *legacyHTTP) resume(c *pendingCall, p *streamPosition) (EventStream, error) {
 	var last error
 	for p.failures < maxResumes {
@@ -269,7 +271,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 			_ = l.expire()
 			return
 		case a.Status == http.StatusBadRequest && position.lastEvent != "":
-			position.lastEvent = "" // the server does not know that event any more
+			position.lastEvent = "" // the server does not know this event any more
 		case a.Status < 500:
 			return // the server has no such stream
 		}
@@ -279,7 +281,7 @@ func (l *legacyHTTP) listen(ctx context.Context) {
 	}
 }
 
-// notify implements legacyConn. When notifications/initialized has been posted, it opens the
+// notify implements legacyConn. After notifications/initialized has been posted, notify opens the
 // session's stream.
 func (l *legacyHTTP) notify(ctx context.Context, o Outgoing) error {
 	if err := l.post(ctx, o); err != nil {

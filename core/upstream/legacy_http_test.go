@@ -16,15 +16,15 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// legacySite is a legacy server over HTTP. It answers initialize, and refuses requests of any
-// session but the last. onRequest answers all other requests.
+// legacySite is a legacy server over HTTP. It answers initialize itself. It refuses the messages of
+// all sessions except the last. onRequest answers the MCP requests of the last session.
 type legacySite struct {
 	*fakeHTTP
 	proxy.Server
 	upstream   *upstream.Upstream
 	client     *upstreamtest.Client
 	version    string
-	sessions   int                                    // opened so far; only the last one is known
+	sessions   int                                    // opened so far; only the last is valid
 	withoutIDs bool                                   // sessions have no ids
 	onGet      func(r request) *upstream.HTTPResponse // nil: 405
 	onRequest  func(r request) *upstream.HTTPResponse
@@ -165,17 +165,17 @@ func TestAnswersOverLegacyHTTP(t *testing.T) {
 			e.send("3", `{"jsonrpc":"2.0","id":%s,"result":{"done":1}}`, r.ID)
 			return streamResponse(e)
 		}, done, ``, notifications},
-		{"an error with its status", func(r request) *upstream.HTTPResponse {
+		{"a JSON-RPC error with HTTP 400", func(r request) *upstream.HTTPResponse {
 			return httpResponse(
 				400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no"}}`)
 		}, `{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"no"}}`, ``, nil},
-		{"nothing", func(r request) *upstream.HTTPResponse {
+		{"an empty body", func(r request) *upstream.HTTPResponse {
 			return httpResponse(202, ``)
 		}, ``, `the server sent no answer (HTTP 202)`, nil},
 		{"no credentials", func(r request) *upstream.HTTPResponse {
 			return httpResponse(401, `<html>secret`)
 		}, ``, `(HTTP 401)`, nil},
-		{"a fault", func(r request) *upstream.HTTPResponse {
+		{"an HTTP 500", func(r request) *upstream.HTTPResponse {
 			return httpResponse(500, `oops`)
 		}, ``, `HTTP 500`, nil},
 		{"no network", func(r request) *upstream.HTTPResponse {
@@ -259,21 +259,21 @@ func TestBrokenStreamIsResumed(t *testing.T) {
 			t.Errorf("the call was sent %d times, want 1", n)
 		}
 		if last := s.seen[len(s.seen)-1].header.Get("Last-Event-ID"); last != "8" {
-			t.Errorf("resumed after the event %q, want 8", last)
+			t.Errorf("the stream was resumed after the event %q, want 8", last)
 		}
 	})
 }
 
-func TestStreamThatCannotBeResumed(t *testing.T) {
+func TestStreamThatCannotBeResumedFailsTheCall(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		get   *upstream.HTTPResponse
 		gets  int
 		fails string
 	}{
-		{"not offered", httpResponse(405, ""), 1, "does not resume it"},
+		{"the server does not resume streams", httpResponse(405, ""), 1, "does not resume it"},
 		{"the session has ended", httpResponse(404, ""), 1, "the server has ended the session"},
-		{"a fault", httpResponse(502, ""), 4, "could not be resumed"},
+		{"an HTTP 502", httpResponse(502, ""), 4, "could not be resumed"},
 		{"no network", nil, 4, "could not be resumed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestStreamThatCannotBeResumed(t *testing.T) {
 				time.Sleep(time.Minute)
 				p.ExpectError(c.fails)
 				if gets != c.gets {
-					t.Errorf("the stream was asked for %d times, want %d", gets, c.gets)
+					t.Errorf("the stream was requested %d times, want %d", gets, c.gets)
 				}
 			})
 		})
@@ -309,13 +309,13 @@ func TestStreamThatCannotBeResumed(t *testing.T) {
 func TestResumesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		each  conn.Event    // the event on each stream after the first; empty for no event
+		event conn.Event    // on each stream after the first; empty for no event
 		lasts time.Duration // how long each stream after the first is open
 		gets  int           // GET requests in a minute
 		fails string        // a part of the error; "" when the call goes on
 	}{
-		{"nothing comes", conn.Event{}, 0, 4, "could not be resumed"},
-		{"nothing comes, on streams that stay open for a while", conn.Event{}, 12 * time.Second, 5,
+		{"no event comes", conn.Event{}, 0, 4, "could not be resumed"},
+		{"no event comes, and the streams stay open for a while", conn.Event{}, 12 * time.Second, 5,
 			""},
 		{"an event comes on each stream", conn.Event{ID: "8", Retry: 1}, 0, 599, ""},
 	} {
@@ -334,8 +334,8 @@ func TestResumesAreBounded(t *testing.T) {
 					}
 					gets++
 					e := newFakeStream()
-					if c.each.ID != "" {
-						e.ch <- c.each
+					if c.event.ID != "" {
+						e.ch <- c.event
 					}
 					time.AfterFunc(c.lasts, e.end)
 					return streamResponse(e)
@@ -350,7 +350,7 @@ func TestResumesAreBounded(t *testing.T) {
 					p.ExpectError(c.fails)
 				}
 				if gets != c.gets {
-					t.Errorf("the stream was asked for %d times in a minute, want %d", gets, c.gets)
+					t.Errorf("the stream was requested %d times in a minute, want %d", gets, c.gets)
 				}
 				p.Cancel(context.Canceled)
 			})
@@ -390,7 +390,7 @@ func TestStreamOfInvalidMessagesEnds(t *testing.T) {
 	})
 }
 
-func TestCancelOverLegacyHTTP(t *testing.T) {
+func TestCancelOverLegacyHTTPIsPostedAndClosesTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLegacySite(t, upstream.Options{})
 		e := newFakeStream()
@@ -405,7 +405,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 		id := string(s.requests("POST tools/call")[0].ID)
 		if n := s.requests("POST notifications/cancelled"); len(n) != 1 ||
 			string(n[0].Params) != `{"requestId":`+id+`,"reason":"r"}` {
-			t.Errorf("the server got the cancellations %v, want one of the request %s", n, id)
+			t.Errorf("the server got the cancellations %v, want one for the request %s", n, id)
 		}
 		if !e.isClosed() {
 			t.Error("the stream is still open after the call was cancelled")
@@ -413,7 +413,7 @@ func TestCancelOverLegacyHTTP(t *testing.T) {
 	})
 }
 
-func TestSessionStream(t *testing.T) {
+func TestSessionStreamCarriesMessagesAndIsOpenedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLegacySite(t, upstream.Options{})
 		streams := []*fakeStream{newFakeStream(), newFakeStream(), newFakeStream()}
@@ -458,7 +458,7 @@ func TestSessionStream(t *testing.T) {
 	})
 }
 
-func TestServerRequestOnACallsStream(t *testing.T) {
+func TestServerRequestOnACallsStreamReachesThatCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLegacySite(t, upstream.Options{})
 		e := newFakeStream()
@@ -473,7 +473,7 @@ func TestServerRequestOnACallsStream(t *testing.T) {
 		c := &upstreamtest.Client{OnAsk: upstreamtest.AnswerWith(`{"action":"accept"}`)}
 		p := upstreamtest.StartCall(t, s, c, toolsCall)
 		p.ExpectWaiting()
-		// The stream shows which call the request belongs to, although two are in flight.
+		// The stream shows which of the two calls in flight the server's request belongs to.
 		upstreamtest.StartCall(t, s, s.client, replace(toolsCall, `"c"`, `"d"`))
 		synctest.Wait()
 		e.send("", `{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}`)
@@ -491,8 +491,8 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 		name string
 		lost *upstream.HTTPResponse
 	}{
-		{"404", httpResponse(404, "")},
-		{"400 as the TypeScript SDK's examples send",
+		{"HTTP 404", httpResponse(404, "")},
+		{"HTTP 400, which the TypeScript SDK's examples send",
 			httpResponse(400, `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}`)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -521,7 +521,7 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 					"GET", "POST logging/setLevel", "POST tools/list",
 					"POST initialize", "POST notifications/initialized", "POST logging/setLevel",
 					"POST tools/list"}
-				// Each GET is sent at the same time as another request.
+				// Each GET is sent at the same time as another request, so their order varies.
 				got := slices.DeleteFunc(s.requestLog()[3:], func(s string) bool {
 					return s == "GET"
 				})
@@ -579,7 +579,8 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 				}
 				return serve(r)
 			}
-			// the response to this call comes last, and shows that it has not been run
+			// The server responds to the call next with 404, and after that to the call late. Each
+			// 404 shows that its call has not been run, so both calls are sent again.
 			late := upstreamtest.StartCall(t, s, s.client, toolsCall)
 			late.ExpectWaiting()
 			next := upstreamtest.StartCall(t, s, s.client, toolsCall)
@@ -594,7 +595,7 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 			}
 		})
 	})
-	t.Run("sessions that expire at once are opened with delays", func(t *testing.T) {
+	t.Run("sessions that expire at once are opened again with delays", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLegacySite(t, upstream.Options{})
 			s.onGet = func(request) *upstream.HTTPResponse { return httpResponse(404, "") }
@@ -608,16 +609,16 @@ func TestExpiredSessionIsOpenedAgain(t *testing.T) {
 	})
 }
 
-func TestFallbackToHTTPAndSSE(t *testing.T) {
+func TestServerWithoutStreamableHTTPIsReachedOverSSE(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer *upstream.HTTPResponse
 		sse    bool
 		want   string
 	}{
-		{"405", httpResponse(405, ""), true, ``},
-		{"404", httpResponse(404, "<html>"), true, ``},
-		{"400", httpResponse(400, "what?"), true, ``},
+		{"HTTP 405", httpResponse(405, ""), true, ``},
+		{"HTTP 404", httpResponse(404, "<html>"), true, ``},
+		{"HTTP 400", httpResponse(400, "what?"), true, ``},
 		{"a modern error is no reason to try SSE",
 			httpResponse(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"?"}}`),
 			false,
@@ -651,7 +652,7 @@ func TestFallbackToHTTPAndSSE(t *testing.T) {
 			})
 		})
 	}
-	t.Run("without SSE the answer to the POST is returned", func(t *testing.T) {
+	t.Run("when SSE fails too, the call fails with the response to the POST", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			web := &fakeHTTP{serve: func(request) *upstream.HTTPResponse {
 				return httpResponse(404, "")

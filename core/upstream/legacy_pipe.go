@@ -17,7 +17,8 @@ type legacyPipe struct {
 }
 
 // newLegacyPipe takes over conn for a session. The server's messages go to feed or to the handlers
-// of calls, in order, by way of q. limit is how many of its requests the client is asked at a time.
+// of calls, in order, by way of q. limit is how many requests of the server are passed to the
+// client at a time.
 func newLegacyPipe(conn *pipeConn, q *orderedQueue, o proxy.OpenOptions, feed proxy.Handler,
 	limit int) *legacyPipe {
 	p := &legacyPipe{pipeConn: conn, queue: q, feed: feed, requests: newServerRequests(limit)}
@@ -28,6 +29,9 @@ func newLegacyPipe(conn *pipeConn, q *orderedQueue, o proxy.OpenOptions, feed pr
 func (p *legacyPipe) send(ctx context.Context, o Outgoing, h proxy.Handler) (*mcp.Message, error) {
 	return p.pipeConn.send(ctx, o, h, p.queue)
 }
+
+// hasSessionStream implements legacyConn: a pipe is one stream for all calls.
+func (p *legacyPipe) hasSessionStream() bool { return true }
 
 // route handles a request or notification of the server. It runs in the reader and does not block.
 func (p *legacyPipe) route(m *mcp.Message) {
@@ -72,7 +76,7 @@ func (p *legacyPipe) serverRequest(m *mcp.Message) {
 	h := p.feed
 	if c := p.calls.forTask(m); c != nil {
 		h = c.handler
-	} else if c := p.calls.only(); c != nil {
+	} else if c := p.calls.onlyCall(); c != nil {
 		h = c.handler
 	}
 	ctx, err := p.requests.begin(p.goroutines.Context(), m)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatekit/core/mcp"
@@ -15,9 +16,9 @@ import (
 )
 
 // legacySession is one session with a legacy server. It has a connection of its own, opened by the
-// client's initialize. When the connection is lost, another is opened, with growing delays. The
-// messages with which the client set up the session are then sent again. legacySession implements
-// proxy.Server and LegacySession.
+// client's initialize. When the connection is lost, another connection is opened, with growing
+// delays. The messages with which the client set up the session are then sent again. legacySession
+// implements proxy.Server and LegacySession.
 type legacySession struct {
 	opts       *Options
 	prober     *prober
@@ -25,9 +26,10 @@ type legacySession struct {
 	feed       proxy.Handler
 	goroutines *taskgroup.Group
 	queue      *orderedQueue
-	// holds one token, taken while initialize or notifications/initialized are being sent
+	// contains a token while initialize or notifications/initialized is being sent
 	handshake chan struct{}
 	closeOnce func() error // runs end, once
+	isCounted atomic.Bool  // while the session is closing, it counts towards closingLimit
 	state     legacyState
 
 	// reports whether the client can be notified outside of calls; nil for a client on a pipe,
@@ -35,7 +37,8 @@ type legacySession struct {
 	hasStream func() bool
 	principal string
 	when      startTime
-	// of the connections that are opened at the next use; only one is being opened at a time
+	// the schedule of failed attempts to open a connection at the next use; only one goroutine uses
+	// it at a time
 	wakeSchedule restartSchedule
 }
 
@@ -44,8 +47,8 @@ type startTime uint8
 
 const (
 	startAtInitialize startTime = iota
-	// An initialize that the server has answered before, to another session of an HTTP client, is
-	// answered alike, and the session's first use starts the server.
+	// If the server has answered an equal initialize of another session, the session repeats that
+	// answer, and its first use starts the server. This holds for HTTP clients only.
 	startAtFirstUse
 )
 
@@ -64,8 +67,8 @@ func newLegacySession(c *connector, p *prober, o proxy.OpenOptions, feed proxy.H
 	return s
 }
 
-// Call implements proxy.Server. The first initialize opens the connection; other requests wait for
-// it.
+// Call implements proxy.Server. The first initialize opens the connection. Other requests wait for
+// the connection.
 func (s *legacySession) Call(ctx context.Context, p pipeline.Passed,
 	h proxy.Handler) (*mcp.Message, error) {
 	return s.Send(ctx, Forward(p), h)
@@ -100,7 +103,7 @@ func (s *legacySession) Send(ctx context.Context, o Outgoing,
 	return answer, err
 }
 
-// isRepeatable reports whether a request may be run twice: it changes nothing.
+// isRepeatable reports whether a request may be run twice because it changes nothing.
 func isRepeatable(method string) bool {
 	switch method {
 	case "tools/list", "resources/list", "resources/templates/list", "resources/read",
@@ -142,14 +145,15 @@ func (s *legacySession) SendNotification(ctx context.Context, o Outgoing) error 
 	var conn legacyConn
 	s.state.change(func() { conn, s.state.initialized = s.state.conn, o })
 	if conn == nil {
-		return nil // it is sent on the next connection
+		return nil // sendAgain sends initialized on the next connection
 	}
 	err = conn.notify(ctx, o)
 	s.state.change(func() { s.state.initializedSent = true })
 	return err
 }
 
-// lockHandshake takes the session's handshake token. unlock returns it.
+// lockHandshake waits until no other goroutine sends initialize or notifications/initialized, and
+// keeps other goroutines from sending them until unlock is called.
 func (s *legacySession) lockHandshake(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.handshake <- struct{}{}:
@@ -159,11 +163,18 @@ func (s *legacySession) lockHandshake(ctx context.Context) (unlock func(), err e
 	}
 }
 
+// HasSessionStream implements LegacySession.
+func (s *legacySession) HasSessionStream() bool {
+	conn, _ := s.state.current()
+	return conn == nil || conn.hasSessionStream()
+}
+
 // Close implements proxy.Server and LegacySession. It may be called more than once.
 func (s *legacySession) Close() error { return s.closeOnce() }
 
 // CloseLater implements LegacySession.
 func (s *legacySession) CloseLater() {
+	s.isCounted.Store(true)
 	s.dialer.discardLater(s.dialer.closingLimit.counted(s))
 }
 
@@ -172,10 +183,11 @@ func (s *legacySession) end() error {
 	var err error
 	switch {
 	case conn == nil:
-	case served:
+	case served, s.isCounted.Load():
 		err = conn.Close()
 	default:
-		// The client may not have got the answer to initialize, and may open another session.
+		// The client may not have got the answer to initialize, and may open another session at
+		// once. This connection therefore counts towards closingLimit.
 		err = s.dialer.closingLimit.close(conn)
 	}
 	s.goroutines.Close()
@@ -183,8 +195,8 @@ func (s *legacySession) end() error {
 	return err
 }
 
-// initialize opens the connection and sends initialize. done is false when the server has already
-// answered an initialize: then o is sent like any other request.
+// initialize opens the connection and sends initialize. done is false when an initialize of this
+// session has been answered before. Then the caller sends o like any other request.
 func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 	h proxy.Handler) (answer *mcp.Message, done bool, err error) {
 	ctx, release := s.goroutines.Bind(ctx)
@@ -216,9 +228,9 @@ func (s *legacySession) initialize(ctx context.Context, o Outgoing,
 	return answer, true, err
 }
 
-// expectedAnswer returns the answer to an initialize if the server has given it to another session
-// not long ago, and otherwise nil. The caller then sends initialize, and calls finish with the
-// answer, or with nil when it failed.
+// expectedAnswer returns the server's answer to an equal initialize that another session has sent
+// recently. Otherwise answer is nil. The caller then sends initialize, and calls finish with the
+// server's answer, or with nil when initialize failed.
 func (s *legacySession) expectedAnswer(ctx context.Context, o Outgoing) (answer *mcp.Message,
 	finish func(*mcp.Message), err error) {
 	finish = func(*mcp.Message) {}
@@ -265,8 +277,8 @@ func (s *legacySession) openFirst(ctx context.Context, o Outgoing,
 	return answer, nil
 }
 
-// checkRevision returns an error when the server chose a revision that Gatekit does not know: such
-// a server's messages cannot be inspected.
+// checkRevision returns an error when the server chose a revision that Gatekit does not know,
+// because Gatekit cannot inspect messages of such a revision.
 func (s *legacySession) checkRevision(answer *mcp.Message) error {
 	v, _ := answer.Text("/protocolVersion")
 	if slices.Contains(mcp.Legacy.Revisions(), v) {
@@ -348,8 +360,8 @@ func (s *legacySession) recover(ctx context.Context, lost legacyConn, cause erro
 	}
 }
 
-// reconnect opens another connection and sends the messages that set up the session again. It
-// returns the answer to initialize.
+// reconnect opens another connection and repeats the messages that set up the session. It returns
+// the answer to initialize.
 func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err error) {
 	ctx, cancel := s.opts.startContext(ctx)
 	defer cancel()
@@ -386,7 +398,8 @@ func (s *legacySession) reconnect(ctx context.Context) (answer *mcp.Message, err
 func (s *legacySession) sendAgain(ctx context.Context, conn legacyConn) error {
 	initialized, requests := s.state.remembered()
 	if initialized.m == nil {
-		return nil // the client has not sent it yet; it will be sent on the new connection
+		// When the client sends initialized, SendNotification sends it on this connection.
+		return nil
 	}
 	if err := conn.notify(ctx, Again(initialized)); err != nil {
 		return err

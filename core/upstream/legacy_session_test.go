@@ -65,7 +65,7 @@ func startLegacyServer(t *testing.T, o upstream.Options) *legacyServer {
 	return l
 }
 
-// acceptInitialize has the server answer initialize.
+// acceptInitialize lets the server answer initialize.
 func (l *legacyServer) acceptInitialize(t *testing.T) {
 	t.Helper()
 	m := l.process.Expect(t, "initialize")
@@ -90,7 +90,7 @@ func (l *legacyServer) close(t *testing.T) {
 	}
 }
 
-func TestCallGetsItsOwnIDAndToken(t *testing.T) {
+func TestClientGetsItsOwnIDAndTokenBack(t *testing.T) {
 	const replaced = `"gatekit-2"` // the token that Gatekit makes
 	for _, c := range []struct{ name, id, token, sent string }{
 		{"numbers", `1`, `1`, `1`},
@@ -194,8 +194,8 @@ func TestSlowClientDoesNotBlockTheReader(t *testing.T) {
 		logs := l.client.Received()
 		last := logs[len(logs)-1]
 		if len(logs) > 1100 || !strings.HasSuffix(last, `{"data":2999}}`) {
-			t.Errorf("%d log messages were kept, the last is %s; want at most 1100, the last 2999",
-				len(logs), last)
+			t.Errorf("the client got %d log messages, the last is %s; want at most 1100, and the "+
+				"last with data 2999", len(logs), last)
 		}
 	})
 }
@@ -304,7 +304,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			t.Errorf("the server got %s, want %s", m.Raw, want)
 		}
 	}
-	t.Run("goes to the only call", func(t *testing.T) {
+	t.Run("a request goes to the only call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.close(t)
@@ -312,7 +312,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
-	t.Run("goes to the session when there are several calls", func(t *testing.T) {
+	t.Run("a request goes to the session when there are several calls", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.close(t)
@@ -323,7 +323,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"session"}}`)
 		})
 	})
-	t.Run("goes to the tasks/result of its task", func(t *testing.T) {
+	t.Run("a request goes to the tasks/result of its task", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.close(t)
@@ -335,7 +335,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			expect(t, l, `{"jsonrpc":"2.0","id":4,"result":{"of":"task"}}`)
 		})
 	})
-	t.Run("comes after what was sent before it", func(t *testing.T) {
+	t.Run("a request is delivered after the messages that were sent before it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, _, _ := setup(t)
 			defer l.close(t)
@@ -347,7 +347,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			expect(t, l, `{"jsonrpc":"2.0","id":"q\u0031","result":{"of":"call"}}`)
 		})
 	})
-	t.Run("is not answered when the server cancels it", func(t *testing.T) {
+	t.Run("a request is not answered when the server cancels it", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.close(t)
@@ -366,7 +366,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			}
 		})
 	})
-	t.Run("waits for its turn, and is refused when too many wait", func(t *testing.T) {
+	t.Run("a request waits for its turn, and is refused when too many wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, c, _ := setup(t)
 			defer l.close(t)
@@ -387,12 +387,12 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 				t.Errorf("the server got %s, want an internal error for the request 1280", m.Raw)
 			}
 			if n := asked.Load(); n != limit {
-				t.Errorf("the client was asked %d requests at a time, want %d", n, limit)
+				t.Errorf("the client got %d requests at a time, want %d", n, limit)
 			}
 			before := c.Activity.Load()
 			time.Sleep(time.Minute)
 			if c.Activity.Load() == before {
-				t.Error("the call of a request that waits reported no activity")
+				t.Error("the client's call reported no activity while server requests waited")
 			}
 			l.process.Send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1000}}`)
 			synctest.Wait()
@@ -405,7 +405,7 @@ func TestServerRequestsReachTheRightHandler(t *testing.T) {
 			l.process.ExpectNothing(t)
 		})
 	})
-	t.Run("waits until a session uses the connection", func(t *testing.T) {
+	t.Run("a notification waits until a session uses the connection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &upstreamtest.Launcher{}
 			u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start},
@@ -548,7 +548,7 @@ func TestRequestsWaitForInitialized(t *testing.T) {
 	})
 }
 
-func TestClientWithoutInitializedIsServed(t *testing.T) {
+func TestClientThatNeverSendsInitializedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{})
 		defer l.close(t)
@@ -562,7 +562,7 @@ func TestClientWithoutInitializedIsServed(t *testing.T) {
 	})
 }
 
-func TestCallsWithTheSameProgressToken(t *testing.T) {
+func TestCallsWithTheSameProgressTokenGetTheirOwnProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
@@ -585,7 +585,7 @@ func TestCallsWithTheSameProgressToken(t *testing.T) {
 	})
 }
 
-func TestTaskProgressOutlivesItsCall(t *testing.T) {
+func TestProgressOfATaskIsDeliveredAfterItsCallHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{})
 		defer l.close(t)
@@ -607,7 +607,7 @@ func (l *legacyServer) acceptRestart(t *testing.T) {
 	l.process = l.Last(t)
 	m := l.process.Expect(t, "initialize")
 	if want := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`; string(m.Params) != want {
-		t.Errorf("initialized again with %s, want %s", m.Params, want)
+		t.Errorf("initialize was sent again with %s, want %s", m.Params, want)
 	}
 	l.process.Answer(m.ID, initializeResult)
 	l.process.Expect(t, "notifications/initialized")
@@ -644,19 +644,19 @@ func TestStateIsSentAgainToARestartedProcess(t *testing.T) {
 		l.acceptRestart(t)
 		m := l.process.Expect(t, "logging/setLevel")
 		if string(m.Params) != `{"level":"debug"}` {
-			t.Errorf("the level is set by %s, want debug", m.Params)
+			t.Errorf("the log level was set with %s, want debug", m.Params)
 		}
 		l.process.Answer(m.ID, `{}`)
 		m = l.process.Expect(t, "resources/subscribe")
 		if string(m.Params) != `{"uri":"a:b"}` {
-			t.Errorf("subscribed by %s, want only a:b", m.Params)
+			t.Errorf("the subscription was sent again with %s, want only a:b", m.Params)
 		}
 		l.process.Answer(m.ID, `{}`)
 		l.process.Answer(l.process.Expect(t, "tools/list").ID, `{"tools":[]}`)
 		q.ExpectAnswer(`{"jsonrpc":"2.0","id":8,"result":{"tools":[]}}`)
 		l.client.ExpectReceived(t, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
-			t.Errorf("events %v, want %v", events, want)
+			t.Errorf("the events are %v, want %v", events, want)
 		}
 	})
 }
@@ -685,7 +685,7 @@ func TestRestartsAreDelayed(t *testing.T) {
 	})
 }
 
-func TestRefusalsOfARestartedServer(t *testing.T) {
+func TestSessionSurvivesRefusalsOfARestartedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := startLegacyServer(t, upstream.Options{Restart: true})
 		defer l.close(t)
@@ -713,7 +713,7 @@ func TestRefusalsOfARestartedServer(t *testing.T) {
 	})
 }
 
-func TestServerLostBeforeInitialized(t *testing.T) {
+func TestServerLostBeforeInitializedIsRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLegacyServer(t, upstream.Options{Restart: true})
 		defer l.close(t)
@@ -732,7 +732,7 @@ func TestServerLostBeforeInitialized(t *testing.T) {
 
 func TestCallFailsWhenTheServerStaysLost(t *testing.T) {
 	for _, restart := range []bool{false, true} {
-		t.Run(fmt.Sprintf("restart %v", restart), func(t *testing.T) {
+		t.Run(fmt.Sprintf("Options.Restart is %v", restart), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := startLegacyServer(t, upstream.Options{Restart: restart})
 				defer l.close(t)
@@ -770,8 +770,23 @@ func TestInitializeFailsWhenTheProcessCannotStart(t *testing.T) {
 	})
 }
 
+// recordingBridge is a Bridge that keeps the NativeSessions that Open gets. Its sessions serve no
+// requests.
+type recordingBridge struct{ native upstream.NativeSessions }
+
+func (b *recordingBridge) Open(native upstream.NativeSessions, _ proxy.OpenOptions,
+	_ proxy.Handler) proxy.Server {
+	b.native = native
+	return unusedServer{}
+}
+
+// unusedServer is a proxy.Server that serves no requests.
+type unusedServer struct{ proxy.Server }
+
+func (unusedServer) Close() error { return nil }
+
 // A client may send initialize again as soon as a process has refused it. That process may take
-// seconds to end, so the number of such processes is bounded.
+// seconds to end, so the number of processes that are ending is bounded.
 func TestClosingProcessesAreBounded(t *testing.T) {
 	const grace = 4 * time.Second
 	const no = `{"jsonrpc":"2.0","id":%s,"error":{"code":-32603,"message":"no"}}`
@@ -821,19 +836,19 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","error":{"code":-32603,"message":"no"}}`)
 		})
 	})
-	// When the client gives up initialize, or refuses its result, the process ends while nobody
-	// waits for it.
+	// When the client gives up initialize or closes the session, no call waits for the end of the
+	// process.
 	for _, c := range []struct {
 		name    string
 		abandon func(t *testing.T, s proxy.Server, srv *upstreamtest.PipeServer,
 			p *upstreamtest.Call)
 	}{
-		{"given up by many clients", func(t *testing.T, s proxy.Server,
+		{"many clients give up initialize", func(t *testing.T, s proxy.Server,
 			srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
 			p.Cancel(context.Canceled)
 			p.ExpectError("canceled")
 		}},
-		{"closed by many clients before they were initialized", func(t *testing.T, s proxy.Server,
+		{"many clients close sessions before initialized", func(t *testing.T, s proxy.Server,
 			srv *upstreamtest.PipeServer, p *upstreamtest.Call) {
 			srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
 			p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
@@ -857,14 +872,14 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 				s := openSession(t, u, mcp.Rev20251125, &upstreamtest.Client{})
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 				if n := st.Count(); n != 16 {
-					t.Errorf("%d processes were started, want 16: so many may be ending", n)
+					t.Errorf("%d processes were started, want 16, because 16 are still ending", n)
 				}
 				p.Cancel(context.DeadlineExceeded)
 				p.ExpectError("deadline")
 				p = upstreamtest.StartCall(t, s, &upstreamtest.Client{}, initializeRequest)
 				time.Sleep(grace)
 				if n := st.Count(); n != 17 {
-					t.Errorf("%d processes were started, want 17: the others have ended", n)
+					t.Errorf("%d processes were started, want 17 after the first 16 have ended", n)
 				}
 				srv := st.Last(t)
 				srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
@@ -872,7 +887,41 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			})
 		})
 	}
-	t.Run("sessions that were initialized do not count", func(t *testing.T) {
+	t.Run("a session that CloseLater closes counts once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			st, bridge := &upstreamtest.Launcher{CloseDelay: grace}, &recordingBridge{}
+			u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
+				Dial: upstream.Dial{Pipe: st.Start}, Bridge: bridge})
+			defer u.Close()
+			openSession(t, u, mcp.Rev20260728, &upstreamtest.Client{})
+			begin := func() (upstream.LegacySession, *upstreamtest.Call) {
+				s := bridge.native.OpenLegacy(proxy.OpenOptions{}, &upstreamtest.Client{})
+				return s, upstreamtest.StartCall(t, s.(proxy.Server), &upstreamtest.Client{},
+					initializeRequest)
+			}
+			for n := range 16 {
+				s, p := begin()
+				if st.Count() != n+1 {
+					t.Fatalf("%d processes were started, want %d, because only %d are ending",
+						st.Count(), n+1, n)
+				}
+				srv := st.Last(t)
+				srv.Answer(srv.Expect(t, "initialize").ID, initializeResult)
+				p.ExpectAnswer(`{"jsonrpc":"2.0","id":"hi","result":` + initializeResult + `}`)
+				s.CloseLater()
+				synctest.Wait()
+			}
+			s, p := begin()
+			if st.Count() != 16 {
+				t.Errorf("%d processes were started, want 16, because 16 are ending", st.Count())
+			}
+			p.Cancel(context.Canceled)
+			p.ExpectError("canceled")
+			s.Close()
+			time.Sleep(grace)
+		})
+	})
+	t.Run("processes of initialized sessions do not count", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := &upstreamtest.Launcher{CloseDelay: grace}
 			u := upstream.New(upstream.Options{Name: "files", Era: "legacy",
@@ -904,7 +953,8 @@ func TestClosingProcessesAreBounded(t *testing.T) {
 			if n := st.Count(); n != 201 {
 				t.Errorf("%d processes were started, want 201", n)
 			}
-			// A second Close would wait for a lock. synctest's clock does not advance meanwhile.
+			// The deferred Close must not wait for the lock of another Close: synctest's clock does
+			// not advance while a goroutine waits for a lock.
 			time.Sleep(grace)
 		})
 	})

@@ -15,35 +15,33 @@ import (
 const maxRestoredSubscriptions = 1000
 
 // maxWaitForInitialized is how long requests wait until the client's notifications/initialized has
-// been sent. After that time they are sent without it.
+// been sent. After that time, the requests are sent without that notification.
 const maxWaitForInitialized = 2 * time.Second
 
 // legacyState holds the current connection of a legacy session, and the messages that have to be
-// sent again on the next connection. The zero value is not ready: changed has to be made.
+// sent again on the next connection. Before use, the field changed must be set to a new channel.
 type legacyState struct {
 	mu    sync.Mutex
-	conn  legacyConn // nil while there is none
+	conn  legacyConn // nil while there is no connection
 	since time.Time  // when initialize was answered on conn
 	// the first initialize that was answered; it is set once
 	initialize Outgoing
-	// the client's notifications/initialized; set by the holder of the session's handshake token
+	// the client's notifications/initialized; set only while the session's handshake is locked
 	initialized     Outgoing
 	initializedSent bool                // initialized was sent on conn
 	level           Outgoing            // the last logging/setLevel that succeeded
 	subscriptions   map[string]Outgoing // resources/subscribe that succeeded, by URI
-	// how many requests and notifications of the client are under way, when the last of them ended,
-	// and until when the server may work on a task
-	users     int
-	lastUse   time.Time
-	busyUntil time.Time
-	// there is no connection, and the next use opens one: the last one was ended because it was not
-	// used, or none was needed yet
+	users           int                 // requests and notifications of the client under way
+	lastUse         time.Time           // when the connection was used last
+	busyUntil       time.Time           // the server may work on a task until then
+	// there is no connection because none was needed yet, or because the last connection was ended
+	// for lack of use; the next use opens a connection
 	dormant bool
-	// what a server that is not started yet is expected to answer to initialize; nil otherwise
+	// the answer to initialize that the client got before its server was started; nil otherwise
 	expected    *mcp.Message
 	fault       error         // why there is no connection
-	nextAttempt time.Time     // to open another; zero when there will be none
-	changed     chan struct{} // closed and replaced with each change of a field above
+	nextAttempt time.Time     // when a connection is tried again; zero if no attempt is due
+	changed     chan struct{} // closed and replaced by the method change
 }
 
 // change runs f under the lock and wakes the goroutines that wait for a change.
@@ -55,15 +53,15 @@ func (s *legacyState) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// beginUse notes that a request or notification is under way. While there is one, the connection is
-// not ended for lack of use.
+// beginUse notes that a request or notification is under way. Until endUse is called, the
+// connection is not ended for lack of use.
 func (s *legacyState) beginUse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users++
 }
 
-// endUse undoes beginUse. It reports whether the connection is now without use.
+// endUse undoes beginUse. It reports whether the session is unused now.
 func (s *legacyState) endUse() (unused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,20 +78,20 @@ func (s *legacyState) noteUse() {
 }
 
 // unusedSince returns when the connection was used last. ok is false when there is no connection,
-// or it is in use.
+// or the connection is in use.
 func (s *legacyState) unusedSince() (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lastUse, s.isUnused()
 }
 
-// isUnused reports whether there is a connection, and it is not in use. s.mu is held.
+// isUnused reports whether there is a connection that is not in use. s.mu is held.
 func (s *legacyState) isUnused() bool {
 	return s.conn != nil && s.users == 0 && !time.Now().Before(s.busyUntil)
 }
 
-// takeUnused takes the connection away, unless it is in use; then it returns nil. The next use
-// opens another.
+// takeUnused removes the connection from the session and returns it, or returns nil if the
+// connection is in use. The next use opens another connection.
 func (s *legacyState) takeUnused() (conn legacyConn) {
 	s.change(func() {
 		if s.isUnused() {
@@ -105,8 +103,8 @@ func (s *legacyState) takeUnused() (conn legacyConn) {
 	return conn
 }
 
-// startWaking reports whether the caller has to open a connection: there is none because none was
-// needed. Afterwards, requests wait for the connection.
+// startWaking reports whether the session is dormant and the caller must open a connection. If so,
+// requests wait for that connection from now on.
 func (s *legacyState) startWaking() bool {
 	s.mu.Lock()
 	due := s.dormant && !time.Now().Before(s.nextAttempt)
@@ -138,19 +136,20 @@ func (s *legacyState) isInitialized() bool {
 	return s.initialize.m != nil
 }
 
-// current returns the connection, nil while there is none, and the time when initialize was
-// answered on it.
+// current returns the connection, or nil while there is none. It also returns the time when
+// initialize was answered on the connection.
 func (s *legacyState) current() (legacyConn, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn, s.since
 }
 
-// ready waits until there is a connection that requests can be sent on, and returns it: initialize
-// was answered on it and notifications/initialized sent. ready never returns the connection other.
+// ready waits for a connection on which requests can be sent, and returns it. On that connection,
+// initialize was answered and, unless the client is late, notifications/initialized was sent. ready
+// never returns the connection in the parameter other.
 func (s *legacyState) ready(ctx context.Context, server string,
 	other legacyConn) (legacyConn, error) {
-	var faultBefore error // why there was no connection when the wait began
+	var faultBefore error // why there was no connection in the previous round of the loop
 	for {
 		s.mu.Lock()
 		conn, changed, fault, next := s.conn, s.changed, s.fault, s.nextAttempt
@@ -171,10 +170,10 @@ func (s *legacyState) ready(ctx context.Context, server string,
 			return conn, nil
 		case conn == nil && fault != nil && (next.IsZero() ||
 			time.Until(next) > maxWaitForStart || faultBefore != nil && fault != faultBefore):
-			// no attempt is due soon, or one has failed during this wait
+			// no attempt is due soon, or an attempt has failed during this wait
 			return nil, fault
 		case conn == nil && !known:
-			wait = maxWaitForInitialized // the client may not have waited for initialize's answer
+			wait = maxWaitForInitialized // initialize may not have been answered yet
 		}
 		faultBefore = fault
 		var timer <-chan time.Time
@@ -193,11 +192,11 @@ func (s *legacyState) ready(ctx context.Context, server string,
 	}
 }
 
-// maxTaskLifetime is how long a server is kept for a task that no client asks for.
+// maxTaskLifetime is the longest time that an unused server is kept because it may work on a task.
 const maxTaskLifetime = 30 * time.Minute
 
-// taskLifetime returns how long the server keeps the task that it has created, but at most
-// maxTaskLifetime.
+// taskLifetime returns how long the server keeps the task that the answer describes. It returns at
+// most maxTaskLifetime.
 func taskLifetime(answer *mcp.Message) time.Duration {
 	raw, _ := answer.Get("/task/ttl")
 	ms, err := strconv.ParseUint(string(raw), 10, 63)
@@ -214,8 +213,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// remember keeps a request that has to be sent again on the next connection. A task that the server
-// has created keeps the connection in use.
+// remember keeps a request that has to be sent again on the next connection. If the answer contains
+// a new task, the connection counts as in use for the lifetime of the task.
 func (s *legacyState) remember(o Outgoing, answer *mcp.Message) {
 	m := o.m
 	if answer.Kind != mcp.Response {
@@ -260,7 +259,8 @@ func (s *legacyState) remembered() (initialized Outgoing, requests []Outgoing) {
 	return s.initialized, requests
 }
 
-// lose records that conn was lost. It reports false when the session was closed before.
+// lose records that conn was lost. It returns false when conn is not the session's connection any
+// more.
 func (s *legacyState) lose(conn legacyConn, cause error, nextAttempt time.Time) bool {
 	isCurrent := false
 	s.change(func() {
@@ -272,7 +272,7 @@ func (s *legacyState) lose(conn legacyConn, cause error, nextAttempt time.Time) 
 	return isCurrent
 }
 
-// replace records a new connection. It reports false when the session was closed before.
+// replace records a new connection. It returns false when the session has been closed.
 func (s *legacyState) replace(conn legacyConn) bool {
 	isOpen := false
 	s.change(func() {
@@ -284,8 +284,8 @@ func (s *legacyState) replace(conn legacyConn) bool {
 	return isOpen
 }
 
-// close records that the session is closed. It returns the connection, which may be nil, and
-// whether notifications/initialized was sent on it.
+// close records that the session is closed. It returns the connection, which may be nil. served
+// reports whether notifications/initialized was sent on the connection.
 func (s *legacyState) close(err error) (conn legacyConn, served bool) {
 	s.change(func() {
 		conn, served = s.conn, s.initializedSent

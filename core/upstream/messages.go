@@ -7,11 +7,12 @@ import (
 	"gatekit/core/mcp"
 )
 
-// maxInvalid is how many invalid messages a connection or stream may bring before it is given up.
+// maxInvalid is how many invalid messages a connection or stream may have. After one more invalid
+// message, Gatekit gives up the connection or stream.
 const maxInvalid = 100
 
 // messages yields the messages in b, which holds one message or a batch. A valid message has the
-// direction mcp.ToClient. For an invalid message, the error is the reason.
+// direction mcp.ToClient. For an invalid message, messages yields an error with the reason.
 func messages(limits mcp.Limits, b []byte) func(yield func(*mcp.Message, error) bool) {
 	return func(yield func(*mcp.Message, error) bool) {
 		if !mcp.IsBatch(b) {
@@ -59,7 +60,8 @@ func isModernError(m *mcp.Message) bool {
 	return false
 }
 
-// answeredID returns the id of the request that an invalid message would have answered, or "".
+// answeredID returns the id of the request that an invalid message would have answered, or "". err
+// is the reason why the message is invalid.
 func answeredID(err error) mcp.ID {
 	if parse := (*mcp.ParseError)(nil); errors.As(err, &parse) {
 		return parse.ResponseID
@@ -68,7 +70,7 @@ func answeredID(err error) mcp.ID {
 }
 
 // endsCall reports whether an invalid message on the stream of a call is, or may be, the answer to
-// that call. The call then fails.
+// that call. The call then fails. err is the reason why the message is invalid.
 func endsCall(id mcp.ID, err error) bool {
 	return errors.As(err, new(*conn.TooLargeError)) || answeredID(err) == id
 }

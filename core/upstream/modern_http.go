@@ -9,14 +9,14 @@ import (
 	"gatekit/core/proxy"
 )
 
-// maxToolPages is how many pages of a list of tools are read for the headers of a call.
+// maxToolPages is how many pages of tools/list Gatekit reads to find the headers that a call needs.
 const maxToolPages = 100
 
 // modernHTTP sends requests to a modern server over Streamable HTTP. Requests are independent of
 // each other: each has its own stream, and closing the stream cancels the request.
 type modernHTTP struct {
 	opts      *Options
-	doubt     func() // called when the server does not behave like a modern one
+	doubt     func() // called when the server does not behave like a modern server
 	calls     callTable
 	arguments *argumentHeaders
 	records   recorder
@@ -31,9 +31,9 @@ func newModernHTTP(o *Options, principal string, doubt func()) *modernHTTP {
 }
 
 // send sends a request and waits for its answer. A server that answers with a header mismatch has
-// not run the request. If the name was encoded, the request is then sent again with the name not
-// encoded (go-sdk v1.8.0 does not decode it). A tools/call is also sent again after the tools have
-// been listed again.
+// not run the request, so send may repeat it. If the name was encoded, send repeats the request
+// without encoding the name, because go-sdk v1.8.0 does not decode names. A tools/call is also
+// repeated once after the tools have been listed again.
 func (h *modernHTTP) send(ctx context.Context, o Outgoing,
 	handler proxy.Handler) (*mcp.Message, error) {
 	m := o.m
@@ -163,8 +163,9 @@ func (h *modernHTTP) exchange(c *pendingCall, o Outgoing,
 	return answer, err
 }
 
-// incoming handles a message on a call's stream that is not the call's answer. It returns an answer
-// when the server ended a subscription by cancelling it, otherwise nil.
+// incoming handles a message on a call's stream that is not the call's answer. If the message
+// cancels the call, and the call is a subscription, incoming returns the answer to the call.
+// Otherwise it returns nil.
 func (h *modernHTTP) incoming(c *pendingCall, m *mcp.Message) *mcp.Message {
 	switch {
 	case m.Kind != mcp.Notification:
@@ -211,8 +212,9 @@ func (h *modernHTTP) notify(ctx context.Context, o Outgoing) error {
 	return nil
 }
 
-// listTools returns all pages of tools/list, for a call of a tool that is not known. It stops at a
-// page that cannot be read. If the call then lacks a header, the server refuses the call.
+// listTools returns the pages of tools/list. It is used before a call of a tool that Gatekit does
+// not know. listTools stops at a page that cannot be read. If the call then lacks a header, the
+// server refuses the call.
 func (h *modernHTTP) listTools(ctx context.Context, call *mcp.Message) []*mcp.Message {
 	var pages []*mcp.Message
 	var cursor []byte

@@ -54,8 +54,9 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 			"prompts/get", "=?base64?YSA=?="},
 		{"a name that looks encoded", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
 			`,"name":"=?base64?YQ==?="`), "prompts/get", "=?base64?PT9iYXNlNjQ/WVE9PT89?="},
-		{"a name that begins nearly like an encoded one", upstreamtest.ModernRequest(`1`, "prompts/get", ``,
-			`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
+		{"a name that begins with =?BASE64? in capitals",
+			upstreamtest.ModernRequest(`1`, "prompts/get", ``,
+				`,"name":"=?BASE64?YQ==?="`), "prompts/get", "=?BASE64?YQ==?="},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,12 +82,13 @@ func TestHeadersOfAModernRequest(t *testing.T) {
 	}
 }
 
-func TestContradictoryRevisionErrorIsRetriedOnce(t *testing.T) {
-	for answers, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
+func TestRequestIsRetriedOnceWhenTheServerContradictsItself(t *testing.T) {
+	// the client's answer for each number of refusals; "" stands for an error
+	for refusals, want := range map[int]string{1: `{"jsonrpc":"2.0","id":"c","result":{}}`, 2: ``} {
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
 			s, _, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
-				if n++; n <= answers {
+				if n++; n <= refusals {
 					return httpResponse(400, replace(
 						`{"jsonrpc":"2.0","id":ID,"error":{"code":-32022,"message":"m","data":{"supported":["2025-11-25","2026-07-28"]}}}`, "ID", string(r.ID)))
 				}
@@ -110,13 +112,14 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string // the id of the request replaces ID in the answer
 		status       int
-		want, fails  string // fails: a part of the error, instead of want
+		want         string // the client's answer; "" if the call fails
+		fails        string // a part of the error; "" if the call is answered
 	}{
 		{"a result", `{"jsonrpc":"2.0","id":ID,"result":{}}`, 200,
 			`{"jsonrpc":"2.0","id":"c","result":{}}`, ``},
 		{"an error", `{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"m"}}`, 200,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32603,"message":"m"}}`, ``},
-		{"an error with a status of its own",
+		{"an error with HTTP 400",
 			`{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"m"}}`, 400,
 			`{"jsonrpc":"2.0","id":"c","error":{"code":-32602,"message":"m"}}`, ``},
 		{"an error without an id", `{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"m"}}`,
@@ -129,8 +132,8 @@ func TestAnswersOverModernHTTP(t *testing.T) {
 			``, `refused a revision that it claimed to speak`},
 		{"the answer to another request", `{"jsonrpc":"2.0","id":99,"result":{}}`, 200,
 			``, `the server sent no answer`},
-		{"text", `oops`, 500, ``, `HTTP 500`},
-		{"nothing", ``, 202, ``, `HTTP 202`},
+		{"a body that is not JSON", `oops`, 500, ``, `HTTP 500`},
+		{"an empty body", ``, 202, ``, `HTTP 202`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -205,7 +208,7 @@ func TestCancelOverModernHTTPClosesTheStream(t *testing.T) {
 	})
 }
 
-func TestListenOverHTTP(t *testing.T) {
+func TestSubscriptionOverHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeStream()
 		s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
@@ -226,6 +229,8 @@ func TestListenOverHTTP(t *testing.T) {
 	})
 }
 
+// annotated is a result of tools/list. The tool x declares headers for some of its arguments. MORE
+// stands for further members of the result.
 const annotated = `{"resultType":"complete","tools":[
 	{"name":"plain","inputSchema":{"type":"object"}},
 	{"name":"x","inputSchema":{"type":"object","properties":{
@@ -235,7 +240,7 @@ const annotated = `{"resultType":"complete","tools":[
 		"bad":{"type":"string","x-mcp-header":"no good"},
 		"a/b":{"type":"object","properties":{"deep":{"type":"string","x-mcp-header":"Deep"}}}}}}]MORE}`
 
-func TestArgumentsInHeaders(t *testing.T) {
+func TestAnnotatedArgumentsAreRepeatedInHeaders(t *testing.T) {
 	const arguments = `,"name":"x","arguments":{"region":"\u00e9","n":42.0,"on":false,"bad":"b","a/b":{"deep":"d"}}`
 	want := http.Header{"Mcp-Param-Region": {"=?base64?w6k=?="}, "Mcp-Param-N": {"42"},
 		"Mcp-Param-On": {"false"}, "Mcp-Param-Deep": {"d"}}
@@ -264,7 +269,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 		}
 		return resultResponse(r.ID, `{}`)
 	}
-	t.Run("the client's own tools/list shows them", func(t *testing.T) {
+	t.Run("the client's own tools/list shows the annotations", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, web, end := openModernSite(t, serve)
 			defer end()
@@ -277,7 +282,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 			check(t, web, "POST tools/list", "POST tools/call")
 		})
 	})
-	t.Run("Gatekit lists the tools once when no client has", func(t *testing.T) {
+	t.Run("Gatekit lists the tools once when no client has listed them", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				switch {
@@ -302,7 +307,7 @@ func TestArgumentsInHeaders(t *testing.T) {
 			}
 		})
 	})
-	t.Run("Gatekit lists the tools again when the server reports a mismatch", func(t *testing.T) {
+	t.Run("Gatekit lists the tools again after a header mismatch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			changed := false
 			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
@@ -345,7 +350,7 @@ func TestHeaderMismatch(t *testing.T) {
 			`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"m"}}`, r.ID,
 			mcp.CodeHeaderMismatch))
 	}
-	t.Run("a name is not encoded for a server that does not decode", func(t *testing.T) {
+	t.Run("a name is not encoded for a server that does not decode names", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
 				if r.header.Get("Mcp-Name") != "ü" {
@@ -360,7 +365,7 @@ func TestHeaderMismatch(t *testing.T) {
 					`,"name":"ü"`)).ExpectAnswer(`{"jsonrpc":"2.0","id":2,"result":{}}`)
 			}
 			if n := len(web.requestLog()); n != 3 {
-				t.Errorf("the server got %d requests for two calls, want 3: one is sent again", n)
+				t.Errorf("the server got %d requests for two calls, want 3: one is repeated", n)
 			}
 		})
 	})
@@ -390,7 +395,7 @@ func TestHeaderMismatch(t *testing.T) {
 	})
 }
 
-func TestVendorNotificationsOverHTTP(t *testing.T) {
+func TestVendorNotificationIsPosted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		code := 202
 		s, web, end := openModernSite(t, func(r request) *upstream.HTTPResponse {
@@ -412,8 +417,8 @@ func TestVendorNotificationsOverHTTP(t *testing.T) {
 	})
 }
 
-// FuzzNameHeader checks that Mcp-Name is a valid header value and decodes to the name, whatever the
-// name is.
+// FuzzNameHeader checks that Mcp-Name is a valid header value, whatever the name is, and that it
+// decodes to the name.
 func FuzzNameHeader(f *testing.F) {
 	for _, s := range []string{"", "a", " a", "a\t", "é", "a\nb", "=?base64?YQ==?=", "=?base64?",
 		"?=", "\x00", "\x7f", "日本"} {
@@ -445,7 +450,7 @@ func FuzzNameHeader(f *testing.F) {
 			}
 		}
 		if strings.Trim(v, " \t") != v {
-			t.Fatalf("%q loses the space at its ends in a header", v)
+			t.Fatalf("%q begins or ends with a space or tab, which HTTP removes", v)
 		}
 		if in, ok := strings.CutPrefix(v, "=?base64?"); ok && strings.HasSuffix(in, "?=") {
 			b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(in, "?="))
@@ -455,7 +460,7 @@ func FuzzNameHeader(f *testing.F) {
 			v = string(b)
 		}
 		if v != name {
-			t.Errorf("got %q, want %q", v, name)
+			t.Errorf("Mcp-Name decodes to %q, want %q", v, name)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // modernPipe is a connection to a modern server over a Pipe. The sessions of one principal share
-// it; every message of the server is for one of their calls.
+// the connection. Every message of the server belongs to a call of one of these sessions.
 type modernPipe struct {
 	*pipeConn
 	subscriptions *subscriptionMux
@@ -47,8 +47,7 @@ func (p *modernPipe) route(m *mcp.Message) {
 		return
 	}
 	m = restored
-	switch {
-	case c.queue == nil:
+	if c.queue == nil {
 		c.notify(m)
 		return
 	}
@@ -65,8 +64,8 @@ func (p *modernPipe) route(m *mcp.Message) {
 }
 
 // findCall returns the call that a notification belongs to, and the notification with the ids that
-// the client gave. The call is nil when there is none to hand the notification to; reason tells
-// why.
+// the client gave. If no call gets the notification, the call is nil, and reason is the reason for
+// the audit log.
 func (p *modernPipe) findCall(m *mcp.Message) (c *pendingCall, restored *mcp.Message,
 	reason string) {
 	subscription, hasSubscription := m.Get(mcp.PointerSubscriptionID)
@@ -81,7 +80,7 @@ func (p *modernPipe) findCall(m *mcp.Message) (c *pendingCall, restored *mcp.Mes
 		c := p.calls.find(mcp.ID(raw))
 		if c != nil && c.request.Method == "subscriptions/listen" {
 			if c = p.calls.take(c.id); c != nil {
-				// The mux ends the subscription after the notifications that came before.
+				// The mux ends the subscription after the notifications that were read earlier.
 				c.finish(reply{m: c.subscriptionResult()})
 			}
 			return nil, nil, "ends a subscription"
@@ -92,8 +91,10 @@ func (p *modernPipe) findCall(m *mcp.Message) (c *pendingCall, restored *mcp.Mes
 			return c, c.withClientSubscription(m), ""
 		}
 	default:
-		// A log message on stdio names no call. It can only be for a call that asked for log
-		// messages; when several sessions have such calls, its owner is not clear.
+		// Over a pipe, a log message names no call. Only a call that asked for log messages can get
+		// it. Any call except a subscription can get a notification of another kind. When several
+		// sessions have calls that could get m, it is not clear which session m is for, and no call
+		// gets m.
 		c := p.calls.oldest(func(c *pendingCall) bool {
 			_, wantsLogs := c.request.Get(mcp.PointerLogLevel)
 			return c.request.Method != "subscriptions/listen" && (wantsLogs ||

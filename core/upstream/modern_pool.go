@@ -19,15 +19,16 @@ const idleTimeout = 5 * time.Second
 // principal's sessions.
 type modernPool struct {
 	connector *connector
-	doubt     func() // called when the server does not behave like a modern one
+	doubt     func() // called when the server does not behave like a modern server
 
 	mu     sync.Mutex
 	conns  map[string]*sharedConn // by principal
 	closed bool
 }
 
-// acquire returns the connection of a principal. release gives it back. overPipe means that the
-// client is on a pipe: while such a client has the connection, it is not ended for lack of use.
+// acquire returns the connection of a principal. The caller gives the connection back with release.
+// overPipe means that the client is on a pipe. Until such a client releases the connection, the
+// process is not ended for lack of use.
 func (p *modernPool) acquire(principal string, overPipe bool) *sharedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +47,7 @@ func (p *modernPool) acquire(principal string, overPipe bool) *sharedConn {
 	return s
 }
 
-// release gives a connection back. It is closed when no session acquires it for a while.
+// release gives a connection back. After idleTimeout without users, the connection is closed.
 func (p *modernPool) release(principal string, overPipe bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +64,7 @@ func (p *modernPool) release(principal string, overPipe bool) {
 		select {
 		case <-time.After(idleTimeout):
 		case <-ctx.Done():
-			return // close closes it
+			return // the pool's close closes the connection
 		}
 		p.mu.Lock()
 		unused := s.users == 0 && s.releases == releases && !p.closed
@@ -91,28 +92,30 @@ func (p *modernPool) close() error {
 	return errors.Join(errs...)
 }
 
-// sharedConn is one principal's connection to a modern server: HTTP, or a process that is started
-// when it is first needed and again when it has ended.
+// sharedConn is one principal's connection to a modern server, over HTTP or to a process. The
+// process is started when it is first needed. When it has ended, the next call starts it again.
 type sharedConn struct {
 	connector  *connector
 	opts       *Options
 	goroutines *taskgroup.Group
 	principal  string
-	users      int          // sessions that have acquired it; guarded by the pool
-	releases   int          // how often users fell to zero; guarded by the pool
-	pipeUsers  atomic.Int32 // those of the users whose clients are on pipes
+	releases   int          // how often the field users fell to zero; guarded by modernPool.mu
+	users      int          // sessions that use the connection; guarded by modernPool.mu
+	pipeUsers  atomic.Int32 // how many of these sessions have clients on pipes
 
 	http *modernHTTP // nil for a process
 
-	mu        sync.Mutex
-	closed    bool
-	pipe      *modernPipe   // the process in use; nil while there is none
-	startedAt time.Time     // when the last process was started; zero when none was
+	mu     sync.Mutex
+	closed bool
+	pipe   *modernPipe // the process in use; nil while there is no process
+	// when the last process was started; zero if no process was started, or if the last process was
+	// ended for lack of use
+	startedAt time.Time
 	lastFault error         // why the last process ended or did not start
 	starting  *processStart // the start that is under way, or nil
 	schedule  restartSchedule
 	inUse     int       // requests and notifications under way
-	lastUse   time.Time // when the last of them ended
+	lastUse   time.Time // when a request or notification ended last
 	ended     bool      // the last process was ended because it was not used
 }
 
@@ -131,11 +134,12 @@ func newSharedConn(c *connector, doubt func(), principal string) *sharedConn {
 	return s
 }
 
-// isHTTP reports whether each call has a stream of its own, and no queue is needed.
+// isHTTP reports whether the server is reached over HTTP. Then each call has a stream of its own,
+// and its session needs no queue.
 func (s *sharedConn) isHTTP() bool { return s.http != nil }
 
-// send writes a request and waits for its answer. h gets what the server sends for the request, by
-// way of q if the server is a process.
+// send writes a request and waits for its answer. h gets the messages that the server sends for the
+// request. Messages of a process come through the queue q.
 func (s *sharedConn) send(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (*mcp.Message, error) {
 	if s.http != nil {
@@ -164,7 +168,7 @@ func (s *sharedConn) notify(ctx context.Context, o Outgoing) error {
 	return pipe.notify(ctx, o)
 }
 
-// process returns the running process, or starts one.
+// process returns the running process, or starts a process.
 func (s *sharedConn) process(ctx context.Context) (*modernPipe, error) {
 	s.mu.Lock()
 	if s.pipe != nil {
@@ -197,7 +201,7 @@ func (s *sharedConn) lose() {
 	s.goroutines.Go(func(context.Context) { s.connector.discard(pipe) })
 }
 
-// start returns the start under way, or begins one. s.mu is held.
+// start returns the start that is under way, or begins a start. s.mu is held.
 func (s *sharedConn) start() (*processStart, error) {
 	if s.starting != nil {
 		return s.starting, nil
@@ -243,7 +247,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 		s.schedule.failed(0)
 		s.lastFault = starting.err
 	case !closed:
-		switch { // before any call uses the process
+		switch { // the event is reported before any call uses the process
 		case isRestart:
 			s.opts.reportEvent("restarted", nil)
 		case s.ended:
@@ -264,7 +268,7 @@ func (s *sharedConn) runStart(ctx context.Context, starting *processStart, due t
 	close(starting.done)
 }
 
-// Close ends the process. Over HTTP it does nothing: the sessions end their calls.
+// Close ends the process. Over HTTP there is no process, and each session ends its own calls.
 func (s *sharedConn) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -18,7 +18,7 @@ type modernSession struct {
 	prober     *prober
 	pool       *modernPool
 	principal  string
-	overPipe   bool // the client is on a pipe, and its process is never ended for lack of use
+	overPipe   bool // the client is on a pipe: the process is not ended for lack of use
 	conn       *sharedConn
 	goroutines *taskgroup.Group
 	queue      *orderedQueue // of the messages that a process sends; nil over HTTP
@@ -35,8 +35,8 @@ func newModernSession(p *prober, pool *modernPool, o proxy.OpenOptions) *modernS
 	return s
 }
 
-// Call implements proxy.Server. A result that asks for input is returned as it is, for a client
-// that accepts such results.
+// Call implements proxy.Server. A result that asks for input is returned with CarriesInput set; a
+// modern client accepts such results.
 func (s *modernSession) Call(ctx context.Context, p pipeline.Passed,
 	h proxy.Handler) (*mcp.Message, error) {
 	answer, resultType, err := s.Send(ctx, Forward(p), h)
@@ -61,12 +61,15 @@ func (s *modernSession) Send(ctx context.Context, o Outgoing,
 		return nil, "", err
 	}
 	if resultType, err = s.checkResult(o.m, answer); err != nil {
+		if h != nil { // without a handler, the answer is already recorded
+			_ = h.Consume(ctx, answer, "drop", "Gatekit does not accept this type of result")
+		}
 		return nil, "", err
 	}
 	return answer, resultType, nil
 }
 
-// contradictsItself reports whether an error that refuses the request's revision lists this very
+// contradictsItself reports whether an error that refuses the request's revision lists the same
 // revision as supported.
 func contradictsItself(answer *mcp.Message) bool {
 	listed := false
@@ -77,8 +80,8 @@ func contradictsItself(answer *mcp.Message) bool {
 	return listed
 }
 
-// checkResult returns the type of a result, "" for an error message. It returns an error for a type
-// that the pipeline could not inspect.
+// checkResult returns the type of a result, or "" for an error message. It returns an error for a
+// type that the pipeline could not inspect.
 func (s *modernSession) checkResult(request, answer *mcp.Message) (resultType string, err error) {
 	name := s.opts.Name
 	if answer.Kind == mcp.Error {

@@ -53,7 +53,7 @@ func TestSessionsOfOnePrincipalShareAProcess(t *testing.T) {
 		upstreamtest.StartCall(t, c, &upstreamtest.Client{}, upstreamtest.ModernRequest(`"x"`,
 			"tools/list", ``, ``))
 		if n := st.Count(); n != 2 {
-			t.Errorf("%d processes for two principals, want 2", n)
+			t.Errorf("%d processes were started for two principals, want 2", n)
 		}
 		st.Last(t).Expect(t, "tools/list")
 
@@ -95,7 +95,7 @@ func TestIdleProcessIsKeptForAWhile(t *testing.T) {
 	})
 }
 
-func TestListenOverAPipe(t *testing.T) {
+func TestSubscriptionOverAPipe(t *testing.T) {
 	const filter = `,"notifications":{"toolsListChanged":true}`
 	setup := func(t *testing.T) (end func(), srv *upstreamtest.PipeServer, c *upstreamtest.Client,
 		p *upstreamtest.Call, m upstreamtest.Message) {
@@ -172,10 +172,11 @@ func TestLogMessagesReachTheCallThatAskedForThem(t *testing.T) {
 		other       bool   // the second call is from another session
 		want        bool   // the client of the first call gets the message
 	}{
-		{"go to the call that asked for them", level, ``, true, true},
-		{"go to the first of several calls of one session", level, level, false, true},
-		{"are dropped when calls of two sessions asked for them", level, level, true, false},
-		{"are dropped when no call asked for them", ``, ``, false, false},
+		{"messages go to the call that asked for them", level, ``, true, true},
+		{"messages go to the first of several calls of one session", level, level, false, true},
+		{"messages are dropped when calls of two sessions asked for them", level, level, true,
+			false},
+		{"messages are dropped when no call asked for them", ``, ``, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -222,7 +223,7 @@ func TestRequestsOfModernServersAreRefused(t *testing.T) {
 	})
 }
 
-func TestResultTypes(t *testing.T) {
+func TestResultTypeIsChecked(t *testing.T) {
 	const extended = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"acme/x":{}}}}}}`
 	plain := upstreamtest.ModernRequest(`1`, "tools/call", ``, `,"name":"x"`)
 	for _, c := range []struct {
@@ -235,7 +236,7 @@ func TestResultTypes(t *testing.T) {
 		{"a task", plain, `{"resultType":"task","taskId":"t"}`, false, ``},
 		{"a tools/call that needs input", plain,
 			`{"resultType":"input_required","inputRequests":{}}`, true, ``},
-		{"a tools/call that needs input, the type is escaped", plain,
+		{"a tools/call that needs input, with escapes in the type", plain,
 			`{"resultType":"input_req\u0075ired","inputRequests":{}}`, true, ``},
 		{"a list that needs input", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``),
 			`{"resultType":"input_required"}`, false, `the protocol does not allow it`},
@@ -296,7 +297,7 @@ func TestNextCallRestartsAModernProcess(t *testing.T) {
 	})
 }
 
-func TestProcessWithoutRestart(t *testing.T) {
+func TestProcessWithoutRestartIsNotStartedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()

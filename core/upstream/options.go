@@ -11,9 +11,10 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Dial holds the ways to reach a server: Pipe, or HTTP with or without SSE as its fallback.
+// Dial holds the ways to reach a server. Either Pipe or HTTP is set. With HTTP, SSE may be set as
+// its fallback.
 type Dial struct {
-	// Pipe starts a process. The context bounds the start, not the process.
+	// Pipe starts a process. The context limits the start, not the time that the process runs.
 	Pipe func(ctx context.Context) (conn.PipeCloser, error)
 	HTTP HTTP // Streamable HTTP
 	// SSE opens the 2024-11-05 transport at the same URL; nil when there is none.
@@ -25,30 +26,30 @@ type Options struct {
 	Name    string // as configured
 	Version string // of Gatekit, for the clientInfo of the probe
 	Dial    Dial
-	Era     string // "auto" (default), "legacy" or "modern"; the latter two skip the probe
+	Era     string // "auto" (default), "legacy" or "modern"; only "auto" probes the server
 	// Restart means that a process that has ended is started again, with growing delays and at most
 	// 5 times in 5 minutes.
 	Restart bool
-	// Keep means that a process or connection is never ended because it is not used: the server has
-	// state that a session needs, and that Gatekit cannot restore.
+	// Keep means that a process or connection is never ended for lack of use. It is for servers
+	// with state that a session needs and that Gatekit cannot restore.
 	Keep bool
 	// ServerIdle is how long the process or connection of an HTTP client's session is kept when no
 	// call and no stream of the client uses it. The client's session stays: its next request opens
-	// another connection. 0 keeps it as long as the session.
+	// another connection. With 0, the process or connection is kept as long as the session.
 	ServerIdle time.Duration
-	// Processes bounds the processes of all servers; nil is without a bound.
+	// Processes limits the number of processes of all servers; nil means no limit.
 	Processes *Processes
-	// Bridge serves clients of the era that the server does not speak. Without it, such clients are
-	// refused.
+	// Bridge serves clients of the era that the server does not speak. Without a Bridge, such
+	// clients are refused.
 	Bridge Bridge
 
 	// ProbeTimeout is how long a process may take to answer the probe before it counts as a legacy
 	// server; default 5 s.
 	ProbeTimeout time.Duration
-	StartTimeout time.Duration // of a start with initialize; default 60 s
+	StartTimeout time.Duration // for a start, including initialize; default 60 s
 	Limits       mcp.Limits    // of the messages that the server sends
-	// ReverseRequests is how many requests of a legacy server a client is asked at a time; default
-	// 256. Further ones wait for their turn.
+	// ReverseRequests is how many requests of a legacy server are passed to a client at a time;
+	// default 256. Further requests wait for their turn.
 	ReverseRequests int
 
 	// Pipeline, if not nil, returns the pipeline in force. It inspects and records the server's
@@ -56,8 +57,9 @@ type Options struct {
 	Pipeline func() *pipeline.Pipeline
 
 	Log *slog.Logger // nil: nothing is logged
-	// Event, if not nil, is called when the server is "lost" or "restarted", when it has "ended"
-	// because no client used it, and when it was "resumed" after that. It must not block.
+	// Event, if not nil, is called with one of these actions: "lost" and "restarted"; "ended", when
+	// Gatekit ended the server for lack of use; "resumed", when the server was started again after
+	// that. Event must not block.
 	Event    func(action, reason string, err error)
 	Observer Observer // nil: the requests are not observed
 }

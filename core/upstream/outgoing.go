@@ -12,34 +12,34 @@ import (
 )
 
 // Outgoing is a message that may be written to a server. Code that writes to servers accepts no
-// other type. The message passed the pipeline, or Gatekit made it. All parts that a made message
-// has from a client's messages have passed the pipeline too.
+// other type. Either the message passed the pipeline, or Gatekit made it. If Gatekit made it from
+// parts of a client's message, these parts have passed the pipeline, too.
 type Outgoing struct {
 	m *mcp.Message
-	// the message, or the message that it is a translation of, has passed the pipeline; others are
-	// recorded when they are written
+	// the message has passed the pipeline, or is a translation of a message that has; other
+	// messages are recorded when they are written
 	isRecorded bool
 }
 
-// Forward returns a message that passed the pipeline as one that may be written to a server.
+// Forward returns the Outgoing for a message that passed the pipeline.
 func Forward(p pipeline.Passed) Outgoing { return Outgoing{p.Message(), true} }
 
-// Own returns a message that Gatekit made as one that may be written to a server. It is recorded
-// when it is written. Only recorder.go and outgoing.go of this package and outgoing.go of
-// core/bridge make such messages; test/layout checks that.
+// Own returns the Outgoing for a message that Gatekit made. The message is recorded when it is
+// written. Only recorder.go and outgoing.go of this package and outgoing.go of core/bridge make
+// such messages; test/layout checks that.
 func Own(m *mcp.Message) Outgoing { return Outgoing{m, false} }
 
 // Translated returns m as a translation of o for a server of the other era. The record of o stands
 // for m, too.
 func Translated(o Outgoing, m *mcp.Message) Outgoing { return Outgoing{m, o.isRecorded} }
 
-// Again returns o as a message that is sent once more, and is recorded once more.
+// Again returns o to be sent again. The message is then recorded again, too.
 func Again(o Outgoing) Outgoing { return Outgoing{o.m, false} }
 
-// Message returns the message, nil for the zero Outgoing.
+// Message returns the message, or nil for the zero Outgoing.
 func (o Outgoing) Message() *mcp.Message { return o.m }
 
-// withIDs returns o with the id and the progress token for a connection. With a nil token, the
+// withIDs returns o with the id and the progress token for a connection. If token is nil, the
 // message keeps its progress token.
 func (o Outgoing) withIDs(id mcp.ID, token []byte) (Outgoing, error) {
 	m := o.m.WithID(id)
@@ -88,9 +88,9 @@ func discoverRequest(id mcp.ID, version string) Outgoing {
 // pingRequest returns a ping.
 func pingRequest() Outgoing { return Own(mcp.NewRequest("0", "ping", nil)) }
 
-// listToolsRequest returns a tools/list, which shows the arguments that headers repeat. It is made
-// for a tools/call and has the _meta of that call, without the progress token and the log level,
-// which would ask for notifications.
+// listToolsRequest returns a tools/list. Its answer shows which arguments of the tools are repeated
+// in headers. The request has the _meta of the tools/call that needs the list, without the progress
+// token and the log level, which would ask for notifications.
 func listToolsRequest(id mcp.ID, call *mcp.Message, cursor []byte) (Outgoing, error) {
 	params := []byte(`{}`)
 	if meta, ok := call.Get("/_meta"); ok {
@@ -117,8 +117,9 @@ func firstAnswer(answers []pipeline.Passed, request *mcp.Message) Outgoing {
 }
 
 // cancellation returns the notification that cancels the request with an id on a connection. If
-// cause holds the client's notification, it is forwarded. A modern client describes itself in it.
-// This description is removed if the request was sent without one, as to a legacy server.
+// cause holds the client's notification, that notification is forwarded. A modern client describes
+// itself in the notification. The description is removed if the request was sent without a
+// description, for example to a legacy server.
 func cancellation(cause error, id mcp.ID, request *mcp.Message) Outgoing {
 	var cancelled *proxy.CancelledError
 	if errors.As(cause, &cancelled) && cancelled.Notification.Message() != nil {

@@ -14,11 +14,12 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// maxHeldMessages is how many messages a server may send before a session has taken its connection.
+// maxHeldMessages is how many messages of a server are held until a session uses the connection.
 const maxHeldMessages = 256
 
-// pipeConn is a connection over a Pipe, in either era. One goroutine reads it. It matches answers
-// to their calls by id, and hands all other messages to the session's route function.
+// pipeConn is a connection over a Pipe, in either era. One goroutine reads the connection. This
+// goroutine matches answers to their calls by id, and hands all other messages to the session's
+// route function.
 type pipeConn struct {
 	name       string // of the server
 	pipe       conn.PipeCloser
@@ -33,21 +34,21 @@ type pipeConn struct {
 	// the server has answered a request on this connection
 	hasAnswered atomic.Bool
 
-	// guards route and held; held while route runs, so that messages stay in order
+	// guards the next two fields; it is locked while route runs, so that messages stay in order
 	routing sync.Mutex
-	route   func(m *mcp.Message) // nil until a session has taken the connection
+	route   func(m *mcp.Message) // nil until a session uses the connection
 	held    []*mcp.Message       // messages that wait for route
 
 	failed    sync.Once
 	onFail    func(err error) // called once, before gone is closed
 	gone      chan struct{}   // closed when the connection has failed or is closed
-	fault     error           // the reason; read it after gone
+	fault     error           // why the connection is gone; read it after gone is closed
 	closeOnce func() error    // runs end, once
-	slot      *processSlot    // released when the process has ended; nil when it is not counted
+	slot      *processSlot    // released when the process has ended; nil if it does not count
 }
 
-// newPipeConn returns a connection over p, which start begins to read. onFail is called once, when
-// the connection has failed or is closed.
+// newPipeConn returns a connection over p. Nothing is read until start is called. onFail is called
+// once, when the connection has failed or is closed.
 func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeConn {
 	c := &pipeConn{name: o.Name, pipe: p, limits: o.Limits, log: o.Log, observer: o.Observer,
 		goroutines: taskgroup.New(), onFail: onFail, gone: make(chan struct{})}
@@ -59,9 +60,9 @@ func newPipeConn(o *Options, p conn.PipeCloser, onFail func(err error)) *pipeCon
 // start begins to read the connection, until it fails or is closed.
 func (c *pipeConn) start() { c.goroutines.Go(c.read) }
 
-// attach sets the function that gets the server's notifications and requests (except ping), for a
-// client's session and principal, which may be "". It calls route with those that came before.
-// route must not block.
+// attach sets route as the function that gets the server's notifications and requests, except ping.
+// It first calls route with the messages that came before. session and principal name the client's
+// session and principal. Both may be "". route must not block.
 func (c *pipeConn) attach(session, principal string, route func(m *mcp.Message)) {
 	c.routing.Lock()
 	defer c.routing.Unlock()
@@ -74,7 +75,7 @@ func (c *pipeConn) attach(session, principal string, route func(m *mcp.Message))
 }
 
 func (c *pipeConn) read(ctx context.Context) {
-	invalid := 0 // in a row
+	invalid := 0 // invalid messages in a row
 	for invalid <= maxInvalid {
 		b, err := c.pipe.Read(ctx)
 		if errors.As(err, new(*conn.TooLargeError)) {
@@ -104,8 +105,8 @@ func (c *pipeConn) read(ctx context.Context) {
 func (c *pipeConn) invalidMessage(err error) {
 	c.log.Warn("invalid message from a server", "server", c.name, "error", err)
 	id := answeredID(err)
-	if only := c.calls.only(); only != nil && errors.As(err, new(*conn.TooLargeError)) {
-		id = only.id // the skipped message was most likely its answer
+	if only := c.calls.onlyCall(); only != nil && errors.As(err, new(*conn.TooLargeError)) {
+		id = only.id // the message was most likely the answer to this call
 	}
 	if answered := c.calls.take(id); answered != nil {
 		answered.finish(reply{err: invalidAnswer(c.name, err)})
@@ -132,7 +133,8 @@ func (c *pipeConn) incoming(m *mcp.Message) {
 	}
 }
 
-// answer finishes the call that m answers, after everything that was read before m.
+// answer finishes the call that m answers, when all messages that were read before m have been
+// delivered.
 func (c *pipeConn) answer(m *mcp.Message) {
 	id := m.ID()
 	if id == "" {
@@ -155,9 +157,9 @@ func (c *pipeConn) answer(m *mcp.Message) {
 	answered.queue.after(finish)
 }
 
-// fail marks the connection as unusable, and then ends its calls. In this order, a request that a
-// client sends after a failed call goes to another connection. The owner must still close the
-// connection.
+// fail first marks the connection as unusable, and then ends its calls. This order matters: a
+// client that sends another request after a failed call gets another connection. The owner must
+// still close this connection.
 func (c *pipeConn) fail(err error) {
 	c.failed.Do(func() {
 		c.fault = err
@@ -237,8 +239,8 @@ func (c *pipeConn) reply(o Outgoing) {
 	c.replies.run(c.goroutines, shortWriteTimeout, func(ctx context.Context) { c.tryWrite(ctx, o) })
 }
 
-// replyTo writes the answer to a request of the server in the background. answer inspects and
-// records the request.
+// replyTo sends the answer to a request of the server, in the background. The function answer
+// inspects and records the request, and returns the message to write.
 func (c *pipeConn) replyTo(m *mcp.Message, answer func() Outgoing) {
 	if !c.replies.run(c.goroutines, shortWriteTimeout, func(ctx context.Context) {
 		c.tryWrite(ctx, answer())
@@ -247,8 +249,8 @@ func (c *pipeConn) replyTo(m *mcp.Message, answer func() Outgoing) {
 	}
 }
 
-// drop inspects and records a message that goes to nobody, in the background: the reader does not
-// wait for the stages.
+// drop inspects and records a message that reaches no client. It works in the background, so that
+// the reader does not wait for the stages.
 func (c *pipeConn) drop(m *mcp.Message, reason string) {
 	if !c.replies.run(c.goroutines, shortWriteTimeout, func(context.Context) {
 		c.records().drop(m, reason)
@@ -267,8 +269,8 @@ func (c *pipeConn) tryWrite(ctx context.Context, o Outgoing) {
 	}
 }
 
-// Close ends the server at the other end and waits for all goroutines. It may be called more than
-// once.
+// Close closes the pipe, which ends a process, and waits for all goroutines. It may be called more
+// than once.
 func (c *pipeConn) Close() error { return c.closeOnce() }
 
 func (c *pipeConn) end() error {

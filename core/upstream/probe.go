@@ -16,11 +16,12 @@ import (
 const (
 	// how long a client's first message waits for the probe of a server that is being started
 	maxWaitForProbe = 30 * time.Second
-	// how old a result must be before it is discarded: another probe just after it would find the
-	// same
+	// how old a result must be before it is discarded; an immediate second probe would find the
+	// same result
 	discardableAfter = 10 * time.Second
-	// how many probe timeouts a URL has to respond. When a process does not answer, it is taken for
-	// a legacy server. When a URL does not respond, the probe fails, so a URL gets more time.
+	// A URL must respond within this many times ProbeTimeout. A process that does not answer is
+	// taken for a legacy server. When a URL does not respond, the probe fails, so a URL gets more
+	// time.
 	urlProbeTimeouts = 3
 	// how many revisions of a server's list are read
 	maxListedRevisions = 100
@@ -35,9 +36,9 @@ type prober struct {
 	goroutines *taskgroup.Group
 	connector  *connector
 
-	mu       sync.Mutex // taken before the connector's
-	current  *probe     // the last probe; nil before the first, and when its result was discarded
-	failures int        // probes in a row that failed
+	mu       sync.Mutex // taken before connector.mu
+	current  *probe     // the last probe; nil before the first probe and after discardIf
+	failures int        // how many probes in a row have failed
 }
 
 // probe is one attempt to find out which revisions a server speaks.
@@ -45,27 +46,27 @@ type probe struct {
 	done      chan struct{} // closed when the fields below are set
 	endedAt   time.Time
 	revisions []string
-	guessed   bool      // the server did not answer, or the process ended
+	guessed   bool      // revisions is a guess: no answer came, or the process ended
 	err       error     // why the probe failed
-	retryAt   time.Time // with err: when the next probe may be made
+	retryAt   time.Time // when the next probe may be made, if err is set
 }
 
-// probeResult holds what the answer to server/discover, or its absence, shows.
+// probeResult is the result of a probe.
 type probeResult struct {
 	revisions  []string
 	discovered bool         // the server knows server/discover
-	guessed    bool         // the server did not answer, or the process ended
-	late       *pendingCall // the request, if it has not been answered yet
+	guessed    bool         // revisions is a guess: no answer came, or the process ended
+	late       *pendingCall // the probe's request, if it has not been answered yet
 	err        error        // why the probe failed
 }
 
-// legacyResult is the result for a server that does not know server/discover.
+// legacyResult returns the result for a server that does not know server/discover.
 func legacyResult() probeResult { return probeResult{revisions: mcp.Legacy.Revisions()} }
 
 // revisions returns the revisions that the server speaks, the newest first. The first call probes
-// the server; the result is kept until it proves wrong. A later call repeats a probe that failed,
-// with growing delays. A probe that the server refuses has not failed: the refusal is an answer. A
-// call that waits too long for a probe gets an error.
+// the server; the result is kept until it proves wrong. After a failed probe, a later call makes
+// another probe, with growing delays. A probe that the server refuses has not failed, because the
+// refusal is an answer. A call that waits too long for a probe gets an error.
 func (p *prober) revisions(ctx context.Context) ([]string, error) {
 	switch p.opts.Era {
 	case "modern":
@@ -95,8 +96,8 @@ func (p *prober) revisions(ctx context.Context) ([]string, error) {
 	}
 }
 
-// start returns the current probe. It starts one if there is none, or if the last one failed and
-// may be repeated.
+// start returns the current probe. It starts a probe if there is none, or if the last probe failed
+// and may be repeated.
 func (p *prober) start() (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +150,9 @@ func (p *prober) run(ctx context.Context, current *probe, failures int) {
 	}
 }
 
-// awaitLateAnswer waits for the answer to a probe that timed out. A server that takes long to start
-// (npx) and then proves to be modern replaces the guess.
+// awaitLateAnswer waits for the answer to a probe that timed out. Some servers take long to start,
+// for example with npx. If the late answer shows that the server is modern, its revisions replace
+// the guess.
 func (p *prober) awaitLateAnswer(ctx context.Context, request *pendingCall, conn *pipeConn) {
 	var r reply
 	select {
@@ -200,7 +202,8 @@ func (p *prober) discardGuess() {
 	p.discardIf(func(current *probe) bool { return current.guessed })
 }
 
-// discardIf discards the current result if isDoubted reports true and the result is not too young.
+// discardIf discards the current result if isDoubted returns true and the result is at least
+// discardableAfter old.
 func (p *prober) discardIf(isDoubted func(current *probe) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

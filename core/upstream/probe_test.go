@@ -22,8 +22,10 @@ var (
 
 func TestProbeOfAProcess(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		answer string // "" for no answer, "exit" when the process ends
+		name string
+		// members of the answer; "" for no answer, "exit" for the end of the process, "no id" for
+		// an error without an id
+		answer string
 		want   []string
 		reused bool   // the process that was probed also serves the session
 		fails  string // a part of the error, instead of want
@@ -44,7 +46,7 @@ func TestProbeOfAProcess(t *testing.T) {
 		{"unsupported version, but the requested version is listed",
 			`"error":{"code":-32022,"message":"?","data":{"supported":["2026-07-28"]}}`,
 			[]string{mcp.Rev20260728}, true, ``},
-		{"unsupported version, only legacy ones are supported",
+		{"unsupported version, only legacy versions are supported",
 			`"error":{"code":-32022,"message":"?","data":{"supported":["2025-11-25"]}}`,
 			[]string{mcp.Rev20251125}, true, ``},
 		{"a modern error", `"error":{"code":-32021,"message":"?"}`, []string{mcp.Rev20260728}, true,
@@ -68,7 +70,7 @@ func TestProbeOfAProcess(t *testing.T) {
 					err       error
 				}
 				got := make(chan found, 2)
-				for range 2 { // both wait for the same probe
+				for range 2 { // both calls wait for the same probe
 					go func() {
 						revisions, err := u.Revisions(t.Context())
 						got <- found{revisions, err}
@@ -116,8 +118,8 @@ func TestProbeOfAProcess(t *testing.T) {
 				}
 				p := upstreamtest.StartCall(t, s, &upstreamtest.Client{}, request)
 				if n := st.Count(); (n == 1) != c.reused {
-					t.Errorf("%d processes were started for the probe and a session, want one: %v",
-						n, c.reused)
+					t.Errorf("%d processes were started for the probe and the session; want one "+
+						"process for both: %v", n, c.reused)
 				}
 				srv = st.Last(t)
 				srv.Answer(srv.Next(t).ID, initializeResult)
@@ -218,8 +220,8 @@ func TestProbeOfAURL(t *testing.T) {
 			[]string{mcp.Rev20251125}, ``},
 		{"method not found", respond(404, `{"jsonrpc":"2.0","id":ID,"error":{"code":-32601,"message":"?"}}`),
 			legacyRevisions, ``},
-		{"no session", respond(400, `Missing session ID`), legacyRevisions, ``},
-		{"no session, in an error without an id",
+		{"a missing session id", respond(400, `Missing session ID`), legacyRevisions, ``},
+		{"a missing session id, in an error without an id",
 			respond(400, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"?"}}`),
 			legacyRevisions, ``},
 		{"a modern error", respond(400,
@@ -237,7 +239,8 @@ func TestProbeOfAURL(t *testing.T) {
 			`(HTTP 403): "Invalid Host: \"127.0.0.1\"\n\x1b[2J"`},
 		{"a misdirected request", respond(421, strings.Repeat("x", 1000)), nil,
 			`(HTTP 421): "` + strings.Repeat("x", 200) + `"`},
-		{"a refusal without words", respond(403, ``), nil, `the server refused the request (HTTP 403)`},
+		{"a refusal without a body", respond(403, ``), nil,
+			`the server refused the request (HTTP 403)`},
 		{"a redirect", respond(307, ``), nil, `redirects`},
 		{"a bad gateway", respond(502, `bad gateway`), nil, `HTTP 502`},
 		{"too many requests", respond(429, ``), nil, `HTTP 429`},
@@ -266,7 +269,7 @@ func TestProbeOfAURL(t *testing.T) {
 				for name, want := range map[string]string{"MCP-Protocol-Version": "2026-07-28",
 					"Mcp-Method": "server/discover", "Mcp-Name": ""} {
 					if h.Get(name) != want {
-						t.Errorf("%s: %q, want %q", name, h.Get(name), want)
+						t.Errorf("the header %s is %q, want %q", name, h.Get(name), want)
 					}
 				}
 			})
@@ -274,7 +277,7 @@ func TestProbeOfAURL(t *testing.T) {
 	}
 }
 
-func TestLateAnswerToTheProbe(t *testing.T) {
+func TestLateAnswerToTheProbeReplacesTheGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := &upstreamtest.Launcher{}
 		u := upstream.New(upstream.Options{Name: "files", Dial: upstream.Dial{Pipe: st.Start}})
@@ -316,7 +319,7 @@ func TestGuessedEraIsProbedAgainForAModernClient(t *testing.T) {
 			}
 		}
 		if n := st.Count(); n != 1 {
-			t.Errorf("%d processes were started, want 1: no probe follows at once", n)
+			t.Errorf("%d processes were started, want 1: the probe is not repeated at once", n)
 		}
 		time.Sleep(time.Minute)
 		u.Open(t.Context(), modern, &upstreamtest.Client{})

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// maxWaitForProcess is how long a start waits while a principal has as many processes as it may,
+// maxWaitForProcess is how long a start waits while the principal's limit of processes is reached
 // and none of them can be ended.
 const maxWaitForProcess = 5 * time.Second
 
-// Processes bounds the processes that run for the sessions of HTTP clients. Such a client may
+// Processes limits the processes that run for the sessions of HTTP clients. Such a client may
 // vanish and never end its session. All servers share one Processes. Processes for clients on pipes
-// are not counted: they end with the pipe. Servers that are configured to be kept have a bound of
-// their own, so that processes that must not be ended do not keep other servers from starting.
+// are not counted: they end with the pipe. Servers with Options.Keep have a limit of their own.
+// Otherwise their processes, which must not be ended, could prevent other servers from starting.
 type Processes struct {
-	max int // of one owner
+	max int // how many processes one group may have
 
 	mu      sync.Mutex
 	running map[processGroup][]*processSlot // the oldest first
-	changed chan struct{}                   // closed when a start may succeed; nil while none waits
+	changed chan struct{}                   // closed when a start may succeed; nil if nothing waits
 }
 
-// NewProcesses returns a bound of perPrincipal processes for each principal.
+// NewProcesses returns a limit of perPrincipal processes for each principal.
 func NewProcesses(perPrincipal int) *Processes {
 	return &Processes{max: perPrincipal, running: make(map[processGroup][]*processSlot)}
 }
 
-// processGroup names the processes that count together.
+// processGroup identifies the processes that share one limit.
 type processGroup struct {
 	principal string
-	keep      bool // those of servers that are configured to be kept
+	keep      bool // processes of servers with Options.Keep
 }
 
 // processSlot is the place of one process in its group.
@@ -45,17 +45,17 @@ type processSlot struct {
 // processOwner is the session, or the shared connection, that uses a process. Its methods are
 // called without a lock of Processes.
 type processOwner interface {
-	// unusedSince returns when the process was used last. ok is false while it is in use.
+	// unusedSince returns when the process was used last. ok is false while the process is in use.
 	unusedSince() (at time.Time, ok bool)
-	// endUnused ends the process unless it is in use, and returns when it has ended. It reports
+	// endUnused ends the process unless it is in use, and returns when it has ended. It returns
 	// false when the process is in use, or has ended already.
 	endUnused(reason string) bool
 }
 
-// take returns a slot for a process that is about to be started. When the group has too many, the
-// process that has not been used for longest is ended first. While all are in use or kept, take
-// waits, but no longer than maxWaitForProcess. The slot must be released when the process has
-// ended.
+// take returns a slot for a process that is about to be started. When the limit of the group is
+// reached, take ends the process that has been unused for the longest time. When no process can be
+// ended, take waits, but no longer than maxWaitForProcess. The slot must be released when the
+// process has ended.
 func (p *Processes) take(ctx context.Context, group processGroup,
 	owner processOwner) (*processSlot, error) {
 	var timeout <-chan time.Time
@@ -82,8 +82,8 @@ func (p *Processes) take(ctx context.Context, group processGroup,
 	}
 }
 
-// tryTake returns a slot. If there is none, it returns a channel that is closed when there may be
-// one.
+// tryTake returns a slot. If no slot is free, it returns a channel that is closed when a slot may
+// be free.
 func (p *Processes) tryTake(group processGroup,
 	owner processOwner) (slot *processSlot, changed <-chan struct{}) {
 	p.mu.Lock()
@@ -99,8 +99,8 @@ func (p *Processes) tryTake(group processGroup,
 	return nil, p.changed
 }
 
-// endLeastUsed ends the process of the group that has not been used for longest. It reports false
-// when all are in use.
+// endLeastUsed ends the process of the group that has been unused for the longest time. It returns
+// false when all processes of the group are in use.
 func (p *Processes) endLeastUsed(group processGroup) bool {
 	type unused struct {
 		owner processOwner
@@ -117,11 +117,13 @@ func (p *Processes) endLeastUsed(group processGroup) bool {
 	}
 	slices.SortStableFunc(candidates, func(a, b unused) int { return a.since.Compare(b.since) })
 	return slices.ContainsFunc(candidates, func(c unused) bool {
-		return c.owner.endUnused("[limits] processes is reached, and another process is needed")
+		return c.owner.endUnused("the limit [limits] processes is reached, and another process " +
+			"is needed")
 	})
 }
 
-// wake lets the starts that wait try again: a process has ended, or is unused.
+// wake lets the waiting starts try again. wake is called when a process has ended, or is no longer
+// used.
 func (p *Processes) wake() {
 	if p == nil {
 		return
@@ -150,17 +152,17 @@ func (s *processSlot) release() {
 	p.wake()
 }
 
-// ProcessCounts are figures about the processes, or connections, of one server.
+// ProcessCounts counts the processes and connections of one server.
 type ProcessCounts struct {
 	Running int   // processes, and streams of the 2024-11-05 transport, that are open now
-	Ended   int64 // that Gatekit ended because they were not used
+	Ended   int64 // processes that Gatekit ended because they were not used
 	Refused int64 // starts that were refused because of the limit
 }
 
-// processCounters count the ends and refusals of one server.
+// processCounters counts the processes of one server that were ended or refused.
 type processCounters struct{ ended, refused atomic.Int64 }
 
-// Processes returns the figures of the server.
+// Processes returns the counts of the server.
 func (u *Upstream) Processes() ProcessCounts {
 	u.connector.mu.Lock()
 	running := len(u.connector.conns)
@@ -181,8 +183,8 @@ func (c *connector) takeSlot(ctx context.Context, principal string,
 		c.counters.refused.Add(1)
 		c.opts.Log.Warn("too many server processes: start refused", "server", c.opts.Name,
 			"principal", principal, "limit", c.opts.Processes.max)
-		err = unavailable(c.opts.Name, "[limits] processes is reached, and all of them are in use",
-			nil)
+		err = unavailable(c.opts.Name, "the limit [limits] processes is reached, and all "+
+			"processes are in use", nil)
 	}
 	return slot, err
 }

@@ -10,22 +10,23 @@ import (
 	"gatekit/core/taskgroup"
 )
 
-// Bounds of the messages that wait in one queue.
+// Limits of one queue.
 const (
 	maxQueuedMessages = 1024
 	maxQueuedBytes    = 32 << 20
 )
 
-var errQueueFull = errors.New("the client does not take what the server sends")
+var errQueueFull = errors.New("the client does not read the server's messages fast enough")
 
-// orderedQueue delivers the messages that a server sent over a pipe to one session, in the order in
-// which they were read. The reader of the pipe does not wait for the delivery.
+// orderedQueue delivers a server's messages to one session, in the order in which they were read.
+// The reader does not wait for the delivery.
 //
 // # Why one queue for a whole session
 //
-// A log message on stdio names no call. The client must still get it before the answer to its call,
-// as without Gatekit. So everything is delivered in order, and an answer waits for all messages
-// that were read before it. An answer with nothing before it does not enter the queue.
+// A log message on stdio names no call. The client must still get the log message before the answer
+// to the call that caused it, as it would without Gatekit. So all messages are delivered in order,
+// and an answer waits for the messages that were read before it. When no message waits, an answer
+// does not enter the queue.
 type orderedQueue struct {
 	goroutines *taskgroup.Group // runs drain
 
@@ -36,10 +37,10 @@ type orderedQueue struct {
 	dropped  int  // deliveries that were dropped
 }
 
-// delivery is one step of a queue.
+// delivery is one element of a queue: a message to deliver, or a function to call.
 type delivery struct {
 	size int // in bytes
-	// records that the delivery was dropped; nil means that it may not be dropped
+	// records that the delivery was dropped; nil if the delivery may not be dropped
 	dropped func()
 	run     func(ctx context.Context)
 }
@@ -50,7 +51,7 @@ func newOrderedQueue(goroutines *taskgroup.Group) *orderedQueue {
 }
 
 // add appends a delivery. When the queue is full, it drops the oldest droppable deliveries to make
-// room. If there are none, the error is errQueueFull.
+// room. If no delivery is droppable, the error is errQueueFull.
 func (q *orderedQueue) add(d delivery) error {
 	var dropped []func()
 	defer func() {
@@ -88,9 +89,9 @@ func (q *orderedQueue) add(d delivery) error {
 	return nil
 }
 
-// after runs f when everything that was added before has been delivered, or at once if the queue is
-// empty. It ignores the bounds of the queue: each call uses it once, and the number of calls in
-// flight is bounded.
+// after runs f when all earlier messages have been delivered, or at once if the queue is empty. It
+// ignores the limits of the queue, because each call uses after once, and the number of calls in
+// flight is limited.
 func (q *orderedQueue) after(f func()) {
 	q.mu.Lock()
 	if !q.draining && len(q.queue) == 0 {
@@ -135,19 +136,19 @@ func (q *orderedQueue) logDropped(log *slog.Logger, server string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.dropped > 0 {
-		log.Warn("dropped progress and log messages that a client did not take in time",
+		log.Warn("dropped progress and log messages that a client did not read in time",
 			"server", server, "messages", q.dropped)
 	}
 }
 
-// Reasons for dropping messages, for their records.
+// Reasons why messages are dropped, for the audit log.
 const (
-	tooSlow      = "the client does not take what the server sends"
+	tooSlow      = "the client does not read the server's messages fast enough"
 	unknownToken = "no request in flight has this progress token"
 )
 
-// isDroppable reports whether a notification may be dropped when too many wait. Progress and log
-// messages may be dropped.
+// isDroppable reports whether a notification may be dropped when too many messages wait. Progress
+// and log messages may be dropped.
 func isDroppable(m *mcp.Message) bool {
 	return m.Method == "notifications/progress" || m.Method == "notifications/message"
 }

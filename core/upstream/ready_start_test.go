@@ -3,7 +3,9 @@ package upstream_test
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
+	"testing/synctest"
 
 	"gatekit/core/conn"
 	"gatekit/core/proxy"
@@ -11,9 +13,10 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// TestReadyKnowsThatTheServerCannotStart has a command that cannot be started. Clients are refused,
-// so the server is down, although no client is connected.
-func TestReadyKnowsThatTheServerCannotStart(t *testing.T) {
+// TestReadyReportsThatTheServerCannotStart configures a command that cannot be started. After the
+// first attempt, the server is down even when no client is connected, because any client would be
+// refused.
+func TestReadyReportsThatTheServerCannotStart(t *testing.T) {
 	u := upstream.New(upstream.Options{Name: "files", Era: "modern", Dial: upstream.Dial{
 		Pipe: func(context.Context) (conn.PipeCloser, error) {
 			return nil, errors.New("no such program")
@@ -38,5 +41,58 @@ func TestReadyKnowsThatTheServerCannotStart(t *testing.T) {
 	if state, err := u.Ready(t.Context()); state != "down" || err == nil {
 		t.Errorf("after a start that failed, Ready returns %s, %v, want down with the reason",
 			state, err)
+	}
+}
+
+// exited is a process that exits at once, without output.
+type exited struct{}
+
+func (exited) Read(context.Context) ([]byte, error)           { return nil, io.EOF }
+func (exited) Write(_ context.Context, parts ...[]byte) error { return nil }
+func (exited) Close() error                                   { return nil }
+
+// TestReadyReportsThatTheServerExitsSilently starts a process that exits at once without an answer.
+// After the first attempt, the server is down even when no client is connected, and the check
+// starts no process.
+func TestReadyReportsThatTheServerExitsSilently(t *testing.T) {
+	for _, test := range []struct{ era, revision, request string }{
+		{"legacy", "2025-11-25", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{` +
+			`"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}`},
+		{"modern", "2026-07-28", upstreamtest.ModernRequest(`1`, "tools/list", ``, ``)},
+	} {
+		for _, era := range []string{"", test.era} {
+			t.Run(test.revision+", era "+era, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					starts := 0
+					u := upstream.New(upstream.Options{Name: "files", Era: era,
+						Dial: upstream.Dial{Pipe: func(context.Context) (conn.PipeCloser, error) {
+							starts++
+							return exited{}, nil
+						}}})
+					defer u.Close()
+					s, err := u.Open(t.Context(), proxy.OpenOptions{Session: "s",
+						Revision: test.revision}, &upstreamtest.Client{})
+					if err == nil {
+						_, err = s.Call(t.Context(), upstreamtest.Pass(t, test.request),
+							&upstreamtest.Client{})
+						if closeErr := s.Close(); closeErr != nil {
+							t.Fatal(closeErr)
+						}
+					}
+					if err == nil {
+						t.Fatal("the client was served, want an error")
+					}
+					synctest.Wait()
+					before := starts
+					if state, err := u.Ready(t.Context()); state != "down" || err == nil {
+						t.Errorf("Ready returns %s, %v, want down with the reason", state, err)
+					}
+					if before == 0 || starts != before {
+						t.Errorf("%d processes were started before the check and %d after it, "+
+							"want the same number above 0", before, starts)
+					}
+				})
+			})
+		}
 	}
 }

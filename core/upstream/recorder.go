@@ -8,12 +8,13 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// recorder records the messages of one connection that no session's handler takes: those that the
-// server sends and Gatekit drops or answers itself, and those that Gatekit itself sends. The stages
-// inspect the former.
+// recorder records those messages of one connection that are not recorded by the handler of a
+// session. These are messages of the server that Gatekit drops or answers itself, and messages that
+// Gatekit itself makes and sends. The stages inspect the messages of the server, except the
+// messages that are dropped because there are too many.
 type recorder struct {
 	opts               *Options
-	session, principal string // of the client; "" when the connection belongs to none
+	session, principal string // of the client; "" when the connection belongs to no client
 }
 
 // inForce returns the pipeline in force, or nil when nothing is recorded.
@@ -34,7 +35,7 @@ func (r recorder) stamp(m *mcp.Message, to mcp.Direction) *mcp.Message {
 	return &c
 }
 
-// drop inspects and records a message of the server that goes to nobody.
+// drop inspects and records a message of the server that reaches no client.
 func (r recorder) drop(m *mcp.Message, reason string) {
 	r.opts.Log.Debug("dropped a server's message", "server", r.opts.Name, "method", m.Method,
 		"reason", reason)
@@ -43,7 +44,7 @@ func (r recorder) drop(m *mcp.Message, reason string) {
 	}
 }
 
-// dropQuickly records a message of the server that goes to nobody, without inspection. It is for
+// dropQuickly records a message of the server that reaches no client, without inspection. It is for
 // messages that are dropped because there are too many.
 func (r recorder) dropQuickly(m *mcp.Message, reason string) {
 	if p := r.inForce(); p != nil {
@@ -73,13 +74,14 @@ func (r recorder) logFailure(err error) {
 	}
 }
 
-// pong inspects a ping of the server and returns the answer: that of a stage, or an empty result.
+// pong inspects a ping of the server and returns the answer: an error if a stage denies the ping,
+// otherwise an empty result.
 func (r recorder) pong(m *mcp.Message) Outgoing {
 	return r.answer(m, mcp.NewResponse(m.ID(), nil))
 }
 
-// refusal inspects a request of the server and returns the error that answers it without asking the
-// client.
+// refusal inspects a request of the server that the client does not get, and returns an error as
+// the answer.
 func (r recorder) refusal(m *mcp.Message, code int, reason string) Outgoing {
 	return r.answer(m, mcp.NewError(m.ID(), code, reason, nil))
 }
@@ -98,8 +100,8 @@ func (r recorder) answer(m, answer *mcp.Message) Outgoing {
 	return Own(answer)
 }
 
-// record records o before it is written, unless it was recorded before: messages that passed the
-// pipeline, and their translations.
+// record records o before it is written. It does nothing for a message that passed the pipeline, or
+// for a translation of such a message, because the pipeline has recorded the message.
 func (r recorder) record(ctx context.Context, o Outgoing) (Outgoing, error) {
 	p := r.inForce()
 	if o.isRecorded || p == nil {

@@ -11,19 +11,19 @@ const (
 	firstRestartDelay   = 200 * time.Millisecond
 	longestRestartDelay = 30 * time.Second
 	startsPeriod        = 5 * time.Minute
-	maxStarts           = 5 // of a process in startsPeriod
+	maxStarts           = 5 // starts of processes in startsPeriod
 	// how long a connection must have been open so that its loss resets the delays
 	stableAfter = 10 * time.Second
 	// how long a call waits for a start that is not due yet
 	maxWaitForStart = 2 * time.Second
 )
 
-// restartSchedule decides when a lost server may be started again: after a delay that doubles with
-// each failure, and a process at most maxStarts times in startsPeriod. The zero value has no
+// restartSchedule decides when a lost server may be started again. The delay doubles with each
+// failure. A process is started at most maxStarts times in startsPeriod. The zero value has no
 // failures.
 type restartSchedule struct {
 	failures int
-	starts   []time.Time // of processes, the last maxStarts of them
+	starts   []time.Time // times of the last starts of processes, at most maxStarts
 }
 
 // next returns when the next start may be made.
@@ -45,8 +45,8 @@ func (s *restartSchedule) started(now time.Time) {
 	}
 }
 
-// failed records that a start failed, with lived 0, or that a connection was lost after it had been
-// open for the time lived.
+// failed records a failure: a start failed, or a connection was lost. lived is how long that
+// connection was open; it is 0 for a failed start.
 func (s *restartSchedule) failed(lived time.Duration) {
 	if lived >= stableAfter {
 		s.failures = 0

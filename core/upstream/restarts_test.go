@@ -14,9 +14,9 @@ import (
 	"gatekit/test/upstreamtest"
 )
 
-// A client whose call failed with the connection may call again at once. The second call waits for
-// the restart.
-func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
+// A client may call again at once when its call failed because the connection was lost. The second
+// call waits for the restart.
+func TestCallAfterALostCallWaitsForTheRestart(t *testing.T) {
 	const calls = 50
 	callTwice := func(t *testing.T, s proxy.Server, st *upstreamtest.Launcher,
 		request func(id int) string) {
@@ -45,7 +45,7 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 		}
 		old.Close()
 		lost.Wait()
-		time.Sleep(time.Second) // the first delay
+		time.Sleep(time.Second) // longer than the first delay
 		srv := st.Last(t)
 		go func() {
 			for {
@@ -91,7 +91,7 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 				return upstreamtest.ModernRequest(fmt.Sprint(id), "tools/call", ``, `,"name":"x"`)
 			})
 			if want := []string{"lost", "restarted"}; !slices.Equal(events, want) {
-				t.Errorf("events %v, want %v", events, want)
+				t.Errorf("the events are %v, want %v", events, want)
 			}
 		})
 	})
@@ -103,7 +103,7 @@ func TestCallAfterALostOneWaitsForTheNextProcess(t *testing.T) {
 			}
 			s.initialize(t)
 			defer s.close(t)
-			s.sessions++ // the server does not know the session any more
+			s.sessions++ // the server does not know the first session any more
 			m := upstreamtest.Pass(t, toolsCall)
 			for range 2 {
 				if _, err := s.Call(t.Context(), m, &upstreamtest.Client{}); err != nil {

@@ -11,24 +11,25 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of the requests of one server that wait until the client can be asked.
+// Limits of the requests of one server that wait until they are passed to the client.
 const (
 	maxWaitingRequests     = 1024
 	maxWaitingRequestBytes = 32 << 20
 )
 
-// turnInterval is how often the call of a request that waits for its turn reports activity, so that
-// the call does not time out meanwhile.
+// turnInterval is how often a request that waits for its turn reports activity for its call.
+// Without these reports, the call would time out.
 const turnInterval = 5 * time.Second
 
-// serverRequests holds the requests of a legacy server that wait for the client's answer. The
-// client is asked a limited number of them at a time; the others wait for their turn.
+// serverRequests holds the requests of a legacy server that the client has not answered. A limited
+// number of requests is passed to the client at a time; the other requests wait for their turn.
 type serverRequests struct {
-	turns chan struct{} // has one element for each request that the client is being asked
+	// has one element for each request that was passed to the client and is not answered yet
+	turns chan struct{}
 
 	mu      sync.Mutex
 	waiting map[mcp.ID]serverRequest
-	bytes   int // of waiting
+	bytes   int // the size of all requests in waiting
 }
 
 // serverRequest is one request of a server that has not been answered.
@@ -37,14 +38,14 @@ type serverRequest struct {
 	bytes  int
 }
 
-// newServerRequests returns a serverRequests without requests. The client is asked at most limit of
-// them at a time.
+// newServerRequests returns an empty serverRequests. It passes at most limit requests to the client
+// at a time.
 func newServerRequests(limit int) serverRequests {
 	return serverRequests{turns: make(chan struct{}, limit),
 		waiting: make(map[mcp.ID]serverRequest)}
 }
 
-// begin enters a request. The returned context ends when the server cancels the request.
+// begin adds a request. The returned context ends when the server cancels the request.
 func (r *serverRequests) begin(ctx context.Context, m *mcp.Message) (context.Context, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,8 +62,9 @@ func (r *serverRequests) begin(ctx context.Context, m *mcp.Message) (context.Con
 	return ctx, nil
 }
 
-// handle hands a request to h when its turn has come, and returns the answers of h. When ctx ends
-// before, h gets the request with that ctx: it must be inspected and recorded in any case.
+// handle hands a request to h when its turn has come, and returns the answers of h. Even if ctx
+// ends before the turn comes, h gets the request, because every request must be inspected and
+// recorded.
 func (r *serverRequests) handle(ctx context.Context, m *mcp.Message,
 	h proxy.Handler) []pipeline.Passed {
 	if r.awaitTurn(ctx, h) {
@@ -71,8 +73,8 @@ func (r *serverRequests) handle(ctx context.Context, m *mcp.Message,
 	return h.HandleRequests(ctx, []*mcp.Message{m})
 }
 
-// awaitTurn waits until the client may be asked one more request. It reports false when ctx ends
-// before.
+// awaitTurn waits until one more request may be passed to the client. It returns false when ctx
+// ends first.
 func (r *serverRequests) awaitTurn(ctx context.Context, h proxy.Handler) bool {
 	select {
 	case r.turns <- struct{}{}:
@@ -112,8 +114,8 @@ func (r *serverRequests) removeLocked(id mcp.ID) {
 	delete(r.waiting, id)
 }
 
-// cancel ends the request that a server's notifications/cancelled names. It reports whether the
-// request is waiting. The handler of the request then inspects the notification.
+// cancel ends the request that a server's notifications/cancelled names. It returns false when no
+// such request waits for an answer. Otherwise the handler of the request inspects the notification.
 func (r *serverRequests) cancel(m *mcp.Message) bool {
 	raw, _ := m.Get("/requestId")
 	r.mu.Lock()

@@ -91,8 +91,8 @@ func (f subscriptionFilter) encode() []byte {
 	return []byte("{" + strings.Join(members, ",") + "}")
 }
 
-// neededEntry returns the entry that a filter needs to ask for exactly the notification m: the name
-// of a member, and a value in it. Both are empty if no filter can ask for m.
+// neededEntry returns the entry with which a filter asks for exactly the notification m: the name
+// of a member of the filter, and a value in that member. Both are empty if no filter can ask for m.
 func neededEntry(m *mcp.Message) (name, value string) {
 	switch m.Method {
 	case "notifications/resources/updated":
@@ -118,8 +118,9 @@ func (f subscriptionFilter) hasEntryFor(m *mcp.Message) bool {
 }
 
 // wants reports whether the notification m is sent to the subscriber with the filter f. hasExact is
-// true when the filter of some subscriber asks for exactly the resource or task of m. If none does,
-// m may be about a part of a subscribed resource, and every filter with such a member wants m.
+// true when the filter of some subscriber asks for exactly the resource or task of m. If no filter
+// does, m may be about a part of a subscribed resource. Then every filter that asks for any
+// resource wants m.
 func (f subscriptionFilter) wants(m *mcp.Message, hasExact bool) bool {
 	name, _ := neededEntry(m)
 	return name == "" || f.hasEntryFor(m) || !hasExact && len(f[name].values) > 0

@@ -19,46 +19,50 @@ import (
 const cancelWait = 500 * time.Millisecond
 
 // subscriptionMux keeps one subscription at a modern server behind a pipe, for all subscriptions of
-// the sessions that share the pipe. The shared subscription asks for everything that any of them
-// asks for. The mux hands each of them the notifications that it asked for.
+// the sessions that share the pipe. The shared subscription asks for everything that any of the
+// sessions' subscriptions asks for. The mux hands each session the notifications that its own
+// subscription asks for.
 //
 // # Why one subscription
 //
-// The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second replaces the
-// first, and when one ends, both end. So the mux cancels the last subscription and waits for its
-// end before it opens another. Then it notifies the subscribers as if everything had changed in
-// between. A subscription that asks for more than is needed stays open.
+// The stdio server of go-sdk (v1.8.0) has one subscription for a connection: a second subscription
+// replaces the first, and when one of the two ends, both end. So the mux cancels its subscription
+// and waits for the end before it opens another. Then it notifies the subscribers as if everything
+// had changed in between. If a subscription asks for more than is needed, the mux keeps this
+// subscription.
 type subscriptionMux struct {
 	conn  *pipeConn
 	begin func()        // starts run, once
-	wake  chan struct{} // holds one token: the subscribers, or what they ask for, have changed
+	wake  chan struct{} // has one token when the subscribers have changed
 
-	// guards the fields below, isAcknowledged of the subscribers, and call and acknowledgement of
-	// current
+	// guards the fields below, the field isAcknowledged of each subscriber, and the fields call and
+	// acknowledgement of current
 	mu          sync.Mutex
 	subscribers []*subscriber       // the youngest last
-	current     *sharedSubscription // nil while there is none
+	current     *sharedSubscription // nil while there is no subscription
 }
 
 // subscriber is one subscription of a client.
 type subscriber struct {
 	request        *mcp.Message
+	isRecorded     bool // request is recorded, and was not written yet; only write uses it
 	filter         subscriptionFilter
 	handler        proxy.Handler
 	queue          *orderedQueue // of the client's session
 	isAcknowledged bool          // the client has got an acknowledgement
-	done           chan reply    // has room for one
+	done           chan reply    // has room for one reply
 }
 
-// sharedSubscription is a subscription at the server. It is the handler of its own request.
+// sharedSubscription is a subscription at the server. It is also the proxy.Handler of its own
+// request.
 type sharedSubscription struct {
 	mux             *subscriptionMux
-	opener          *subscriber // the request is a copy of its request
+	opener          *subscriber // the request at the server is a copy of the opener's request
 	filter          subscriptionFilter
-	call            *pendingCall  // nil until the request has been entered
+	call            *pendingCall  // nil until the request is in the call table
 	acknowledgement *mcp.Message  // the server's acknowledgement; nil until it came
 	ended           chan struct{} // closed when the subscription has ended
-	end             reply         // how the subscription ended; read it after ended
+	end             reply         // how the subscription ended; read it after ended is closed
 }
 
 func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
@@ -67,12 +71,12 @@ func newSubscriptionMux(conn *pipeConn) *subscriptionMux {
 	return mux
 }
 
-// subscribe serves a subscriptions/listen. It returns when the server ends the subscription, or
-// with the cause of ctx.
+// subscribe serves a subscriptions/listen. It returns when the server ends the subscription or when
+// ctx ends. In the second case the error is context.Cause(ctx).
 func (mux *subscriptionMux) subscribe(ctx context.Context, o Outgoing, h proxy.Handler,
 	q *orderedQueue) (*mcp.Message, error) {
-	s := &subscriber{request: o.m, filter: parseFilter(o.m), handler: h, queue: q,
-		done: make(chan reply, 1)}
+	s := &subscriber{request: o.m, isRecorded: o.isRecorded, filter: parseFilter(o.m), handler: h,
+		queue: q, done: make(chan reply, 1)}
 	mux.begin()
 	mux.mu.Lock()
 	mux.subscribers = append(mux.subscribers, s)
@@ -112,8 +116,8 @@ func (mux *subscriptionMux) remove(s *subscriber) {
 	})
 }
 
-// run keeps the subscription at the server as the subscribers need it, until the connection is
-// closed.
+// run opens, replaces and cancels the subscription at the server as the subscribers need it, until
+// the connection is closed.
 func (mux *subscriptionMux) run(ctx context.Context) {
 	var ended <-chan struct{} // of the current subscription
 	for {
@@ -154,7 +158,7 @@ func (mux *subscriptionMux) endSubscribers(ended *sharedSubscription) {
 	})
 }
 
-// finish ends a subscriber, unless it has ended.
+// finish ends a subscriber, unless the subscriber has ended already.
 func (s *subscriber) finish(r reply) {
 	select {
 	case s.done <- r:
@@ -162,9 +166,9 @@ func (s *subscriber) finish(r reply) {
 	}
 }
 
-// adjust cancels the current subscription when no subscriber needs it, or when it asks for too
-// little. Then it opens the subscription that is needed. It returns a channel that is closed when
-// that subscription has ended, or nil when none is needed.
+// adjust cancels the current subscription when no subscriber needs it, or when the subscription
+// asks for too little. Then it opens the subscription that is needed. It returns a channel that is
+// closed when that subscription has ended, or nil when none is needed.
 func (mux *subscriptionMux) adjust(ctx context.Context) (ended <-chan struct{}) {
 	mux.mu.Lock()
 	current, needed := mux.current, subscriptionFilter{}
@@ -229,7 +233,12 @@ func (s *sharedSubscription) write(ctx context.Context) (*pendingCall, error) {
 	if err != nil {
 		return nil, err
 	}
-	addressed, err := c.address(Outgoing{m, true})
+	isRecorded := s.opener.isRecorded && m == s.opener.request
+	s.opener.isRecorded = false // the request is recorded again when it is written again
+	addressed, err := conn.records().record(ctx, Outgoing{m, isRecorded})
+	if err == nil {
+		addressed, err = c.address(addressed)
+	}
 	if err == nil {
 		err = conn.pipe.Write(ctx, addressed.parts()...)
 	}
@@ -250,7 +259,7 @@ func (s *sharedSubscription) cancel(ctx context.Context) {
 	default:
 	}
 	if s.call == nil {
-		return // it was not written
+		return // the request was not written
 	}
 	conn := s.mux.conn
 	conn.tryWrite(ctx, cancellation(nil, s.call.id, s.call.request))
@@ -297,7 +306,13 @@ func (s *sharedSubscription) HandleNotification(_ context.Context, m *mcp.Messag
 	}
 }
 
-// HandleRequests implements proxy.Handler: servers ask nothing on a subscription.
+// Consume implements proxy.Handler. It does nothing, because the bridge does not use this handler.
+func (s *sharedSubscription) Consume(context.Context, *mcp.Message, string, string) error {
+	return nil
+}
+
+// HandleRequests implements proxy.Handler. It returns empty answers, because servers send no
+// requests on a subscription.
 func (s *sharedSubscription) HandleRequests(_ context.Context,
 	ms []*mcp.Message) []pipeline.Passed {
 	return make([]pipeline.Passed, len(ms))

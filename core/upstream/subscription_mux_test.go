@@ -32,7 +32,7 @@ func (c *sharedSubscriptionTest) subscribe(id,
 	return p, to
 }
 
-// expectListen checks that the server gets a subscriptions/listen with that filter.
+// expectListen checks that the server gets a subscriptions/listen with the given filter.
 func (c *sharedSubscriptionTest) expectListen(filter string) {
 	c.t.Helper()
 	c.current = c.launcher.Last(c.t).Expect(c.t, "subscriptions/listen")
@@ -47,7 +47,8 @@ func (c *sharedSubscriptionTest) expectCancel() {
 	c.t.Helper()
 	if n := c.launcher.Last(c.t).Expect(c.t,
 		"notifications/cancelled"); string(n.Params) != `{"requestId":`+string(c.current.ID)+`}` {
-		c.t.Errorf("cancelled %s, want %s", n.Params, c.current.ID)
+		c.t.Errorf("the cancellation has the params %s, want the request id %s", n.Params,
+			c.current.ID)
 	}
 	c.launcher.Last(c.t).Answer(c.current.ID, `{"resultType":"complete"}`)
 }
@@ -64,7 +65,8 @@ func (c *sharedSubscriptionTest) acknowledge(filter string) {
 	c.notify("subscriptions/acknowledged", `,"notifications":`+filter)
 }
 
-// notified returns a notification of the server, as the client with that subscription id gets it.
+// notified returns a notification of the server as the client gets it. id is the client's
+// subscription id.
 func notified(id, method, params string) string {
 	return `{"jsonrpc":"2.0","method":"notifications/` + method +
 		`","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}` + params + `}}`
@@ -80,11 +82,11 @@ func notifiedByGatekit(id, method, params string) string {
 		`"_meta":{"io.modelcontextprotocol/subscriptionId":` + id + `}}}`
 }
 
-func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
+func TestSubscribersOverAPipeShareOneSubscription(t *testing.T) {
 	const tools, both = `{"toolsListChanged":true}`,
 		`{"promptsListChanged":true,"toolsListChanged":true}`
 	for name, play := range map[string]func(t *testing.T, c *sharedSubscriptionTest){
-		"a subscriber that needs no more shares the subscription": func(t *testing.T,
+		"a subscriber whose filter is already covered shares the subscription": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			_, a := c.subscribe("1", `{"promptsListChanged":true,"toolsListChanged":true}`)
 			c.expectListen(both)
@@ -97,7 +99,7 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 				notified("1", "tools/list_changed", ""))
 			b.ExpectReceived(t, acknowledged("2", tools), notified("2", "tools/list_changed", ""))
 		},
-		"a subscriber that needs more replaces the subscription without a loss": func(t *testing.T,
+		"a further filter replaces the subscription, and no change is lost": func(t *testing.T,
 			c *sharedSubscriptionTest) {
 			_, a := c.subscribe("1", `{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
 			c.expectListen(`{"toolsListChanged":true,"resourceSubscriptions":["f:///a"]}`)
@@ -122,7 +124,7 @@ func TestSubscriptionsOverAPipeShareOne(t *testing.T) {
 			c.launcher.Last(t).ExpectNothing(t)
 			before := len(a.Received())
 			c.notify("resources/updated", `,"uri":"f:///b"`) // no subscriber asks for it now
-			c.acknowledge(`{}`)                              // a second time
+			c.acknowledge(`{}`)                              // the server acknowledges again
 			if n := len(a.Received()); n != before {
 				t.Errorf("the other subscriber got %d notifications, want 0", n-before)
 			}

@@ -7,18 +7,18 @@ import (
 	"gatekit/core/conn"
 )
 
-// HTTP is the client side of Streamable HTTP, the same in both eras. The caller sets the headers of
-// the protocol; the transport adds the headers of HTTP (Accept, Content-Type) and of the
-// configuration (credentials). The transport owns the header that it is called with. The methods
-// may be called from many goroutines. The Events of a response must be closed.
+// HTTP is the client side of Streamable HTTP in both eras. The caller sets the headers that MCP
+// defines. The transport adds the headers of HTTP (Accept, Content-Type) and the configured headers
+// (credentials). The transport may change the header that it gets. The methods may be called from
+// many goroutines. The Events of a response must be closed.
 type HTTP interface {
 	Post(ctx context.Context, header http.Header, body []byte) (*HTTPResponse, error)
 	Get(ctx context.Context, header http.Header) (*HTTPResponse, error)
 	Delete(ctx context.Context, header http.Header) (*HTTPResponse, error)
 }
 
-// HTTPResponse is a server's response over HTTP. Its body was read whole, up to the size limit,
-// unless it is an event stream.
+// HTTPResponse is a server's response over HTTP. Unless the body is an event stream, it was read
+// whole, up to the size limit.
 type HTTPResponse struct {
 	Status int
 	Header http.Header

@@ -21,7 +21,7 @@ type Upstream struct {
 	prober     *prober
 	pool       *modernPool
 
-	mu     sync.Mutex // taken before the pool's
+	mu     sync.Mutex // taken before modernPool.mu
 	closed bool
 	open   map[*openServer]struct{} // the servers that Open returned and that are not closed
 }
@@ -43,8 +43,9 @@ func (u *Upstream) Revisions(ctx context.Context) ([]string, error) {
 	return u.prober.revisions(ctx)
 }
 
-// Open implements proxy.Upstream. Of the fields that the proxy sets in a message, Call of the
-// returned server sets only Kind, Direction and, on a result that asks for input, CarriesInput.
+// Open implements proxy.Upstream. In the messages that Call of the returned server returns, these
+// fields are set: Kind, Direction and, on a result that asks for input, CarriesInput. The proxy
+// sets the other fields.
 func (u *Upstream) Open(ctx context.Context, o proxy.OpenOptions,
 	feed proxy.Handler) (proxy.Server, error) {
 	revisions, err := u.Revisions(ctx)
@@ -144,17 +145,18 @@ func (u *Upstream) Close() error {
 	return errors.Join(errs...)
 }
 
-// State returns the state of the server, without sending anything to it. "idle" means no
-// connection, "up" an open connection. "down" means that the last connection was lost or could not
-// be opened, and that a session waits for another. A server over Streamable HTTP has no lasting
-// connection, and is "idle".
+// State returns the state of the server, without sending anything to it. "up" means that a
+// connection is open. "down" means that the last connection was lost or could not be opened while
+// sessions are open, or that the last process that was started never answered. "idle" means that no
+// connection is open and that the server is not "down". A server over Streamable HTTP has no
+// lasting connection, so its state is "idle".
 func (u *Upstream) State() string {
 	state, _, _ := u.status()
 	return state
 }
 
-// status returns what State returns. It also returns some of the connections and, when the server
-// is down, the reason.
+// status returns the same state as State. It also returns some of the open connections and, when
+// the server is down, the reason.
 func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 	u.mu.Lock()
 	hasSessions := len(u.open) > 0
@@ -173,8 +175,9 @@ func (u *Upstream) status() (state string, conns []*pipeConn, fault error) {
 
 // Ready checks that the server answers. It sends server/discover to a URL, and server/discover or
 // ping to running processes. It starts no process: a server that no client has used is "idle",
-// without an error. A URL passes with any response that an older server might send, even HTTP 404.
-// state has the values of State. The error is the reason why a client would not be served now.
+// without an error. Any response of a URL that an older server might send counts as an answer, even
+// HTTP 404. state is one of the values that State returns. err is the reason why a client would not
+// be served now.
 func (u *Upstream) Ready(ctx context.Context) (state string, err error) {
 	if u.opts.Dial.HTTP != nil {
 		if result := u.prober.probeURL(ctx); result.err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // callReady calls Ready in the background. The returned function waits for the result and checks
-// it.
+// that it begins with want.
 func callReady(t *testing.T, u *upstream.Upstream) func(want string) {
 	t.Helper()
 	done := make(chan string, 1)
@@ -27,12 +27,12 @@ func callReady(t *testing.T, u *upstream.Upstream) func(want string) {
 	return func(want string) {
 		t.Helper()
 		if got := <-done; !strings.HasPrefix(got, want) {
-			t.Errorf("Ready returned %q, want %q", got, want)
+			t.Errorf("Ready returned %q, want %q at the beginning", got, want)
 		}
 	}
 }
 
-func TestReadyAsksAModernProcess(t *testing.T) {
+func TestReadySendsDiscoverToAModernProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, st := newModernUpstream(upstream.Options{})
 		defer u.Close()

@@ -10,7 +10,8 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// check fails the test unless the folder of path holds that file alone, with this content.
+// check fails the test unless the file at path has the content want and is the only file in its
+// folder.
 func check(t *testing.T, path, want string) {
 	t.Helper()
 	got, err := os.ReadFile(path)
@@ -19,7 +20,7 @@ func check(t *testing.T, path, want string) {
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("folder has %v, %v; want the file alone", entries, err)
+		t.Errorf("folder has %v, %v; want no other file", entries, err)
 	}
 }
 
@@ -59,9 +60,9 @@ func TestWriteReplacesSymbolicLinkAndNotItsTarget(t *testing.T) {
 	}
 }
 
-func TestFailedWriteLeavesNothing(t *testing.T) {
+func TestFailedWriteLeavesNoTemporaryFile(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "folder") // a file cannot be renamed to it
+	path := filepath.Join(dir, "folder") // Write cannot replace a folder
 	if err := os.Mkdir(path, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Delay returns first, doubled for each failure after the first one, and at most longest. Without a
-// failure it returns 0.
+// Delay returns the delay before the next attempt. After one failure the delay is the parameter
+// first. Each further failure doubles it, up to longest. Without a failure, Delay returns 0.
 //
 // # Why no library
 //
 // github.com/cenkalti/backoff/v5 keeps the current delay in a mutable value that each caller has to
-// construct with four fields, and adds jitter unless told otherwise. A function of the number of
-// failures is shorter at every place that needs a delay.
+// construct with four fields, and adds jitter by default. Callers of Delay need no such value: they
+// only count their failures.
 func Delay(first, longest time.Duration, failures int) time.Duration {
 	if failures <= 0 {
 		return 0
@@ -21,7 +21,7 @@ func Delay(first, longest time.Duration, failures int) time.Duration {
 	return min(first<<min(failures-1, 16), longest)
 }
 
-// Sleep waits for d. It reports whether d passed before ctx ended.
+// Sleep waits for d. It returns early, with false, when ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

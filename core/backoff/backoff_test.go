@@ -16,7 +16,7 @@ func TestDelayDoublesUpToTheLongest(t *testing.T) {
 		{5, 3200 * time.Millisecond}, {9, 30 * time.Second}, {1 << 40, 30 * time.Second},
 	} {
 		if got := Delay(200*time.Millisecond, 30*time.Second, c.failures); got != c.want {
-			t.Errorf("after %d failures: %v, want %v", c.failures, got, c.want)
+			t.Errorf("after %d failures, the delay is %v, want %v", c.failures, got, c.want)
 		}
 	}
 }

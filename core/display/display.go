@@ -1,5 +1,6 @@
-// Package display makes text that a peer chose fit for error messages, log lines and reasons: valid
-// UTF-8, of bounded length and, when it is quoted, without characters that a terminal would act on.
+// Package display makes text of a peer safe for error messages, log lines and reasons. The result
+// is valid UTF-8 of bounded length. Quote and EscapeLine also escape characters that a terminal
+// would act on.
 package display
 
 import (
@@ -9,7 +10,7 @@ import (
 )
 
 // Clip returns text as valid UTF-8. Text longer than limit bytes is cut between two characters and
-// ends in "…", which comes on top of the limit.
+// ends in "…", which is not counted in the limit.
 func Clip(text string, limit int) string {
 	if len(text) <= limit {
 		return strings.ToValidUTF8(text, "\uFFFD")
@@ -20,13 +21,13 @@ func Clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "\uFFFD") + "…"
 }
 
-// Quote returns text clipped to limit bytes, in double quotes, with everything that is not
-// printable escaped as in a Go string literal.
+// Quote returns text in double quotes, after Clip has cut it to limit bytes. It escapes everything
+// that is not printable, as in a Go string literal.
 func Quote(text string, limit int) string { return strconv.Quote(Clip(text, limit)) }
 
-// EscapeLine returns text clipped to limit bytes, on one line: everything that is not printable,
-// such as line breaks, control characters and marks that change the direction of text, is escaped
-// as in a Go string literal. Unlike Quote, it neither adds nor escapes quotes.
+// EscapeLine returns text on one line, after Clip has cut it to limit bytes. It escapes everything
+// that is not printable, as in a Go string literal: line breaks, control characters, and marks that
+// change the direction of text. Unlike Quote, EscapeLine neither adds nor escapes quotes.
 func EscapeLine(text string, limit int) string {
 	var b strings.Builder
 	for _, r := range Clip(text, limit) {

@@ -26,7 +26,7 @@ func TestClip(t *testing.T) {
 		{"short text stays as it is", "tool", 4, "tool"},
 		{"long text is cut", "tools", 4, "tool…"},
 		{"no character is cut in two", "aé", 2, "a…"},
-		{"nothing fits", "é", 1, "…"},
+		{"the limit is shorter than the first character", "é", 1, "…"},
 		{"limit 0", "tool", 0, "…"},
 		{"empty text", "", 0, ""},
 		{"bytes that are not UTF-8 are replaced", "a\xffb", 10, "a\uFFFDb"},
@@ -38,7 +38,8 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, the result is valid UTF-8, bounded, and quoted without control characters.
+// For every text, Clip returns valid UTF-8 of bounded length, and Quote returns text
+// without control characters.
 func FuzzQuote(f *testing.F) {
 	f.Add("read_file", 100)
 	f.Add("\x1b]0;title\a\u202e\xff", 5)
@@ -48,7 +49,8 @@ func FuzzQuote(f *testing.F) {
 		if !utf8.ValidString(clipped) {
 			t.Errorf("Clip(%q, %d) is not UTF-8: %q", text, limit, clipped)
 		}
-		if most := 3*limit + len("…"); len(clipped) > most { // U+FFFD has three bytes
+		// Each invalid byte is replaced by U+FFFD, which has three bytes.
+		if most := 3*limit + len("…"); len(clipped) > most {
 			t.Errorf("Clip(%q, %d) has %d bytes, want at most %d", text, limit, len(clipped), most)
 		}
 		if quoted := display.Quote(text, limit); strings.ContainsFunc(quoted, func(r rune) bool {

@@ -26,7 +26,7 @@ func TestCloseEndsGoroutinesAndWaitsForThem(t *testing.T) {
 	}
 }
 
-func TestBoundContextEndsWithEitherSide(t *testing.T) {
+func TestBoundContextEndsWhenEitherContextEnds(t *testing.T) {
 	cause := errors.New("cause")
 	t.Run("the caller's context ends", func(t *testing.T) {
 		g := New()
@@ -37,7 +37,7 @@ func TestBoundContextEndsWithEitherSide(t *testing.T) {
 		cancel(cause)
 		<-bound.Done()
 		if got := context.Cause(bound); got != cause {
-			t.Errorf("ended with %v, want %v", got, cause)
+			t.Errorf("the bound context ended with %v, want %v", got, cause)
 		}
 	})
 	t.Run("the group's context ends", func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestBoundContextEndsWithEitherSide(t *testing.T) {
 		g.Cancel()
 		<-bound.Done()
 		if got := context.Cause(bound); got != ErrClosed {
-			t.Errorf("ended with %v, want %v", got, ErrClosed)
+			t.Errorf("the bound context ended with %v, want %v", got, ErrClosed)
 		}
 		g.Close()
 	})

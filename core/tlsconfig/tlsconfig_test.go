@@ -13,7 +13,7 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// write writes a file and returns its path.
+// write writes content to a file and returns the path of the file.
 func write(t *testing.T, content []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file.pem")
@@ -23,7 +23,7 @@ func write(t *testing.T, content []byte) string {
 	return path
 }
 
-func TestLoadTrustsCAAndHasClientCertificate(t *testing.T) {
+func TestLoadedConfigTrustsCAAndHasClientCertificate(t *testing.T) {
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()
 	key, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
@@ -39,7 +39,7 @@ func TestLoadTrustsCAAndHasClientCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(config.Certificates) != 1 {
-		t.Errorf("%d client certificates, want 1", len(config.Certificates))
+		t.Errorf("got %d client certificates, want 1", len(config.Certificates))
 	}
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	if r, err := client.Get(s.URL); err != nil {
@@ -54,7 +54,7 @@ func TestLoadTrustsCAAndHasClientCertificate(t *testing.T) {
 	client = &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 	if r, err := client.Get(s.URL); err == nil {
 		r.Body.Close()
-		t.Error("a request without the CA succeeded, want an unknown certificate refused")
+		t.Error("a request without the CA succeeded, want the error that the CA is unknown")
 	}
 }
 
@@ -64,13 +64,14 @@ func TestLoadRefusesBadFiles(t *testing.T) {
 		files tlsconfig.Files
 		want  string
 	}{
-		"missing":       {tlsconfig.Files{CA: text + ".missing"}, "no such file"},
-		"no PEM":        {tlsconfig.Files{CA: text}, text + ": no certificate in PEM format"},
-		"empty":         {tlsconfig.Files{CA: empty}, "is empty"},
-		"no client PEM": {tlsconfig.Files{Cert: text, Key: text}, text},
+		"missing CA": {tlsconfig.Files{CA: text + ".missing"}, "no such file"},
+		"CA without PEM": {tlsconfig.Files{CA: text},
+			text + ": no certificate in PEM format"},
+		"empty CA":                       {tlsconfig.Files{CA: empty}, "is empty"},
+		"client certificate without PEM": {tlsconfig.Files{Cert: text, Key: text}, text},
 	} {
 		if _, err := tt.files.Load(); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: error %v, want %q in it", name, err, tt.want)
+			t.Errorf("%s: got error %v, want an error with %q", name, err, tt.want)
 		}
 	}
 }

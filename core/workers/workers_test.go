@@ -10,7 +10,7 @@ import (
 func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // synctest fails the test when goroutines are left
 		p := New()
-		for range 2 { // the second time, goroutines of the first wait in the pool
+		for range 2 { // in the second round, goroutines of the first round wait in the pool
 			var ran atomic.Int32
 			release := make(chan struct{})
 			for range 3 * maxIdle {
@@ -33,7 +33,7 @@ func TestCallsRunAtOnceAndCloseLeavesNoGoroutine(t *testing.T) {
 	})
 }
 
-func TestANilPoolRuns(t *testing.T) {
+func TestNilPoolRunsFunctions(t *testing.T) {
 	var p *Pool
 	done := make(chan struct{})
 	p.Run(func() { close(done) })

@@ -7,10 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 )
 
-// maxAdminConnections bounds the open connections of an AdminServer; further ones wait.
+// maxAdminConnections is the maximum number of open connections of an AdminServer.
 const maxAdminConnections = 32
 
 // AdminServerOptions configure an AdminServer.
@@ -21,8 +22,9 @@ type AdminServerOptions struct {
 }
 
 // AdminServer serves pages to operators and their tools. It answers GET and HEAD requests from this
-// machine whose Host is a loopback name. So it refuses web pages that have had their own name
-// resolved to 127.0.0.1 (DNS rebinding). It never allows a web page to read an answer (CORS).
+// machine whose Host header is a loopback name. So a web page whose host name resolves to 127.0.0.1
+// (DNS rebinding) gets no page. AdminServer sends no CORS headers, so web pages of other origins
+// cannot read its answers.
 type AdminServer struct {
 	o        AdminServerOptions
 	hosts    allowedHosts
@@ -43,7 +45,8 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen for operators on %s: %w", o.Addr, err)
+		return nil, fmt.Errorf("listen for operators on %s: %w%s", o.Addr, err,
+			hintInUse(err, "[admin] http"))
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -52,11 +55,21 @@ func ListenAdmin(o AdminServerOptions) (*AdminServer, error) {
 		listener: newLimitedListener(l, maxAdminConnections, o.Log)}, nil
 }
 
+// hintInUse returns a hint if another process listens on the address, and "" for other errors. The
+// parameter key is the key of the configuration that has the address.
+func hintInUse(err error, key string) string {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return ""
+	}
+	return "\nhint: another process listens on this port, perhaps another Gatekit; end that " +
+		"process, or set " + key + " to another port"
+}
+
 // Addr returns the address that the server listens on.
 func (a *AdminServer) Addr() net.Addr { return a.listener.Addr() }
 
-// Serve serves requests until ctx ends. It returns when the last answer has been written, or a
-// second later.
+// Serve serves requests until ctx ends. Then it waits at most one second for the answers that are
+// in progress, and returns.
 func (a *AdminServer) Serve(ctx context.Context) error {
 	alive, drop := context.WithCancel(context.WithoutCancel(ctx))
 	defer drop()

@@ -10,7 +10,7 @@ import (
 	"gatekit/transport"
 )
 
-func TestAdminServerRefusesOtherMachines(t *testing.T) {
+func TestListenAdminRefusesAddressesThatOtherMachinesReach(t *testing.T) {
 	for _, addr := range []string{"0.0.0.0:0", ":0", "[::]:0"} {
 		a, err := transport.ListenAdmin(transport.AdminServerOptions{Addr: addr})
 		if err == nil {

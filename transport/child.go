@@ -21,31 +21,33 @@ import (
 
 const (
 	defaultGrace = 2 * time.Second
-	// limit of the bytes on a child's stdout that are not messages, from its start to its end
+	// maxInvalidBytes is how many bytes of invalid lines a child may write to its stdout in total.
+	// An invalid line is a line that is not a message.
 	maxInvalidBytes = 64 << 10
 )
 
 // Command describes the process of a server.
 type Command struct {
-	Name string // of the server, as it is configured: for logs and errors
-	// Path of the program. Without a slash it is looked up in PATH, otherwise it is relative to
-	// Dir. No shell is used.
+	Name string // configured name of the server, for logs and errors
+	// Path is the path of the program. If it has no slash, it is looked up in PATH. A relative path
+	// with a slash starts at Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
-	Dir  string   // working folder; "" is that of Gatekit
+	Dir  string   // working folder; "" is the working folder of Gatekit
 
-	// Env is added to the variables of Gatekit that process.Environment passes on, and may override
-	// them. The process gets no other variable.
+	// Env has variables for the process. The process gets them and the variables that
+	// process.Environment takes from Gatekit, but no others. A variable in Env takes precedence.
 	Env map[string]string
 
 	MaxMessage int           // bytes; 0 is 16 MiB
 	Grace      time.Duration // wait after closing stdin, and again after SIGTERM; 0 is 2 s
-	// Log gets the lines that the process writes to stderr. With nil nothing is logged.
+	// Log gets the lines that the process writes to stderr. If Log is nil, nothing is logged.
 	Log *slog.Logger
-	// Overflow is a folder for lines of stderr that are too many for the log; "" drops them.
+	// Overflow is a folder for the lines of stderr that exceed the log's limit per second. If it is
+	// "", these lines are dropped.
 	Overflow string
-	// Redact replaces secrets in the end of stderr that an ExitError has. The values of Env are
-	// always replaced, unless they are very short. It may be nil.
+	// Redact replaces secrets in ExitError.Stderr. It may be nil. The values of Env, except very
+	// short ones, are replaced in any case.
 	Redact func(string) string
 }
 
@@ -58,8 +60,8 @@ type Child struct {
 	stdin, stdout *os.File
 	lines         *lineReader
 	writer        *lineWriter
-	invalidBytes  int   // on stdout so far; only the goroutine that reads uses this and readError
-	readError     error // returned by every further Read; nil while the child can be read
+	invalidBytes  int   // bytes of stdout that were not messages; used only by Read
+	readError     error // every further Read returns it; nil while the child can be read
 
 	process   *process.Process
 	closeOnce sync.Once
@@ -68,11 +70,11 @@ type Child struct {
 
 var _ conn.PipeCloser = (*Child)(nil)
 
-// ExitError is the error of Read and Write when a child has ended without Close.
+// ExitError is the error of Read and Write if the child has ended before Close was called.
 type ExitError struct {
 	Server string
-	Reason string // "exited with status 1", "was ended by signal killed"
-	Stderr string // the last lines of stderr, control characters escaped
+	Reason string // "exited with status 1" or "was ended by signal: killed"
+	Stderr string // the last lines of stderr, with control characters escaped
 }
 
 func (e *ExitError) Error() string {
@@ -83,12 +85,12 @@ func (e *ExitError) Error() string {
 	return s
 }
 
-// Unwrap returns io.EOF: nothing more can be read.
+// Unwrap returns io.EOF, since nothing more can be read.
 func (e *ExitError) Unwrap() error { return io.EOF }
 
-// Spawn starts the process. ctx bounds the start, but not the process, which lives until it exits
-// or until Close. The process leads a process group of its own. When it exits, for whatever reason,
-// the rest of the group is killed, and so it is when Gatekit ends, also by SIGKILL.
+// Spawn starts the process. ctx bounds only the start. The process lives until it exits or until
+// Close. It leads a process group of its own. When the process exits or Gatekit ends, even by
+// SIGKILL, the rest of the group is killed.
 func Spawn(ctx context.Context, c Command) (*Child, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -158,8 +160,9 @@ func Spawn(ctx context.Context, c Command) (*Child, error) {
 }
 
 // Read implements conn.Pipe. Lines that are not a JSON object or array are logged and skipped. A
-// child that writes more than 64 KiB of such lines is killed. The error is io.EOF after Close, and
-// an *ExitError when the child ended by itself. Read is for one goroutine at a time.
+// child that writes more than 64 KiB of such lines is killed. After Close, the error is io.EOF. If
+// the child ended before Close, the error is an *ExitError. Only one goroutine at a time may call
+// Read.
 func (c *Child) Read(ctx context.Context) ([]byte, error) {
 	if c.readError != nil {
 		return nil, c.readError
@@ -209,8 +212,8 @@ func isMessage(line []byte) bool {
 	return false
 }
 
-// Write implements conn.Pipe: it writes one message as one line. The error is an *ExitError when
-// the child has ended.
+// Write implements conn.Pipe. It writes one message as one line. If the child has ended, the error
+// is an *ExitError.
 func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	err := c.writer.Write(ctx, parts...)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, fs.ErrClosed) {
@@ -219,7 +222,8 @@ func (c *Child) Write(ctx context.Context, parts ...[]byte) error {
 	return err
 }
 
-// exitError returns io.EOF after Close, and otherwise an *ExitError that describes the child's end.
+// exitError returns io.EOF after Close. Otherwise it returns an *ExitError that describes how the
+// child ended.
 func (c *Child) exitError(ctx context.Context) error {
 	select {
 	case <-c.closing:
@@ -236,9 +240,9 @@ func (c *Child) exitError(ctx context.Context) error {
 	return &ExitError{Server: c.name, Reason: reason, Stderr: c.process.StderrTail(10)}
 }
 
-// Close ends the server. It closes stdin and waits, sends SIGTERM to the process group and waits,
-// and sends SIGKILL. Every call returns when the process has been reaped, its group is dead and its
-// stderr has been read.
+// Close ends the server. It closes stdin and waits for the grace period. If the process still runs,
+// Close sends SIGTERM to the process group and waits again, and then sends SIGKILL. Every call of
+// Close returns when the process has been reaped, its group is dead and its stderr has been read.
 func (c *Child) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closing)
@@ -258,9 +262,10 @@ func (c *Child) Close() error {
 	return nil
 }
 
-// childStdout reads a child's stdout. A read deadline is set when the child has exited. After the
-// deadline, Read returns only the bytes that the pipe still contains. Without it, Read could wait
-// for a process that has left the child's group and keeps the pipe open.
+// childStdout reads a child's stdout. Spawn passes a function OnExit, which sets a read deadline
+// when the child exits. After the deadline, Read returns the bytes that are left in the pipe and
+// then an error. Without the deadline, Read could wait for a process that left the child's group
+// and holds the pipe open.
 type childStdout struct{ pollableFile }
 
 func (s childStdout) Read(ctx context.Context, p []byte) (int, error) {

@@ -24,7 +24,8 @@ import (
 	"gatekit/transport"
 )
 
-// spawn starts the test binary as one of the servers of main_test.go.
+// spawn starts the test binary as the given server of main_test.go. If change is not nil, it may
+// edit the command.
 func spawn(t *testing.T, server string, change func(*transport.Command)) *transport.Child {
 	t.Helper()
 	c := transport.Command{
@@ -66,8 +67,8 @@ func write(t *testing.T, p interface {
 	}
 }
 
-// isGone reports whether a process has ended. It gives the system 20 s to reap it: a process
-// without a parent is reaped by process 1.
+// isGone reports whether a process has ended. It waits up to 20 s, since process 1 may take time to
+// reap a process without a parent.
 func isGone(pid int) bool {
 	for range 2000 {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -86,8 +87,8 @@ func TestChildEchoesMessages(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- child.Write(t.Context(), []byte(message)) }()
 		if got := read(t, child); got != message {
-			t.Errorf("a message of %d bytes came back with %d bytes or other bytes", len(message),
-				len(got))
+			t.Errorf("a message of %d bytes came back as %d bytes, want the same bytes",
+				len(message), len(got))
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -117,7 +118,7 @@ func TestChildGetsOnlyItsEnvironment(t *testing.T) {
 	if err := json.Unmarshal([]byte(read(t, child)), &got); err != nil {
 		t.Fatal(err)
 	}
-	// os/exec sets PWD when Dir is set.
+	// If Dir is set, os/exec sets PWD.
 	allowed := append(passed, "TOKEN", mode, "PWD")
 	for _, e := range got.Env {
 		if name, _, _ := strings.Cut(e, "="); !slices.Contains(allowed, name) {
@@ -153,7 +154,7 @@ func TestChildThatWritesTooManyInvalidLinesIsKilled(t *testing.T) {
 	_, err := child.Read(t.Context())
 	if err == nil || !strings.Contains(err.Error(), `server "files" was killed`) ||
 		!strings.Contains(err.Error(), "hint: ") {
-		t.Errorf("got the error %v, want that the server was killed, with a hint", err)
+		t.Errorf("got the error %v, want an error that the server was killed, with a hint", err)
 	}
 	if _, next := child.Read(t.Context()); next != err {
 		t.Errorf("the next Read: got %v, want the same error", next)
@@ -178,17 +179,20 @@ func TestStderrNeverBlocksTheChild(t *testing.T) {
 	}
 }
 
-func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
+func TestExitErrorHasTheReasonAndTheEndOfStderr(t *testing.T) {
 	for _, c := range []struct{ name, server, reason, stderr string }{
 		{"a child that dies in the middle of a line", "torn", "exited with status 3",
 			"  out of\tcheese"},
 		{"a child that is killed", "suicide", "was ended by signal: killed", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			child := spawn(t, c.server, nil)
+			child := spawn(t, c.server, func(c *transport.Command) {
+				c.Env["GOCOVERDIR"] = t.TempDir() // without it, -cover adds a line to stderr
+			})
 			var err error
 			for err == nil {
-				_, err = child.Read(t.Context()) // returns the incomplete line, too
+				// Read returns the incomplete line before the error
+				_, err = child.Read(t.Context())
 			}
 			exited, ok := errors.AsType[*transport.ExitError](err)
 			if !ok || !errors.Is(err, io.EOF) {
@@ -204,8 +208,9 @@ func TestExitErrorHoldsTheEndOfStderr(t *testing.T) {
 	}
 }
 
-// Lines of stderr that are too many for the log are in a file, of which at most two parts are kept.
-func TestStderrLinesThatAreTooManyForTheLogAreInAFile(t *testing.T) {
+// The log has a limit of lines per second. Lines of stderr over this limit are written to a file.
+// At most two parts of the file are kept.
+func TestStderrLinesOverTheLimitOfTheLogAreWrittenToAFile(t *testing.T) {
 	var log safeBuffer
 	folder := filepath.Join(t.TempDir(), "state", "stderr")
 	child := spawn(t, "flood", func(c *transport.Command) {
@@ -216,7 +221,7 @@ func TestStderrLinesThatAreTooManyForTheLogAreInAFile(t *testing.T) {
 	child.Close()
 	files, err := filepath.Glob(filepath.Join(folder, "files-*.log"))
 	if err != nil || len(files) != 1 {
-		t.Fatalf("got the files %q (%v), want one", files, err)
+		t.Fatalf("got the files %q, error %v; want one file", files, err)
 	}
 	seen := map[string]int{}
 	for _, part := range []string{files[0], files[0] + ".old"} {
@@ -242,12 +247,47 @@ func TestStderrLinesThatAreTooManyForTheLogAreInAFile(t *testing.T) {
 	}
 	for i := range 21 << 10 {
 		if n := seen[strconv.Itoa(i)]; n != 1 {
-			t.Fatalf("line %d is in the log and the file %d times, want once", i, n)
+			t.Fatalf("line %d is %d times in the log and the files together, want once", i, n)
 		}
 	}
 }
 
-// Values of a child's environment are neither in the log of its stderr nor in its ExitError.
+// The number of files is bounded, also in a folder whose name is a pattern. The oldest files are
+// removed.
+func TestOldStderrFilesAreRemoved(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "st[a]te")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		file := filepath.Join(folder, fmt.Sprintf("old-%02d.log", i))
+		changed := time.Now().Add(time.Duration(i-100) * time.Hour)
+		if err := errors.Join(os.WriteFile(file, nil, 0o600),
+			os.Chtimes(file, changed, changed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	child := spawn(t, "flood", func(c *transport.Command) { c.Overflow = folder })
+	write(t, child, `{"id":1}`)
+	read(t, child)
+	child.Close()
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	// the flood has a file and its renamed part
+	if len(names) > 51 || slices.Contains(names, "old-10.log") ||
+		!slices.Contains(names, "old-11.log") {
+		t.Errorf("%d files are left: %q; want 51, old-11.log to old-59.log among them", len(names),
+			names)
+	}
+}
+
+// The values of a child's environment are replaced in the log of its stderr and in its ExitError.
 func TestValuesOfTheEnvironmentAreMaskedInStderr(t *testing.T) {
 	const token = "hunter2-hunter2"
 	var log safeBuffer
@@ -275,7 +315,7 @@ func TestValuesOfTheEnvironmentAreMaskedInStderr(t *testing.T) {
 		_, err = child.Read(t.Context())
 	}
 	if want := "  out of\tC"; !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want what Redact returned, %q", err, want)
+		t.Errorf("got the error %v, want the text that Redact returned in it: %q", err, want)
 	}
 }
 
@@ -340,7 +380,7 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 	}
 }
 
-// What a child has started ends, too, when Gatekit is killed or crashes.
+// When Gatekit is killed or crashes, the processes that a child has started end too.
 func TestGrandchildrenDieWithTheirGrandparent(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGQUIT, syscall.SIGABRT} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -367,7 +407,7 @@ func TestGrandchildrenDieWithTheirGrandparent(t *testing.T) {
 	}
 }
 
-func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
+func TestReadDoesNotWaitForAProcessThatLeftTheGroup(t *testing.T) {
 	child := spawn(t, "escaper", nil)
 	if got := read(t, child); got != `{"last":"message"}` {
 		t.Errorf("got %s, want the last message", got)
@@ -377,7 +417,7 @@ func TestAProcessThatLeftTheGroupIsNotWaitedFor(t *testing.T) {
 		t.Errorf("got %v, want io.EOF", err)
 	}
 	if took := time.Since(start); took > 15*time.Second {
-		t.Errorf("Read returned the end after %s, want at most 15s", took)
+		t.Errorf("Read returned io.EOF after %s, want at most 15s", took)
 	}
 }
 
@@ -432,17 +472,19 @@ func TestSpawnErrors(t *testing.T) {
 		want    string
 	}{
 		{"no command", transport.Command{}, "no command is given"},
-		{"not in PATH", transport.Command{Path: "no-such-program"},
+		{"a program that is not in PATH", transport.Command{Path: "no-such-program"},
 			`command "no-such-program" is not in PATH`},
 		{"a file that does not exist", transport.Command{Path: "./no-such-program", Dir: dir},
 			"no such file or directory"},
 		{"a file that is not executable", transport.Command{Path: plain}, "permission denied"},
 		{"a folder", transport.Command{Path: dir}, "is a folder"},
-		{"no interpreter", transport.Command{Path: script},
+		{"a script without its interpreter", transport.Command{Path: script},
 			"hint: is " + script + " a program for this machine"},
-		{"no working folder", transport.Command{Path: "/bin/sh", Dir: filepath.Join(dir, "none")},
+		{"a working folder that does not exist", transport.Command{Path: "/bin/sh",
+			Dir: filepath.Join(dir, "none")},
 			"is not a folder"},
-		{"a PATH of its own", transport.Command{Path: "sh", Env: map[string]string{"PATH": dir}},
+		{"a PATH in Env without the program", transport.Command{Path: "sh",
+			Env: map[string]string{"PATH": dir}},
 			"PATH is " + dir},
 	} {
 		t.Run(c.name, func(t *testing.T) {

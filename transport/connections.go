@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// limitedListener limits the number of connections that are open at the same time. When the limit
-// is reached, the connection that has been idle for longest is closed for a new one. When none is
-// idle, the new one is refused at once with status 503. So idle connections keep nobody out, and no
-// client waits without an answer.
+// limitedListener limits the number of connections that are open at the same time. If the limit is
+// reached when a new connection arrives, the listener closes the connection that has been idle for
+// the longest time. If no connection is idle, it refuses the new connection at once with status
+// 503. So idle connections block no client, and no client waits without an answer.
 //
-// The same happens when the process has no file descriptor left. For that the listener holds one
-// descriptor in reserve.
+// The listener does the same if the process has no file descriptor left. It keeps one descriptor in
+// reserve, so that even then it can accept a connection and refuse it.
 type limitedListener struct {
 	net.Listener
 	max int
@@ -26,10 +26,10 @@ type limitedListener struct {
 
 	mu      sync.Mutex
 	open    int
-	idle    list.List // *limitedConn that wait for a request; idle for longest first
-	full    bool      // a connection was refused since the last one that was accepted
-	refused int64     // in all
-	reserve *os.File  // nil when it could not be opened again
+	idle    list.List // *limitedConn that wait for a request; the longest idle is first
+	full    bool      // the last new connection was refused
+	refused int64     // number of refused connections since the start
+	reserve *os.File  // open file of the reserved descriptor; nil if it could not be opened
 }
 
 func newLimitedListener(l net.Listener, most int, log *slog.Logger) *limitedListener {
@@ -44,13 +44,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		c, err := l.Listener.Accept()
 		if isNoDescriptor(err) && l.openReserve() {
 			l.closeReserve()
-			// The system reports the lack of a descriptor also while no connection waits. This
-			// waits for one, and descriptors may be free again when it comes.
+			// The system reports the lack of a descriptor even if no connection waits. So Accept
+			// waits for a connection here. When it arrives, descriptors may be free again.
 			c, err = l.Listener.Accept()
 		}
 		hasDescriptors := l.openReserve()
 		if err != nil {
-			return nil, err // net/http tries again when it is the lack of a descriptor
+			return nil, err // if err is the lack of a descriptor, net/http calls Accept again
 		}
 		if c := l.admit(c, hasDescriptors); c != nil {
 			return c, nil
@@ -62,7 +62,7 @@ func isNoDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// openReserve opens the reserve unless it is open, and reports whether it is.
+// openReserve opens the reserve if it is not open, and reports whether it is open now.
 func (l *limitedListener) openReserve() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +81,8 @@ func (l *limitedListener) closeReserve() {
 	}
 }
 
-// admit returns c as one of the open connections, or refuses it and returns nil. hasDescriptors is
-// false when c has taken the last descriptor.
+// admit returns c as one of the open connections, or refuses c and returns nil. hasDescriptors is
+// false if c has taken the last descriptor.
 func (l *limitedListener) admit(c net.Conn, hasDescriptors bool) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,12 +100,12 @@ func (l *limitedListener) admit(c net.Conn, hasDescriptors bool) net.Conn {
 	l.full = false
 	l.open++
 	admitted := &limitedConn{TCPConn: c.(*net.TCPConn), listener: l}
-	admitted.idle = l.idle.PushBack(admitted) // until its first request
+	admitted.idle = l.idle.PushBack(admitted) // idle until its first request
 	return admitted
 }
 
-// closeIdleLocked closes the connection that has been idle for longest, and reports whether there
-// was one. The caller holds l.mu.
+// closeIdleLocked closes the connection that has been idle for the longest time. It returns false
+// if no connection is idle. The caller holds l.mu.
 func (l *limitedListener) closeIdleLocked() bool {
 	oldest := l.idle.Front()
 	if oldest == nil {
@@ -115,12 +115,12 @@ func (l *limitedListener) closeIdleLocked() bool {
 	return true
 }
 
-// connectionRefusal is the answer to a connection that is refused.
+// connectionRefusal is the answer on a connection that is refused.
 const connectionRefusal = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n" +
 	"Connection: close\r\nContent-Length: 0\r\n\r\n"
 
-// refuseConnection writes the refusal to c and closes it. The refusal fits into the empty send
-// buffer, so that the write does not wait.
+// refuseConnection writes the refusal to c and closes c. The write does not wait, because the
+// refusal fits into the empty send buffer.
 func refuseConnection(c net.Conn) {
 	c.SetWriteDeadline(time.Now().Add(time.Second))
 	c.Write([]byte(connectionRefusal))
@@ -131,7 +131,7 @@ func refuseConnection(c net.Conn) {
 func (l *limitedListener) stateChanged(c net.Conn, state http.ConnState) {
 	limited, ok := c.(*limitedConn)
 	if !ok || state != http.StateActive && state != http.StateIdle {
-		return // a new connection is idle already, and Close handles a closed one
+		return // admit handles a new connection, and Close handles a closed one
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,8 @@ func (l *limitedListener) stateChanged(c net.Conn, state http.ConnState) {
 	}
 }
 
-// counts returns the number of open connections, and how many were refused since the start.
+// counts returns the number of open connections and the number of refused connections since the
+// start.
 func (l *limitedListener) counts() (open int, refused int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"gatekit/core/upstream"
 )
 
-// appendEvent appends e, encoded. Data with line breaks becomes several data fields, which a reader
-// joins with line feeds.
+// appendEvent appends the encoding of e to dst. Data with line breaks becomes several data fields,
+// which the reader joins with line feeds.
 func appendEvent(dst []byte, e conn.Event) ([]byte, error) {
 	if strings.ContainsAny(e.ID, "\r\n\x00") || strings.ContainsAny(e.Name, "\r\n") {
 		return dst, errors.New("an event's id and name must not hold line breaks")
@@ -52,42 +52,43 @@ func lineEnd(b []byte) int {
 	return len(b)
 }
 
-// eventReader reads text/event-stream as the section "Server-sent events" of the HTML standard
-// defines it. It is for one goroutine; Close may be called by another.
+// eventReader reads text/event-stream, which the section "Server-sent events" of the HTML standard
+// defines. Only one goroutine may use it, but any goroutine may call Close.
 type eventReader struct {
 	buffer
 	body      io.Closer
-	atStart   bool // nothing has been read yet: a byte order mark may come
-	afterCR   bool // the last line ended with a carriage return; a line feed may follow as its part
-	discarded int  // discarded bytes of the current line, which is too long
+	atStart   bool // no line has been read yet, so a byte order mark may follow
+	afterCR   bool // the last line ended with a carriage return, so the next line feed is skipped
+	discarded int  // number of discarded bytes of the current line, if it is too long
 
-	// the event under way
+	// the event that is being read
 	event    conn.Event
-	hasData  bool // it has a data field
-	hasField bool // it has a field that Next returns
+	hasData  bool // the event has a data field
+	hasField bool // the event has data, an id or a retry time
 	tooLarge bool
 	size     int // bytes
 }
 
 var _ upstream.EventStream = (*eventReader)(nil)
 
-// newEventReader reads events of at most maxEvent bytes each.
+// newEventReader returns a reader of events of at most maxEvent bytes each.
 func newEventReader(body io.ReadCloser, maxEvent int) *eventReader {
 	return &eventReader{buffer: buffer{src: readerSource{body}, max: maxEvent}, body: body,
 		atStart: true}
 }
 
-// readerSource is a source whose Read cannot be interrupted, except by closing r.
+// readerSource is a source whose Read ignores ctx. Only closing r interrupts it.
 type readerSource struct{ r io.Reader }
 
 func (s readerSource) Read(_ context.Context, p []byte) (int, error) { return s.r.Read(p) }
 
 func (s *eventReader) Close() error { return s.body.Close() }
 
-// Next returns the next event that has data, an id or a retry time. The ID of the event is empty if
-// the event itself has none. When the stream ends after an event, the error is io.EOF; when it ends
-// within an event, the error is io.ErrUnexpectedEOF. With a *conn.TooLargeError the event has been
-// skipped, but its ID is returned; reading can go on.
+// Next returns the next event that has data, an id or a retry time. An event without an id has an
+// empty ID, even if an earlier event had an id. When the stream ends after an event, the error is
+// io.EOF; when it ends within an event, the error is io.ErrUnexpectedEOF. If the error is a
+// *conn.TooLargeError, the event was too large. Next then returns an event with only its ID, and
+// can be called again.
 func (s *eventReader) Next() (conn.Event, error) {
 	for {
 		line, err := s.line()
@@ -113,7 +114,7 @@ func (s *eventReader) Next() (conn.Event, error) {
 	}
 }
 
-// field adds one line to the event under way.
+// field adds one line to the event that is being read.
 func (s *eventReader) field(line []byte) {
 	// A line without a colon is a field with an empty value.
 	name, value, _ := bytes.Cut(line, []byte{':'})
@@ -148,8 +149,8 @@ func (s *eventReader) field(line []byte) {
 	}
 }
 
-// line returns the next line without its end. The line is valid until the next call. A line that is
-// too long is returned as a comment, and makes its event too large.
+// line returns the next line without its end. The line is valid until the next call. If a line is
+// too long, its event is too large, and line returns a comment instead of the line.
 func (s *eventReader) line() ([]byte, error) {
 	seen := 0
 	for {

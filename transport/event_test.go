@@ -57,7 +57,7 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 		{"carriage returns", "data: a\r\rdata: b\r\r", data("a", "b"), io.EOF},
 		{"carriage returns before line feeds",
 			"data: a\r\n\r\ndata: b\r\n\r\n", data("a", "b"), io.EOF},
-		{"all three in one stream", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n",
+		{"all three line ends in one stream", "data: a\rdata: b\r\ndata: c\n\r\ndata: d\r\n\n",
 			data("a\nb\nc", "d"), io.EOF},
 		{"data over several lines", "data: a\ndata:\ndata:  b\n\n", data("a\n\n b"), io.EOF},
 		{"no space after the colon", "data:{\"a\":1}\n\n", data(`{"a":1}`), io.EOF},
@@ -73,14 +73,14 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 		{"an id without data", "id: 7\n\ndata: a\n\n", []conn.Event{{ID: "7"},
 			{Data: []byte("a")}}, io.EOF},
 		{"an id with a null byte is ignored", "id: a\x00b\ndata: a\n\n", data("a"), io.EOF},
-		{"a priming event", "id: 7\ndata:\n\n", []conn.Event{{ID: "7"}}, io.EOF},
+		{"an event with an id and empty data", "id: 7\ndata:\n\n", []conn.Event{{ID: "7"}}, io.EOF},
 		{"a retry time", "retry: 1500\n\n", []conn.Event{{Retry: 1500}}, io.EOF},
 		{"a retry time that is not a number", "retry: 15s\nretry: -1\nretry:\n\ndata: a\n\n",
 			data("a"), io.EOF},
 		{"a name", "event: endpoint\ndata: /x\n\ndata: a\n\n",
 			[]conn.Event{{Name: "endpoint", Data: []byte("/x")}, {Data: []byte("a")}}, io.EOF},
 		{"a name without data is no event", "event: ping\n\ndata: a\n\n", data("a"), io.EOF},
-		{"the last of equal fields", "id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n",
+		{"a repeated field has its last value", "id: 1\nid: 2\nevent: a\nevent: b\ndata: x\n\n",
 			[]conn.Event{{ID: "2", Name: "b", Data: []byte("x")}}, io.EOF},
 		{"many blank lines", "\n\n\ndata: a\n\n\n\n", data("a"), io.EOF},
 		{"an end within an event", "data: a\n\ndata: b\n", data("a"), io.ErrUnexpectedEOF},
@@ -102,11 +102,11 @@ func TestEventReaderFollowsTheHTMLStandard(t *testing.T) {
 
 func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 	for _, c := range []struct{ name, event string }{
-		{"in one line", "data: " + strings.Repeat("x", 101) + "\n\n"},
-		{"in a line without end", "data: " + strings.Repeat("x", 100_000) + "\n\n"},
-		{"in many lines", strings.Repeat("data: xxxx\n", 12) + "\n"},
-		{"in its id", "id: " + strings.Repeat("x", 200) + "\n\n"},
-		{"in a comment", ":" + strings.Repeat("x", 200) + "\ndata: a\n\n"},
+		{"one line that is too long", "data: " + strings.Repeat("x", 101) + "\n\n"},
+		{"one line of 100,000 bytes", "data: " + strings.Repeat("x", 100_000) + "\n\n"},
+		{"many lines that are too long together", strings.Repeat("data: xxxx\n", 12) + "\n"},
+		{"an id that is too long", "id: " + strings.Repeat("x", 200) + "\n\n"},
+		{"a comment that is too long", ":" + strings.Repeat("x", 200) + "\ndata: a\n\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fits := "data: " + strings.Repeat("y", 100) + "\n\n"
@@ -116,7 +116,7 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 			}
 		})
 	}
-	t.Run("its id is returned with the error", func(t *testing.T) {
+	t.Run("the id of the event is returned with the error", func(t *testing.T) {
 		s := newEventReader(io.NopCloser(strings.NewReader("id: 9\ndata: "+strings.Repeat("x",
 			200)+"\n\n")), 100)
 		if e, err := s.Next(); e.ID != "9" || err == nil {
@@ -125,7 +125,7 @@ func TestAnEventOverTheLimitIsSkipped(t *testing.T) {
 	})
 }
 
-func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
+func TestAppendEventRefusesLineBreaksInIDAndName(t *testing.T) {
 	for _, e := range []conn.Event{{ID: "a\nb"}, {ID: "a\rb"}, {ID: "a\x00"},
 		{Name: "a\ndata: b"}} {
 		if b, err := appendEvent(nil, e); err == nil {
@@ -134,8 +134,8 @@ func TestAppendEventRefusesBreaksInIDAndName(t *testing.T) {
 	}
 }
 
-// FuzzEventsRoundTrip checks that each event is read as it was written, also in small pieces. No
-// part of its data may become another event.
+// FuzzEventsRoundTrip checks that an event is read as it was written, even if the bytes arrive in
+// small pieces. No part of its data may become another event.
 func FuzzEventsRoundTrip(f *testing.F) {
 	f.Add("1", "message", []byte(`{"jsonrpc":"2.0"}`), 0, 1)
 	f.Add("", "", []byte("a\r\n\r\ndata: b\n\nid: 3\r"), 10, 3)
@@ -162,8 +162,8 @@ func FuzzEventsRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzEventsOfAnyBytes checks that any bytes are read to an end, that no event is over the limit,
-// and that the result is the same when the bytes come one at a time.
+// FuzzEventsOfAnyBytes checks that the reader reads any bytes to their end and returns no event
+// over the limit. The result must be the same if the bytes arrive one at a time.
 func FuzzEventsOfAnyBytes(f *testing.F) {
 	f.Add([]byte("data: a\r\n\r\nid\ndata\n\n:x\nretry: 1\n\n"))
 	f.Fuzz(func(t *testing.T, stream []byte) {

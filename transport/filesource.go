@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// longAgo is a deadline that ends reads and writes that wait.
+// longAgo is a deadline in the past. It interrupts reads and writes that wait.
 var longAgo = time.Unix(1, 0)
 
-// pollableFile is a source that reads a file with deadlines: a read waits in the runtime's poller
-// and can be interrupted.
+// pollableFile is a source that reads a file with deadlines. A read waits in the runtime's poller,
+// so a deadline can interrupt it.
 type pollableFile struct{ f *os.File }
 
 func (s pollableFile) Read(ctx context.Context, p []byte) (int, error) {
@@ -24,7 +24,7 @@ func (s pollableFile) Read(ctx context.Context, p []byte) (int, error) {
 	})
 	n, err := s.f.Read(p)
 	if !stop() {
-		<-fired // otherwise the deadline could be set later, and end the next read
+		<-fired // otherwise the deadline could be set later and interrupt the next read
 		s.f.SetReadDeadline(time.Time{})
 	}
 	return n, err
@@ -32,12 +32,12 @@ func (s pollableFile) Read(ctx context.Context, p []byte) (int, error) {
 
 // blockingFile is a source that reads a file without deadlines (a terminal, a regular file). It
 // reads in a goroutine, so that a caller can return before the read has ended. The goroutine ends
-// with its read or with Gatekit.
+// when its read ends, or with Gatekit.
 type blockingFile struct {
 	f       *os.File
-	buf     []byte          // of the goroutine
-	results chan readResult // nil while no read is under way
-	unread  []byte          // the part of buf that was read and not returned yet
+	buf     []byte          // the goroutine reads into it
+	results chan readResult // gets the result of the running read; nil if no read is running
+	unread  []byte          // part of buf that Read has not returned yet
 }
 
 // readResult is the result of one read of a blockingFile.
@@ -75,7 +75,7 @@ func (s *blockingFile) Read(ctx context.Context, p []byte) (int, error) {
 	return n, nil
 }
 
-// newSource returns a source that reads f, with deadlines if f allows them.
+// newSource returns a source that reads f. It uses deadlines if f supports them.
 func newSource(f *os.File) source {
 	if f.SetReadDeadline(time.Time{}) == nil {
 		return pollableFile{f}

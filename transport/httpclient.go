@@ -19,23 +19,23 @@ import (
 
 // HTTPClientOptions configure an HTTPClient.
 type HTTPClientOptions struct {
-	Name       string            // of the server, as it is configured: for errors
+	Name       string            // configured name of the server, for errors
 	URL        string            // http or https, without user and password
-	Headers    map[string]string // sent with every request, credentials among them; never logged
+	Headers    map[string]string // sent with every request; may hold credentials, so never logged
 	MaxMessage int               // bytes of a body or event; 0 is 16 MiB
 	Log        *slog.Logger      // nil: nothing is logged
-	// returns a URL without its secrets, for errors; nil leaves it as it is
+	// returns a URL with its secrets replaced, for errors; nil replaces nothing
 	Mask func(string) string
 }
 
-// HTTPClient sends the requests of Streamable HTTP to one server. It is safe for many goroutines.
+// HTTPClient sends requests of Streamable HTTP to one server. Many goroutines may use it.
 //
-//   - It follows no redirect: a message and its credentials are sent only to the configured URL. A
-//     3xx is an error that names the target.
-//   - It keeps no cookies, accepts no compression, and sets no time-out of its own: calls are long,
-//     and ctx ends them.
-//   - It uses the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name, like other programs, but
-//     never for loopback. NewHTTPClient finds that proxy, and logs it.
+//   - It follows no redirect: a message and its credentials are sent only to the configured URL. An
+//     answer with a 3xx status is an error that names the target of the redirect.
+//   - It keeps no cookies and accepts no compression. It sets no time-out for an answer, since
+//     calls may be long. The ctx of the caller bounds them.
+//   - It uses the proxy that the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY select, except for
+//     loopback addresses. NewHTTPClient logs the proxy.
 type HTTPClient struct {
 	name       string
 	url        *url.URL
@@ -48,7 +48,7 @@ type HTTPClient struct {
 
 var _ upstream.HTTP = (*HTTPClient)(nil)
 
-// NewHTTPClient checks the options and returns a client. It connects to nothing.
+// NewHTTPClient checks the options and returns a client. It opens no connection.
 func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	fail := func(format string, args ...any) (*HTTPClient, error) {
 		return nil, fmt.Errorf("server %q: "+format, append([]any{r.Name}, args...)...)
@@ -56,7 +56,7 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	u, err := url.Parse(r.URL)
 	switch {
 	case err != nil:
-		// err itself quotes the URL, which may hold a secret.
+		// The text of err quotes the URL, which may contain a secret.
 		return fail("its url is invalid: %w", errors.Unwrap(err))
 	case u.Scheme != "http" && u.Scheme != "https":
 		return fail("its url must begin with http:// or https://, not %q", u.Scheme)
@@ -101,7 +101,8 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second,
 			PingTimeout: 15 * time.Second},
 		DisableCompression: true,
-		// Each call in flight has a connection. Opening a connection costs more than the call.
+		// Each call in progress needs a connection, and opening a connection takes longer than a
+		// call.
 		MaxIdleConnsPerHost:    128,
 		IdleConnTimeout:        55 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -116,7 +117,8 @@ func NewHTTPClient(r HTTPClientOptions) (*HTTPClient, error) {
 	return b, nil
 }
 
-// reservedHeaders cannot be configured: they would break the framing or the protocol.
+// reservedHeaders are headers that cannot be configured, since they would break the framing or the
+// protocol.
 var reservedHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding",
 	"Content-Length", "Content-Type", "Cookie", "Expect", "Host", "Last-Event-Id",
 	"Mcp-Session-Id", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
@@ -147,14 +149,14 @@ func (b *HTTPClient) Delete(ctx context.Context,
 	return b.roundTrip(ctx, http.MethodDelete, b.url, header, nil)
 }
 
-// Close closes idle connections. Those in use are closed after their calls.
+// Close closes the idle connections. A connection in use is closed when its call ends.
 func (b *HTTPClient) Close() error {
 	b.http.CloseIdleConnections()
 	return nil
 }
 
-// roundTrip sends a request and returns the response, with its body read whole unless it is an
-// event stream.
+// roundTrip sends a request and returns the response. It reads the whole body, unless the body is
+// an event stream.
 func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, header http.Header,
 	body []byte) (*upstream.HTTPResponse, error) {
 	q := b.template.WithContext(ctx)
@@ -171,8 +173,8 @@ func (b *HTTPClient) roundTrip(ctx context.Context, method string, to *url.URL, 
 		header["Content-Type"] = typeJSON
 		q.Body = payload(body)
 		q.ContentLength = int64(len(body))
-		// net/http uses GetBody only to repeat a POST of which nothing was written. It repeats no
-		// other POST.
+		// net/http calls GetBody to repeat a POST of which no byte was written. It repeats no other
+		// POST.
 		q.GetBody = func() (io.ReadCloser, error) { return payload(body), nil }
 	}
 	if header["Accept"] == nil {
@@ -214,20 +216,20 @@ func (b *HTTPClient) requestError(ctx context.Context, method string, to *url.UR
 	return fmt.Errorf("server %q: %s %s: %w", b.name, method, b.redactedURL(to), err)
 }
 
-// redactedURL returns a URL as it may be logged, without its query, which may hold a key, and
-// without what the mask replaces.
+// redactedURL returns a URL for logs and errors. It has no query, which may contain a key, and the
+// function mask has replaced its secrets.
 func (b *HTTPClient) redactedURL(u *url.URL) string {
 	return b.mask((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String())
 }
 
-// payload returns the body of a request. net/http knows that reading this type does not block, and
-// sends header and body in one write.
+// payload returns the body of a request. net/http knows that reading a body of this type does not
+// block, so it sends header and body in one write.
 func payload(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// clientConn is a connection to a server. It writes the part of a body that does not fit into the
-// buffer of net/http directly from the message, in one call. Without it, net/http would copy this
-// part in pieces through a buffer that it makes for each request. A larger buffer for every
-// connection would cost memory, also for connections with open streams.
+// clientConn is a connection to a server. When a body does not fit into the buffer of net/http,
+// clientConn writes the rest of the body directly from the message, in one call. Otherwise net/http
+// would copy the rest in pieces, through a buffer that it allocates for each request. A larger
+// buffer for every connection would cost memory, even for connections with open streams.
 type clientConn struct{ *net.TCPConn }
 
 // dialTCP is the DialContext of the transport.
@@ -240,8 +242,8 @@ func dialTCP(ctx context.Context, network, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// ReadFrom is called by net/http with the rest of a body, limited to its Content-Length. The body
-// is a payload.
+// ReadFrom writes r to the connection. net/http calls it with the rest of a payload, limited to the
+// Content-Length.
 func (c clientConn) ReadFrom(r io.Reader) (int64, error) {
 	if limited, ok := r.(*io.LimitedReader); ok {
 		if rest, ok := limited.R.(io.WriterTo); ok {

@@ -20,7 +20,7 @@ import (
 	"gatekit/transport"
 )
 
-// newHTTPClient returns an HTTPClient of a server with the handler h.
+// newHTTPClient starts an HTTP server with the handler h and returns a client of it.
 func newHTTPClient(t *testing.T, h http.HandlerFunc,
 	change func(*transport.HTTPClientOptions)) *transport.HTTPClient {
 	t.Helper()
@@ -76,7 +76,8 @@ func TestHTTPClientRequests(t *testing.T) {
 		}
 		if a.Status != 200 || string(a.Body) != `{"ok":true}` ||
 			a.Header.Get("Mcp-Session-Id") != "s1" || a.Events != nil {
-			t.Errorf("request %d: got the response %+v, want the server's", i, a)
+			t.Errorf("request %d: got the response %+v, want the response that the server sent",
+				i, a)
 		}
 		s := <-got
 		if s.method != c.want.method || s.body != c.want.body {
@@ -125,7 +126,7 @@ func TestHTTPClientResponses(t *testing.T) {
 			io.WriteString(w,
 				big+"x")
 		}, 0, "", "over the limit"},
-		{"a length over the limit", func(w http.ResponseWriter, _ *http.Request) {
+		{"a Content-Length over the limit", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", fmt.Sprint(1<<20+1))
 			io.WriteString(w, big+"x")
 		}, 0, "", "over the limit"},
@@ -135,7 +136,7 @@ func TestHTTPClientResponses(t *testing.T) {
 			w.WriteHeader(500)
 			io.WriteString(w, "data: x\n\n")
 		}, 500, "data: x\n\n", ""},
-		{"a body that breaks off", func(w http.ResponseWriter, _ *http.Request) {
+		{"a body that ends too early", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			io.WriteString(w, "half")
 			w.(http.Flusher).Flush()
@@ -152,7 +153,7 @@ func TestHTTPClientResponses(t *testing.T) {
 			_ *http.Request) {
 			w.WriteHeader(302)
 		}, 0, "", "the server redirects to nowhere (status 302)"},
-		{"a header block without end", func(w http.ResponseWriter,
+		{"a header block over the limit", func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.Header().Set("X-Large", strings.Repeat("x", 80<<10))
 		}, 0, "", "exceeded"},
@@ -167,7 +168,7 @@ func TestHTTPClientResponses(t *testing.T) {
 				}
 				_, large := errors.AsType[*conn.TooLargeError](err)
 				if large != strings.Contains(c.err, "over the limit") {
-					t.Errorf("got a TooLargeError: %v, want %v", large, !large)
+					t.Errorf("the error is a TooLargeError: %v, want %v", large, !large)
 				}
 				return
 			}
@@ -274,14 +275,14 @@ func TestNewHTTPClientErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, url, header, value, want string
 	}{
-		{"another scheme", "ftp://x", "", "", `must begin with http:// or https://, not "ftp"`},
+		{"a scheme other than http and https", "ftp://x", "", "", `must begin with http:// or https://, not "ftp"`},
 		{"no host", "http:///mcp", "", "", "has no host"},
 		{"a password", "https://user:hunter2@x/mcp", "", "", "holds a user name or password"},
-		{"nonsense", "http://[::1", "", "", "is invalid"},
+		{"an invalid URL", "http://[::1", "", "", "is invalid"},
 		{"a header that the client sets itself", "http://x", "content-length", "5",
 			"header Content-Length cannot be configured"},
-		{"a bad name", "http://x", "X Y", "5", "is not valid"},
-		{"a line break", "http://x", "X-Y", "hunter2\r\nX-Z: 1", "is not valid"},
+		{"an invalid header name", "http://x", "X Y", "5", "is not valid"},
+		{"a line break in a header value", "http://x", "X-Y", "hunter2\r\nX-Z: 1", "is not valid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := transport.HTTPClientOptions{Name: "github", URL: c.url}
@@ -312,9 +313,9 @@ func TestSSEClientRefusesUnsafeEndpoints(t *testing.T) {
 		handler http.HandlerFunc
 		want    string
 	}{
-		{"an endpoint elsewhere", stream("event: endpoint\ndata: https://evil.example/x\n\n"),
+		{"an endpoint on another host", stream("event: endpoint\ndata: https://evil.example/x\n\n"),
 			"the server names https://evil.example/x, which is another origin"},
-		{"an endpoint elsewhere without a scheme",
+		{"an endpoint on another host, without a scheme",
 			stream("event: endpoint\ndata: //evil.example/x\n\n"), "another origin"},
 		{"an endpoint on another port", stream("event: endpoint\ndata: http://127.0.0.1:1/x\n\n"),
 			"another origin"},

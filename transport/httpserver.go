@@ -21,9 +21,8 @@ import (
 )
 
 // Endpoint serves the requests that pass the checks of an HTTPServer; *downstream.Endpoint
-// implements it. A method returns when its answer or stream has ended, because the reply must not
-// be used after the method has returned. ctx ends when the client drops the connection or the
-// server shuts down.
+// implements it. A method returns when its answer or stream has ended. After that, nobody may use
+// the reply. ctx ends when the client drops the connection or the server shuts down.
 type Endpoint interface {
 	Post(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
 	Get(ctx context.Context, r downstream.HTTPRequest, w downstream.Reply)
@@ -35,16 +34,16 @@ type Endpoint interface {
 type HTTPServerOptions struct {
 	Addr string // "127.0.0.1:7777"
 	Path string // of the endpoint; "" is /mcp
-	SSE  bool   // serve the 2024-11-05 transport, too, at /sse and /messages
+	SSE  bool   // also serve the HTTP+SSE transport of 2024-11-05, at /sse and /messages
 
-	AllowedOrigins []string // as browsers send them: "https://app.example.com"
-	AllowedHosts   []string // in addition to the loopback names, with or without port
-	Insecure       bool     // listen on an address that others can reach, without authentication
+	AllowedOrigins []string // values of the Origin header: "https://app.example.com"
+	AllowedHosts   []string // with or without port; the loopback names are always allowed
+	Insecure       bool     // allow an address that other machines can reach
 
 	Endpoint Endpoint
-	// RecordRefusal records a request that the HTTPServer refuses. It returns the body of the
-	// answer, a JSON-RPC error, or nil. reason contains no credential. RecordRefusal is required.
-	// (A request that net/http cannot parse is refused by net/http, and not recorded.)
+	// RecordRefusal is required. It records a request that the HTTPServer refuses, and returns the
+	// body of the answer: a JSON-RPC error or nil. reason contains no credential. If net/http
+	// cannot parse a request, net/http refuses it without a record.
 	RecordRefusal func(ctx context.Context, r *http.Request, status int,
 		reason string) (body []byte)
 	Log *slog.Logger // nil: nothing is logged
@@ -52,28 +51,29 @@ type HTTPServerOptions struct {
 	Limits HTTPServerLimits
 }
 
-// HTTPServerLimits bound the memory, connections and time that clients can use. A zero field means
-// its default, which is the value after the semicolon.
+// HTTPServerLimits bound the memory, connections and time that clients can use. The default of a
+// field that is 0 follows the semicolon in its comment.
 type HTTPServerLimits struct {
 	Message int // bytes of one body; 16 MiB
-	// bytes of all bodies whose requests are not answered yet; 16 messages
+	// bytes of all bodies whose requests are not answered yet; 16 times Message
 	Bodies int
-	// open connections; 4096. For a further one an idle one is closed, or it is refused
+	// open connections; 4096. When the limit is reached, a new connection takes the place of an
+	// idle connection or is refused
 	Connections int
 	Streams     int           // open event streams; half of Connections
 	Request     time.Duration // for a whole request to arrive; 60 s
 	Header      time.Duration // for the header block to arrive; 10 s
 	Idle        time.Duration // between two requests on one connection; 2 min
 	Write       time.Duration // for a client to take an answer or an event; 30 s
-	Shutdown    time.Duration // for requests in flight when Serve's context ends; 5 s
+	Shutdown    time.Duration // for requests in progress when Serve's context ends; 5 s
 }
 
 // headerBytes is the value of MaxHeaderBytes. net/http accepts 4 KiB more, so that the limit is
 // 32 KiB.
 const headerBytes = 32<<10 - 4<<10
 
-// keepAliveInterval is the time without an event after which a stream gets a comment. Many proxies
-// drop a stream on which nothing is sent for a minute.
+// keepAliveInterval is the time without an event after which a comment is sent on a stream. Many
+// proxies close a stream on which nothing is sent for a minute.
 const keepAliveInterval = 15 * time.Second
 
 func (l HTTPServerLimits) orDefaults() HTTPServerLimits {
@@ -109,21 +109,22 @@ type HTTPServer struct {
 
 	bodyBytes atomic.Int64 // bytes that count towards Limits.Bodies
 	streams   atomic.Int64 // open event streams
-	// streams that were refused since the start; and whether one was since the last one that opened
+	// streamsRefused counts refused streams since the start; streamsFull is true if the last
+	// request for a stream was refused
 	streamsRefused atomic.Int64
 	streamsFull    atomic.Bool
 	handlers       sync.WaitGroup // running handlers; beginHandler adds them while mu is held
 
 	mu       sync.Mutex
 	stopped  bool
-	ssePipes map[string]*sseServerPipe // by session id, of the 2024-11-05 transport
+	ssePipes map[string]*sseServerPipe // pipes of the 2024-11-05 transport, by session id
 }
 
 // ListenHTTP returns a server that listens on the address. Serve accepts and serves the
 // connections.
 //
-// An address that is not loopback is refused unless Insecure is set: anyone who can reach the
-// address could use every server.
+// ListenHTTP refuses an address that is not a loopback address, unless Insecure is set. Anyone who
+// can reach such an address could use every server.
 func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	if o.Endpoint == nil || o.RecordRefusal == nil {
 		return nil, errors.New("transport: HTTPServerOptions without Endpoint or RecordRefusal")
@@ -148,7 +149,7 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	}
 	l, err := net.ListenTCP("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", o.Addr, err)
+		return nil, fmt.Errorf("listen on %s: %w%s", o.Addr, err, hintInUse(err, "[listen] http"))
 	}
 	s := &HTTPServer{
 		o:        o,
@@ -163,7 +164,7 @@ func ListenHTTP(o HTTPServerOptions) (*HTTPServer, error) {
 	return s, nil
 }
 
-// HTTPServerStats are numbers of an HTTPServer for its operator.
+// HTTPServerStats are counts of connections and streams, for the operator of an HTTPServer.
 type HTTPServerStats struct {
 	Connections        int   // open now
 	ConnectionsRefused int64 // since the start
@@ -171,7 +172,7 @@ type HTTPServerStats struct {
 	StreamsRefused     int64 // since the start
 }
 
-// Stats returns the current numbers.
+// Stats returns the current counts.
 func (s *HTTPServer) Stats() HTTPServerStats {
 	stats := HTTPServerStats{Streams: int(s.streams.Load()),
 		StreamsRefused: s.streamsRefused.Load()}
@@ -183,9 +184,9 @@ func (s *HTTPServer) Stats() HTTPServerStats {
 func (s *HTTPServer) Addr() net.Addr { return s.listener.Addr() }
 
 // Serve serves requests until ctx ends. Then it accepts no more requests and waits up to
-// Limits.Shutdown for those in flight. After that it drops the connections that are left. It
-// returns when the last handler has returned. The Endpoint should end its streams when ctx ends;
-// otherwise Serve waits for the whole of Limits.Shutdown.
+// Limits.Shutdown for the requests in progress. After that it drops the connections that are left.
+// Serve returns when the last handler has returned. The Endpoint should end its streams when ctx
+// ends. Otherwise Serve waits for the whole Limits.Shutdown.
 func (s *HTTPServer) Serve(ctx context.Context) error {
 	requestCtx, cancelRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelRequests()
@@ -215,7 +216,7 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 		}
 	})
 	err := server.Serve(s.listener)
-	if stop() { // ctx has not ended: accepting failed
+	if stop() { // ctx has not ended, so server.Serve has failed
 		cancelRequests()
 		server.Close()
 	} else {
@@ -235,7 +236,8 @@ func (s *HTTPServer) Serve(ctx context.Context) error {
 // Close stops listening on the address. It is needed only if Serve is not called.
 func (s *HTTPServer) Close() error { return s.listener.Close() }
 
-// beginHandler counts one more running handler, or reports false if the server has stopped.
+// beginHandler counts one more running handler. If the server has stopped, it returns false
+// instead.
 func (s *HTTPServer) beginHandler() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,8 +326,9 @@ func (s *HTTPServer) serveEndpoint(w http.ResponseWriter, r *http.Request, princ
 	}
 }
 
-// readRequestBody reads the whole body of the request, or refuses the request. The caller must call
-// release when the body is no longer in use. Until then the body counts towards Limits.Bodies.
+// readRequestBody reads the whole body of the request. If it refuses the request, ok is false. The
+// caller must call release when it no longer uses the body. Until then, the bytes of the body count
+// towards Limits.Bodies.
 func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 	r *http.Request) (b []byte, release func(), ok bool) {
 	limit := s.o.Limits.Message
@@ -385,13 +388,13 @@ func (s *HTTPServer) readRequestBody(w http.ResponseWriter,
 
 var errTooManyBodyBytes = errors.New("too many bytes are in flight")
 
-// initialBodyBuffer is the maximal size of a body's first buffer, whatever the Content-Length. The
-// buffer grows only when it is full.
+// initialBodyBuffer is the maximum size of the first buffer for a body, even if the Content-Length
+// is larger. The buffer grows only when it is full.
 const initialBodyBuffer = 128 << 10
 
-// readBody reads a body of length bytes (-1: unknown), at most limit. After each read it calls
-// received with the number of bytes that arrived. If received returns an error, readBody returns
-// that error and reads no further.
+// readBody reads a body of length bytes, or of unknown length if length is -1. The body may have at
+// most limit bytes. After each read, readBody calls received with the number of bytes that arrived.
+// If received returns an error, readBody returns that error and reads no further.
 func readBody(r io.Reader, length int64, limit int, received func(n int) error) ([]byte, error) {
 	if length > int64(limit) {
 		return nil, &conn.TooLargeError{Size: int(length), Limit: limit}
@@ -425,7 +428,7 @@ func readBody(r io.Reader, length int64, limit int, received func(n int) error) 
 	}
 }
 
-// refuse records that the request is refused, and answers it.
+// refuse records the refusal of a request and answers the request.
 func (s *HTTPServer) refuse(w http.ResponseWriter, r *http.Request, status int, reason string) {
 	s.log.Debug("refused a request", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr,
 		"status", status, "reason", reason)

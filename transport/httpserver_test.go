@@ -24,10 +24,10 @@ import (
 )
 
 // endpoint is a fake downstream.Endpoint. It answers a POST with the body of the POST, unless the
-// first word of the body names another behaviour. It answers a GET with a stream that ends with its
-// context.
+// first word of the body names one of the other behaviours below. It answers a GET with a stream
+// that ends with its context.
 type endpoint struct {
-	ended  chan error    // the error with which each stream, waiting call or pipe ended
+	ended  chan error    // receives the error with which a stream, a waiting call or a pipe ended
 	opened chan struct{} // receives a value for each stream or waiting call
 }
 
@@ -154,7 +154,8 @@ func (f *runningServer) refused() []string {
 	return slices.Clone(f.refusals)
 }
 
-// dial opens a connection and sends a request, in which it replaces HOST by the server's address.
+// dial opens a connection and sends a request. In the request, it replaces HOST by the server's
+// address.
 func (f *runningServer) dial(t *testing.T, request string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", f.addr)
@@ -195,7 +196,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 	for _, c := range []struct {
 		name, request string
 		status        int
-		// of the refusal: "" when the request is served, "-" when net/http refuses it
+		// reason of the refusal; "" if the request is served, "-" if net/http refuses it
 		reason string
 	}{
 		{"a good request", good, 200, ""},
@@ -207,11 +208,12 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 		{"a Host that begins with localhost", with("HOST", "localhost.evil.example"), 403,
 			"is not allowed"},
 		{"an empty Host", with("HOST", ""), 403, "is not allowed"},
-		{"an address of another machine", with("HOST", "192.168.1.1"), 403, "is not allowed"},
-		{"localhost", with("HOST", "LocalHost:1234"), 200, ""},
-		{"localhost with a dot", with("HOST", "localhost."), 200, ""},
-		{"IPv6 loopback", with("HOST", "[::1]:80"), 200, ""},
-		{"another loopback address", with("HOST", "127.9.9.9"), 200, ""},
+		{"a Host that is the address of another machine", with("HOST", "192.168.1.1"), 403,
+			"is not allowed"},
+		{"the Host localhost", with("HOST", "LocalHost:1234"), 200, ""},
+		{"the Host localhost with a final dot", with("HOST", "localhost."), 200, ""},
+		{"the IPv6 loopback address as Host", with("HOST", "[::1]:80"), 200, ""},
+		{"another loopback address as Host", with("HOST", "127.9.9.9"), 200, ""},
 		{"a configured Host", with("HOST", "gate.example:99"), 200, ""},
 		{"a configured Host with its port", with("HOST", "other.example:8443"), 200, ""},
 		{"a configured Host with another port", with("HOST", "other.example"), 403,
@@ -228,7 +230,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 			403, "is not allowed"},
 		{"two Origins", header("Origin: https://app.example\nOrigin: https://evil.example"), 400,
 			"header Origin came twice"},
-		{"an Origin twice the same",
+		{"the same Origin twice",
 			header("Origin: https://app.example\nOrigin: https://app.example"), 200, ""},
 		{"two Content-Types", header("Content-Type: text/plain"), 400,
 			"header Content-Type came twice"},
@@ -236,11 +238,13 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 			"header Authorization came twice"},
 		{"text/plain, which a browser sends without a preflight", with("application/json\n",
 			"text/plain\n"), 415, "Content-Type is not application/json"},
-		{"a form", with("application/json\n", "application/x-www-form-urlencoded\n"), 415,
+		{"the Content-Type of a form", with("application/json\n",
+			"application/x-www-form-urlencoded\n"), 415,
 			"Content-Type is not application/json"},
 		{"no Content-Type", with("Content-Type: application/json\n", ""), 415,
 			"Content-Type is not application/json"},
-		{"a charset", with("application/json\n", "Application/JSON; charset=utf-8\n"), 200, ""},
+		{"a Content-Type with a charset", with("application/json\n",
+			"Application/JSON; charset=utf-8\n"), 200, ""},
 		{"a compressed body", header("Content-Encoding: gzip"), 415, "Content-Encoding"},
 		{"no Accept", with("Accept: application/json, text/event-stream\n", ""), 200, ""},
 		{"Accept anything", with("application/json, text/event-stream", "*/*"), 200, ""},
@@ -253,7 +257,7 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 		{"Accept refuses JSON", with("application/json, text/event-stream",
 			"application/json;q=0, image/png"), 406, "Accept allows neither"},
 		{"PUT", with("POST", "PUT"), 405, `method "PUT" is not allowed`},
-		{"part of a method's name", with("POST", "OS"), 405, `method "OS" is not allowed`},
+		{"a method whose name is part of POST", with("POST", "OS"), 405, `method "OS" is not allowed`},
 		{"another path", with("/mcp", "/admin"), 404, `nothing is served at "/admin"`},
 		{"the SSE transport, which is disabled", with("POST /mcp", "GET /sse"), 404,
 			"nothing is served at"},
@@ -266,7 +270,8 @@ func TestHTTPServerChecksRequests(t *testing.T) {
 			"Transfer-Encoding: chunked\n\n1\n{\n1\n}\n0\n\n"), 200, ""},
 		{"a large header block", header("X-Large: " + strings.Repeat("x", 32<<10)), 431, "-"},
 		{"a control character in a header", header("X-Odd: a\x01b"), 400, "-"},
-		{"two lengths", with("Content-Length: 2", "Content-Length: 2\nContent-Length: 3"), 400,
+		{"two Content-Lengths", with("Content-Length: 2", "Content-Length: 2\nContent-Length: 3"),
+			400,
 			"-"},
 		{"HTTP/2 without TLS", "PRI * HTTP/2.0\n\nSM\n\n", 403, "Host \"\" is not allowed"},
 	} {
@@ -311,7 +316,7 @@ func TestHTTPServerAnswersPreflightRequests(t *testing.T) {
 			r.Header)
 	}
 	if r.Header.Get("Access-Control-Allow-Credentials") != "" {
-		t.Error("credentials are allowed, want them refused")
+		t.Error("the answer has Access-Control-Allow-Credentials, want no such header")
 	}
 
 	r, _ = server.do(t, strings.Replace(preflight, "ORIGIN", "https://evil.example", 1))
@@ -394,7 +399,7 @@ func TestHTTPServerCancelsARequestWhoseClientIsGone(t *testing.T) {
 
 func TestHTTPServerDropsSlowRequests(t *testing.T) {
 	server := listen(t, func(o *transport.HTTPServerOptions) {
-		// The good requests must arrive in this time on a busy machine, too.
+		// Even on a busy machine, the good requests must arrive within these times.
 		o.Limits.Header, o.Limits.Request = time.Second, 1500*time.Millisecond
 	})
 	t.Run("in parallel", func(t *testing.T) { slowRequests(t, server) })
@@ -426,14 +431,14 @@ func slowRequests(t *testing.T, server *runningServer) {
 			t.Errorf("got status %d, want 408", r.StatusCode)
 		}
 	})
-	t.Run("but not slow answers", func(t *testing.T) {
+	t.Run("a slow answer is not dropped", func(t *testing.T) {
 		t.Parallel()
 		c := server.dial(t, post("wait")) // the call lasts longer than Limits.Request
 		<-server.opened
 		time.Sleep(1600 * time.Millisecond)
 		select {
 		case err := <-server.ended:
-			t.Errorf("the call ended with %v, want it to wait", err)
+			t.Errorf("the call ended with %v, want it to go on", err)
 		default:
 		}
 		c.Close()
@@ -473,11 +478,12 @@ func TestHTTPServerBoundsStreams(t *testing.T) {
 	<-server.opened
 }
 
-// TestConnectionOverTheLimit opens connections up to the limit. A further one is refused at once
-// while the others are in use, and takes the place of one that is idle.
+// TestConnectionOverTheLimit opens as many connections as the limit, and then one more. If all
+// others are in use, the new connection is refused at once. If one of them is idle, the new
+// connection takes its place.
 func TestConnectionOverTheLimit(t *testing.T) {
 	for name, c := range map[string]struct {
-		idle string // what the client of the first connection has sent
+		idle string // request on the first connection
 		want int    // status for the third connection
 	}{
 		"idle after an answer":       {idle: post("x"), want: 200},
@@ -512,7 +518,7 @@ func TestConnectionOverTheLimit(t *testing.T) {
 			if c.want == 503 {
 				wantRefused = 1
 			} else if _, err := first.Read(make([]byte, 1)); err == nil {
-				t.Error("the idle connection: got data, want its end")
+				t.Error("the idle connection got data, want it closed")
 			}
 			if got := server.Stats(); got.Connections != 2 ||
 				got.ConnectionsRefused != wantRefused {
@@ -523,10 +529,12 @@ func TestConnectionOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorLeft connects while the process has no file descriptor left. The client gets the
-// place of an idle connection, or is refused at once. With free descriptors it is served again.
+// TestNoDescriptorLeft opens a connection while the process has no file descriptor left. The
+// connection takes the place of an idle connection, or is refused at once if there is none. When
+// descriptors are free again, connections are served.
 func TestNoDescriptorLeft(t *testing.T) {
-	for name, want := range map[string]int{"with an idle connection": 200, "without": 503} {
+	for name, want := range map[string]int{"with an idle connection": 200,
+		"without an idle connection": 503} {
 		t.Run(name, func(t *testing.T) {
 			server := listen(t, nil)
 			idle := server.dial(t, post("x"))
@@ -561,8 +569,8 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
-// takeDescriptors leaves the process a single free file descriptor, for the client's end of a
-// connection. restore undoes that.
+// takeDescriptors opens files until the process has only one free file descriptor, for the client's
+// end of a connection. restore frees the descriptors.
 func takeDescriptors(t *testing.T) (restore func()) {
 	t.Helper()
 	var old syscall.Rlimit
@@ -613,11 +621,11 @@ func TestHTTPServerBoundsBodiesInFlight(t *testing.T) {
 			return
 		}
 	}
-	t.Error("a body is still refused after the first has ended, want 200")
+	t.Error("a body is still refused although the first call has ended, want status 200")
 }
 
-// A request must not reserve room for a body that it only announces: 16 requests with
-// Content-Length: 16777216, or with chunked bodies, would keep all other clients out for a minute.
+// A body counts towards the limit only as far as it has arrived. Otherwise 16 requests with
+// Content-Length: 16777216 and no body could block all other clients for a minute.
 func TestHTTPServerCountsOnlyReceivedBytes(t *testing.T) {
 	server := listen(t, func(o *transport.HTTPServerOptions) { o.Limits.Bodies = 1 << 20 })
 	for range 3 {
@@ -626,10 +634,11 @@ func TestHTTPServerCountsOnlyReceivedBytes(t *testing.T) {
 		server.dial(t, strings.Replace(good, "Content-Length: 2", "Content-Length: 1000000", 1))
 	}
 	server.do(t, post("the connections above have been accepted before this one"))
-	if r, _ := server.do(t, post(strings.Repeat("y", 500<<10))); r.StatusCode != 200 {
+	// 100 KiB: the server may count this body until after its answer, beside the next body
+	if r, _ := server.do(t, post(strings.Repeat("y", 100<<10))); r.StatusCode != 200 {
 		t.Errorf("got status %d, want 200; refused %q", r.StatusCode, server.refused())
 	}
-	t.Run("and all received bytes", func(t *testing.T) {
+	t.Run("the received bytes of all bodies count", func(t *testing.T) {
 		server.dial(t, post("wait:"+strings.Repeat("x", 900<<10)))
 		<-server.opened
 		chunk := fmt.Sprintf("%x\n%s\n", 200<<10, strings.Repeat("y", 200<<10))
@@ -651,7 +660,7 @@ func TestHTTPServerShutsDown(t *testing.T) {
 	server.stop()
 	for range 2 {
 		if err := <-server.ended; err == nil {
-			t.Error("a call or stream ended without an error, want one")
+			t.Error("a call or stream ended without an error, want an error")
 		}
 	}
 	if _, err := net.Dial("tcp", server.addr); err == nil {
@@ -666,9 +675,11 @@ func TestListenHTTPRefusesAddressesThatOtherMachinesReach(t *testing.T) {
 	}}
 	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0"} {
 		o.Addr = addr
-		if f, err := transport.ListenHTTP(o); err == nil || !strings.Contains(err.Error(),
-			"insecure = true") {
+		f, err := transport.ListenHTTP(o)
+		if err == nil {
 			f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "insecure = true") {
 			t.Errorf("%s: got %v, want an error that names insecure = true", addr, err)
 		}
 	}
@@ -725,7 +736,8 @@ func TestSSEServer(t *testing.T) {
 	}
 }
 
-// A posted message counts as in flight until the endpoint has read it, or its pipe has ended.
+// A posted message counts towards Limits.Bodies until the endpoint has read it or its pipe has
+// ended.
 func TestSSEServerBoundsUnreadBodies(t *testing.T) {
 	e := &blockedEndpoint{end: make(chan struct{})}
 	server := listen(t, func(o *transport.HTTPServerOptions) {
@@ -761,7 +773,7 @@ func TestSSEServerBoundsUnreadBodies(t *testing.T) {
 			t.Errorf("%d bodies of 1 MiB were accepted, want 2", accepted)
 		}
 		e.end <- struct{}{}
-		for lines.Scan() { // until the pipe has ended
+		for lines.Scan() { // read until the pipe has ended
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"gatekit/core/conn"
 )
 
-// defaultMaxMessage bounds one message when the caller gives no bound.
+// defaultMaxMessage is the maximum size of one message if the caller sets none.
 const defaultMaxMessage = 16 << 20
 
 const (
-	initialBufferSize = 8 << 10   // of an idle connection
-	maxKeptBuffer     = 128 << 10 // a larger buffer is not used for the next message
+	initialBufferSize = 8 << 10   // size of the buffer of an idle connection
+	maxKeptBuffer     = 128 << 10 // a larger buffer is not kept for the next message
 )
 
 // source is a reader that a context can interrupt. When ctx ends during a Read, no bytes are lost:
@@ -21,18 +21,18 @@ type source interface {
 	Read(ctx context.Context, p []byte) (int, error)
 }
 
-// buffer holds the bytes that were read and not taken yet: buf[pos:end].
+// buffer holds the bytes buf[pos:end], which were read from src and not taken yet.
 type buffer struct {
 	src          source
 	max          int // the buffer never holds much more than this many bytes
 	buf          []byte
 	pos, end     int
-	expectedSize int   // estimated size of long messages, from the latest ones
-	err          error // of the source; nothing can be read after it
+	expectedSize int   // estimated size of the next long message
+	err          error // final error of src; nil as long as src can be read
 }
 
-// fill reads more bytes behind buf[end]. The error is the cause of ctx, or the error of the source,
-// which all later calls return, too.
+// fill reads more bytes to buf[end:]. If ctx ends, the error is the cause of ctx. Any other error
+// is the final error of the source, which all later calls return too.
 func (b *buffer) fill(ctx context.Context) error {
 	if b.err != nil {
 		return b.err
@@ -58,7 +58,7 @@ func (b *buffer) fill(ctx context.Context) error {
 	return err
 }
 
-// grow makes room behind buf[end].
+// grow makes room after buf[end].
 func (b *buffer) grow() {
 	held := b.buf[b.pos:b.end]
 	if len(held) <= len(b.buf)/2 && len(b.buf) > 0 {
@@ -66,9 +66,11 @@ func (b *buffer) grow() {
 		b.pos = 0
 		return
 	}
-	size := max(initialBufferSize, 4*len(b.buf)) // grow fast: a long message is copied few times
+	// four times as large, so that a long message is copied few times
+	size := max(initialBufferSize, 4*len(b.buf))
 	if len(b.buf) > 0 {
-		size = max(size, b.expectedSize+b.expectedSize/8) // after a long message: one copy
+		// so that another long message is copied once
+		size = max(size, b.expectedSize+b.expectedSize/8)
 	}
 	// One byte over the bound is enough to detect a message that is too long.
 	grown := make([]byte, max(min(size, b.max+2), len(held)+initialBufferSize))
@@ -76,7 +78,7 @@ func (b *buffer) grow() {
 	b.pos, b.buf = 0, grown
 }
 
-// take removes n bytes and returns them. The caller owns them.
+// take removes the first n bytes and returns them. The caller owns the returned bytes.
 func (b *buffer) take(n int) []byte {
 	taken := b.buf[b.pos : b.pos+n : b.pos+n]
 	b.pos += n
@@ -90,10 +92,10 @@ func (b *buffer) take(n int) []byte {
 	return taken
 }
 
-// lineReader reads messages that each end with a line feed. It is for one goroutine.
+// lineReader reads messages that each end with a line feed. Only one goroutine may use it.
 type lineReader struct {
 	buffer
-	scanned int // number of bytes from pos on that are known to hold no line feed
+	scanned int // number of bytes from pos on that were searched and contain no line feed
 	skipped int // number of skipped bytes of the current line, if it is too long
 }
 
@@ -101,8 +103,9 @@ func newLineReader(src source, maxMessage int) *lineReader {
 	return &lineReader{buffer: buffer{src: src, max: maxMessage}}
 }
 
-// next returns the next line that is not blank, without its end; the caller owns it. When the error
-// is a *conn.TooLargeError, the line was skipped. Bytes after the last line feed are a line, too.
+// next returns the next line that is not blank, without its line end. The caller owns the line. If
+// the error is a *conn.TooLargeError, the line was too long and was skipped. Bytes after the last
+// line feed count as a line.
 func (l *lineReader) next(ctx context.Context) ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.pos+l.scanned:l.end], '\n'); i >= 0 {
@@ -134,8 +137,8 @@ func (l *lineReader) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// takeLine removes the first n bytes, which are the current line or its end, and returns them. The
-// result is nil for a blank line, and for a line that is too long.
+// takeLine removes the first n bytes and returns them as a line. They are the current line, or its
+// last part if earlier parts were skipped. The result is nil if the line is blank or too long.
 func (l *lineReader) takeLine(n int) ([]byte, error) {
 	raw := l.buf[l.pos : l.pos+n]
 	if size := l.skipped + n; l.skipped > 0 || len(bytes.TrimSuffix(raw, []byte{'\r'})) > l.max {
@@ -150,8 +153,8 @@ func (l *lineReader) takeLine(n int) ([]byte, error) {
 	return bytes.TrimSuffix(l.take(n), []byte{'\r'}), nil
 }
 
-// appendWithoutLineBreaks appends b to dst without its carriage returns and line feeds. See "Why
-// there is no compaction of JSON" in doc.go.
+// appendWithoutLineBreaks appends b to dst without the carriage returns and line feeds in b. See
+// "Why there is no compaction of JSON" in doc.go.
 func appendWithoutLineBreaks(dst, b []byte) []byte {
 	if bytes.IndexByte(b, '\n') < 0 && bytes.IndexByte(b, '\r') < 0 {
 		return append(dst, b...)

@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lineWriter writes messages as whole lines. It is safe for concurrent use. See "Why the writer has
-// no permanent goroutine" in doc.go.
+// lineWriter writes messages as whole lines. Many goroutines may use it. See "Why the writer has no
+// permanent goroutine" in doc.go.
 type lineWriter struct {
 	out io.Writer
-	// descriptor of out, for writes without waiting; nil if out does not support them
+	// descriptor of out, for writes that do not wait; nil if out does not support such writes
 	fd         syscall.RawConn
-	maxPending int // how many bytes pending may hold; a Write beyond that waits
+	maxPending int // maximum number of bytes in pending; when it is reached, Write waits
 
-	mu          sync.Mutex // guards what follows
-	pending     *lineBatch // the lines of the next write; nil when there are none
-	writing     bool       // a write is under way
-	spareBuffer []byte     // buffer of a written batch, for the next one
-	err         error      // of the first failed write, or set by fail; after it nothing is written
+	mu          sync.Mutex // guards the fields below
+	pending     *lineBatch // lines for the next write; nil if there are none
+	writing     bool       // a write is in progress
+	spareBuffer []byte     // buffer of a written batch, for the next batch
+	err         error      // of the first failed write, or passed to fail; ends all writing
 }
 
-// newLineWriter returns a writer to f that lets at most maxPending bytes wait.
+// newLineWriter returns a writer to f. At most maxPending bytes may wait to be written.
 func newLineWriter(f *os.File, maxPending int) *lineWriter {
 	l := &lineWriter{out: f, maxPending: maxPending}
 	if f.SetWriteDeadline(time.Time{}) == nil {
@@ -38,18 +38,18 @@ func newLineWriter(f *os.File, maxPending int) *lineWriter {
 	return l
 }
 
-// lineBatch holds lines that are written by one write.
+// lineBatch holds the lines of one write.
 type lineBatch struct {
 	lines []byte
 	done  chan struct{}
-	err   error // valid when done is closed
+	err   error // may be read when done is closed
 }
 
-// Write writes the parts as one line, and returns when the line has been written. When ctx ends
-// first, Write returns the cause of ctx. The line may still be written when the other end reads.
+// Write writes the parts as one line, and returns when the line has been written. If ctx ends
+// first, Write returns the cause of ctx, and the line may still be written later.
 //
-// When no other write is under way, Write itself writes as much as the pipe has room for. A
-// goroutine that runs flush writes everything else, so that Write can return when ctx ends.
+// If no other write is in progress, Write itself writes as many bytes as the pipe has room for. A
+// goroutine that runs flush writes the remaining bytes, so that Write can return when ctx ends.
 func (l *lineWriter) Write(ctx context.Context, parts ...[]byte) error {
 	size := 1
 	for _, p := range parts {
@@ -97,8 +97,8 @@ func (l *lineWriter) newBatch() *lineBatch {
 
 var lineFeed = []byte{'\n'}
 
-// writeNow writes what the pipe has room for, and leaves the rest of the message to flush. The
-// caller holds l.mu; writeNow releases it.
+// writeNow writes as many bytes as the pipe has room for, and starts flush for the rest of the
+// message. The caller holds l.mu, and writeNow releases l.mu.
 func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) error {
 	l.writing = true
 	l.mu.Unlock()
@@ -133,7 +133,7 @@ func (l *lineWriter) writeNow(ctx context.Context, parts [][]byte, size int) err
 	return rest.wait(ctx)
 }
 
-// writev writes as much as it can without waiting, and returns the number of bytes written.
+// writev writes as many bytes as it can without waiting, and returns their number.
 func writev(fd syscall.RawConn, parts [][]byte) (n int, err error) {
 	connErr := fd.Write(func(fd uintptr) bool {
 		for {
@@ -172,7 +172,7 @@ func (b *lineBatch) wait(ctx context.Context) error {
 	}
 }
 
-// flush writes the batch rest, unless it is nil, and then the pending batches until none is left.
+// flush writes the batch rest, which may be nil, and then pending batches until none is left.
 func (l *lineWriter) flush(rest *lineBatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +197,7 @@ func (l *lineWriter) flush(rest *lineBatch) {
 	l.writing = false
 }
 
-// fail makes all further writes return err.
+// fail makes all later writes return err.
 func (l *lineWriter) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

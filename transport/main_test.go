@@ -19,7 +19,8 @@ import (
 	"gatekit/transport"
 )
 
-// mode makes the test binary one of the servers below instead of running the tests.
+// mode is an environment variable. Its value names one of the servers below, which the test binary
+// then runs instead of the tests.
 const mode = "TRANSPORT_TEST_SERVER"
 
 func TestMain(m *testing.M) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeBuffer is the size of the pipe buffers of Gatekit's stdin and stdout, if the system allows
-// it.
+// pipeBuffer is the size of the buffers of Gatekit's stdin and stdout if they are pipes and the
+// system allows the size.
 const pipeBuffer = 1 << 20
 
 // enlargePipe gives the pipe f a larger buffer, for speed. If f is not a pipe, or the system does
@@ -19,7 +19,7 @@ func enlargePipe(f *os.File, size int) {
 }
 
 // childPipeBuffer is the size of the buffers of the pipes to children. It is smaller than
-// pipeBuffer because there may be many children: the system grants each user 64 MiB of pipes in all
-// (pipe-user-pages-soft), and gives that user's further pipes two pages each. Gatekit's ends of the
-// pipes do not block, so the smaller size costs little.
+// pipeBuffer because there may be many children. All pipes of a user together may have 64 MiB
+// (pipe-user-pages-soft); after that, a new pipe gets only two pages. Gatekit's ends of the pipes
+// do not block, so the smaller size costs little time.
 const childPipeBuffer = 256 << 10

@@ -21,7 +21,7 @@ type reply struct {
 	stream *stream
 }
 
-// Header values of every answer. They must not be changed.
+// These header values are shared by all answers. They must not be changed.
 var (
 	typeJSON = []string{"application/json"}
 	noSniff  = []string{"nosniff"}
@@ -42,7 +42,7 @@ func (p *reply) Write(status int, header http.Header, body ...[]byte) error {
 	return p.server.write(p.w, status, body...)
 }
 
-// write sends a whole answer. The client has Limits.Write to receive it.
+// write sends a whole answer. The client must receive it within Limits.Write.
 func (s *HTTPServer) write(w http.ResponseWriter, status int, body ...[]byte) error {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.o.Limits.Write))
 	h, size := w.Header(), 0
@@ -91,7 +91,7 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	}
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no") // otherwise nginx buffers events
+	h.Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
 	p.w.WriteHeader(http.StatusOK)
 	s := &stream{server: p.server, w: p.w, rc: http.NewResponseController(p.w)}
 	s.timer = time.AfterFunc(keepAliveInterval, s.keepAlive)
@@ -99,7 +99,7 @@ func (p *reply) Stream(header http.Header) (downstream.Stream, error) {
 	return s, s.write(nil)
 }
 
-// end is called when the handler returns. Nothing uses the connection after it.
+// end is called when the handler returns. After end, nothing uses the connection.
 func (p *reply) end() {
 	if p.stream != nil {
 		p.stream.Close()
@@ -115,14 +115,14 @@ func (p *reply) end() {
 // stream implements downstream.Stream.
 type stream struct {
 	server *HTTPServer
-	// calls keepAlive when nothing was written for keepAliveInterval
+	// calls keepAlive when nothing has been written for keepAliveInterval
 	timer *time.Timer
 
-	mu  sync.Mutex // held during writes, which the write deadline bounds
+	mu  sync.Mutex // held during writes, each of which has a deadline
 	w   http.ResponseWriter
 	rc  *http.ResponseController
 	buf []byte
-	err error // why nothing is written any more: the client is gone, or Close was called
+	err error // set when the client is gone or Close was called; then nothing is written
 }
 
 // Send implements downstream.Stream.
@@ -141,7 +141,7 @@ func (s *stream) Send(e conn.Event) error {
 	return err
 }
 
-// Close ends the stream. Nothing is written after it has returned.
+// Close ends the stream. After Close has returned, nothing is written.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// keepAlive sends a comment.
+// keepAlive sends a comment, which the client ignores.
 func (s *stream) keepAlive() { s.write([]byte(":\n\n")) }
 
 func (s *stream) write(b []byte) error {

@@ -15,14 +15,14 @@ import (
 	"gatekit/core/downstream"
 )
 
-// recorder is an http.ResponseWriter that records the bytes that were flushed and the last write
-// deadline. Its writes fail when fail is set.
+// recorder is an http.ResponseWriter that records the flushed bytes and the last write deadline. If
+// fail is set, writes return it.
 type recorder struct {
 	http.ResponseWriter
 	mu       sync.Mutex
 	deadline time.Time
 	fail     error
-	waiting  strings.Builder // bytes that were written, and not flushed yet
+	waiting  strings.Builder // bytes that were written but not flushed yet
 	written  strings.Builder // bytes that were flushed
 }
 
@@ -49,8 +49,8 @@ func (w *recorder) Flush() {
 	w.waiting.Reset()
 }
 
-// takeWritten returns what was flushed since the last call, with a bar before each flush, and the
-// deadline of the write. fail is the error of the next writes.
+// takeWritten returns the bytes that were flushed since the last call, with a bar before each
+// flush, and the last write deadline. Later writes return the error fail.
 func (w *recorder) takeWritten(fail error) (written string, deadline time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,7 +89,7 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 				t.Errorf("the deadline of the last write is %s, want %s", deadline, want)
 			}
 		}
-		expect("|", 0) // the header does not wait for the first event
+		expect("|", 0) // the header is flushed before the first event
 		time.Sleep(31 * time.Second)
 		expect("|:\n\n|:\n\n", 30*time.Second)
 		time.Sleep(13 * time.Second)
@@ -101,7 +101,7 @@ func TestStreamsAreKeptAlive(t *testing.T) {
 		expect("|:\n\n", 59*time.Second)
 		p.end()
 		if err := s.Send(conn.Event{Data: []byte("late")}); err == nil {
-			t.Error("an event was sent after the end, want an error")
+			t.Error("Send after the end of the stream returned no error")
 		}
 		time.Sleep(time.Minute)
 		expect("", 59*time.Second)

@@ -12,15 +12,16 @@ import (
 	"gatekit/core/display"
 )
 
-// allowedHosts are the Host headers that are accepted. They protect against DNS rebinding: when a
-// web page has its own name evil.example resolved to 127.0.0.1, the browser sends evil.example as
-// the Host.
+// allowedHosts are the values of the Host header that are accepted. They protect against DNS
+// rebinding: if the host name of a web page, evil.example, resolves to 127.0.0.1, the browser sends
+// evil.example as the Host.
 type allowedHosts struct {
 	checked bool
 	allowed []string // lower case
 }
 
-// newHosts returns the configured hosts. The loopback hosts are always among them.
+// newHosts returns the configured hosts and the loopback hosts. If no host is configured, Host is
+// checked only if the server listens on loopback.
 func newHosts(configured []string, loopback bool) allowedHosts {
 	h := allowedHosts{checked: loopback || len(configured) > 0}
 	for _, c := range configured {
@@ -29,7 +30,7 @@ func newHosts(configured []string, loopback bool) allowedHosts {
 	return h
 }
 
-// allows reports whether a request may name host.
+// allows reports whether a request may have the given Host.
 func (h allowedHosts) allows(host string) bool {
 	if !h.checked {
 		return true
@@ -47,9 +48,9 @@ func (h allowedHosts) allows(host string) bool {
 	return err == nil && ip.IsLoopback() && ip.Zone() == ""
 }
 
-// allowOrigin reports whether pages of origin may send requests, and sets the headers in h that
-// tell the browser. The server's own origin is allowed if Host has been checked: no web page has
-// it, but local clients send it.
+// allowOrigin reports whether web pages with this origin may send requests. It adds the headers
+// that the browser needs to h. The server's own origin is allowed if Host has been checked: web
+// pages cannot have that origin, and some local clients send it.
 func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	h.Add("Vary", "Origin")
 	if slices.Contains(s.o.AllowedOrigins, origin) {
@@ -60,19 +61,20 @@ func (s *HTTPServer) allowOrigin(h http.Header, origin, host string) bool {
 	return s.hosts.checked && strings.EqualFold(origin, "http://"+host)
 }
 
-// writePreflight writes the headers that answer a browser's preflight request. Its Origin has been
-// allowed.
+// writePreflight writes the headers of the answer to a browser's preflight request. The caller has
+// checked the Origin.
 func writePreflight(h, asked http.Header, methods []string) {
 	h.Set("Access-Control-Allow-Methods", strings.Join(methods, ", "))
 	if names := asked.Get("Access-Control-Request-Headers"); names != "" {
-		// The values of these headers are checked when the browser sends them.
+		// The server checks the values of these headers in the request that follows.
 		h.Set("Access-Control-Allow-Headers", names)
 	}
 	h.Set("Access-Control-Max-Age", "600")
 }
 
-// repeatedHeader returns a reason for refusing a request in which a header that has one value came
-// twice with different values, or "". core/downstream checks the headers of MCP.
+// repeatedHeader checks headers that may have only one value. If such a header came twice with
+// different values, it returns the reason for refusing the request, otherwise "". core/downstream
+// checks the headers of MCP.
 func repeatedHeader(h http.Header) string {
 	for _, name := range [...]string{"Content-Type", "Content-Encoding", "Origin", "Authorization",
 		"Last-Event-Id"} {
@@ -97,8 +99,9 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(t))
 }
 
-// acceptsReply reports whether a client accepts JSON or an event stream. A client that names only
-// one of the two, or no type at all, is taken to accept both.
+// acceptsReply reports whether the Accept header allows JSON, an event stream, or both. If it
+// allows only one of the two, the client may still get the other. A request without the header
+// accepts both.
 func acceptsReply(accept []string) bool {
 	named := false
 	for _, line := range accept {
@@ -120,7 +123,8 @@ func acceptsReply(accept []string) bool {
 	return !named
 }
 
-// hasZeroQuality reports whether the parameters of an accepted type refuse it: q=0.
+// hasZeroQuality reports whether the parameters of a type have q=0, which means that the client
+// refuses the type.
 func hasZeroQuality(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		name, value, _ := strings.Cut(p, "=")
@@ -137,5 +141,5 @@ func hostNotAllowed(r *http.Request) string {
 	return "Host " + display.Quote(r.Host, maxQuoted) + " is not allowed"
 }
 
-// maxQuoted bounds how much of a client's text is quoted in a reason.
+// maxQuoted is the maximum number of bytes of a client's text that a reason quotes.
 const maxQuoted = 200

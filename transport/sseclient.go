@@ -16,21 +16,21 @@ import (
 	"gatekit/transport/process"
 )
 
-// SSEClientPipe is the connection to a server of the HTTP+SSE transport of MCP 2024-11-05.
+// SSEClientPipe is a connection to a server with the HTTP+SSE transport of MCP 2024-11-05.
 type SSEClientPipe struct {
 	client *HTTPClient
 	events upstream.EventStream
 	post   *url.URL
 
 	once   sync.Once
-	cancel context.CancelCauseFunc // of the stream
+	cancel context.CancelCauseFunc // ends the stream
 	closed chan struct{}
 }
 
 var _ conn.PipeCloser = (*SSEClientPipe)(nil)
 
 // OpenSSE opens the stream of the HTTP+SSE transport at the server's URL and waits for its endpoint
-// event. ctx bounds that, but not the connection, which lives until Close.
+// event. ctx bounds only the opening. The connection lives until Close.
 func (b *HTTPClient) OpenSSE(ctx context.Context) (*SSEClientPipe, error) {
 	alive, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -70,8 +70,8 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 		post, err := b.url.Parse(strings.TrimSpace(string(e.Data)))
 		if err == nil && (post.Scheme != b.url.Scheme || post.Host != b.url.Host ||
 			post.User != nil) {
-			// Otherwise a server could make Gatekit send credentials to any host, or send requests
-			// to hosts that only Gatekit can reach.
+			// If other origins were allowed, a server could make Gatekit send credentials to any
+			// host, or requests to hosts that only Gatekit can reach.
 			err = fmt.Errorf("the server names %s, which is another origin",
 				b.redactedURL(post))
 		}
@@ -85,9 +85,9 @@ func (b *HTTPClient) openSSE(ctx context.Context) (*SSEClientPipe, error) {
 	}
 }
 
-// Read implements conn.Pipe. It returns the next message event. When ctx ends, the stream is
-// closed, because an event that was read in part cannot be continued. Read is for one goroutine at
-// a time.
+// Read implements conn.Pipe. It returns the next message event. When ctx ends, Read closes the
+// stream, because it cannot resume an event that was read in part. Only one goroutine at a time may
+// call Read.
 func (p *SSEClientPipe) Read(ctx context.Context) ([]byte, error) {
 	defer context.AfterFunc(ctx, func() { p.Close() })()
 	for {
@@ -125,7 +125,7 @@ func (p *SSEClientPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return nil
 }
 
-// Close closes the stream. Posts that are under way end with their context.
+// Close closes the stream. A Write that is in progress ends when its context ends.
 func (p *SSEClientPipe) Close() error {
 	p.once.Do(func() {
 		close(p.closed)

@@ -13,8 +13,8 @@ import (
 	"gatekit/core/downstream"
 )
 
-// In the HTTP+SSE transport of MCP 2024-11-05 a GET opens a stream, whose first event names the URL
-// for POST requests. All answers come on the stream.
+// In the HTTP+SSE transport of MCP 2024-11-05, a GET opens a stream. The first event of the stream
+// names the URL for POST requests. All answers are sent on the stream.
 const (
 	ssePath      = "/sse"
 	messagesPath = "/messages"
@@ -26,13 +26,13 @@ type sseServerPipe struct {
 	stream     downstream.Stream
 	posted     chan postedMessage
 	clientGone <-chan struct{}
-	ended      chan struct{} // closed when nothing is read any more
+	ended      chan struct{} // closed when no more bodies will be read
 }
 
 var _ conn.Pipe = (*sseServerPipe)(nil)
 
-// postedMessage is a body that waits to be read. After release it no longer counts towards
-// Limits.Bodies.
+// postedMessage is a body that waits to be read. It counts towards Limits.Bodies until release is
+// called.
 type postedMessage struct {
 	body    []byte
 	release func()
@@ -63,8 +63,8 @@ func (p *sseServerPipe) releaseUnread() {
 	}
 }
 
-// Write implements conn.Pipe. It sends the message as an event. A client that does not read it
-// within Limits.Write is dropped.
+// Write implements conn.Pipe. It sends the message as an event. If the client does not read the
+// event within Limits.Write, the stream fails.
 func (p *sseServerPipe) Write(ctx context.Context, parts ...[]byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -72,7 +72,7 @@ func (p *sseServerPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.stream.Send(conn.Event{Name: "message", Data: slices.Concat(parts...)})
 }
 
-// serveSSE serves the GET of a client: its stream, for as long as it is open.
+// serveSSE serves the GET of a client. It returns when the stream has ended.
 func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal string) {
 	reply := &reply{server: s, w: w, r: r}
 	defer reply.end()
@@ -110,13 +110,14 @@ func (s *HTTPServer) serveSSE(w http.ResponseWriter, r *http.Request, principal 
 	}
 }
 
-// serveMessages serves a POST of a client that has a stream.
+// serveMessages serves a POST of a client that has an open stream.
 func (s *HTTPServer) serveMessages(w http.ResponseWriter, r *http.Request, principal string) {
 	s.mu.Lock()
 	p := s.ssePipes[r.URL.Query().Get("sid")]
 	s.mu.Unlock()
 	if p == nil || p.principal != principal {
-		// A client cannot tell the session of another principal from one that does not exist.
+		// The answer does not show whether the session belongs to another principal or does not
+		// exist.
 		s.refuse(w, r, http.StatusNotFound, "there is no such session")
 		return
 	}

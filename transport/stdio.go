@@ -12,18 +12,18 @@ import (
 	"gatekit/core/conn"
 )
 
-// StdioPipe is the connection to a client on the stdin and stdout of Gatekit.
+// StdioPipe is a connection to a client over the stdin and stdout of Gatekit.
 type StdioPipe struct {
 	lines    *lineReader
 	writer   *lineWriter
-	cleanups []func() // called by Close; they undo the changes of makePollable
+	cleanups []func() // undo the changes of makePollable; called by Close
 }
 
 var _ conn.Pipe = (*StdioPipe)(nil)
 
-// NewStdioPipe returns a pipe that reads newline-delimited messages from in and writes them to out,
-// of at most maxMessage bytes each (0 is 16 MiB). The pipe closes neither file. Nothing else may
-// use them until Close.
+// NewStdioPipe returns a pipe that reads newline-delimited messages from the file in and writes
+// them to the file out. A message may have at most maxMessage bytes (0 means 16 MiB). Until Close,
+// nothing else may use the two files. The pipe does not close them.
 func NewStdioPipe(in, out *os.File, maxMessage int) *StdioPipe {
 	if maxMessage <= 0 {
 		maxMessage = defaultMaxMessage
@@ -34,8 +34,8 @@ func NewStdioPipe(in, out *os.File, maxMessage int) *StdioPipe {
 	return p
 }
 
-// Read implements conn.Pipe. It skips blank lines. No bytes are lost when ctx ends. Read is for one
-// goroutine at a time.
+// Read implements conn.Pipe. It skips blank lines. If ctx ends, no bytes are lost. Only one
+// goroutine at a time may call Read.
 func (p *StdioPipe) Read(ctx context.Context) ([]byte, error) {
 	b, err := p.lines.next(ctx)
 	if errors.Is(err, fs.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -51,8 +51,8 @@ func (p *StdioPipe) Write(ctx context.Context, parts ...[]byte) error {
 	return p.writer.Write(ctx, parts...)
 }
 
-// Close ends calls of Read and Write that wait, if in and out are pipes or sockets. If
-// NewStdioPipe took the files out of blocking mode, Close puts them back.
+// Close interrupts calls of Read and Write that wait, if the files are pipes or sockets. If
+// NewStdioPipe made the files non-blocking, Close makes them blocking again.
 func (p *StdioPipe) Close() error {
 	p.writer.fail(errClosed)
 	for _, f := range p.cleanups {
@@ -61,8 +61,8 @@ func (p *StdioPipe) Close() error {
 	return nil
 }
 
-// makePollable returns a file with the pipe or socket of f. Reads and writes of the returned file
-// wait in the runtime's poller. If f is not a pipe or socket, makePollable returns f itself.
+// makePollable returns a file for the same pipe or socket as f. Reads and writes of the returned
+// file wait in the runtime's poller. If f is not a pipe or socket, makePollable returns f itself.
 func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
@@ -70,7 +70,7 @@ func (p *StdioPipe) makePollable(f *os.File) *os.File {
 	}
 	enlargePipe(f, pipeBuffer)
 	if f.SetDeadline(time.Time{}) == nil {
-		// The runtime polls f already. Only its deadlines are used.
+		// f is in the runtime's poller already, so a deadline is enough to interrupt it.
 		p.cleanups = append(p.cleanups, func() { f.SetDeadline(longAgo) })
 		return f
 	}
@@ -79,8 +79,8 @@ func (p *StdioPipe) makePollable(f *os.File) *os.File {
 		// stderr: if stderr were non-blocking too, a full pipe would lose log lines.
 		return f
 	}
-	// The returned file gets a descriptor of its own, so that closing the file ends the reads and
-	// writes that wait, and leaves f open.
+	// The returned file gets a descriptor of its own. Closing that file interrupts the reads and
+	// writes that wait, and f stays open.
 	var duplicate *os.File
 	withDescriptor(f, func(fd uintptr) {
 		dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)

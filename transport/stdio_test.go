@@ -17,7 +17,7 @@ import (
 	"gatekit/transport"
 )
 
-// stdioPeer holds the other ends of the two pipes of a StdioPipe.
+// stdioPeer has the other ends of the two pipes of a StdioPipe.
 type stdioPeer struct {
 	toPipe   *os.File // to write the bytes that the StdioPipe reads
 	fromPipe *os.File // to read the bytes that the StdioPipe writes
@@ -58,7 +58,7 @@ func TestStdioRead(t *testing.T) {
 		{"spaces around a message are kept", " {\"id\":1} \n", []string{` {"id":1} `}},
 		{"a last line without a line feed", "{\"id\":1}\n{\"id\":2}",
 			[]string{`{"id":1}`, `{"id":2}`}},
-		{"a last line of blanks", "{\"id\":1}\n  ", []string{`{"id":1}`}},
+		{"a last line of spaces", "{\"id\":1}\n  ", []string{`{"id":1}`}},
 		{"bytes that are not JSON", "\x00\xff\n", []string{"\x00\xff"}},
 		{"long lines between short ones",
 			"{}\n" + longLine + "\n{}\n" + longLine + longLine[:10] + "\n{}\n",
@@ -135,7 +135,7 @@ func TestStdioWriteRemovesLineBreaks(t *testing.T) {
 	}
 }
 
-func TestStdioConcurrentWritesKeepLinesWhole(t *testing.T) {
+func TestStdioConcurrentWritesDoNotMixLines(t *testing.T) {
 	p, peer := openStdio(t, 0)
 	const writers, linesOfEach = 16, 50
 	var wg sync.WaitGroup
@@ -162,7 +162,7 @@ func TestStdioConcurrentWritesKeepLinesWhole(t *testing.T) {
 		next[writer]++
 		if want := fmt.Sprintf("%d %d %s", writer, i, strings.Repeat(string(rune('a'+writer)),
 			i*500)); line != want {
-			t.Fatalf("line %d of writer %d is torn", i, writer)
+			t.Fatalf("line %d of writer %d is mixed with other lines", i, writer)
 		}
 	}
 	wg.Wait()
@@ -178,8 +178,8 @@ func TestStdioBlockedWriteEndsWithContext(t *testing.T) {
 			t.Fatalf("got %v, want a deadline error", err)
 		}
 	}
-	// Both messages are still written. A part of the first was in the pipe already, and the second
-	// waited for the first.
+	// Both messages are still written: a part of the first message was in the pipe already, and the
+	// second message waited for the first.
 	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 0)
 	defer reader.Close()
 	for range 2 {
@@ -194,7 +194,8 @@ func TestStdioWriteBoundsPendingBytes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	for range 20 {
-		p.Write(ctx, make([]byte, 1<<20)) // fails when ctx ends, or earlier
+		// returns an error when ctx ends or the pending bytes reach their limit
+		p.Write(ctx, make([]byte, 1<<20))
 	}
 	go p.Write(t.Context(), []byte("last"))
 	reader := transport.NewStdioPipe(peer.fromPipe, peer.toPipe, 1<<20)
@@ -238,8 +239,8 @@ func TestStdioCloseEndsReadAndWrite(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStdioOnBlockingFiles uses files that are not in the runtime's poller: a shell starts programs
-// with blocking pipes, and a regular file cannot be polled at all.
+// TestStdioOnBlockingFiles uses files that are not in the runtime's poller. Blocking pipes are what
+// a program gets from a shell, and regular files cannot be polled at all.
 func TestStdioOnBlockingFiles(t *testing.T) {
 	blockingPipe := func(t *testing.T) (r, w *os.File) {
 		var fds [2]int

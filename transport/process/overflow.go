@@ -3,27 +3,29 @@ package process
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	maxOverflowBytes = 16 << 20 // bytes of one file; the file is then renamed and begun anew
+	maxOverflowBytes = 16 << 20 // bytes of one file; a larger file is renamed
 	maxOverflowFiles = 50       // files in the folder; the oldest are removed
 )
 
-// Overflow is where the lines of stderr are written that are too many for the log. With an empty
-// Folder they are dropped.
+// Overflow names the folder for the lines of stderr that exceed the log's limit per second. If
+// Folder is "", these lines are dropped.
 type Overflow struct {
-	Folder string // is created when it is needed, for this user only
-	Name   string // the beginning of the file's name
+	Folder string // is created when it is needed; only this user can read it
+	Name   string // beginning of the names of the files
 }
 
-// overflowFile is the file for the lines of one process. It is created with the first line. It is
-// safe for many goroutines.
+// overflowFile is the file for the lines of one process. The first line creates the file. Many
+// goroutines may use an overflowFile.
 type overflowFile struct {
 	Overflow
 	pid int
@@ -59,7 +61,8 @@ func (o *overflowFile) write(now time.Time, line string) (path string, err error
 	return o.file.Name(), err
 }
 
-// create creates the file and removes the oldest ones in the folder.
+// create creates the file. If there are too many files in the folder, it removes the oldest of
+// them.
 func (o *overflowFile) create(now time.Time) (err error) {
 	if err := os.MkdirAll(o.Folder, 0o700); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (o *overflowFile) create(now time.Time) (err error) {
 	return err
 }
 
-// rotate renames the file, in place of the one that was renamed before, and begins a new one.
+// rotate renames the file and begins a new one. An earlier renamed file is replaced.
 func (o *overflowFile) rotate() error {
 	path := o.file.Name()
 	o.file.Close()
@@ -87,21 +90,21 @@ func (o *overflowFile) rotate() error {
 	return nil
 }
 
-// removeOldest removes the oldest files, so that there is room for one more.
+// removeOldest removes the oldest files, so that one more file can be created.
 func (o *overflowFile) removeOldest() {
-	files, err := filepath.Glob(filepath.Join(o.Folder, "*.log*"))
-	if err != nil || len(files) < maxOverflowFiles {
+	entries, err := os.ReadDir(o.Folder)
+	if err != nil {
 		return
 	}
-	changed := map[string]time.Time{}
-	for _, f := range files {
-		if info, err := os.Lstat(f); err == nil {
-			changed[f] = info.ModTime()
+	var files []fs.FileInfo
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && strings.Contains(e.Name(), ".log") {
+			files = append(files, info)
 		}
 	}
-	slices.SortFunc(files, func(a, b string) int { return changed[a].Compare(changed[b]) })
-	for _, f := range files[:len(files)-maxOverflowFiles+1] {
-		os.Remove(f)
+	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, f := range files[:max(0, len(files)-maxOverflowFiles+1)] {
+		os.Remove(filepath.Join(o.Folder, f.Name()))
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package process runs child processes: it finds the program, makes the environment, and logs
-// stderr. When the child or Gatekit ends, it kills the child's process group.
+// Package process runs child processes. It finds the program, makes the environment, and logs
+// stderr. When the child or Gatekit ends, the package kills the child's process group.
 package process
 
 import (
@@ -15,29 +15,31 @@ import (
 	"time"
 )
 
-// DrainTimeout is how long the pipes of a process are still read after the process has ended. They
-// may not end by themselves, since a process that left the group may hold them open.
+// DrainTimeout is the time for which the pipes of a process are read after the process has ended.
+// Without this limit, reading might never end, since a process that left the group may hold a pipe
+// open.
 const DrainTimeout = time.Second
 
 // Command describes a process.
 type Command struct {
 	Description string // for errors: `server "files"`
-	// Path of the program. Without a slash it is looked up in the PATH of Env, otherwise it is
-	// relative to Dir. No shell is used.
+	// Path is the path of the program. If it has no slash, it is looked up in the PATH of Env. A
+	// relative path with a slash starts at Dir. No shell is used.
 	Path string
 	Args []string // without the program's name
-	Name string   // argv[0] of the program; "" is Path
-	Dir  string   // working folder; "" is that of Gatekit
+	Name string   // argv[0] of the program; "" means Path
+	Dir  string   // working folder; "" is the working folder of Gatekit
 	Env  []string // the whole environment of the process
 
-	Stdin  *os.File     // nil is empty
+	Stdin  *os.File     // nil is an empty input
 	Stdout *os.File     // must not be nil
 	Log    *slog.Logger // gets the lines that the process writes to stderr
-	// Overflow gets the lines of stderr that are too many for the log.
+	// Overflow gets the lines of stderr that exceed the log's limit per second.
 	Overflow Overflow
-	// Secrets are replaced in the lines and in StderrTail, unless they are very short.
+	// Secrets are values that are replaced in the logged lines and in StderrTail, except very short
+	// ones.
 	Secrets []string
-	// Redact replaces further secrets in the text of StderrTail. It may be nil.
+	// Redact replaces other secrets in the result of StderrTail. It may be nil.
 	Redact func(string) string
 	// OnExit is called when the process has been reaped and its group is dead, before the rest of
 	// its stderr is read. It may be nil.
@@ -47,23 +49,23 @@ type Command struct {
 // Process is a running process.
 type Process struct {
 	log *slog.Logger
-	// closed when the process is reaped, its group dead and its stderr drained
+	// closed when the process is reaped, its group is dead and its stderr has been read
 	done       chan struct{}
-	exitReason string // how the process ended; valid when done is closed
+	exitReason string // how the process ended; may be read when done is closed
 	stderrTail tail   // the end of stderr
 	overflow   overflowFile
 	masker     masker
 	redact     func(string) string // may be nil
 	onExit     func()
 
-	mu            sync.Mutex // held while the group is signalled or released
+	mu            sync.Mutex // held while the group gets a signal and while groupReleased is set
 	pid           int        // also the id of the process group
-	groupReleased bool       // other processes may have the id of the group now
+	groupReleased bool       // other processes may have the id of the group from now on
 }
 
 // Start starts the process. The process leads a process group of its own. When the process or
-// Gatekit ends, for whatever reason, the rest of the group is killed. A process that left the group
-// lives on.
+// Gatekit ends, for any reason, the rest of the group is killed. A process that left the group is
+// not killed.
 func Start(c Command) (*Process, error) {
 	path, err := findProgram(c.Path, c.Dir, c.Env)
 	if err != nil {
@@ -102,9 +104,9 @@ func Start(c Command) (*Process, error) {
 
 // supervise starts the process, waits for its end, and kills the rest of its group.
 //
-// It keeps its thread until the process ends: Linux sends the parent-death signal when the thread
-// that started the process ends, not when Gatekit ends (golang.org/issue/27505). This costs no
-// further thread, since waiting for the process needs one anyway.
+// supervise keeps its thread until the process ends. Linux sends the parent-death signal when the
+// thread that started the process ends, not when Gatekit ends (golang.org/issue/27505). Keeping the
+// thread costs nothing, since waiting for the process needs a thread anyway.
 func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	if err := watcher.acquire(); err != nil {
 		started <- err
@@ -114,8 +116,8 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	defer runtime.UnlockOSThread()
 	err := cmd.Start()
 	for range 20 {
-		// The program was just written. A process that was forked meanwhile still holds it open
-		// for writing, until it executes its own program.
+		// The program file was written just before. A process that was forked during the write
+		// holds the file open until that process executes its own program.
 		if !errors.Is(err, syscall.ETXTBSY) {
 			break
 		}
@@ -154,7 +156,7 @@ func (p *Process) supervise(cmd *exec.Cmd, stderr *os.File, started chan<- error
 	close(p.done)
 }
 
-// killGroup kills the processes that are left in the group. After that, other processes may get the
+// killGroup kills the processes that are left in the group. After that, new processes may get the
 // id of the group.
 func (p *Process) killGroup() {
 	p.mu.Lock()
@@ -184,8 +186,8 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // It is valid after Done.
 func (p *Process) ExitReason() string { return p.exitReason }
 
-// StderrTail returns the last n lines of stderr, indented, with secrets replaced and control
-// characters escaped.
+// StderrTail returns the last n lines of stderr, indented. Secrets are replaced, and control
+// characters are escaped.
 func (p *Process) StderrTail(n int) string {
 	text := p.masker.mask(p.stderrTail.text(), false)
 	if p.redact != nil {

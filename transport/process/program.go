@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Environment returns the environment of a server: the variables of Gatekit that clients of the MCP
-// SDKs pass on, LANG and TMPDIR, and the given variables, which take precedence.
+// Environment returns the environment of a server. It has the given variables. From the environment
+// of Gatekit, it has LANG, TMPDIR and the variables that clients with an MCP SDK pass to servers,
+// unless given has a variable of that name.
 func Environment(given map[string]string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG",
@@ -30,7 +31,7 @@ func Environment(given map[string]string) []string {
 	return env
 }
 
-// findProgram returns the file of a program. It uses the PATH in env, not that of Gatekit.
+// findProgram returns the path of a program. It searches the PATH in env, not the PATH of Gatekit.
 func findProgram(path, dir string, env []string) (string, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -62,7 +63,7 @@ func findProgram(path, dir string, env []string) (string, error) {
 	}
 	for _, folder := range filepath.SplitList(searchPath) {
 		if !filepath.IsAbs(folder) {
-			continue // "" or "." in PATH would run any program in the working folder
+			continue // a relative folder such as "." would run programs in the working folder
 		}
 		if file := filepath.Join(folder, path); checkExecutable(file) == nil {
 			return file, nil

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// minSecret is the length of the shortest value that is looked for. Shorter ones, such as "1" or
+// minSecret is the minimum length of a value that is replaced. Shorter values, such as "1" or
 // "debug", are parts of ordinary words.
 const minSecret = 6
 
 // masker replaces secret values in text. The zero masker replaces nothing.
 type masker struct {
-	values   []string // the longest first
+	values   []string // the longest value first
 	replacer *strings.Replacer
 }
 
-// newMasker returns a masker for the given values. The lines of a value of several lines are
-// replaced one by one.
+// newMasker returns a masker for the given values. If a value has several lines, each line is
+// replaced on its own.
 func newMasker(secrets []string) masker {
 	var m masker
 	for _, s := range secrets {
@@ -38,8 +38,8 @@ func newMasker(secrets []string) masker {
 	return m
 }
 
-// mask returns text with the values replaced. With cut, the text was cut at its end, and what may
-// be the beginning of a value there is replaced, too.
+// mask returns text with the values replaced. If cut is set, text was cut at its end. Then mask
+// also replaces an end of text that may be the beginning of a value.
 func (m masker) mask(text string, cut bool) string {
 	if m.replacer == nil {
 		return text

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	maxLogLine   = 4 << 10  // bytes of one line that are logged
-	maxLogRate   = 50       // lines a second that are logged
-	maxTailBytes = 64 << 10 // bytes of the tail that are kept
-	maxTailText  = 2 << 10  // bytes of the tail in one error message
+	maxLogLine   = 4 << 10  // logged bytes of one line
+	maxLogRate   = 50       // logged lines in one second
+	maxTailBytes = 64 << 10 // kept bytes of the end of stderr
+	maxTailText  = 2 << 10  // bytes of the end of stderr in one error message
 )
 
-// Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs
-// the lines, within bounds, writes further ones to the overflow file, and keeps the last ones for
-// StderrTail. Start uses it for stderr.
+// Drain reads an output of a child to its end, so that the child never waits for Gatekit. It logs a
+// limited number of lines per second and writes the other lines to the overflow file. It keeps the
+// last lines for StderrTail. Start calls Drain for stderr.
 func (p *Process) Drain(stderr io.Reader) {
 	var (
 		chunk   [4 << 10]byte
 		line    []byte
-		cut     bool      // the end of line was dropped
+		cut     bool      // the end of the variable line was dropped
 		window  time.Time // start of the current second
-		logged  int       // lines since window
-		skipped int       // lines that were not logged
-		file    string    // where they are
-		fault   error     // or why they are nowhere
+		logged  int       // number of lines logged since window
+		skipped int       // number of lines not logged
+		file    string    // file with the lines that were not logged
+		fault   error     // why a line was not written to the file
 	)
 	report := func() {
 		switch {
@@ -93,7 +93,7 @@ func (p *Process) Drain(stderr io.Reader) {
 	}
 }
 
-// tail keeps the last bytes that were added. It is safe for many goroutines.
+// tail keeps the last bytes that were added. Many goroutines may use it.
 type tail struct {
 	mu  sync.Mutex
 	b   []byte
@@ -110,7 +110,7 @@ func (t *tail) add(p []byte) {
 	}
 }
 
-// text returns what is kept. It begins with a whole line, unless there is only one.
+// text returns the kept bytes. They begin with a whole line, unless they are part of a single line.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (t *tail) text() string {
 	return string(b)
 }
 
-// lastLines returns the last n lines of a text, indented and printable, and of limited length.
+// lastLines returns the last n lines of a text, indented, printable and of limited length.
 func lastLines(text string, n int) string {
 	text = strings.TrimRight(text, "\r\n\t ")
 	text = text[max(0, len(text)-maxTailText):]
@@ -137,8 +137,8 @@ func lastLines(text string, n int) string {
 	return strings.Join(s, "\n")
 }
 
-// Printable returns b with control characters and invalid UTF-8 escaped. It cuts b to the length of
-// a line in the log.
+// Printable returns b with control characters and invalid UTF-8 escaped. It cuts b to the maximum
+// length of a logged line.
 func Printable(b []byte) string {
 	b = b[:min(len(b), maxLogLine)]
 	var s strings.Builder
@@ -160,7 +160,7 @@ func Printable(b []byte) string {
 }
 
 // reapOrphans reaps processes of the killed group that became children of Gatekit when their parent
-// died. This happens only if Gatekit is process 1 (in a container) or a subreaper.
+// died. There are such processes only if Gatekit is process 1 (in a container) or a subreaper.
 func reapOrphans(pgid int) {
 	for {
 		if _, err := syscall.Wait4(-pgid, nil, 0, nil); err != nil && err != syscall.EINTR {

@@ -13,16 +13,17 @@ import (
 	"syscall"
 )
 
-// The watcher is a second process of this program. It kills the process groups of all children when
-// Gatekit ends without having done so: by kill -9, by a crash, or by a second SIGTERM. It learns of
-// the end because the system then closes its stdin, which is a pipe from Gatekit. A parent-death
-// signal is not enough: it reaches the children, and not what the children have started.
+// The watcher is a second process of this program. Gatekit may end by kill -9, by a crash or by a
+// second SIGTERM, without killing the process groups of its children. Then the watcher kills them.
+// The stdin of the watcher is a pipe from Gatekit, which the system closes when Gatekit ends. A
+// parent-death signal is not enough, since it reaches only the children and not the processes that
+// they have started.
 //
-// # Why it runs in init
+// # Why the watcher runs in init
 //
-// The watcher of a process that starts a server must not delay the server. It needs none of the
-// other packages, whose initialization takes most of the time in which Gatekit starts. Package
-// process is initialized before most of them, since the order is that of the import paths.
+// The watcher must start quickly, since a server starts only after it. Most of the start of Gatekit
+// is the initialization of packages that the watcher does not need. Packages are initialized in the
+// order of their import paths, so the init function of package process runs before most of them.
 
 // watcherName is the argv[0] of the watcher.
 const watcherName = "gatekit-watcher"
@@ -34,10 +35,10 @@ func init() {
 	}
 }
 
-// watchGroups reads the groups that begin and end from stdin. At its end, watchGroups kills those
-// that have not ended.
+// watchGroups reads from stdin which groups have begun and which have ended. At the end of stdin,
+// it kills the groups that have not ended.
 func watchGroups() {
-	// Gatekit's end is the only signal: systemd and terminals send the others to all processes.
+	// The watcher must live until stdin ends. systemd and terminals send these signals to it, too.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	groups := map[int]bool{}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -56,20 +57,21 @@ func watchGroups() {
 	}
 }
 
-// groupWatcher starts the watcher with the first group and ends it with the last one. Its methods
-// may be called from many goroutines.
+// groupWatcher starts the watcher for the first group and ends it after the last group. Many
+// goroutines may call its methods.
 type groupWatcher struct {
 	mu     sync.Mutex
 	groups map[int]bool
 	users  int       // callers of acquire that have not called release
-	stdin  *os.File  // of the watcher; nil when none runs
+	stdin  *os.File  // stdin of the watcher; nil if no watcher runs
 	cmd    *exec.Cmd // the watcher
 }
 
-// watcher is one for all children of the program, which has one watcher process.
+// watcher is shared by all children, so Gatekit has only one watcher process.
 var watcher = groupWatcher{groups: map[int]bool{}}
 
-// acquire makes sure that a watcher runs, until release is called.
+// acquire starts the watcher if it does not run. The watcher runs at least until the caller calls
+// release.
 func (w *groupWatcher) acquire() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +85,7 @@ func (w *groupWatcher) acquire() error {
 	return nil
 }
 
-// release ends the watcher when nobody else needs it.
+// release ends the watcher if no other caller of acquire needs it.
 func (w *groupWatcher) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +94,7 @@ func (w *groupWatcher) release() {
 	}
 }
 
-// add has the watcher kill a group if Gatekit ends.
+// add tells the watcher to kill a group when Gatekit ends.
 func (w *groupWatcher) add(group int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +102,8 @@ func (w *groupWatcher) add(group int) {
 	w.tell("+", group)
 }
 
-// remove ends what add began. It must be called before another process can have the group's id.
+// remove tells the watcher that a group has ended. It must be called before another process can
+// have the group's id.
 func (w *groupWatcher) remove(group int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,8 +111,8 @@ func (w *groupWatcher) remove(group int) {
 	w.tell("-", group)
 }
 
-// tell writes a line to the watcher. If the watcher was killed, tell starts another one, which is
-// told of all groups. If that fails, too, the parent-death signal of the children remains.
+// tell writes a line to the watcher. If the watcher was killed, tell starts another watcher and
+// writes all groups to it. If that also fails, only the parent-death signal ends the children.
 func (w *groupWatcher) tell(sign string, group int) {
 	if w.stdin != nil {
 		if _, err := fmt.Fprintf(w.stdin, "%s%d\n", sign, group); err == nil {
@@ -125,9 +128,9 @@ func (w *groupWatcher) tell(sign string, group int) {
 	}
 }
 
-// start starts the watcher. mu is held.
+// start starts the watcher. The caller holds mu.
 func (w *groupWatcher) start() error {
-	self := "/proc/self/exe" // this program, even when the file at its path was replaced
+	self := "/proc/self/exe" // this program, even if the file at its path was replaced
 	if runtime.GOOS != "linux" {
 		var err error
 		if self, err = os.Executable(); err != nil {
@@ -139,8 +142,9 @@ func (w *groupWatcher) start() error {
 		return err
 	}
 	defer read.Close()
-	// A session of its own: a signal to Gatekit's group or from its terminal does not end it.
-	// Without GORACE, a program with the race detector would sleep for a second when it ends.
+	// The watcher has a session of its own, so a signal to Gatekit's group or from its terminal
+	// does not reach it. GORACE affects only a program with the race detector, which would
+	// otherwise sleep for a second when it ends.
 	cmd := &exec.Cmd{Path: self, Args: []string{watcherName}, Dir: "/",
 		Env: []string{"GORACE=atexit_sleep_ms=0"}, Stdin: read,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
@@ -152,7 +156,7 @@ func (w *groupWatcher) start() error {
 	return nil
 }
 
-// stop ends the watcher and reaps it. mu is held.
+// stop ends the watcher and reaps it. The caller holds mu.
 func (w *groupWatcher) stop() {
 	if w.stdin == nil {
 		return

@@ -13,31 +13,35 @@ import (
 )
 
 // ages holds the age of a log's segments for Retention.For. An age is the time for which the log
-// was open, in all processes that wrote it, and not a difference of wall clock times: a clock that
-// jumps forward would make the records of the last minute look old, and retention would remove
-// them.
+// was open, in all processes that wrote it. It is not a difference of wall clock times: after a
+// clock has jumped forward, the records of the last minute would look old, and retention would
+// remove them.
 //
-// maintenance.runMu guards it.
+// maintenance.runMu guards the ages.
 type ages struct {
 	file string
-	// stops bounds how much of the time between two processes counts. That time is known from the
-	// wall clock only, which may be wrong at a start.
+	// stops bounds how much of the time between the end of a process and the start of the next
+	// process counts. Only the wall clock measures that time, and the wall clock may be wrong at a
+	// start.
 	stops time.Duration
 
 	open      time.Duration // for how long the log was open, at the time of openAt
 	openAt    time.Time     // with the monotonic clock
-	suspended time.Duration // suspendedTime at the time of openAt
+	suspended time.Duration // the largest result of suspendedTime
+
+	suspendedTime func() time.Duration // the function suspendedTime, except in tests
 
 	saveEvery time.Duration
-	saved     time.Duration // open when the ages were last saved
+	saved     time.Duration // value of open when the ages were last saved
 
-	size       int64         // records in the tree when lastRecord was set
-	lastRecord time.Duration // open when the last record was written
+	size       int64         // number of records in the tree when lastRecord was set
+	lastRecord time.Duration // value of open when the last record was written
 	active     savedAge      // of the first record in the active file
-	segments   map[uint64]time.Duration
+	// value of open when a segment got its last record, by the seq of the segment's first record
+	segments map[uint64]time.Duration
 }
 
-// savedAges is the content of the file. Its durations are values of ages.open.
+// savedAges is the content of ages.file. Its durations are values of ages.open.
 type savedAges struct {
 	Saved    time.Time  `json:"saved"` // wall clock
 	Open     int64      `json:"open_seconds"`
@@ -52,20 +56,20 @@ type savedAge struct {
 	Seconds int64  `json:"open_seconds"`
 }
 
-// maxAgesBytes bounds the file of the ages. It has some 50 bytes for each segment.
+// maxAgesBytes bounds the file of the ages. The file has some 50 bytes for each segment.
 const maxAgesBytes = 16 << 20
 
 // agesFile returns the name of the file with the ages of a log's segments.
 func agesFile(dir string) string { return filepath.Join(dir, "ages") }
 
-// readAges continues the ages of a log. It also returns how much of the time since the last process
-// does not count. Segments that the file does not name have the age 0. size is the number of
-// records.
+// readAges reads the saved ages of a log and continues them. It also returns how much of the time
+// since the last process ended does not count. Segments that the file of the ages does not name
+// have the age 0. size is the number of records in the log.
 func readAges(path string, size int64, keepFor time.Duration) (*ages, time.Duration, error) {
 	now := time.Now()
 	a := &ages{file: agesFile(path + ".tree"), stops: keepFor / 10, openAt: now,
-		suspended: suspendedTime(), size: size, saveEvery: min(time.Hour, keepFor/100),
-		segments: map[uint64]time.Duration{}}
+		suspended: suspendedTime(), suspendedTime: suspendedTime, size: size,
+		saveEvery: min(time.Hour, keepFor/100), segments: map[uint64]time.Duration{}}
 	info, err := os.Stat(a.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, 0, a.addSegments(path)
@@ -75,7 +79,7 @@ func readAges(path string, size int64, keepFor time.Duration) (*ages, time.Durat
 	}
 	var b []byte
 	if err == nil {
-		b, err = os.ReadFile(a.file)
+		b, err = readFile(a.file)
 	}
 	var saved savedAges
 	if err == nil {
@@ -113,22 +117,21 @@ func (a *ages) addSegments(path string) error {
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
 
-// update adds the time since the last call. size is the number of records in the tree.
+// update adds to a.open the time since the last update. It uses clocks that nobody can set. size is
+// the number of records in the tree.
 func (a *ages) update(size int64) {
-	a.open += a.elapsed()
-	a.openAt, a.suspended = time.Now(), suspendedTime()
+	// suspendedTime is rounded, so it can vary by a second. Only its growth counts. Otherwise each
+	// variation would add a second.
+	now, suspended := time.Now(), max(a.suspended, a.suspendedTime())
+	a.open += max(0, now.Sub(a.openAt)+suspended-a.suspended)
+	a.openAt, a.suspended = now, suspended
 	if size != a.size {
 		a.size, a.lastRecord = size, a.open
 	}
 }
 
-// elapsed returns the time since openAt, by a clock that nobody can set.
-func (a *ages) elapsed() time.Duration {
-	return max(0, time.Since(a.openAt)+suspendedTime()-a.suspended)
-}
-
-// age returns the age of a segment's last record. A segment that is seen for the first time was
-// just ended.
+// age returns the age of a segment's last record. first is the seq of the segment's first record.
+// If the segment is not known yet, age assumes that the segment ends with the log's last record.
 func (a *ages) age(first uint64) time.Duration {
 	if _, known := a.segments[first]; !known {
 		a.segments[first] = a.lastRecord
@@ -144,8 +147,8 @@ func (a *ages) activeAge(first uint64) time.Duration {
 	return a.open - seconds(a.active.Seconds)
 }
 
-// saveIfDue saves the ages if that is due. After a crash, the time since the last save counts like
-// the time between two processes.
+// saveIfDue saves the ages if the last save is at least saveEvery old. After a crash, the time
+// since the last save counts like the time between two processes.
 func (a *ages) saveIfDue(first uint64) error {
 	if a.open-a.saved < a.saveEvery {
 		return nil
@@ -153,7 +156,8 @@ func (a *ages) saveIfDue(first uint64) error {
 	return a.save(first)
 }
 
-// save writes the ages to their file. Ages of segments before the record first are dropped.
+// save writes the ages to their file. It drops the ages of segments whose first record has a seq
+// below the parameter first.
 func (a *ages) save(first uint64) error {
 	saved := savedAges{Saved: time.Now().UTC(), Open: int64(a.open / time.Second),
 		Active: a.active, Segments: []savedAge{}}

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 )
 
 // anchorInterval is how often the anchor file gets a checkpoint while records are written. A
-// checkpoint covers all records before it, so that skipping some loses nothing.
+// checkpoint covers all records before it, so nothing is lost when some checkpoints are skipped.
 const anchorInterval = time.Minute
 
 // anchors are the destinations of checkpoints outside of the log.
@@ -27,8 +28,8 @@ type anchors struct {
 	pending   []byte     // newest checkpoint that the file does not have; nil for none
 	lastWrite time.Time  // when the file last got a checkpoint
 	writing   []byte     // the checkpoint that a goroutine is writing; nil for none
-	result    chan error // on which that goroutine sends its error
-	err       error      // of the last write; changed only while maintenance.mu is held, too
+	result    chan error // gets the error of that goroutine
+	err       error      // error of the last write; a change also needs maintenance.mu
 
 	publish func([]byte)
 	// These two fields are guarded by maintenance.mu.
@@ -36,9 +37,9 @@ type anchors struct {
 	publishing chan struct{} // closed when publishLoop ends; nil while it does not run
 }
 
-// anchorFirst writes the checkpoint that the log continues from to an empty or missing anchor file.
-// From then on, a missing anchor file means that it was removed.
-func (m *maintenance) anchorFirst(from *Checkpoint) {
+// anchorFirst writes c to the anchor file if that file is empty or missing. c is the checkpoint
+// from which the log continues. If the anchor file is missing later, somebody has removed it.
+func (m *maintenance) anchorFirst(c *Checkpoint) {
 	m.runMu.Lock()
 	defer m.runMu.Unlock()
 	if m.anchors.file == "" {
@@ -46,15 +47,15 @@ func (m *maintenance) anchorFirst(from *Checkpoint) {
 	}
 	if info, err := os.Stat(m.anchors.file); err != nil || info.Mode().IsRegular() &&
 		info.Size() == 0 {
-		m.anchors.pending = from.Note
+		m.anchors.pending = c.Note
 		m.writeAnchorFile()
 	}
 }
 
-// checkAnchor refuses a log that ends before the newest checkpoint in its anchor file: an older
-// copy has replaced the log and its checkpoint. checkAnchor warns about an anchor file of another
-// log. Verification reports other faults of the file. A file that is not regular is not read; a
-// link is refused.
+// checkAnchor refuses a log that has fewer records than the newest checkpoint in its anchor file
+// covers: an older copy has replaced the log and its checkpoint. checkAnchor warns about an anchor
+// file of another log. Verification reports other faults of the anchor file. checkAnchor refuses a
+// symbolic link, and does not read a file that is not regular.
 func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64) error {
 	if info, err := os.Lstat(m.anchors.file); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("the anchor file %s is a link, so checkpoints would be written to "+
@@ -74,7 +75,7 @@ func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64)
 	}
 	c, err := OpenCheckpoint(notes[len(notes)-1], key)
 	if err == nil && c.Origin != origin {
-		err = fmt.Errorf("the newest checkpoint in it is of the log %s", c.Origin)
+		err = fmt.Errorf("the newest checkpoint in the anchor file is of the log %s", c.Origin)
 	}
 	if err != nil {
 		m.logger.Warn("the anchor file belongs to another audit log, so verification will fail; "+
@@ -90,9 +91,9 @@ func (m *maintenance) checkAnchor(origin string, key note.Verifier, last uint64)
 	return nil
 }
 
-// readTail reads the last 64 KiB of a file, which hold its last checkpoint.
+// readTail reads the last 64 KiB of an anchor file, which contain the last checkpoint.
 func readTail(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regularfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +141,8 @@ func (m *maintenance) publishLoop() {
 	}
 }
 
-// writeAnchorFile writes the pending checkpoint to the anchor file when it is due. It records the
-// first failure, and the first success after failures.
+// writeAnchorFile writes the pending checkpoint to the anchor file if a write is due. It records
+// the first failure, and the first success after failures.
 func (m *maintenance) writeAnchorFile() error {
 	before := m.anchors.err
 	if m.anchors.pending == nil || before == nil && !m.stopped &&
@@ -175,8 +176,8 @@ func (m *maintenance) writeAnchorFile() error {
 }
 
 // write appends the pending checkpoint to the file, in a goroutine. If the file system hangs, write
-// gives up after anchorTimeout, and the goroutine stays blocked. Later calls only look for its
-// result. The last call waits for it once more.
+// gives up after anchorTimeout, and the goroutine stays blocked. Later calls only check whether
+// that goroutine has sent its result. If last is set, write waits up to anchorTimeout again.
 func (a *anchors) write(last bool) error {
 	for {
 		wait := anchorTimeout
@@ -201,7 +202,8 @@ func (a *anchors) write(last bool) error {
 	}
 }
 
-// nextAnchorWrite returns the time until the next write of the anchor file, or 0 if none is due.
+// nextAnchorWrite returns the time until the next write of the anchor file, or 0 if no checkpoint
+// is pending.
 func (m *maintenance) nextAnchorWrite() time.Duration {
 	switch {
 	case m.anchors.pending == nil:
@@ -250,7 +252,7 @@ func appendNote(path string, signed []byte) (err error) {
 
 // endsInEmptyLine reports whether the file is known to end with an empty line.
 func endsInEmptyLine(path string, size int64) bool {
-	f, err := os.Open(path)
+	f, err := regularfile.Open(path)
 	if err != nil {
 		return false
 	}

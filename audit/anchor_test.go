@@ -43,7 +43,7 @@ func TestTornCheckpointInAnchorIsSkipped(t *testing.T) {
 		isLast := func(c *audit.Checkpoint) bool { return c.Root == fullCheckpoint(t, file).Root }
 		if got, want := len(all)+torn, 4; got != want || !slices.ContainsFunc(all, isLast) ||
 			torn > 1 || torn == 0 && cut < len(whole)-2 {
-			t.Errorf("cut at %d of %d: got %d whole and %d torn checkpoints; want %d together, "+
+			t.Errorf("cut at %d of %d: got %d whole and %d torn checkpoints; want %d in total, "+
 				"at most one of them torn, and the log's last checkpoint whole", cut, len(whole),
 				len(all), torn, want)
 		}
@@ -156,12 +156,13 @@ func TestOpenReportsMissingFiles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			logged, err := write(tt.dir, 0)
 			if !strings.Contains(logged, tt.logged) || tt.logged == "" && logged != "" {
-				t.Errorf("logged %q, want %q", logged, tt.logged)
+				t.Errorf("logged %q, want a text with %q (\"\": want no text)", logged, tt.logged)
 			}
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil ||
 				!strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(),
 				"\nhint: ")) {
-				t.Errorf("error %v, want %q", err, tt.err)
+				t.Errorf("error %v, want one with %q and a hint (\"\": want no error)", err,
+					tt.err)
 			}
 		})
 	}

@@ -14,12 +14,12 @@ import (
 )
 
 // batch is a group of lines that are written together. The goroutine that adds the first line owns
-// the batch: it writes it and wakes the others.
+// the batch: it writes the batch and wakes the goroutines that added the other lines.
 type batch struct {
 	lines         []byte
 	leaves        []tlog.Hash   // Merkle tree hashes of the lines
 	count         int           // number of lines, not counting the line about the gap
-	gap           gap           // recorded by the first line, if its count is not 0
+	gap           gap           // if gap.count is not 0, the first line records the gap
 	start         head          // head before the first line
 	last          uint64        // seq of the last line
 	singleBatches int           // Log.singleBatches when the batch was started
@@ -63,6 +63,8 @@ func (l *Log) noteGapRecorded(g gap) {
 	if g.count == 0 || l.gapFile == nil {
 		return
 	}
+	l.gapFile.mu.Lock()
+	defer l.gapFile.mu.Unlock()
 	l.mu.Lock()
 	l.missed.count -= g.count
 	recorded := l.missed.count == 0
@@ -78,8 +80,8 @@ func (l *Log) noteGapRecorded(g gap) {
 	}
 }
 
-// joinBatch returns the pending batch, or starts one and reports that the caller owns it. The
-// caller holds l.mu.
+// joinBatch returns the pending batch. If there is none, it starts a batch and reports that the
+// caller owns the new batch. The caller holds l.mu.
 func (l *Log) joinBatch() (b *batch, owner bool) {
 	if l.pending != nil {
 		return l.pending, false
@@ -124,8 +126,8 @@ func (l *Log) commit(b *batch) {
 	defer l.writers.Done()
 	if b.singleBatches < 4 || b.singleBatches%64 == 0 {
 		// Other goroutines may be about to record, and one write for all lines is cheaper than one
-		// for each. Yielding to them costs time if there are none. So after four batches with a
-		// single line, only every 64th batch yields.
+		// write per line. Yielding costs time if no other goroutine is about to record. So after
+		// four batches with a single line, only every 64th batch yields.
 		runtime.Gosched()
 	}
 	l.writing <- struct{}{}
@@ -143,7 +145,7 @@ func (l *Log) commit(b *batch) {
 		l.singleBatches = 0
 	}
 	l.mu.Unlock()
-	failedBefore := b.err != nil // the previous batch failed, and this one is chained to it
+	failedBefore := b.err != nil // the previous batch failed, and b is chained to that batch
 	if !failedBefore {
 		b.err = l.write(b)
 	}
@@ -153,7 +155,7 @@ func (l *Log) commit(b *batch) {
 		l.recycle(b)
 	case !failedBefore:
 		l.head = b.start
-		if l.pending != nil { // its lines are chained to the failed ones
+		if l.pending != nil { // the pending lines are chained to the failed lines
 			l.pending.err = b.err
 			l.pending = nil
 		}
@@ -175,8 +177,8 @@ func (l *Log) recycle(b *batch) {
 	}
 }
 
-// enqueue adds a line to the queue of DurabilityAsync, and starts drain unless it runs. The caller
-// holds l.mu.
+// enqueue adds a line to the queue of DurabilityAsync, and starts drain unless drain is running.
+// The caller holds l.mu.
 func (l *Log) enqueue(e *entry) (uint64, error) {
 	err := l.asyncErr
 	if err == nil && l.pending != nil && len(l.pending.lines)+len(e.rest) > l.queueBytes {

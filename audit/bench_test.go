@@ -14,8 +14,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// BenchmarkRecord writes records of a message that passed unchanged to a file. The case "memory"
-// discards the lines, and so measures the log's own work.
+// BenchmarkRecord writes records to a file. Each record is about a message that was forwarded
+// unchanged. The case "memory" discards the lines, so it measures only the log's own work.
 func BenchmarkRecord(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10} {
 		m := parse(b, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read","arguments":{"text":"`+strings.Repeat("x", size)+`"}}}`)

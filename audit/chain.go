@@ -45,7 +45,7 @@ func Verify(r io.Reader) error {
 // line.
 type chain struct{ head }
 
-// check checks the next line. The first line that it gets must have the seq firstSeq.
+// check checks the next line of the log. In the first call, the seq of the line must be firstSeq.
 func (c *chain) check(line []byte, firstSeq uint64) error {
 	seq, prev, err := parseLine(line)
 	switch {
@@ -54,7 +54,7 @@ func (c *chain) check(line []byte, firstSeq uint64) error {
 	case c.seq == 0 && seq != firstSeq:
 		return fmt.Errorf("seq is %d, but the first record must be %d", seq, firstSeq)
 	case c.seq > 0 && seq != c.seq+1:
-		return fmt.Errorf("seq is %d, but that of the previous line is %d", seq, c.seq)
+		return fmt.Errorf("seq is %d, but the seq of the previous line is %d", seq, c.seq)
 	case prev != c.hash && (c.seq > 0 || firstSeq == 1):
 		return errChain
 	}
@@ -62,5 +62,5 @@ func (c *chain) check(line []byte, firstSeq uint64) error {
 	return nil
 }
 
-var errChain = errors.New("prev is not the hash of the previous line: one of the two was " +
-	"changed, or a line between them is missing")
+var errChain = errors.New("prev is not the hash of the previous line: one of the two lines " +
+	"was changed, or a line between them is missing")

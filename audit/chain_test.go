@@ -47,7 +47,7 @@ func TestVerify(t *testing.T) {
 		}), "line 3: prev is not"},
 		{"a line missing", edit(func(l [][]byte) [][]byte {
 			return slices.Delete(l, 2, 3)
-		}), "line 3: seq is 4, but that of the previous line is 2"},
+		}), "line 3: seq is 4, but the seq of the previous line is 2"},
 		{"the first line missing", edit(func(l [][]byte) [][]byte {
 			return l[1:]
 		}), "line 1: seq is 2, but the first record must be 1"},
@@ -108,7 +108,7 @@ func TestVerify(t *testing.T) {
 	t.Run("an error of the reader is returned", func(t *testing.T) {
 		err := audit.Verify(io.MultiReader(bytes.NewReader(log[0]), iotest.ErrReader(errFull)))
 		if !errors.Is(err, errFull) {
-			t.Errorf("error %v, want the reader's", err)
+			t.Errorf("error %v, want %v", err, errFull)
 		}
 	})
 	t.Run("lines longer than the read buffer", func(t *testing.T) {
@@ -140,7 +140,7 @@ func FuzzTampering(f *testing.F) {
 			return
 		}
 		if err := audit.Verify(bytes.NewReader(tampered)); err == nil {
-			t.Errorf("%q in place of %q was not found", piece, log[i:j])
+			t.Errorf("Verify accepted %q in place of %q", piece, log[i:j])
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestVerifyFindsEveryFlippedBit(t *testing.T) {
 		for bit := range 8 {
 			log[i] ^= 1 << bit
 			if err := audit.Verify(bytes.NewReader(log)); err == nil {
-				t.Fatalf("bit %d of byte %d was flipped and not found", bit, i)
+				t.Fatalf("Verify accepted the log with bit %d of byte %d flipped", bit, i)
 			}
 			log[i] ^= 1 << bit
 		}

@@ -19,26 +19,26 @@ import (
 type Checkpoint struct {
 	Origin string    // identifies the log; random, and therefore unique
 	Size   int64     // number of records
-	Root   tlog.Hash // root hash of the Merkle tree over them
-	// the log was closed after these records; before any further record, Gatekit writes a
-	// checkpoint that is not closed
+	Root   tlog.Hash // root hash of the Merkle tree over these records
+	// the log was closed after these records; before Gatekit adds a record, it writes a checkpoint
+	// in which Closed is false
 	Closed bool
-	File   FileEnd // of the file with the last record; zero if the checkpoint does not say it
+	File   FileEnd // of the file with the last record; zero if the note has no line "file"
 	Signer string  // name of the signing key
 	Note   []byte  // the signed note
 }
 
-// FileEnd describes how long a file of the log was when its last record was written.
+// FileEnd describes a file of the log: which record begins it, and how long it was at one time.
 type FileEnd struct {
 	First uint64 // seq of the file's first record
-	Bytes int64  // length up to and including the last record
+	Bytes int64  // length, up to and including the last record at that time
 }
 
-// filePrefix begins the extension line with the FileEnd.
+// filePrefix begins the extension line that holds the FileEnd.
 const filePrefix = "file "
 
-// closedLine follows in the last checkpoint of a closed log. C2SP leaves such extension lines to
-// the signer.
+// closedLine is an extension line of the last checkpoint of a closed log. C2SP allows each signer
+// to define extension lines.
 const closedLine = "closed"
 
 // sign encodes the checkpoint as a signed note.
@@ -56,7 +56,7 @@ func (c *Checkpoint) sign(key note.Signer) (err error) {
 	return err
 }
 
-// OpenCheckpoint parses a signed checkpoint. It fails when the key has not signed it.
+// OpenCheckpoint parses a signed checkpoint. It fails if the checkpoint is not signed with the key.
 func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	n, err := note.Open(signed, note.VerifierList(key))
 	if unsigned, ok := errors.AsType[*note.UnverifiedNoteError](err); ok &&
@@ -74,7 +74,7 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 		return nil, fmt.Errorf("read a checkpoint: %w", err)
 	}
 	// Base64 ignores the unused bits of the last character. Without this check, that character
-	// could be changed.
+	// could be changed unnoticed.
 	for _, sig := range n.Sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
 			return nil, fmt.Errorf("the checkpoint was changed: its signature is not canonical "+
@@ -98,7 +98,8 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 	for _, line := range lines[3:] {
 		if end, ok := strings.CutPrefix(line, filePrefix); ok {
 			if _, err := fmt.Sscanf(end, "%d %d", &c.File.First, &c.File.Bytes); err != nil {
-				return nil, fmt.Errorf("read a checkpoint: %q is not the end of a file", line)
+				return nil, fmt.Errorf("read a checkpoint: the line %q does not have the form "+
+					"\"file FIRST BYTES\"", line)
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func OpenCheckpoint(signed []byte, key note.Verifier) (*Checkpoint, error) {
 
 // OpenCheckpoints parses one or more checkpoints that follow each other, as in an anchor file. It
 // skips and counts incomplete checkpoints, which a crash may leave. It fails if there is no
-// complete checkpoint, or if the key has not signed one of them.
+// complete checkpoint, or if one of the complete checkpoints is not signed with the key.
 func OpenCheckpoints(b []byte, key note.Verifier) (all []*Checkpoint, torn int, err error) {
 	notes, torn := splitNotes(b)
 	for i, signed := range notes {

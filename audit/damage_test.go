@@ -12,7 +12,7 @@ import (
 	"gatekit/audit"
 )
 
-// damages are changes of the active file in place, by which the file keeps its identity.
+// damages are changes of the content of the active file. The file keeps its identity (its inode).
 var damages = []struct {
 	name   string
 	change func(b []byte) []byte
@@ -28,11 +28,11 @@ var damages = []struct {
 		return append(b, b[bytes.LastIndexByte(b[:len(b)-1], '\n')+1:]...)
 	}, true},
 	{"with a text at the end", func(b []byte) []byte { return append(b, "x\n"...) }, true},
-	{"with another byte in the last line", func(b []byte) []byte {
+	{"with a changed byte in the last line", func(b []byte) []byte {
 		b[len(b)-20] ^= 1
 		return b
 	}, true},
-	{"with another byte in the first line", func(b []byte) []byte {
+	{"with a changed byte in the first line", func(b []byte) []byte {
 		b[bytes.Index(b, []byte("event 0"))] ^= 1
 		return b
 	}, false},
@@ -127,7 +127,8 @@ func testChangedFile(t *testing.T, closed, segments bool, f func([]byte) []byte)
 				record(t, l, event(reason))
 			}
 		}
-		for segments && len(readFile(t, source)) > 500 { // the next record begins a file
+		// add records until one of them begins a file, so that the events below go to the same file
+		for segments && len(readFile(t, source)) > 500 {
 			record(t, l, event("before"))
 		}
 		for _, reason := range []string{"event 0", "event 1", "event 2"} {

@@ -4,12 +4,13 @@
 //
 // # Guarantees
 //
-// When Record returns nil, the line is as safe as [Options.Durability] promises, and the message
-// may be forwarded. When Record returns an error, the message is not forwarded, and the log has no
-// line for the message. The remains of a failed write are cut off before the next line is written.
-// Every line is complete and valid JSON, whatever names and reasons contain. Apart from bodies, its
-// length is bounded. Seq and prev have no gap, even across restarts and files. Two processes never
-// write to the same log.
+// When Record returns nil, the line of the record is as safe as [Options.Durability] promises, and
+// the message may be forwarded. When Record returns an error, the message is not forwarded, and the
+// log has no line for the message. The remains of a failed write are cut off before the next line
+// is written. Every line is complete and valid JSON, whatever names and reasons contain. The length
+// of a line, apart from its bodies, is bounded. The record numbers (the member "seq") have no gap,
+// and the chain of hashes (the member "prev") is not broken, even across restarts and files. Two
+// processes never write to the same log.
 //
 // # Files
 //
@@ -27,80 +28,90 @@
 // is started. Chain and tree continue across files.
 //
 // Segments beyond the bounds of [Options.Keep] are removed. Before that, a record with the action
-// "prune" names the first and last removed record (from, through), and a checkpoint covers that
-// record. The hashes of removed records stay in the tree.
+// "prune" is written. Its members "from" and "through" name the first and the last removed record.
+// A checkpoint covers the record "prune". The hashes of removed records stay in the tree.
 //
-// With Retention.For, the active file is rotated when its first record has reached that age. So
-// records stay at most twice as long. An age counts the time for which the log was open, and no
-// change of the wall clock: a clock that jumps forward removes nothing. Of the time between two
-// processes, which only the wall clock tells, a tenth of Retention.For counts at most. Ages are
-// kept in a file, and begin at 0 for segments that it does not name. A segment also stays until the
-// tiles of all its records are full, which can take 255 further records. Retention cannot free a
-// full disk, because the record of the removal needs space, too. This is a known limit.
+// With Retention.For, the active file is rotated when its first record is older than Retention.For.
+// So a record stays for at most twice that time. An age counts the time for which the log was open.
+// A change of the wall clock does not count, so a clock that jumps forward removes nothing. The
+// time between two processes is known only from the wall clock; it counts up to a tenth of
+// Retention.For. The file gatekit.jsonl.tree/ages keeps the ages. A segment that is not in this
+// file begins with age 0. A segment also stays until the tiles of all its records are full, which
+// can take 255 further records. Retention cannot free a full disk, because the record of the
+// removal needs space, too. This is a known limit.
 //
-// If anybody else moves, removes, cuts or changes the active file, the log ends: a record fails,
-// and from then on messages are denied. The length of the file is compared after each write. Its
-// identity and its last 256 bytes are compared before the write with DurabilityFsync, otherwise
-// before the first write that is a tenth of a second or more after the last check, and once a
-// second while records are written. A change further up in the file is found at the next start.
+// If anybody but Gatekit moves, removes, cuts or changes the active file, the log ends: a record
+// fails, and from then on messages are denied. The log checks the length of the file after each
+// write. It also checks the identity and the last 256 bytes of the file. With [DurabilityFsync],
+// this check comes before each write. With any other durability, it comes before a write if the
+// last check is at least a tenth of a second old. While records are written, a timer also starts
+// the check once a second. A change further up in the file is found at the next start.
 //
 // # Records about the log
 //
 // Records with these actions are about the log itself:
 //
-//   - "recovered": a crash had torn the last line, which was cut off (its message was not
-//     forwarded, except with [DurabilityAsync]), or records (from, through) had no checkpoint when
-//     Gatekit started;
+//   - "recovered": a crash had left an incomplete last line, which was cut off; or the records
+//     "from" to "through" had no checkpoint when Gatekit started. The message of a line that was
+//     cut off was not forwarded, except with [DurabilityAsync];
 //   - "gap": records could not be written, and their messages were denied; the reason says how many
 //     and since when. If Gatekit ends before the log can be written again, the next start writes
 //     this record: the count is saved in a file whose space was allocated before;
 //   - "prune": segments were removed;
-//   - "anchor lost", "anchor back": [Options.AnchorFile] cannot be written, and can be again;
-//   - "clock": the clock was set back or is behind the last record, was set forward by a minute or
-//     more, or is so far ahead of the last stop that Retention.For does not count all of the time.
+//   - "anchor lost", "anchor back": the file [Options.AnchorFile] could not be written, or could be
+//     written again;
+//   - "clock": while the log was open, the clock was set back, or set forward by a minute or more;
+//     or, when Gatekit started, the clock was behind the last record, or so far ahead of the last
+//     stop that Retention.For counts only a part of the time since that stop.
 //
-// The order of records is that of seq. Time is the wall clock at the beginning of a decision. It
-// may go back a little between concurrent decisions, and by more where a "clock" record says so.
+// The order of the records is the order of their seqs. Time is the wall clock at the beginning of a
+// decision. From one record to the next, time may go back a little, because decisions are
+// concurrent. It goes back further only where a "clock" record says so.
 //
 // # Members of a line
 //
-// A line has these members in this order, without the empty ones: seq, time, prev, session,
-// exchange, principal, direction, kind, method, server, name, action, reason, steps (each: stage,
-// action, reason, micros, findings, changed), before, after (each: size, sha256 or hmac, and body
-// if configured), values, code, failed, micros, error. Before and after describe the message's body
-// before and after the stages. There is no after if nothing was forwarded. Prev is the hex SHA-256
-// of the previous line without its line feed, or 64 zeros.
+// A line has the members of this list, in this order: seq, time, prev, session, exchange,
+// principal, direction, kind, method, server, name, action, reason, steps (each: stage, action,
+// reason, micros, findings, changed), before, after (each: size, sha256 or hmac, and body if
+// configured), values, code, failed, micros, error. Some records about the log also have "from" and
+// "through". Empty members are left out. The members "before" and "after" describe the message's
+// body before the stages and after the stages. The member "after" is missing if nothing was
+// forwarded. Prev is the hex SHA-256 of the previous line without its line feed; in the first line
+// it is 64 zeros.
 //
-// A call has one record of the decision, before the request is forwarded, and one of its response,
-// with the same exchange. The response or error is evaluated and recorded before it is forwarded,
-// too. If the server sends no response (a time-out, a lost server, a denial), the second record is
-// that of Gatekit's own error, with the action "answer". Code is the JSON-RPC error code; failed is
-// true when the result of a tool has isError: true. Micros is the time that the evaluation took.
-// The duration of a call is the time between its two records.
+// A call has two records with the same exchange. The first is about the decision, and is written
+// before the request is forwarded. The second is about the response. The response or error is
+// evaluated and recorded before it is forwarded, too. If the server sends no response (a time-out,
+// a lost server, a denial), the second record is about Gatekit's own error, and has the action
+// "answer". Code is the JSON-RPC error code; failed is true when the result of a tool has isError:
+// true. Micros is the time that the evaluation took. The duration of a call is the time between its
+// two records.
 //
 // # What a line does not reveal
 //
-// A line contains no content other than names and reasons, unless bodies are [BodiesRedacted]. Then
-// it contains the body after the stages, never a body that was changed or denied. The record of a
-// changed or denied body has an hmac with a key of the log instead of a plain hash. Otherwise a
-// short secret that a stage removed could be found by hashing guesses. A body that was forwarded
-// unchanged gets a plain hash, which others can compare. To avoid that, use [BodiesNone].
+// A line contains no content other than names and reasons. With [BodiesRedacted] only, a line also
+// contains the body that was forwarded, as the stages left it. A line never contains a body as it
+// was before a stage changed or denied it. The record of a changed or denied body has an hmac with
+// a key of the log instead of a plain hash. Otherwise a short secret that a stage removed could be
+// found by hashing guesses. A body that was forwarded unchanged gets a plain hash, which any reader
+// of the log can compare with hashes of guesses. To avoid that, use [BodiesNone].
 //
-// Values are keyed hashes of the first 16 strings, each of up to 4 KiB, in a request's arguments.
-// Equal values can be found ([ValueHasher]) but not read. The line does not contain their places in
-// the arguments, because the client chooses the names there.
+// The member "values" holds keyed hashes of the first 16 strings, each of up to 4 KiB, in a
+// request's arguments. Equal strings can be found ([ValueHasher]) but not read. The line does not
+// say where in the arguments a string is, because the client chooses the names of the arguments.
 //
 // The name in a message and a method that MCP does not define are written only if the stages have
 // checked them: every stage that applies was asked, no stage failed, and no stage found anything in
-// them. The same holds for quotations of them in reasons. A name that a server has listed is
-// written, too, and without any stage all names are written.
+// them. The same holds for reasons that quote such a name or method. A name that a server has
+// listed is written, too. If there is no stage at all, all names are written.
 //
-// Otherwise these names are left out: a client that sends a secret as the name of a tool would
-// write the secret into the log. The keyed hashes of the names then come first in values, and
-// before and after have an hmac and no body.
+// A name or method that the stages have not checked is left out. Otherwise a client that sends a
+// secret as the name of a tool would write the secret into the log. The keyed hashes of the texts
+// that are left out come first in "values", and the members "before" and "after" have an hmac and
+// no body.
 //
-// In the name of a record, and where a reason quotes that name, a keyed hash replaces the query and
-// the fragment of a URI: they often hold a token.
+// If the name of a record is a URI, a keyed hash replaces the query and the fragment of the URI,
+// because they often hold a token. The same holds for a reason that quotes the name.
 //
 // # How a line is written
 //
@@ -111,41 +122,44 @@
 // # Why a failed write is taken back
 //
 // A write may fail in part, or report an error although it wrote everything. In both cases the
-// messages were denied. So the file is truncated to the last committed line, and seq and prev go
-// back with it: the chain holds exactly the decisions that took effect. Lines that were chained to
-// the failed lines fail, too. Nothing is written until the file has been truncated. With
-// [DurabilityAsync], Record had already returned for the lines. They stay in the queue, and each
-// later Record fails until they are written.
+// messages were denied. So the file is truncated to the last committed line, and seq and prev
+// continue from that line: the chain holds exactly the decisions that took effect. Lines that were
+// chained to the failed lines fail, too. Nothing is written until the file has been truncated. With
+// [DurabilityAsync], Record had already returned for the failed lines. These lines stay in the
+// queue, and each later call of Record fails until they are written.
 //
 // # What the tree adds to the chain
 //
-// Whoever can write the file can remove lines at its end, change the last one, or rewrite all of
-// it. Therefore the lines are also the leaves of a Merkle tree (RFC 6962; record 1 is leaf 0),
-// whose root is signed in a [Checkpoint], in the form of C2SP's tlog-checkpoint. A checkpoint is
-// made a second after a record, or after 1,000 records, and at Close. The next one begins at least
-// 20 ms after the last one has ended. So after a kill under load, 1,000 records and those of the
-// last 30 ms or so have none. A checkpoint covers all records before it. Records after the last
-// checkpoint are protected by the chain only.
+// Whoever can write the file can remove lines at its end, change its last line, or rewrite the
+// whole file. Therefore the lines are also the leaves of a Merkle tree (RFC 6962; record 1 is leaf
+// 0), whose root is signed in a [Checkpoint], in the form of C2SP's tlog-checkpoint. A checkpoint
+// is made a second after a record, or after 1,000 records, and at Close. The next checkpoint begins
+// at least 20 ms after the last one has ended. So after a kill under load, up to 1,000 records, and
+// the records of about the last 30 ms, have no checkpoint. A checkpoint covers all records before
+// it. Records after the last checkpoint are protected by the chain only.
 //
 // Records are on the disk before a checkpoint covers them. Tiles are not flushed; after a crash
 // they are rebuilt from the log. Open compares the log with its checkpoint and with the newest
-// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of the two, and a
-// checkpoint that another key has signed. A checkpoint also has the length of the file with its
-// last record (the line "file FIRST BYTES", where FIRST is the seq of the file's first record).
-// Open refuses that file when it was cut or begins with another record, and, up to 64 MiB, when the
-// hash of one of its records is not in the tree. Older segments are compared by Verification only;
-// a missing one is logged.
+// checkpoint in [Options.AnchorFile]. It refuses a log that is shorter than one of the two
+// checkpoints says, and a checkpoint that another key has signed. A checkpoint also says how long
+// the file with its last record is: the line "file FIRST BYTES" has the seq of the file's first
+// record and the length. Open refuses the log when that file was cut or begins with another record.
+// If the file has at most 64 MiB, Open also refuses the log when the hash of one of the file's
+// records is not in the tree. Only Verification compares older segments; Open logs a missing
+// segment.
 //
-// The first checkpoint, of no records, is made before the first record, so records without any
-// checkpoint are refused. The checkpoint at Close has the line "closed" after its root. Open
-// refuses records that were added after such a checkpoint; its own next checkpoint does not have
-// the line. Records after a crash are accepted, and a "recovered" record names them. Whether
-// somebody changed them before Gatekit started again is unknown. When checkpoints cannot be
-// written, the log accepts 65,536 more records.
+// The first checkpoint covers no records and is made before the first record. So Open refuses
+// records without any checkpoint. The checkpoint at Close has the line "closed" after its root.
+// Open refuses records that were added after such a checkpoint. Before Open adds a record itself,
+// it replaces this checkpoint by one without the line "closed". After a crash, Open accepts records
+// that have no checkpoint, and a "recovered" record names them. Whether somebody changed these
+// records before Gatekit started again is unknown. When checkpoints cannot be written, the log
+// accepts 65,536 more records.
 //
-// [Verification] compares a log, even while it is written, with its chain, its checkpoint and other
-// checkpoints, and names the first record that was changed. A [Proof] proves that one record is in
-// the log, in the form of C2SP's tlog-proof; verifying it needs the public key and not the log.
+// [Verification] verifies the chain of a log, and compares the log with its checkpoint and with
+// other checkpoints. It names the first record that was changed, and also works while the log is
+// written. A [Proof] proves that one record is in the log, in the form of C2SP's tlog-proof;
+// verifying it needs the public key and not the log.
 //
 // Whoever has the private key and can write to the log's folder can still rewrite everything.
 // Against that, checkpoints are kept elsewhere: [Options.AnchorFile], [Options.OnCheckpoint]. The
@@ -154,7 +168,7 @@
 // # Costs
 //
 // These figures were measured on two cores of an AMD EPYC with a virtual disk, while other
-// processes ran (load average 5 to 12). The lower figure of each range is closer to an idle
+// processes ran (load average 5 to 12). The lower figure of each range is closer to that of an idle
 // machine:
 //
 //	go test ./audit -run - -bench Record/1KiB        # a record of a call with 1 KiB of text
@@ -162,14 +176,14 @@
 //	memory     5 µs                 6 to 7 µs          the log's own work, nothing written
 //	write      6 to 17 µs           5 to 12 µs         with a checkpoint per 1,000 records
 //	fsync      180 to 2,800 µs      39 to 76 µs        some 30 records share a sync
-//	async      7 µs                 10 µs              the queue is often full: the disk's speed
+//	async      7 µs                 10 µs              the disk's speed: the queue is often full
 //
 //	go run ./test/bench -parts audit -routes http-http -eras modern -sizes 1KiB
 //
-// In that benchmark, where a call is two records, write added 27 to 45 µs to a median of 130 to
-// 200 µs. With 32 concurrent calls, write cost 8 to 18 % of the calls per second. The goal of 15 µs
-// and 5 % was not met under that load. Verifying a million records takes 4 to 6 s, of which 1.8 s
-// are processor time:
+// In that benchmark, a call makes two records. [DurabilityWrite] added 27 to 45 µs to a median of
+// 130 to 200 µs. With 32 concurrent calls, it cost 8 to 18 % of the calls per second. The goals
+// were 15 µs and 5 %, and were not met under that load. Verifying a million records takes 4 to 6 s,
+// of which 1.8 s are processor time:
 //
 //	go test ./audit -run - -bench Verification -benchtime 1x
 //

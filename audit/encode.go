@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -37,8 +36,8 @@ func (e *entry) release() {
 	}
 }
 
-// encode encodes an outcome. It does all expensive work (escaping, hashing), and the caller holds
-// no lock.
+// encode encodes an outcome. It does all expensive work (escaping, hashing), so Record calls it
+// before it takes a lock.
 func (l *Log) encode(o pipeline.Outcome) *entry {
 	e := entryPool.Get().(*entry)
 	e.time = append(e.time[:0], `,"time":"`...)
@@ -46,12 +45,13 @@ func (l *Log) encode(o pipeline.Outcome) *entry {
 	e.time = append(e.time, '"')
 
 	b := e.rest[:0]
-	// the quotation of a URI in a reason must not reveal what the name does not
+	// If the name is a URI, its query is left out of the member "name". A text that quotes the name
+	// must not reveal that query either.
 	quote := func(text string) string { return text }
 	if m := o.Before; m != nil {
 		name := nameWithoutQuery(m, l.valueHasher)
 		if name != m.Name {
-			quote = func(text string) string { return strings.ReplaceAll(text, m.Name, name) }
+			quote = func(text string) string { return withoutQueries(text, m.Name, name) }
 		}
 		b = appendMember(b, "session", m.Session)
 		b = appendMember(b, "exchange", m.Exchange)
@@ -97,14 +97,15 @@ func appendSteps(b []byte, steps []pipeline.Step, quote func(string) string) []b
 		b = appendMember(b, "action", s.Action)
 		b = appendMember(b, "reason", quote(s.Reason))
 		b = appendMicros(b, s.Duration)
-		b = appendFindings(b, s.Findings)
+		b = appendFindings(b, s.Findings, quote)
 		b = appendStrings(b, "changed", s.Changed)
 		b = append(b, '}')
 	}
 	return append(b, ']')
 }
 
-func appendFindings(b []byte, findings []pipeline.Finding) []byte {
+func appendFindings(b []byte, findings []pipeline.Finding,
+	quote func(string) string) []byte {
 	if len(findings) == 0 {
 		return b
 	}
@@ -120,7 +121,7 @@ func appendFindings(b []byte, findings []pipeline.Finding) []byte {
 			break
 		}
 		b = append(b, `{"type":`...)
-		b = appendString(b, f.Type)
+		b = appendString(b, quote(f.Type)) // for a policy's note, Type is the note's text
 		b = appendMember(b, "pointer", f.Pointer)
 		b = append(b, '}')
 	}
@@ -144,8 +145,8 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// appendStatus appends the member code if m is a JSON-RPC error, or failed if m is the result of a
-// tool with isError: true.
+// appendStatus appends the member code if m is a JSON-RPC error. It appends the member failed if m
+// is the result of a tool with isError: true.
 func appendStatus(b []byte, m *mcp.Message) []byte {
 	switch {
 	case m == nil:
@@ -160,9 +161,9 @@ func appendStatus(b []byte, m *mcp.Message) []byte {
 	return b
 }
 
-// appendBodies appends before and after, and hashes each distinct body once. A body that was denied
-// or changed gets a keyed hash. From a plain hash, a reader of the log could find a removed secret
-// by trying candidates.
+// appendBodies appends the members before and after. It hashes each distinct body once. A body that
+// was denied or changed gets a keyed hash. From a plain hash, a reader of the log could find a
+// removed secret by trying candidates.
 func (l *Log) appendBodies(b []byte, o pipeline.Outcome) []byte {
 	var before, after []byte
 	if o.Before != nil {
@@ -259,8 +260,8 @@ func appendMember(b []byte, name, value string) []byte {
 }
 
 // appendString appends s as a JSON string that is safe to display. Unprintable characters
-// (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is replaced. Of a
-// string longer than maxString, it appends the beginning and the length.
+// (controls, line separators, bidirectional marks) are escaped, and invalid UTF-8 is replaced. If s
+// is longer than maxString, appendString appends only the beginning of s, and the length of s.
 func appendString(b []byte, s string) []byte {
 	length := len(s)
 	if length > maxString {

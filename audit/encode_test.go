@@ -15,7 +15,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// outcomeWith returns an outcome with s in every place for the words of a peer or a stage.
+// outcomeWith returns an outcome with s in every field whose text comes from a peer or a stage.
 func outcomeWith(s string) pipeline.Outcome {
 	m := &mcp.Message{Kind: mcp.Request, Direction: mcp.ToServer, Session: s, Principal: s,
 		Exchange: s,
@@ -45,10 +45,10 @@ func line(t testing.TB, o pipeline.Outcome) string {
 func TestHostileStrings(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	tests := []struct {
-		name, in, want string // want: the string without its quotes
+		name, in, want string // want is the JSON string without its quotes
 	}{
 		{"quotes and backslashes", `"a\`, `\"a\\`},
-		{"a line break that makes a record", "x\n{\"seq\":2}\r", `x\u000a{\"seq\":2}\u000d`},
+		{"a line break and a forged record", "x\n{\"seq\":2}\r", `x\u000a{\"seq\":2}\u000d`},
 		{"a NUL", "a\x00b", `a\u0000b`},
 		{"an escape sequence of a terminal", "\x1b[2J", `\u001b[2J`},
 		{"DEL and C1 controls", "\x7f\u0085", `\u007f\u0085`},
@@ -67,8 +67,8 @@ func TestHostileStrings(t *testing.T) {
 			text := line(t, outcomeWith(tt.in))
 			if n := strings.Count(text, `:"`+tt.want+`"`); n != 14 || !strings.Contains(text,
 				`"changed":["`+tt.want+`"]`) {
-				t.Errorf("%d members are %.100q, want 14, and changed, in\n%.1000s", n, tt.want,
-					text)
+				t.Errorf("%d members have the value %.100q, want 14; the list \"changed\" must "+
+					"contain it, too:\n%.1000s", n, tt.want, text)
 			}
 		})
 	}
@@ -84,8 +84,8 @@ func TestHostileStrings(t *testing.T) {
 	})
 }
 
-// FuzzStrings checks that a line is valid and bounded for any string, and that short printable text
-// can be read back.
+// FuzzStrings checks that a line is valid and bounded for any string, and that a short string of
+// valid UTF-8 can be read back.
 func FuzzStrings(f *testing.F) {
 	for _, s := range []string{"", "plain", "\"\\\n\x00\u2028\xff", strings.Repeat("亀", 400)} {
 		f.Add(s)

@@ -171,7 +171,8 @@ func TestOpenRefusesFileInUse(t *testing.T) {
 	verify(t, readFile(t, path))
 }
 
-// FuzzOpen checks that any file is either continued to a valid log, or refused and left unchanged.
+// FuzzOpen opens any file as a log. Open must either refuse the file and leave it unchanged, or
+// continue the file so that the log is valid.
 func FuzzOpen(f *testing.F) {
 	whole := bytes.Join(logLines(f, 3), nil)
 	for _, file := range []string{"", "x", string(whole), string(whole[:len(whole)-1]),
@@ -197,7 +198,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		v := audit.Verification{File: path}
 		if _, err := v.Run(t.Context()); err != nil {
-			t.Errorf("the log continued from %q does not verify: %v", file, err)
+			t.Errorf("Open continued the file %q, but the log does not verify: %v", file, err)
 		}
 	})
 }
@@ -225,7 +226,7 @@ func TestVerificationDoesNotBlockOpen(t *testing.T) {
 	for i := range 50 {
 		l, err := audit.Open(audit.Options{File: file})
 		if err != nil {
-			t.Errorf("start %d: %v", i, err)
+			t.Errorf("Open number %d: %v", i+1, err)
 			break
 		}
 		if err := l.Close(); err != nil {
@@ -263,7 +264,7 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 			open(t, audit.Options{File: file}).Close() // the log is undamaged
 		})
 	}
-	t.Run("anchor link to a foreign file", func(t *testing.T) {
+	t.Run("the anchor is a link to a foreign file", func(t *testing.T) {
 		dir := t.TempDir()
 		foreign, anchor := filepath.Join(dir, "foreign"), filepath.Join(dir, "anchor")
 		if err := os.WriteFile(foreign, []byte("theirs\n"), 0o600); err != nil {
@@ -278,16 +279,16 @@ func TestOpenRefusesFilesOfTheLogAsKeyOrAnchor(t *testing.T) {
 			t.Errorf("error %v, want the link refused", err)
 		}
 		if b, _ := os.ReadFile(foreign); string(b) != "theirs\n" {
-			t.Errorf("the foreign file is %q", b)
+			t.Errorf("the foreign file is now %q, want it unchanged", b)
 		}
 	})
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	if _, err := audit.Open(audit.Options{File: file, Key: file + "k",
 		AnchorFile: file + "k"}); err == nil {
-		t.Error("Open accepted the key's file as the anchor")
+		t.Error("Open accepted the key file as the anchor")
 	}
 	if _, err := audit.Open(audit.Options{File: file, Key: file}); err == nil ||
 		!strings.Contains(err.Error(), "the key") {
-		t.Errorf("error %v, want the log refused as the key", err)
+		t.Errorf("error %v, want that the log file cannot be the key", err)
 	}
 }

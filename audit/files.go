@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 )
 
 // maxLineBytes is the maximal length of a line. After so many bytes without a line feed, a reader
@@ -21,7 +22,7 @@ const maxLineBytes = 256 << 20
 
 // errInUse is the error of a second process that opens the log.
 var errInUse = errors.New("another Gatekit process has the log open\nhint: stop that process, " +
-	"or configure another file for this one")
+	"or configure another file for this process")
 
 // logEnd describes the end of an existing log.
 type logEnd struct {
@@ -137,7 +138,7 @@ func (s *files) missingRanges() (missing []SeqRange) {
 // segmentEnd reads the end of a segment. A segment is never torn: it is renamed when it is complete
 // and on the disk.
 func segmentEnd(segment string) (logEnd, error) {
-	f, err := os.Open(segment)
+	f, err := regularfile.Open(segment)
 	if err != nil {
 		return logEnd{}, err
 	}
@@ -157,7 +158,7 @@ func segmentEnd(segment string) (logEnd, error) {
 }
 
 // fileEnd finds the last complete line, and the number of bytes after it. If no line is complete,
-// the torn line must begin with first as its seq.
+// the incomplete line must begin with the seq that the parameter first has.
 func fileEnd(f *os.File, size int64, first uint64) (logEnd, error) {
 	const notAnAuditLog = "not an audit log\nhint: configure another file; " +
 		"this file was not changed"
@@ -301,7 +302,7 @@ func (s *files) checkContent(size int64, last []byte) error {
 	now := make([]byte, len(last))
 	if _, err := s.current.ReadAt(now, size-int64(len(last))); err != nil ||
 		!bytes.Equal(now, last) {
-		return s.changedError("its last record is no longer the one that Gatekit wrote")
+		return s.changedError("its last record is not the record that Gatekit wrote")
 	}
 	return nil
 }
@@ -313,14 +314,14 @@ func (s *files) checkSize(size int64) error {
 		return err
 	}
 	if info.Size() != size {
-		return s.changedError(fmt.Sprintf("it has %d bytes, and not the %d that Gatekit wrote",
+		return s.changedError(fmt.Sprintf("it has %d bytes, but Gatekit wrote %d bytes",
 			info.Size(), size))
 	}
 	return nil
 }
 
 func (s *files) changedError(how string) error {
-	return fmt.Errorf("%s was changed by somebody else: %s\nhint: keep the file, gatekit audit "+
+	return fmt.Errorf("%s was changed by somebody else: %s\nhint: keep the file: gatekit audit "+
 		"verify shows what is missing; %s. Gatekit rotates its log itself: see segment_bytes in "+
 		"[audit], and exclude the log from logrotate", s.path, how, newLogHint(s.path))
 }
@@ -339,7 +340,7 @@ func (s *files) cutOwn(lines []byte) error {
 	return s.current.Truncate(start)
 }
 
-// readLast returns the last bytes before size, at most tailBytes.
+// readLast returns the last bytes before the offset size, at most tailBytes.
 func (s *files) readLast(size int64) ([]byte, error) {
 	last := make([]byte, min(size, tailBytes))
 	_, err := s.current.ReadAt(last, size-int64(len(last)))

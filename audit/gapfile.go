@@ -9,15 +9,17 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"gatekit/core/pipeline"
 )
 
 // gapFile keeps the count of records that could not be written, for the case that Gatekit ends
 // before the log can be written again. Its space is allocated when the log is opened, and it is
-// overwritten in place: that works on a full disk.
+// overwritten in place, which works even on a full disk.
 type gapFile struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // held during save and clear; taken before Log.mu
 	f    *os.File
-	last time.Time // of the last save
+	last time.Time // time of the last save
 	used bool      // the file is not blank
 }
 
@@ -37,11 +39,16 @@ const (
 	gapSaveInterval = time.Second
 )
 
-// openGapFile opens or creates the gap file of a log. It also returns its content, nil for none.
+// openGapFile opens or creates the gap file of a log. It also returns the saved gap, or nil if the
+// file is blank.
 func openGapFile(dir string) (*gapFile, *savedGap, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "gap"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, nil, errors.Join(err, fmt.Errorf("%s is not a regular file", f.Name()),
+			f.Close())
 	}
 	g := &gapFile{f: f}
 	b := make([]byte, gapFileBytes)
@@ -55,7 +62,7 @@ func openGapFile(dir string) (*gapFile, *savedGap, error) {
 		return g, nil, nil
 	}
 	saved := new(savedGap)
-	if err := json.Unmarshal(b, saved); err != nil || saved.Records <= 0 {
+	if err := json.Unmarshal(b, saved); err != nil || saved.Records <= 0 || saved.Since.IsZero() {
 		// a crash has interrupted a write of the file: there is a gap of unknown size
 		saved = &savedGap{Records: 1}
 	}
@@ -63,14 +70,23 @@ func openGapFile(dir string) (*gapFile, *savedGap, error) {
 	return g, saved, nil
 }
 
-// reason describes the gap in its record.
-func (s *savedGap) reason() string {
-	text := fmt.Sprintf("at least %d records could not be written since %s, until Gatekit ended: "+
-		"their messages were denied", s.Records, s.Since.UTC().Format(timeFormat))
-	if s.Forwarded > 0 {
-		text += fmt.Sprintf(", except %d, which were forwarded", s.Forwarded)
+// outcome returns the outcome from which the record of the gap is made.
+func (s *savedGap) outcome() pipeline.Outcome {
+	o := pipeline.Outcome{Time: time.Now(), Action: "gap"}
+	if s.Since.IsZero() { // see openGapFile
+		o.Reason = "at least 1 record could not be written, until Gatekit ended: its message was " +
+			"denied"
+		return o
 	}
-	return text
+	o.Reason = fmt.Sprintf("at least %d records could not be written since %s, until Gatekit "+
+		"ended: their messages were denied", s.Records, s.Since.UTC().Format(timeFormat))
+	if s.Forwarded > 0 {
+		o.Reason += fmt.Sprintf(", except %d, which were forwarded", s.Forwarded)
+	}
+	if s.Error != "" {
+		o.Err = errors.New(s.Error)
+	}
+	return o
 }
 
 // write overwrites the file with b, padded with spaces.
@@ -81,10 +97,8 @@ func (g *gapFile) write(b []byte) error {
 }
 
 // save saves a gap. It does nothing when the last save is less than gapSaveInterval ago, unless the
-// log is being closed.
+// log is being closed. g.mu must be held.
 func (g *gapFile) save(missed gap, forwarded int, closing bool) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if !closing && time.Since(g.last) < gapSaveInterval {
 		return nil
 	}
@@ -104,10 +118,8 @@ func (g *gapFile) save(missed gap, forwarded int, closing bool) error {
 	return g.f.Sync()
 }
 
-// clear blanks the file, after the record of the gap was written.
+// clear blanks the file. It is called after the record of the gap was written. g.mu must be held.
 func (g *gapFile) clear() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if !g.used {
 		return nil
 	}

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 )
 
 // The private key that signs checkpoints is a line in the form of golang.org/x/mod/sumdb/note, in a
-// file that only its owner may read. The public key is a line next to the log.
+// file that only its owner may read. The public key is a line in a file next to the log.
 
 // readOrCreateKey reads the private key in the file, or creates one that is named after this host.
 // It also returns the key's text and the public key.
@@ -48,9 +49,9 @@ func readKey(path string) (private string, signer note.Signer, public string, er
 			"%q\nhint: name a file that does not exist, and Gatekit creates a key there", path,
 			signer.Name())
 	}
-	// NewSigner has accepted PRIVATE+KEY+name+id+key
+	// NewSigner accepts only the form PRIVATE+KEY+name+id+key
 	seed, err := base64.StdEncoding.DecodeString(strings.SplitN(private, "+", 5)[4])
-	// the decoded key is one byte, the algorithm, and the seed
+	// the decoded key is one byte for the algorithm, then the seed
 	if err != nil || len(seed) != 1+ed25519.SeedSize {
 		return "", nil, "", fmt.Errorf("%s does not hold an Ed25519 key", path)
 	}
@@ -69,8 +70,14 @@ func readPrivateFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("other users may read %s, its mode is %v\nhint: chmod 600 %s", path,
 			mode.Perm(), path)
 	}
-	return os.ReadFile(path)
+	return readFile(path)
 }
+
+// maxFileBytes bounds the files beside a log that are read as a whole.
+const maxFileBytes = 64 << 20
+
+// readFile reads a file that must be regular.
+func readFile(path string) ([]byte, error) { return regularfile.Read(path, maxFileBytes) }
 
 // createKey creates a key file, unless another process does so first.
 func createKey(path string) error {
@@ -107,7 +114,8 @@ func hostName() string {
 	return name[:min(len(name), 64)]
 }
 
-// ReadPublicKey parses a public key, given as the line itself or as a file that holds it.
+// ReadPublicKey returns a public key. The parameter key is the line NAME+ID+KEY, or the path of a
+// file that holds this line.
 func ReadPublicKey(key string) (note.Verifier, error) {
 	if v, err := note.NewVerifier(strings.TrimSpace(key)); err == nil {
 		return v, nil

@@ -13,19 +13,21 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"gatekit/core/regularfile"
 )
 
 // errTorn is the error for a last line without its line feed.
 var errTorn = errors.New("the line is incomplete: it has no line feed")
 
-// forEachLine calls f with each line of the log's files, without its line feed. The first
-// call has the first line of the file that holds the record whose seq is from. A line is valid
-// until f returns. If a file cannot be read, or a line is incomplete or too long, the error is a
-// *positionError. Records that are written during the call may be left out.
-func forEachLine(file string, from uint64, f func(at Position, line []byte) error) error {
+// forEachLine calls f with each line of the log's files, without its line feed. It may skip
+// segments in which all records have a seq below first. f must not keep the slice line. If a file
+// cannot be read, or a line is incomplete or too long, the error is a *positionError. Records that
+// are written during the call may be left out.
+func forEachLine(file string, first uint64, f func(at Position, line []byte) error) error {
 	// Open the active file first: if it is renamed to a segment before the segments are listed, it
 	// is read as that segment.
-	active, err := os.Open(file)
+	active, err := regularfile.Open(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the audit log: %w", err)
 	}
@@ -41,10 +43,10 @@ func forEachLine(file string, from uint64, f func(at Position, line []byte) erro
 			break
 		}
 		if i+1 < len(segments) && segments[i+1] != file && segmentFirstSeq(file,
-			segments[i+1]) <= from {
+			segments[i+1]) <= first {
 			continue
 		}
-		r, err := os.Open(segment)
+		r, err := regularfile.Open(segment)
 		if err != nil {
 			return fmt.Errorf("read the audit log: %w", err)
 		}
@@ -122,7 +124,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseLine parses seq and prev, which link a line to the one before it. It accepts only lines as
+// parseLine parses seq and prev, which link a line to the line before it. It accepts only lines as
 // this package writes them: valid JSON objects that begin with seq, time and prev.
 func parseLine(line []byte) (seq uint64, prev [sha256.Size]byte, err error) {
 	if seq, prev, err = parseLineHead(line); err == nil && !jsontext.Value(line).IsValid() {

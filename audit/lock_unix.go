@@ -12,7 +12,7 @@ import (
 )
 
 // lock takes an exclusive lock on f, which lasts until f is closed. Child processes do not inherit
-// the lock, as Go opens files close-on-exec. lock retries for 90 ms, because isLocked holds a
+// the lock, because Go opens files close-on-exec. lock retries for 90 ms, because isLocked holds a
 // shared lock for a moment.
 func lock(f *os.File) error {
 	for tries := 1; ; tries++ {

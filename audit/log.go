@@ -21,9 +21,9 @@ import (
 type Bodies string
 
 const (
-	BodiesNone     Bodies = "none"     // the size
+	BodiesNone     Bodies = "none"     // only the size
 	BodiesDigest   Bodies = "digest"   // size and SHA-256; the default
-	BodiesRedacted Bodies = "redacted" // also the forwarded body, after the stages
+	BodiesRedacted Bodies = "redacted" // size, SHA-256 and the body that was forwarded
 )
 
 // Durability is the guarantee that holds for a line when Record returns nil.
@@ -40,19 +40,19 @@ const (
 // Options configure a log.
 type Options struct {
 	File string // path of the log; the file and its folder are created if they do not exist
-	// replaces File; always starts a new chain; the methods Sync() error and Truncate(int64) error
-	// are called if the Writer has them
+	// replaces File, and always starts a new chain; if the Writer has the methods Sync() error and
+	// Truncate(int64) error, they are called
 	Writer     io.Writer
 	Bodies     Bodies
 	Durability Durability
 	QueueBytes int // size of the queue of DurabilityAsync; default 4 MiB
-	// reports when writing starts to fail, which denies messages, and when it works again; may be
-	// nil
+	// reports when writing starts to fail, which denies messages, and when writing works again; may
+	// be nil
 	Logger *slog.Logger
 
 	// The following fields apply to File only.
 
-	// maximal size of a file, before the next one is started; default 64 MiB
+	// maximal size of each file of the log; default 64 MiB
 	SegmentBytes int64
 	// which segments are kept; the zero value keeps all
 	Keep Retention
@@ -71,8 +71,8 @@ type Options struct {
 type Retention struct {
 	Files int   // number of segments
 	Bytes int64 // size of all segments together
-	// age of a segment's last record. The age is the time for which the log was open since then. Of
-	// the time between a stop and the next start, it includes at most a tenth of For.
+	// maximal age of a segment's last record. The age counts the time for which the log was open
+	// since that record. The time between a stop and the next start counts up to a tenth of For.
 	For time.Duration
 }
 
@@ -87,8 +87,8 @@ type Log struct {
 	queueBytes  int
 	logger      *slog.Logger
 
-	// writing is a semaphore: its one token is held while out is written. It is taken before mu,
-	// never while mu is held.
+	// writing is a semaphore: its one token is held while out is written. The token is taken before
+	// mu, and never while mu is held.
 	writing      chan struct{}
 	out          output
 	files        *files // same as out; nil with a Writer
@@ -113,13 +113,17 @@ type Log struct {
 	pending       *batch // lines that nobody has begun to write; nil for none
 	spareLines    []byte // buffers for the next batch
 	spareLeaves   []tlog.Hash
-	singleBatches int   // batches in a row with a single line
-	gap           gap   // records that could not be written; no gap record is made yet
-	missed        gap   // records that could not be written; no gap record is written yet
-	asyncErr      error // DurabilityAsync: why the last write failed
-	draining      bool  // DurabilityAsync: a goroutine runs drain
-	closed        bool
-	writers       sync.WaitGroup // goroutines that write or will write; none is added once closed
+	singleBatches int // batches in a row with a single line
+	// the records that could not be written, except those that a written or pending gap record
+	// counts
+	gap gap
+	// the records that could not be written, except those that a written gap record counts; so
+	// missed includes gap
+	missed   gap
+	asyncErr error // DurabilityAsync: why the last write failed
+	draining bool  // DurabilityAsync: a goroutine runs drain
+	closed   bool
+	writers  sync.WaitGroup // goroutines that write or will write; none is added after Close
 }
 
 // head is the state of the chain after a line: the line's seq and hash.
@@ -128,8 +132,8 @@ type head struct {
 	hash [sha256.Size]byte
 }
 
-// Open opens or creates a log. A last line that a crash has torn is cut off, and a record with the
-// action "recovered" is written for it. The error says why the log cannot be written.
+// Open opens or creates a log. If a crash has left an incomplete last line, Open cuts the line off
+// and writes a record with the action "recovered". The error says why the log cannot be written.
 func Open(o Options) (*Log, error) {
 	l := &Log{bodies: o.Bodies, durability: o.Durability, queueBytes: o.QueueBytes,
 		logger:  o.Logger,
@@ -199,7 +203,8 @@ func (l *Log) openFile(o Options) (err error) {
 	}
 	var gap *savedGap
 	if l.gapFile, gap, err = openGapFile(o.File + ".tree"); err != nil {
-		return errors.Join(fmt.Errorf("keep space for a full disk: %w", err), f.Close())
+		return errors.Join(fmt.Errorf("reserve space for the count of missing records: %w", err),
+			f.Close())
 	}
 	defer func() {
 		if err != nil {
@@ -213,7 +218,7 @@ func (l *Log) openFile(o Options) (err error) {
 	}
 	// The events below record the state in which the log was found. A checkpoint must not cover the
 	// existing records before these events are written. So maintenance, which signs checkpoints,
-	// starts after them. If an event cannot be written, nothing is signed.
+	// starts after these events. If an event cannot be written, nothing is signed.
 	durability := l.durability
 	if l.durability == DurabilityAsync {
 		l.durability = DurabilityWrite
@@ -235,13 +240,13 @@ func (l *Log) openFile(o Options) (err error) {
 		err = l.recordEvent("clock", clockReason(end.time.Sub(now)))
 	}
 	if err == nil && gap != nil {
-		if err = l.recordEvent("gap", gap.reason()); err == nil {
+		if _, err = l.Record(context.Background(), gap.outcome()); err == nil {
 			err = l.gapFile.clear()
 		}
 	}
 	if uncounted := l.maintenance.uncounted; err == nil && uncounted >= clockJump {
 		err = l.recordEvent("clock", fmt.Sprintf("the clock is %s ahead of the time when the log "+
-			"was last open: of this difference, keep_for counts %s",
+			"was last open: keep_for counts only %s of this difference",
 			(uncounted+l.maintenance.ages.stops).Round(time.Second), l.maintenance.ages.stops))
 	}
 	if err != nil {
@@ -271,9 +276,9 @@ func (l *Log) recordRange(action, reason string, from, through uint64) (uint64, 
 // removes this record or an earlier one.
 func (l *Log) Committed() uint64 { return l.committed.Load() }
 
-// Health returns the errors of the work that goes on beside the writing of records: checkpoints,
-// the anchor, the removal of segments, and the check that the active file is still in place. It
-// returns nil when everything works.
+// Health returns the errors of the background work: writing checkpoints and the anchor, removing
+// segments, and checking that the active file is still in place. It returns nil when everything
+// works.
 func (l *Log) Health() error {
 	if l.maintenance == nil {
 		return nil
@@ -282,7 +287,8 @@ func (l *Log) Health() error {
 }
 
 // Pending returns the number of records that have a seq and are not written yet. With
-// DurabilityAsync, Record has already returned for them; otherwise it is still waiting.
+// DurabilityAsync, Record has already returned for these records; otherwise their calls of Record
+// still wait.
 func (l *Log) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -290,8 +296,8 @@ func (l *Log) Pending() int {
 }
 
 // Record writes a record, and implements pipeline.Recorder: the message may be forwarded only when
-// the error is nil. It ignores the context, because a decision is recorded even when its client has
-// left.
+// the error is nil. Record ignores the context, because a decision is recorded even when its client
+// has left.
 func (l *Log) Record(_ context.Context, o pipeline.Outcome) (uint64, error) {
 	return l.record(l.encode(o))
 }
@@ -305,9 +311,13 @@ func (l *Log) record(e *entry) (uint64, error) {
 }
 
 // saveGap saves the count of records that could not be written. forwarded is the number of records
-// that are lost in the queue of DurabilityAsync, and whose messages were forwarded. They are added
-// to the count.
+// that are lost in the queue of DurabilityAsync although their messages were forwarded. saveGap
+// adds these records to the count.
 func (l *Log) saveGap(forwarded int, closing bool) {
+	// The lock is taken before the count is read. Otherwise the record of the gap could be written
+	// in between, and the gap would be recorded again at the next start.
+	l.gapFile.mu.Lock()
+	defer l.gapFile.mu.Unlock()
 	l.mu.Lock()
 	missed := l.missed
 	l.mu.Unlock()
@@ -363,8 +373,8 @@ func (l *Log) tryRecord(e *entry) (uint64, error) {
 	return seq, nil
 }
 
-// Close refuses further records, waits for those that are being written and closes the file. The
-// error names what was not written. A Writer stays open.
+// Close refuses further records, waits until the records under way are written, and closes the
+// file. The error says what could not be written. A Writer stays open.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -386,11 +396,9 @@ func (l *Log) Close() error {
 func (l *Log) writeRemaining() (err error) {
 	l.writing <- struct{}{}
 	defer func() { <-l.writing }()
-	if l.pending == nil && l.gap.count > 0 {
-		l.joinBatch() // adds the record of the gap
-	}
-	// a batch is left if it holds the gap, or if a write of DurabilityAsync has failed
-	if b := l.pending; b != nil {
+	// a batch is left if a write of DurabilityAsync has failed; the record of a gap comes after it
+	for err == nil && (l.pending != nil || l.gap.count > 0) {
+		b, _ := l.joinBatch() // a new batch begins with the record of the gap
 		if err = l.write(b); err != nil {
 			if b.count > 0 {
 				err = fmt.Errorf("%d bytes of records are lost: %w", len(b.lines), err)
@@ -399,6 +407,7 @@ func (l *Log) writeRemaining() (err error) {
 				l.saveGap(b.count, true) // recorded at the next start
 			}
 		}
+		l.pending = nil
 	}
 	// the file may have been lost since the last check
 	if l.files != nil && l.fileErr == nil {
@@ -415,7 +424,7 @@ type output interface {
 	Close() error
 }
 
-// writerOutput is an output with a writer of the caller.
+// writerOutput is an output that writes to Options.Writer.
 type writerOutput struct{ io.Writer }
 
 func (s writerOutput) Sync() error {

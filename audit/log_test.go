@@ -165,7 +165,7 @@ func TestRecordWritesLine(t *testing.T) {
 	isError.Method = "tools/call"
 	bare := parse(t, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
 	size := func(m *mcp.Message) string { return fmt.Sprintf(`"size":%d`, len(m.Body())) }
-	// keyed and digest return the members of a body with a keyed and with a plain hash
+	// keyed returns the members of a body with a keyed hash, digest those with a plain hash
 	keyed := func(m *mcp.Message) string { return size(m) + `,"hmac":"…"` }
 	digest := func(m *mcp.Message) string {
 		return fmt.Sprintf(`%s,"sha256":"%x"`, size(m), sha256.Sum256(m.Body()))
@@ -201,14 +201,13 @@ func TestRecordWritesLine(t *testing.T) {
 				Action: "deny", Err: errors.New(`stage "a": broken`)},
 			start + fields + `,"action":"deny","before":{` + keyed(m) +
 				`},"error":"stage \"a\": broken"}`},
-		{"with BodiesNone, only sizes", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
+		{"BodiesNone keeps only sizes", audit.BodiesNone, pipeline.Outcome{Time: recordTime,
 			Before: m, After: changed,
 			Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + size(m) + `},"after":{` +
 				size(changed) + `}}`},
-		{"the forwarded body, on one line", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
-			Before: m,
-			After:  changed, Action: "modify"},
+		{"BodiesRedacted keeps the forwarded body on one line", audit.BodiesRedacted,
+			pipeline.Outcome{Time: recordTime, Before: m, After: changed, Action: "modify"},
 			start + fields + `,"action":"modify","before":{` + keyed(m) + `},"after":{` +
 				digest(changed) + `,"body":{"name":"read","x":[1,  2]}}}`},
 		{"a message without a body", audit.BodiesRedacted, pipeline.Outcome{Time: recordTime,
@@ -244,8 +243,8 @@ func TestRecordWritesLine(t *testing.T) {
 	}
 }
 
-// TestFailedWriteIsTakenBack injects faults of write and sync. The faulty writes write nothing, a
-// part, or everything although they report an error.
+// TestFailedWriteIsTakenBack injects faults of write and sync. A faulty write writes nothing, a
+// part, or everything, and reports an error or too few bytes.
 func TestFailedWriteIsTakenBack(t *testing.T) {
 	writeResult := func(kept, reported func(b []byte) int,
 		err error) func(b []byte) (int, int, error) {
@@ -277,7 +276,7 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 		}},
 		{"all was written, and nothing reported", audit.DurabilityWrite,
 			func(d *disk) { d.write = writeResult(all, none, errFull) }},
-		{"half was written, and no error reported", audit.DurabilityWrite, func(d *disk) {
+		{"half was written, and too few bytes reported", audit.DurabilityWrite, func(d *disk) {
 			d.write = writeResult(half,
 				half, nil)
 		}},
@@ -290,8 +289,8 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 			func(d *disk) { d.write = writeResult(half, half, errFull) }},
 	}
 	for _, tt := range tests {
-		for _, cut := range []string{"and is cut off at once", "and can be cut off only later"} {
-			t.Run(tt.name+" "+cut, func(t *testing.T) {
+		for _, cut := range []string{"truncate works", "truncate fails at first"} {
+			t.Run(tt.name+", "+cut, func(t *testing.T) {
 				d := &disk{}
 				var logged bytes.Buffer
 				l := open(t, audit.Options{Writer: d, Durability: tt.durability,
@@ -300,13 +299,13 @@ func TestFailedWriteIsTakenBack(t *testing.T) {
 				good := string(d.data)
 
 				tt.fault(d)
-				if cut != "and is cut off at once" {
+				if cut != "truncate works" {
 					d.truncate = func() error { return errors.New("read-only") }
 				}
 				refused := 2
 				for range refused {
 					if seq, err := l.Record(t.Context(), event("refused")); err == nil || seq != 0 {
-						t.Fatalf("a failed write returned seq %d, error %v", seq, err)
+						t.Fatalf("Record returned seq %d, error %v; want 0 and an error", seq, err)
 					}
 				}
 				d.write, d.sync = nil, nil
@@ -356,7 +355,7 @@ type plainWriter struct{ *disk }
 func (plainWriter) Truncate() {}
 func (plainWriter) Sync()     {}
 
-func TestPartialWriteToWriterWithoutTruncateStopsLog(t *testing.T) {
+func TestLogStopsIfPartialWriteCannotBeCutOff(t *testing.T) {
 	d := &disk{}
 	l := open(t, audit.Options{Writer: plainWriter{d}, Durability: audit.DurabilityFsync})
 	record(t, l, event("first"))
@@ -411,7 +410,8 @@ func TestLineChainedToFailedLineFails(t *testing.T) {
 				failed <- err
 			}()
 		}
-		synctest.Wait() // one goroutine writes, another waits to write for the rest
+		// one goroutine writes its line, and another waits to write the lines of all others
+		synctest.Wait()
 		close(release)
 		for range cap(failed) {
 			if err := <-failed; !errors.Is(err, errFull) {
@@ -590,6 +590,28 @@ func TestAsyncQueueIsBoundedAndRetried(t *testing.T) {
 			"bytes of records are lost") {
 			t.Errorf("close: %v, want the number of lost bytes and the cause", err)
 		}
+	})
+	t.Run("Close records the refused records", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			d := &disk{write: func(b []byte) (int, int, error) { return 0, 0, errFull }}
+			l := open(t, audit.Options{Writer: d, Durability: audit.DurabilityAsync})
+			record(t, l, event("1"))
+			synctest.Wait()
+			if _, err := l.Record(t.Context(), event("refused")); !errors.Is(err, errFull) {
+				t.Errorf("error %v, want the error of the failed write", err)
+			}
+			synctest.Wait()
+			d.locked(func() { d.write = nil })
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			verify(t, d.data)
+			if got, missed := splitGaps(t, reasons(t, d.data)); fmt.Sprint(got) != "[1]" ||
+				missed != 1 {
+				t.Errorf("the log holds %s, and its gap records count %d; want [1] and 1", got,
+					missed)
+			}
+		})
 	})
 }
 

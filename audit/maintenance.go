@@ -21,13 +21,13 @@ import (
 
 const (
 	checkpointInterval    = time.Second           // longest time until a record gets a checkpoint
-	checkpointRecords     = 1000                  // this many records get a checkpoint earlier
+	checkpointRecords     = 1000                  // so many records get a checkpoint earlier
 	checkpointMinInterval = 20 * time.Millisecond // shortest time between two checkpoints
 
 	// A log whose checkpoints fail protects its records less and less. After maxUnsignedFailing
-	// records without a checkpoint, it refuses further records. If the last checkpoint was written,
-	// and the disk is only slow, the limit is maxUnsigned. Each record without a checkpoint takes
-	// 32 bytes of memory.
+	// records without a checkpoint, the log refuses further records. If the last checkpoint was
+	// written, and the disk is only slow, the limit is maxUnsigned. Each record without a
+	// checkpoint takes 32 bytes of memory.
 	maxUnsignedFailing = 1 << 16
 	maxUnsigned        = 1 << 22
 
@@ -62,7 +62,7 @@ type maintenance struct {
 	lastRunEnd        time.Time   // when the last run ended
 	rotatedSincePrune bool        // a segment was added since the last prune
 	checkpointErr     error       // of the last checkpoint, nil if it was written
-	fileErr           error       // why the active file is no longer the log's
+	fileErr           error       // why the log ended; see Log.fileErr
 	pruneErr          error       // of the last prune, nil if it succeeded
 	anchors           anchors
 
@@ -74,9 +74,9 @@ type maintenance struct {
 	lastRun       time.Time     // the same moment, with the monotonic clock
 	lastSuspended time.Duration // suspendedTime at the last run
 	lastPrune     time.Time     // when retention was last applied
-	ages          *ages         // nil without Retention.For, and with agesErr
+	ages          *ages         // nil without Retention.For, or if agesErr is set
 	agesErr       error         // why there are no ages
-	uncounted     time.Duration // of the time before Open, what ages do not count
+	uncounted     time.Duration // time before Open that does not count for ages
 }
 
 // newMaintenance restores the tree of an existing log, or starts the tree of a new log. It also
@@ -106,7 +106,7 @@ func newMaintenance(l *Log, o Options,
 	if err := atomicfile.Sync(filepath.Dir(m.dir)); err != nil {
 		return nil, nil, err
 	}
-	if old, err := os.ReadFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
+	if old, err := readFile(PublicKeyFile(o.File)); err != nil || string(old) != public+"\n" {
 		if err := atomicfile.Write(PublicKeyFile(o.File), []byte(public+"\n")); err != nil {
 			return nil, nil, err
 		}
@@ -137,7 +137,7 @@ func newMaintenance(l *Log, o Options,
 	}
 	m.origin, m.signedSize = continued.Origin, continued.Size
 	m.fileEnd, m.newFile = end.file, end.size == 0
-	if b, err := os.ReadFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
+	if b, err := readFile(originFile(m.dir)); err != nil || string(b) != m.origin+"\n" {
 		if err := atomicfile.Write(originFile(m.dir), []byte(m.origin+"\n")); err != nil {
 			return nil, nil, err
 		}
@@ -258,7 +258,7 @@ func (m *maintenance) scheduleNext() {
 	defer m.mu.Unlock()
 	m.lastRunEnd = time.Now()
 	if m.tree.size-m.signedSize >= checkpointRecords && !m.expedited && m.checkpointErr == nil {
-		m.expedited, m.scheduled = true, true // they came during the run
+		m.expedited, m.scheduled = true, true // these records came during the run
 		m.timer.Reset(checkpointMinInterval)
 	}
 	delay := m.nextAnchorWrite()
@@ -308,7 +308,7 @@ func (m *maintenance) reportCheckpoint(err error) {
 	switch {
 	case err != nil && before == nil:
 		m.logger.Error("audit checkpoint failed; messages will be denied when too many records "+
-			"have none", "error", err)
+			"have no checkpoint", "error", err)
 	case err == nil && before != nil:
 		m.logger.Info("audit checkpoints written again")
 	}
@@ -345,7 +345,7 @@ func (m *maintenance) checkpoint() error {
 		case t.W < tileWidth:
 			m.partialOnDisk[t.L] = t.N
 		case !known || n == t.N:
-			// otherwise this tile had no partial tile on the disk
+			// otherwise the disk holds no partial version of this tile
 			if err := removePartialTiles(m.dir, t.Tile); err != nil {
 				return err
 			}
@@ -396,13 +396,13 @@ func (m *maintenance) reportLostFile(err error) {
 	m.logger.Error("audit log lost; messages are denied", "error", err)
 }
 
-// clockJump is how far the clock must be ahead of the monotonic clock before that is recorded. Time
-// servers correct a clock by less.
+// clockJump is the shortest forward jump of the clock that is recorded. Corrections by a time
+// server are shorter.
 const clockJump = time.Minute
 
-// checkClock writes a record if the clock was set back since the last run, or was set forward. Then
-// the order of the records' times differs from the order of their seqs, or times are missing
-// between them.
+// checkClock writes a record if the clock was set back since the last run, or set forward by at
+// least clockJump. After the clock was set back, later records have earlier times. After it was set
+// forward, the times of the records have a gap.
 func (m *maintenance) checkClock() {
 	now, suspended := time.Now(), suspendedTime()
 	wall := now.Round(0).Sub(m.lastClock) // without the monotonic clock

@@ -136,8 +136,8 @@ func (w *writer) waitForRecord(t *testing.T) {
 	}
 }
 
-// sent reads what the process prints until it ends. It returns the records that were written, by
-// seq, and the number of those that could not be written.
+// sent reads the output of the process until the process ends. It returns the names of the written
+// records, by seq, and the number of records that could not be written.
 func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 	t.Helper()
 	sent = map[uint64]string{}
@@ -159,7 +159,7 @@ func (w *writer) sent(t *testing.T) (sent map[uint64]string, refused int) {
 }
 
 // countUnrecorded returns how many of the sent records are not in the log. It does not count
-// records before the first one that the log still holds.
+// records before the first record that the log still holds.
 func countUnrecorded(t *testing.T, file string, sent map[uint64]string) (n int) {
 	t.Helper()
 	first, recorded := uint64(0), map[uint64]string{}
@@ -182,7 +182,8 @@ func countUnrecorded(t *testing.T, file string, sent map[uint64]string) (n int) 
 }
 
 // TestKilledProcessHasRecordedWhatItSent kills writers at random moments: during a write, a
-// rotation, a checkpoint, or the removal of segments.
+// rotation, a checkpoint, or the removal of segments. The log must hold every record that a writer
+// has printed.
 func TestKilledProcessHasRecordedWhatItSent(t *testing.T) {
 	rounds := 15
 	if testing.Short() {
@@ -319,7 +320,8 @@ func TestGapIsRecordedAfterKillOnFullDisk(t *testing.T) {
 	}
 	open(t, audit.Options{File: file}).Close()
 	if n := countMissed(t, file); n != before {
-		t.Errorf("another start counts %d missing records, want %d", n, before)
+		t.Errorf("after another start, the gap records count %d missing records, want %d", n,
+			before)
 	}
 	v := audit.Verification{File: file}
 	if _, err := v.Run(t.Context()); err != nil {
@@ -350,14 +352,15 @@ func TestFailedOpenSignsNoCheckpoint(t *testing.T) {
 			v := audit.Verification{File: file}
 			if done, err := v.Run(t.Context()); err != nil || len(done.Recovered) != 1 ||
 				done.Recovered[0] != (audit.SeqRange{From: 1, Through: 10}) {
-				t.Errorf("%+v, %v, want that 1 to 10 had no checkpoint", done, err)
+				t.Errorf("verification: %+v, error %v; want that records 1 to 10 had no checkpoint",
+					done, err)
 			}
 		})
 	}
 }
 
-// TestHangingAnchorFileDelaysNoRecord uses a pipe without a reader as the anchor file. Opening it
-// hangs, as a file on a network file system may.
+// TestHangingAnchorFileDelaysNoRecord uses a pipe without a reader as the anchor file. Opening the
+// pipe hangs, like opening a file on a network file system may.
 func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -379,7 +382,7 @@ func TestHangingAnchorFileDelaysNoRecord(t *testing.T) {
 		t.Fatal("Close did not return within a minute")
 	}
 	if c := fullCheckpoint(t, file); c.Size != 1 || !c.Closed {
-		t.Errorf("the checkpoint is %+v, want a closed one of 1 record", c)
+		t.Errorf("the checkpoint is %+v, want a closed checkpoint of 1 record", c)
 	}
 	reader, err := os.OpenFile(anchor, os.O_RDONLY, 0) // the abandoned write continues
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ type Proof struct {
 
 // Prove makes the proof of a record from the log and its tree.
 func Prove(file string, seq uint64, key note.Verifier) (*Proof, error) {
-	signed, err := os.ReadFile(filepath.Join(file+".tree", "checkpoint"))
+	signed, err := readFile(filepath.Join(file+".tree", "checkpoint"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the log %s has no checkpoint yet\nhint: Gatekit makes a "+
 			"checkpoint a second after a record, and when it stops", file)

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"gatekit/core/regularfile"
 )
 
 // Position is the file and the number of a line.
@@ -23,8 +25,8 @@ type Position struct {
 
 func (p Position) String() string { return p.File + ":" + strconv.Itoa(p.Line) }
 
-// Reader reads the records of a log, from the record From on. It checks the form of each line.
-// Verify checks the chain.
+// Reader reads the records of a log, beginning with the record whose seq is From. It checks the
+// form of each line, but not the chain, which Verify checks.
 type Reader struct {
 	File string // the log's active file
 	// seq of the first record to read; 0 for the first that exists
@@ -32,12 +34,12 @@ type Reader struct {
 	Poll time.Duration // how often Follow looks for new records; default 200 ms
 	// Limit returns the seq of the last record that Follow and FollowLines may read; nil for no
 	// limit. The process that writes the log sets Limit to Log.Committed, because a failed write
-	// may remove the records after it.
+	// may remove records with a larger seq.
 	Limit func() uint64
 
 	position Position
-	// seq of the record for which hasEarlierSegment was true last; the segments are listed again
-	// only once for each record
+	// seq of the last record for which hasEarlierSegment returned true; for each record, the
+	// segments are listed again only once
 	recheckedSeq uint64
 }
 
@@ -45,8 +47,8 @@ type Reader struct {
 func (r *Reader) Position() Position { return r.position }
 
 // All returns the existing records. It ends at the first error, which contains the position. An
-// incomplete last line is skipped: either it is being written, or a crash has cut it off, and
-// Verify reports it. The caller owns the Line of a record.
+// incomplete last line is skipped: either the line is being written, or a crash has interrupted its
+// write. Verify reports such a line. The caller owns the Line of a record.
 func (r *Reader) All(ctx context.Context) iter.Seq2[Record, error] {
 	return r.parse(r.lines(ctx, false))
 }
@@ -58,7 +60,8 @@ func (r *Reader) Follow(ctx context.Context) iter.Seq2[Record, error] {
 }
 
 // Lines returns the existing lines. It parses only their head (seq, time, prev), for callers that
-// need few of the records. ParseRecord parses a line. A line is valid until the next one is read.
+// need few of the records. ParseRecord parses a whole line. A line is valid until the next line is
+// read.
 func (r *Reader) Lines(ctx context.Context) iter.Seq2[[]byte, error] { return r.lines(ctx, false) }
 
 // FollowLines returns existing and new lines, like Follow. After each poll that finds no new line,
@@ -150,11 +153,12 @@ const (
 	segmentSkipped                      // an earlier segment must be read first
 )
 
-// readSegment yields the lines of a file, from the record *next on, and sets *next to the seq after
-// the last line. With follow, it follows the file until the file is rotated.
+// readSegment yields the lines of a file, beginning with the record whose seq is *next. It sets
+// *next to the seq after the last yielded line. With follow, it follows the file until the file is
+// rotated.
 func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next *uint64,
 	yield func([]byte, error) bool) segmentResult {
-	f, err := os.Open(name)
+	f, err := regularfile.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return segmentDone // rotated or removed; the caller lists the segments again
 	}
@@ -186,7 +190,7 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 		}
 		if err == io.EOF || follow && seq > lastReadable { // read the line again later
 			if err == io.EOF {
-				rotated = r.isRotated(f) // read once more: lines may have been added in between
+				rotated = r.isRotated(f) // read once more: lines may have come before the rotation
 			}
 			if !rotated && (!r.wait(ctx) || !yield(nil, nil)) {
 				return readingStopped
@@ -222,8 +226,9 @@ func (r *Reader) readSegment(ctx context.Context, name string, follow bool, next
 	return readingStopped
 }
 
-// hasEarlierSegment reports whether a segment begins before the record seq. The active file may
-// have been rotated between the listing of the segments and its opening.
+// hasEarlierSegment reports whether a segment begins before the record seq. Such a segment was
+// missed if the active file was rotated after the segments were listed and before the active file
+// was opened.
 func (r *Reader) hasEarlierSegment(seq uint64) bool {
 	segments, err := Segments(r.File)
 	return err == nil && slices.ContainsFunc(segments, func(s string) bool {

@@ -73,7 +73,7 @@ func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 			}
 			if record.Seq != want || record.Action != "start" || !bytes.Equal(record.Line,
 				bytes.TrimSpace(lines[want-1])) {
-				t.Fatalf("from %d: got record %d, want %d: %s", from, record.Seq, want,
+				t.Fatalf("Reader.From %d: got record %d, want %d: %s", from, record.Seq, want,
 					record.Line)
 			}
 			if at := (audit.Position{File: []string{first, second, file}[(want-1)/3],
@@ -83,7 +83,8 @@ func TestReaderReadsAllFilesFromAnyRecord(t *testing.T) {
 			want++
 		}
 		if want != max(10, from) {
-			t.Errorf("from %d: reading ended before record %d", from, want)
+			t.Errorf("Reader.From %d: reading ended before record %d, want before %d", from, want,
+				max(10, from))
 		}
 	}
 }
@@ -94,7 +95,7 @@ func TestFollowSurvivesRotationTornLinesAndTruncation(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	lastReadable := uint64(2)
-	steps := map[uint64]func(){ // run after a record was read, before the next is read
+	steps := map[uint64]func(){ // by the seq of the record after which the function runs
 		2: func() { // record 3 is written, but not committed, and is taken back
 			writeLines(t, file, lines[0], lines[1], lines[7])
 			time.AfterFunc(30*time.Millisecond, func() { writeLines(t, file, lines[:4]...) })

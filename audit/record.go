@@ -37,8 +37,8 @@ type Record struct {
 	Failed bool     `json:"failed"` // a tool's result has isError: true
 	Micros int64    `json:"micros"`
 	Error  string   `json:"error"`
-	// the first and the last seq of a range: the records that were removed (action "prune"), or
-	// those that had no checkpoint ("recovered")
+	// the first and the last seq of a range: the records that were removed (action "prune"), or the
+	// records that had no checkpoint (action "recovered")
 	From    uint64 `json:"from"`
 	Through uint64 `json:"through"`
 
@@ -136,8 +136,8 @@ func (p *summaryParser) consume(text string) bool {
 	return true
 }
 
-// readUntil removes everything up to and including the next c from rest. It stores what precedes c
-// in s, unless s is nil. It reports whether there was a c.
+// readUntil removes the text up to and including the next byte c from rest. It stores the text
+// before that byte in s, unless s is nil. It reports whether rest contained the byte.
 func (p *summaryParser) readUntil(s *string, c byte) bool {
 	end := bytes.IndexByte(p.rest, c)
 	if end < 0 {

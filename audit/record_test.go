@@ -21,11 +21,11 @@ func FuzzParseSummary(f *testing.F) {
 		f.Add(s, false, int64(0))
 		f.Add(s, true, int64(5))
 	}
-	// s is in all texts; full selects a record with steps; number selects the kind of message,
-	// and is the duration and the error code
+	// The parameter s is the text of all fields. If full is set, the record has steps. The
+	// parameter number selects the kind of message, and is the duration and the error code.
 	f.Fuzz(func(t *testing.T, s string, full bool, number int64) {
 		o := outcomeWith(s)
-		o.Action += "x" // a record needs an action
+		o.Action += "x" // a record without an action is not valid
 		o.Duration = time.Duration(number%1e6) * time.Microsecond
 		if !full {
 			o.Steps, o.Err, o.Before = nil, nil, &mcp.Message{}

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"gatekit/core/regularfile"
 )
 
 // restoreTree restores the tree of an existing log up to its last record, and returns the tree with
@@ -19,7 +21,7 @@ import (
 func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint, error) {
 	dir := file + ".tree"
 	path := filepath.Join(dir, "checkpoint")
-	signed, err := os.ReadFile(path)
+	signed, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(originFile(dir)); end.head.seq == 0 && errors.Is(err,
 			fs.ErrNotExist) {
@@ -38,8 +40,8 @@ func restoreTree(file string, key note.Verifier, end logEnd) (*tree, *Checkpoint
 	}
 	if uint64(c.Size) > end.head.seq {
 		return nil, nil, fmt.Errorf("the log ends at record %d, but its checkpoint %s covers "+
-			"%d: records were removed\nhint: restore the missing files; if they are lost, %s",
-			end.head.seq, path, c.Size, newLogHint(file))
+			"%d records: records were removed\nhint: restore the missing files; if they are "+
+			"lost, %s", end.head.seq, path, c.Size, newLogHint(file))
 	}
 	if uint64(c.Size) < end.head.seq && c.Closed {
 		return nil, nil, fmt.Errorf("the log ends at record %d, but Gatekit closed it after "+
@@ -75,10 +77,10 @@ func checkFileEnd(file string, c *Checkpoint, end logEnd) error {
 		return nil // an empty log, or a checkpoint of an older Gatekit
 	}
 	path := segmentName(file, c.File.First)
-	f, err := os.Open(path)
+	f, err := regularfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) { // not rotated since the checkpoint
 		path = file
-		f, err = os.Open(path)
+		f, err = regularfile.Open(path)
 	}
 	if err != nil {
 		return err
@@ -167,7 +169,7 @@ func firstRecordSeq(file string) (first uint64) {
 	return first
 }
 
-// newLogHint returns the hint how to keep the damaged log and to start a new one.
+// newLogHint returns the hint that says how to keep the damaged log and start a new one.
 func newLogHint(file string) string {
 	return fmt.Sprintf("move %s, all files whose names begin with it, and its anchor to another "+
 		"folder; Gatekit then starts a new log", file)
@@ -189,7 +191,7 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 		}
 		fullBefore := len(t.fullTiles)
 		t.append(tlog.RecordHash(line))
-		// tiles that are on the disk already need not be written again
+		// a tile that is already on the disk is not written again
 		t.fullTiles = append(t.fullTiles[:fullBefore], slices.DeleteFunc(t.fullTiles[fullBefore:],
 			func(full tile) bool {
 				there, err := readTile(dir, full.Tile)
@@ -211,8 +213,8 @@ func rebuildTree(file, dir string, c *Checkpoint) (*tree, error) {
 	return t, nil
 }
 
-// replayUnsigned appends the records after the checkpoint to the tree. It also checks that the last
-// record that the checkpoint covers has the hash that is in the tree.
+// replayUnsigned appends the records after the checkpoint to the tree. It also checks the last
+// record that the checkpoint covers: its hash must be in the tree.
 func replayUnsigned(file string, t *tree, end logEnd) error {
 	signed := uint64(t.size)
 	leaf := t.lastLeaf

@@ -22,9 +22,9 @@ func (m *maintenance) updateAges() {
 	m.ages.update(size)
 }
 
-// prune removes expired segments. Before that, it writes a record of the removal. By this record,
-// verification distinguishes the removal from a deletion by somebody else. prune also syncs the
-// tiles of the removed records, because the tree still needs these tiles.
+// prune removes expired segments. Before that, it writes a record of the removal. This record shows
+// Verification that Gatekit, and nobody else, removed the segments. prune also syncs the tiles of
+// the removed records, because the tree still needs these tiles.
 func (m *maintenance) prune() {
 	if m.retention == (Retention{}) {
 		return
@@ -60,7 +60,7 @@ func (m *maintenance) prune() {
 }
 
 // rotateAged starts the next file when the first record of the active file has expired. Otherwise a
-// log with few records would never remove any.
+// log with few records would never remove a record.
 func (m *maintenance) rotateAged() error {
 	if m.retention.For <= 0 {
 		return nil
@@ -117,7 +117,7 @@ func (m *maintenance) expiredSegments(signed int64) ([]segment, error) {
 }
 
 // listSegments returns the files of the log, the active file last, and the seq of the active file's
-// first record. If the active file is empty, that is the seq of the next record.
+// first record. If the active file is empty, next is the seq of the next record.
 func (m *maintenance) listSegments() (names []string, next uint64, err error) {
 	l := m.log
 	l.writing <- struct{}{}
@@ -204,9 +204,9 @@ func (h *pruneHistory) observe(line []byte) {
 	}
 }
 
-// prunedThrough returns the last record that Gatekit itself has removed from the beginning of the
-// log, or 0. A checkpoint covers the records up to signed, and only "prune" records among these
-// count.
+// prunedThrough returns the seq of the last record that Gatekit itself has removed from the
+// beginning of the log, or 0. signed is the number of records that a checkpoint covers; only
+// "prune" records among them count.
 func (h *pruneHistory) prunedThrough(signed int64) (through uint64) {
 	for _, p := range h.prunes {
 		wasRecovered := slices.ContainsFunc(h.recovered, func(s SeqRange) bool {

@@ -42,8 +42,9 @@ func TestRetentionAppliesToIdleLog(t *testing.T) {
 	})
 }
 
-// TestForwardClockJumpRemovesNoSegment writes records as they stand in a log whose clock was 60
-// hours behind a moment ago.
+// TestForwardClockJumpRemovesNoSegment writes records and files whose times are 60 hours ago, as if
+// the clock had just jumped forward. Only the time for which the log was open must count for
+// keep_for.
 func TestForwardClockJumpRemovesNoSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -75,7 +76,7 @@ func TestForwardClockJumpRemovesNoSegment(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(60 * time.Hour) // of these, three count
+		time.Sleep(60 * time.Hour) // of these 60 hours, 3 count
 		l = open(t, options)
 		time.Sleep(2 * time.Minute)
 		if err := l.Close(); err != nil {
@@ -87,8 +88,8 @@ func TestForwardClockJumpRemovesNoSegment(t *testing.T) {
 				reasons = append(reasons, r.Reason)
 			}
 		}
-		want := "the clock is 60h0m0s ahead of the time when the log was last open: of this " +
-			"difference, keep_for counts 3h0m0s"
+		want := "the clock is 60h0m0s ahead of the time when the log was last open: keep_for " +
+			"counts only 3h0m0s of this difference"
 		if !slices.Contains(reasons, want) {
 			t.Errorf("the clock records have the reasons %q, want %q", reasons, want)
 		}
@@ -102,8 +103,9 @@ func TestForwardClockJumpRemovesNoSegment(t *testing.T) {
 	})
 }
 
-// TestStopsCountForKeepForInPart opens a log with a clock that is far ahead.
-func TestStopsCountForKeepForInPart(t *testing.T) {
+// TestKeepForCountsPartOfStop opens a log five times, each time 60 days after it was closed. Each
+// stop counts for one hour.
+func TestKeepForCountsPartOfStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		options := audit.Options{File: file, SegmentBytes: 10 << 10,
@@ -115,7 +117,7 @@ func TestStopsCountForKeepForInPart(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for range 5 { // each stop counts for one hour
+		for range 5 {
 			time.Sleep(60 * 24 * time.Hour)
 			l = open(t, options)
 			time.Sleep(2 * time.Minute)

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// A log consists of the active file and of segments, which were active before it. A segment is
+// A log consists of the active file and of segments, which are earlier active files. A segment is
 // named after its first record: gatekit-00000000000000000001.jsonl for gatekit.jsonl.
 
 // seqDigits is the width of the seq in the name of a segment, which makes names sort like numbers.
 const seqDigits = 20
 
-// Segments returns the files of a log, oldest first. The last is the active file, if it exists. The
-// error is fs.ErrNotExist when the log has no file.
+// Segments returns the files of a log, oldest first. The last of them is the active file, if it
+// exists. The error is fs.ErrNotExist when the log has no file.
 func Segments(file string) ([]string, error) {
 	ext := filepath.Ext(file)
 	stem := strings.TrimSuffix(filepath.Base(file), ext) + "-"
@@ -43,7 +43,7 @@ func Segments(file string) ([]string, error) {
 	return all, nil
 }
 
-// segmentName returns the name of the segment that begins with record first.
+// segmentName returns the name of the segment whose first record has the seq first.
 func segmentName(file string, first uint64) string {
 	ext := filepath.Ext(file)
 	return fmt.Sprintf("%s-%0*d%s", strings.TrimSuffix(file, ext), seqDigits, first, ext)

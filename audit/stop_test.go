@@ -10,7 +10,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// failingOutput writes, reports a failure, and cannot be truncated.
+// failingOutput writes each line but reports that the write failed. It cannot be truncated.
 type failingOutput struct{ output }
 
 var errWrite = errors.New("input/output error")
@@ -21,8 +21,8 @@ func (s failingOutput) Write(b []byte) (int, error) {
 }
 func (failingOutput) Truncate(int64) error { return errWrite }
 
-// TestTornLogIsNotMarkedClosed is an internal test, because no file system fails in this way on
-// demand.
+// TestTornLogIsNotMarkedClosed is in package audit to replace the output of the log: no file system
+// fails in this way on demand.
 func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	o := Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")}
 	l, err := Open(o)
@@ -40,7 +40,7 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	if err := l.Close(); err == nil || !strings.Contains(err.Error(), "cut off a partial write") {
 		t.Errorf("close: error %v, want that the partial write cannot be cut off", err)
 	}
-	// If the checkpoint were marked closed, Open would refuse the record after it.
+	// If the checkpoint were marked closed, Open would refuse the record after the checkpoint.
 	if l, err = Open(o); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestTornLogIsNotMarkedClosed(t *testing.T) {
 	}
 }
 
-// TestRecordRefusesLineTooLongToRead is an internal test, because encoding such a large body takes
-// a gigabyte.
+// TestRecordRefusesLineTooLongToRead is in package audit to call Log.record with an encoded record:
+// encoding a body that makes the line too long would take a gigabyte of memory.
 func TestRecordRefusesLineTooLongToRead(t *testing.T) {
 	l, err := Open(Options{File: filepath.Join(t.TempDir(), "gatekit.jsonl")})
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 	"gatekit/core/atomicfile"
 )
 
-// The Merkle tree is that of RFC 6962, and its leaves are the lines of the log: record 1 is leaf 0.
-// The hashes are stored in tiles of 256 hashes, as in C2SP's tlog-tiles: tile/LEVEL/NUMBER. There
-// is no tile/entries; the entries are the lines of the log, without their line feeds.
+// The Merkle tree is defined by RFC 6962, and its leaves are the lines of the log: record 1 is leaf
+// 0. The hashes are stored in tiles of 256 hashes, as in C2SP's tlog-tiles: tile/LEVEL/NUMBER.
+// There is no folder tile/entries, because the log itself holds the entries: each entry is a line
+// of the log without its line feed.
 
 const (
 	tileHeight = 8
@@ -26,7 +27,7 @@ const (
 )
 
 // tree is the state that is needed to append to the Merkle tree: for each level, the hashes of the
-// last tile that is not full.
+// last tile, which is not full.
 type tree struct {
 	size      int64
 	edge      [][]tlog.Hash // by level, each shorter than tileWidth
@@ -79,7 +80,7 @@ func (t *tree) root() tlog.Hash {
 	}
 	var root tlog.Hash
 	begun := false
-	// from the smallest subtree, which is the rightmost, to the largest
+	// join the subtrees, beginning with the smallest subtree, which is the rightmost
 	for _, hashes := range t.edge {
 		for width := 1; width < tileWidth; width <<= 1 {
 			if len(hashes)&width == 0 {
@@ -105,7 +106,7 @@ func subtreeRoot(hashes []tlog.Hash) tlog.Hash {
 	return tlog.NodeHash(subtreeRoot(hashes[:half]), subtreeRoot(hashes[half:]))
 }
 
-// partialTilesOf returns the tiles that are not full in a tree of this size.
+// partialTilesOf returns the tiles that are not full in a tree of the given number of leaves.
 func partialTilesOf(size int64) []tlog.Tile {
 	var tiles []tlog.Tile
 	for level := 0; level < maxLevels && size>>(tileHeight*level) > 0; level++ {
@@ -117,7 +118,7 @@ func partialTilesOf(size int64) []tlog.Tile {
 	return tiles
 }
 
-// readTree reads the state of a tree of this size from the tiles in dir.
+// readTree reads the state of a tree from the tiles in dir. The size is the number of leaves.
 func readTree(dir string, size int64) (*tree, error) {
 	t := &tree{size: size}
 	for level := 0; size>>(tileHeight*level) > 0; level++ {
@@ -141,8 +142,8 @@ func readTree(dir string, size int64) (*tree, error) {
 	return t, nil
 }
 
-// tilesMatch reports whether the full tiles on the disk are those of the tree, as far as they cover
-// records from first on.
+// tilesMatch reports whether the full tiles on the disk belong to this tree. It skips tiles that
+// cover only records with a seq below the parameter first.
 func (t *tree) tilesMatch(dir string, first uint64) bool {
 	for level := len(t.edge) - 1; level > 0; level-- {
 		n := t.size >> (tileHeight * (level + 1)) << tileHeight
@@ -155,10 +156,12 @@ func (t *tree) tilesMatch(dir string, first uint64) bool {
 	return true
 }
 
-// tileMatches reports whether a full tile and the tiles below it have the given root.
+// tileMatches reports whether a full tile and the tiles below it have the given root. It skips
+// tiles that cover only records with a seq below the parameter first.
 func tileMatches(dir string, level int, n int64, root tlog.Hash, first uint64) bool {
 	if uint64(n+1)<<(tileHeight*(level+1)) < first {
-		return true // tiles are synced before the records that they cover are removed
+		// The tile covers only removed records. It was synced before they were removed.
+		return true
 	}
 	hashes, err := readTile(dir, tlog.Tile{H: tileHeight, L: level, N: n, W: tileWidth})
 	if err != nil || subtreeRoot(hashes) != root {
@@ -185,15 +188,15 @@ func (t tile) bytes() []byte {
 	return b
 }
 
-// readTile reads the hashes of a tile. If the partial tile was replaced by a wider one, it takes
-// the first hashes of that.
+// readTile reads the hashes of a tile. If a wider tile has replaced the partial tile, readTile
+// returns the first hashes of the wider tile.
 func readTile(dir string, t tlog.Tile) ([]tlog.Hash, error) {
 	path := filepath.Join(dir, tilePath(t))
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	for w := t.W + 1; errors.Is(err, fs.ErrNotExist) && w <= tileWidth; w++ {
 		wider := t
 		wider.W = w
-		if more, werr := os.ReadFile(filepath.Join(dir, tilePath(wider))); werr == nil &&
+		if more, werr := readFile(filepath.Join(dir, tilePath(wider))); werr == nil &&
 			len(more) == w*tlog.HashSize {
 			b, err = more[:t.W*tlog.HashSize], nil
 		}
@@ -228,8 +231,8 @@ func removePartialTiles(dir string, full tlog.Tile) error {
 	return os.RemoveAll(filepath.Join(dir, tilePath(full)+".p"))
 }
 
-// syncTiles flushes the full tiles of the records from first to last to the disk. All of them must
-// exist.
+// syncTiles flushes full tiles to the disk: the tiles that cover the records with the seqs first to
+// last. All these tiles must exist.
 func syncTiles(dir string, first, last uint64) error {
 	folders := map[string]bool{}
 	for level := 0; level == 0 || last>>(tileHeight*(level+1)) > 0; level++ {

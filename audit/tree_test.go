@@ -63,7 +63,7 @@ func checkpoint(t testing.TB, file string) *audit.Checkpoint {
 	return c
 }
 
-// rootOf computes the root over lines with golang.org/x/mod.
+// rootOf computes the root of the tree of these lines with golang.org/x/mod.
 func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
 	t.Helper()
 	var stored []tlog.Hash
@@ -88,7 +88,8 @@ func rootOf(t testing.TB, lines [][]byte) tlog.Hash {
 	return root
 }
 
-// fullCheckpoint checks that the checkpoint covers all records and has the right root.
+// fullCheckpoint returns the checkpoint of a log. It checks that the checkpoint covers all records
+// and has the right root.
 func fullCheckpoint(t testing.TB, file string) *audit.Checkpoint {
 	t.Helper()
 	lines, c := allLines(t, file), checkpoint(t, file)
@@ -170,7 +171,7 @@ func copyFolder(t *testing.T, dir string) string {
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	// CopyFS changes the mode
+	// CopyFS has changed the modes of the files
 	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
 			err = os.Chmod(path, 0o600)
@@ -182,10 +183,12 @@ func copyFolder(t *testing.T, dir string) string {
 	return to
 }
 
-// crashedLog returns a log of n records without a checkpoint, as a crash leaves it.
+// crashedLog returns the file of a log with n records. The log is as a crash leaves it: no
+// checkpoint covers the records.
 func crashedLog(t *testing.T, n int) (file string) {
 	t.Helper()
-	// In the bubble, records are written before time passes, so that no checkpoint is made.
+	// In the synctest bubble, no time passes while the records are written, so no checkpoint is
+	// made.
 	synctest.Test(t, func(bubble *testing.T) {
 		source := filepath.Join(bubble.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: source})
@@ -200,8 +203,7 @@ func crashedLog(t *testing.T, n int) (file string) {
 	return file
 }
 
-// TestOpenAfterCrash opens copies of a log that is being written, with various damage to the files
-// beside it.
+// TestOpenAfterCrash opens copies of a log that was not closed. Each copy has different damage.
 func TestOpenAfterCrash(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
@@ -212,7 +214,7 @@ func TestOpenAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = open(t, audit.Options{File: source, SegmentBytes: 75 << 10})
-	for range 50 { // no checkpoint yet
+	for range 50 { // no checkpoint covers these records yet
 		record(t, l, event(""))
 	}
 	dir := copyFolder(t, filepath.Dir(source))
@@ -231,7 +233,7 @@ func TestOpenAfterCrash(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(t *testing.T, file string)
-		want   string // part of the error
+		want   string // part of the error; "" if Open must succeed
 	}{
 		{"no damage", func(*testing.T, string) {}, ""},
 		{"all tiles are missing", remove(".tree/tile"), ""},
@@ -240,7 +242,8 @@ func TestOpenAfterCrash(t *testing.T) {
 				file+".tree/tile/0/001")
 		}, ""},
 		{"a full tile is missing", remove(".tree/tile/0/001"), ""},
-		{"a full tile that appending does not need is missing", remove(".tree/tile/0/000"), ""},
+		{"a full tile that the next record does not need is missing",
+			remove(".tree/tile/0/000"), ""},
 		{"a full tile holds only zeros", func(t *testing.T,
 			file string) {
 			writeLines(t, file+".tree/tile/0/000", make([]byte, 256*32-1))
@@ -248,9 +251,9 @@ func TestOpenAfterCrash(t *testing.T) {
 		{"a tile has other hashes", func(t *testing.T, file string) {
 			writeLines(t, file+".tree/tile/0/002.p/188", bytes.Repeat([]byte("x"), 188*32-1))
 		}, ""},
-		{"no tree", remove(".tree"), "checkpoint is missing"},
-		{"no checkpoint", remove(".tree/checkpoint"), "checkpoint is missing"},
-		{"no checkpoint and no records", func(t *testing.T, file string) {
+		{"the tree is missing", remove(".tree"), "checkpoint is missing"},
+		{"the checkpoint is missing", remove(".tree/checkpoint"), "checkpoint is missing"},
+		{"the checkpoint and all records are missing", func(t *testing.T, file string) {
 			segments, err := audit.Segments(file)
 			if err != nil {
 				t.Fatal(err)
@@ -261,8 +264,8 @@ func TestOpenAfterCrash(t *testing.T) {
 				}
 			}
 		}, "checkpoint is missing"},
-		{"no origin beside the checkpoint", remove(".tree/origin"), ""},
-		{"a rotation stopped half way", func(t *testing.T, file string) {
+		{"the origin file is missing", remove(".tree/origin"), ""},
+		{"a rotation was not finished", func(t *testing.T, file string) {
 			segments, err := audit.Segments(file)
 			if err != nil {
 				t.Fatal(err)
@@ -278,14 +281,15 @@ func TestOpenAfterCrash(t *testing.T) {
 			writeLines(t, file+".next")
 		}, ""},
 		{"the active file is missing", remove(""), "ends at record"},
-		{"a checkpoint by another key", remove(".key"), "is signed with key gatekit/"},
-		{"a checkpoint of another size", func(t *testing.T, file string) {
+		{"the checkpoint is signed with another key", remove(".key"),
+			"is signed with key gatekit/"},
+		{"the size in the checkpoint was changed", func(t *testing.T, file string) {
 			b := readFile(t, file+".tree/checkpoint")
 			writeLines(t, file+".tree/checkpoint", bytes.Replace(b, []byte("\n700\n"),
 				[]byte("\n600\n"),
 				1))
 		}, "was changed: its signature"},
-		{"an empty checkpoint", func(t *testing.T, file string) {
+		{"the checkpoint file is empty", func(t *testing.T, file string) {
 			writeLines(t,
 				file+".tree/checkpoint")
 		},
@@ -304,19 +308,19 @@ func TestOpenAfterCrash(t *testing.T) {
 				[]byte("Test"),
 				1)...))
 		}, "does not continue the chain after record 720"},
-		{"a key that others may read", func(t *testing.T, file string) {
+		{"other users may read the key file", func(t *testing.T, file string) {
 			if err := os.Chmod(file+".key", 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, "other users may read"},
-		{"a key with a name that no checkpoint can have", func(t *testing.T, file string) {
+		{"the name of the key has a control character", func(t *testing.T, file string) {
 			private, _, err := note.GenerateKey(rand.Reader, "gatekit\x1b")
 			if err != nil {
 				t.Fatal(err)
 			}
 			writeLines(t, file+".key", []byte(private))
 		}, "control characters in its name"},
-		{"a key file without a key", func(t *testing.T, file string) {
+		{"the key file holds no key", func(t *testing.T, file string) {
 			writeLines(t, file+".key",
 				[]byte("hello"))
 		}, "does not hold a key"},
@@ -364,8 +368,8 @@ func TestOpenAfterCrash(t *testing.T) {
 	}
 }
 
-// TestLostTileIsNotReportedAsChangedRecord overwrites the full tile that holds the last record of a
-// closed log with zeros.
+// TestLostTileIsNotReportedAsChangedRecord overwrites a tile with zeros: the full tile that holds
+// the last record of a closed log.
 func TestLostTileIsNotReportedAsChangedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	write := func(n int) {
@@ -435,8 +439,8 @@ func TestCheckpointIntervals(t *testing.T) {
 	})
 }
 
-// TestCheckpointsKeepUpWithManyRecords writes 25,000 records a second. A process that is killed
-// leaves the records since the last checkpoint without one.
+// TestCheckpointsKeepUpWithManyRecords writes 25,000 records a second. If a process is killed, the
+// records since the last checkpoint have no checkpoint. So their number must stay small.
 func TestCheckpointsKeepUpWithManyRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -460,12 +464,12 @@ func TestCheckpointsKeepUpWithManyRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if most > 1500 {
-			t.Errorf("%d records had no checkpoint, want at most 1500", most)
+			t.Errorf("%d records in a row had no checkpoint, want at most 1500", most)
 		}
 	})
 }
 
-func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
+func TestOnCheckpointThatHangsDelaysNoRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		hang := make(chan struct{})
@@ -504,7 +508,7 @@ func TestHangingOnCheckpointDelaysNoRecord(t *testing.T) {
 	})
 }
 
-func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
+func TestLogRefusesTooManyRecordsWithoutCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file, Bodies: audit.BodiesNone})
@@ -539,7 +543,8 @@ func TestLogRefusesRecordsAfterTooManyWithoutCheckpoint(t *testing.T) {
 }
 
 func TestMovedFileEndsLog(t *testing.T) {
-	for durability, late := range map[audit.Durability]time.Duration{audit.DurabilityFsync: 0,
+	// the map has the time after which the log must notice that its file was moved
+	for durability, delay := range map[audit.Durability]time.Duration{audit.DurabilityFsync: 0,
 		audit.DurabilityWrite: 100 * time.Millisecond} {
 		t.Run(string(durability), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -549,7 +554,7 @@ func TestMovedFileEndsLog(t *testing.T) {
 				if err := os.Rename(file, file+".1"); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(late)
+				time.Sleep(delay)
 				if _, err := l.Record(t.Context(), event("")); err == nil ||
 					!strings.Contains(err.Error(), "no longer the file") {
 					t.Errorf("error %v, want that the file was moved", err)
@@ -566,8 +571,8 @@ func TestMovedFileEndsLog(t *testing.T) {
 	}
 }
 
-// TestReplacedFileIsNotRotated replaces the active file by another file. A rotation must not make
-// that file a segment.
+// TestReplacedFileIsNotRotated replaces the active file by a foreign file. A rotation must not make
+// the foreign file a segment.
 func TestReplacedFileIsNotRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, SegmentBytes: 1})
@@ -586,7 +591,7 @@ func TestReplacedFileIsNotRotated(t *testing.T) {
 		t.Error("Close returned no error, although a record failed")
 	}
 	if got := readFile(t, file); string(got) != "another's\n" {
-		t.Errorf("the replacing file is now %q, want it unchanged", got)
+		t.Errorf("the file that replaced the log is now %q, want it unchanged", got)
 	}
 }
 
@@ -629,15 +634,19 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 		keep audit.Retention
 		kept func(files int, size int64) bool
 	}{
-		{"all", audit.Retention{}, func(files int, size int64) bool { return files > 10 }},
-		{"three", audit.Retention{Files: 3}, func(files int, size int64) bool {
+		{"more than ten segments", audit.Retention{}, func(files int, size int64) bool {
+			return files > 10
+		}},
+		{"three segments", audit.Retention{Files: 3}, func(files int, size int64) bool {
 			return files == 3
 		}},
-		{"fifty thousand bytes", audit.Retention{Bytes: 50_000}, func(files int, size int64) bool {
-			return size <= 50_000 && files >= 3
-		}},
-		// the last file is ended after an hour, but its last record is not in a full tile
-		{"an hour", audit.Retention{For: time.Hour}, func(files int, size int64) bool {
+		{"at least three segments, with at most 50,000 bytes together",
+			audit.Retention{Bytes: 50_000}, func(files int, size int64) bool {
+				return size <= 50_000 && files >= 3
+			}},
+		// the active file is rotated after an hour, but its last record is not in a full tile, so
+		// the file is kept as a segment
+		{"one segment", audit.Retention{For: time.Hour}, func(files int, size int64) bool {
 			return files == 1
 		}},
 	}
@@ -646,7 +655,8 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 				l := open(t, audit.Options{File: file, SegmentBytes: 10 << 10})
-				for range 1025 { // fills the tiles of 1024 records
+				// 1024 records fill four tiles; the last record is not in a full tile
+				for range 1025 {
 					record(t, l, event(""))
 				}
 				if err := l.Close(); err != nil {
@@ -687,7 +697,7 @@ func TestRetentionRemovesExpiredSegments(t *testing.T) {
 				})
 				whole := append(before[:at:at], lines...)
 				if c := checkpoint(t, file); c.Root != rootOf(t, whole) {
-					t.Error("the checkpoint has not the root of all records, kept and removed")
+					t.Error("the checkpoint does not have the root of all records, kept or removed")
 				}
 				l = open(t, audit.Options{File: file}) // the log continues
 				record(t, l, event("again"))

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,8 +10,8 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestQueriesOfURIsAreDigested records requests for resources whose URIs hold tokens.
-func TestQueriesOfURIsAreDigested(t *testing.T) {
+// TestQueriesOfURIsAreHashed records requests for resources whose URIs hold tokens.
+func TestQueriesOfURIsAreHashed(t *testing.T) {
 	tests := []struct{ name, prefix string }{ // the prefix of the recorded name
 		{"https://host/a?token=s3cr3t", "https://host/a?…"},
 		{"https://host/a?token=other", "https://host/a?…"},
@@ -29,7 +30,10 @@ func TestQueriesOfURIsAreDigested(t *testing.T) {
 			m.Name = tt.name
 			record(t, l, pipeline.Outcome{Time: recordTime, Before: m, Action: "deny",
 				Reason: "mine: " + tt.name + " is not allowed",
-				Steps:  []pipeline.Step{{Stage: "policy", Action: "deny", Reason: tt.name}}})
+				// a policy also sees the canonical spelling
+				Err: errors.New(strings.Replace(tt.name, "host/", "host:443/./", 1)),
+				Steps: []pipeline.Step{{Stage: "policy", Action: "deny", Reason: tt.name,
+					Findings: []pipeline.Finding{{Type: "would deny: mine: " + tt.name}}}}})
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -41,10 +45,11 @@ func TestQueriesOfURIsAreDigested(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.HasPrefix(r.Name, tests[i].prefix) {
-				t.Errorf("%s is recorded as %q, want %q", tests[i].name, r.Name, tests[i].prefix)
+				t.Errorf("%s is recorded as %q, want the prefix %q", tests[i].name, r.Name,
+					tests[i].prefix)
 			}
 			if strings.Contains(string(line), "s3cr3t") {
-				t.Errorf("the record has the query: %s", line)
+				t.Errorf("the record contains the query: %s", line)
 			}
 			if r.Reason != "mine: "+r.Name+" is not allowed" {
 				t.Errorf("the reason is %q, want the name %q in it", r.Reason, r.Name)
@@ -52,8 +57,8 @@ func TestQueriesOfURIsAreDigested(t *testing.T) {
 			names[r.Name] = true
 		}
 		if bodies == audit.BodiesDigest && len(names) != len(tests) {
-			t.Errorf("%d different names, want %d: other queries have other hashes", len(names),
-				len(tests))
+			t.Errorf("%d different names, want %d: different queries have different hashes",
+				len(names), len(tests))
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 const (
 	maxValues = 16      // hashes per message
 	maxValue  = 4 << 10 // bytes of one value; longer values are not hashed
-	valueSize = 16      // bytes of an HMAC that are written
+	valueSize = 16      // how many bytes of an HMAC are written
 )
 
 // ValueHasher computes keyed hashes of argument values with the key of one log. Equal values have
@@ -33,7 +32,8 @@ type ValueHasher struct {
 	pool sync.Pool // of hash.Hash
 }
 
-// newValueHasher derives the log's key from the private key of its checkpoints and its origin.
+// newValueHasher derives the key of a log from its origin and from the private key that signs its
+// checkpoints.
 func newValueHasher(private, origin string) *ValueHasher {
 	h := hmac.New(sha256.New, []byte(private))
 	h.Write([]byte("values of " + origin))
@@ -42,8 +42,8 @@ func newValueHasher(private, origin string) *ValueHasher {
 	return v
 }
 
-// OpenValueHasher returns the hasher of an existing log. key is the file of the private key that
-// signs the log's checkpoints; "" is the default, next to the log.
+// OpenValueHasher returns the hasher of an existing log. The parameter key names the file of the
+// private key that signs the log's checkpoints. If key is "", this file is next to the log.
 func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if key == "" {
 		key = file + ".key"
@@ -56,7 +56,7 @@ func OpenValueHasher(file, key string) (*ValueHasher, error) {
 	if err != nil {
 		return nil, err
 	}
-	origin, err := os.ReadFile(filepath.Join(file+".tree", "origin"))
+	origin, err := readFile(filepath.Join(file+".tree", "origin"))
 	if err != nil {
 		return nil, fmt.Errorf("read the origin of the log: %w", err)
 	}
@@ -78,9 +78,9 @@ func (v *ValueHasher) mac(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// appendValues appends the hashes of the withheld strings, and then of the strings in the arguments
-// of a request, in their order. It does not write the places of the strings in the arguments,
-// because the client chooses the names of the members, too.
+// appendValues appends the hashes of the withheld strings, and then the hashes of the strings in
+// the arguments of a request, in the order of the strings. It does not write where in the arguments
+// a string is, because the place contains names of members, which the client chooses.
 func (v *ValueHasher) appendValues(b []byte, m *mcp.Message, withheld []string) []byte {
 	n := 0
 	add := func(text []byte) {

@@ -75,12 +75,12 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 			t.Errorf("record %d contains a secret value: %s", r.Seq, line)
 		}
 		before := outcomes[i].Before.Body()
-		// only a body that was forwarded unchanged has a plain hash
+		// the hash of a body is plain (without a key) only if the body was forwarded unchanged
 		plain := outcomes[i].After != nil && r.Action == "pass"
 		if sum := fmt.Sprintf("%x", sha256.Sum256(before)); (r.Before.SHA256 == sum) != plain ||
 			(r.Before.HMAC == "") != plain || !plain && bytes.Contains(line, []byte(sum)) {
-			t.Errorf("record %d with the action %s has before %+v, want a plain hash: %v", r.Seq,
-				r.Action, r.Before, plain)
+			t.Errorf("record %d (%s) has the body %+v before the stages, want a plain hash: %v",
+				r.Seq, r.Action, r.Before, plain)
 		}
 	}
 	other := filepath.Join(t.TempDir(), "gatekit.jsonl")
@@ -104,8 +104,9 @@ func TestEqualValuesHaveEqualHashes(t *testing.T) {
 	}
 }
 
-// TestWithheldWordsAreHashedAndNotWritten checks names that the pipeline withholds. The line holds
-// only their hashes in values, and no plain hash of the body.
+// TestWithheldWordsAreHashedAndNotWritten checks names that the pipeline withholds. A record must
+// hold the keyed hashes of these names in the member "values". It must contain neither the names
+// nor a plain hash of the body.
 func TestWithheldWordsAreHashedAndNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l := open(t, audit.Options{File: file, Bodies: audit.BodiesRedacted})

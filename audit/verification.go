@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -17,8 +16,8 @@ import (
 // checkpoint, and any other checkpoints that are given.
 type Verification struct {
 	File string // the log's active file
-	// public key that has signed the checkpoints; nil for the key file next to the log, which
-	// anybody who can write there can replace
+	// public key of the checkpoints' signer; nil for the public key file next to the log, which
+	// anybody who can write to the log's folder can replace
 	Key note.Verifier
 	// further checkpoints, which were kept elsewhere; the log must match them, too
 	Checkpoints []*Checkpoint
@@ -32,7 +31,7 @@ type VerificationResult struct {
 	Checkpoint         *Checkpoint
 	CheckpointsMatched int // how many of Verification.Checkpoints the log contains
 	// records that had no checkpoint when Gatekit was started; it is unknown whether they were
-	// changed before that
+	// changed before that start
 	Recovered []SeqRange
 	InUse     bool // a process is writing the log; an incomplete last line was ignored
 }
@@ -118,7 +117,7 @@ type verifier struct {
 	pruneHistory
 
 	// Tiles prove nothing by themselves. But if a checkpoint shows that the log was changed, the
-	// first record that differs from its tile is the changed one.
+	// first record that differs from its tile is the changed record.
 	tile     tlog.Tile
 	leaves   []tlog.Hash // hashes of tile
 	mismatch mismatch
@@ -133,7 +132,7 @@ type mismatch struct {
 // loadCheckpoints reads the log's own checkpoint, and groups all checkpoints by their size.
 func (w *verifier) loadCheckpoints() error {
 	path := filepath.Join(w.dir, "checkpoint")
-	signed, err := os.ReadFile(path)
+	signed, err := readFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := Segments(w.File); err != nil {
@@ -176,7 +175,7 @@ func (w *verifier) allCheckpoints() []*Checkpoint {
 // currentCheckpoint reads the log's checkpoint again. It returns nil if the checkpoint is missing
 // or belongs to another log.
 func (w *verifier) currentCheckpoint() *Checkpoint {
-	signed, err := os.ReadFile(filepath.Join(w.dir, "checkpoint"))
+	signed, err := readFile(filepath.Join(w.dir, "checkpoint"))
 	if err != nil {
 		return nil
 	}
@@ -221,15 +220,15 @@ func (w *verifier) verifyLine(at Position, line []byte) error {
 	return nil
 }
 
-// beginTree restores the tree before the first existing record from the tiles.
+// beginTree reads from the tiles the tree of all records before the first existing record.
 func (w *verifier) beginTree(at Position, line []byte) error {
 	first, _, err := parseLineHead(line)
 	if err != nil {
 		return &RecordError{at, max(1, segmentFirstSeq(w.File, at.File)), err.Error()}
 	}
 	if named := segmentFirstSeq(w.File, at.File); named > 0 && first != named {
-		return &RecordError{at, named, fmt.Sprintf("seq is %d, not the one in the name of the file",
-			first)}
+		return &RecordError{at, named, fmt.Sprintf("seq is %d, but the name of the file says %d",
+			first, named)}
 	}
 	if w.tree, err = readTree(w.dir, int64(first-1)); err != nil {
 		return &RecordError{at, first,
@@ -264,12 +263,12 @@ func (w *verifier) changedError() error {
 		"the record was changed after it was written"}
 }
 
-// nextRecordError returns the error for the record after the last valid one.
+// nextRecordError returns the error for the record after the last valid record.
 func (w *verifier) nextRecordError(at Position, reason string) error {
 	return &RecordError{at, w.chain.seq + 1, reason}
 }
 
-// rootMismatch returns the error for records whose root differs from that of their checkpoint.
+// rootMismatch returns the error for records whose root differs from the root in the checkpoint c.
 func (w *verifier) rootMismatch(c *Checkpoint) error {
 	if w.mismatch.seq > 0 && w.tilesAuthentic(c) {
 		return w.changedError()
@@ -320,9 +319,9 @@ func (w *verifier) finish() error {
 	}
 	w.result.Recovered = w.recovered
 	if w.mismatch.seq > 0 { // all roots match, so the tile is wrong and not the record
-		return fmt.Errorf("the tile of record %d in %s was changed; the log was not\nhint: stop "+
-			"Gatekit and remove %s: Gatekit rebuilds it from the log at the next start, unless "+
-			"expired segments were removed",
+		return fmt.Errorf("the tile of record %d in %s was changed; the log was not changed\n"+
+			"hint: stop Gatekit and remove %s: Gatekit rebuilds it from the log at the next "+
+			"start, unless expired segments were removed",
 			w.mismatch.seq, w.dir, filepath.Join(w.dir, "tile"))
 	}
 	for _, c := range w.Checkpoints {

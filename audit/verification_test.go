@@ -27,7 +27,7 @@ type signedLog struct {
 	*testing.T
 	file     string
 	segments []string
-	content  map[string][]byte // of the files
+	content  map[string][]byte // content of each file, by path
 	key      note.Verifier
 }
 
@@ -130,8 +130,8 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each function changes line n of segment i. It returns the distances from the seq and line of
-	// that record to the seq and line that verification must report.
+	// Each function changes line n of segment i. Verification must report the seq and the line of
+	// that record, plus the returned offsets bySeq and byLine.
 	changes := map[string]func(i, n int, lines [][]byte) (bySeq, byLine int){
 		"a bit is flipped": func(i, n int, lines [][]byte) (int, int) {
 			lines[n][r.IntN(len(lines[n]))] ^= 1 << r.IntN(8)
@@ -210,8 +210,8 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 				if n == len(e.lines(e.segments[i]))-1 && strings.Contains(name, "dropped") ||
 					strings.Contains(name, "cut off") && !strings.Contains(name, "within") ||
 					strings.Contains(name, "doubled") && n == len(lines)-1 {
-					// A line that is missing at the end of a file is reported at the beginning of
-					// the next.
+					// If the end of a file was changed, verification may report the beginning of
+					// the next file.
 					_, err := e.verify()
 					if recordErr, ok := errors.AsType[*audit.RecordError](err); !ok ||
 						recordErr.Seq != seq {
@@ -233,7 +233,7 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := e.verify(); err == nil {
-			t.Errorf("file %d was removed, and verification returned no error", i)
+			t.Errorf("file %d was removed, and verification returned no error, want one", i)
 		}
 		e.restore()
 	}
@@ -244,7 +244,8 @@ func TestVerificationFindsEveryKindOfTampering(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := e.verify(); err == nil {
-		t.Error("a segment was renamed to another one, and verification returned no error")
+		t.Error("a segment got the name of another segment, and verification returned " +
+			"no error, want one")
 	}
 }
 
@@ -258,7 +259,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 	older.write(50)
 	anchors, _, err := audit.OpenCheckpoints(readFile(t, older.anchors()), older.key)
 	if err != nil || len(anchors) != 3 || anchors[0].Size != 0 {
-		t.Fatalf("the anchor file holds %d checkpoints, error %v; want 3, the first of no records",
+		t.Fatalf("the anchor file holds %d checkpoints, error %v; want 3, the first with 0 records",
 			len(anchors), err)
 	}
 	if done, err := older.verify(anchors...); err != nil || done.CheckpointsMatched != 3 {
@@ -296,7 +297,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			t.Errorf("error %v, want that the records up to 350 do not match the anchor", err)
 		}
 	})
-	t.Run("another log", func(t *testing.T) {
+	t.Run("the key or the anchors of another log", func(t *testing.T) {
 		v := audit.Verification{File: other.file, Key: older.key}
 		if _, err := v.Run(t.Context()); err == nil || !strings.Contains(err.Error(),
 			"is signed with key") {
@@ -315,7 +316,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 			t.Errorf("error %v, want that another key has signed the checkpoint", err)
 		}
 	})
-	t.Run("another log with the same key", func(t *testing.T) {
+	t.Run("the anchors of another log with the same key", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 		l := open(t, audit.Options{File: file, Key: older.file + ".key"})
 		for range 400 {
@@ -361,7 +362,7 @@ func TestVerificationFindsRewrittenLog(t *testing.T) {
 		e.restore()
 		open(t, audit.Options{File: e.file}).Close()
 	})
-	t.Run("no checkpoint", func(t *testing.T) {
+	t.Run("the checkpoint is missing", func(t *testing.T) {
 		if err := os.Remove(filepath.Join(older.file+".tree", "checkpoint")); err != nil {
 			t.Fatal(err)
 		}
@@ -382,10 +383,10 @@ func (e *signedLog) forge(members string) {
 			len(lines)+1, sha256.Sum256(last), members))
 }
 
-// TestForgedPruneRecordIsNotBelieved removes a segment and appends a forged "prune" record. It
-// verifies the log before and after Gatekit opens it again. From then on, a checkpoint covers the
-// record.
-func TestForgedPruneRecordIsNotBelieved(t *testing.T) {
+// TestVerificationRejectsForgedPruneRecord removes a segment and appends a forged "prune" record.
+// It verifies the log before and after Gatekit opens the log again. Gatekit then makes a checkpoint
+// that covers the forged record.
+func TestVerificationRejectsForgedPruneRecord(t *testing.T) {
 	e := newSignedLog(t, 700)
 	l := open(t, audit.Options{File: e.file, SegmentBytes: 16 << 10})
 	openCheckpoint := readFile(t, e.file+".tree/checkpoint") // a checkpoint of an open log
@@ -449,14 +450,15 @@ func TestMissingSegmentsNeedPruneRecord(t *testing.T) {
 	}
 	if _, err := audit.Prove(e.file, done.First-1, e.key); err == nil ||
 		!strings.Contains(err.Error(), "is not in the log") {
-		t.Errorf("the proof of a removed record: error %v, want that it is not in the log", err)
+		t.Errorf("the proof of a removed record: error %v, want that the record is not in the "+
+			"log", err)
 	}
 	anchors[1].Root[3]++
 	anchors[1].Size = int64(done.First) - 1
 	if _, err := e.verify(anchors...); err == nil || !strings.Contains(err.Error(),
 		"do not match the checkpoint") {
-		t.Errorf("a checkpoint of other records than the removed ones: error %v, want that they "+
-			"do not match", err)
+		t.Errorf("a checkpoint has another root than the removed records: error %v, want that the "+
+			"records do not match the checkpoint", err)
 	}
 }
 
@@ -509,7 +511,7 @@ func TestEmptyLogVerifies(t *testing.T) {
 	}
 	v.File += "x"
 	if _, err := v.Run(t.Context()); err == nil {
-		t.Error("a missing log: no error")
+		t.Error("a missing log: error nil, want an error")
 	}
 }
 
@@ -531,7 +533,7 @@ func TestProof(t *testing.T) {
 			t.Errorf("record %d: the proof has %s and the checkpoint %+v, error %v; want this "+
 				"record and a checkpoint of 300 records", seq, back.Record, c, err)
 		}
-		// A change of the last character of base64 may leave the proof the same.
+		// Base64 ignores some bits of its last character, so a changed text may be the same proof.
 		for i := range text {
 			changed := bytes.Clone(text)
 			changed[i] ^= 1
@@ -548,7 +550,7 @@ func TestProof(t *testing.T) {
 	for _, seq := range []uint64{0, 301} {
 		if _, err := audit.Prove(e.file, seq, e.key); err == nil || !strings.Contains(err.Error(),
 			"no checkpoint covers record") {
-			t.Errorf("record %d: error %v, want that no checkpoint covers it", seq, err)
+			t.Errorf("record %d: error %v, want that no checkpoint covers the record", seq, err)
 		}
 	}
 	lines := e.lines(e.segments[0])
@@ -556,7 +558,7 @@ func TestProof(t *testing.T) {
 	writeLines(t, e.segments[0], lines...)
 	if _, err := audit.Prove(e.file, 5, e.key); err == nil || !strings.Contains(err.Error(),
 		"was changed") {
-		t.Errorf("a changed record: error %v, want that it was changed", err)
+		t.Errorf("a changed record: error %v, want that the record was changed", err)
 	}
 	_, other, err := note.GenerateKey(rand.Reader, "gatekit/other")
 	if err != nil {
@@ -575,7 +577,7 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// FuzzVerification replaces a piece of the log. Only the original must verify.
+// FuzzVerification replaces a piece of the log. Only the original log must verify.
 func FuzzVerification(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "gatekit.jsonl")
 	l := open(f, audit.Options{File: file})
@@ -602,13 +604,14 @@ func FuzzVerification(f *testing.F) {
 		}
 		v := audit.Verification{File: file}
 		if _, err := v.Run(t.Context()); bytes.Equal(tampered, log) != (err == nil) {
-			t.Errorf("%q in place of %q: error %v, want one exactly if the log was changed", piece,
-				log[i:j], err)
+			t.Errorf("%q in place of %q: error %v, want an error if and only if the log was "+
+				"changed", piece, log[i:j], err)
 		}
 	})
 }
 
-// FuzzParseRecord checks that a parsed record has all required members, and keeps its line.
+// FuzzParseRecord checks that a parsed record has all required members, and that Record.Line is the
+// parsed line.
 func FuzzParseRecord(f *testing.F) {
 	for _, line := range logLines(f, 2) {
 		f.Add(bytes.TrimSpace(line))
@@ -623,7 +626,7 @@ func FuzzParseRecord(f *testing.F) {
 	})
 }
 
-// FuzzParseProof checks that a parsed proof has a unique text.
+// FuzzParseProof checks that the text of a parsed proof is parsed to the same proof.
 func FuzzParseProof(f *testing.F) {
 	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex 0\n\nx\n"))
 	f.Add([]byte("c2sp.org/tlog-proof@v1\nextra e30=\nindex " +

@@ -104,18 +104,19 @@ func (l *Log) checkFile() error {
 	return l.fileErr
 }
 
-// loseFile ends the log because of what happened to the active file. The file is left as it is.
+// loseFile ends the log because of err: somebody else moved, replaced or changed the active file.
+// loseFile does not change the file.
 func (l *Log) loseFile(err error) {
 	l.fileErr, l.torn = err, false
 	l.maintenance.reportLostFile(err)
 }
 
-// makeRoom starts the next file if the active one would exceed its maximal size.
-func (l *Log) makeRoom(more int64) error {
+// makeRoom starts the next file if the active file would be too large with size more bytes.
+func (l *Log) makeRoom(size int64) error {
 	if err := l.maintenance.checkUnsigned(); err != nil {
 		return err
 	}
-	if l.size == 0 || l.size+more <= l.segmentBytes {
+	if l.size == 0 || l.size+size <= l.segmentBytes {
 		return nil
 	}
 	return l.rotate()

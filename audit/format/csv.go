@@ -15,7 +15,7 @@ import (
 const maxCellBytes = 32_000
 
 // columns are the names of the columns: first the columns of the CSV that gatekit-python writes,
-// then those that only Gatekit has, from seq on.
+// then, from seq on, the columns that only Gatekit has.
 var columns = []string{
 	"timestamp", "event_type", "request_id", "server_name", "method", "tool", "pipeline_outcome",
 	"security_evaluated", "modified", "reason", "duration_ms",
@@ -67,8 +67,8 @@ func (csvEncoder) Append(b []byte, r *audit.Record) []byte {
 	})
 }
 
-// eventType returns the value of event_type that gatekit-python uses for such a message, or EVENT
-// for an event.
+// eventType returns the value of event_type that gatekit-python would write for the message of the
+// record, or EVENT if the record is not about a message.
 func eventType(r *audit.Record) string {
 	kind := strings.ToUpper(r.Kind)
 	switch {

@@ -3,33 +3,33 @@
 //
 // # Guarantees
 //
-// Every record is one line, whatever its names and reasons contain: a valid JSON object, a valid
-// row, or text. Unprintable characters (controls, line separators, bidirectional marks) are
-// escaped, so that they cannot affect a terminal, except for JSONL in a file. No format contains
-// anything that is not in the record.
+// Every record is one line: a valid JSON object, a valid row, or text. No name or reason in the
+// record can change that. Unprintable characters (controls, line separators, bidirectional marks)
+// are escaped, so that they cannot affect a terminal. The only exception is JSONL in a file. No
+// format contains anything that is not in the record.
 //
 // # Formats
 //
 // [JSONL] is the line of the log, byte for byte, so that its hash can be verified after an export.
-// With bodies = "redacted", a line contains text of clients and servers, and JSON allows control
-// characters from U+0080 on and bidirectional marks without an escape. Options.EscapeUnprintable
-// escapes them, too, for a terminal or stderr. The line is then the same JSON, but not the same
-// bytes.
+// With bodies = "redacted", a line contains text of clients and servers. In this text, JSON allows
+// some unprintable characters without an escape: control characters from U+0080 on, and
+// bidirectional marks. For a terminal or stderr, Options.EscapeUnprintable escapes them, too. The
+// line is then the same JSON, but not the same bytes.
 //
-// [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A message is API Activity (6003) with
-// the profile security_control, which has the action: a denial is action_id 2, disposition_id 2,
-// is_alert. There is one event per record. With an additional Detection Finding (2004) for each
-// denial, a SIEM would count denied calls twice. With a Detection Finding instead of the API
-// Activity, a denied call would be missing in the history of calls. An event without a message (a
-// start, a reload) is Application
-// Lifecycle (6002). Metadata.uid is the SHA-256 of the line, which is prev in the next record.
-// Members without a place in OCSF are in unmapped.
+// [OCSF] is the Open Cybersecurity Schema Framework, 1.5.0. A record about a message is an event of
+// the class API Activity (6003). Its profile security_control has the action: a denial has
+// action_id 2 and is_alert. Its disposition_id is 2, or 27 if the denial is due to a failure. There
+// is one event per record. With an additional Detection Finding (2004) for each denial, a SIEM
+// would count denied calls twice. With a Detection Finding instead of the API Activity, a denied
+// call would be missing in the history of calls. A record without a message (a start, a reload) is
+// an event of the class Application Lifecycle (6002). Metadata.uid is the SHA-256 of the line,
+// which is prev in the next record. Members without a place in OCSF are in unmapped.
 //
 // [CSV] has the columns of gatekit-python's CSV, with the same names and in the same order,
 // followed by new columns. The column error_classification is always empty, because a record has no
-// such member. The column response_status is error also for a tool's result with isError: true. The
-// column pipeline_outcome has the action as it is named in the log. Rows are quoted as in RFC 4180
-// and end with CR LF. A value that a spreadsheet would take for a formula gets a leading
+// such member. The column response_status is "error" also for a tool's result with isError: true.
+// The column pipeline_outcome has the action as it is named in the log. Rows are quoted as in RFC
+// 4180 and end with CR LF. A value that a spreadsheet would take for a formula gets a leading
 // apostrophe. A value that is too long for a cell is cut.
 //
 // [Text] is for people: time, action, direction, server, method and name, reason, deciding stage,
@@ -76,9 +76,9 @@ type Options struct {
 	EscapeUnprintable bool
 
 	// MaxBytes bounds a line, with its line end. 0 is no bound; a bound below 4,096 may be
-	// exceeded. A record with a longer line is shortened: it has no bodies, values, findings, or
-	// steps that decided nothing, and its texts are cut. In JSONL, a member "short" then has the
-	// size and the SHA-256 of the full line.
+	// exceeded. A record with a longer line is shortened: it loses its bodies, values and findings,
+	// and all steps but the deciding step, and its texts are cut. In JSONL, a member "short" then
+	// has the size and the SHA-256 of the full line.
 	MaxBytes int
 }
 
@@ -104,7 +104,7 @@ func New(name string, o Options) (Encoder, error) {
 	return f, nil
 }
 
-// timeLayout is that of the log: UTC, in microseconds.
+// timeLayout is the layout of times in the log: UTC, in microseconds.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 // Writer writes records in one format. It is not safe for concurrent use.
@@ -116,9 +116,9 @@ type Writer struct {
 }
 
 // NewWriter returns a writer of records. It writes the header before the first record, unless
-// continues is set: then out already has records.
-func NewWriter(out io.Writer, form Encoder, continues bool) *Writer {
-	return &Writer{out: out, form: form, headerDone: continues}
+// hasRecords is true because out already has records.
+func NewWriter(out io.Writer, form Encoder, hasRecords bool) *Writer {
+	return &Writer{out: out, form: form, headerDone: hasRecords}
 }
 
 // Write writes a record in one call of the underlying Write. The first record comes with the

@@ -23,7 +23,7 @@ import (
 
 var at = time.Date(2026, 11, 21, 12, 0, 0, 123456789, time.FixedZone("", 3600))
 
-// recorded returns the records that a real log makes of the outcomes.
+// recorded writes the outcomes to a real log, and returns the records of the log.
 func recorded(t testing.TB, outcomes ...pipeline.Outcome) (records []audit.Record) {
 	t.Helper()
 	var out bytes.Buffer
@@ -59,7 +59,7 @@ func message(t testing.TB, text string) *mcp.Message {
 	return m
 }
 
-// outcomes returns outcomes of ten kinds. Tests refer to them by their index.
+// outcomes returns ten outcomes of ten kinds. Tests refer to an outcome by its index.
 func outcomes(t testing.TB) []pipeline.Outcome {
 	call := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"/etc"}}}`)
 	result := message(
@@ -126,7 +126,7 @@ func written(t testing.TB, name string, records []audit.Record) string {
 	return out.String()
 }
 
-func TestEveryFormatOfEveryKindOfRecord(t *testing.T) {
+func TestFormatsEncodeEveryKindOfRecord(t *testing.T) {
 	records := recorded(t, outcomes(t)...)
 	t.Run("jsonl is the log byte for byte", func(t *testing.T) {
 		var want strings.Builder
@@ -196,9 +196,9 @@ func TestIsModifiedWithoutHashes(t *testing.T) {
 		{"the message passed", audit.Record{Action: "pass", Before: &same, After: &same}, false},
 		{"the message was modified to the same size", audit.Record{Action: "modify", Before: &same,
 			After: &same}, true},
-		{"a stage modified, and the record has another action", audit.Record{Action: "skip",
-			Before: &same, After: &same, Steps: []audit.Step{{Stage: "a", Action: "modify",
-				Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
+		{"a stage modified the message, and the record has another action", audit.Record{
+			Action: "skip", Before: &same, After: &same, Steps: []audit.Step{{Stage: "a",
+				Action: "modify", Changed: []string{"/x"}}, {Stage: "b", Action: "skip"}}}, true},
 		{"the original body has a keyed hash", audit.Record{Action: "pass",
 			Before: &audit.Body{Size: 7, HMAC: "aa"}, After: &audit.Body{Size: 7}}, true},
 		{"the message was not forwarded", audit.Record{Action: "deny", Before: &same}, false},
@@ -227,7 +227,7 @@ func TestShortLineKeepsResult(t *testing.T) {
 }
 
 func TestJSONLWithEscapesIsTheSameJSON(t *testing.T) {
-	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":"\u009b31m \u202e ü 󠁁"}}`)
+	m := message(t, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{`+"\t"+`"x":"\u009b31m \u202e ü 󠁁"}}`)
 	records := recorded(t, pipeline.Outcome{Time: at, Before: m, After: m, Action: "pass"})
 	f, err := format.New(format.JSONL, format.Options{EscapeUnprintable: true})
 	if err != nil {
@@ -259,7 +259,7 @@ func TestOnlyTheActionIsColoured(t *testing.T) {
 	}
 }
 
-func TestUnknownFormatNamesTheKnownOnes(t *testing.T) {
+func TestErrorForUnknownFormatListsFormats(t *testing.T) {
 	if _, err := format.New("xml", format.Options{}); err == nil || !strings.Contains(err.Error(),
 		"jsonl, ocsf, csv, text") {
 		t.Errorf("error %v, want the names of the formats in it", err)

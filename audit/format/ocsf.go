@@ -108,7 +108,7 @@ type (
 		Name string `json:"name"`
 		Type string `json:"type,omitzero"`
 	}
-	// unmapped has the members of the record that have no place in OCSF, with the record's names.
+	// unmapped has the members of the record that have no place in OCSF. Their names are unchanged.
 	unmapped struct {
 		Prev      string   `json:"prev"`
 		Kind      string   `json:"kind,omitzero"`
@@ -147,7 +147,7 @@ func (ocsfEncoder) Header() []byte { return nil }
 func (f ocsfEncoder) Append(b []byte, r *audit.Record) []byte {
 	line, err := json.Marshal(f.event(r), jsontext.AllowInvalidUTF8(true),
 		jsontext.AllowDuplicateNames(true))
-	if err != nil { // the body is not valid JSON, which ParseRecord refuses
+	if err != nil { // the body is not valid JSON; ParseRecord refuses such lines
 		r := *r
 		r.After = nil
 		line, _ = json.Marshal(f.event(&r), jsontext.AllowInvalidUTF8(true))
@@ -202,7 +202,7 @@ func (e *event) setLifecycle(r *audit.Record, gatekit product) {
 // setActivity sets the members of the class API Activity, for a record about a message.
 func (e *event) setActivity(r *audit.Record) {
 	e.ClassUID, e.ClassName = apiActivityClass, "API Activity"
-	// the id is not more specific, because a tool call may do anything
+	// Only lists, reads and gets are known to be reads. A tool call, for example, may do anything.
 	e.ActivityID, e.ActivityName = otherActivityID, cmp.Or(r.Method, "unknown")
 	if strings.HasSuffix(r.Method, "/list") || strings.HasSuffix(r.Method, "/read") ||
 		strings.HasSuffix(r.Method, "/get") {
@@ -307,8 +307,8 @@ func severity(r *audit.Record) (int, string) {
 	return 2, "Low"
 }
 
-// resourceType returns the type of the resource that messages with this method name, or "" if the
-// type is unknown.
+// resourceType returns the type of the resource that a message of this method is about, or "" if
+// the type is unknown.
 func resourceType(method string) string {
 	switch {
 	case strings.HasPrefix(method, "tools/"):

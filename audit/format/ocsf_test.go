@@ -11,15 +11,15 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// object is the part of OCSF 1.5.0's definition of an object or class that our events use:
-// https://github.com/ocsf/ocsf-schema. An attribute that is not listed is an error. Before adding
-// an attribute here, look it up in the schema.
+// object is the definition of an object or class in OCSF 1.5.0, reduced to the attributes that our
+// events use: https://github.com/ocsf/ocsf-schema. An attribute that is not listed is an error.
+// Before adding an attribute here, look it up in the schema.
 type object struct {
 	required []string
-	oneOf    []string // at least one of them is required
-	known    []string // the other attributes that we use
-	parts    map[string]string
-	enum     map[string][]int
+	oneOf    []string          // at least one of them is required
+	known    []string          // the other attributes that we use
+	parts    map[string]string // name of an attribute's own definition, by attribute
+	enum     map[string][]int  // allowed values, by attribute
 }
 
 var schema = map[string]object{
@@ -192,7 +192,7 @@ func TestOCSFEventHasAction(t *testing.T) {
 		t.Errorf("the events of the failures have %s, want code:-32000 and failed:true", got)
 	}
 	if got := fmt.Sprint(modified["unmapped"]); !strings.Contains(got, "before:map[hmac:") {
-		t.Errorf("the modified message has %s, want an hmac of the body before", got)
+		t.Errorf("the modified message has %s, want an hmac of the original body", got)
 	}
 	if got := fmt.Sprint(modified["api"]); !strings.Contains(got, "key [redacted]") ||
 		strings.Contains(got, "AKIA") {

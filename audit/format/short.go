@@ -29,8 +29,8 @@ func (f boundedEncoder) Append(b []byte, r *audit.Record) []byte {
 // maxText bounds the texts of a shortened record, in bytes.
 const maxText = 256
 
-// ShortEncoder returns an encoder that shortens every record. MaxBytes shortens only those that are
-// too long.
+// ShortEncoder returns an encoder that shortens every record. Options.MaxBytes shortens only
+// records whose lines are too long.
 func ShortEncoder(f Encoder) Encoder {
 	if bound, ok := f.(boundedEncoder); ok {
 		return boundedEncoder{ShortEncoder(bound.Encoder), bound.max}
@@ -45,11 +45,11 @@ func (f shortEncoder) Append(b []byte, r *audit.Record) []byte {
 	return appendShortRecord(b, f.Encoder, r, maxText)
 }
 
-// appendShortRecord appends the line of the shortened record.
+// appendShortRecord appends the line of the shortened record, with texts of at most keep bytes.
 func appendShortRecord(b []byte, f Encoder, r *audit.Record, keep int) []byte {
 	short := shortenRecord(r, keep)
-	if is, ok := f.(shortEncoder); ok {
-		f = is.Encoder
+	if inner, ok := f.(shortEncoder); ok {
+		f = inner.Encoder
 	}
 	if _, ok := f.(jsonlEncoder); ok {
 		return appendShortJSON(b, &short)
@@ -57,18 +57,19 @@ func appendShortRecord(b []byte, f Encoder, r *audit.Record, keep int) []byte {
 	return f.Append(b, &short)
 }
 
-// ShortRecord returns a shortened record, as [ShortEncoder] encodes it. Its Line is that of the
-// full record.
+// ShortRecord returns a shortened record, as [ShortEncoder] encodes it. The field Line is the full
+// line.
 func ShortRecord(r *audit.Record) audit.Record { return shortenRecord(r, maxText) }
 
 // shortenRecord returns the record without bodies, values and findings, with only the deciding
-// step, and with texts of at most keep bytes. Its Line is that of the full record.
+// step, and with texts of at most keep bytes. The field Line is the full line.
 func shortenRecord(r *audit.Record, keep int) audit.Record {
 	s := *r
 	s.Steps, s.Values, s.Prev = nil, nil, truncate(r.Prev, sha256.Size*2)
 	for _, step := range r.Steps {
-		if by := decidingStage(r); by != "" && step.Stage == by && step.Action == r.Action {
-			s.Steps = []audit.Step{{Stage: truncate(by, keep), Action: truncate(step.Action,
+		if stage := decidingStage(r); stage != "" && step.Stage == stage &&
+			step.Action == r.Action {
+			s.Steps = []audit.Step{{Stage: truncate(stage, keep), Action: truncate(step.Action,
 				keep)}}
 		}
 	}

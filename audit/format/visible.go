@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// appendVisible appends s with unprintable characters escaped, such as \n, \x1b or \u202e, so that
-// none of them can affect a terminal, end the line or change the direction of text. A backslash is
-// not escaped, because the text is for people and is never decoded.
+// appendVisible appends s. It replaces each unprintable character by an escape such as \n, \x1b or
+// \u202e, so that no character of s can affect a terminal, end the line or change the direction of
+// text. A backslash is not escaped, because the text is for people and is never decoded.
 func appendVisible(b []byte, s string) []byte {
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -38,11 +38,12 @@ func Visible(s string) string {
 	return string(appendVisible(nil, s))
 }
 
-// VisibleJSON returns a JSON text with unprintable characters escaped. It is the same JSON.
+// VisibleJSON returns a JSON text in one line, with unprintable characters escaped. The decoded
+// value is the same.
 func VisibleJSON(text []byte) []byte { return appendVisibleJSON(nil, text) }
 
-// appendVisibleJSON appends a JSON text with unprintable characters escaped. In valid JSON they can
-// only be in strings.
+// appendVisibleJSON appends a JSON text with unprintable characters escaped. Tabs and line breaks
+// become spaces: in JSON, they are only between tokens, where an escape would be invalid.
 func appendVisibleJSON(b, text []byte) []byte {
 	unwritten := 0 // start of the text that is not appended yet
 	for i := 0; i < len(text); {
@@ -56,10 +57,14 @@ func appendVisibleJSON(b, text []byte) []byte {
 			continue
 		}
 		b = append(b, text[unwritten:i]...)
-		if i += size; r > 0xffff {
+		i += size
+		switch {
+		case r == '\t' || r == '\n' || r == '\r':
+			b = append(b, ' ')
+		case r > 0xffff:
 			r -= 0x10000
 			b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		} else {
+		default:
 			b = fmt.Appendf(b, `\u%04x`, r)
 		}
 		unwritten = i

@@ -13,7 +13,7 @@ type Call struct {
 	Start time.Time
 	// time until the response was evaluated; for an open call, until the last record
 	Duration time.Duration
-	FirstSeq uint64 // seq of its first record
+	FirstSeq uint64 // seq of the call's first record
 
 	Session, Exchange, Principal string
 
@@ -25,11 +25,11 @@ type Call struct {
 	Name       string
 	Servers    []string // servers that took part, sorted, at most eight
 
-	Action string // the most severe action of its records, such as deny before modify before pass
+	Action string // the most severe action of the call's records: deny before modify before pass
 	Reason string // reason of the record with that action
 	Error  string
 	Status Status
-	Code   int64 // JSON-RPC error code of its response
+	Code   int64 // JSON-RPC error code of the response
 	Parked bool  // the call waited for the client's answers, without holding the connection
 
 	Decision       *audit.Record  // the record with Action; nil if every message passed
@@ -58,7 +58,7 @@ const (
 	maxRecords = 200
 )
 
-// Caller returns the principal, or the session of an unknown one.
+// Caller returns the principal, or the session if the principal is unknown.
 func (c *Call) Caller() string {
 	if c.Principal != "" {
 		return c.Principal
@@ -79,8 +79,8 @@ func (c *Call) DecidingStage() string {
 	return ""
 }
 
-// ChangedPointers returns the JSON pointers to the places that the stages changed, as they are in
-// the deciding record.
+// ChangedPointers returns the JSON pointers to the places that the stages changed, according to the
+// deciding record.
 func (c *Call) ChangedPointers() (all []string) {
 	if c.Decision == nil {
 		return nil
@@ -103,8 +103,9 @@ func (c *Call) decidingStep() *audit.Step {
 	return nil
 }
 
-// severity returns the severity of a record's action, of which a call takes the most severe. The
-// severity of Gatekit's own answers, and of parking and resuming a call, is 0.
+// severity returns the severity of a record's action. The action of a call is the most severe
+// action of its records. The severity of Gatekit's own answers, and of parking and resuming a call,
+// is 0.
 func severity(r *audit.Record) int {
 	switch r.Action {
 	case "pass", "park", "resume", "cancelled":

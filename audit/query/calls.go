@@ -14,7 +14,7 @@ import (
 
 const (
 	maxOpenCalls = 10_000 // when there are more, the oldest open call ends
-	// a settling call ends when it has got no record for this time
+	// how long a call that has its response waits for further records before it ends
 	settleTime = 250 * time.Millisecond
 )
 
@@ -22,14 +22,14 @@ const (
 type Options struct {
 	Follow      bool // continue with new records until ctx ends
 	KeepRecords bool // set Call.Records
-	// ByStart returns the calls in the order of their starts, instead of that of their ends. It is
-	// ignored with Follow. A call that takes longer than 50,000 others is out of order.
+	// ByStart returns the calls in the order of their starts, not of their ends. It is ignored with
+	// Follow. A call is out of order if more than 50,000 later calls end before it does.
 	ByStart bool
-	// Idle is called with Follow when all existing records were read; may be nil.
+	// Idle is called when all existing records were read, with Follow only; may be nil.
 	Idle func()
 }
 
-// Calls returns the calls in a log of which the filter selects at least one record. A call is
+// Calls returns the calls of a log that have at least one record that the filter selects. A call is
 // returned when it ends; without Follow, open calls are returned at the end of the log. The caller
 // may keep a Call. The sequence ends at the first error, which contains the file and the line.
 func Calls(ctx context.Context, log *audit.Reader, f *Filter, o Options) iter.Seq2[*Call, error] {
@@ -89,7 +89,7 @@ type callJoiner struct {
 	open           list.List // of *openCall, oldest first
 	calls          map[callKey]*list.Element
 	serverRequests map[serverRequestKey][]*list.Element // oldest first
-	// calls that end unless they get another record, ordered by their last record
+	// calls that end unless they get another record
 	settling []*list.Element
 	ended    []*Call
 	order    startOrder
@@ -101,8 +101,8 @@ type openCall struct {
 	isSelected         bool             // the filter selects one of its records
 	waitingServers     []string         // servers that have not responded
 	openServerRequests int              // open requests of servers within the call
-	parent             *list.Element    // of a server's request: the client's call
-	requestKey         serverRequestKey // of a server's request
+	parent             *list.Element    // for a server's request: the client's call, nil if unknown
+	requestKey         serverRequestKey // for a server's request: its key in serverRequests
 	lastTime           time.Time        // time of its last record
 	settling           bool             // the call ends unless it gets another record
 	wasIdle            bool             // endIdle was called since its last record
@@ -113,7 +113,7 @@ type openCall struct {
 func callIn(e *list.Element) *openCall { return e.Value.(*openCall) }
 
 // takeEnded returns the calls that have ended since takeEnded was last called. If byStart is set,
-// it keeps those back that started after the oldest open call.
+// it keeps back the calls that started after the oldest open call.
 func (j *callJoiner) takeEnded(byStart bool) (ended []*Call) {
 	ended, j.ended = j.ended, nil
 	if !byStart {
@@ -158,8 +158,8 @@ func (j *callJoiner) add(line []byte) error {
 }
 
 // callOf returns the call that a record belongs to. If the record is the first of its call, callOf
-// starts the call. It returns nil for a forwarded notification outside a call, and for Gatekit's
-// own messages to servers, unless the filter asks for them.
+// starts the call. It returns nil for a forwarded notification that belongs to no call, and for
+// Gatekit's own messages to servers, unless the filter asks for such records.
 func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 	if r.Action == "own" && !j.filter.wantsOwn() {
 		return nil // Gatekit's own exchange with a server
@@ -224,7 +224,7 @@ func (j *callJoiner) callOf(r *audit.Record) *list.Element {
 
 // withdrawn returns the request that a server withdraws with the notification r, or nil when r is
 // another notification or the request is not known. Records do not have the ids of requests, so
-// this is the oldest open request of the server in the exchange.
+// withdrawn returns the oldest open request of the server in the exchange.
 func (j *callJoiner) withdrawn(r *audit.Record) *list.Element {
 	if r.Method != "notifications/cancelled" || r.Direction != "to_client" {
 		return nil
@@ -267,7 +267,7 @@ func (j *callJoiner) update(e *list.Element, r *audit.Record) {
 		o.Status, final = StatusRefused, true
 	case r.Action == "ask":
 		o.Status = StatusRefused // until somebody approves it
-	case r.Action == "cancelled": // while a stage judged it
+	case r.Action == "cancelled": // while a stage evaluated the message
 		o.Status, final = StatusCancelled, true
 	case r.Kind == "error":
 		o.Status, final = StatusError, true

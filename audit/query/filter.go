@@ -11,14 +11,14 @@ import (
 
 // Filter selects the records that meet all of its conditions. The zero Filter selects all.
 type Filter struct {
-	Since, Until time.Time // from Since up to, but not including, Until; zero is no bound
+	Since, Until time.Time // time of the record: Since or later, and before Until; zero is no bound
 
 	Session, Exchange, Principal, Server, Name, Method Patterns
 
 	Kind   Patterns // "request", "response", "error", "notification" or "event"
 	Action Patterns
-	// selects records in which such a stage took an action of Action or, if Action is empty, any
-	// action but pass
+	// selects records in which a stage that Stage matches took an action that Action matches; an
+	// empty Action then matches every action but pass
 	Stage Patterns
 }
 
@@ -34,8 +34,8 @@ func (p Patterns) match(s string) bool {
 	})
 }
 
-// matchesWildcard reports whether s matches the pattern. It searches the parts between the stars,
-// each as early as possible.
+// matchesWildcard reports whether s matches the pattern. It searches s for the parts between the
+// stars, from left to right, and takes the first occurrence of each part.
 func matchesWildcard(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

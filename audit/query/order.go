@@ -16,9 +16,9 @@ type startOrder struct{ waiting callHeap }
 // add adds a call that has ended.
 func (o *startOrder) add(c *Call) { heap.Push(&o.waiting, c) }
 
-// take returns the calls that started before the oldest open call, which started at oldest. If that
-// is zero, no call is open. When too many calls wait, it returns the first of them all the same:
-// the oldest open call is then out of order.
+// take returns the calls that did not start after the oldest open call. The parameter oldest is the
+// start of that call, or zero if no call is open. When more than maxWaiting calls wait, take
+// returns the first of them anyway, so the oldest open call will be out of order.
 func (o *startOrder) take(oldest time.Time) (calls []*Call) {
 	for len(o.waiting) > 0 && (oldest.IsZero() || !o.waiting[0].Start.After(oldest) ||
 		len(o.waiting) > maxWaiting) {
@@ -27,7 +27,7 @@ func (o *startOrder) take(oldest time.Time) (calls []*Call) {
 	return calls
 }
 
-// callHeap is a heap of calls; the first is the one that started first.
+// callHeap is a heap of calls. Its first element is the call that started first.
 type callHeap []*Call
 
 func (h callHeap) Len() int { return len(h) }

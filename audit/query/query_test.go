@@ -406,7 +406,7 @@ func TestCallsFollowsGrowingLog(t *testing.T) {
 	write("+0s s/1 to_server request tools/call a read pass",
 		"+0s s/2 to_server request tools/list a - pass")
 	afterCall := []func(){
-		// the call of tools/list stays open, as it may have further pages
+		// the call of tools/list stays open, because it may have further pages
 		func() { write("+2s s/2 to_client response tools/list a - pass") },
 		stop,
 	}

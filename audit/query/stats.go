@@ -193,7 +193,7 @@ func (s *Stats) Denials() (all []DenialCount) {
 	return all
 }
 
-// maxDuration is the longest duration in latencies; longer ones count as maxDuration.
+// maxDuration is the longest duration in latencies; longer durations count as maxDuration.
 const maxDuration = time.Hour
 
 func (n *CallCounts) add(c *Call) {
@@ -221,7 +221,7 @@ func (n *CallCounts) add(c *Call) {
 }
 
 // Latency returns the latency of the answered calls at a percentile, accurate to 1 %. It returns 0
-// if there are no such calls. Durations over an hour count as an hour.
+// if there are no answered calls. Durations over an hour count as an hour.
 func (n *CallCounts) Latency(percent float64) time.Duration {
 	if n.latencies == nil {
 		return 0
@@ -239,7 +239,8 @@ func denialSourceOf(c *Call) DenialSource {
 	case source.Stage == "policy":
 		reason := strings.TrimPrefix(c.Reason, "needs approval: ")
 		rule, _, ok := strings.Cut(reason, ": ")
-		if !ok && strings.HasPrefix(c.Action, "would_") { // would_modify: t; other
+		// the reason of would_modify may have only the names of rules: "RULE; RULE"
+		if !ok && strings.HasPrefix(c.Action, "would_") {
 			rule, _, _ = strings.Cut(reason, ";")
 			ok = rule != ""
 		}

@@ -59,8 +59,8 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// retryAfter returns the delay until the Retry-After of a response, which is a number of seconds or
-// a time. It returns 0 if there is none.
+// retryAfter returns the delay that the header Retry-After asks for, as a number of seconds or as a
+// time. It returns 0 if there is no such header.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.Atoi(text); err == nil {

@@ -2,9 +2,10 @@ package sink
 
 import "context"
 
-// blockingCall runs calls that cannot be interrupted, such as a write to a disk that hangs, without
-// blocking the caller beyond its context. An abandoned call may still take effect, and its batch is
-// sent again. So no other call may start before the abandoned one has returned.
+// blockingCall runs calls that cannot be interrupted, such as a write to a disk that hangs. The
+// caller waits only until its context ends, and then abandons the call. An abandoned call may still
+// take effect, and its batch is sent again. So no other call may start before the abandoned one has
+// returned.
 type blockingCall struct {
 	abandoned chan struct{} // closed when the abandoned call returns; nil when there is none
 }
@@ -37,8 +38,8 @@ func (u *blockingCall) wait(ctx context.Context) error {
 	}
 }
 
-// run runs f, or abandons it when ctx ends. No abandoned call may be running. Until f returns, the
-// caller must not touch the data that f uses.
+// run runs f. When ctx ends first, run returns and abandons f. No abandoned call may be running.
+// Until f returns, the caller must not touch the data that f uses.
 func (u *blockingCall) run(ctx context.Context, f func() error) error {
 	var err error
 	returned := make(chan struct{})

@@ -16,9 +16,10 @@ import (
 
 	"gatekit/audit"
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 )
 
-// cursorPosition is the last record that was sent. It is zero before the first.
+// cursorPosition is the last record that was sent. It is zero before any record was sent.
 type cursorPosition struct {
 	Seq    uint64 `json:"seq"`
 	SHA256 string `json:"sha256"` // hash of the record's line, which identifies the log
@@ -52,7 +53,7 @@ type cursor struct {
 
 // load reads the file, if it exists.
 func (c *cursor) load() error {
-	text, err := os.ReadFile(c.path)
+	text, err := regularfile.Read(c.path, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -106,7 +107,7 @@ func (c *cursor) close() error {
 }
 
 // save writes the position to the file. It syncs the audit log first. Otherwise a power cut could
-// leave a position after the end of the log, and the sink would take the log for another one. c.mu
+// leave a position after the end of the log, and the sink would take the log for another log. c.mu
 // is held.
 func (c *cursor) save() error {
 	if !c.dirty {

@@ -21,7 +21,7 @@ import (
 type FileOptions struct {
 	Path    string // the file and its folder are created if they do not exist
 	Encoder format.Encoder
-	// size from which the file is renamed, to a name with the time, and a new file is started; 0
+	// a file of this size or more is renamed to a name with the time, and a new file is started; 0
 	// for never
 	SegmentBytes int64
 	KeepFiles    int // number of rotated files that are kept; 0 for all
@@ -29,7 +29,7 @@ type FileOptions struct {
 
 // NewFile returns a receiver that appends to a file, and flushes each batch to the disk. If the
 // file was moved or removed, by logrotate or by hand, it is created again, with its header. The
-// receiver refuses checkpoints. audit.Options.AnchorFile is a file for them.
+// receiver refuses checkpoints; use audit.Options.AnchorFile for them.
 func NewFile(o FileOptions) Receiver { return &file{FileOptions: o} }
 
 var errNoCheckpoints = errors.New("files and stderr accept no checkpoints")
@@ -134,7 +134,7 @@ func (f *file) openFile() error {
 		}
 	}
 	if err == nil {
-		// Without this, a power cut could remove the new or the renamed file.
+		// Without this sync, a power cut could remove the new or the renamed file.
 		err = atomicfile.Sync(filepath.Dir(f.Path))
 	}
 	if err != nil {
@@ -192,8 +192,8 @@ func (f *file) rotate() error {
 	return nil
 }
 
-// rotatedLayout is the layout of the time in the names of rotated files. Sorted by name, the files
-// are in the order of time.
+// rotatedLayout is the layout of the time in the names of rotated files. The order of the names is
+// the order of the times.
 const rotatedLayout = "20060102T150405.000000000Z"
 
 func (f *file) Close() error {

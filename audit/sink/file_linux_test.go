@@ -36,7 +36,7 @@ func TestHangingDiskBlocksNobody(t *testing.T) {
 		began := time.Now()
 		if err := f.Send(ctx, b); !errors.Is(err, context.DeadlineExceeded) ||
 			time.Since(began) > 20*time.Second {
-			t.Errorf("Send returned after %v with error %v, want a deadline after 50ms",
+			t.Errorf("Send returned after %v with error %v, want DeadlineExceeded after 50ms",
 				time.Since(began), err)
 		}
 		cancel()

@@ -105,7 +105,7 @@ func TestEveryCSVFileHasOneHeader(t *testing.T) {
 		}
 		got := reasons(t, append(files, path)...)
 		if !strings.HasSuffix(strings.Join(sent, " "), strings.Join(got, " ")) || len(got) < 4 {
-			t.Errorf("the kept files have the reasons %q, want the last ones of %q", got, sent)
+			t.Errorf("the kept files have the reasons %q, want the last of %q", got, sent)
 		}
 		for _, file := range append(files, path) {
 			if i, _ := os.Stat(file); i.Size() > 800 || i.Mode().Perm() != 0o600 {
@@ -122,7 +122,7 @@ func TestMovedFileIsCreatedAgain(t *testing.T) {
 	defer f.Close()
 	b := batch(t, "a", "b")
 	send(t, f, sink.Batch{Records: b.Records[:1]})
-	if err := os.Rename(path, path+".1"); err != nil { // logrotate
+	if err := os.Rename(path, path+".1"); err != nil { // as logrotate does
 		t.Fatal(err)
 	}
 	send(t, f, sink.Batch{Records: b.Records[1:]})
@@ -133,7 +133,7 @@ func TestMovedFileIsCreatedAgain(t *testing.T) {
 func TestTornLineIsCutOff(t *testing.T) {
 	for _, c := range []struct{ name, whole, torn string }{
 		{"the first line", "", `{"seq":1,"ti`},
-		{"a line after a whole one", "{\"seq\":0}\n", `{"seq":1,"ti`},
+		{"a line after a whole line", "{\"seq\":0}\n", `{"seq":1,"ti`},
 		{"a long line", "{\"seq\":0}\n", strings.Repeat("x", 200_000)},
 		{"no torn line", "{\"seq\":0}\n", ""},
 	} {
@@ -175,7 +175,7 @@ func TestFailedBatchIsCutOff(t *testing.T) {
 	}
 }
 
-// withFileLimit runs f while the process cannot write files of more than maxBytes.
+// withFileLimit runs f while the process can write only files of at most maxBytes.
 func withFileLimit(t *testing.T, maxBytes uint64, f func()) {
 	t.Helper()
 	var old syscall.Rlimit

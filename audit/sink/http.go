@@ -24,8 +24,8 @@ type httpPoster struct {
 	secrets secrets
 }
 
-// secrets are strings to remove from error messages: a receiver may repeat a request in its
-// messages, which end up in logs.
+// secrets are strings to remove from error messages. The messages quote the response of a receiver,
+// which may contain parts of the request.
 type secrets []string
 
 // headerSecrets returns the values of headers, both with the scheme (Bearer) and without it.
@@ -36,7 +36,7 @@ func headerSecrets(headers map[string]string) (all secrets) {
 			all = append(all, strings.TrimSpace(token))
 		}
 	}
-	// replace the longest first: a secret may contain another
+	// replace the longest first: a secret may contain another secret
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return slices.DeleteFunc(all, func(s string) bool { return len(s) < 4 })
 }
@@ -103,6 +103,8 @@ func (p *httpPoster) post(ctx context.Context, body []byte, header http.Header) 
 	err = fmt.Errorf("the receiver responded %d %s: %s", response.StatusCode,
 		http.StatusText(response.StatusCode), quoteBeginning(p.secrets.redact(string(answer))))
 	switch response.StatusCode {
+	case http.StatusNotFound:
+		return nil, &notFoundError{err}
 	case http.StatusRequestEntityTooLarge, http.StatusBadRequest, http.StatusUnprocessableEntity:
 		return nil, &RejectedError{Err: err}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -110,6 +112,12 @@ func (p *httpPoster) post(ctx context.Context, body []byte, header http.Header) 
 	}
 	return nil, err
 }
+
+// notFoundError is the error for the status 404.
+type notFoundError struct{ err error }
+
+func (e *notFoundError) Error() string { return e.err.Error() }
+func (e *notFoundError) Unwrap() error { return e.err }
 
 // quoteBeginning quotes the first 200 bytes of a peer's message, for a log.
 func quoteBeginning(text string) string {

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -122,7 +123,7 @@ func (c *otlp) Send(ctx context.Context, b Batch) error {
 	return nil
 }
 
-// record returns the log record for r, or for the shortened r if short.
+// record returns the log record for r. If short is set, it shortens r.
 func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 	recordTime := uint64(r.Time.UnixNano())
 	line := encoderOf(c.encoder, short).Append(nil, r)
@@ -147,8 +148,8 @@ func (c *otlp) record(r *audit.Record, short bool) *logs.LogRecord {
 }
 
 // recordAttributes returns the attributes by which records are searched. Their names are those of
-// the semantic conventions for MCP. If the conventions have no name, the attribute is called
-// "gatekit." and the member's name in the audit log.
+// the semantic conventions for MCP. If the conventions have no name, the attribute's name is
+// "gatekit." plus the name of the member in the audit log.
 func recordAttributes(r *audit.Record) []*common.KeyValue {
 	name := "gatekit.name"
 	switch kind, _, _ := strings.Cut(r.Method, "/"); kind {
@@ -205,6 +206,10 @@ func httpExport(p *httpPoster) exporter {
 			return nil, err
 		}
 		answer, err := p.post(ctx, body, http.Header{"Content-Type": {"application/x-protobuf"}})
+		if _, ok := errors.AsType[*notFoundError](err); ok {
+			return nil, fmt.Errorf("%w\nhint: with the protocol http, the url of the sink is the "+
+				"whole URL of the collector, such as https://HOST:4318/v1/logs", err)
+		}
 		if err != nil {
 			return nil, err
 		}

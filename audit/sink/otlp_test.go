@@ -34,10 +34,12 @@ import (
 type fakeCollector struct {
 	collector.UnimplementedLogsServiceServer
 
-	mu     sync.Mutex
-	answer func(try int) (*collector.ExportLogsServiceResponse, error) // nil accepts everything
-	tries  []time.Time
-	tokens []string // of the Authorization headers
+	mu sync.Mutex
+	// answer returns the response to a request; try is the number of the request, from 1. If answer
+	// is nil or returns nil, nil, the collector accepts the request.
+	answer func(try int) (*collector.ExportLogsServiceResponse, error)
+	tries  []time.Time // when the requests came
+	tokens []string    // values of the Authorization headers
 	got    []*collector.ExportLogsServiceRequest
 }
 
@@ -99,14 +101,14 @@ func (c *fakeCollector) records() (all []*logs.LogRecord) {
 	return all
 }
 
-// partialSuccess is the response of a collector that rejects one record.
+// partialSuccess returns the response of a collector that rejects one record of a batch.
 func partialSuccess(message string) *collector.ExportLogsServiceResponse {
 	return &collector.ExportLogsServiceResponse{
 		PartialSuccess: &collector.ExportLogsPartialSuccess{
 			RejectedLogRecords: 1, ErrorMessage: message}}
 }
 
-// serveOTLP serves the collector, and returns the options to reach it.
+// serveOTLP serves the collector. It returns the options of a receiver that sends to the collector.
 func serveOTLP(t testing.TB, c *fakeCollector, protocol string) sink.OTLPOptions {
 	t.Helper()
 	o := sink.OTLPOptions{Protocol: protocol, Encoder: newEncoder(t, "jsonl", 1<<20),
@@ -207,11 +209,12 @@ func TestFailingCollectorGetsEverythingLater(t *testing.T) {
 		err            error
 		delay          time.Duration // shortest delay before the second try
 	}{
-		{"is down", "grpc", status.Error(codes.Unavailable, "down"), 500 * time.Millisecond},
-		{"asks for a delay", "grpc", busy.Err(), 2 * time.Second},
-		{"is down", "http", errors.New("down"), 500 * time.Millisecond},
+		{"the collector is down", "grpc", status.Error(codes.Unavailable, "down"),
+			500 * time.Millisecond},
+		{"the collector asks for a delay", "grpc", busy.Err(), 2 * time.Second},
+		{"the collector is down", "http", errors.New("down"), 500 * time.Millisecond},
 	} {
-		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
+		t.Run(c.protocol+": "+c.name, func(t *testing.T) {
 			t.Parallel()
 			in := &fakeCollector{answer: func(try int) (*collector.ExportLogsServiceResponse,
 				error) {
@@ -268,7 +271,9 @@ func TestPartiallyAcceptedBatchIsNotSentAgain(t *testing.T) {
 					got)
 			}
 			want(t, "the sink's records", j.sinkRecords(),
-				[]string{`sink gap: sink "siem": records 1 to 3 were rejected in part; the rejected ones were skipped: the collector rejected 1 of 3 records: "no"`})
+				[]string{`sink gap: sink "siem": some of the records 1 to 3 were skipped, ` +
+					`because the receiver rejected them: the collector rejected 1 of 3 ` +
+					`records: "no"`})
 		})
 	}
 }
@@ -315,6 +320,19 @@ func TestCollectorErrorsHaveNoSecrets(t *testing.T) {
 			"[redacted]") || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("%s: error %v, want it printable and redacted", c.protocol, err)
 		}
+	}
+}
+
+// It is a common mistake to configure a URL without the path /v1/logs. The collector then responds
+// with 404.
+func TestErrorForURLWithoutPathHasHint(t *testing.T) {
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	err := otlpTo(t, sink.OTLPOptions{Protocol: "http", URL: s.URL, Version: "1.0",
+		Encoder: newEncoder(t, "jsonl", 1<<20)}).Send(t.Context(), batch(t, "a"))
+	if err == nil || !strings.Contains(err.Error(), "404 Not Found") ||
+		!strings.Contains(err.Error(), "such as https://HOST:4318/v1/logs") {
+		t.Errorf("error %v, want 404 with a hint", err)
 	}
 }
 

@@ -43,11 +43,12 @@ type Batch struct {
 }
 
 // RejectedError means that the receiver refuses the content of a batch: the batch is too large, or
-// the receiver cannot process one of its records. The sink sends the batch in halves. A record that
-// is rejected alone is sent short, and skipped if the short form is rejected, too.
+// the receiver cannot process one of its records. The sink sends the batch in halves. If a batch of
+// one record is rejected, the sink sends the record in its short form. If the short form is
+// rejected, too, the sink skips the record.
 type RejectedError struct {
 	Err error
-	// the receiver has accepted an unknown part of the batch, and must not get it again
+	// the receiver has accepted an unknown part of the batch, and must not get the batch again
 	Partial bool
 }
 
@@ -61,8 +62,8 @@ type Options struct {
 	LogFile   string        // active file of the audit log
 	Committed func() uint64 // returns the seq of the last record that is final, see audit.Log
 
-	// file for the position of the last record that was sent; if it is "", the position is not
-	// saved, and after each start the sink begins with the next new record
+	// file that holds the position of the last record that was sent. If CursorFile is "", the
+	// position is not saved, and after each start the sink begins with the next new record.
 	CursorFile  string
 	Records     bool // send records
 	Checkpoints bool // send checkpoints
@@ -83,8 +84,8 @@ type Sink struct {
 	recordState     deliveryState // of sending records
 	checkpointState deliveryState // of sending checkpoints
 	// The goroutine that sends records owns these two fields.
-	hasAccepted bool // the receiver has ever accepted a record, in this process or before
-	skipped     int  // records that were skipped since the last accepted one
+	hasAccepted bool // the receiver has accepted at least one record, even if before a restart
+	skipped     int  // records that were skipped since the last accepted record
 
 	stopping atomic.Bool
 }
@@ -92,11 +93,11 @@ type Sink struct {
 // deliveryState counts the failures of sending records or checkpoints. One goroutine owns it.
 type deliveryState struct {
 	name     string
-	failures int  // in a row
+	failures int  // failed tries in a row
 	reported bool // the failure was reported
 }
 
-// New returns a sink that sends nothing before Run. If the cursor cannot be read, it logs a
+// New returns a sink that sends nothing before Run. If the cursor cannot be read, New logs a
 // warning, and all records in the log are sent again.
 func New(o Options) *Sink {
 	s := &Sink{Options: o, checkpoints: make(chan []byte, 1), cursor: cursor{path: o.CursorFile,
@@ -138,15 +139,15 @@ func (s *Sink) QueueCheckpoint(note []byte) {
 		default:
 		}
 		select {
-		case <-s.checkpoints: // replaced by the newer one
+		case <-s.checkpoints: // note replaces this older checkpoint
 		default:
 		}
 	}
 }
 
 // Run sends records and checkpoints until ctx ends. Then it sends the remaining records for at most
-// the time drain. It gives up at once if the receiver is already failing. The log may be closed by
-// then. The error says how many records were not sent. Run closes the receiver.
+// the duration drain, even if the log is closed. It gives up at once if the receiver is already
+// failing. The error says how many records were not sent. Run closes the receiver.
 func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	drainCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -172,8 +173,8 @@ func (s *Sink) Run(ctx context.Context, drain time.Duration) error {
 	return err
 }
 
-// sendRecords sends the log to the receiver. It starts again after an error of reading, and when
-// the log has been replaced by another.
+// sendRecords sends the log to the receiver. It starts again when the log cannot be read, and when
+// another log has replaced the log.
 func (s *Sink) sendRecords(ctx, drainCtx context.Context) {
 	for wait := (backoff{}); ctx.Err() == nil; {
 		err := s.sendFromLog(ctx, drainCtx, true)
@@ -190,18 +191,19 @@ func (s *Sink) sendRecords(ctx, drainCtx context.Context) {
 	}
 }
 
-// sendFromLog sends the records after the cursor; with follow, until ctx ends.
+// sendFromLog sends the records after the cursor. If follow is set, it also sends new records until
+// ctx ends.
 func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 	at := s.cursor.position()
 	if s.Committed() < at.Seq {
-		s.restart(fmt.Sprintf("record %d was sent, but the log ends with %d", at.Seq,
+		s.restart(fmt.Sprintf("record %d was sent, but the log ends with record %d", at.Seq,
 			s.Committed()))
 		return nil
 	}
 	reader := audit.Reader{File: s.LogFile, From: s.sentSeq.Load() + 1, Limit: s.Committed}
 	checkPosition := at.SHA256 != ""
 	if checkPosition {
-		reader.From = at.Seq // read the last sent record again, to detect another log
+		reader.From = at.Seq // read the last sent record again, to see whether the log is the same
 	}
 	records := reader.All(drainCtx)
 	if follow {
@@ -213,13 +215,14 @@ func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 		if err != nil {
 			return err
 		}
-		if r.Seq > s.Committed() { // only Follow stops at the committed records itself
+		if r.Seq > s.Committed() { // Reader.All may return records that are not committed
 			return nil
 		}
 		if checkPosition {
 			checkPosition = false
 			if !at.sameLog(&r) {
-				s.restart(fmt.Sprintf("record %d differs from the one that was sent", at.Seq))
+				s.restart(fmt.Sprintf("record %d differs from the record %[1]d that was sent",
+					at.Seq))
 				return nil
 			}
 			if r.Seq == at.Seq {
@@ -239,7 +242,7 @@ func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 		batch = append(batch, r)
 		bytes += len(r.Line)
 		if len(batch) < batchRecords && bytes < batchBytes && r.Seq < s.Committed() {
-			continue // more records are available at once
+			continue // the batch has room, and the next record can be read at once
 		}
 		if !s.deliver(ctx, drainCtx, &batch, &bytes) {
 			return nil
@@ -252,14 +255,14 @@ func (s *Sink) sendFromLog(ctx, drainCtx context.Context, follow bool) error {
 // that the log was replaced.
 func (s *Sink) restart(reason string) {
 	s.recordEvent("sink reset",
-		fmt.Sprintf("%s: the log was replaced by another one: %s; all of its records are sent",
+		fmt.Sprintf("%s: another log has replaced the log: %s; all records of the new log are sent",
 			s.recordState.name, reason), nil)
 	s.sentSeq.Store(0)
 	s.cursor.move(cursorPosition{})
 }
 
-// deliver sends the records, and empties the batch. It returns false when drainCtx ended before all
-// records were accepted or skipped.
+// deliver sends the records of the batch, and empties the batch. It returns false if the sink gives
+// up before all records are accepted or skipped.
 func (s *Sink) deliver(ctx, drainCtx context.Context, batch *[]audit.Record, bytes *int) bool {
 	records := *batch
 	*batch, *bytes = (*batch)[:0], 0
@@ -267,10 +270,11 @@ func (s *Sink) deliver(ctx, drainCtx context.Context, batch *[]audit.Record, byt
 	return len(records) == 0 || s.send(ctx, drainCtx, records)
 }
 
-// send sends records until they were accepted or skipped, or returns false when drainCtx ends. It
-// splits a rejected batch in halves, until the rejected records are found.
+// send sends records until all of them are accepted or skipped. It returns false if the sink gives
+// up before that. It splits a rejected batch in halves, until it has found the records that the
+// receiver rejects.
 func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool {
-	rejections := 0 // of a single record
+	rejections := 0 // how often the record was rejected, if records has only one record
 	for wait := (backoff{}); ; {
 		err := s.attempt(drainCtx, Batch{Records: records, Short: rejections/maxTries%2 == 1})
 		if err == nil {
@@ -283,7 +287,7 @@ func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool 
 		switch {
 		case rejected && rejection.Partial:
 			s.reportSuccess(&s.recordState)
-			s.skip(records, "the receiver rejected it", err)
+			s.skip(records, "the receiver rejected the record", err)
 			s.hasAccepted, s.skipped = true, 0
 			return true
 		case rejected && len(records) > 1:
@@ -292,7 +296,7 @@ func (s *Sink) send(ctx, drainCtx context.Context, records []audit.Record) bool 
 		case rejected:
 			// no record is skipped during the drain, which may be too short for all tries
 			if rejections++; rejections%(2*maxTries) == 0 && s.maySkip() && ctx.Err() == nil {
-				s.skip(records, "the receiver rejected it in full and short", err)
+				s.skip(records, "the receiver rejected its full form and its short form", err)
 				s.skipped++
 				return true
 			}
@@ -318,15 +322,15 @@ const maxSkipped = 8
 // accepted a record, because that receiver is probably misconfigured.
 func (s *Sink) maySkip() bool { return s.hasAccepted && s.skipped < maxSkipped }
 
-// skip continues after records that the receiver rejected, at least in part, and writes a record
-// "sink gap". If the skipped record is itself a "sink gap", skip only logs it: otherwise each
-// "sink gap" could lead to another one.
+// skip moves the cursor past records of which the receiver rejected at least one, and writes a
+// record "sink gap". If the skipped record is itself a "sink gap", skip writes no record and only
+// logs the gap: otherwise each "sink gap" could lead to another "sink gap".
 func (s *Sink) skip(records []audit.Record, cause string, err error) {
 	first, last := &records[0], &records[len(records)-1]
 	reason := fmt.Sprintf("%s: record %d was skipped: %s", s.recordState.name, first.Seq, cause)
 	if first != last {
-		reason = fmt.Sprintf("%s: records %d to %d were rejected in part; the rejected ones "+
-			"were skipped", s.recordState.name, first.Seq, last.Seq)
+		reason = fmt.Sprintf("%s: some of the records %d to %d were skipped, because the receiver "+
+			"rejected them", s.recordState.name, first.Seq, last.Seq)
 	}
 	if first == last && first.Action == "sink gap" {
 		s.Logger.Error("sink gap", "reason", reason, "error", err)
@@ -336,7 +340,7 @@ func (s *Sink) skip(records []audit.Record, cause string, err error) {
 	s.advance(records)
 }
 
-// advance moves the cursor behind records.
+// advance moves the cursor to the last of the records.
 func (s *Sink) advance(records []audit.Record) {
 	last := &records[len(records)-1]
 	s.sentSeq.Store(last.Seq)
@@ -353,7 +357,7 @@ func (s *Sink) sendCheckpoints(ctx, drainCtx context.Context) {
 		case <-ctx.Done():
 		}
 		select {
-		case note := <-s.checkpoints: // the last one, from the end of the log
+		case note := <-s.checkpoints: // the last checkpoint, made when the log was closed
 			s.sendCheckpoint(ctx, drainCtx, note)
 		default:
 		}
@@ -361,8 +365,8 @@ func (s *Sink) sendCheckpoints(ctx, drainCtx context.Context) {
 	}
 }
 
-// sendCheckpoint sends a checkpoint until the receiver has accepted it or drainCtx ends. Before
-// each further try, a newer checkpoint replaces it.
+// sendCheckpoint sends a checkpoint until the receiver has accepted it or the sink gives up. If
+// there is a newer checkpoint after a failed try, sendCheckpoint goes on with the newer checkpoint.
 func (s *Sink) sendCheckpoint(ctx, drainCtx context.Context, note []byte) {
 	for wait := (backoff{}); ; {
 		err := s.attempt(drainCtx, Batch{Checkpoint: note})
@@ -400,7 +404,8 @@ func (s *Sink) attempt(drainCtx context.Context, b Batch) error {
 }
 
 // maxTries is the number of failed tries in a row after which a failure is reported. A single
-// record is sent as often in full, and then as often short, before it is skipped.
+// record that is rejected is sent maxTries times in its full form and maxTries times in its short
+// form before it is skipped.
 const maxTries = 3
 
 func (s *Sink) reportFailure(st *deliveryState, err error) {
@@ -431,7 +436,7 @@ func (s *Sink) recordEvent(action, reason string, err error) {
 	}
 }
 
-// encoderOf returns the encoder, or its short form.
+// encoderOf returns f or, if short is set, the encoder of the short form.
 func encoderOf(f format.Encoder, short bool) format.Encoder {
 	if short {
 		return format.ShortEncoder(f)

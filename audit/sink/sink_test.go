@@ -20,13 +20,13 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// testLog is a real audit log, and the operator's log of the sinks that read it.
+// testLog holds a real audit log, and the log lines of the sinks that read the audit log.
 type testLog struct {
 	t           testing.TB
 	file        string
 	log         *audit.Log
-	logOptions  audit.Options // without the file
-	operatorLog bytes.Buffer  // what the sinks log; read after they have ended
+	logOptions  audit.Options // open sets the field File
+	operatorLog bytes.Buffer  // log lines of the sinks; complete when the sinks have ended
 }
 
 func newTestLog(t testing.TB) *testLog {
@@ -100,17 +100,18 @@ func (j *testLog) sinkRecords() (all []string) {
 
 func line(r *audit.Record) string { return fmt.Sprint(r.Seq, " ", r.Reason) }
 
-// options returns the options of a sink of the log.
-func (j *testLog) options(to sink.Receiver) sink.Options {
+// options returns the options of a sink that sends the log to the receiver.
+func (j *testLog) options(receiver sink.Receiver) sink.Options {
 	return sink.Options{
-		Name: "siem", Receiver: to, LogFile: j.file, Committed: func() uint64 {
+		Name: "siem", Receiver: receiver, LogFile: j.file, Committed: func() uint64 {
 			return j.log.Committed()
 		}, CursorFile: filepath.Join(filepath.Dir(j.file), "sinks", "siem.json"), Records: true,
 		Logger: slog.New(slog.NewTextHandler(&j.operatorLog, nil)), RecordEvent: j.event,
 	}
 }
 
-// start runs a sink, and returns it with a function that stops it and returns the error of Run.
+// start runs a sink. It returns the sink, and a function that stops the sink and returns the error
+// of Run.
 func start(t testing.TB, o sink.Options) (*sink.Sink, func() error) {
 	t.Helper()
 	s := sink.New(o)
@@ -131,11 +132,11 @@ type fakeReceiver struct {
 	tries   int      // calls of Send
 	closed  int      // calls of Close
 
-	// One of these functions returns the error of a try; if both are nil, everything is accepted.
-	refuse  func(try int) error
-	refuses func(b sink.Batch) error
-	stuck   bool // Send blocks until ctx ends
-	taken   bool // the receiver keeps a batch although Send returns an error
+	// If one of these functions is set, Send returns its error. Otherwise Send accepts everything.
+	tryError   func(try int) error
+	batchError func(b sink.Batch) error
+	stuck      bool // Send blocks until ctx ends
+	taken      bool // the receiver keeps a batch although Send returns an error
 }
 
 func (in *fakeReceiver) Send(ctx context.Context, b sink.Batch) error {
@@ -149,10 +150,10 @@ func (in *fakeReceiver) Send(ctx context.Context, b sink.Batch) error {
 		<-ctx.Done()
 		in.mu.Lock()
 		err = ctx.Err()
-	} else if in.refuse != nil {
-		err = in.refuse(in.tries)
-	} else if in.refuses != nil {
-		err = in.refuses(b)
+	} else if in.tryError != nil {
+		err = in.tryError(in.tries)
+	} else if in.batchError != nil {
+		err = in.batchError(b)
 	}
 	if err != nil && !in.taken {
 		return err
@@ -173,10 +174,10 @@ func (in *fakeReceiver) Close() error {
 	return nil
 }
 
-func (in *fakeReceiver) set(stuck bool, refuse func(int) error) {
+func (in *fakeReceiver) set(stuck bool, tryError func(int) error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.stuck, in.refuse = stuck, refuse
+	in.stuck, in.tryError = stuck, tryError
 }
 
 func (in *fakeReceiver) all() []string {
@@ -197,7 +198,8 @@ func (in *fakeReceiver) tried() int {
 	return in.tries
 }
 
-// want compares lists, and reports the first difference: there may be thousands of entries.
+// want compares two lists. It reports only the first difference, because a list may have thousands
+// of entries.
 func want(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if slices.Equal(got, want) {
@@ -207,8 +209,8 @@ func want(t testing.TB, what string, got, want []string) {
 	for i < min(len(got), len(want)) && got[i] == want[i] {
 		i++
 	}
-	t.Errorf("%s: got %d, want %d; from %d on got %.200q, want %.200q", what, len(got), len(want),
-		i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
+	t.Errorf("%s: got %d entries, want %d; from entry %d on got %.200q, want %.200q", what,
+		len(got), len(want), i, got[i:min(len(got), i+3)], want[i:min(len(want), i+3)])
 }
 
 func TestRunSendsOldNewAndLastRecords(t *testing.T) {
@@ -231,7 +233,7 @@ func TestRunSendsOldNewAndLastRecords(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), j.lines())
+		want(t, "the received records", in.all(), j.lines())
 		if in.largest > 512 || in.closed != 1 {
 			t.Errorf("the largest batch had %d records, and the receiver was closed %d times; "+
 				"want at most 512, and once", in.largest, in.closed)
@@ -272,13 +274,13 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, in := newTestLog(t), &fakeReceiver{stuck: c.stuck, taken: c.taken,
-					refuse: func(int) error { return errors.New("it is down") }}
+					tryError: func(int) error { return errors.New("it is down") }}
 				s, stop := start(t, j.options(in))
 				for range 24 {
 					j.recordMany(40)
 					time.Sleep(time.Hour)
 				}
-				// the last record is the "sink lost"
+				// the sink has added one record, "sink lost"
 				if got, want := s.Backlog(), uint64(24*40+1); got != want {
 					t.Errorf("the backlog is %d records, want %d", got, want)
 				}
@@ -292,10 +294,11 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 					t.Error(err)
 				}
 				got := in.all()
-				if c.taken { // each at least once; the first tries failed
+				// the receiver also kept the batches of failed tries, which come first
+				if c.taken {
 					got = got[len(got)-len(j.lines()):]
 				}
-				want(t, "all", got, j.lines())
+				want(t, "the received records", got, j.lines())
 				records := j.sinkRecords()
 				if len(records) != 2 ||
 					!strings.HasPrefix(records[0], `sink lost: sink "siem": `) ||
@@ -314,7 +317,7 @@ func TestReceiverDownForADayGetsEverythingInOrder(t *testing.T) {
 
 func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newTestLog(t), &fakeReceiver{refuse: func(try int) error {
+		j, in := newTestLog(t), &fakeReceiver{tryError: func(try int) error {
 			if try%3 != 0 {
 				return errors.New("busy")
 			}
@@ -328,7 +331,7 @@ func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), j.lines())
+		want(t, "the received records", in.all(), j.lines())
 		if len(j.lines()) != 100 || j.operatorLog.Len() > 0 {
 			t.Errorf("the log has %d records, and the operator's log is %q; want 100, and nothing",
 				len(j.lines()), &j.operatorLog)
@@ -338,9 +341,9 @@ func TestOccasionalFailureIsNotRecorded(t *testing.T) {
 
 func TestStopWaitsForDeadReceiverUntilDrainEnds(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
-		t.Run(fmt.Sprint("it hangs ", stuck), func(t *testing.T) {
+		t.Run(fmt.Sprintf("the receiver hangs: %v", stuck), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newTestLog(t), &fakeReceiver{stuck: stuck, refuse: func(int) error {
+				j, in := newTestLog(t), &fakeReceiver{stuck: stuck, tryError: func(int) error {
 					return errors.New("it is down")
 				}}
 				j.recordMany(3)
@@ -374,13 +377,13 @@ func TestStopDoesNotWaitForFailingReceiver(t *testing.T) {
 	}{{"it is down for a minute", time.Minute, 0}, {"it has just gone down", 0, 5 * time.Second}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newTestLog(t), &fakeReceiver{refuse: func(int) error {
+				j, in := newTestLog(t), &fakeReceiver{tryError: func(int) error {
 					return errors.New("it is down")
 				}}
 				_, stop := start(t, j.options(in))
 				j.record("a")
 				time.Sleep(c.down)
-				// before the sink ends; writing an event would then fail
+				// the log is closed before the sink ends, so the sink must not write an event
 				if err := j.log.Close(); err != nil {
 					t.Error(err)
 				}
@@ -435,7 +438,7 @@ func TestCursorIsNotSavedBeforeLogIsSynced(t *testing.T) {
 		_, stop := start(t, o)
 		synctest.Wait() // the records were sent, the cursor will be saved in a second
 		aside := j.file + ".aside"
-		// the log cannot be synced
+		// replace the log by a link to itself, which cannot be synced
 		if err := errors.Join(os.Rename(j.file, aside), os.Symlink(j.file, j.file)); err != nil {
 			t.Fatal(err)
 		}
@@ -446,7 +449,7 @@ func TestCursorIsNotSavedBeforeLogIsSynced(t *testing.T) {
 		if text, err := os.ReadFile(o.CursorFile); err == nil {
 			t.Errorf("the cursor file is %s, want none", text)
 		}
-		want(t, "all", in.all(), []string{"1 a", "2 b"})
+		want(t, "the received records", in.all(), []string{"1 a", "2 b"})
 		if err := errors.Join(os.Remove(j.file), os.Rename(aside, j.file)); err != nil {
 			t.Fatal(err)
 		}
@@ -468,7 +471,7 @@ func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				want(t, "all", in.all(), j.lines())
+				want(t, "the received records", in.all(), j.lines())
 				if !strings.Contains(j.operatorLog.String(), "level=WARN") {
 					t.Errorf("the operator's log is %q, want a warning", &j.operatorLog)
 				}
@@ -477,9 +480,9 @@ func TestUnreadableCursorSendsAllAgain(t *testing.T) {
 	}
 }
 
-// refusing returns a function that refuses batches with any of the records. With onlyInFull, it
-// accepts them in the short form.
-func refusing(onlyInFull bool, seqs ...uint64) func(sink.Batch) error {
+// rejecting returns a function that rejects each batch that has a record with one of the seqs. If
+// onlyInFull is set, the function accepts the short form of these batches.
+func rejecting(onlyInFull bool, seqs ...uint64) func(sink.Batch) error {
 	return func(b sink.Batch) error {
 		if slices.ContainsFunc(b.Records, func(r audit.Record) bool {
 			return slices.Contains(seqs, r.Seq)
@@ -491,24 +494,28 @@ func refusing(onlyInFull bool, seqs ...uint64) func(sink.Batch) error {
 }
 
 func TestRejectedRecordDoesNotStopSink(t *testing.T) {
+	skipped := func(seq int) string {
+		return fmt.Sprintf(`sink gap: sink "siem": record %d was skipped: the receiver rejected `+
+			"its full form and its short form: 413 too large", seq)
+	}
 	for _, c := range []struct {
 		name    string
-		refuses func(sink.Batch) error
-		missing []uint64
-		records []string // records of the sink
+		rejects func(sink.Batch) error
+		missing []uint64 // seqs of the records that the receiver does not get
+		records []string // records that the sink must write
 	}{
-		{"its short form is accepted", refusing(true, 6), nil, nil},
-		{"its short form is rejected, too", refusing(false, 6), []uint64{6},
-			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
-		{"two in a row", refusing(false, 6, 7), []uint64{6, 7}, []string{
-			`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`,
-			`sink gap: sink "siem": record 7 was skipped: the receiver rejected it in full and short: 413 too large`}},
-		{"the sink gap record is rejected, too", refusing(false, 6, 21), []uint64{6, 21},
-			[]string{`sink gap: sink "siem": record 6 was skipped: the receiver rejected it in full and short: 413 too large`}},
+		{"the short form is accepted", rejecting(true, 6), nil, nil},
+		{"the short form is rejected, too", rejecting(false, 6), []uint64{6},
+			[]string{skipped(6)}},
+		{"two records in a row are rejected", rejecting(false, 6, 7), []uint64{6, 7}, []string{
+			skipped(6),
+			skipped(7)}},
+		{"the sink gap record is rejected, too", rejecting(false, 6, 21), []uint64{6, 21},
+			[]string{skipped(6)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j, in := newTestLog(t), &fakeReceiver{refuses: c.refuses}
+				j, in := newTestLog(t), &fakeReceiver{batchError: c.rejects}
 				j.recordMany(20)
 				s, stop := start(t, j.options(in))
 				time.Sleep(5 * time.Minute)
@@ -536,8 +543,8 @@ func TestRejectedRecordDoesNotStopSink(t *testing.T) {
 func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		before int // records accepted before
-		lost   int // records that are never sent
+		before int // records that the receiver accepts before it rejects everything
+		lost   int // records that the sink skips
 	}{{"it never accepted a record", 0, 0}, {"it accepted records before", 10, 8}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -567,7 +574,7 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 				}
 				if gaps != c.lost || !slices.Contains(j.sinkRecords(),
 					`sink lost: sink "siem": 400 Bad Request`) {
-					t.Errorf("the sink's records are %q, want %d \"sink gap\", and \"sink lost\"",
+					t.Errorf("the sink's records are %q, want %d \"sink gap\" and a \"sink lost\"",
 						j.sinkRecords(), c.lost)
 				}
 			})
@@ -575,9 +582,9 @@ func TestReceiverThatRejectsEverythingIsRetried(t *testing.T) {
 	}
 }
 
-func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
+func TestAcceptedRecordsOfRejectedBatchAreNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j, in := newTestLog(t), &fakeReceiver{refuses: refusing(false, 6)}
+		j, in := newTestLog(t), &fakeReceiver{batchError: rejecting(false, 6)}
 		j.recordMany(20)
 		_, stop := start(t, j.options(in))
 		time.Sleep(2 * time.Second)
@@ -585,7 +592,7 @@ func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 			t.Error("stop returned no error, although records were not sent")
 		}
 		in.mu.Lock()
-		in.refuses = nil
+		in.batchError = nil
 		in.mu.Unlock()
 		_, stop = start(t, j.options(in))
 		if err := stop(); err != nil {
@@ -598,7 +605,7 @@ func TestAcceptedPartIsNotSentAgainAfterRestart(t *testing.T) {
 func TestRecordsRemovedBeforeSendingAreReported(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		runs bool // the sink runs, but cannot send, while records are removed
+		runs bool // the sink runs while records are removed, but the receiver is down
 	}{{"while Gatekit did not run the sink", false}, {"while the receiver was down", true}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -672,11 +679,11 @@ func TestSinkFollowsManyFilesDuringConcurrentWrites(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Error(err)
 			}
-			want(t, "all", in.all(), j.lines())
+			want(t, "the received records", in.all(), j.lines())
 			segments, err := audit.Segments(j.file)
 			// DurabilityAsync may write all records at once, to one file
-			one := len(segments) < 2 && durability != audit.DurabilityAsync
-			if err != nil || one || len(j.lines()) != 2000 {
+			tooFew := len(segments) < 2 && durability != audit.DurabilityAsync
+			if err != nil || tooFew || len(j.lines()) != 2000 {
 				t.Errorf("the log has %d files and %d records, error %v; want several files and "+
 					"2000 records", len(segments), len(j.lines()), err)
 			}
@@ -690,11 +697,12 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 		new    []string // reasons of the records in the new log
 		reason string   // part of the reason in the "sink reset" record
 	}{
-		{"the new log is shorter", []string{"x"}, "record 2 was sent, but the log ends with 1"},
+		{"the new log is shorter", []string{"x"},
+			"record 2 was sent, but the log ends with record 1"},
 		{"the new log is as long", []string{"x", "y"},
-			"record 2 differs from the one that was sent"},
+			"record 2 differs from the record 2 that was sent"},
 		{"the new log is longer", []string{"x", "y", "z"},
-			"record 2 differs from the one that was sent"},
+			"record 2 differs from the record 2 that was sent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -703,7 +711,7 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 				_, stop := start(t, j.options(in))
 				stop()
 				j.log.Close()
-				// all files of the log
+				// remove all files of the log
 				for _, path := range []string{"", ".tree", ".key", ".pub"} {
 					if err := os.RemoveAll(j.file + path); err != nil {
 						t.Fatal(err)
@@ -716,10 +724,11 @@ func TestReplacedLogIsSentFromItsStart(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				want(t, "all", in.all(), append([]string{"1 a", "2 b"}, j.lines()...))
+				want(t, "the received records", in.all(), append([]string{"1 a", "2 b"},
+					j.lines()...))
 				want(t, "the sink's records", j.sinkRecords(),
-					[]string{`sink reset: sink "siem": the log was replaced by another one: ` +
-						c.reason + "; all of its records are sent"})
+					[]string{`sink reset: sink "siem": another log has replaced the log: ` +
+						c.reason + "; all records of the new log are sent"})
 			})
 		})
 	}
@@ -743,7 +752,7 @@ func TestSinkWithoutCursorBeginsWithNextRecord(t *testing.T) {
 func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newTestLog(t)
-		in := &fakeReceiver{refuse: func(int) error { return errors.New("it is down") }}
+		in := &fakeReceiver{tryError: func(int) error { return errors.New("it is down") }}
 		o := j.options(in)
 		o.Records, o.Checkpoints = false, true
 		j.record("a")
@@ -759,7 +768,7 @@ func TestOnlyNewestWaitingCheckpointIsSent(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), []string{"checkpoint 999", "last checkpoint"})
+		want(t, "the received records", in.all(), []string{"checkpoint 999", "last checkpoint"})
 		if records := j.sinkRecords(); len(records) != 2 || !strings.Contains(records[0],
 			`checkpoints to sink "siem"`) {
 			t.Errorf("the sink's records are %q, want two, the first about checkpoints", records)
@@ -775,7 +784,7 @@ func TestSinkWithoutCheckpointsSendsNone(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), nil)
+		want(t, "the received records", in.all(), nil)
 	})
 }
 
@@ -802,7 +811,7 @@ func TestUnreadableLogIsReportedAndReadAgain(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		want(t, "all", in.all(), j.lines())
+		want(t, "the received records", in.all(), j.lines())
 		if text := j.operatorLog.String(); strings.Count(text, "level=ERROR") != 1 ||
 			!strings.Contains(text, "gatekit.jsonl:2:") {
 			t.Errorf("the operator's log has\n%swant one error with the file and line", text)

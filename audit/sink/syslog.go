@@ -31,14 +31,16 @@ type SyslogOptions struct {
 	Encoder  format.Encoder
 }
 
-// facilities are those of RFC 5424 that a program may use, at the indexes of their numbers.
+// facilities are the facilities of RFC 5424 that a program may use. The index of a facility is its
+// number.
 var facilities = []string{"", "user", "", "daemon", "auth", "", "", "", "", "", "authpriv", "", "",
 	"audit", "", "", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"}
 
-// NewSyslog returns a receiver that sends each record as a message of RFC 5424: over TCP and TLS
-// with octet counting (RFC 6587, RFC 5425), over UDP and to a local socket as a datagram. The MSGID
-// is the action, and sequenceId is the record's seq. The severity is err, warning, notice or info,
-// depending on the action. A checkpoint is {"checkpoint":"…"} with the MSGID checkpoint.
+// NewSyslog returns a receiver that sends each record as a message of RFC 5424. Over TCP, TLS or a
+// local stream socket, messages are framed with octet counting (RFC 6587, RFC 5425). Over UDP or a
+// local datagram socket, each message is a datagram. The MSGID is the action, and sequenceId is the
+// record's seq. The severity is err, warning, notice or info, depending on the action. A checkpoint
+// is {"checkpoint":"…"} with the MSGID checkpoint.
 func NewSyslog(o SyslogOptions) (Receiver, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -79,22 +81,22 @@ type syslog struct {
 	pid      string
 
 	conn      net.Conn    // nil when not connected
-	stream    bool        // conn is a stream, not for datagrams
-	peerClose *peerClose  // of a stream; nil before the first
-	recent    []sentBatch // batches of the last minute sent over a stream, oldest first
+	stream    bool        // conn is a byte stream; if false, conn carries datagrams
+	peerClose *peerClose  // of the last stream; nil before the first stream
+	recent    []sentBatch // batches that were sent over streams in the last minute, oldest first
 	buf       []byte
 	line      []byte
 }
 
 // peerClose observes when a connection ends.
 type peerClose struct {
-	done chan struct{} // closed when the receiver or we have closed the connection
-	at   time.Time     // when that was; valid after done
+	done chan struct{} // closed when the receiver or Gatekit has closed the connection
+	at   time.Time     // when done was closed; not set before that
 }
 
-// sentBatch is a batch that the receiver's system has acknowledged. It is unknown whether the
-// receiver had read the batch before the connection ended. So batches of the last minute are sent
-// again over the next connection.
+// sentBatch is a batch that the receiver's operating system has acknowledged. If the connection
+// ends, Gatekit does not know whether the receiver itself has read the batch. So the batches of the
+// last minute before the end are sent again over the next connection.
 type sentBatch struct {
 	at    time.Time
 	bytes []byte
@@ -105,7 +107,8 @@ const (
 	resendBytes  = batchBytes
 )
 
-// remember adds a batch to the recent ones, which are bounded in time and size.
+// remember adds a batch to s.recent, and drops the oldest batches, so that s.recent is bounded in
+// time and size.
 func (s *syslog) remember(batch []byte) {
 	s.recent = append(s.recent, sentBatch{time.Now(), bytes.Clone(batch)})
 	size := 0
@@ -129,12 +132,12 @@ func (s *syslog) Send(ctx context.Context, b Batch) (err error) {
 	}
 	s.buf = s.buf[:0]
 	if s.conn == nil {
-		before := s.peerClose
+		previous := s.peerClose
 		if err := s.dial(ctx); err != nil {
 			return err
 		}
 		for _, sent := range s.recent {
-			if before.isClosed() && before.at.Sub(sent.at) < resendWindow {
+			if previous.isClosed() && previous.at.Sub(sent.at) < resendWindow {
 				s.buf = append(s.buf, sent.bytes...)
 			}
 		}
@@ -222,15 +225,15 @@ func (s *syslog) dial(ctx context.Context) error {
 }
 
 // waitForClose reads from a receiver that never sends anything, to notice when the receiver closes
-// the connection. Otherwise a whole batch could be written to a closed peer. waitForClose returns
-// when conn is closed.
+// the connection. Otherwise a whole batch could be written after the receiver has closed the
+// connection. waitForClose returns when either side has closed conn.
 func (p *peerClose) waitForClose(conn net.Conn) {
 	io.Copy(io.Discard, conn)
 	p.at = time.Now()
 	close(p.done)
 }
 
-// isClosed reports whether the connection has ended. It is false for nil.
+// isClosed reports whether the connection has ended. If p is nil, isClosed returns false.
 func (p *peerClose) isClosed() bool {
 	if p == nil {
 		return false
@@ -245,8 +248,8 @@ func (p *peerClose) isClosed() bool {
 
 var errConnectionClosed = errors.New("the syslog receiver closed the connection")
 
-// waitAcknowledged waits until the receiver's system has acknowledged all written bytes. It returns
-// at once on systems that do not report acknowledgements.
+// waitAcknowledged waits until the receiver's operating system has acknowledged all written bytes.
+// If Gatekit's operating system does not report acknowledgements, waitAcknowledged returns at once.
 func (s *syslog) waitAcknowledged(ctx context.Context) error {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		n, known := unacknowledged(s.conn)
@@ -265,8 +268,8 @@ func (s *syslog) waitAcknowledged(ctx context.Context) error {
 				ctx.Err())
 		}
 	}
-	// when a connection has ended, the system reports no unacknowledged bytes, although data may be
-	// lost
+	// when a connection has ended, Gatekit's system reports no unacknowledged bytes, although data
+	// may be lost
 	if s.peerClose.isClosed() {
 		return errConnectionClosed
 	}
@@ -300,7 +303,8 @@ func severity(r *audit.Record) int {
 	return 5 // notice
 }
 
-// headerToken returns a text as a header field may have it: printable ASCII without spaces.
+// headerToken returns s in a form that a header field may have: printable ASCII without spaces, at
+// most max bytes.
 func headerToken(s string, max int) string {
 	s = strings.Map(func(r rune) rune {
 		switch {

@@ -33,11 +33,12 @@ type server struct {
 	mu      sync.Mutex
 	got     []*rfc5424.SyslogMessage
 	conns   []net.Conn
-	arrived chan struct{} // one token per message
+	arrived chan struct{} // gets a value for each message
 	quit    func()        // closes the listener and all connections
 }
 
-// certificate returns the configurations of a server at 127.0.0.1 and of a client that trusts it.
+// certificate returns the TLS configurations of a server at 127.0.0.1 and of a client that trusts
+// the server.
 func certificate(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(nil)
@@ -49,8 +50,8 @@ func certificate(t testing.TB) (server, client *tls.Config) {
 }
 
 // listenSyslog starts a server on a network: udp, tcp, unixgram or unix. With a TLS configuration,
-// the server uses TLS over tcp. It closes a connection after limit messages, without reading the
-// rest; 0 is no limit.
+// the server uses TLS over tcp. The server closes a connection after limit messages, without
+// reading the messages after them. If limit is 0, there is no limit.
 func listenSyslog(t testing.TB, network, address string, secure *tls.Config, limit int) *server {
 	t.Helper()
 	s := &server{t: t, arrived: make(chan struct{}, 1<<16)}
@@ -136,7 +137,7 @@ func (s *server) take(m syslog.Message, err error) {
 	s.arrived <- struct{}{}
 }
 
-// wait waits for n messages.
+// wait waits until n more messages have arrived.
 func (s *server) wait(n int) {
 	s.t.Helper()
 	for i := range n {
@@ -148,7 +149,7 @@ func (s *server) wait(n int) {
 	}
 }
 
-// bodies returns the bodies of the messages.
+// bodies returns the bodies of the messages that have arrived.
 func (s *server) bodies() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +244,8 @@ func TestSyslogMessageLengthIsBounded(t *testing.T) {
 	send(t, syslogTo(t, sink.SyslogOptions{URL: s.url}), b)
 	s.wait(1)
 	if got := s.bodies()[0]; len(got) > 8000 || !strings.Contains(got, `"short":{"bytes":100000,`) {
-		t.Errorf("the message has %d bytes, want at most 8000 of the short form: %.300s", len(got),
-			got)
+		t.Errorf("the message has %d bytes, want the short form with at most 8000: %.300s",
+			len(got), got)
 	}
 }
 
@@ -260,7 +261,8 @@ func TestSyslogDisconnectLosesNothing(t *testing.T) {
 			j.recordMany(600)
 			_, stop := start(t, j.options(syslogTo(t, sink.SyslogOptions{URL: s.url,
 				TLS: client})))
-			// the receiver ends before it has read all data that its system has acknowledged
+			// the first receiver closes the connection before it has read everything that its
+			// operating system has acknowledged
 			s.wait(100)
 			address := strings.SplitAfter(s.url, "://")[1]
 			s.quit()
@@ -342,7 +344,7 @@ func TestSyslogReceiverThatDoesNotReadTimesOut(t *testing.T) {
 	}
 }
 
-func TestRecordTooLargeForDatagramIsSentShort(t *testing.T) {
+func TestRecordTooLargeForDatagramIsSentInShortForm(t *testing.T) {
 	s := listenSyslog(t, "udp", "127.0.0.1:0", nil, 0)
 	to, err := sink.NewSyslog(sink.SyslogOptions{URL: s.url, Facility: "local3",
 		Encoder: newEncoder(t, "jsonl", 0)})

@@ -22,19 +22,20 @@ import (
 type WebhookOptions struct {
 	URL     string
 	Headers map[string]string
-	// signs requests: "whsec_" and base64, or any text; "" for no signature
+	// key that signs requests: "whsec_" followed by base64, or any other text. If SigningKey is
+	// "", requests are not signed.
 	SigningKey string
 	TLS        *tls.Config    // nil trusts the certificate authorities of the system
 	Encoder    format.Encoder // must encode JSON lines
 }
 
 // NewWebhook returns a receiver that posts batches as JSON lines (application/x-ndjson). Any 2xx
-// response means that the receiver has them. A checkpoint is a line {"checkpoint":"…"}.
+// response means that the receiver has the batch. A checkpoint is sent as {"checkpoint":"…"}.
 //
 // Requests have the headers of Standard Webhooks 1.0 (standardwebhooks.com): webhook-id,
-// webhook-timestamp and, with a key, webhook-signature. The id is the same for the same records, so
-// that a receiver can recognise duplicates. The signature is an HMAC-SHA256 over id, timestamp and
-// body.
+// webhook-timestamp and, with a key, webhook-signature. A batch that is sent again unchanged has
+// the same id, so that a receiver can recognise duplicates. The signature is an HMAC-SHA256 over
+// id, timestamp and body.
 func NewWebhook(o WebhookOptions) (Receiver, error) {
 	p, err := newHTTPPoster(o.URL, o.Headers, o.TLS)
 	if err != nil {
@@ -75,7 +76,7 @@ func (w *webhook) Send(ctx context.Context, b Batch) error {
 	return err
 }
 
-// signature returns a signature as Standard Webhooks 1.0 define it.
+// signature returns the signature that Standard Webhooks 1.0 defines.
 func signature(key []byte, id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "%s.%s.", id, timestamp)

@@ -27,8 +27,10 @@ type fakeWebhook struct {
 
 	mu       sync.Mutex
 	requests []request
-	answer   func(n int, w http.ResponseWriter, r *http.Request) (took bool) // n starts at 1
-	lines    []string
+	// answer responds to the request with the number n, counted from 1. It reports whether the
+	// webhook accepts the lines of the request.
+	answer func(n int, w http.ResponseWriter, r *http.Request) (kept bool)
+	lines  []string
 }
 
 type request struct {
@@ -122,7 +124,8 @@ func TestWebhookSignsRequests(t *testing.T) {
 	}
 	if a, b, c := got[0].header.Get("webhook-id"), got[1].header.Get(
 		"webhook-id"), got[2].header.Get("webhook-id"); a != b || a == c {
-		t.Errorf("the ids are %s, %s, %s; want the first two equal, and another third", a, b, c)
+		t.Errorf("the ids are %s, %s, %s; want the first two equal, and the third different", a, b,
+			c)
 	}
 }
 
@@ -190,8 +193,8 @@ func TestFailingWebhookGetsEverythingLater(t *testing.T) {
 				want = append(want, strings.TrimSuffix(l, "\n"))
 			}
 			if got := requests[1].at.Sub(requests[0].at); got < c.delay || len(requests) != 2 {
-				t.Errorf("got %d requests, the second after %v; want 2, the second after %v at "+
-					"least", len(requests), got, c.delay)
+				t.Errorf("got %d requests, the second after %v; want 2, the second after at "+
+					"least %v", len(requests), got, c.delay)
 			}
 			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
 				t.Errorf("got %q, want %q", lines, want)
@@ -270,7 +273,7 @@ func TestWebhookTrustsOnlyConfiguredCA(t *testing.T) {
 	}
 }
 
-func TestWebhookGetsRejectedRecordShort(t *testing.T) {
+func TestRejectedRecordIsSentToWebhookInShortForm(t *testing.T) {
 	for _, status := range []int{413, 400, 422} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()

@@ -8,11 +8,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// maxSeries bounds the series of each metric. Beyond it the SDK counts into one series,
-// otel_metric_overflow.
+// maxSeries is the maximal number of label combinations of each metric. The SDK counts all further
+// combinations together, under the label otel_metric_overflow.
 const maxSeries = 4000
 
-// Sources return the current state, for gauges. A nil source has no metric.
+// Sources are functions that return the current values of gauges. If a function is nil, its gauge
+// has no value.
 type Sources struct {
 	Sessions       func() int
 	ParkedCalls    func() int           // calls that wait for answers of their clients
@@ -26,9 +27,9 @@ type Sources struct {
 // HTTPState is the state of the listener for HTTP clients.
 type HTTPState struct {
 	Connections        int   // open now
-	ConnectionsRefused int64 // since the start
+	ConnectionsRefused int64 // since Gatekit started
 	Streams            int   // open event streams
-	StreamsRefused     int64 // since the start
+	StreamsRefused     int64 // since Gatekit started
 }
 
 // ServerState is the state of a server.
@@ -36,9 +37,12 @@ type ServerState struct {
 	Name  string
 	State string // "idle", "up" or "down"
 
-	Processes      int   // that run now
-	ProcessesEnded int64 // that were ended because no client used them, since the start
-	StartsRefused  int64 // because of the limit of processes, since the start
+	Processes int // running processes
+	// processes that were ended since Gatekit started, because no client used them
+	ProcessesEnded int64
+	// number of times since Gatekit started that a process was not started, because there were too
+	// many processes
+	StartsRefused int64
 }
 
 // PluginState is the state of a plugin process, which may run several plugins.
@@ -47,7 +51,8 @@ type PluginState struct {
 	Up       bool
 	Starts   int // since Gatekit started
 	InFlight int // requests without a verdict yet
-	// verdicts in a row that did not come in time; after too many, the process is killed
+	// number of verdicts in a row that did not come in time; if it gets too large, the process is
+	// killed
 	ConsecutiveTimeouts int
 }
 
@@ -57,8 +62,8 @@ type SinkState struct {
 	Backlog uint64 // records that the sink has not sent
 }
 
-// callBuckets are the buckets of the semantic conventions for MCP, in seconds. stageBuckets are for
-// the durations of stages and of writing records.
+// callBuckets are the buckets of the semantic conventions for MCP, in seconds. stageBuckets are the
+// buckets for the durations of stages and of writing records.
 var (
 	callBuckets = metric.WithExplicitBucketBoundaries(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10,
 		30, 60, 120, 300)
@@ -106,8 +111,8 @@ func (t *Telemetry) newInstruments() (*instruments, error) {
 	counter(&i.decisions, "gatekit.decisions", "{record}", "Records of the audit log.")
 	counter(&i.denials, "gatekit.denials", "{message}", "Denied messages.")
 	histogram(&i.stageDuration, "gatekit.stage.duration",
-		"Duration of the evaluation of one message by one stage; the first of several stages in "+
-			"one process has all of it.", stageBuckets)
+		"Duration of the evaluation of one message by one stage; if several stages run in one "+
+			"process, the first of them has the whole duration.", stageBuckets)
 	histogram(&i.auditDuration, "gatekit.audit.duration",
 		"Time until a record was as durable as configured.", stageBuckets)
 	counter(&i.auditFailures, "gatekit.audit.failures", "{record}",
@@ -128,7 +133,7 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		return g
 	}
 	sessions := gauge("gatekit.sessions", "{session}",
-		"Sessions of clients; a client without sessions counts as one.")
+		"Sessions of clients; a client without sessions counts as one session.")
 	parked := gauge("gatekit.calls.parked", "{call}",
 		"Parked calls, which wait for answers of their clients.")
 	waiting := gauge("gatekit.audit.waiting", "{record}",
@@ -138,7 +143,7 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 	server := gauge("gatekit.server.state",
 		"", "1 for the current state of a server: idle, up or down.")
 	processes := gauge("gatekit.server.processes", "{process}",
-		"Processes of a server that run.")
+		"Running processes of a server.")
 	total := func(name, unit, help string) metric.Int64ObservableCounter {
 		c, err := m.Int64ObservableCounter(name, metric.WithUnit(unit),
 			metric.WithDescription(help))
@@ -151,7 +156,7 @@ func (t *Telemetry) registerGauges(m metric.Meter) error {
 		"Starts of a server that were refused because its principal has too many processes.")
 	up := gauge("gatekit.plugin.up", "", "1 while a plugin's process runs.")
 	active := gauge("gatekit.plugin.requests.active", "{request}",
-		"Requests to a plugin's process in flight.")
+		"Requests in flight to a plugin's process.")
 	late := gauge("gatekit.plugin.late", "{request}",
 		"Verdicts in a row that did not come in time; after three the process is killed.")
 	connections := gauge("gatekit.http.connections", "{connection}",

@@ -13,8 +13,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Names of attributes. The first are from the semantic conventions for MCP, the others are
-// Gatekit's own.
+// Names of attributes. The names in the first group are from the semantic conventions for MCP. The
+// names in the second group are Gatekit's own.
 const (
 	keyMethod  = "mcp.method.name"
 	keyVersion = "mcp.protocol.version"
@@ -98,7 +98,7 @@ func (l *attributeSets[K]) option(k K) metric.MeasurementOption {
 	o = metric.WithAttributeSet(attribute.NewSet(k.attributes()...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// drop the sets of stages that a reload has removed
+	// a full cache is emptied: some sets belong to stages that a reload has removed
 	if l.sets == nil || len(l.sets) >= maxSeries {
 		l.sets = map[K]metric.MeasurementOption{}
 	}
@@ -106,10 +106,11 @@ func (l *attributeSets[K]) option(k K) metric.MeasurementOption {
 	return o
 }
 
-// maxNames bounds the labels of a set of names that peers invent.
+// maxNames is the maximal number of names in a nameSet, because peers may invent any number.
 const maxNames = 256
 
-// nameSet holds the first maxNames names that are added. The label of any other name is "_OTHER".
+// nameSet holds the first maxNames names that are added. The label of every name that is not in the
+// set is "_OTHER".
 type nameSet struct {
 	mu     sync.RWMutex
 	labels map[string]string // by name
@@ -128,7 +129,7 @@ func (n *nameSet) label(name string) string {
 	return other
 }
 
-// add adds a name, while there is room.
+// add adds a name, unless the set is full or the name is too long.
 func (n *nameSet) add(name string) {
 	if name == "" || len(name) > maxText || n.label(name) != other {
 		return
@@ -153,7 +154,7 @@ func (n *nameSet) addAndLabel(name string) string {
 // maxText bounds a peer's text, in bytes.
 const maxText = 128
 
-// printable returns a peer's text, cut at maxText and with unprintable characters escaped.
+// printable cuts a peer's text to maxText bytes, and escapes unprintable characters.
 func printable(s string) string {
 	if len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, isUnprintable) {
 		return strings.Clone(s) // do not keep the whole message in memory
@@ -190,8 +191,8 @@ func revisionLabel(r string) string {
 	return other
 }
 
-// errorOf returns error.type and rpc.response.status_code of a response, as the semantic
-// conventions define them.
+// errorOf returns the values of error.type and rpc.response.status_code for a response. The
+// semantic conventions define both.
 func (i *instruments) errorOf(method string, m *mcp.Message) (fault, code string) {
 	switch {
 	case m == nil:
@@ -208,7 +209,8 @@ func (i *instruments) errorOf(method string, m *mcp.Message) (fault, code string
 	return "", ""
 }
 
-// ruleLabel returns the label of the rule that a reason begins with, or "" if there is none.
+// ruleLabel returns the label of the rule whose name the reason begins with. If the reason does not
+// begin with the name of a rule, ruleLabel returns "".
 func (i *instruments) ruleLabel(reason string) string {
 	name, _, ok := strings.Cut(reason, ": ")
 	if !ok || strings.ContainsFunc(name, func(r rune) bool {

@@ -29,8 +29,8 @@ import (
 	"gatekit/core/display"
 )
 
-// exportTimeout bounds one try to export, and retryFor bounds all tries together. Data that is not
-// exported by then is dropped.
+// exportTimeout is the time limit of one try to export. retryFor is the time limit of all tries to
+// export the same spans. Spans that are not exported within retryFor are dropped.
 const (
 	exportTimeout = 10 * time.Second
 	retryFor      = 30 * time.Second
@@ -44,10 +44,11 @@ type Collector struct {
 	Headers  map[string]string
 	TLS      *tls.Config // nil trusts the certificate authorities of the system
 
-	Metrics     bool
-	Interval    time.Duration // between exports of metrics
-	Traces      bool
-	SampleRatio float64 // ratio of traced calls, for clients that do not decide themselves
+	Metrics  bool
+	Interval time.Duration // between exports of metrics
+	Traces   bool
+	// share of calls that are traced, if their client has not decided whether to trace them
+	SampleRatio float64
 }
 
 // Validate returns the error of an invalid configuration, without calling the collector.
@@ -62,8 +63,8 @@ func (c Collector) Validate() error {
 	return s.close()
 }
 
-// connection exports to a collector. It sets all options of the exporters, because they take the
-// others from the environment.
+// connection exports to a collector. It sets all options of the exporters. If an option were not
+// set, the exporter would read the option from the environment.
 type connection struct {
 	Collector
 	url  *url.URL
@@ -112,7 +113,7 @@ func (t *connection) close() error {
 	return t.conn.Close()
 }
 
-// signalURL returns the URL of a signal over HTTP.
+// signalURL returns the URL that gets a signal (metrics or traces) over HTTP.
 func (t *connection) signalURL(path string) string {
 	return strings.TrimSuffix(t.url.String(), "/") + path
 }
@@ -154,8 +155,8 @@ func (t *connection) newMetricExporter(res *resource.Resource,
 			otlpmetrichttp.WithTimeout(exportTimeout),
 			otlpmetrichttp.WithCompression(otlpmetrichttp.GzipCompression),
 			otlpmetrichttp.WithTemporalitySelector(metric.DefaultTemporalitySelector),
-			// no retry: the next export has the same sums
 			otlpmetrichttp.WithAggregationSelector(metric.DefaultAggregationSelector),
+			// no retry: the sums of the next export include the sums of this export
 			otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false}))
 	} else {
 		e, err = otlpmetricgrpc.New(context.Background(), otlpmetricgrpc.WithGRPCConn(t.conn),
@@ -178,12 +179,12 @@ type exportErrors struct {
 
 	mu         sync.Mutex
 	last       time.Time // when an error was last logged
-	suppressed int       // errors after last, which were not logged
+	suppressed int       // errors since the last logged error
 }
 
-// redactor returns a replacer that removes secrets from error messages: the values of the headers,
-// with their scheme (Bearer) and without, and the URL after its host, which is a token with some
-// collectors.
+// redactor returns a replacer that removes secrets from error messages. The values of the headers
+// are secrets, with and without their scheme (Bearer). The password, path and query of the URL are
+// secrets, too: some collectors have a token in the path.
 func (t *connection) redactor() *strings.Replacer {
 	var all []string
 	for _, v := range t.Headers {
@@ -193,7 +194,7 @@ func (t *connection) redactor() *strings.Replacer {
 	password, _ := t.url.User.Password()
 	all = append(all, password, t.url.RawQuery, strings.Trim(t.url.Path, "/"),
 		strings.Trim(t.url.EscapedPath(), "/"))
-	// replace the longest first: a secret may contain another
+	// replace the longest first: a secret may contain another secret
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, secret := range all {
@@ -225,8 +226,9 @@ func (c *exportErrors) report(signal string, err error) {
 	c.last, c.suppressed = time.Now(), 0
 }
 
-// spanExporter logs export errors itself, because the SDK passes them to a handler of the whole
-// process. It also removes the attributes that the SDK adds to the resource from the environment.
+// spanExporter logs export errors itself, because the SDK would pass them to an error handler that
+// the whole process shares. spanExporter also replaces the resource of each span, because the SDK
+// adds attributes from the environment to the resource.
 type spanExporter struct {
 	trace.SpanExporter
 	resource *resource.Resource

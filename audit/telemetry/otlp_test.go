@@ -46,7 +46,7 @@ func TestExportErrorsHaveNoSecrets(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := m.Close(ctx); err != nil && strings.Contains(err.Error(), "S3CRET") {
-				t.Errorf("a secret is in %v", err)
+				t.Errorf("close: error %v, want no secret in it", err)
 			}
 			if logged := b.String(); !strings.Contains(logged, "telemetry export failed") ||
 				strings.Contains(logged, "S3CRET") || len(logged) > 1000 {

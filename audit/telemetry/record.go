@@ -9,7 +9,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Recorder returns a recorder that counts and traces the records that next has written.
+// Recorder returns a recorder that passes records to rec, and counts and traces the records.
 func (t *Telemetry) Recorder(rec pipeline.Recorder) pipeline.Recorder { return &recorder{t, rec} }
 
 type recorder struct {
@@ -57,7 +57,7 @@ func (r *recorder) Record(ctx context.Context, o pipeline.Outcome) (uint64, erro
 	return seq, nil
 }
 
-// LastRecordError returns the error of the last record, or nil if it was written.
+// LastRecordError returns the error of the last record, or nil if the last record was written.
 func (t *Telemetry) LastRecordError() error {
 	if err := t.recordErr.Load(); err != nil {
 		return *err
@@ -81,9 +81,10 @@ func (t *Telemetry) denialOf(o pipeline.Outcome) denial {
 	return denial{stage: "gatekit"}
 }
 
-// learnTools adds the tools of a list that is forwarded to a client. Names from clients are not
-// added, because a few hundred invented names would fill the set. StartCall and Send add the tools
-// of successful calls, because not every client asks for a list.
+// learnTools adds tools to the labels, if the outcome is a list of tools that is forwarded to a
+// client. Names from clients are not added, because a few hundred invented names would fill the
+// labels. StartCall and Send add the tools of successful calls, because not every client asks for a
+// list.
 func (t *Telemetry) learnTools(o pipeline.Outcome) {
 	m := o.After
 	if !t.options.ToolLabels || m == nil || m.Kind != mcp.Response || m.Method != "tools/list" ||
@@ -92,7 +93,7 @@ func (t *Telemetry) learnTools(o pipeline.Outcome) {
 	}
 	for _, s := range o.Steps {
 		for _, f := range s.Findings {
-			// a stage has found something in a name, although the message may have passed
+			// a stage has found something in a name; add no name, even if the message has passed
 			if strings.HasSuffix(f.Pointer, "/name") {
 				return
 			}

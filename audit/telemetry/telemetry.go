@@ -37,7 +37,7 @@ type Options struct {
 type Telemetry struct {
 	options    Options
 	logger     *slog.Logger
-	registry   *prometheus.Registry // nil unless Options.Prometheus
+	registry   *prometheus.Registry // nil unless Options.Prometheus is set
 	connection *connection          // nil without a collector
 	provider   *metric.MeterProvider
 	metrics    *instruments
@@ -59,8 +59,8 @@ func Open(o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// open configures the SDK explicitly, so that it takes nothing from the environment (OTEL_…):
-// Gatekit's behaviour is defined by its configuration alone.
+// open sets all options of the SDK, so that the SDK reads nothing from the environment (OTEL_…):
+// only Gatekit's configuration defines what Gatekit does.
 func (t *Telemetry) open() error {
 	res := resource.NewSchemaless(attribute.String("service.name", "gatekit"),
 		attribute.String("service.version", t.options.Version))
@@ -109,8 +109,8 @@ func (t *Telemetry) open() error {
 	return nil
 }
 
-// Handler serves all metrics to Prometheus, if Options.Prometheus is set, with at most four
-// requests at a time.
+// Handler returns the handler that serves all metrics to Prometheus. The handler answers at most
+// four requests at a time. Call Handler only if Options.Prometheus is set.
 func (t *Telemetry) Handler() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(t.logger.Handler(), slog.LevelWarn),
@@ -119,8 +119,8 @@ func (t *Telemetry) Handler() http.Handler {
 	})
 }
 
-// SetSources sets the functions that return the values of gauges. They are called from any
-// goroutine, whenever metrics are collected, and must not block.
+// SetSources sets the functions that return the values of gauges. Any goroutine may call these
+// functions, whenever metrics are collected. The functions must not block.
 func (t *Telemetry) SetSources(s Sources) { t.sources.Store(&s) }
 
 // Close stops counting, and exports the remaining data until ctx ends.

@@ -15,7 +15,7 @@ import (
 	"gatekit/core/proxy"
 )
 
-// log is a pipeline.Recorder that fails with err.
+// log is a pipeline.Recorder that returns err.
 type log struct{ err error }
 
 func (l *log) Record(context.Context, pipeline.Outcome) (uint64, error) { return 1, l.err }
@@ -103,8 +103,8 @@ func TestRecordsAreCounted(t *testing.T) {
 		`gatekit_stage_duration_seconds_bucket{gatekit_action="modify",gatekit_stage="pii",le="0.005"} 1`)
 }
 
-// TestInventedNamesAreNotLabels calls more tools that do not exist than a set of names can hold. A
-// real tool must still get its label.
+// TestInventedNamesAreNotLabels calls 600 tools that do not exist. Only 256 names can become
+// labels, and a real tool must still get its label.
 func TestInventedNamesAreNotLabels(t *testing.T) {
 	m := open(t, telemetry.Options{ToolLabels: true})
 	rec := m.Recorder(&log{})
@@ -131,7 +131,7 @@ func TestInventedNamesAreNotLabels(t *testing.T) {
 	text := page(t, m)
 	wantLines(t, text, `mcp_client_operation_duration_seconds_count{gatekit_server="files",gen_ai_tool_name="read",mcp_method_name="tools/call"} 1`)
 	if strings.Contains(text, "made-up") {
-		t.Error("the name of a tool without a successful call is a label")
+		t.Error("a tool without a successful call has a label, want none")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestFailedResponsesHaveErrorTypes(t *testing.T) {
 		} {
 			edits, ended := server.Send(t.Context(), message(mcp.Request, "tools/call", "", ""))
 			if len(edits) > 0 {
-				t.Errorf("Send returned the edits %v, want none without traces", edits)
+				t.Errorf("traces are off, and Send returned the edits %v, want no edits", edits)
 			}
 			ended(c.answer, c.err)
 		}

@@ -18,25 +18,27 @@ import (
 	"gatekit/core/proxy"
 )
 
-// Bounds of the export queue, and of one call. Spans and events beyond them are dropped, so that no
-// message waits.
+// Bounds of the export queue, and of one call. Spans and events beyond these bounds are dropped, so
+// that no message waits.
 const (
 	maxSpans = 8192
 	maxBatch = 512
-	// traced records per call, with their stages: a server may report progress a million times
+	// how many records of a call, and their stages, are traced: a server may report progress a
+	// million times
 	maxRecordEvents = 64
 )
 
 // callTrace is the state of one call's trace. It is in the call's context.
 type callTrace struct {
 	recordCount atomic.Int32
-	// a record has the name of the tool or prompt, so no stage has found anything in the name
+	// The audit log has a record with the name of the tool or prompt. So no stage has found
+	// anything in the name: the record would not contain the name.
 	nameChecked atomic.Bool
 }
 
 type callTraceKey struct{}
 
-// withCallTrace returns ctx with a callTrace.
+// withCallTrace returns ctx with a new callTrace, and the callTrace.
 func withCallTrace(ctx context.Context) (context.Context, *callTrace) {
 	n := new(callTrace)
 	return context.WithValue(ctx, callTraceKey{}, n), n
@@ -47,7 +49,7 @@ func callTraceFrom(ctx context.Context) *callTrace {
 	return n
 }
 
-// mayShowName reports whether spans and labels may show the name in the call.
+// mayShowName reports whether spans and labels may show the name of the called tool or prompt.
 func (n *callTrace) mayShowName() bool { return n != nil && n.nameChecked.Load() }
 
 // Places of the trace context in a request (SEP-414).
@@ -82,7 +84,8 @@ func newTracer(e sdk.SpanExporter, res *resource.Resource,
 }
 
 // ContextFromHeader returns ctx with the trace context in the headers of an HTTP request. If the
-// call's _meta has another trace context, the call's span is linked to that of the headers.
+// call's _meta has another trace context, the call's span is linked to the trace context of the
+// headers.
 func (t *Telemetry) ContextFromHeader(ctx context.Context, h http.Header) context.Context {
 	if t.tracer == nil {
 		return ctx
@@ -108,8 +111,10 @@ func (metaCarrier) Set(string, string) {}
 // Keys implements propagation.TextMapCarrier.
 func (metaCarrier) Keys() []string { return nil }
 
-// startServerSpan starts the span of a client's request, and returns the context of the call. The
-// parent is the trace context in its _meta, or else the one in ctx; otherwise a new trace begins.
+// startServerSpan starts the span of a client's request. It returns the context of the call, and a
+// function that ends the span. The parent of the span is the trace context in the request's _meta.
+// If _meta has no trace context, the parent is the trace context in ctx. If ctx has no trace
+// context either, a new trace begins.
 func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
 	o proxy.OpenOptions) (context.Context, func(errorType, statusCode string)) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
@@ -130,8 +135,9 @@ func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
 	span.SetAttributes(attributes...)
 	span.SetAttributes(stringAttributes(keySession, m.Session, keyExchange, m.Exchange, keyVersion,
 		revisionLabel(o.Revision))...)
-	// If a principal's clients share a connection, Gatekit has replaced the request ids. A string
-	// id is text of the client, which no stage has checked.
+	// Export only an id that is the client's own number. If several clients share the session,
+	// Gatekit has replaced the id. If the id is a string, no stage has checked this text of the
+	// client.
 	if id := string(m.ID()); id != "" && id[0] != '"' && !o.Shared {
 		span.SetAttributes(attribute.String(keyRequest, printable(id)))
 	}
@@ -145,8 +151,9 @@ func (t *Telemetry) startServerSpan(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// startClientSpan starts the span of a request to a server, for a call that is traced, and returns
-// the edits of its _meta. Other requests stay unchanged, and may not belong to a client's call.
+// startClientSpan starts the span of a request to a server, if the request belongs to a traced
+// call. It returns the edits that put the span into the request's _meta. If the request does not
+// belong to a traced call, it returns no edits.
 func (t *Telemetry) startClientSpan(ctx context.Context, m *mcp.Message,
 	server string) (edits []mcp.Edit, ended func(errorType, statusCode string)) {
 	if t.tracer == nil || !trace.SpanContextFromContext(ctx).IsSampled() {
@@ -162,7 +169,7 @@ func (t *Telemetry) startClientSpan(ctx context.Context, m *mcp.Message,
 	if state := carrier["tracestate"]; state != "" {
 		edits = append(edits, mcp.Set(tracestatePointer, mcp.Quote(state)))
 	} else if _, stale := m.Get(tracestatePointer); stale {
-		// this tracestate is of another trace
+		// the tracestate belongs to another trace
 		edits = append(edits, mcp.Remove(tracestatePointer))
 	}
 	return edits, func(errorType, statusCode string) { endSpan(span, errorType, statusCode) }
@@ -190,8 +197,8 @@ func spanName(m *mcp.Message, showName bool) (name string, attributes []attribut
 	return method + " " + target, append(attributes, attribute.String(key, target))
 }
 
-// endSpan ends a span. It does not export the text of an error, which comes from the server or may
-// quote the denied content.
+// endSpan ends a span. It does not export the text of an error, because the text may come from the
+// server or quote denied content.
 func endSpan(span trace.Span, errorType, statusCode string) {
 	if errorType != "" {
 		span.SetAttributes(stringAttributes(keyError, errorType, keyStatus, statusCode)...)
@@ -200,7 +207,8 @@ func endSpan(span trace.Span, errorType, statusCode string) {
 	span.End()
 }
 
-// traceRecord adds a record, and the stages that were asked for it, to the span of its call.
+// traceRecord adds an event for a record to the span of its call, and a child span for each stage
+// that evaluated the message.
 func (t *Telemetry) traceRecord(ctx context.Context, o pipeline.Outcome, seq uint64) {
 	n := callTraceFrom(ctx)
 	if m := o.Before; n != nil && m != nil && m.Kind == mcp.Request &&

@@ -21,19 +21,19 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Approvals stores the requests that wait for a human's approval, and those that were approved.
-// Each request is a file in a folder that only its owner can enter. `gatekit approve` and a running
-// Gatekit both use this folder. A file contains the facts that a human needs to decide: the
-// principal, the server, the method, the name and the reason, even if the audit log redacts them. A
-// file expires after ten minutes, and the next Submit or List removes it. The arguments of a
-// request are not stored: only a digest of them is part of the file's name. Approvals implements
+// Approvals stores the requests that wait for a human's approval, and the approved requests.
+// Each request is a file in a folder that only the folder's owner can enter. `gatekit approve` and
+// a running Gatekit both use this folder. A file contains the facts that a human needs to decide:
+// the principal, the server, the method, the name and the reason, even if the audit log redacts
+// them. A file expires after ten minutes, and the next Submit or List removes it. The arguments of
+// a request are not stored: only a digest of them is part of the file's name. Approvals implements
 // proxy.Approvals.
 type Approvals struct {
 	Dir string // created when it is first needed
-	// the identity (URL or command) of each server by its name: if two Gatekits share the folder
-	// and use one name for different servers, an approval is for one of these servers only
+	// the identity (URL or command) of each server, by the server's name; it is part of a request's
+	// id, because two Gatekits that share the folder may use one name for different servers
 	Servers map[string]string
-	// the audit log of this process and its key: an approval is recorded in this log
+	// the audit log of this process, in which approvals are recorded, and the key of that log
 	Log, LogKey string
 	Now         func() time.Time // nil means time.Now
 }
@@ -49,14 +49,15 @@ type PendingApproval struct {
 	Values    string    `json:"values,omitempty"` // the params; without secrets, and bounded
 	Expires   time.Time `json:"until"`
 	Approved  bool      `json:"approved"`
-	// audit log of the process that the request came through; LogKey is "" for the default
+	// the audit log of the process that received the request, and the key of that log; LogKey is ""
+	// for the default key
 	Log    string `json:"log,omitempty"`
 	LogKey string `json:"log_key,omitempty"`
 }
 
 // Bounds of approvals.
 const (
-	// the time for a human to approve, and then for the client to retry
+	// the time in which a human must approve, and then the time in which the client must retry
 	pendingFor            = 10 * time.Minute
 	maxPending            = 1000
 	maxPendingOfPrincipal = 100 // so that no principal can use up all of maxPending
@@ -70,9 +71,10 @@ var approvalID = regexp.MustCompile(`^[a-z2-7]{26}$`)
 // traceparent is a trace parent of W3C Trace Context.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// id returns the id of a request, which is also the name of its file: a digest of the principal,
-// the server, the method, the name and the params. The progress token and the trace parent in _meta
-// are left out, because they differ each time that a client makes the same request.
+// id returns the id of a request, which is also the name of the request's file. The id is a digest
+// of the principal, the server, the method, the name and the params. It does not cover the progress
+// token and the trace parent in _meta, because a client sends new ones when it makes the same
+// request again.
 func (a *Approvals) id(m *mcp.Message) (string, error) {
 	var edits []mcp.Edit
 	left := 0
@@ -114,8 +116,9 @@ func (a *Approvals) now() time.Time {
 
 func (a *Approvals) file(id string) string { return filepath.Join(a.Dir, id+approvalSuffix) }
 
-// Consume implements proxy.Approvals. It renames the file and then reads it under its new name: of
-// concurrent callers, in any process, one gets the file, and it reads the file that it got.
+// Consume implements proxy.Approvals. It renames the file, and then reads the file under its new
+// name. If several callers in one or more processes call Consume at the same time, only one of them
+// can rename the file. An approval is therefore used only once.
 func (a *Approvals) Consume(m *mcp.Message) bool {
 	id, err := a.id(m)
 	if err != nil || a.checkFolder() != nil {
@@ -126,15 +129,15 @@ func (a *Approvals) Consume(m *mcp.Message) bool {
 		return err == nil && p.Approved && !a.now().After(p.Expires)
 	}
 	if !isApproved(a.file(id)) {
-		return false // most often; the file stays where it is
+		return false // the usual case; the file is not renamed
 	}
 	taken := filepath.Join(a.Dir, "."+id+"."+rand.Text()+takenSuffix)
 	if os.Rename(a.file(id), taken) != nil {
 		return false
 	}
 	if !isApproved(taken) {
-		// the request was consumed and submitted again in between: put it back, unless there is
-		// a newer one
+		// Between the check and the renaming, another caller used the approval, and the request
+		// was submitted again. Put the new file back, unless a still newer file exists.
 		_ = os.Link(taken, a.file(id))
 		os.Remove(taken)
 		return false
@@ -155,13 +158,13 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 	if err := a.checkFolder(); err != nil {
 		return "", err
 	}
-	all, err := a.List() // removes the expired ones
+	all, err := a.List() // also removes the expired files
 	if err != nil {
 		return "", err
 	}
 	submitted, own := false, 0
 	for _, p := range all {
-		if p.ID == id && p.Approved { // after Consume returned false
+		if p.ID == id && p.Approved { // approved after Consume returned false
 			return "approved in the meantime: retry", nil
 		}
 		submitted = submitted || p.ID == id
@@ -184,8 +187,8 @@ func (a *Approvals) Submit(m *mcp.Message, reason, values string) (instruction s
 		pendingFor/time.Minute), nil
 }
 
-// List returns the requests that wait or are approved, by their time of expiry. It removes expired
-// files.
+// List returns the waiting and the approved requests, in the order of their expiry. It removes
+// expired files.
 func (a *Approvals) List() (all []PendingApproval, err error) {
 	if err := a.checkFolder(); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -197,7 +200,7 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 		return nil, nil
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), takenSuffix) { // a process ended within Consume
+		if strings.HasSuffix(e.Name(), takenSuffix) { // a process ended during Consume
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > pendingFor {
 				os.Remove(filepath.Join(a.Dir, e.Name()))
 			}
@@ -221,7 +224,8 @@ func (a *Approvals) List() (all []PendingApproval, err error) {
 	return all, err
 }
 
-// Approve approves a waiting request for one call, and returns it. The caller has recorded this.
+// Approve approves a waiting request for one call, and returns the request. The caller must have
+// recorded the approval before.
 func (a *Approvals) Approve(id string) (PendingApproval, error) {
 	p, err := a.Pending(id)
 	if err != nil {
@@ -251,8 +255,8 @@ func (a *Approvals) Pending(id string) (PendingApproval, error) {
 	return p, err
 }
 
-// checkFolder returns an error unless the folder belongs to this user, and nobody else can enter
-// it: others could approve requests there.
+// checkFolder returns an error if the folder belongs to another user, or if other users have access
+// to the folder. These users could approve requests.
 func (a *Approvals) checkFolder() error {
 	info, err := os.Lstat(a.Dir)
 	if err != nil {
@@ -265,8 +269,8 @@ func (a *Approvals) checkFolder() error {
 	return ownedOnly(a.Dir, info, 0o700)
 }
 
-// ownedOnly returns an error unless a file or folder belongs to this user, and others have no
-// access. mode is the mode that it should have.
+// ownedOnly returns an error if a file or folder belongs to another user, or has permissions that
+// are not in mode.
 func ownedOnly(name string, info fs.FileInfo, mode fs.FileMode) error {
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(owner.Uid) != os.Geteuid() {

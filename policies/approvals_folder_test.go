@@ -15,7 +15,8 @@ import (
 	"gatekit/policies"
 )
 
-// useOrSubmit makes a request, and submits it when it is not approved. It reports whether it was.
+// useOrSubmit uses the approval of a request. If the request is not approved, useOrSubmit submits
+// it. approved reports whether the request was approved.
 func useOrSubmit(a *policies.Approvals) (approved bool, err error) {
 	m := called("x", `{}`)
 	if a.Consume(m) {
@@ -40,10 +41,10 @@ func approveAnew(t *testing.T, a *policies.Approvals) {
 	}
 }
 
-// Of concurrent callers one can use an approval, also when the others submit the request anew at
-// the same time.
+// If several callers use an approval at the same time, only one of them succeeds. The others submit
+// the request again meanwhile.
 func TestApprovalIsUsedOnce(t *testing.T) {
-	if dir := os.Getenv("GATEKIT_TEST_APPROVALS"); dir != "" { // one of the processes below
+	if dir := os.Getenv("GATEKIT_TEST_APPROVALS"); dir != "" { // set by the subtest "processes"
 		for rounds := bufio.NewScanner(os.Stdin); rounds.Scan(); {
 			approved, err := useOrSubmit(&policies.Approvals{Dir: dir})
 			if err != nil {
@@ -75,7 +76,7 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 			close(begin)
 			callers.Wait()
 			if used.Load() != 1 {
-				t.Fatalf("round %d: one approval was used %d times", round, used.Load())
+				t.Fatalf("round %d: one approval was used %d times, want once", round, used.Load())
 			}
 		}
 		checkNothingTaken(t, a.Dir)
@@ -112,21 +113,21 @@ func TestApprovalIsUsedOnce(t *testing.T) {
 			used := 0
 			for _, p := range processes {
 				if !p.out.Scan() {
-					t.Fatal("a process ended")
+					t.Fatal("a process ended before it answered")
 				}
 				if p.out.Text() == "approved=true" {
 					used++
 				}
 			}
 			if used != 1 {
-				t.Fatalf("round %d: one approval was used %d times", round, used)
+				t.Fatalf("round %d: one approval was used %d times, want once", round, used)
 			}
 		}
 		checkNothingTaken(t, a.Dir)
 	})
 }
 
-// checkNothingTaken fails when a file that Consume renames is left.
+// checkNothingTaken fails the test if Consume has left a file that it renamed.
 func checkNothingTaken(t *testing.T, dir string) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*.taken")); len(left) > 0 {
@@ -134,13 +135,14 @@ func checkNothingTaken(t *testing.T, dir string) {
 	}
 }
 
-// Approvals are only believed when nobody else could have written them.
-func TestApprovalOfSomebodyElseIsNotBelieved(t *testing.T) {
+// An approval counts only if other users have no access to its file and folder, and if neither of
+// them is a link.
+func TestApprovalThatOthersCouldWriteDoesNotCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, dir, file string)
-		folder string // of the error of Submit, List and Approve; "" when only the file is bad
+		folder string // part of the error that Submit and List return; "" if they succeed
 	}{
-		"nothing": {func(*testing.T, string, string) {}, ""},
+		"no change": {func(*testing.T, string, string) {}, ""},
 		"a folder that others can write to": {func(t *testing.T, dir, _ string) {
 			must(t, os.Chmod(dir, 0o770))
 		}, "has mode 0770"},
@@ -187,19 +189,20 @@ func TestApprovalOfSomebodyElseIsNotBelieved(t *testing.T) {
 			_, err = a.Approve(id)
 			must(t, err)
 			c.change(t, a.Dir, filepath.Join(a.Dir, id+".json"))
-			if got := a.Consume(called("x", `{}`)); got != (name == "nothing") {
-				t.Errorf("the approval counts: %v", got)
+			if got := a.Consume(called("x", `{}`)); got != (name == "no change") {
+				t.Errorf("the approval counts: %v, want %v", got, !got)
 			}
 			_, listErr := a.List()
 			_, submitErr := a.Submit(called("y", `{}`), "it is large", "")
 			for what, err := range map[string]error{"List": listErr, "Submit": submitErr} {
 				if c.folder == "" && err != nil || c.folder != "" && (err == nil ||
 					!strings.Contains(err.Error(), c.folder)) {
-					t.Errorf("%s: error %v, want %q", what, err, c.folder)
+					t.Errorf("%s: error %v, want %q in it, or no error for \"\"", what, err,
+						c.folder)
 				}
 			}
 			if _, err := a.Approve(id); err == nil {
-				t.Error("Approve believes the file")
+				t.Error("Approve accepts the file, want an error")
 			}
 		})
 	}

@@ -32,10 +32,10 @@ func TestApprovals(t *testing.T) {
 			t.Fatalf("Approve returned %+v, error %v; want the call of x on server a", p, err)
 		}
 	}
-	same := called("x", `{ "n": 1.0, "secret": "s3cr3t" }`)
+	sameRequest := called("x", `{ "n": 1.0, "secret": "s3cr3t" }`)
 
 	id := submit()
-	if a.Consume(same) {
+	if a.Consume(sameRequest) {
 		t.Error("a waiting request counts as approved")
 	}
 	if all, err := a.List(); err != nil || len(all) != 1 || all[0].ID != id ||
@@ -43,7 +43,7 @@ func TestApprovals(t *testing.T) {
 		t.Errorf("List returned %+v, error %v; want the waiting request", all, err)
 	}
 	approve(id)
-	for name, other := range map[string]func() bool{
+	for name, consume := range map[string]func() bool{
 		"other arguments": func() bool {
 			return a.Consume(called("x", `{"secret":"s3cr3t","n":2}`))
 		},
@@ -62,19 +62,19 @@ func TestApprovals(t *testing.T) {
 			m.Server = "b"
 			return a.Consume(m)
 		},
-		"another Gatekit's server of that name": func() bool {
+		"another Gatekit's server of the same name": func() bool {
 			return (&policies.Approvals{Dir: a.Dir, Servers: map[string]string{"a": "npx b"},
-				Now: a.Now}).Consume(same)
+				Now: a.Now}).Consume(sameRequest)
 		},
 	} {
-		if other() {
+		if consume() {
 			t.Errorf("%s: the approval is also valid for this request", name)
 		}
 	}
-	if how, err := a.Submit(same, "it is large", ""); err != nil ||
+	if how, err := a.Submit(sameRequest, "it is large", ""); err != nil ||
 		how != "approved in the meantime: retry" {
-		t.Errorf("Submit of an approved request returned %q, error %v; want that it was approved",
-			how, err)
+		t.Errorf("Submit of an approved request returned %q, error %v; want that the request was "+
+			"approved", how, err)
 	}
 	files, _ := filepath.Glob(filepath.Join(a.Dir, "*"))
 	for _, f := range files {
@@ -84,20 +84,20 @@ func TestApprovals(t *testing.T) {
 			t.Errorf("%s contains %q, error %v; want mode 0600, and no argument", f, b, err)
 		}
 	}
-	if !a.Consume(same) || a.Consume(same) {
-		t.Error("an approval is not valid exactly once")
+	if !a.Consume(sameRequest) || a.Consume(sameRequest) {
+		t.Error("an approval is not valid for exactly one call")
 	}
 
 	approve(submit())
 	now = now.Add(11 * time.Minute)
-	if a.Consume(same) {
+	if a.Consume(sameRequest) {
 		t.Error("an expired approval is valid")
 	}
 	id = submit()
 	now = now.Add(11 * time.Minute)
 	if _, err := a.Approve(id); err == nil || !strings.Contains(err.Error(),
 		"no request "+id+" waits") {
-		t.Errorf("Approve of an expired request: error %v, want that no such request waits", err)
+		t.Errorf("Approve of an expired request: error %v, want that no request waits", err)
 	}
 	for _, bad := range []string{"../../etc/passwd", "", "x"} {
 		if _, err := a.Approve(bad); err == nil || !strings.Contains(err.Error(), "is not the id") {
@@ -109,8 +109,8 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// An approval is for one request of any method. Other params make another request, and so does
-// another _meta, but for progress token and trace parent.
+// An approval is for one request, of any method. A request with other params or another _meta is
+// another request. Only the progress token and the trace parent may differ.
 func TestApprovalIsForAllMembersOfARequest(t *testing.T) {
 	a := &policies.Approvals{Dir: filepath.Join(t.TempDir(), "approvals")}
 	request := func(method, params string) *mcp.Message {

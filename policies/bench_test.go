@@ -3,8 +3,6 @@ package policies_test
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +12,9 @@ import (
 	"gatekit/policies/library"
 )
 
-// BenchmarkInspect measures a call and its response, with texts of several sizes. The policies are
-// the default rules (one of them reads arguments), fifty rules about the arguments of one tool
-// each, and rules that read no body.
+// BenchmarkInspect measures a call and its response, with texts of several sizes. It uses three
+// sets of policies: the default rules, one of which reads arguments; fifty rules that each read the
+// arguments of a different tool; and rules that read no body.
 func BenchmarkInspect(b *testing.B) {
 	def := library.DefaultRules()
 	for _, set := range []struct {
@@ -24,7 +22,7 @@ func BenchmarkInspect(b *testing.B) {
 		o    policies.Options
 	}{
 		{"default", policies.Options{Rules: slices.Sorted(maps.Keys(def)), Config: def}},
-		{"fifty", policies.Options{Files: []string{fifty(b)}}},
+		{"fifty", policies.Options{Files: []string{policies.FiftyPolicies(b)}}},
 		{"no-body", policies.Options{Rules: []string{"limits/rate", "tools/readonly"}}},
 	} {
 		for _, size := range []int{1 << 10, 64 << 10, 1 << 20} {
@@ -54,25 +52,4 @@ func BenchmarkInspect(b *testing.B) {
 			}
 		}
 	}
-}
-
-// fifty returns a folder with fifty policies, each about the arguments of one tool.
-func fifty(tb testing.TB) string {
-	dir := tb.TempDir()
-	for i := range 50 {
-		rego := fmt.Sprintf(`package gatekit.team%d
-
-deny contains sprintf("%%s may not be deleted", [input.params.arguments.path]) if {
-	input.kind == "request"
-	input.method == "tools/call"
-	input.name == "delete_%d"
-	startswith(input.params.arguments.path, "/srv/team%d/")
-}
-`, i, i, i)
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("team%d.rego", i)), []byte(rego),
-			0o600); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return dir
 }

@@ -21,14 +21,16 @@ type Builtin struct {
 //
 //   - gatekit.path.fault(path, {"roots", "base", "home", "relative", "links"}) returns why the path
 //     leaves the roots, or "".
-//   - gatekit.path.disguise(path) returns which text the path hides in an encoded form, a `../` or
-//     a NUL, or "" when it hides none.
+//   - gatekit.path.disguise(path) returns the problem if the path hides a `../` or a NUL in an
+//     encoded form, and "" otherwise.
 //   - gatekit.path.disguised(value) reports whether any string or member name in a value may hide
-//     such a text. When it returns false, gatekit.path.disguise returns "" for all of them.
+//     a `../` or a NUL. When it returns false, gatekit.path.disguise returns "" for each of these
+//     strings and names.
 //   - gatekit.uri.parse(uri) returns an object with scheme, host, port, user, path, punycode,
 //     special and fault.
-//   - gatekit.uri.readings(uri) returns the URIs, in lower case, that a server may understand: the
-//     URI as it is written, and decoded, with and without "." and "..".
+//   - gatekit.uri.readings(uri) returns every URI that a server may take this URI for, in lower
+//     case. These are the URI as it is written and its decodings, each as it is, and with the
+//     segments "." and ".." resolved.
 func Builtins() []Builtin {
 	settings := types.NewObject([]*types.StaticProperty{
 		types.NewStaticProperty("roots", types.NewArray(nil, types.S)),
@@ -92,8 +94,8 @@ func Builtins() []Builtin {
 	}
 }
 
-// builtin returns a function whose results OPA caches within one evaluation. So they stay the same
-// even when files change.
+// builtin returns a function whose results OPA caches within one evaluation. The results therefore
+// stay the same during the evaluation, even when files change.
 func builtin(name string, decl *types.Function, f func([]*ast.Term) (ast.Value, error)) Builtin {
 	return newBuiltin(true, name, decl, f)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/bundle"
 	"github.com/open-policy-agent/opa/v1/keys"
+
+	"gatekit/core/regularfile"
 )
 
 // Bounds of one bundle.
@@ -29,13 +31,14 @@ const (
 // Key verifies the signatures of bundles. See
 // https://www.openpolicyagent.org/docs/management-bundles#signing.
 type Key struct {
-	Algorithm string // RS256, ES256, PS256, HS256, or with 384 or 512
-	Key       string // the public key as PEM; for HS…, the secret
+	Algorithm string // RS, ES, PS or HS with 256, 384 or 512, such as RS256
+	Key       string // the public key as PEM; for HS256, HS384 and HS512, the secret
 	Scope     string // the scope that a signature must have
 }
 
-// VerificationConfig returns keys in the form that OPA's readers accept, or nil without keys. A
-// single key verifies every signature, even a signature that names another key.
+// VerificationConfig returns keys in the form that OPA's readers accept, or nil if there are no
+// keys. If there is only one key, it verifies every signature, even a signature that names another
+// key.
 func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 	if len(known) == 0 {
 		return nil
@@ -52,10 +55,10 @@ func VerificationConfig(known map[string]Key) *bundle.VerificationConfig {
 
 // Bundle is a bundle that was read and verified. It is immutable.
 type Bundle struct {
-	Name     string // its name in errors and audit records
-	Revision string // from its manifest; "" without one
+	Name     string // the bundle's name in errors and audit records
+	Revision string // from the manifest; "" if the manifest has none
 
-	// IssuedAt is the claim iat of the signature, in seconds since 1970; 0 without one.
+	// IssuedAt is the claim iat of the signature, in seconds since 1970; 0 if there is none.
 	IssuedAt float64
 
 	data    map[string]any
@@ -68,10 +71,10 @@ type moduleFile struct {
 	raw  []byte
 }
 
-// ReadBundle reads a bundle (.tar.gz) within bounds. A bundle may contain only Rego and data (no
-// delta, no WebAssembly). With keys, the bundle must have a signature by one of them, which covers
-// all files. Without keys the bundle must not be signed, because nothing could verify the
-// signature. The error starts with name.
+// ReadBundle reads a bundle (.tar.gz) of bounded size. A bundle may contain only Rego and data (no
+// delta, no WebAssembly). If there are keys, the bundle must have a signature that covers all files
+// and that one of the keys verifies. If there are no keys, the bundle must not be signed, because
+// nothing could verify the signature. The error starts with the name.
 func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	fail := func(err error) (*Bundle, error) { return nil, fmt.Errorf("%s: %w", name, err) }
 	signed, err := checkArchive(raw)
@@ -80,8 +83,8 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 		return fail(err)
 	case signed && len(keys) == 0:
 		return fail(errors.New(
-			"the bundle is signed, and no key is configured to verify it\nhint: " +
-				"add one as [policy.key.NAME]"))
+			"the bundle is signed, and no key is configured to verify the signature\nhint: " +
+				"add a key as [policy.key.NAME]"))
 	case !signed && len(keys) > 0:
 		return fail(errors.New("the bundle is not signed, and [policy.key] requires it\nhint: " +
 			"opa build " +
@@ -115,8 +118,9 @@ func ReadBundle(name string, raw []byte, keys map[string]Key) (*Bundle, error) {
 	return out, nil
 }
 
-// checkClaims checks the times in a verified signature, which OPA ignores: exp, until when it is
-// valid, and nbf, from when. It returns iat, when the bundle was signed, or 0.
+// checkClaims checks the claims nbf and exp of a verified signature, because OPA ignores them. The
+// signature is valid from nbf until exp. checkClaims returns the claim iat, the time at which the
+// bundle was signed, or 0 if there is none.
 func checkClaims(s bundle.SignaturesConfig, now time.Time) (issuedAt float64, err error) {
 	for _, token := range s.Signatures {
 		parts := strings.Split(token, ".")
@@ -145,7 +149,7 @@ func checkClaims(s bundle.SignaturesConfig, now time.Time) (issuedAt float64, er
 	return issuedAt, nil
 }
 
-// claimTime returns the time of a claim for a message.
+// claimTime returns the time of a claim as text for an error message.
 func claimTime(seconds float64) string {
 	if seconds < 0 || seconds > 1e11 {
 		return fmt.Sprintf("%g", seconds)
@@ -185,7 +189,7 @@ func checkArchive(raw []byte) (signed bool, err error) {
 
 // addBundleFile reads a bundle from a file and adds it.
 func (s *sources) addBundleFile(name string) error {
-	f, err := openRegular(name)
+	f, err := regularfile.Open(name)
 	if err != nil {
 		return err
 	}

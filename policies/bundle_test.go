@@ -22,8 +22,8 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 	key := func(k *bundles.Key, scope string) policies.Key {
 		return policies.Key{Key: k.Public, Algorithm: bundles.Algorithm, Scope: scope}
 	}
-	one := map[string]policies.Key{"acme": key(acme, "write")}
-	two := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
+	oneKey := map[string]policies.Key{"acme": key(acme, "write")}
+	twoKeys := map[string]policies.Key{"acme": key(acme, "write"), "other": key(other, "write")}
 	good := bundles.Build(t, "42", bundleFiles, &bundles.Signature{Key: acme, ID: "acme",
 		Scope: "write"})
 	changed := func(name, from, to string) []byte {
@@ -40,57 +40,58 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 	for name, c := range map[string]struct {
 		bundle []byte
 		keys   map[string]policies.Key
-		want   string // of the error; "" for none
+		want   string // part of the error; "" for no error
 	}{
-		"signed with the key":         {good, one, ""},
-		"signed with one of the keys": {good, two, ""},
-		"signed under another name than that of the only key": {bundles.Build(t, "42", bundleFiles,
-			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), one, ""},
-		"not signed, without keys": {bundles.Build(t, "42", bundleFiles, nil), nil, ""},
-		"not signed, with a key": {bundles.Build(t, "42", bundleFiles, nil), one,
+		"signed with the key":         {good, oneKey, ""},
+		"signed with one of the keys": {good, twoKeys, ""},
+		"signed with the only key, under another name": {bundles.Build(t, "42", bundleFiles,
+			&bundles.Signature{Key: acme, ID: "default", Scope: "write"}), oneKey, ""},
+		"not signed, and no key is configured": {bundles.Build(t, "42", bundleFiles, nil), nil, ""},
+		"not signed, and a key is configured": {bundles.Build(t, "42", bundleFiles, nil), oneKey,
 			"the bundle is not signed"},
-		"signed, without keys": {good, nil,
+		"signed, and no key is configured": {good, nil,
 			"the bundle is signed, and no key is configured"},
 		"signed with another key": {bundles.Build(t, "42", bundleFiles,
-			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), one,
+			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), oneKey,
 			"failed to verify JWT signature"},
 		"signed with another key under a known name": {bundles.Build(t, "42", bundleFiles,
-			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), two,
+			&bundles.Signature{Key: other, ID: "acme", Scope: "write"}), twoKeys,
 			"failed to verify JWT signature"},
 		"signed under an unknown name": {bundles.Build(t, "42", bundleFiles,
-			&bundles.Signature{Key: acme, ID: "nobody", Scope: "write"}), two, "nobody not found"},
+			&bundles.Signature{Key: acme, ID: "nobody", Scope: "write"}), twoKeys,
+			"nobody not found"},
 		"signed with another scope": {bundles.Build(t, "42", bundleFiles,
 			&bundles.Signature{Key: acme,
-				ID: "acme", Scope: "read"}), one, "scope mismatch"},
-		"its rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), one,
+				ID: "acme", Scope: "read"}), oneKey, "scope mismatch"},
+		"a rule was changed": {changed("sub/mine.rego", `"no"`, `"on"`), oneKey,
 			"digest mismatch"},
-		"its data were changed":    {changed("data.json", `"x"`, `"y"`), one, "digest mismatch"},
-		"its revision was changed": {changed(".manifest", `42`, `43`), one, "digest mismatch"},
-		"its signature was removed": {bundles.Rewrite(t, good, func(n, text string) (string,
+		"the data were changed":    {changed("data.json", `"x"`, `"y"`), oneKey, "digest mismatch"},
+		"the revision was changed": {changed(".manifest", `42`, `43`), oneKey, "digest mismatch"},
+		"the signature was removed": {bundles.Rewrite(t, good, func(n, text string) (string,
 			string) {
 			if strings.HasSuffix(n, ".signatures.json") {
 				return "", ""
 			}
 			return n, text
-		}), one, "the bundle is not signed"},
+		}), oneKey, "the bundle is not signed"},
 		"a file was added": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/more.rego", "package gatekit.more\n\ndeny contains \"all\"\n"
 			}
 			return n, text
-		}), one, "not included in bundle signature"},
+		}), oneKey, "not included in bundle signature"},
 		"a file was duplicated": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if n == "" {
 				return "/sub/mine.rego", bundleFiles["sub/mine.rego"]
 			}
 			return n, text
-		}), one, "not included in bundle signature"},
+		}), oneKey, "not included in bundle signature"},
 		"a file was removed": {bundles.Rewrite(t, good, func(n, text string) (string, string) {
 			if strings.HasSuffix(n, "mine_test.rego") {
 				return "", ""
 			}
 			return n, text
-		}), one, "mine_test.rego"},
+		}), oneKey, "mine_test.rego"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "acme.tar.gz")
@@ -101,7 +102,7 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) ||
 					!strings.Contains(err.Error(), file) {
-					t.Errorf("got %v, want the file and %q", err, c.want)
+					t.Errorf("error %v, want the file name and %q in it", err, c.want)
 				}
 				return
 			}
@@ -120,7 +121,7 @@ func TestUnsignedOrModifiedBundleIsRejected(t *testing.T) {
 
 func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	plain := bundles.Build(t, "1", bundleFiles, nil)
-	with := func(name, text string) []byte {
+	withFile := func(name, text string) []byte {
 		return bundles.Rewrite(t, plain, func(n, was string) (string, string) {
 			if n == "" {
 				return name, text
@@ -135,23 +136,23 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 	}{
 		"garbage":       {[]byte("no bundle at all"), "not a bundle"},
 		"half a bundle": {plain[:len(plain)/2], "not a bundle"},
-		"too large, compressed": {make([]byte, policies.MaxBundle+1),
+		"too large when compressed": {make([]byte, policies.MaxBundle+1),
 			"the bundle is larger than 16777216 bytes"},
-		"too large when unpacked": {with("/big/data.json", `{"a":"`+strings.Repeat("a",
+		"too large when unpacked": {withFile("/big/data.json", `{"a":"`+strings.Repeat("a",
 			65<<20)+`"}`),
 			"when unpacked"},
-		"a delta": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
+		"a delta bundle": {bundles.Rewrite(t, plain, func(n, _ string) (string, string) {
 			if filesSeen++; filesSeen > 1 {
 				return "", ""
 			}
 			return "/patch.json", `{"data":[{"op":"upsert","path":"/names","value":[]}]}`
 		}), "delta bundle"},
-		"WebAssembly": {with("/policy.wasm", "\x00asm"), "WebAssembly"},
+		"WebAssembly": {withFile("/policy.wasm", "\x00asm"), "WebAssembly"},
 		"a rule that uses http.send": {bundles.Build(t,
 			"1", map[string]string{"out.rego": "package gatekit.out\n\ndeny contains \"x\" if " +
 				"http.send({\"method\": \"get\", \"url\": \"http://127.0.0.1\"}).status_code == " +
 				"200\n"}, nil), "out.rego:3:22: undefined function http.send"},
-		"invalid Rego": {with("/bad.rego", "package"), "bad.rego:1"},
+		"invalid Rego": {withFile("/bad.rego", "package"), "bad.rego:1"},
 		"a long revision": {bundles.Build(t, strings.Repeat("9", 300), bundleFiles, nil),
 			"the revision is longer than 256 bytes"},
 		"settings of library rules in the data": {bundles.Build(t,
@@ -165,7 +166,7 @@ func TestInvalidOrOversizedBundleIsRejected(t *testing.T) {
 			}
 			if _, err := policies.Load(policies.Options{Files: []string{file}}); err == nil ||
 				!strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q", err, c.want)
+				t.Errorf("error %v, want %q in it", err, c.want)
 			}
 		})
 	}
@@ -221,25 +222,25 @@ func TestDigestDistinguishesPolicies(t *testing.T) {
 	if got := digest(pack("1")); got != first {
 		t.Errorf("in a bundle: the digest is %s, want %s", got, first)
 	}
-	shadow, ruled := base, base
+	shadow, withRule := base, base
 	shadow.Shadow = true
-	ruled.Rules = []string{"tools/readonly"}
+	withRule.Rules = []string{"tools/readonly"}
 	seen := map[string]string{first: "the unchanged policies"} // names by digest
 	for name, o := range map[string]policies.Options{
 		"another rule": files(strings.Replace(mine, `"no"`, `"on"`, 1),
 			`{"a":1,"b":2}`),
 		"other data":          files(mine, `{"a":1,"b":3}`),
 		"shadow mode":         shadow,
-		"with a library rule": ruled,
+		"with a library rule": withRule,
 		"with a library rule and its settings": {Files: base.Files,
-			Data: base.Data, Rules: ruled.Rules,
+			Data: base.Data, Rules: withRule.Rules,
 			Config: map[string]map[string]any{"tools/readonly": {"except": []any{"a"}}}},
-		"one of two files twice": {Files: append([]string{files(mine, `{}`).Files[0]},
+		"a second file with the same rule": {Files: append([]string{files(mine, `{}`).Files[0]},
 			base.Files...), Data: base.Data},
 	} {
 		got := digest(o)
 		if was, ok := seen[got]; ok {
-			t.Errorf("%s: the digest is the same as that of: %s", name, was)
+			t.Errorf("%s: the digest is the same as for %s", name, was)
 		}
 		seen[got] = name
 	}

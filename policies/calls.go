@@ -13,8 +13,9 @@ import (
 // key in two maps.
 func callNameSize(name string) int { return 2*len(name) + 64 }
 
-// callKey returns the key under which a message is counted: "server name" for a tool, "method
-// server" for a request from a server, "" for a message that is not counted.
+// callKey returns the key under which a message is counted. The key of a tool call is the name of
+// the server, a space and the name of the tool. The key of a request from a server is its method, a
+// space and the name of the server. A message that is not counted has the key "".
 func callKey(m *mcp.Message) (key string, tool bool) {
 	switch {
 	case m.Kind != mcp.Request:
@@ -26,11 +27,11 @@ func callKey(m *mcp.Message) (key string, tool bool) {
 	return "", false
 }
 
-// countCall counts a message before it is evaluated. Otherwise each of several concurrent messages
-// could pass as the last call within a limit. The returned function undoes the count, for a message
-// that is denied. ok is false when there is no room for a counter. Such a message must be denied,
-// because without a count it could exceed any limit. With needsMinute, countCall also counts the
-// message for the last minute.
+// countCall counts a message before the message is evaluated. Otherwise several concurrent messages
+// could all pass as the last call that a limit allows. If the message is denied, the caller must
+// call undo, which removes the message from the count. ok is false when there is no room for a
+// counter. The message must then be denied, because without a count it could exceed any limit. If
+// needsMinute is set, countCall also counts the message for the last minute.
 func (s *session) countCall(m *mcp.Message, now time.Time,
 	needsMinute bool) (undo func(), ok bool) {
 	key, tool := callKey(m)

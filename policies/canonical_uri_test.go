@@ -8,8 +8,8 @@ import (
 	"gatekit/core/mcp"
 )
 
-// otherSpellings are ways to write a URI with which a client of the usual SDKs gets the same
-// resource.
+// otherSpellings has, for each URI, other spellings that reach the same resource through the URL
+// parsers of the usual SDKs.
 var otherSpellings = map[string][]string{
 	"file:///D/a": {"file://localhost/D/a", "file://LOCALHOST/D/a", "file://%6cocalhost/D/a",
 		"file://localhost./D/a", "file:/D/a", "file:////D/a", "file:///D//a", "File:///D/a",
@@ -26,7 +26,8 @@ var otherSpellings = map[string][]string{
 		" note://box/D/a", "note://box/D/\ra"},
 }
 
-// resourceUses returns every request that names a resource.
+// resourceUses returns requests that name the resource uri: one request for each method that can
+// name a resource.
 func resourceUses(uri string) []*mcp.Message {
 	request := func(method, params string) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), mcp.ToServer, "")
@@ -43,8 +44,8 @@ func resourceUses(uri string) []*mcp.Message {
 	return append(all, m)
 }
 
-// What a rule says of a URI holds for every spelling of it, with or without a list, and the bytes
-// of what passes do not change.
+// A rule about a URI holds for every spelling of the URI, whether the URI was listed or not. A
+// message that passes is not changed.
 func TestRulesHoldForEverySpellingOfURI(t *testing.T) {
 	for uri, spellings := range otherSpellings {
 		folder := strings.TrimSuffix(uri, "a")
@@ -65,14 +66,14 @@ func TestRulesHoldForEverySpellingOfURI(t *testing.T) {
 						nil), mcp.ToServer, ""), `{"resources":[{"uri":`+quoted(listed)+
 						`,"size":9},{"uri":"file:///other","size":1}]}`))
 					if strings.Contains(got, quoted(listed)) && strings.HasPrefix(name, "hides") {
-						t.Errorf("%s\nthe list has %s: %s", rule, listed, got)
+						t.Errorf("%s\nthe list has the hidden URI %s: %s", rule, listed, got)
 					}
 				}
 				for _, spelling := range append([]string{uri}, spellings...) {
 					for _, m := range resourceUses(spelling) {
 						if got := verdictOf(t, s, m); !strings.HasPrefix(got, "denied: t: ") {
-							t.Errorf("%s\nlisted %q\n%s %q: %s", rule, listed, m.Method, spelling,
-								got)
+							t.Errorf("%s\nlisted %q\n%s %q: %s, want it denied", rule, listed,
+								m.Method, spelling, got)
 						}
 					}
 				}
@@ -91,7 +92,7 @@ deny contains "no" if startswith(input.name, "https://h.example/D")`)
 	}
 }
 
-// A rule on the result of a read finds the resource by every spelling in its request.
+// A rule about the result of a read holds for every spelling of the URI in the request.
 func TestRedactionHoldsForEverySpellingOfURI(t *testing.T) {
 	s := loaded(t, `redact contains {"pattern": "k1", "with": "[gone]"} if { input.kind == "response"; input.name == "file:///D/a" }
 redact contains {"pattern": "k2", "with": "[gone]"} if { input.kind == "response"; input.request.uri == "file:///D/a" }`)

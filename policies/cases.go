@@ -17,15 +17,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Case is a message for which the policies can be evaluated, with the other information that they
-// get. A case is either an audit record or written by hand.
+// Case is a message for which the policies can be evaluated, with the other information that rules
+// read. A case comes from an audit record, or was written by hand.
 type Case struct {
 	Message     *mcp.Message
 	Time        time.Time // zero means now
 	Findings    []pipeline.Finding
 	BodyMissing bool // the body is not in the log: the input has no params, result or error
 
-	Seq     uint64 // the number of the audit record; 0 for a case from elsewhere
+	Seq     uint64 // the number of the audit record; 0 for a case that is not a record
 	IsEvent bool   // the record is about a start or a reload, not about a message
 	Action  string // the recorded action: pass, deny, modify, …; "" when it is not known
 	Stage   string // the stage that caused the action: "policy", or a plugin's name
@@ -47,14 +47,15 @@ func (c *Case) WasEvaluated() bool { return !c.IsEvent && (c.Seq == 0 || c.Recor
 // keeps its own value.
 type caseState struct {
 	client, capabilities, roots, item []byte
+	logLevel                          string
 	labels                            []string
 	calls, minute                     map[string]int
 	tools                             []string // input.tools
 	knownClient                       *bool
 }
 
-// caseMembers are the members that a case may have: those of JSON-RPC, of the input, and of an
-// audit record.
+// caseMembers are the members that a case may have. They are the members of a JSON-RPC message, of
+// the input, and of an audit record.
 var caseMembers = []string{
 	"jsonrpc", "id", "method", "params", "result", "error",
 	"direction", "kind", "server", "name", "tools", "request", "item", "items", "session",
@@ -64,8 +65,9 @@ var caseMembers = []string{
 }
 
 // ParseCase parses a case, which is one JSON object. The object is a record of the audit log, or a
-// JSON-RPC message that may also have members of the input (input.schema.json). It can be the input
-// that Explain returns. Kind and direction default to those of the method.
+// JSON-RPC message that may also have members of the input (input.schema.json). The input that
+// Explain returns is a case, too. ParseCase derives a missing kind or direction from the other
+// members.
 func ParseCase(b []byte) (*Case, error) {
 	in := map[string]jsontext.Value{}
 	d := jsontext.NewDecoder(bytes.NewReader(b))
@@ -82,7 +84,7 @@ func ParseCase(b []byte) (*Case, error) {
 			"many messages, one on each line")
 	}
 	body := jsontext.NewDecoder(bytes.NewReader(whole))
-	var unknown error // for a member of a written message; a record may have further members
+	var unknown error // the error about an unknown member; ignored for a record
 	for _, err = body.ReadToken(); err == nil && body.PeekKind() != '}'; {
 		var name jsontext.Token
 		if name, err = body.ReadToken(); err != nil {
@@ -121,7 +123,7 @@ func ParseCase(b []byte) (*Case, error) {
 // caseReader decodes the members of a case. It keeps the first error in err.
 type caseReader struct {
 	members map[string]jsontext.Value
-	lenient bool // objects may have unknown members, as those of records of a newer Gatekit have
+	lenient bool // objects may have unknown members: a newer Gatekit may have written the record
 	err     error
 }
 
@@ -151,7 +153,7 @@ func (r *caseReader) text(name string) (s string) {
 	return s
 }
 
-// record turns the members of an audit record into those of a message.
+// record turns the members of an audit record into the members of a message.
 func (r *caseReader) record(c *Case) {
 	delete(r.members, "error") // in a record, this is the error of a stage, not of the message
 	r.decode("seq", &c.Seq)
@@ -162,14 +164,16 @@ func (r *caseReader) record(c *Case) {
 		Findings              []struct{ Type, Pointer string }
 	}
 	r.decode("steps", &steps)
-	// for messages with other actions, the policies were not evaluated, unless they have a step
+	// The following actions show that the policies were evaluated. For any other action, the
+	// policies were evaluated only if the record has a step of the policies.
 	if slices.Contains([]string{"pass", "modify", "hide", "skip", "ask"},
 		c.Action) || strings.HasPrefix(c.Action, "would_") {
 		c.RecordedAction = "pass" // a step of the policies below replaces it
 	}
 	for _, s := range steps {
 		if s.Stage == "policy" {
-			// what they would have done is what they do when they are enforced
+			// In shadow mode, the recorded action is "would_" followed by the action that the
+			// policies would take if they were enforced.
 			c.RecordedAction = strings.TrimPrefix(s.Action, "would_")
 		} else {
 			for _, f := range s.Findings {
@@ -287,7 +291,7 @@ func (r *caseReader) fill(c *Case) {
 	c.Message = m
 }
 
-// session reads the principal and the state of the session.
+// session reads the principal and the state of the session from the members.
 func (r *caseReader) session(c *Case, m *mcp.Message) {
 	if r.members["session"].Kind() == '"' {
 		m.Session = r.text("session")
@@ -295,7 +299,8 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		var s struct {
 			ID                   string
 			Client, Capabilities json.RawMessage
-			KnownClient          *bool `json:"known_client"`
+			KnownClient          *bool  `json:"known_client"`
+			LogLevel             string `json:"log_level"`
 			Labels               []string
 			Calls                map[string]int
 			Minute               map[string]int
@@ -303,7 +308,7 @@ func (r *caseReader) session(c *Case, m *mcp.Message) {
 		r.decode("session", &s)
 		m.Session, c.state.client, c.state.capabilities = s.ID, s.Client, s.Capabilities
 		c.state.labels, c.state.calls, c.state.minute = s.Labels, s.Calls, s.Minute
-		c.state.knownClient = s.KnownClient
+		c.state.knownClient, c.state.logLevel = s.KnownClient, s.LogLevel
 	}
 	if r.members["principal"].Kind() == '"' {
 		m.Principal = r.text("principal")
@@ -376,7 +381,7 @@ func (rm *RequestMatcher) Add(c *Case) {
 	}
 }
 
-// setState replaces the members of the session's state that a case contains.
+// setState replaces the parts of the session's state that the case contains.
 func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,6 +390,9 @@ func (s *session) setState(m *mcp.Message, state caseState, at time.Time) {
 	}
 	if state.capabilities != nil {
 		s.capabilities = state.capabilities
+	}
+	if state.logLevel != "" {
+		s.logLevel = state.logLevel
 	}
 	if state.roots != nil {
 		s.roots = state.roots
@@ -445,9 +453,9 @@ func (s *Stage) Evaluate(ctx context.Context, c *Case) pipeline.Outcome {
 	return w.Outcome
 }
 
-// MissingMembers returns the members of the input that are missing because the body of a case is
-// not in the log, and that a rule reads that can hold for this message. Without them, the verdict
-// of the case says nothing about the message.
+// MissingMembers returns the members of the input that rules need, but that are missing because the
+// body of the case is not in the log. It considers only the rules that can hold for the message.
+// If members are missing, the verdict on the case says nothing about the message.
 func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
 	if !c.BodyMissing {
 		return nil, nil
@@ -462,7 +470,7 @@ func (s *Stage) MissingMembers(c *Case) (names []string, err error) {
 			names = append(names, name)
 		}
 	}
-	// rules that hide an item by its definition, which is in the body of an earlier list
+	// Hide rules may also need the definition of an item, which is in the body of an earlier list.
 	for _, u := range s.sessions.session(c.Message).itemUses(c.Message) {
 		q, err := s.selector.query(s.hideQuery(c.Message), s.selector.classOf(mcp.ToClient,
 			mcp.Response, u.list, c.Message.Server, ""))

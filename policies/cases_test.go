@@ -8,7 +8,7 @@ import (
 )
 
 // TestExplainedInputIsACase checks that the input that Explain returns is a case, and that this
-// case gets the same verdict as the message.
+// case gets the same verdict as the original case.
 func TestExplainedInputIsACase(t *testing.T) {
 	const rego = `
 deny contains "tainted" if "bad" in input.session.labels
@@ -47,14 +47,14 @@ deny contains "it has roots" if input.session.capabilities.roots
 			two.Outcome.Reason != one.Outcome.Reason || len(two.Effects) != len(one.Effects) ||
 			len(one.Effects) < 3 {
 			t.Errorf("%s\nthe case has the verdict %s, %d effects and the input\n%s\nits input "+
-				"has the verdict %s, %d effects and the input\n%s\nwant the same, error %v", c,
+				"has the verdict %s, %d effects and the input\n%s\nwant both equal, error %v", c,
 				one.Outcome.Reason, len(one.Effects), one.Input, two.Outcome.Reason,
 				len(two.Effects), two.Input, err)
 		}
 	}
 }
 
-// A record of the audit log is a case, whatever members a newer Gatekit adds to it.
+// A record of the audit log is a case, even if a newer Gatekit has added members to it.
 func TestRecordOfChangedMessageIsACase(t *testing.T) {
 	c, err := policies.ParseCase([]byte(`{"seq":7,"prev":"ab","session":"s","direction":` +
 		`"to_server","kind":"request","method":"tools/call","server":"a","name":"x","action":` +
@@ -67,11 +67,12 @@ func TestRecordOfChangedMessageIsACase(t *testing.T) {
 	}
 	if c.Seq != 7 || c.RecordedAction != "pass" || c.BodyMissing || len(c.Findings) != 1 ||
 		c.Findings[0].Type != "token" || string(c.Message.Body()) != `{"name":"x"}` {
-		t.Errorf("the case is %+v of %s", c, c.Message.Body())
+		t.Errorf("the case is %+v with the body %s, want record 7 with its finding, the action "+
+			"pass and the body after the edit", c, c.Message.Body())
 	}
 }
 
-// Only the rules that can hold for a message decide whether its missing body matters.
+// MissingMembers considers only the rules that can hold for a message.
 func TestMissingMembers(t *testing.T) {
 	s := loaded(t, `
 deny contains "long" if { input.method == "tools/call"; input.kind == "request"; count(input.params.arguments) > 3 }
@@ -90,8 +91,8 @@ hide contains item.name if { input.method == "prompts/list"; some item in input.
 			missing, err := s.MissingMembers(c)
 			got := strings.Join(missing, " ")
 			if err != nil || body == "" && got != want || body != "" && got != "" {
-				t.Errorf("%s%s: %q is missing, error %v; want %q without a body", method, body,
-					got, err, want)
+				t.Errorf("%s%s: %q is missing, error %v; want %q, or nothing if there is a body",
+					method, body, got, err, want)
 			}
 		}
 	}
@@ -166,8 +167,9 @@ deny contains "three" if {
 	}
 }
 
-// TestExplainIgnoresErrorsOfSkippedRules has a rule that the pipeline skips, and that fails when it
-// is evaluated. The rule must not change the explanation.
+// TestExplainIgnoresErrorsOfSkippedRules has a rule that fails when it is evaluated. The rule
+// is not evaluated for a live message with the name x, so it must not change the explanation of
+// this message. For the name n, the rule is evaluated, and its error is the outcome.
 func TestExplainIgnoresErrorsOfSkippedRules(t *testing.T) {
 	for source, want := range map[string]string{
 		`{"method":"tools/call","params":{"name":"x"}}`: "t: no",

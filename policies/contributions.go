@@ -10,12 +10,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Contribution tells what one policy file contributes to the verdicts.
+// Contribution describes the contribution of one policy file to the verdicts.
 type Contribution struct {
 	File    string
-	Package string        // without data: "gatekit.mine"
+	Package string        // without the prefix "data.", such as "gatekit.mine"
 	Effects []EffectCount // in the order deny, hide, redact, set, ask, label, note
-	Helpers int           // the number of other rules that rules with an effect use
+	Helpers int           // the number of rules that only help rules with an effect
 }
 
 // EffectCount is the number of rules with one effect.
@@ -24,10 +24,10 @@ type EffectCount struct {
 	Rules  int
 }
 
-// contributions returns what each file contributes that is neither from the library nor a test. A
-// rule that no rule with an effect uses is an error: it looks as if it were in force, and is not.
-// Tests and functions are exceptions, but not in a file that contributes nothing else. The error
-// joins all errors, each with file and line.
+// contributions returns the contributions of all files, except for library files and test files.
+// Each rule must have an effect, or a rule with an effect must use it. Any other rule is an error,
+// because it looks as if it were in force. Tests and functions may be unused, if the file
+// contributes something else. The error joins all errors, each with file and line.
 func contributions(c *ast.Compiler, selector *ruleSelector,
 	rules []effectRule) ([]Contribution, error) {
 	effectOf := map[*ast.Rule]string{}
@@ -100,7 +100,7 @@ func contributions(c *ast.Compiler, selector *ruleSelector,
 var effectList = strings.Join(effectNames[:len(effectNames)-1], ", ") + " or " +
 	effectNames[len(effectNames)-1]
 
-// packageName returns the package of a module without data.
+// packageName returns the package of a module, without the prefix "data.".
 func packageName(m *ast.Module) string {
 	return strings.TrimPrefix(m.Package.Path.String(), "data.")
 }

@@ -10,12 +10,13 @@ import (
 	"gatekit/test/bundles"
 )
 
-// A policy file that looks as if it were in force, and is not, is an error with file and line.
+// A policy file or rule without an effect is an error with file and line, because it looks as if it
+// were in force.
 func TestFileOrRuleWithoutEffectIsRejected(t *testing.T) {
 	const good = "package gatekit.good\n\ndeny contains \"no\" if input.name == \"x\"\n"
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  []string // of the error, each on a line of its own; none when the policies are valid
+		want  []string // the lines of the error; none when the policies are valid
 	}{
 		"a deny in a package that is not below gatekit": {map[string]string{"good.rego": good,
 			"b.rego": "package second\n\ndeny contains \"no\"\n"},
@@ -34,7 +35,7 @@ func TestFileOrRuleWithoutEffectIsRejected(t *testing.T) {
 			"b.rego": "package gatekit\n\nh.deny contains \"no\"\n"},
 			[]string{"b.rego:3: h.deny is not in force: write deny in a file with " +
 				"`package gatekit.h`"}},
-		"an allow as for another system": {map[string]string{"good.rego": good,
+		"an allow rule, which other systems have": {map[string]string{"good.rego": good,
 			"b.rego": "package gatekit.b\n\ndefault allow := false\n\n" +
 				"allow if input.name == \"y\"\n"},
 			[]string{"b.rego:3: allow has no effect"}},
@@ -47,14 +48,14 @@ func TestFileOrRuleWithoutEffectIsRejected(t *testing.T) {
 		"only functions that nothing uses": {map[string]string{"good.rego": good,
 			"b.rego": "package lib\n\nsmall(x) if x < 3\n"},
 			[]string{"b.rego:3: small has no effect"}},
-		"only tests, in a file that is not named as one": {map[string]string{"good.rego": good,
+		"only tests, in a file that is not named _test.rego": {map[string]string{"good.rego": good,
 			"b.rego": "package gatekit.b\n\ntest_it if true\n"},
 			[]string{"b.rego:1: the file contributes nothing"}},
-		"all of them": {map[string]string{"good.rego": good,
+		"a mistake in each of two files": {map[string]string{"good.rego": good,
 			"b.rego": "package b\n\ndeny contains 1\n",
 			"c.rego": "package c\n\ndeny contains 1\n"}, []string{"b.rego:3: ", "c.rego:3: "}},
 
-		"helpers of another package, one of them a function that nothing uses": {map[string]string{
+		"helpers in another package, which also has an unused function": {map[string]string{
 			"a.rego": "package gatekit.a\n\nimport data.lib\n\n" +
 				"deny contains \"no\" if lib.bad\n",
 			"b.rego": "package lib\n\nbad if small(count(input.name))\n\n" +
@@ -76,18 +77,18 @@ func TestFileOrRuleWithoutEffectIsRejected(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			check := func(from string, o policies.Options, prefix string) {
+			check := func(source string, o policies.Options, prefix string) {
 				_, err := policies.Load(o)
 				var lines []string
 				if err != nil {
 					lines = strings.Split(err.Error(), "\n")
 				}
 				if len(lines) != len(c.want) {
-					t.Fatalf("%s: %d errors, want %d: %v", from, len(lines), len(c.want), err)
+					t.Fatalf("%s: %d errors, want %d: %v", source, len(lines), len(c.want), err)
 				}
 				for i, want := range c.want {
 					if !strings.HasPrefix(lines[i], prefix+want) {
-						t.Errorf("%s: error %q, want %q", from, lines[i], prefix+want)
+						t.Errorf("%s: error %q, want %q", source, lines[i], prefix+want)
 					}
 				}
 			}
@@ -124,15 +125,16 @@ func TestContributions(t *testing.T) {
 		got[0].Package != "gatekit.a" || got[0].Helpers != 0 || len(got[0].Effects) != 2 ||
 		got[0].Effects[0] != (policies.EffectCount{Effect: "deny", Rules: 2}) ||
 		got[0].Effects[1] != (policies.EffectCount{Effect: "hide", Rules: 1}) {
-		t.Errorf("contributions %+v of a.rego, want 2 deny and 1 hide", got)
+		t.Errorf("the contributions are %+v, want 2 deny and 1 hide from a.rego", got)
 	}
 	if got[1].File != filepath.Join(dir, "b.rego") || got[1].Package != "lib" ||
 		got[1].Helpers != 1 || len(got[1].Effects) != 0 {
-		t.Errorf("contributions %+v of b.rego, want 1 helper", got[1])
+		t.Errorf("the contributions of b.rego are %+v, want 1 helper", got[1])
 	}
 }
 
-// A policy that is not read is no silent gap: neither behind a link, nor in a file of tests.
+// Load does not read a policy behind a link to a folder, or in a test file. Such a policy is an
+// error, because it would not be in force.
 func TestPolicyThatIsNotReadIsRejected(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
 	write := func(file, text string) {
@@ -154,11 +156,11 @@ func TestPolicyThatIsNotReadIsRejected(t *testing.T) {
 	_, _, err = policies.RunTests(t.Context(), policies.Options{Files: []string{other}})
 	if want := "smoke_test.rego:3: hide is not in force"; err == nil ||
 		!strings.Contains(err.Error(), want) {
-		t.Errorf("a rule with an effect in a file of tests: %v, want %q", err, want)
+		t.Errorf("a rule with an effect in a test file: %v, want %q", err, want)
 	}
 	_, err = policies.Load(policies.Options{Files: []string{
 		filepath.Join(other, "smoke_test.rego")}})
 	if err == nil || !strings.Contains(err.Error(), "its rules are not in force") {
-		t.Errorf("a file of tests as policy: %v, want an error", err)
+		t.Errorf("a test file as a policy: %v, want an error", err)
 	}
 }

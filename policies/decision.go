@@ -13,8 +13,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// decision collects the effects of all rules on one message. Deny takes precedence over ask, ask
-// over hide, and hide over redact and set.
+// decision collects the effects of all rules on one message. Deny takes precedence over ask, and
+// ask takes precedence over the other effects.
 type decision struct {
 	shadow bool // effects are only recorded as notes, and not enforced
 
@@ -25,7 +25,7 @@ type decision struct {
 	labels       []string
 	notes        []string // for the audit record only
 
-	would *decision // the effects that are not enforced; nil without any
+	would *decision // the effects that are not enforced; nil if there are none
 }
 
 // hiddenItem is a name that a rule hides.
@@ -37,8 +37,8 @@ type setEdit struct {
 	edit mcp.Edit
 }
 
-// redaction replaces the value at a pointer, or all matches of a pattern. Either pointer or pattern
-// is empty.
+// redaction replaces the value at a pointer, or all matches of a pattern. One of pointer and
+// pattern is empty.
 type redaction struct {
 	rule, pointer, pattern, replacement string
 }
@@ -62,7 +62,7 @@ func (d *decision) merge(o *decision) {
 	}
 }
 
-// union returns a with the elements of b that it does not have.
+// union returns the elements of a, followed by the elements of b that are not in a.
 func union[T comparable](a, b []T) []T {
 	known := map[T]bool{}
 	for _, x := range a {
@@ -77,8 +77,8 @@ func union[T comparable](a, b []T) []T {
 	return a
 }
 
-// add adds one element of a rule's set. An element of the wrong type is an error, which denies the
-// message.
+// add adds the effect that an element t describes. The element is from the Rego set that the rule r
+// returned. An element of the wrong type is an error, which denies the message.
 func (d *decision) add(r effectRule, t *ast.Term) error {
 	text, isText := t.Value.(ast.String)
 	fields, isObject := t.Value.(ast.Object)
@@ -119,7 +119,7 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		d.hidden = append(d.hidden, hiddenItem{r.name, string(text)})
 	case "redact":
 		if !isObject {
-			return wrong(`objects with a "path" or a "pattern", and "with"`)
+			return wrong(redactMembers)
 		}
 		red := redaction{rule: r.name}
 		var hasPath, hasPattern, hasReplacement bool
@@ -127,7 +127,7 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 		red.pattern, hasPattern = member(fields, "pattern")
 		red.replacement, hasReplacement = member(fields, "with")
 		if hasPath == hasPattern || !hasReplacement {
-			return wrong(`objects with a "path" or a "pattern", and "with"`)
+			return wrong(redactMembers)
 		}
 		if hasPath && !strings.HasPrefix(red.pointer, "/") {
 			return fmt.Errorf(`%s: redact: the path %q must begin with "/"`, r.name, red.pointer)
@@ -165,6 +165,9 @@ func (d *decision) add(r effectRule, t *ast.Term) error {
 	}
 	return nil
 }
+
+// redactMembers describes the valid elements of a redact rule, for an error message.
+const redactMembers = `objects that have "with", and either "path" or "pattern"`
 
 // member returns the text in a member of an object.
 func member(o ast.Object, name string) (string, bool) {
@@ -221,11 +224,11 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 		}
 		v.Would = &would
 	}
-	edits, by, err := d.edits(m, patterns)
+	edits, rules, err := d.edits(m, patterns)
 	if err != nil {
 		return pipeline.Verdict{}, err
 	}
-	v.Edits, v.Reason = edits, strings.Join(by, "; ")
+	v.Edits, v.Reason = edits, strings.Join(rules, "; ")
 	for _, h := range d.hidden {
 		v.Hide = append(v.Hide, h.name)
 	}
@@ -239,8 +242,8 @@ func (d *decision) verdict(m *mcp.Message, patterns *patterns) (pipeline.Verdict
 	return v, nil
 }
 
-// edits returns the edits of set and redact, and the names of the rules that make them. If both set
-// and redact name a value, it is redacted.
+// edits returns the edits of the set and redact rules, and the names of these rules. If a set rule
+// and a redact rule name the same value, the value is redacted.
 func (d *decision) edits(m *mcp.Message,
 	patterns *patterns) (edits []mcp.Edit, rules []string, err error) {
 	edited := map[string]bool{}
@@ -253,7 +256,7 @@ func (d *decision) edits(m *mcp.Message,
 		}
 		return false
 	}
-	// outer values first: redacting one also redacts the values inside it
+	// Outer values come first: the redaction of an outer value also redacts the values inside it.
 	for _, r := range slices.SortedStableFunc(slices.Values(d.redactions),
 		func(a, b redaction) int { return len(a.pointer) - len(b.pointer) }) {
 		if !slices.Contains(rules, r.rule) {
@@ -291,7 +294,7 @@ func (d *decision) edits(m *mcp.Message,
 			}
 			spans := re.FindAllStringIndex(t.Value, -1)
 			if len(spans) > 0 && t.Kind == mcp.StringLeaf && mcp.IsIdentifier(m, t.Pointer()) {
-				return true // the peer could not use the item any more; a path reaches it
+				return true // the peer needs the identifier; a pattern does not redact it
 			}
 			for _, span := range spans {
 				textRedactions = append(textRedactions, scan.Redaction{Text: t,
@@ -309,8 +312,8 @@ func (d *decision) edits(m *mcp.Message,
 		return edits, rules, err
 	}
 	more, err := scan.Redact(m, textRedactions)
-	// If a member's name was redacted, the only edit replaces the whole body. Apply the other edits
-	// to that body.
+	// If a member's name was redacted, more has only one edit, which replaces the whole body. Apply
+	// edits to that body.
 	if err == nil && len(more) == 1 && more[0].Pointer == "" {
 		var redacted *mcp.Message
 		if redacted, err = m.Edit(more...); err == nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// digest returns [Stage.Digest] of the sources.
+// digest returns the digest of the sources; see [Stage.Digest].
 func (s *sources) digest(o Options) (string, error) {
 	var texts [][]byte
 	for _, text := range s.texts {
@@ -17,7 +17,7 @@ func (s *sources) digest(o Options) (string, error) {
 		texts = append(texts, sum[:])
 	}
 	slices.SortFunc(texts, bytes.Compare)
-	data, err := json.Marshal(s.data) // its members are in order
+	data, err := json.Marshal(s.data) // Marshal sorts the members
 	if err != nil {
 		return "", fmt.Errorf("the data: %w", err)
 	}

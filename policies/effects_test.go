@@ -1,15 +1,18 @@
 package policies_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"gatekit/core/mcp"
+	"gatekit/policies"
 )
 
 // TestEveryEffectWorksOrDenies evaluates each effect for messages of each kind in each direction.
-// An effect changes the message, or the message is denied. It must never pass with what a rule
-// hides or redacts, or without what a rule sets.
+// The effect must change the message, or the message must be denied. A message must never pass with
+// a name that a rule hides or a text that a rule redacts, or without a value that a rule sets.
 func TestEveryEffectWorksOrDenies(t *testing.T) {
 	request := func(method, params string, to mcp.Direction) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(params)), to, "")
@@ -30,8 +33,8 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 	const up, down = mcp.ToServer, mcp.ToClient
 	for name, c := range map[string]struct {
 		m    *mcp.Message
-		hide string // a name that the message has: hidden from it, or the message is denied
-		path string // a value of the message
+		hide string // a name in the message that the hide rule hides; "" if there is none
+		path string // the place of the text that the redact and set rules replace
 	}{
 		"call": {called("HIDDEN", `{"a":"MARK"}`), "HIDDEN", "/arguments/a"},
 		"a call's result": {answer("tools/call", `{"content":[{"type":"text","text":"MARK"}]}`,
@@ -50,19 +53,19 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 		"listen":         {request("subscriptions/listen", `{"notifications":{"resourceSubscriptions":["x:HIDDEN","x:y"]},"_meta":{"a":"MARK"}}`, up), "x:HIDDEN", "/_meta/a"},
 		"ping":           {request("ping", `{"_meta":{"a":"MARK"}}`, up), "", "/_meta/a"},
 		"server's ping":  {request("ping", `{"_meta":{"a":"MARK"}}`, down), "", "/_meta/a"},
-		"unknown":        {request("no/such", `{"a":"MARK"}`, up), "", "/a"},
+		"unknown method": {request("no/such", `{"a":"MARK"}`, up), "", "/a"},
 		"sampling": {request("sampling/createMessage", `{"messages":[{"role":"user","content":`+
 			`{"type":"text","text":"MARK"}}]}`, down), "", "/messages/0/content/text"},
-		"sampled": {answer("sampling/createMessage", `{"role":"assistant","content":`+
+		"sampling result": {answer("sampling/createMessage", `{"role":"assistant","content":`+
 			`{"type":"text","text":"MARK"}}`, up), "", "/content/text"},
-		"elicitation":     {request("elicitation/create", `{"message":"MARK"}`, down), "", "/message"},
-		"elicited":        {answer("elicitation/create", `{"action":"accept","content":{"a":"MARK"}}`, up), "", "/content/a"},
-		"client's error":  {fault("sampling/createMessage", up), "", "/message"},
-		"log":             {notification("notifications/message", `{"level":"info","data":"MARK"}`, down), "", "/data"},
-		"progress":        {notification("notifications/progress", `{"progressToken":"t","progress":1,"message":"MARK"}`, down), "", "/message"},
-		"client progress": {notification("notifications/progress", `{"progressToken":"t","progress":1,"message":"MARK"}`, up), "", "/message"},
-		"cancelled":       {notification("notifications/cancelled", `{"requestId":1,"reason":"MARK"}`, up), "", "/reason"},
-		"updated":         {notification("notifications/resources/updated", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, down), "x:HIDDEN", "/_meta/a"},
+		"elicitation":        {request("elicitation/create", `{"message":"MARK"}`, down), "", "/message"},
+		"elicitation result": {answer("elicitation/create", `{"action":"accept","content":{"a":"MARK"}}`, up), "", "/content/a"},
+		"client's error":     {fault("sampling/createMessage", up), "", "/message"},
+		"log":                {notification("notifications/message", `{"level":"info","data":"MARK"}`, down), "", "/data"},
+		"progress":           {notification("notifications/progress", `{"progressToken":"t","progress":1,"message":"MARK"}`, down), "", "/message"},
+		"client progress":    {notification("notifications/progress", `{"progressToken":"t","progress":1,"message":"MARK"}`, up), "", "/message"},
+		"cancelled":          {notification("notifications/cancelled", `{"requestId":1,"reason":"MARK"}`, up), "", "/reason"},
+		"resource updated":   {notification("notifications/resources/updated", `{"uri":"x:HIDDEN","_meta":{"a":"MARK"}}`, down), "x:HIDDEN", "/_meta/a"},
 	} {
 		if name := c.hide; name != "" && c.m.Kind != mcp.Response {
 			c.m.Name = name
@@ -97,7 +100,7 @@ func TestEveryEffectWorksOrDenies(t *testing.T) {
 	}
 }
 
-// TestHideLeavesTheOtherItems hides one root of several: a bad root does not cost the good ones.
+// TestHideLeavesTheOtherItems hides one of several roots. The other roots must stay.
 func TestHideLeavesTheOtherItems(t *testing.T) {
 	m := sent(mcp.NewResponse("1", []byte(`{"roots":[{"uri":"file:///a"},{"uri":"file:///b"},`+
 		`{"uri":"file:///c"}]}`)), mcp.ToServer, "")
@@ -108,11 +111,12 @@ func TestHideLeavesTheOtherItems(t *testing.T) {
 	}
 }
 
-// TestEffectsWithoutAPlaceDeny has effects that name no place of a message.
-func TestEffectsWithoutAPlaceDeny(t *testing.T) {
-	for _, rego := range []string{`redact contains {"path": "", "with": "x"}`,
-		`redact contains {"path": "arguments/a", "with": "x"}`,
-		`set contains {"path": "arguments/a", "value": 1}`} {
+// TestEffectsAtInvalidPathsDeny evaluates effects whose path is computed, and does not begin with
+// "/". The error denies the message.
+func TestEffectsAtInvalidPathsDeny(t *testing.T) {
+	for _, rego := range []string{`redact contains {"path": substring(input.name, 0, 0), "with": "x"}`,
+		`redact contains {"path": concat("/", ["arguments", input.name]), "with": "x"}`,
+		`set contains {"path": concat("/", ["arguments", input.name]), "value": 1}`} {
 		if got := verdictOf(t, loaded(t, rego), called("x", `{"a":1}`)); !strings.HasPrefix(got,
 			"error: ") {
 			t.Errorf("%s: got %s, want an error that denies", rego, got)
@@ -120,9 +124,56 @@ func TestEffectsWithoutAPlaceDeny(t *testing.T) {
 	}
 }
 
-// TestPatternsLeaveIdentifiers redacts a pattern that occurs in content and in identifiers: a
-// listed resource can still be read.
-func TestPatternsLeaveIdentifiers(t *testing.T) {
+// TestEffectsThatCannotWorkAreRefusedAtLoad loads rules whose effect can never work. It also loads
+// similar rules whose effect can work.
+func TestEffectsThatCannotWorkAreRefusedAtLoad(t *testing.T) {
+	for _, c := range []struct {
+		rego string
+		want string // part of the error; "" for no error
+	}{
+		{`redact contains {"path": "arguments/a", "with": "x"}`,
+			`t.rego:3: redact: the path "arguments/a" must begin with "/"`},
+		{`set contains {"path": "a", "value": input.name}`,
+			`t.rego:3: set: the path "a" must begin with "/"`},
+		{`redact contains {"pattern": "(", "with": input.name}`, "t.rego:3: redact: pattern \"(\""},
+		{`redact contains {"path": "/a"}`, "t.rego:3: redact contains an element of type object"},
+		{`deny contains 3`, "t.rego:3: deny contains an element of type number"},
+		{`hide contains {"name": "x"}`, "t.rego:3: hide contains an element of type object"},
+		{`hide contains "x" if input.kind == "error"`, "t.rego:3: hide: it removes items"},
+		{`hide contains "x" if input.method == "ping"`, "t.rego:3: hide: it removes items"},
+		{`hide contains "x" if input.method in {"initialize", "sampling/createMessage"}`,
+			"t.rego:3: hide: it removes items"},
+		{`hide contains "x" if {
+	input.kind == "request"
+	input.method == "tools/list"
+}`, "t.rego:3: hide: it removes items"},
+		{`ask contains "x" if input.kind == "response"`, "t.rego:3: ask: only requests to servers"},
+		{`ask contains "x" if input.direction == "to_client"`,
+			"t.rego:3: ask: only requests to servers"},
+		{`ask contains "x" if input.method == "elicitation/create"`,
+			"t.rego:3: ask: only requests to servers"},
+		{`hide contains input.items[_].name if input.method == "tools/list"`, ""},
+		{`hide contains "x" if input.kind == "response"`, ""},
+		{`hide contains "x" if input.method in {"ping", "roots/list"}`, ""},
+		{`hide contains "x" if input.method == "tools/call"`, ""},
+		{`hide contains "x" if input.method == "notifications/resources/updated"`, ""},
+		{`ask contains "x" if input.method == "tools/call"`, ""},
+		{`ask contains "x" if input.method == "acme/vendor"`, ""},
+		{`redact contains {"path": concat("", ["/", input.name]), "with": "x"}`, ""},
+	} {
+		file := filepath.Join(t.TempDir(), "t.rego")
+		os.WriteFile(file, []byte("package gatekit.t\n\n"+c.rego+"\n"), 0o600)
+		_, err := policies.Load(policies.Options{Files: []string{file}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil ||
+			!strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s\nloaded with the error %v, want %q", c.rego, err, c.want)
+		}
+	}
+}
+
+// TestPatternsDoNotRedactIdentifiers redacts a pattern that occurs in content and in identifiers.
+// The identifiers must stay, so that a listed resource can still be read.
+func TestPatternsDoNotRedactIdentifiers(t *testing.T) {
 	s := loaded(t, `redact contains {"pattern": "k1", "with": "K"}`)
 	list := sent(mcp.NewResponse("1", []byte(`{"resources":[{"uri":"x:k1","name":"k1"}],`+
 		`"nextCursor":"k1"}`)), mcp.ToClient, "")
@@ -137,6 +188,6 @@ func TestPatternsLeaveIdentifiers(t *testing.T) {
 	}
 	byPath := loaded(t, `redact contains {"path": "/resources/0/uri", "with": "K"}`)
 	if got := verdictOf(t, byPath, list); !strings.Contains(got, `"uri":"K"`) {
-		t.Errorf("a path does not reach a URI: %s", got)
+		t.Errorf("a redaction by path leaves the URI: %s", got)
 	}
 }

@@ -6,27 +6,28 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// RulesThatRead returns the rules that read a member of the input by its name, such as "principal"
-// or "session", "labels": their names with their effects, such as "roots/traversal: deny". Rules
-// that read the whole input, or members with computed names, are left out.
+// RulesThatRead returns the names of the rules that read a member of the input, each with its
+// effect, such as "roots/traversal: deny". path has the names that lead to the member: "session"
+// and "labels" for input.session.labels. Rules that read the whole input, or members with computed
+// names, are left out.
 func (s *Stage) RulesThatRead(path ...string) (names []string) {
 	for _, r := range s.all.rules {
 		ref, err := ast.ParseRef(r.ref)
 		if err != nil {
-			continue // it was parsed when the policies were loaded
+			continue // cannot happen: the reference was parsed when the policies were loaded
 		}
 		reads := readSet{}
 		for _, body := range s.selector.reachableRules(s.selector.compiler.GetRulesExact(ref),
 			messageClass{anyMessage}) {
 			reads = reads.addPart(body)
 		}
-		read := true
+		found := true
 		for _, name := range path {
 			below, ok := reads.wants(name)
-			read = read && ok && reads != nil
+			found = found && ok && reads != nil
 			reads = below
 		}
-		if read {
+		if found {
 			names = append(names, r.name+": "+r.effect)
 		}
 	}

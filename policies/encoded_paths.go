@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"encoding/binary"
 	"strings"
+
+	"gatekit/core/uris"
 	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// hiddenTraversal returns the problem of a path that hides a traversal: some decoding of the path
-// contains more `../` than the path itself, or a NUL character. It returns "" for other paths, and
-// for an http(s) URL, which is not a path.
+// hiddenTraversal returns what is wrong with a path that hides a traversal. A path hides a
+// traversal if one of its decodings contains more `../` than the path itself, or a NUL character.
+// hiddenTraversal returns "" for all other paths, and for an http(s) URL, which is not a path.
 func hiddenTraversal(text string) string {
 	if !hasSpecialCharacters(text) {
 		return ""
@@ -26,7 +28,7 @@ func hiddenTraversal(text string) string {
 	case len(text) > maxTextBytes: // not a path: a data: URI, or a file's content
 		return ""
 	}
-	plainParents := -1 // the `../` of the text itself, which is the first decoding
+	plainParents := -1 // the number of `../` in the text itself, which is the first decoding
 	return forEachDecoding(text, func(decoding string) string {
 		n := countParents(decoding)
 		if plainParents < 0 {
@@ -45,16 +47,16 @@ func hiddenTraversal(text string) string {
 // countParents returns the number of segments of a path that lead to the parent folder.
 func countParents(path string) (n int) {
 	for s := range strings.SplitSeq(path, "/") {
-		if parentSegment.MatchString(s) {
+		if uris.IsParent(s) {
 			n++
 		}
 	}
 	return n
 }
 
-// mayHideTraversal reports whether a text, which may not be a path at all, may hide a traversal. It
-// returns true for every text in which hiddenTraversal finds a problem. It is faster, and can also
-// return true for a harmless text that is long or has line breaks.
+// mayHideTraversal reports whether a text may hide a traversal. The text need not be a path.
+// mayHideTraversal returns true for every text in which hiddenTraversal finds a problem, but is
+// faster. It can also return true for a harmless text that is long or has line breaks.
 func mayHideTraversal(text string) bool {
 	switch {
 	case !hasSpecialCharacters(text), !strings.Contains(text, "..") && !strings.ContainsAny(text,
@@ -97,9 +99,9 @@ func jsonMayHideTraversal(raw []byte) bool {
 	return !isPlainJSON(raw) && anyTextMayHideTraversal(ast.NewTerm(valueOf(raw, nil)))
 }
 
-// isPlainJSON reports whether no string in JSON can hide a traversal. Such JSON is ASCII and has no
-// percent sign, no ".." and no escaped backslash. It also has no \u escape, which could stand for
-// any of these or NUL.
+// isPlainJSON reports whether JSON is ASCII and has no percent sign, no "..", no escaped backslash
+// and no \u escape, which could stand for any character. No string in such JSON can hide a
+// traversal.
 func isPlainJSON(raw []byte) bool {
 	if bytes.IndexByte(raw, '%') >= 0 || bytes.Contains(raw, []byte("..")) || bytes.Contains(raw,
 		[]byte(`\\`)) || bytes.Contains(raw, []byte(`\u`)) {

@@ -10,10 +10,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// TestQuickCheckFindsEveryHiddenTraversal tries all texts of up to four parts. If the quick check
-// finds nothing in a text, the text has only one decoding, so the full check finds nothing either.
+// TestQuickCheckFindsEveryHiddenTraversal tries all texts of up to four parts. A text without
+// special characters must have only one decoding. The quick checks mayHideTraversal and isPlainJSON
+// must not miss a text in which hiddenTraversal finds a problem.
 func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
-	letters := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
+	parts := []string{".", "..", "/", "a", " ", "-", "~", "$", "A:", "\\", "%2e",
 		";", "．", "file:"}
 	var try func(text string, n int)
 	try = func(text string, n int) {
@@ -34,8 +35,8 @@ func TestQuickCheckFindsEveryHiddenTraversal(t *testing.T) {
 			t.Errorf("isPlainJSON(%q) is true, but the text may hide a traversal", text)
 		}
 		if n > 0 {
-			for _, l := range letters {
-				try(text+l, n-1)
+			for _, part := range parts {
+				try(text+part, n-1)
 			}
 		}
 	}
@@ -67,9 +68,9 @@ func TestPlainJSONHidesNoTraversal(t *testing.T) {
 	}
 }
 
-// FuzzDisguisedIn checks that jsonMayHideTraversal returns the same for JSON as
-// gatekit.path.disguised for its value.
-func FuzzDisguisedIn(f *testing.F) {
+// FuzzJSONMayHideTraversal checks that jsonMayHideTraversal returns the same result for JSON as
+// gatekit.path.disguised returns for the decoded JSON.
+func FuzzJSONMayHideTraversal(f *testing.F) {
 	for _, seed := range []string{`{"a":"..%2f"}`, `["\u002e\u002e/x", {"．．":1}]`,
 		`"\\..\\"`, `{"a":"x..;/"}`, `"\ud800"`, `1e5`} {
 		f.Add([]byte(seed))

@@ -12,6 +12,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/uris"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -19,7 +20,7 @@ import (
 )
 
 // Stage evaluates a fixed set of policies. It implements pipeline.Stage. Apart from its sessions,
-// it is immutable: for changed policies, a new Stage is made.
+// a Stage is immutable: for changed policies, a new Stage is made.
 type Stage struct {
 	all      ruleQuery  // all rules
 	hides    ruleQuery  // the hide rules, which are also evaluated for the use of an item
@@ -63,8 +64,8 @@ const (
 
 // effectRule is one effect (deny, hide, ...) of one package.
 type effectRule struct {
-	ref     string // its reference in Rego: data.gatekit.roots.traversal.deny
-	name    string // its package as in the configuration: roots/traversal
+	ref     string // the rule's reference in Rego: data.gatekit.roots.traversal.deny
+	name    string // the rule's package, as the configuration names it: roots/traversal
 	effect  string
 	shadow  bool
 	library bool
@@ -73,8 +74,9 @@ type effectRule struct {
 // effectNames are the names of the rules that have an effect on a message.
 var effectNames = []string{"deny", "hide", "redact", "set", "ask", "label", "note"}
 
-// findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule with
-// such a name that is not a set is an error, because it could never have an effect.
+// findEffectRules returns the rules with an effect in the packages below data.gatekit. A rule that
+// has the name of an effect, but is not a set, is an error. A rule whose effect can never work is
+// an error, too.
 func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -92,6 +94,10 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 			if r.Head.Key == nil || r.Head.Value != nil || len(r.Head.Ref()) > 1 {
 				faults = append(faults, fmt.Errorf("%s:%d: %s must be a set: write `%s contains … "+
 					"if …`", file, r.Location.Row, effect, effect))
+				continue
+			}
+			if err := checkEffect(r, effect); err != nil {
+				faults = append(faults, fmt.Errorf("%s:%d: %w", file, r.Location.Row, err))
 				continue
 			}
 			ref := pkg.String() + "." + effect
@@ -119,8 +125,8 @@ func findEffectRules(modules map[string]*ast.Module) (rules []effectRule, err er
 	return rules, nil
 }
 
-// isShadow reports whether a package's metadata contain custom: {mode: shadow}: its effects are
-// recorded and not enforced.
+// isShadow reports whether a package's metadata contain custom: {mode: shadow}. The effects of such
+// a package are recorded, but not enforced.
 func isShadow(m *ast.Module) bool {
 	for _, a := range m.Annotations {
 		if a.Scope == "package" && a.Custom["mode"] == "shadow" {
@@ -160,7 +166,7 @@ type messageContext struct {
 	bodyMissing bool       // the message comes from a log without bodies
 	items       *ast.Array // replaces the items in the body of a list
 	tools       []string   // replaces input.tools, when not nil
-	// the message that says what the client is, when it is not the message itself
+	// the message that describes the client; nil for the message itself
 	describer   *mcp.Message
 	knownClient *bool // replaces input.session.known_client, when not nil
 }
@@ -172,7 +178,7 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	mc messageContext) (pipeline.Verdict, error) {
 	session := s.sessions.session(m)
 	if !s.addLabels(session, m, mc.labels) {
-		return pipeline.Verdict{Reason: "the session has too many labels, or one that is too long"},
+		return pipeline.Verdict{Reason: "the session has too many labels, or a label is too long"},
 			nil
 	}
 	_, needsMinute := s.reads.below("session").wants("minute")
@@ -185,7 +191,7 @@ func (s *Stage) inspect(ctx context.Context, m *mcp.Message,
 	if err == nil && v.Action != pipeline.Deny && !awaitsApproval(ctx, v) &&
 		!s.addLabels(session, m, v.Labels) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
-			Reason: "the session has too many labels, or one that is too long"}
+			Reason: "the session has too many labels, or a label is too long"}
 	}
 	if err == nil && v.Action != pipeline.Deny && !session.recordHidden(m, hidden) {
 		v = pipeline.Verdict{Action: pipeline.Deny,
@@ -224,7 +230,7 @@ func awaitsApproval(ctx context.Context, v pipeline.Verdict) bool {
 	return v.Action == pipeline.Ask && !pipeline.IsApproved(ctx)
 }
 
-// decide returns the verdict of the rules that can hold for a message, without any effect on its
+// decide returns the verdict of the rules that can hold for a message. It does not change the
 // session.
 func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 	mc messageContext) (pipeline.Verdict, []hiddenItem, error) {
@@ -261,8 +267,8 @@ func (s *Stage) decide(ctx context.Context, m *mcp.Message, session *session,
 }
 
 // evaluateCanonical returns the effects of the rules on m, in which URIs have their canonical
-// spelling. So a rule that denies a URI holds for every spelling of it. A rule that allows only
-// some URIs must allow the spelling that came and the canonical one.
+// spelling. A rule that denies a URI therefore denies every spelling of the URI. A rule that allows
+// only some URIs must allow both the spelling in the message and the canonical spelling.
 func (s *Stage) evaluateCanonical(ctx context.Context, m *mcp.Message, session *session,
 	mc messageContext) (*decision, error) {
 	q, err := s.selector.query(s.all, s.selector.classOfMessage(m, mc.bodyMissing))
@@ -272,8 +278,8 @@ func (s *Stage) evaluateCanonical(ctx context.Context, m *mcp.Message, session *
 	return s.evaluate(ctx, q, func() ast.Value { return s.input(m, session, mc, q.reads) }, mc.now)
 }
 
-// hideOtherSpellings hides the listed resources whose URIs have the same canonical spelling as a
-// hidden one.
+// hideOtherSpellings hides the listed resources whose URIs have the same canonical spelling as the
+// URI of a hidden resource.
 func hideOtherSpellings(m *mcp.Message, effects *decision, v *pipeline.Verdict) {
 	meth, _ := mcp.LookupMethod(m.Method)
 	if meth.ItemNamePointer != "/uri" || m.Kind != mcp.Response || len(effects.hidden) == 0 {
@@ -281,10 +287,10 @@ func hideOtherSpellings(m *mcp.Message, effects *decision, v *pipeline.Verdict) 
 	}
 	hidden := map[string]bool{}
 	for _, h := range effects.hidden {
-		hidden[canonicalURI(h.name)] = true
+		hidden[uris.Canonical(h.name)] = true
 	}
 	m.Items(meth.ItemsPointer, func(_ int, raw []byte) bool {
-		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok && hidden[canonicalURI(uri)] {
+		if uri, ok := mcp.NewResponse("", raw).Text("/uri"); ok && hidden[uris.Canonical(uri)] {
 			v.Hide = append(v.Hide, uri)
 		}
 		return true
@@ -311,10 +317,11 @@ func (s *Stage) evaluate(ctx context.Context, q *ruleQuery, input func() ast.Val
 	return d, nil
 }
 
-// eval returns the set of each rule of the query. When ctx ends first, it returns the cause of ctx.
+// eval returns the Rego set of each rule of the query. If ctx ends first, eval returns
+// context.Cause(ctx) as the error.
 func (q *ruleQuery) eval(ctx context.Context, input ast.Value, now time.Time,
 	more ...rego.EvalOption) ([]ast.Set, error) {
-	// OPA would start a goroutine for each evaluation to cancel it with ctx
+	// Cancel the evaluation when ctx ends. OPA itself would start a goroutine for this each time.
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := q.query.Eval(ctx, append(more, rego.EvalExternalCancel(cancel),

@@ -8,8 +8,9 @@ import (
 	"gatekit/policies"
 )
 
-// flow returns flow/exfiltration. Both kinds of content come from the tools "read" and from the
-// server "source". Data can leave through the tools "send" and the server "out".
+// flow returns a stage with the rule flow/exfiltration. Private data and untrusted content come
+// from the tool "read" and from the server "source". Data can leave through the tool "send" and the
+// server "out".
 func flow(t *testing.T) *policies.Stage {
 	t.Helper()
 	source := map[string]any{"tools": []any{"read"}, "servers": []any{"source"}}
@@ -18,7 +19,8 @@ func flow(t *testing.T) *policies.Stage {
 		"egress":    map[string]any{"tools": []any{"send"}, "servers": []any{"out"}}})
 }
 
-// in returns a copy of m that belongs to another server or session. "" keeps the one of m.
+// in returns a copy of m that belongs to another server or session. An empty argument keeps the
+// server or the session of m.
 func in(m *mcp.Message, server, session string) *mcp.Message {
 	c := *m
 	if server != "" {
@@ -48,15 +50,15 @@ func fromServer(kind mcp.Kind, method, params string) *mcp.Message {
 	return sent(mcp.NewNotification(method, []byte(params)), mcp.ToClient, "")
 }
 
-// reply returns the client's answer to a request of a server.
+// reply returns m as the client's answer to a server's request.
 func reply(to *mcp.Message, m *mcp.Message) *mcp.Message {
 	m = in(sent(m, mcp.ToServer, to.Name), to.Server, to.Session)
 	m.Method, m.Request = to.Method, to
 	return m
 }
 
-// TestFirstMessageOfACallSetsTheLabel has the content of a source come before the result of its
-// call, or instead of it.
+// TestFirstMessageOfACallSetsTheLabel sends the content of a source in the result of a call, or in
+// another message that comes before the result or instead of it.
 func TestFirstMessageOfACallSetsTheLabel(t *testing.T) {
 	call := called("read", `{}`)
 	failed := sent(mcp.NewError("1", -32000, "Dear ann", nil), mcp.ToClient, "read")
@@ -81,12 +83,12 @@ func TestFirstMessageOfACallSetsTheLabel(t *testing.T) {
 			if m.Request == nil {
 				verdictOf(t, s, m)
 				if refused(t, s, called("send", `{}`)) {
-					t.Fatal("a message outside of a call of the source sets a label")
+					t.Fatal("the message sets a label, although no call to the source is in flight")
 				}
 			}
 			s = flow(t)
 			if refused(t, s, call) || refused(t, s, m) {
-				t.Fatal("the source's messages are denied")
+				t.Fatal("the call to the source, or its first message, is denied")
 			}
 			if !refused(t, s, called("send", `{}`)) {
 				t.Error("data can leave after this message")
@@ -98,8 +100,8 @@ func TestFirstMessageOfACallSetsTheLabel(t *testing.T) {
 	}
 }
 
-// TestTaskOfASourceSetsTheLabelInEverySession reads what a task of a source came to, in another
-// session of the principal than the one that started the task.
+// TestTaskOfASourceSetsTheLabelInEverySession starts a task of a source in one session, and gets a
+// message about the task in another session of the same principal.
 func TestTaskOfASourceSetsTheLabelInEverySession(t *testing.T) {
 	request := func(method, id string) *mcp.Message {
 		return sent(mcp.NewRequest("1", method, []byte(`{"taskId":"`+id+`"}`)), mcp.ToServer, id)
@@ -147,13 +149,13 @@ func TestTaskOfASourceSetsTheLabelInEverySession(t *testing.T) {
 					t.Fatal("the message about the task is denied")
 				}
 				if got := refused(t, s, in(called("send", `{}`), "", "s2")); got != wantLabel {
-					t.Errorf("after a task of %s, sending is denied: %v, want %v", tool, got,
-						wantLabel)
+					t.Errorf("after a task of the tool %q, sending is denied: %v, want %v", tool,
+						got, wantLabel)
 				}
 			}
 		})
 	}
-	s := flow(t) // a task that is older than a restart
+	s := flow(t) // the task was created before Gatekit was restarted
 	verdictOf(t, s, answered(request("tasks/result", "old"), `{"content":[]}`))
 	if !refused(t, s, called("send", `{}`)) {
 		t.Error("the result of an unknown task sets no label")
@@ -231,7 +233,7 @@ func TestEveryStringToEgressIsDenied(t *testing.T) {
 			}
 			taint(t, s, "")
 			if !refused(t, s, m) {
-				t.Errorf("data can leave: %s", m.Body())
+				t.Errorf("the message passes, so data can leave: %s", m.Body())
 			}
 			other := in(m, "harmless", "")
 			if other.Request != nil {
@@ -266,7 +268,7 @@ func TestEveryStringToEgressIsDenied(t *testing.T) {
 		taint(t, s, "")
 		if got := verdictOf(t, s, m); strings.HasPrefix(got, "denied") ||
 			strings.HasPrefix(got, "error") {
-			t.Errorf("%s: %s, want that it passes", name, got)
+			t.Errorf("%s: %s, want that the message passes", name, got)
 		}
 	}
 	s := flow(t)
@@ -277,9 +279,9 @@ func TestEveryStringToEgressIsDenied(t *testing.T) {
 	}
 }
 
-// TestAnswerToAnEarlierCallOfEgressIsDenied calls an egress tool before the session reads anything.
-// The tool's question comes after that.
-func TestAnswerToAnEarlierCallOfEgressIsDenied(t *testing.T) {
+// TestDataToAnEarlierEgressCallIsDenied calls an egress tool before the session reads any data of a
+// source. After that, the client sends data to this call, such as an answer to the tool's question.
+func TestDataToAnEarlierEgressCallIsDenied(t *testing.T) {
 	for name, m := range map[string]func(asked *mcp.Message) *mcp.Message{
 		"the user's answer": func(asked *mcp.Message) *mcp.Message {
 			return reply(asked, mcp.NewResponse("9",
@@ -288,7 +290,7 @@ func TestAnswerToAnEarlierCallOfEgressIsDenied(t *testing.T) {
 		"an error": func(asked *mcp.Message) *mcp.Message {
 			return reply(asked, mcp.NewError("9", -1, "data", nil))
 		},
-		"an update of its task": func(*mcp.Message) *mcp.Message {
+		"an update of the call's task": func(*mcp.Message) *mcp.Message {
 			return sent(mcp.NewRequest("2", "tasks/update", []byte(`{"taskId":"t"}`)),
 				mcp.ToServer, "t")
 		},
@@ -306,7 +308,8 @@ func TestAnswerToAnEarlierCallOfEgressIsDenied(t *testing.T) {
 				asked := fromServer(mcp.Request, "elicitation/create", `{"message":"which?"}`)
 				verdictOf(t, s, asked)
 				if got := refused(t, s, m(asked)); got != want {
-					t.Errorf("after a call of %s it is denied: %v, want %v", tool, got, want)
+					t.Errorf("after a call of the tool %q, the message is denied: %v, want %v",
+						tool, got, want)
 				}
 			}
 		})

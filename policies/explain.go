@@ -21,8 +21,8 @@ import (
 type Explanation struct {
 	Input   []byte // the whole input, as JSON that ParseCase accepts
 	Effects []Effect
-	// the rules without effect; Line is the first line of the rule, Value the expression that
-	// failed
+	// the rules that had no effect; Line is the first line of the rule, and Value is the expression
+	// that failed
 	NotMatched []Effect
 	Outcome    pipeline.Outcome
 }
@@ -31,23 +31,25 @@ type Explanation struct {
 type Effect struct {
 	Rule   string // its name as in the configuration: roots/traversal
 	Effect string // deny, hide, …
-	// as JSON; in Explanation.NotMatched, the source of the expression that failed, with its line
+	// the element of the rule's set, as JSON; in Explanation.NotMatched, the source of the
+	// expression that failed, with file and line
 	Value  string
 	Shadow bool // recorded, and not enforced
 	File   string
 	Line   int
-	Reads  []Read // the members of the input that the rule, or a rule that it uses, reads
+	Reads  []Read // the members of the input that are read by the rule or by the rules that it uses
 }
 
-// Read is a member of the input and its value; "" when it is absent.
+// Read is a member of the input, with its value as JSON. Value is "" when the member is absent.
 type Read struct{ Ref, Value string }
 
-// Explain evaluates a case like Evaluate, and also returns the rules that caused the outcome. For
-// that, it evaluates the policies once more, without the optimizations that skip rules.
+// Explain evaluates a case like Evaluate, and also returns the rules that caused the outcome. To
+// find these rules, it evaluates the policies a second time, without the optimizations that skip
+// rules.
 func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	session := s.sessions.session(c.Message)
 	session.setState(c.Message, c.state, s.contextOf(c).now)
-	// the input shows the counts as they are during the evaluation
+	// Inspect counts a message before it makes the input. Do the same here.
 	undoCount, ok := session.countCall(c.Message, s.contextOf(c).now, true)
 	if !ok {
 		return nil, errors.New("the session has called too many different tools to count its calls")
@@ -72,7 +74,7 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 			return e, ctx.Err()
 		}
 	}
-	// the effects of hide rules on a list of the items that the message uses
+	// Add the effects of hide rules on a list of the items that the message uses.
 	if hides := s.hideQuery(c.Message); len(hides.rules) > 0 {
 		for _, u := range session.itemUses(c.Message) {
 			list, err := session.listUsed(c.Message, u, nil)
@@ -92,13 +94,13 @@ func (s *Stage) Explain(ctx context.Context, c *Case) (*Explanation, error) {
 	return e, nil
 }
 
-// explain adds to e the effects of the rules of q on an input.
+// explain evaluates the rules of q for an input, and adds their effects to e.
 func (s *Stage) explain(ctx context.Context, e *Explanation, q ruleQuery, input ast.Value,
 	now time.Time) error {
 	sets, t, err := q.trace(ctx, input, now, rego.EvalRuleIndexing(false),
 		rego.EvalEarlyExit(false))
 	if err != nil {
-		// a function may have failed in a rule that rule indexing skips, so try again with indexing
+		// A function may have failed in a rule that rule indexing skips. Try again with indexing.
 		sets, t, err = q.trace(ctx, input, now)
 	}
 	if err != nil {
@@ -157,16 +159,16 @@ func (f Effect) isOf(r *ast.Rule) bool {
 type tracedRule struct {
 	rule   *ast.Rule
 	values []ast.Value
-	last   *ast.Expr // the last expression of its body that failed
+	last   *ast.Expr // the expression in the rule's body that failed last
 }
 
-// isRule reports whether this is an evaluation of an effect rule.
+// isRule reports whether x is an evaluation of the effect rule r.
 func (x *tracedRule) isRule(r effectRule) bool {
 	return x.rule.Module.Package.Path.String()+"."+r.effect == r.ref &&
 		x.rule.Head.Ref()[0].String() == r.effect
 }
 
-// produced reports whether this evaluation added a value to the set of an effect rule.
+// produced reports whether the evaluation x added the value v to the set of the effect rule r.
 func (x *tracedRule) produced(r effectRule, v *ast.Term) bool {
 	return x.isRule(r) && slices.ContainsFunc(x.values, func(a ast.Value) bool {
 		return a.Compare(v.Value) == 0
@@ -182,7 +184,8 @@ func (x *tracedRule) failedExpression() string {
 	return fmt.Sprintf("%s:%d: %s", x.last.Location.File, x.last.Location.Row, line)
 }
 
-// tracer records which values each evaluated rule produced, and which of its expressions failed.
+// tracer records, for each evaluated rule, the values that it produced and the expression that
+// failed last.
 type tracer struct {
 	rules map[uint64]*tracedRule // by the id of the query that evaluates the rule's body
 	order []*tracedRule
@@ -226,7 +229,7 @@ func (t *tracer) TraceEvent(e topdown.Event) {
 // maxReadBytes bounds Read.Value.
 const maxReadBytes = 120
 
-// readBy returns the members of the input that a rule, and the rules that it uses, read.
+// readBy returns the members of the input that are read by a rule or by the rules that it uses.
 func (s *Stage) readBy(r *ast.Rule, input ast.Value) (reads []Read) {
 	rules, seen := []*ast.Rule{r}, map[*ast.Rule]bool{r: true}
 	for i := 0; i < len(rules); i++ {

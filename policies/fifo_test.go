@@ -9,7 +9,8 @@ import (
 	"gatekit/policies"
 )
 
-// Opening a named pipe waits for a writer, so policies, data and bundles are regular files.
+// Policies, data and bundles must be regular files, because opening a named pipe waits for a
+// writer.
 func TestNamedPipeIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, options := range map[string]func(file string) policies.Options{
@@ -27,7 +28,7 @@ func TestNamedPipeIsRefused(t *testing.T) {
 		}
 		_, err := policies.Load(options(file))
 		if err == nil || !strings.Contains(err.Error(), "not a regular file") {
-			t.Errorf("%s is a named pipe: error %v, want it refused", name, err)
+			t.Errorf("%s is a named pipe: error %v, want \"not a regular file\"", name, err)
 		}
 	}
 }

@@ -11,24 +11,25 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/uris"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // itemUse is the use of listed items by a message. When the policies hide an item from the list,
-// its use is denied, too. So a user's hide rule needs no deny rule beside it. A library rule does
-// need a deny rule: see hideQuery.
+// the use of the item is denied, too. A user's hide rule therefore needs no deny rule beside it. A
+// hide rule of the library needs a deny rule; see hideQuery.
 type itemUse struct {
-	list  string   // the method that lists such items
-	names []string // names, URIs or templates
-	// the ids of the tasks that the message names; names then has the tool of each task, at the
-	// same index
+	list  string   // the method of the list, for example tools/list
+	names []string // the names, URIs or URI templates of the items
+	// the ids of the tasks that the message names; if there are any, names has the tool of each
+	// task at the same index
 	tasks []string
 	// the definitions of items that the message itself contains, by name
 	definitions map[string][]byte
 }
 
-// itemUses returns the items of lists that a message uses.
+// itemUses returns the uses of listed items by a message.
 func (s *session) itemUses(m *mcp.Message) []itemUse {
 	name := m.Name
 	meth, _ := mcp.LookupMethod(m.Method)
@@ -78,21 +79,21 @@ func (s *session) itemUses(m *mcp.Message) []itemUse {
 			return singleUse("prompts/list")
 		}
 		uses := singleUse("resources/templates/list")
-		// without a variable, the reference can also be a resource
+		// A reference without a variable can also be the URI of a resource.
 		if !strings.Contains(name, "{") {
 			uses = append(uses, singleUse("resources/list")...)
 		}
 		return uses
 	case "subscriptions/listen":
-		var uris []string
+		var subscribed []string
 		m.Items("/notifications/resourceSubscriptions", func(_ int, raw []byte) bool {
 			if uri, ok := mcp.NewResponse("", raw).Text(""); ok {
-				uris = append(uris, uri)
+				subscribed = append(subscribed, uri)
 			}
 			return true
 		})
-		if len(uris) > 0 {
-			return []itemUse{{list: "resources/list", names: uris}}
+		if len(subscribed) > 0 {
+			return []itemUse{{list: "resources/list", names: subscribed}}
 		}
 	}
 	if strings.HasPrefix(m.Method, "tasks/") || strings.HasPrefix(m.Method, "notifications/tasks") {
@@ -123,19 +124,19 @@ var itemKinds = map[string]string{"tools/list": "tool", "prompts/list": "prompt"
 // Bounds of the items that one message uses. A message that exceeds them is denied.
 const (
 	maxUsedNames    = 10_000  // distinct names
-	maxDecodedBytes = 2 << 20 // size of the definitions that are not kept as Rego values
+	maxDecodedBytes = 2 << 20 // size of the definitions that must be decoded for this message
 )
 
 // itemList is a list as a server would send it, reduced to the items that a message uses. The hide
 // rules are evaluated for this list.
 type itemList struct {
 	message  *mcp.Message    // without a body
-	items    *ast.Array      // each definition as it was listed; only the name of an unlisted item
+	items    *ast.Array      // the listed definitions; for an unlisted item, only its name
 	unlisted map[string]bool // the names that were not listed
 }
 
-// listUsed returns the list of the items that a message uses. It leaves out the items when r, the
-// members of the input that are read, does not contain them.
+// listUsed returns the list of the items that a message uses. r is the set of input members that
+// the hide rules read. If r does not contain the items, the list has no items.
 func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, error) {
 	meth, _ := mcp.LookupMethod(u.list)
 	list := mcp.NewResponse("", []byte("{}"))
@@ -181,11 +182,12 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 			if u.list != "resources/list" && u.list != "skills/list" {
 				continue
 			}
-			// add what a server may read the URI as, because a rule may compare it with a prefix
+			// A server may read this URI as another URI. Add these other URIs, too, because a
+			// rule may compare URIs with a prefix.
 			if keysByURI == nil {
 				keysByURI = s.keysByLowerURI(meth.ItemsPointer + " " + m.Server + " ")
 			}
-			for i, r := range uriReadings(name) {
+			for i, r := range uris.Readings(name) {
 				if i > 0 {
 					items = append(items, ast.ObjectTerm([2]*ast.Term{ast.StringTerm(
 						meth.ItemNamePointer[1:]), ast.StringTerm(r)}))
@@ -223,8 +225,9 @@ func (s *session) listUsed(m *mcp.Message, u itemUse, r readSet) (itemList, erro
 	return itemList{list, ast.NewArray(items...), unlisted}, nil
 }
 
-// keysByLowerURI returns the keys of definitions with a prefix, by the canonical spelling of the
-// rest of the key in lower case. s.mu must be held.
+// keysByLowerURI returns the keys in s.definitions that begin with prefix. The rest of each key is
+// a URI. The result is indexed by the canonical spelling of this URI, in lower case. s.mu must be
+// held.
 func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	keys := map[string][]string{}
 	for key, d := range s.definitions {
@@ -236,9 +239,9 @@ func (s *session) keysByLowerURI(prefix string) map[string][]string {
 	return keys
 }
 
-// applyHides changes v if a message uses hidden items. v then denies the message. For a list of
-// tasks or a subscription filter, v removes the hidden items instead. effects are the effects of
-// the rules on the message itself.
+// applyHides changes v to a denial if a message uses hidden items. If the message is a list of
+// tasks, a result of resources/directory/read, or a subscriptions/listen, v removes the hidden
+// items instead. The parameter effects has the effects of the rules on the message itself.
 func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session, mc messageContext,
 	effects *decision, v *pipeline.Verdict) error {
 	hides := s.hideQuery(m)
@@ -251,7 +254,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 		*v = pipeline.Verdict{Action: pipeline.Deny, Reason: reason, Findings: v.Findings}
 	}
 	for _, u := range session.itemUses(m) {
-		hiddenBy := map[string]string{} // the rule that hides a name
+		hiddenBy := map[string]string{} // for each hidden name, the rule that hides it
 		hide := func(items []hiddenItem) {
 			for _, h := range items {
 				if _, known := hiddenBy[h.name]; !known {
@@ -263,7 +266,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 		if remembers {
 			hide(session.rememberedHidden(m.Server, u))
 		}
-		// the names of unlisted items, when their definitions decide whether they are hidden
+		// the names of the unlisted items, if a hide rule needs definitions to decide
 		var unknown map[string]bool
 		if len(hides.rules) > 0 {
 			q, err := s.selector.query(hides, s.selector.classOf(mcp.ToClient, mcp.Response, u.list,
@@ -298,7 +301,7 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 			}
 		}
 		if u.list == "skills/list" && m.Kind == mcp.Request {
-			// a skill need not be listed; its entry is checked when the server answers with it
+			// A skill need not be listed. Its definition in the server's answer is checked.
 			unknown = nil
 		}
 		if u.list == "resources/list" || u.list == "skills/list" {
@@ -335,8 +338,8 @@ func (s *Stage) applyHides(ctx context.Context, m *mcp.Message, session *session
 	return nil
 }
 
-// wouldHide sets v.Would to a denial if a rule that is not enforced hides an item that m uses.
-// Lists of tasks and subscription filters would lose the item instead.
+// wouldHide sets v.Would to a denial if a rule that is not enforced hides an item that m uses. It
+// changes nothing for responses and subscription filters, which would only lose the item.
 func wouldHide(m *mcp.Message, u itemUse, hidden []hiddenItem, v *pipeline.Verdict) {
 	if m.Kind == mcp.Response || m.Method == "subscriptions/listen" {
 		return
@@ -349,8 +352,9 @@ func wouldHide(m *mcp.Message, u itemUse, hidden []hiddenItem, v *pipeline.Verdi
 	}
 }
 
-// unlisted returns the used names that were not listed. Only these can be other spellings of hidden
-// URIs: each listed item has been evaluated by the hide rules under its own URI.
+// unlisted returns the used names that were not listed. Only an unlisted name can be another
+// spelling of a hidden URI, because the hide rules were evaluated for each listed item under its
+// own URI.
 func (s *session) unlisted(server string, u itemUse) []string {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -360,28 +364,28 @@ func (s *session) unlisted(server string, u itemUse) []string {
 	})
 }
 
-// hideSameURIs adds those uris to hiddenBy that have the same canonical spelling as a hidden URI.
-func hideSameURIs(uris []string, hiddenBy map[string]string) {
+// hideSameURIs adds to hiddenBy each used URI that has the same canonical spelling as a hidden URI.
+func hideSameURIs(used []string, hiddenBy map[string]string) {
 	if len(hiddenBy) == 0 {
 		return
 	}
 	byCanonical := map[string]string{}
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
-		byCanonical[canonicalURI(uri)] = hiddenBy[uri]
+		byCanonical[uris.Canonical(uri)] = hiddenBy[uri]
 	}
-	for _, uri := range uris {
-		if by, hidden := byCanonical[canonicalURI(uri)]; hidden && hiddenBy[uri] == "" {
+	for _, uri := range used {
+		if by, hidden := byCanonical[uris.Canonical(uri)]; hidden && hiddenBy[uri] == "" {
 			hiddenBy[uri] = by
 		}
 	}
 }
 
-// addOtherSpellings adds each of uris to hiddenBy that a server may read as a hidden URI.
-func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
+// addOtherSpellings adds to hiddenBy each unlisted URI that a server may read as a hidden URI.
+func addOtherSpellings(unlisted []string, hiddenBy map[string]string) error {
 	if len(hiddenBy) == 0 {
 		return nil
 	}
-	hiddenSpellings := map[string]string{} // the rule that hides a URI, by each spelling of it
+	hiddenSpellings := map[string]string{} // for each spelling of a hidden URI, the hide rule
 	for _, uri := range slices.Sorted(maps.Keys(hiddenBy)) {
 		all, err := uriSpellings(uri)
 		if err != nil {
@@ -391,7 +395,7 @@ func addOtherSpellings(uris []string, hiddenBy map[string]string) error {
 			hiddenSpellings[r] = hiddenBy[uri]
 		}
 	}
-	for _, uri := range uris {
+	for _, uri := range unlisted {
 		if _, hidden := hiddenBy[uri]; hidden {
 			continue
 		}
@@ -417,7 +421,8 @@ func onlyHides(rules []effectRule) []effectRule {
 }
 
 // hideQuery returns the hide rules to evaluate for the items that a message uses. For the most
-// frequent uses, the library rules are left out: their deny rules already cover them.
+// frequent uses, it leaves out the library's hide rules, because the library's deny rules already
+// cover these uses.
 func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	switch m.Method {
 	case "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe",
@@ -427,7 +432,7 @@ func (s *Stage) hideQuery(m *mcp.Message) ruleQuery {
 	return s.hides
 }
 
-// maxHiddenBytes bounds the names that were hidden from the lists of one session.
+// maxHiddenBytes bounds the total size of the names that were hidden from the lists of a session.
 const maxHiddenBytes = 1 << 20 // bytes
 
 // hiddenKeys returns the keys of an item in session.hidden. A resource has a second key, for
@@ -437,28 +442,29 @@ func hiddenKeys(meth mcp.Method, server, name string) []string {
 	if meth.ItemNamePointer != "/uri" {
 		return []string{prefix + name}
 	}
-	name = canonicalURI(name)
+	name = uris.Canonical(name)
 	return []string{prefix + name, "~" + prefix + strings.ToLower(name)}
 }
 
-// recordHidden keeps the items of a list that rules hide from it, and forgets those that the list
-// shows. A rule can hide an item for a reason that is only in the list, such as another item or a
-// position: when the item is used, the rule sees the item alone. So an item that a list hid stays
-// hidden until it is listed again. recordHidden returns false when there is no room for a name.
+// recordHidden remembers the items that rules hide from a list, and forgets the items that the list
+// shows. A rule can hide an item because of another item in the list, or because of the item's
+// position. When the item is used, the rule sees the item alone. An item that was hidden from a
+// list therefore stays hidden until a later list shows it. recordHidden returns false when there is
+// no room for a name.
 func (s *session) recordHidden(m *mcp.Message, hidden []hiddenItem) bool {
 	meth, known := mcp.LookupMethod(m.Method)
 	if !known || meth.ItemsPointer == "" || m.Kind != mcp.Response ||
 		len(hidden) == 0 && !s.remembersHidden() {
 		return true
 	}
-	byName := map[string]string{} // the rule that hides a name
+	byName := map[string]string{} // for each hidden name, the rule that hides it
 	for _, h := range hidden {
 		byName[h.name] = h.rule
 		if meth.ItemNamePointer == "/uri" {
-			byName[canonicalURI(h.name)] = h.rule
+			byName[uris.Canonical(h.name)] = h.rule
 		}
 	}
-	now := map[string]string{}
+	hiddenNow := map[string]string{} // as session.hidden, for this list
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.updateSize()
@@ -469,11 +475,11 @@ func (s *session) recordHidden(m *mcp.Message, hidden []hiddenItem) bool {
 		}
 		rule := byName[name]
 		if rule == "" && meth.ItemNamePointer == "/uri" {
-			rule = byName[canonicalURI(name)]
+			rule = byName[uris.Canonical(name)]
 		}
 		for _, key := range hiddenKeys(meth, m.Server, name) {
 			if rule != "" {
-				now[key] = rule
+				hiddenNow[key] = rule
 			} else if _, was := s.hidden[key]; was {
 				delete(s.hidden, key)
 				s.hiddenBytes -= len(key)
@@ -481,7 +487,7 @@ func (s *session) recordHidden(m *mcp.Message, hidden []hiddenItem) bool {
 		}
 		return true
 	})
-	for key, rule := range now {
+	for key, rule := range hiddenNow {
 		if _, was := s.hidden[key]; !was {
 			if s.hiddenBytes += len(key); s.hiddenBytes > maxHiddenBytes {
 				s.hiddenBytes -= len(key)
@@ -502,7 +508,7 @@ func (s *session) remembersHidden() bool {
 	return len(s.hidden) > 0
 }
 
-// rememberedHidden returns those of the used items that a list hid.
+// rememberedHidden returns those of the used items that were hidden from a list.
 func (s *session) rememberedHidden(server string, u itemUse) (found []hiddenItem) {
 	meth, _ := mcp.LookupMethod(u.list)
 	s.mu.Lock()
@@ -510,13 +516,13 @@ func (s *session) rememberedHidden(server string, u itemUse) (found []hiddenItem
 	for _, name := range u.names {
 		readings := []string{name}
 		if meth.ItemNamePointer == "/uri" {
-			readings = uriReadings(name)
+			readings = uris.Readings(name)
 		}
 		_, listed := s.definitions[meth.ItemsPointer+" "+server+" "+name]
 		for _, r := range readings {
 			keys := hiddenKeys(meth, server, r)
 			if listed {
-				keys = keys[:1] // a resource that is listed is not another spelling of one
+				keys = keys[:1] // a listed URI is not a spelling of a hidden URI
 			}
 			if i := slices.IndexFunc(keys, func(key string) bool {
 				return s.hidden[key] != ""

@@ -22,7 +22,7 @@ func large(properties int) *mcp.Message {
 const hidesDestructive = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 
 // TestHideRuleDoesNotDecodeDefinitionForEachCall checks that the Rego value of a tool's definition
-// is cached: for each call of the tool, hide rules get its definition.
+// is cached, because hide rules get the definition for each call of the tool.
 func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	verdictOf(t, s, large(1500))
@@ -36,8 +36,8 @@ func TestHideRuleDoesNotDecodeDefinitionForEachCall(t *testing.T) {
 	}
 }
 
-// TestManyTasksOfOneToolAreCheckedOnce checks the memory for a tasks/list result with many tasks of
-// one tool, which must be evaluated only once.
+// TestManyTasksOfOneToolAreCheckedOnce checks how much memory is allocated for a tasks/list result
+// with many tasks of one tool. The hide rules must be evaluated for the tool only once.
 func TestManyTasksOfOneToolAreCheckedOnce(t *testing.T) {
 	s := loaded(t, hidesDestructive)
 	verdictOf(t, s, large(1500))
@@ -68,7 +68,7 @@ func TestMessageWithTooManyNamesIsDenied(t *testing.T) {
 			[]byte(`{"notifications":{"resourceSubscriptions":[`+strings.Join(uris, ",")+`]}}`)),
 			mcp.ToServer, ""))
 		if strings.HasPrefix(got, "error: ") != denied || strings.Contains(got, `"note://7"`) {
-			t.Errorf("%d names: got %.100s; want it denied: %v, and without note://7", n, got,
+			t.Errorf("%d names: got %.100s; want no note://7, and the message denied: %v", n, got,
 				denied)
 		}
 	}

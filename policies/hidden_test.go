@@ -176,7 +176,8 @@ hide contains item.uriTemplate if {
 }
 
 // TestHideRuleReadsDefinition checks a hide rule that reads definitions: for a call, the rule gets
-// the listed definition. In shadow mode the call passes, and a finding has the effect of the rule.
+// the listed definition. In shadow mode the call passes, and a finding says what the rule would
+// hide.
 func TestHideRuleReadsDefinition(t *testing.T) {
 	const rego = `hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`
 	list := func() *mcp.Message {
@@ -221,8 +222,8 @@ func TestFailingHideRuleDenies(t *testing.T) {
 // because its tool is hidden.
 func TestHiddenCallIsNotCounted(t *testing.T) {
 	for name, rego := range map[string]string{
-		"without a list": `hide contains "x"`,
-		"in a list":      `hide contains item.name if { some item in input.items; item.name == "x" }`,
+		"rule that ignores the list": `hide contains "x"`,
+		"rule that reads the list":   `hide contains item.name if { some item in input.items; item.name == "x" }`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := policies.Load(policies.Options{Files: loaded(t, rego).Files(),
@@ -309,8 +310,8 @@ func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 	for name, c := range map[string]struct {
 		lists    [][]string
 		readonly bool // tools/readonly allows the call
-		// a rule that hides destructive tools denies the call: the tool is destructive, or its
-		// definition is not known
+		// a rule that hides destructive tools denies the call, because the tool is destructive or
+		// its definition is not known
 		hidden bool
 	}{
 		"one definition":                      {[][]string{{good}}, true, false},
@@ -335,7 +336,7 @@ func TestAmbiguousDefinitionIsNotUsed(t *testing.T) {
 				want := map[string]bool{"readonly": c.readonly, "hidden": !c.hidden}[rule]
 				if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
 					"denied") == want {
-					t.Errorf("%s: %s", rule, got)
+					t.Errorf("%s: %s, want the call allowed: %v", rule, got, want)
 				}
 			}
 		})
@@ -364,7 +365,8 @@ func TestTasksOfOnePrincipalDoNotEvictThoseOfAnother(t *testing.T) {
 }
 
 // TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition calls a tool that was not listed. The call
-// is denied when a hide rule reads more of an item than its name, and allowed otherwise.
+// is denied when a hide rule reads more of an item than its name, or may hide an item because of
+// another item. Otherwise the call is allowed.
 func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 	for rule, denied := range map[string]bool{
 		`hide contains item.name if { input.method == "tools/list"; some item in input.items; item.annotations.destructiveHint }`:  true,
@@ -390,6 +392,13 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 		`hide contains item.uri if { some item in input.items; item.annotations.audience == ["user"] }`:           false,
 		`hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`: false,
 		`hide contains "y"`: false,
+		// rules that may hide an item because of another item, or because of its position
+		`hide contains item.name if { some item in input.items; some other in input.items; other.name == "y"; item.name == "x" }`: true,
+		`hide contains item.name if { some i, item in input.items; i > 0 }`:                                                       true,
+		`hide contains item.name if { some item in input.items; item.name == input.items[1].name }`:                               true,
+		`hide contains "x" if { some item in input.items; item.name == "y" }`:                                                     true,
+		"hide contains item.name if { some item in input.items; has_y }\n" +
+			"has_y if { some item in input.items; item.name == \"y\" }": true,
 	} {
 		s := loaded(t, rule)
 		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got,
@@ -402,12 +411,12 @@ func TestUnlistedItemIsDeniedWhenHidingNeedsItsDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := verdictOf(t, shadow, called("x", `{}`)); strings.HasPrefix(got, "denied") {
-			t.Errorf("%s\nin shadow mode: %s", rule, got)
+			t.Errorf("%s\nin shadow mode: %s, want the call allowed", rule, got)
 		}
 		verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			`{"tools":[{"name":"x","annotations":{"readOnlyHint":true}}]}`))
 		if got := verdictOf(t, s, called("x", `{}`)); strings.HasPrefix(got, "denied") {
-			t.Errorf("%s\nafter tools/list: %s", rule, got)
+			t.Errorf("%s\nafter tools/list: %s, want the call allowed", rule, got)
 		}
 	}
 }
@@ -424,11 +433,11 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 		for _, uri := range []string{"file:///secret/a", "FILE:///secret/a",
 			"file:///x/../secret/a", "file:///%73ecret/a", "file:///./secret/%61"} {
 			if got := verdictOf(t, s, reading(uri)); !isHidden(got) {
-				t.Errorf("%s\n%s: %s", rule, uri, got)
+				t.Errorf("%s\n%s: %s, want it hidden", rule, uri, got)
 			}
 		}
-		// a URI that is listed beside the hidden one is another resource, for which the rules have
-		// been evaluated
+		// A listed URI names its own resource, even if it resembles a hidden URI, because the rules
+		// were evaluated for the listed URI.
 		for list, hidden := range map[string]bool{`{"uri":"file:///secret/a"}`: true,
 			`{"uri":"file:///secret/a"},{"uri":"file:///Secret/A"}`: false} {
 			s := loaded(t, rule)
@@ -436,24 +445,24 @@ func TestOtherSpellingsOfHiddenResourceAreDenied(t *testing.T) {
 				""), `{"resources":[`+list+`]}`))
 			if got := verdictOf(t, s, reading(
 				"file:///Secret/A")); isHidden(got) != hidden {
-				t.Errorf("%s\n%s: %s", rule, list, got)
+				t.Errorf("%s\nlisted %s: %s, want it hidden: %v", rule, list, got, hidden)
 			}
 		}
 		if got := verdictOf(t, s, reading("file:///secret/a")); !isHidden(got) {
-			t.Errorf("%s\nafter tools/list: %s", rule, got)
+			t.Errorf("%s\nthe second read of file:///secret/a: %s, want it hidden", rule, got)
 		}
 		for _, uri := range []string{"file:///secrets", "FILE:///b", "file:///x/../b%20c",
 			"note://secret/a"} {
 			if got := verdictOf(t, s, reading(uri)); strings.HasPrefix(got, "denied") {
-				t.Errorf("%s\n%s: %s", rule, uri, got)
+				t.Errorf("%s\n%s: %s, want it allowed", rule, uri, got)
 			}
 		}
 	}
 }
 
-// TestListedResourceIsNotASpellingOfAnother names a resource by its listed URI and by other
-// spellings of it. The rules get the listed definition for each name.
-func TestListedResourceIsNotASpellingOfAnother(t *testing.T) {
+// TestOtherSpellingsOfListedURIGetItsDefinition subscribes to a hidden resource by its listed URI
+// and by other spellings of this URI. For each spelling, the hide rule gets the listed definition.
+func TestOtherSpellingsOfListedURIGetItsDefinition(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; item.size > 5 }`)
 	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
 		`{"resources":[{"uri":"file:///a","size":9},{"uri":"file:///b","size":1}]}`))

@@ -19,7 +19,7 @@ import (
 // below it. A nil readSet means all members.
 type readSet map[string]readSet
 
-// allReads returns the members of the input that the rules of modules read.
+// allReads returns the members of the input that are read by the rules in the modules.
 func allReads(modules map[string]*ast.Module) readSet {
 	all := readSet{}
 	for _, m := range modules {
@@ -50,7 +50,7 @@ func (r readSet) addPart(part any) readSet {
 	return r
 }
 
-// addRef returns r together with the member that a reference below input reads.
+// addRef returns r together with the member of the input at path.
 func (r readSet) addRef(path ast.Ref) readSet {
 	if r == nil || len(path) == 0 {
 		return nil
@@ -160,7 +160,7 @@ func (s *Stage) input(m *mcp.Message, sess *session, mc messageContext, r readSe
 	})
 }
 
-// bodyMember is the member of the input that has a message's body, by kind.
+// bodyMember is the member of the input that has a message's body, by the message's kind.
 var bodyMember = map[mcp.Kind]string{mcp.Request: "params", mcp.Notification: "params",
 	mcp.Response: "result", mcp.Error: "error"}
 

@@ -2,13 +2,11 @@ package policies
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,9 +14,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"gatekit/core/regularfile"
 	"gatekit/policies/library"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -34,14 +32,14 @@ type Options struct {
 	Data   []string                  // JSON documents, merged into data
 	Config map[string]map[string]any // the settings of library rules: data.config[rule]
 	Shadow bool                      // record the effects without enforcing them
-	// a label is kept for all sessions of its principal, and not only for its own session
+	// a label is kept for all sessions of its principal, not only for the session that got it
 	LabelsByPrincipal bool
 
 	// the keys that verify bundles, by the names that signatures may use for them; see ReadBundle
 	Keys    map[string]Key
-	Bundles []*Bundle // bundles beside those in Files, already read
+	Bundles []*Bundle // further bundles, which the caller has read
 
-	Sessions *SessionStore    // nil means a new one
+	Sessions *SessionStore    // nil means a new store
 	Now      func() time.Time // nil means time.Now
 }
 
@@ -50,7 +48,7 @@ var inputSchema []byte
 
 // forbidden are the built-in functions that policies must not use. Some reach out of a policy or
 // reveal the environment. With others, a large number in a message could use all memory or time,
-// and no deadline would stop them.
+// and no deadline would stop these functions.
 var forbidden = []string{"http.send", "opa.runtime", "net.lookup_ip_addr", "rego.parse_module",
 	"trace", "bits.lsh", "units.parse", "units.parse_bytes"}
 
@@ -72,14 +70,14 @@ func Capabilities() *ast.Capabilities {
 type sources struct {
 	modules map[string]*ast.Module // by file name
 	data    map[string]any
-	texts   [][]byte // of the modules that are not tests
+	texts   [][]byte // the texts of the modules that are not tests
 	bundles []*Bundle
 	keys    map[string]Key
 	tests   bool // whether to read the tests beside the policies
 }
 
-// readSources reads all files that o selects. With tests, it also reads the tests beside them. The
-// error joins all errors, each with its file, and with its line if there is one.
+// readSources reads all files that o selects. If tests is set, it also reads the tests beside these
+// files. The error joins all errors. Each error names its file, and its line if there is one.
 func readSources(o Options, tests bool) (*sources, error) {
 	s := &sources{modules: map[string]*ast.Module{}, data: map[string]any{}, keys: o.Keys,
 		tests: tests}
@@ -148,7 +146,7 @@ type SettingsError struct {
 func (e *SettingsError) Error() string { return fmt.Sprintf("policy.config.%q: %v", e.Rule, e.Err) }
 func (e *SettingsError) Unwrap() error { return e.Err }
 
-// settingsErrors wraps each of the errors that err joins in a SettingsError.
+// settingsErrors wraps err in a SettingsError. If err joins several errors, it wraps each of them.
 func settingsErrors(rule string, err error) error {
 	all, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -201,9 +199,10 @@ func (s *sources) addFile(name string) error {
 
 // addFolder adds the .rego files in a folder and its subfolders. Hidden subfolders are left out: a
 // folder that Kubernetes mounts has a second copy of each file in a hidden subfolder. A folder
-// without policies is an error, because it is probably the wrong one. A signed folder is an error,
-// because only signatures of bundles are verified. So is a link to another folder, whose policies
-// would not be in force: links can form circles, and are not followed.
+// without policies is an error, because it is probably the wrong folder. A signed folder is an
+// error, because only signatures of bundles are verified. Links to folders are not followed,
+// because links can form circles. Such a link is an error, because the policies behind it would not
+// be in force.
 func (s *sources) addFolder(name string) error {
 	if _, err := os.Lstat(filepath.Join(name, ".signatures.json")); err == nil {
 		return fmt.Errorf("%s: the folder is signed, and Gatekit verifies only the "+
@@ -243,7 +242,7 @@ func (s *sources) addFolder(name string) error {
 
 // addPolicyFile adds one .rego file.
 func (s *sources) addPolicyFile(file string) error {
-	b, err := readRegular(file)
+	b, err := regularfile.Read(file, maxFileBytes)
 	if err != nil {
 		return err
 	}
@@ -253,39 +252,9 @@ func (s *sources) addPolicyFile(file string) error {
 // maxFileBytes bounds a policy file and a file of data.
 const maxFileBytes = 64 << 20 // bytes
 
-// openRegular opens a file for reading. It refuses what is not a regular file: opening a named pipe
-// would wait for a writer, and a device may have no end.
-func openRegular(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, cmp.Or(err, error(&fs.PathError{Op: "read", Path: name,
-			Err: errors.New("it is not a regular file")}))
-	}
-	return f, nil
-}
-
-// readRegular returns the contents of a regular file.
-func readRegular(name string) ([]byte, error) {
-	f, err := openRegular(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err == nil && len(b) > maxFileBytes {
-		err = &fs.PathError{Op: "read", Path: name,
-			Err: fmt.Errorf("it is larger than %d bytes", maxFileBytes)}
-	}
-	return b, err
-}
-
 // addDataFile reads a JSON document and adds its members to the data.
 func (s *sources) addDataFile(name string) error {
-	b, err := readRegular(name)
+	b, err := regularfile.Read(name, maxFileBytes)
 	if err != nil {
 		return err
 	}
@@ -328,8 +297,8 @@ func withLocations(err error) error {
 	return errors.Join(lines...)
 }
 
-// compiler returns a compiler in strict mode that checks references against the schema of the
-// input: a misspelt member is an error.
+// compiler returns a compiler in strict mode. It checks references against the schema of the input,
+// so that a misspelt member is an error.
 func compiler() (*ast.Compiler, error) {
 	var schema any
 	if err := json.Unmarshal(inputSchema, &schema); err != nil {
@@ -418,7 +387,7 @@ func Load(o Options) (*Stage, error) {
 	return stage, nil
 }
 
-// prepare returns the query of rules. Without rules, the query is never evaluated.
+// prepare returns the query of rules. A query without rules is never evaluated.
 func prepare(set ruleSet, rules []effectRule, c *ast.Compiler,
 	data storage.Store) (ruleQuery, error) {
 	if len(rules) == 0 {

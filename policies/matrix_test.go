@@ -27,7 +27,7 @@ func replaceAll(pattern, with string) func(string) string {
 var escaped = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
 // transformations are the steps by which servers, correct or not, may change a path before they
-// open it. They are written independently of the rule's code.
+// open it. The transformations use none of the code under test.
 var transformations = map[string]func(string) string{
 	"decodes percent escapes": func(s string) string {
 		return escaped.ReplaceAllStringFunc(s, func(e string) string {
@@ -225,7 +225,7 @@ func TestEveryPathPayloadIsDeniedOrHarmless(t *testing.T) {
 }
 
 // allowedPayloads returns the paths that a stage with roots/traversal allows as arguments, as URIs,
-// and as roots of a client. Each message contains up to 100 of them.
+// and as roots of a client. It sends up to 100 paths in one message.
 func allowedPayloads(t *testing.T, s *policies.Stage,
 	paths []string) (arguments, uris, roots map[string]bool) {
 	t.Helper()

@@ -7,21 +7,22 @@ import (
 	"gatekit/core/mcp"
 )
 
-// tools returns the tools of m's server whose arguments or output m may contain, for input.tools:
+// tools returns the value of input.tools: the tools of m's server whose arguments or output m may
+// contain.
 //
-//   - the tool itself for a tools/call and its answer;
-//   - the tool of the task for a message about a task, in whatever session it was created;
-//   - every tool of the server that the session has called, for other requests and notifications
-//     of the server, for the client's notifications and answers, and for methods that the
-//     specification does not define. The protocol does not always tell to which call these belong,
-//     a server can send them late, and a cancelled call has no answer at all.
+//   - For a tools/call and its answer, this is the called tool.
+//   - For a message about a task, this is the tool that created the task, in any session.
+//   - For other requests and notifications of the server, for the client's notifications and
+//     answers, and for methods that the specification does not define, these are all tools of the
+//     server that the session has called. The protocol does not always tell to which call such a
+//     message belongs, a server can send the message late, and a cancelled call has no answer.
 //
-// known is false when m is about a task that Gatekit does not know, such as one that is older than
-// a restart: any tool may have created it.
+// known is false when m is about a task that Gatekit does not know. Any tool may have created such
+// a task, perhaps before a restart of Gatekit.
 func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	meth, defined := mcp.LookupMethod(m.Method)
 	isAnswer := m.Kind == mcp.Response || m.Kind == mcp.Error
-	// whether the server has asked the client, and not the client the server
+	// whether m belongs to a request or notification that the server sent to the client
 	reverse := isAnswer == (m.Direction == mcp.ToServer)
 	if m.Kind == mcp.Notification {
 		reverse = m.Direction == mcp.ToClient
@@ -34,7 +35,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	case m.Method == "tasks/list" && m.Kind == mcp.Response && !reverse:
 		return s.taskTools(m, taskIDs(m))
 	case defined && !reverse && m.Kind != mcp.Notification:
-		return nil, true // about a prompt, a resource, a list
+		return nil, true // m is about a prompt, a resource or a list, and not about a tool
 	}
 	names, known = s.calledTools(m.Server), true
 	add := func(id string) {
@@ -47,7 +48,7 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	}
 	if meth.NamePointer == "/taskId" && m.Direction == mcp.ToClient &&
 		m.Kind == mcp.Notification {
-		// may come before the answer that creates the task
+		// The notification may come before the answer that creates the task.
 		if tool, created := s.store.tasks.Name(m.Server, m.Name, m.Principal); created {
 			names = append(names, tool)
 		}
@@ -56,8 +57,8 @@ func (s *session) tools(m *mcp.Message) (names []string, known bool) {
 	return slices.Compact(names), known
 }
 
-// taskTools returns the tools that created the tasks. known is false when one of the tasks is not
-// known.
+// taskTools returns the tools that created the tasks. known is false when Gatekit does not know one
+// of the tasks.
 func (s *session) taskTools(m *mcp.Message, ids []string) (names []string, known bool) {
 	known = true
 	for _, id := range ids {

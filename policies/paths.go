@@ -2,17 +2,16 @@ package policies
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/bits"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
-	"unicode"
 	"unicode/utf8"
+
+	"gatekit/core/uris"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -33,10 +32,10 @@ const (
 	maxDecodings = 64
 )
 
-// problem returns why a path or a URI leaves the allowed folders, or "" if it stays within them. It
-// is unknown how the server decodes the path: the server may decode percent escapes once or twice,
-// read backslashes as slashes, or "~" as the home folder. So every decoding of the path must stay
-// within the folders.
+// problem returns why a path or a URI leaves the allowed folders, or "" if it stays within them.
+// Gatekit does not know how the server decodes the path. The server may decode percent escapes once
+// or twice, read backslashes as slashes, or read "~" as the home folder. Every decoding of the path
+// must therefore stay within the folders.
 func (b pathBounds) problem(text string) string {
 	switch {
 	case len(text) > maxPathBytes:
@@ -55,8 +54,8 @@ func (b pathBounds) problem(text string) string {
 	})
 }
 
-// forEachDecoding calls problem for every decoding of a text, until problem returns one. The first
-// decoding is the text itself.
+// forEachDecoding calls problem for every decoding of a text, and returns the first problem. The
+// first decoding is the text itself.
 func forEachDecoding(text string, problem func(decoding string) string) string {
 	decodings, seen := []string{text}, map[string]bool{text: true}
 	for i := 0; i < len(decodings); i++ {
@@ -79,7 +78,7 @@ func forEachDecoding(text string, problem func(decoding string) string) string {
 // uriScheme returns the scheme of a URI with its colon, such as "file:", or "". A scheme must have
 // at least two characters, because a single letter is a drive.
 func uriScheme(text string) string {
-	if name := schemeName(text); len(name) > 1 {
+	if name := uris.Scheme(text); len(name) > 1 {
 		return name + ":"
 	}
 	return ""
@@ -96,20 +95,15 @@ var (
 	webURL         = regexp.MustCompile(`^(?i:https?)://[^/]`)
 	ambiguousPath  = regexp.MustCompile(
 		`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}|\x00|\.\.[/\\;]|[/\\]\.\.`)
-	percentEscape  = regexp.MustCompile(`%[0-9A-Fa-f]{2}|%u[0-9A-Fa-f]{4}`)
 	pathParameters = regexp.MustCompile(`;[^/]*`)
 	innerFileURI   = regexp.MustCompile(`(?i)file:`)
-	drivePrefix    = regexp.MustCompile(`^/*[A-Za-z]:`)
 	variablePrefix = regexp.MustCompile(`^(\$[A-Za-z_{(]|%[A-Za-z_()0-9]+%)`)
-	// parentSegment matches ".." and other spellings of it: those that some systems accept, and
-	// those that become ".." when a filter removes "../"
-	parentSegment = regexp.MustCompile(`^(\.\.[. ]* +|\.\.|\.{4,})$`)
 )
 
 // decodeOnce returns the texts that servers could get from a text by one decoding step.
 func decodeOnce(text string) (all []string) {
 	if strings.Contains(text, "%") {
-		all = append(all, percentEscape.ReplaceAllStringFunc(text, unescape))
+		all = append(all, uris.Unescape(text))
 	}
 	if strings.Contains(text, `\`) {
 		all = append(all, strings.ReplaceAll(text, `\`, "/"))
@@ -126,12 +120,8 @@ func decodeOnce(text string) (all []string) {
 		all = append(all, decodeOverlong(text), strings.ToValidUTF8(text, ""))
 	}
 	return append(all, lookAlikes.Replace(norm.NFKC.String(text)), withoutParents.Replace(text),
-		strings.TrimFunc(text, isBlank), trimQuotes(text))
+		strings.TrimFunc(text, uris.IsBlank), trimQuotes(text))
 }
-
-// isBlank reports whether servers may trim a character from the ends of a path. JavaScript also
-// trims the byte order mark.
-func isBlank(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
 
 // trimQuotes returns a path without the quotes that server-filesystem trims.
 func trimQuotes(text string) string { return strings.Trim(text, `"'`) }
@@ -158,18 +148,6 @@ func decodeOverlong(text string) string {
 		i += size
 	}
 	return b.String()
-}
-
-// unescape returns the byte, or the character, that a percent escape stands for.
-func unescape(e string) string {
-	var n rune
-	if _, err := fmt.Sscanf(strings.TrimLeft(e, "%u"), "%x", &n); err != nil {
-		return e
-	}
-	if e[1] == 'u' {
-		return string(n)
-	}
-	return string([]byte{byte(n)})
 }
 
 // decodedProblem returns the problem of one decoding of a path or URI.
@@ -213,11 +191,11 @@ func (b pathBounds) fileURIProblem(rest string) string {
 		paths = append(paths, rest[:at])
 	}
 	for _, p := range paths {
-		p = percentEscape.ReplaceAllStringFunc(p, unescape)
+		p = uris.Unescape(p)
 		if strings.Contains(p, "\x00") {
 			return "the path contains a control character"
 		}
-		if drivePrefix.MatchString(p) && !strings.HasPrefix(p, "//") {
+		if uris.HasDrive(p) && !strings.HasPrefix(p, "//") {
 			p = p[1:]
 		}
 		if why := b.pathProblem(p); why != "" {
@@ -238,7 +216,7 @@ func (b pathBounds) pathProblem(text string) string {
 		return "the path starts in a home folder"
 	case variablePrefix.MatchString(text):
 		return "the path starts with an environment variable"
-	case drivePrefix.MatchString(text):
+	case uris.HasDrive(text):
 		return b.windowsProblem(text)
 	case strings.HasPrefix(text, "/"):
 		return b.absoluteProblem(text)
@@ -249,7 +227,7 @@ func (b pathBounds) pathProblem(text string) string {
 	case !b.Relative:
 		return "the path is relative, and its base folder is not known"
 	case b.Links:
-		// the start folder is unknown: the path must stay within every root in which it could start
+		// The start folder may be any of the roots, so the path must stay within each root.
 		for _, root := range b.Roots {
 			if r, ok := localRoot(root); ok && strings.HasPrefix(r, "/") &&
 				!isWithin(resolveLinks(r+"/"+text),
@@ -267,7 +245,7 @@ func leavesStart(text string) bool {
 	depth := 0
 	for s := range strings.SplitSeq(strings.TrimLeft(text, "/"), "/") {
 		switch {
-		case parentSegment.MatchString(s):
+		case uris.IsParent(s):
 			if depth--; depth < 0 {
 				return true
 			}
@@ -284,7 +262,7 @@ func (b pathBounds) absoluteProblem(text string) string {
 	if len(b.Roots) == 0 {
 		return "no allowed folders are known"
 	}
-	clean := cleanPath(text)
+	clean := uris.CleanPath(text)
 	within := func(path string, normalize func(string) string) bool {
 		for _, root := range b.Roots {
 			if r, ok := localRoot(root); ok && isWithin(path, normalize(r)) {
@@ -293,7 +271,7 @@ func (b pathBounds) absoluteProblem(text string) string {
 		}
 		return false
 	}
-	if !within(clean, cleanPath) {
+	if !within(clean, uris.CleanPath) {
 		return "the path leaves the allowed folders"
 	}
 	if b.Links && (!within(resolveLinks(clean), resolveLinks) || !within(resolveLinks(text),
@@ -310,12 +288,12 @@ func (b pathBounds) windowsProblem(text string) string {
 		p = strings.TrimLeft(strings.ToLower(strings.ReplaceAll(p, `\`, "/")), "/")
 		var kept []string
 		for s := range strings.SplitSeq(p, "/") {
-			if !parentSegment.MatchString(s) {
-				s = strings.TrimRight(s, ". ") // as Windows does; removes "." and "", too
+			if !uris.IsParent(s) {
+				s = strings.TrimRight(s, ". ") // as Windows does; "." becomes ""
 			}
 			kept = append(kept, s)
 		}
-		return cleanPath("/" + strings.Join(kept, "/"))
+		return uris.CleanPath("/" + strings.Join(kept, "/"))
 	}
 	p := strings.TrimLeft(strings.ReplaceAll(text, `\`, "/"), "/")
 	if len(p) < 3 || p[2] != '/' {
@@ -326,23 +304,11 @@ func (b pathBounds) windowsProblem(text string) string {
 	}
 	for _, root := range b.Roots {
 		r, ok := localRoot(root)
-		if ok && drivePrefix.MatchString(r) && isWithin(fold(p), fold(r)) {
+		if ok && uris.HasDrive(r) && isWithin(fold(p), fold(r)) {
 			return ""
 		}
 	}
 	return "the path leaves the allowed folders"
-}
-
-// cleanPath returns an absolute path without ".", ".." and the spellings that some systems accept
-// for "..".
-func cleanPath(text string) string {
-	segments := strings.Split(text, "/")
-	for i, s := range segments {
-		if parentSegment.MatchString(s) {
-			segments[i] = ".."
-		}
-	}
-	return path.Clean("/" + strings.Join(segments, "/"))
 }
 
 // isWithin reports whether a clean path is the root or below it.
@@ -361,22 +327,22 @@ func localRoot(root string) (string, bool) {
 		if len(root) > len("localhost") && strings.EqualFold(root[:len("localhost")], "localhost") {
 			root = root[len("localhost"):]
 		}
-		root = percentEscape.ReplaceAllStringFunc(root, unescape)
+		root = uris.Unescape(root)
 		if !strings.HasPrefix(root, "/") || strings.HasPrefix(root, "//") {
 			return "", false
 		}
-		if drivePrefix.MatchString(root) {
+		if uris.HasDrive(root) {
 			root = root[1:]
 		}
 	default:
 		return "", false
 	}
-	if !strings.HasPrefix(root, "/") && !drivePrefix.MatchString(root) || strings.Contains(root,
+	if !strings.HasPrefix(root, "/") && !uris.HasDrive(root) || strings.Contains(root,
 		"\x00") || !utf8.ValidString(root) {
 		return "", false
 	}
 	for s := range strings.SplitSeq(root, "/") {
-		if parentSegment.MatchString(s) {
+		if uris.IsParent(s) {
 			return "", false
 		}
 	}
@@ -395,12 +361,12 @@ func followLinks(text string, links int) string {
 	at, rest := strings.TrimRight(text, "/"), ""
 	for {
 		if at == "" {
-			return cleanPath(rest)
+			return uris.CleanPath(rest)
 		}
 		real, err := filepath.EvalSymlinks(at)
 		switch {
 		case err == nil:
-			return cleanPath(real + rest)
+			return uris.CleanPath(real + rest)
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) ||
 			links > maxLinks:
 			return ""

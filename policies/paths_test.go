@@ -34,8 +34,8 @@ func reading(uri string) *mcp.Message {
 		mcp.ToServer, uri)
 }
 
-// dots and slash are spellings of ".." and of "/" that some servers accept. starts are the paths
-// before them.
+// dots and slash are spellings of ".." and of "/" that some servers accept. starts are paths that
+// come before the spellings.
 var (
 	dots = []string{"..", "%2e%2e", "%2E.", ".%2e", "%252e%252e", "%25252e%25252e",
 		"%u002e%u002e", "．．", "․․", "‥", ".. ", "....", "..;x", "%ef%bc%8e%ef%bc%8e"}
@@ -48,7 +48,7 @@ var (
 func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"a root": {"roots": []any{"/data"}, "relative": true},
-		"two, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"},
+		"two roots, one as a URI, and a base": {"roots": []any{"/srv/x y", "file:///data/"},
 			"base": "/data/a"},
 	} {
 		s := fromLibrary(t, "roots/traversal", settings)
@@ -61,7 +61,7 @@ func TestEncodedPathsCannotLeaveRoots(t *testing.T) {
 			for _, up := range dots {
 				for _, sep := range slash {
 					for _, depth := range []int{1, 6} {
-						// such a path stays within the root
+						// One ".." from a subfolder stays within the root.
 						if depth == 1 && start != "" && start != "/data" && start != "/data/" {
 							continue
 						}
@@ -96,7 +96,7 @@ func refused(t *testing.T, s *policies.Stage, m *mcp.Message) bool {
 	return v.Action == 0
 }
 
-func TestBoundaries(t *testing.T) {
+func TestOnlyPathsWithinRootsPass(t *testing.T) {
 	s := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{"/data", "C:/Work"},
 		"relative": true})
 	for _, path := range []string{
@@ -216,7 +216,7 @@ func TestSymbolicLinksCannotLeaveRoots(t *testing.T) {
 	remote := fromLibrary(t, "roots/traversal", map[string]any{"roots": []any{root},
 		"remote": []any{"a"}})
 	if !passes(remote, root+"/away/x") {
-		t.Error("a path is denied by a link of this machine, but the server is on another machine")
+		t.Error("a link of this machine denies a path of a server on another machine")
 	}
 }
 
@@ -235,7 +235,7 @@ func TestDeclaredRootsApply(t *testing.T) {
 	}
 	if got := declare(`{"roots":[{"uri":"file:///work/%2e%2e/"}]}`); got !=
 		`{"roots":[]}` {
-		t.Errorf("roots that contain ..: %s, want them taken out", got)
+		t.Errorf("roots that contain ..: %s, want the roots removed", got)
 	}
 	if got := callWith("/etc"); !strings.HasPrefix(got, "denied") {
 		t.Errorf("a path after denied roots: %s, want it denied", got)

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// maxPatterns bounds the cache: a policy can build new patterns for each message.
+// maxPatterns bounds the cache, because a policy can build new patterns for each message.
 const maxPatterns = 1000
 
 // patterns caches compiled regular expressions, because policies use the same few for each message.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// rateWindow counts the calls of one session in the last minute, by key (see callKey). Its size is
-// bounded by maxBuckets, for any number of calls.
+// rateWindow counts the calls of one session in the last minute, by key (see callKey). It has at
+// most maxBuckets buckets, whatever the number of calls.
 type rateWindow struct {
 	buckets     map[string][]bucket // oldest first
 	bucketCount int                 // the number of buckets of all keys

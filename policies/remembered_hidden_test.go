@@ -9,8 +9,8 @@ import (
 	"gatekit/policies"
 )
 
-// What a rule hides from a list because of something else than the item itself is hidden from its
-// use, too, until a list shows it again.
+// A rule may hide an item from a list because of something else than the item itself. Even then,
+// the item cannot be used until a list shows it again.
 func TestItemHiddenFromListStaysHidden(t *testing.T) {
 	for name, rule := range map[string]string{
 		"another item":          `some other in input.items; other.name == "y"; item.name == "x"`,
@@ -21,7 +21,7 @@ func TestItemHiddenFromListStaysHidden(t *testing.T) {
 		"the next page":         `input.result.nextCursor == "2"; item.name == "x"`,
 		"a member of the item":  `item.description == "d"; item.name == "x"`,
 		"the name of the item":  `item.name == "x"`,
-		"a finding of a plugin": `input.result.tools; item.name == "x"`,
+		"the tools of a result": `input.result.tools; item.name == "x"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := loaded(t, "hide contains item.name if {\n\tinput.method == \"tools/list\"\n"+
@@ -32,20 +32,20 @@ func TestItemHiddenFromListStaysHidden(t *testing.T) {
 			}
 			const x, y = `{"name":"x","description":"d"}`, `{"name":"y","description":"d"}`
 			if got := list(x + "," + y); strings.Contains(got, `"x"`) || !strings.Contains(got, `"y"`) {
-				t.Fatalf("the list is %s", got)
+				t.Fatalf("the list is %s, want y without x", got)
 			}
 			if got := verdictOf(t, s, called("x", `{}`)); !isHidden(got) {
-				t.Errorf("a call of the hidden tool: %s", got)
+				t.Errorf("a call of the hidden tool: %s, want it denied", got)
 			}
 			if got := verdictOf(t, s, called("y", `{}`)); isHidden(got) &&
 				name != "the position" { // alone, each item is at this position
-				t.Errorf("a call of the other tool: %s", got)
+				t.Errorf("a call of the other tool: %s, want it allowed", got)
 			}
 			other := called("x", `{}`)
 			other.Session = "s2"
 			if got := verdictOf(t, s, other); isHidden(got) && name != "the name of the item" &&
-				name != "the position" && name != "a finding of a plugin" {
-				t.Errorf("a call in another session: %s", got)
+				name != "the position" && name != "the tools of a result" {
+				t.Errorf("a call in another session: %s, want it allowed", got)
 			}
 		})
 	}
@@ -64,12 +64,12 @@ func TestItemIsHiddenUntilItIsListed(t *testing.T) {
 		verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 			`{"tools":[`+c.items+`]}`))
 		if got := verdictOf(t, s, called("x", `{}`)); isHidden(got) != c.hidden {
-			t.Errorf("after a list of %s: %s", c.items, got)
+			t.Errorf("after a list of %s: %s, want the tool hidden: %v", c.items, got, c.hidden)
 		}
 	}
 }
 
-// The same holds for resources, in every spelling.
+// A resource that was hidden from a list stays hidden in every spelling of its URI.
 func TestResourceHiddenFromListStaysHidden(t *testing.T) {
 	s := loaded(t, `hide contains item.uri if { input.method == "resources/list"; some item in input.items; startswith(item.uri, "file:///D/"); count(input.items) > 1 }`)
 	verdictOf(t, s, answered(sent(mcp.NewRequest("1", "resources/list", nil), mcp.ToServer, ""),
@@ -78,13 +78,13 @@ func TestResourceHiddenFromListStaysHidden(t *testing.T) {
 		otherSpellings["file:///D/a"]...) {
 		for _, m := range resourceUses(spelling) {
 			if got := verdictOf(t, s, m); !isHidden(got) {
-				t.Errorf("%s %q: %s", m.Method, spelling, got)
+				t.Errorf("%s %q: %s, want it hidden", m.Method, spelling, got)
 			}
 		}
 	}
 	for _, uri := range []string{"file:///other", "file:///OTHER", "file:///third"} {
 		if got := verdictOf(t, s, reading(uri)); isHidden(got) {
-			t.Errorf("%q: %s", uri, got)
+			t.Errorf("%q: %s, want it allowed", uri, got)
 		}
 	}
 }
@@ -99,11 +99,11 @@ func TestTooManyHiddenItemsAreDenied(t *testing.T) {
 	got := verdictOf(t, s, answered(sent(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer, ""),
 		`{"tools":[`+strings.Join(items, ",")+`]}`))
 	if !strings.Contains(got, "denied: the policies hide too many items") {
-		t.Errorf("%.200s", got)
+		t.Errorf("got %.200s, want a denial because of too many hidden items", got)
 	}
 }
 
-// With a mode that enforces nothing, nothing stays hidden.
+// Shadow mode enforces nothing, so an item that was hidden before can be used again.
 func TestShadowModeForgetsHiddenItems(t *testing.T) {
 	store := &policies.SessionStore{}
 	for _, shadow := range []bool{false, true} {
@@ -118,7 +118,7 @@ func TestShadowModeForgetsHiddenItems(t *testing.T) {
 		}
 		got := verdictOf(t, s, called("x", `{}`))
 		if strings.HasPrefix(got, "denied") == shadow {
-			t.Errorf("shadow %v: %s", shadow, got)
+			t.Errorf("in shadow mode (%v): %s, want the call denied: %v", shadow, got, !shadow)
 		}
 	}
 }

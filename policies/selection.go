@@ -11,13 +11,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 )
 
-// classMembers are members of the input that are known before a message's body is read. Rules
-// exclude messages by them: a rule with input.method == "tools/call" or input.kind in {...} cannot
-// hold for other messages.
+// classMembers are members of the input that are known before a message's body is read. Many rules
+// compare these members, and so cannot hold for some messages. For example, a rule with
+// input.method == "tools/call" holds only for tool calls.
 //
 // The last element is not a member of the input. Its value is "true" when
-// gatekit.path.disguised(input.params.arguments) holds. Otherwise most calls need no other check of
-// their arguments.
+// gatekit.path.disguised(input.params.arguments) holds. For most calls it does not hold, and the
+// rules that require it are left out.
 var classMembers = [...]string{"direction", "kind", "method", "server", "name",
 	encodedTraversalBuiltin}
 
@@ -36,41 +36,43 @@ var (
 // classMembers in these messages. A value that no rule compares is "".
 type messageClass [len(classMembers)]string
 
-// anyMessage is the direction of the class that contains all messages: every rule can hold for it.
+// anyMessage is the direction of the class that contains all messages. Every rule can hold for this
+// class.
 const anyMessage = "*"
 
 // ruleSelector selects the rules that can hold for a message, and the members of the input that
-// they read. It leaves out a rule only when its body contains an expression that is false for the
-// message. If it cannot analyze an expression, it does not leave out the rule for it.
+// these rules read. It leaves out a rule only when the rule's body contains an expression that is
+// false for the message. It ignores the expressions that it cannot analyze.
 //
 // # Why not OPA's rule index or partial evaluation
 //
 // The figures are from BenchmarkSelection with a call of 4 KiB. With OPA's rule index alone, the
 // input must contain all members that any rule reads. An evaluation then takes 10 to 15 times as
-// long for the default rules, and 1.2 to 14 times as long for fifty rules of one tool each.
+// long for the default rules, and 1.2 to 14 times as long for fifty rules about one tool each.
 //
 // OPA's partial evaluation takes 20 to 50 ms for each combination of method, kind, server and name,
-// compared with 0.4 to 5 ms here. Its result is slower for most calls, and as fast for the tool
-// that a rule names. For the default rules, OPA cannot compile the result, because expressions of
-// roots/traversal become unsafe. Partial evaluation also needs a bounded set of names and servers,
-// which clients choose. To find the relevant ones, the same analysis as here would be necessary.
+// compared with 0.4 to 5 ms for ruleSelector. The partially evaluated rules are slower for most
+// calls, and as fast for a tool that a rule names. OPA cannot compile the partially evaluated
+// default rules, because expressions of roots/traversal become unsafe. Partial evaluation also
+// needs a bounded set of names and servers, but clients choose the names and servers. To find the
+// relevant ones, the same analysis as in ruleSelector would be necessary.
 //
-// FuzzSelection compares this selection with the evaluation of all rules. Once,
+// FuzzSelection compares this selection with the evaluation of all rules. A long run of
 // TestSelectionOverManyModules compared them for a million pairs (10,000 generated modules with 100
 // messages each, seeds from 1000000), and found no difference.
 type ruleSelector struct {
 	compiler *ast.Compiler
 	data     storage.Store
 	settings ast.Value // data.config, a constant; nil when packages define parts of it
-	// for each of classMembers, the values that rules compare it with
+	// for each of classMembers, the values with which rules compare the member
 	comparedValues [len(classMembers)]map[string]bool
-	// a rule replaces parts of the input by the keyword with, so the analysis would be wrong; all
-	// rules are selected
+	// set if a rule replaces parts of the input with the keyword `with`; the analysis would then be
+	// wrong, so all rules are selected
 	disabled bool
 
 	mu      sync.RWMutex
 	byClass map[queryKey]*ruleQuery
-	byRules map[string]*ruleQuery // by the rules that a query evaluates, and the rules these use
+	byRules map[string]*ruleQuery // by the evaluated rules and all rules that these rules use
 }
 
 // queryKey identifies a query.
@@ -193,8 +195,8 @@ func (i *ruleSelector) needsRuleThatCannotHold(e *ast.Expr, c messageClass) bool
 	})
 }
 
-// requiredValues returns the values of classMembers with which a rule's body can hold, by the index
-// in classMembers. Members that the body does not compare are left out.
+// requiredValues returns, by the index in classMembers, the values of a member with which a rule's
+// body can hold. Members that the body does not compare are left out.
 func requiredValues(body ast.Body) map[int][]string {
 	found := map[int][]string{}
 	bound := map[ast.Var]int{} // the variables that equal one of classMembers
@@ -279,7 +281,7 @@ func constantStrings(v ast.Value) (all []string, ok bool) {
 		case ast.String:
 			all = append(all, string(v))
 		case ast.Ref, ast.Call:
-			// IsGround is true for a reference without variables, but it is not a constant
+			// IsGround is true for a reference without variables, but a reference is no constant.
 			ok = false
 		}
 	}
@@ -336,7 +338,7 @@ const (
 	maxPrepared = 4096
 )
 
-// query returns a query of those rules of q that can hold for messages of a class.
+// query returns a query of the rules of q that can hold for messages of a class.
 func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 	classKey := queryKey{q.ruleSet, c}
 	i.mu.RLock()
@@ -373,7 +375,8 @@ func (i *ruleSelector) query(q ruleQuery, c messageClass) (*ruleQuery, error) {
 	if cached == nil && full && c[0] != anyMessage {
 		return i.query(q, messageClass{anyMessage})
 	}
-	// without the lock, because preparing is slow: several goroutines may prepare the same query
+	// Prepare the query without the lock, because this is slow. Several goroutines may prepare the
+	// same query.
 	if cached == nil {
 		p, err := prepare(q.ruleSet, rules, i.compiler, i.data)
 		if err != nil {

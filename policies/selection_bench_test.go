@@ -19,10 +19,10 @@ import (
 )
 
 // BenchmarkSelection compares three ways to evaluate only the rules that can hold for a message:
-// [ruleSelector], OPA's rule index alone, and OPA's partial evaluation, for each combination of
-// direction, kind, method, server and name. Each evaluates one tools/call with arguments of 4 KiB,
-// or a call of a tool that one of fifty rules names. "prepare" is the work for the first message of
-// a combination.
+// [ruleSelector], OPA's rule index alone, and OPA's partial evaluation. The first and the last way
+// prepare a query for each combination of direction, kind, method, server and name. The case
+// "prepare" measures this work. The message is a tools/call with arguments of 4 KiB. In the case
+// "fifty/named", it calls a tool that one of fifty rules names.
 func BenchmarkSelection(b *testing.B) {
 	def := library.DefaultRules()
 	for _, set := range []struct {
@@ -31,8 +31,8 @@ func BenchmarkSelection(b *testing.B) {
 	}{
 		{"default", "x", Options{Rules: slices.Sorted(maps.Keys(def)), Config: def}},
 		{"elicitation", "x", Options{Rules: []string{"elicitation/gate", "sampling/gate"}}},
-		{"fifty/other", "x", Options{Files: []string{fiftyPolicies(b)}}},
-		{"fifty/named", "delete_7", Options{Files: []string{fiftyPolicies(b)}}},
+		{"fifty/other", "x", Options{Files: []string{FiftyPolicies(b)}}},
+		{"fifty/named", "delete_7", Options{Files: []string{FiftyPolicies(b)}}},
 	} {
 		s, err := Load(set.o)
 		if err != nil {
@@ -97,8 +97,8 @@ func BenchmarkSelection(b *testing.B) {
 	}
 }
 
-// compileWithList compiles policies with one more rule, data.list.all: the array of all effects.
-// Partial evaluation takes a query of a single reference.
+// compileWithList compiles policies with one more rule, data.list.all, which is the array of all
+// effects. Partial evaluation needs this rule, because its query must be a single reference.
 func compileWithList(b *testing.B, s *Stage, o Options) *ast.Compiler {
 	sources, err := readSources(o, false)
 	if err != nil {
@@ -143,7 +143,7 @@ func partialQuery(b *testing.B, s *Stage, c *ast.Compiler,
 	}
 	partial, err := rego.New(append(options, builtins...)...).PartialResult(b.Context())
 	if err != nil {
-		b.Skip("OPA cannot compile what its partial evaluation makes of the policies: ", err)
+		b.Skip("OPA cannot compile the partially evaluated policies: ", err)
 	}
 	query, err = partial.Rego(append(builtins, rego.StrictBuiltinErrors(true))...).
 		PrepareForEval(b.Context())
@@ -159,8 +159,8 @@ func partialQuery(b *testing.B, s *Stage, c *ast.Compiler,
 	return query, read
 }
 
-// fiftyPolicies returns a folder with fifty policies, each about the arguments of one tool.
-func fiftyPolicies(tb testing.TB) string {
+// FiftyPolicies returns a folder with fifty policies, each about the arguments of one tool.
+func FiftyPolicies(tb testing.TB) string {
 	dir := tb.TempDir()
 	for i := range 50 {
 		text := fmt.Sprintf(`package gatekit.team%d

@@ -15,12 +15,13 @@ import (
 	"gatekit/core/mcp"
 )
 
-// FuzzSelection compares the two ways to evaluate policies: with the rules that [ruleSelector]
-// selects for a message, which see only the members of the input that they read, and with all rules
-// and the whole input. Both must give the same sets. The choices of the generator are the bytes of
-// the fuzzer's input, so that the fuzzer can mutate single decisions.
+// FuzzSelection compares two evaluations of the same policies. The first evaluates only the rules
+// that [ruleSelector] selects for a message, with only the members of the input that these rules
+// read. The second evaluates all rules with the whole input. Both must give the same sets. Each
+// byte of the fuzzer's input is one choice of the generator, so that the fuzzer can mutate single
+// choices.
 //
-// TestSelectionOverManyModules makes the same comparison for modules of random choices.
+// TestSelectionOverManyModules makes the same comparison for modules from random choices.
 func FuzzSelection(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(randomChoices(seed, 400))
@@ -30,9 +31,9 @@ func FuzzSelection(f *testing.F) {
 	})
 }
 
-// TestSelectionOverManyModules is FuzzSelection with modules of random choices. A pair is a module
-// and a message. GATEKIT_SELECTION_PAIRS sets the number of pairs, and GATEKIT_SELECTION_SEED the
-// first seed. When the test fails, it prints the seed of the module.
+// TestSelectionOverManyModules is FuzzSelection with modules from random choices. A pair is a
+// module and a message. GATEKIT_SELECTION_PAIRS sets the number of pairs, and
+// GATEKIT_SELECTION_SEED sets the first seed. If the test fails, it prints the seed of the module.
 func TestSelectionOverManyModules(t *testing.T) {
 	pairs, _ := strconv.Atoi(os.Getenv("GATEKIT_SELECTION_PAIRS"))
 	if pairs == 0 {
@@ -49,7 +50,7 @@ func TestSelectionOverManyModules(t *testing.T) {
 		}
 	}
 	t.Logf("%d pairs: %d modules, %d more that do not compile, %d pairs with a rule left out, "+
-		"%d where some set is not empty, %d of an evaluation that fails, next seed %d, %s",
+		"%d where some set is not empty, %d whose evaluation fails, next seed %d, %s",
 		total.pairs, total.modules, total.invalid, total.leftOut, total.effective, total.failed,
 		seed, time.Since(begin).Round(time.Second))
 	if total.leftOut*4 < total.pairs || total.effective*4 < total.pairs ||
@@ -138,8 +139,7 @@ const (
 )
 
 // compareOnce evaluates a message with all rules and with the selected rules. If the evaluation of
-// all rules fails, that of the selected rules may fail or not: a rule can fail in an expression
-// before the one that excludes the message.
+// all rules fails, there is nothing to compare: the failing rule may be one that is not selected.
 func compareOnce(s *Stage, m *mcp.Message) (leftOut bool, result int, err error) {
 	ctx := context.Background()
 	b := messageContext{now: time.Unix(1_700_000_000, 0)}
@@ -308,7 +308,7 @@ func (g *policyGenerator) policies() string {
 	g.constants(&b)
 	fmt.Fprintf(&b, "common if {\n%s}\n", g.body(1+g.pick(2), 2))
 	fmt.Fprintf(&b, "spoken contains input.%s if {\n%s}\n", g.member(), g.body(1, 2))
-	// never holds, and uses all helpers: rules that nothing uses are not loaded
+	// This rule never holds. It uses all helpers, because Load rejects rules that nothing uses.
 	b.WriteString("---\npackage gatekit.uses\n\nnote contains \"uses\" if {\n" +
 		"\tinput.method == \"never/used\"\n\tdata.gatekit.generated != 1\n\tdata.shared != 1\n}\n")
 	return b.String()
@@ -339,7 +339,7 @@ func (g *policyGenerator) helpers() string {
 	return b.String()
 }
 
-// constants generates a rule for each member that holds one of its values.
+// constants generates one rule for each member. The value of the rule is a value of the member.
 func (g *policyGenerator) constants(b *strings.Builder) {
 	for _, member := range generatedMembers {
 		fmt.Fprintf(b, "held_%s := %s\n", member, g.valueOf(member))
@@ -347,7 +347,7 @@ func (g *policyGenerator) constants(b *strings.Builder) {
 }
 
 // body returns the expressions of a rule, one on each line. A rule refers only to rules of greater
-// levels, so that none is recursive.
+// levels, so that no rule is recursive.
 func (g *policyGenerator) body(n, level int) string {
 	var lines []string
 	for range n {

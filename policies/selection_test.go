@@ -75,7 +75,7 @@ answeredMethods contains input.method if input.kind == "response"
 // all rules with the whole input. The outcomes must be the same.
 func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	dir := t.TempDir()
-	// a rule that never holds and uses all helpers: rules that nothing uses are not loaded
+	// This rule never holds. It uses all helpers, because Load rejects rules that nothing uses.
 	uses := "package gatekit.uses\n\nnote contains \"uses\" if {\n" +
 		"\tinput.method == \"never/used\"\n"
 	for i, line := range strings.Split(strings.TrimSpace(conditionRules), "\n") {
@@ -125,8 +125,8 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 				slices.Sort(want)
 				slices.Sort(got)
 				if !isHidden("denied: "+e.Outcome.Reason) && !slices.Equal(got, want) {
-					t.Errorf("%s\nthe selected rules deny with %q\nwant, as all rules, %q", text,
-						got, want)
+					t.Errorf("%s\nthe selected rules deny with %q\nwant, from all rules, %q",
+						text, got, want)
 				}
 			}
 			for _, reason := range []string{"equal", "equal, operands swapped", "in a set",
@@ -151,8 +151,8 @@ func TestSelectedRulesDecideAsAllRules(t *testing.T) {
 	}
 }
 
-// TestTrueSettingDoesNotExcludeRule reads settings in other ways than by their literal place in
-// data.config.
+// TestTrueSettingDoesNotExcludeRule checks rules that read true settings in unusual ways. The
+// selector must not leave these rules out.
 func TestTrueSettingDoesNotExcludeRule(t *testing.T) {
 	settings := map[string]map[string]any{"tools/arguments": {
 		"rules": []any{map[string]any{"argument": "path"}}}}

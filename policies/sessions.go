@@ -12,6 +12,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/tasks"
+	"gatekit/core/uris"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -22,12 +23,12 @@ import (
 // its zero value is ready to use.
 type SessionStore struct {
 	MaxDefinitionBytes int64 // bounds the definitions of all sessions; 0 means 256 MiB
-	MaxStateBytes      int64 // bounds everything else of all sessions; 0 means 256 MiB
+	MaxStateBytes      int64 // bounds all other state of all sessions; 0 means 256 MiB
 
 	mu              sync.Mutex
 	sessions        map[string]*session
 	definitionBytes atomic.Int64 // size of the definitions of all sessions
-	stateBytes      atomic.Int64 // approximate size of everything else
+	stateBytes      atomic.Int64 // approximate size of all other state of all sessions
 	parsedBytes     atomic.Int64 // size of the definitions that are also kept as Rego values
 
 	// the labels of each principal that has any, for stages that keep labels by principal
@@ -40,13 +41,15 @@ type SessionStore struct {
 
 // Bounds of the store, which does not learn when a session ends.
 //
-//   - Above maxSessions, the least recently used session is forgotten. Policies then see it as a
-//     new session, without labels. One Gatekit serves far fewer sessions at a time.
+//   - Above maxSessions, the least recently used session is forgotten. If the session is used
+//     again, policies see a new session without labels. One Gatekit serves far fewer sessions at a
+//     time.
 //   - Above MaxDefinitionBytes, the least recently used session loses its definitions. Its items
 //     are treated as not listed until they are listed again.
-//   - Above MaxStateBytes, the largest session is forgotten. So no client can displace the state of
-//     others by filling its own.
-//   - Labels of principals are never forgotten. A message whose label has no room is denied.
+//   - Above MaxStateBytes, the largest session is forgotten. A client that fills its own session
+//     can therefore not displace the state of other clients.
+//   - Labels of principals are never forgotten. If there is no room for a label, the message that
+//     sets the label is denied.
 //   - A value of one session that is too long is ignored, or its message is denied.
 const (
 	maxSessions               = 10_000
@@ -54,18 +57,18 @@ const (
 	defaultMaxStateBytes      = 256 << 20
 
 	maxClientInfoBytes        = 4 << 10
-	maxDescriptions           = 16 // of the clients that share a session
+	maxDescriptions           = 16 // descriptions of the clients that share a session
 	maxRootsBytes             = 64 << 10
 	maxLabels                 = 100
-	maxLabelBytes             = 1_000     // of one label
-	maxPrincipals             = 10_000    // that have labels
-	maxPrincipalLabelBytes    = 64 << 20  // of the labels of all principals
-	maxCallNameBytes          = 256 << 10 // of the counted names of one session; see callNameSize
-	maxSessionDefinitionBytes = 4 << 20   // of the definitions of one session
-	maxDefinitionBytes        = 1_000_000 // of one definition
+	maxLabelBytes             = 1_000     // size of one label
+	maxPrincipals             = 10_000    // principals that have labels
+	maxPrincipalLabelBytes    = 64 << 20  // size of the labels of all principals
+	maxCallNameBytes          = 256 << 10 // size of the counted names of one session
+	maxSessionDefinitionBytes = 4 << 20   // size of the definitions of one session
+	maxDefinitionBytes        = 1_000_000 // size of one definition
 
-	// of the definitions of all sessions that are also kept as Rego values; a Rego value needs
-	// about twenty times the memory of its JSON
+	// JSON size of the definitions of all sessions that are also kept as Rego values; a Rego value
+	// needs about twenty times the memory of its JSON
 	maxParsedBytes = 8 << 20
 )
 
@@ -73,10 +76,11 @@ const (
 type session struct {
 	mu       sync.Mutex
 	lastUsed time.Time // guarded by SessionStore.mu
-	// clientInfo and the client's capabilities, as JSON, as the first request declares them; modern
-	// requests have their own
+	// clientInfo and the client's capabilities, as JSON, from the first request that declares them;
+	// a request of a modern revision declares its own
 	client, capabilities []byte
-	// the digests of the first descriptions of clients, before the session had labels
+	logLevel             string // that the client set last with logging/setLevel
+	// the digests of the descriptions of clients that came before the session had labels
 	descriptions [][sha256.Size]byte
 	labels       []string
 
@@ -89,13 +93,13 @@ type session struct {
 	parsedBytes     int                   // size of the definitions that are also Rego values
 	hidden          map[string]string     // the rule that hid an item from a list, by hiddenKey
 	hiddenBytes     int                   // size of the keys of hidden
-	stateBytes      int                   // size of everything else, as counted in the store
+	stateBytes      int                   // size of all other state, as counted in the store
 	store           *SessionStore
-	ended           bool // the store has removed the session; messages in flight still refer to it
+	ended           bool // the store has removed the session; messages in flight may still use it
 }
 
-// session returns the session of a message. All messages of a principal without a session share
-// one.
+// session returns the session of a message. All messages of a principal that have no session ID
+// share one session.
 func (m *SessionStore) session(msg *mcp.Message) *session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,12 +119,12 @@ func (m *SessionStore) session(msg *mcp.Message) *session {
 	return s
 }
 
-// firstSession returns the key of the eligible session that is first in the order of before, or "".
-// m.mu must be held.
+// firstSession returns the key of the first eligible session, in the order that the function less
+// defines, or "". m.mu must be held.
 func (m *SessionStore) firstSession(eligible func(*session) bool,
-	before func(a, b *session) bool) (first string) {
+	less func(a, b *session) bool) (first string) {
 	for key, s := range m.sessions {
-		if eligible(s) && (first == "" || before(s, m.sessions[first])) {
+		if eligible(s) && (first == "" || less(s, m.sessions[first])) {
 			first = key
 		}
 	}
@@ -141,9 +145,9 @@ func (m *SessionStore) forget(key string) {
 	delete(m.sessions, key)
 }
 
-// evict frees memory above the bounds: it forgets the largest sessions, and drops the definitions
-// of the least recently used sessions, but not those of keep.
-func (m *SessionStore) evict(keep *session) {
+// evict frees memory until the store is within its bounds. It forgets the largest sessions, and
+// drops the definitions of the least recently used sessions, except those of the current session.
+func (m *SessionStore) evict(current *session) {
 	maxDefinitions, maxState := cmp.Or(m.MaxDefinitionBytes, defaultMaxDefinitionBytes),
 		cmp.Or(m.MaxStateBytes,
 			defaultMaxStateBytes)
@@ -162,7 +166,9 @@ func (m *SessionStore) evict(keep *session) {
 		m.forget(key)
 	}
 	for m.definitionBytes.Load() > maxDefinitions {
-		key := m.leastRecentlyUsed(func(s *session) bool { return s != keep && s.hasDefinitions() })
+		key := m.leastRecentlyUsed(func(s *session) bool {
+			return s != current && s.hasDefinitions()
+		})
 		if key == "" {
 			return
 		}
@@ -203,7 +209,11 @@ func (s *session) record(m *mcp.Message, principalLabels []string) {
 		s.client = copyMember(m, "/clientInfo", maxClientInfoBytes)
 		s.capabilities = copyMember(m, "/capabilities", maxClientInfoBytes)
 	case m.Method == "roots/list" && m.Kind == mcp.Response:
-		s.roots = copyMember(m, "/roots", maxRootsBytes) // without those that are hidden
+		s.roots = copyMember(m, "/roots", maxRootsBytes) // m has no hidden roots
+	case m.Method == "logging/setLevel" && m.Kind == mcp.Response && m.Request != nil:
+		if level, _ := m.Request.Text("/level"); mcp.LogLevelRank(level) >= 0 {
+			s.logLevel = level
+		}
 	case m.Kind == mcp.Response && listedItems(m) != nil:
 		s.recordDefinitions(m)
 	case m.Method == "tools/call" && m.Kind == mcp.Response:
@@ -226,8 +236,8 @@ func (s *session) record(m *mcp.Message, principalLabels []string) {
 	}
 }
 
-// description returns clientInfo and the client's capabilities, as JSON, if m has them. The answer
-// to a modern request has those of the request.
+// description returns clientInfo and the client's capabilities, as JSON, if m has them. For the
+// answer to a request of a modern revision, it returns those of the request.
 func description(m *mcp.Message) (client, capabilities []byte, ok bool) {
 	from, clientAt, capabilitiesAt := m, mcp.PointerClientInfo, mcp.PointerCapabilities
 	switch {
@@ -244,16 +254,35 @@ func description(m *mcp.Message) (client, capabilities []byte, ok bool) {
 	return client, capabilities, hasClient || hasCapabilities
 }
 
+// currentLogLevel returns the log level that applies to m, or "" if the client has set none. A
+// request of a modern revision has its own level. s.mu must be held.
+func (s *session) currentLogLevel(m *mcp.Message) string {
+	if m.Request != nil {
+		m = m.Request
+	}
+	if _, isModern := m.Get(mcp.PointerProtocolVersion); isModern &&
+		m.Direction == mcp.ToServer {
+		level, _ := m.Text(mcp.PointerLogLevel)
+		if mcp.LogLevelRank(level) < 0 {
+			return ""
+		}
+		return level
+	}
+	return s.logLevel
+}
+
 func descriptionDigest(client, capabilities []byte) [sha256.Size]byte {
 	return sha256.Sum256(slices.Concat(client, []byte{0}, capabilities))
 }
 
-// maxFirstDescription bounds the first description of a client that counts as known.
+// maxFirstDescription bounds the first description of a client. If it is longer, the client does
+// not count as known.
 const maxFirstDescription = 1_000
 
-// isKnownClient reports whether an earlier request of the session described the client in the same
-// bytes, before the session had labels. It is true for a message without a description, and for the
-// first one, unless that is long. s.mu must be held.
+// isKnownClient reports whether the client that m describes is known. A client is known if an
+// earlier request described it in the same bytes, before the session had labels. isKnownClient also
+// returns true if m has no description. For the first description in the session, it returns true
+// unless the description is longer than maxFirstDescription. s.mu must be held.
 func (s *session) isKnownClient(m *mcp.Message) bool {
 	client, capabilities, ok := description(m)
 	switch {
@@ -284,12 +313,13 @@ func clone(b []byte, limit int) []byte {
 type definition struct {
 	raw       []byte    // as JSON; several definitions are separated by commas
 	ambiguous bool      // the list has several items of this name; it is unknown which one is used
-	value     ast.Value // raw as a Rego value, once a rule has read it and while there is room
-	canonical string    // of a resource, canonicalURI of its URI; "" when that is the URI itself
+	value     ast.Value // raw as a Rego value; set when a rule reads raw and there is room
+	canonical string    // canonical spelling of a resource's URI; "" if it is the URI itself
 }
 
-// recordDefinitions keeps the definitions of a list. An item without room also loses its previous
-// definition: it is treated as not listed. s.mu must be held.
+// recordDefinitions keeps the definitions of a list. If there is no room for a definition, the
+// item's previous definition is removed, too, and the item is treated as not listed. s.mu must be
+// held.
 func (s *session) recordDefinitions(m *mcp.Message) {
 	meth, _ := mcp.LookupMethod(m.Method)
 	seen := map[string]bool{} // the keys of this list so far
@@ -317,7 +347,7 @@ func (s *session) recordDefinitions(m *mcp.Message) {
 		s.store.definitionBytes.Add(int64(len(next.raw) - len(old.raw)))
 		s.dropParsed(old)
 		if next.raw != nil && meth.ItemNamePointer == "/uri" {
-			if c := canonicalURI(name); c != name {
+			if c := uris.Canonical(name); c != name {
 				next.canonical = c
 			}
 		}
@@ -334,7 +364,8 @@ func (s *session) hasDefinitions() bool {
 	return s.definitionBytes > 0
 }
 
-// dropDefinitions removes all definitions. With ended, the session also records no more of them.
+// dropDefinitions removes all definitions. If ended is set, the session will record no definitions
+// any more.
 func (s *session) dropDefinitions(ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -354,8 +385,8 @@ func (s *session) dropParsed(d definition) {
 }
 
 // item returns the definition of the tool, prompt or resource that a request uses. It returns nil
-// when the item was not listed, or its definition is ambiguous. The value is kept, because a tool
-// is called more often than listed.
+// when the item was not listed, or its definition is ambiguous. item keeps the Rego value of the
+// definition, because a tool is called more often than listed.
 func (s *session) item(m *mcp.Message) ast.Value {
 	key, ok := definitionKey(m)
 	if !ok {
@@ -372,10 +403,10 @@ func (s *session) item(m *mcp.Message) ast.Value {
 	return s.parsedDefinition(key)
 }
 
-// otherSpelling returns the key of the listed resource with the same canonical spelling as a URI;
-// "" when there is none. s.mu must be held.
+// otherSpelling returns the key of the listed resource whose URI has the same canonical spelling as
+// uri, or "". prefix is the part of the key before the URI. s.mu must be held.
 func (s *session) otherSpelling(prefix, uri string) string {
-	uri = canonicalURI(uri)
+	uri = uris.Canonical(uri)
 	if _, listed := s.definitions[prefix+uri]; listed {
 		return prefix + uri
 	}
@@ -447,7 +478,8 @@ func (s *session) addLabels(labels []string) bool {
 		if len(s.labels) >= maxLabels || len(l) > maxLabelBytes {
 			return false
 		}
-		s.labels = append(slices.Clip(s.labels), l) // see currentLabels
+		// a new array, because callers of currentLabels have the old one
+		s.labels = append(slices.Clip(s.labels), l)
 	}
 	return true
 }
@@ -470,7 +502,7 @@ func (s *Stage) principalLabels(m *mcp.Message) []string {
 	return s.sessions.principalLabels[m.Principal]
 }
 
-// currentLabels returns the labels of the session. They must not be changed.
+// currentLabels returns the labels of the session. The caller must not change them.
 func (s *session) currentLabels() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -500,7 +532,7 @@ func (m *SessionStore) addPrincipalLabels(principal string, labels []string) boo
 		if m.principalLabels == nil {
 			m.principalLabels = map[string][]string{}
 		}
-		// a new array, because inputs that are being evaluated have the former one
+		// a new array, because inputs that are being evaluated have the old one
 		own = append(slices.Clip(own), l)
 		m.principalLabels[principal] = own
 		m.principalLabelBytes += len(principal) + len(l)
@@ -508,11 +540,11 @@ func (m *SessionStore) addPrincipalLabels(principal string, labels []string) boo
 	return true
 }
 
-// inputValue returns input.session for a message that countCall has counted. more are labels that
-// the session has beside its own. Several modern clients may share a session, so that the client is
-// the one that the message describes.
-func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time, more []string,
-	r readSet) ast.Value {
+// inputValue returns input.session for a message that countCall has counted. principalLabels are
+// labels that the session has beside its own. input.session.client is the client that the message
+// describes, because several clients of a modern revision may share a session.
+func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time,
+	principalLabels []string, r readSet) ast.Value {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	describer := cmp.Or(mc.describer, m)
@@ -523,8 +555,8 @@ func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time, m
 	if capabilities = clone(capabilities, maxClientInfoBytes); !described {
 		capabilities = s.capabilities
 	}
-	return object(r, []string{"id", "client", "capabilities", "known_client", "labels", "calls",
-		"minute"},
+	return object(r, []string{"id", "client", "capabilities", "known_client", "log_level",
+		"labels", "calls", "minute"},
 		func(name string, r readSet) ast.Value {
 			switch name {
 			case "id":
@@ -538,12 +570,17 @@ func (s *session) inputValue(m *mcp.Message, mc messageContext, now time.Time, m
 					return ast.Boolean(*mc.knownClient)
 				}
 				return ast.Boolean(s.isKnownClient(describer))
+			case "log_level":
+				if level := s.currentLogLevel(describer); level != "" {
+					return ast.String(level)
+				}
+				return nil
 			case "labels":
 				var terms []*ast.Term
 				for _, l := range s.labels {
 					terms = append(terms, ast.StringTerm(l))
 				}
-				for _, l := range more {
+				for _, l := range principalLabels {
 					if !slices.Contains(s.labels, l) {
 						terms = append(terms, ast.StringTerm(l))
 					}

@@ -119,8 +119,8 @@ func TestLongClientInformationIsIgnored(t *testing.T) {
 	const unknown = `deny contains "who is it" if { input.method == "tools/call"; not input.session.client.name }`
 	for name, c := range map[string]struct {
 		rego    string
-		message func(string) *mcp.Message // has the information or the roots
-		denied  bool                      // when these are too long
+		message func(string) *mcp.Message // has client information or roots with the given text
+		denied  bool                      // whether the call is denied if the text is too long
 	}{
 		"in initialize":   {unknown, initialize, true},
 		"in _meta":        {unknown, listWithMeta, true},
@@ -216,7 +216,8 @@ deny contains "again" if { input.method == "tools/call"; input.kind == "request"
 	}
 }
 
-// TestLabelsOfAPrincipal checks with both settings which sessions see a label.
+// TestLabelsOfAPrincipal checks which sessions see a label when labels are kept by session, and
+// when they are kept by principal.
 func TestLabelsOfAPrincipal(t *testing.T) {
 	for _, byPrincipal := range []bool{false, true} {
 		rego := filepath.Join(t.TempDir(), "t.rego")
@@ -243,7 +244,7 @@ deny contains "tainted" if { input.name == "send"; "tainted" in input.session.la
 			return refused(t, s, m)
 		}
 		if !denied(s, "s1", "ann") {
-			t.Error("the label is not on its own session")
+			t.Error("the session that got the label has lost it")
 		}
 		if got := denied(s, "s2", "ann"); got != byPrincipal {
 			t.Errorf("the label is on another session of the principal: %v, want %v", got,
@@ -265,7 +266,7 @@ deny contains "tainted" if { input.name == "send"; "tainted" in input.session.la
 		}
 		verdictOf(t, s, answered(called("read", `{}`), `{}`))
 		if s = reload(false); denied(s, "s4", "ann") {
-			t.Error("with labels of sessions, a new session has the label of its principal")
+			t.Error("with labels kept by session, a new session has the label of its principal")
 		}
 		if s = reload(true); !denied(s, "s4", "ann") {
 			t.Error("the labels of the principal are lost by a reload")

@@ -13,7 +13,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// loadWithSettings returns the error of loading a rule with settings, which are JSON.
+// loadWithSettings loads a rule with settings, which are JSON, and returns the error.
 func loadWithSettings(t *testing.T, rule, settings string) error {
 	t.Helper()
 	var config map[string]any
@@ -31,7 +31,7 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 			`rules[1].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"a(?=b)"}]}`,
 			`rules[0].pattern: is not a valid RE2 pattern: invalid or unsupported Perl syntax`},
-		// valid alone, but not inside the group into which the rule puts it
+		// This pattern is valid alone, but not inside the group into which the rule puts it.
 		{"tools/arguments", `{"rules":[{"argument":"a","pattern":"\\Qa"}]}`,
 			`rules[0].pattern: is not a valid RE2 pattern: missing closing )`},
 		{"tools/arguments", `{"rules":[{"argument":"/a/[","pattern":"a"}]}`,
@@ -58,7 +58,7 @@ func TestInvalidPatternFailsAtLoad(t *testing.T) {
 	}
 	for _, c := range []struct{ rule, settings string }{
 		{"tools/arguments", `{"rules":[{"argument":"files[]","pattern":"(?i)[a-z]{1,3}|\\Qa\\E","tools":["{a,b}*"]},{"argument":"/a/*/[bc]"}]}`},
-		{"elicitation/gate", `{"except":["a["]}`}, // a name
+		{"elicitation/gate", `{"except":["a["]}`}, // a name, not a pattern
 	} {
 		if err := loadWithSettings(t, c.rule, c.settings); err != nil {
 			t.Errorf("%s %s: error %v, want none", c.rule, c.settings, err)

@@ -25,7 +25,7 @@ import (
 
 // Test is the result of one test of the policies.
 type Test struct {
-	Name    string // with its package, without data: "gatekit.mine_test.test_writes"
+	Name    string // with its package but without "data.": "gatekit.mine_test.test_writes"
 	File    string
 	Line    int
 	Skipped bool   // its name starts with todo_
@@ -40,11 +40,11 @@ type Coverage struct {
 	Uncovered []int // lines, ascending
 }
 
-// RunTests runs the tests that o selects: the *_test.rego files in its folders and bundles and
-// beside its files, and the tests of its library rules. Tests are compiled like policies: forbidden
-// functions do not exist, and an error of a function fails the test. Library rules are tested with
-// the settings in their tests, not with those of o. The error joins all errors that prevent the
-// tests from running, one on each line.
+// RunTests runs the tests that o selects. These are the *_test.rego files in the folders and
+// bundles of o and beside the files of o, and the tests of the library rules of o. Tests are
+// compiled like policies: forbidden functions do not exist, and an error of a function fails the
+// test. Library rules are tested with the settings in their tests, not with the settings in o. The
+// error joins all errors that prevent the tests from running, one on each line.
 func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	s, err := readSources(o, true)
 	if err != nil {
@@ -78,8 +78,8 @@ func RunTests(ctx context.Context, o Options) ([]Test, []Coverage, error) {
 	return append(tests, ruleTests...), append(covered, ruleCoverage...), err
 }
 
-// effectsInTests returns an error for each rule with an effect in a file of tests: it is not in
-// force, because such files are only read to run their tests.
+// effectsInTests returns an error for each rule with an effect in a test file. Such a rule is not
+// in force, because test files are only read to run the tests in them.
 func effectsInTests(modules map[string]*ast.Module) error {
 	var faults []error
 	for _, file := range slices.Sorted(maps.Keys(modules)) {
@@ -98,7 +98,7 @@ func effectsInTests(modules map[string]*ast.Module) error {
 	return errors.Join(faults...)
 }
 
-// run runs all tests in s, and the failed tests once more to find where they fail.
+// run runs all tests in s. It runs the failed tests a second time to find where they fail.
 func run(ctx context.Context, s *sources) ([]Test, []Coverage, error) {
 	covered := cover.New()
 	results, err := runTester(ctx, s,
@@ -174,7 +174,7 @@ func runTester(ctx context.Context, s *sources,
 	return all, ctx.Err()
 }
 
-// failedAt returns the expression in the body of a failed test that failed last, with file and
+// failedAt returns the last expression that failed in the body of a failed test, with file and
 // line.
 func failedAt(r *tester.Result) string {
 	var query uint64

@@ -130,7 +130,7 @@ func TestLibraryTestsPass(t *testing.T) {
 	}
 }
 
-func TestFolders(t *testing.T) {
+func TestLoadReadsFolders(t *testing.T) {
 	dir := folder(t, map[string]string{"..2026/mine.rego": mine,
 		"sub/other.rego": strings.Replace(mine, "gatekit.mine", "gatekit.other", 1),
 		"empty/README":   ""})
@@ -160,7 +160,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-func TestBundles(t *testing.T) {
+func TestLoadReadsBundles(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "b.tar.gz")
 	pack := func(rule string) {
 		f, err := os.Create(bundle)

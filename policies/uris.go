@@ -7,11 +7,13 @@ import (
 	"strconv"
 	"strings"
 
+	"gatekit/core/uris"
+
 	"golang.org/x/net/idna"
 )
 
-// parsedURI is the result of gatekit.uri.parse. A URI that parsers read in different ways has a
-// fault.
+// parsedURI is the result of gatekit.uri.parse. If parsers may read a URI in different ways, it has
+// a Fault.
 type parsedURI struct {
 	Scheme   string `json:"scheme"` // in lower case
 	Host     string `json:"host"`   // in lower case and ASCII; an address in its normal form
@@ -24,11 +26,6 @@ type parsedURI struct {
 	Fault string `json:"fault"`
 }
 
-// schemesWithHost are the schemes whose URIs always have a host.
-var schemesWithHost = map[string]bool{"http": true, "https": true, "ws": true, "wss": true,
-	"ftp": true,
-	"sse": true}
-
 func parseURI(text string) parsedURI {
 	fault := func(why string) parsedURI { return parsedURI{Fault: why} }
 	for _, r := range text {
@@ -37,14 +34,14 @@ func parseURI(text string) parsedURI {
 			return fault("the URI contains a character that parsers disagree about")
 		}
 	}
-	name := schemeName(text)
+	name := uris.Scheme(text)
 	if name == "" {
 		return fault("the URI has no scheme")
 	}
 	u := parsedURI{Scheme: strings.ToLower(name)}
 	rest := text[len(name)+1:]
 	after, authority := strings.CutPrefix(rest, "//")
-	if schemesWithHost[u.Scheme] && (!authority || after == "" || strings.ContainsAny(after[:1],
+	if uris.AlwaysHasHost(u.Scheme) && (!authority || after == "" || strings.ContainsAny(after[:1],
 		"/?#")) {
 		u.Fault = "the URI has no host"
 		return u
@@ -92,16 +89,16 @@ func parseURI(text string) parsedURI {
 		return u
 	}
 	if host == "" {
-		if schemesWithHost[u.Scheme] && u.Host == "" {
+		if uris.AlwaysHasHost(u.Scheme) && u.Host == "" {
 			u.Fault = "the URI has no host"
 		}
 		return u
 	}
-	host = percentEscape.ReplaceAllStringFunc(host, unescape) // as browsers do
+	host = uris.Unescape(host) // as browsers do
 	ascii, err := idna.New(idna.MapForLookup(), idna.BidiRule(),
 		idna.StrictDomainName(false)).ToASCII(host)
 	if err != nil || strings.ContainsAny(ascii, "%@/?#[]\\: \x00") || ascii == "" {
-		if u.Host = strings.ToLower(host); schemesWithHost[u.Scheme] {
+		if u.Host = strings.ToLower(host); uris.AlwaysHasHost(u.Scheme) {
 			u.Fault = "the host is not a valid name"
 		}
 		return u
@@ -112,8 +109,8 @@ func parseURI(text string) parsedURI {
 	}
 	asciiHost := u.Host
 	u.Special, u.Fault = hostKind(asciiHost, &u.Host)
-	// in notes://inbox and issue://42, the server's own scheme uses this part for another purpose
-	if !schemesWithHost[u.Scheme] && asciiHost != "localhost" && strings.Count(asciiHost,
+	// In notes://inbox and issue://42, the server's own scheme uses the host for another purpose.
+	if !uris.AlwaysHasHost(u.Scheme) && asciiHost != "localhost" && strings.Count(asciiHost,
 		".") != 3 &&
 		(u.Fault != "" ||
 			u.Host != asciiHost || !strings.Contains(asciiHost, ".")) {
@@ -122,22 +119,22 @@ func parseURI(text string) parsedURI {
 	return u
 }
 
-// uriSpellings returns the URIs that servers may read a URI as, in lower case. These are all
-// decodings (see forEachDecoding), both unchanged and without "." and "..". uriSpellings fails when
-// there are too many decodings, or when the URI is too long.
+// uriSpellings returns every URI that a server may take a URI for, in lower case. These are all
+// decodings (see forEachDecoding), each unchanged and without "." and "..". uriSpellings returns an
+// error when there are too many decodings, or when the URI is too long.
 func uriSpellings(text string) (all []string, err error) {
 	if len(text) > maxPathBytes {
 		return nil, errors.New("the URI is too long")
 	}
 	why := forEachDecoding(text, func(decoding string) string {
 		name := ""
-		if s := schemeName(decoding); s != "" {
+		if s := uris.Scheme(decoding); s != "" {
 			name = decoding[:len(s)+1]
 		}
 		rest := decoding[len(name):]
 		slashes := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-		for _, r := range append(uriReadings(decoding),
-			name+slashes+strings.TrimPrefix(cleanPath(rest), "/")) {
+		for _, r := range append(uris.Readings(decoding),
+			name+slashes+strings.TrimPrefix(uris.CleanPath(rest), "/")) {
 			if r = strings.ToLower(r); !slices.Contains(all, r) {
 				all = append(all, r)
 			}
@@ -150,22 +147,7 @@ func uriSpellings(text string) (all []string, err error) {
 	return all, nil
 }
 
-// schemeName returns the scheme of a URI, or "".
-func schemeName(text string) string {
-	name, _, ok := strings.Cut(text, ":")
-	if !ok || name == "" {
-		return ""
-	}
-	for i, c := range []byte(name) {
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (i == 0 || !('0' <= c && c <= '9' || c == '+' || c == '.' || c == '-')) {
-			return ""
-		}
-	}
-	return name
-}
-
-// localNames are the suffixes of host names of this machine or network. The last ones are public
+// localNames are the suffixes of host names of this machine or network. The last entries are public
 // domains that resolve to local addresses.
 var localNames = []string{
 	"localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private",
@@ -183,7 +165,8 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 	if last == "" {
 		return "", "the host is not a valid name"
 	}
-	if _, ok := parseNumber(last, false); !ok && (last[0] < '0' || last[0] > '9') {
+	addresses, isAddress := uris.IPv4(host)
+	if !isAddress {
 		for _, end := range localNames {
 			if host == end || strings.HasSuffix(host, "."+end) {
 				return "local name", ""
@@ -194,65 +177,16 @@ func hostKind(host string, canonical *string) (kind, fault string) {
 		}
 		return "", ""
 	}
-	var valid int                               // notations in which the host is an address
-	for _, octal := range []bool{true, false} { // parsers read 010 as 8 or as 10
-		addr, ok := parseIPv4(labels, octal)
-		if !ok {
-			continue
-		}
-		if valid++; valid == 1 {
-			*canonical = addr.String()
-		}
-		if k := addressKind(addr); k != "" {
+	if len(addresses) == 0 {
+		return "", "the host is not a valid IPv4 address"
+	}
+	*canonical = addresses[0].String()
+	for _, a := range addresses {
+		if k := addressKind(a); k != "" {
 			kind = k
 		}
 	}
-	if valid == 0 {
-		return "", "the host is not a valid IPv4 address"
-	}
 	return kind, ""
-}
-
-// parseIPv4 parses an IPv4 address like inet_aton: it has one to four numbers, and the last number
-// fills the remaining bytes.
-func parseIPv4(labels []string, octal bool) (netip.Addr, bool) {
-	if len(labels) > 4 {
-		return netip.Addr{}, false
-	}
-	var all uint64
-	for i, l := range labels {
-		n, ok := parseNumber(l, octal)
-		if !ok {
-			return netip.Addr{}, false
-		}
-		if i == len(labels)-1 {
-			if n >= 1<<(8*(4-i)) {
-				return netip.Addr{}, false
-			}
-			all |= n
-		} else {
-			if n > 255 {
-				return netip.Addr{}, false
-			}
-			all |= n << (8 * (3 - i))
-		}
-	}
-	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)}),
-		true
-}
-
-func parseNumber(s string, octal bool) (uint64, bool) {
-	base := 10
-	switch {
-	case strings.HasPrefix(s, "0x"):
-		if s, base = s[2:], 16; s == "" {
-			s = "0"
-		}
-	case octal && len(s) > 1 && s[0] == '0':
-		base = 8
-	}
-	n, err := strconv.ParseUint(s, base, 64)
-	return n, err == nil && !strings.HasPrefix(s, "+")
 }
 
 // metadataAddresses are the addresses at which cloud providers hand out credentials.

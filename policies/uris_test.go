@@ -33,7 +33,7 @@ func spellings(a netip.Addr) (all []string) {
 		".", "-")+".sslip.io")
 }
 
-func TestNoSpellingOfAddressIsPublic(t *testing.T) {
+func TestAddressThatIsNotPublicIsRefusedInEverySpelling(t *testing.T) {
 	s := fromLibrary(t, "resources/uris", nil)
 	n := 0
 	for _, address := range []string{"127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1",

@@ -19,7 +19,8 @@ import (
 	"github.com/gobwas/glob"
 )
 
-// FS contains category/name/rule.rego, rule_test.rego and schema.json.
+// FS contains the files rule.rego, rule_test.rego and schema.json of each rule, in the folder
+// category/name.
 //
 //go:embed */*/rule.rego */*/rule_test.rego */*/schema.json
 var FS embed.FS
@@ -46,8 +47,8 @@ func Title(rule string) string {
 }
 
 // CheckSettings checks settings against a rule's schema. It reports unknown options, wrong types
-// and invalid patterns. The error joins all errors, each of which starts with the option:
-// `rules[0].pattern: is not a valid RE2 pattern: missing closing )`.
+// and invalid patterns. The error joins one error for each mistake. Each of these errors starts
+// with the option: `rules[0].pattern: is not a valid RE2 pattern: missing closing )`.
 func CheckSettings(rule string, settings map[string]any) error {
 	schema, err := fs.ReadFile(FS, path.Join(rule, "schema.json"))
 	if err != nil {
@@ -66,7 +67,8 @@ func CheckSettings(rule string, settings map[string]any) error {
 		sdk.Format{Name: "argument", Check: checkArgument})
 }
 
-// checkArgument checks an argument's name, or a JSON pointer in which * stands for any characters.
+// checkArgument checks the name of an argument, or a JSON pointer in which * stands for any
+// characters.
 func checkArgument(argument string) error {
 	if strings.HasPrefix(argument, "/") {
 		return checkGlob(argument)
@@ -74,8 +76,8 @@ func checkArgument(argument string) error {
 	return nil
 }
 
-// checkRE2 checks that a pattern compiles, alone and inside the group into which the rules put it:
-// `\Qa` would quote the end of the group.
+// checkRE2 checks that a pattern compiles, both alone and inside a group, because the rules put
+// patterns into a group. For example, `\Qa` would quote the end of this group.
 func checkRE2(pattern string) error {
 	for _, p := range []string{pattern, `\A(?:` + pattern + `)\z`} {
 		if _, err := syntax.Parse(p, syntax.Perl); err != nil {
@@ -91,8 +93,8 @@ func checkRE2(pattern string) error {
 	return nil
 }
 
-// checkGlob checks that glob.match accepts a pattern, both as it is and in lower case: rules
-// convert some patterns to lower case.
+// checkGlob checks that glob.match accepts a pattern, both unchanged and in lower case, because
+// rules convert some patterns to lower case.
 func checkGlob(pattern string) error {
 	for _, p := range []string{pattern, strings.ToLower(pattern)} {
 		if _, err := glob.Compile(p); err != nil {

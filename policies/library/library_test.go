@@ -15,8 +15,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
-// TestRules checks each rule and runs its tests, with only the built-in functions that policies may
-// use.
+// TestRules checks each rule and runs its tests. The rule and the tests may use only the built-in
+// functions that policies may use.
 func TestRules(t *testing.T) {
 	for _, rule := range library.Names() {
 		t.Run(rule, func(t *testing.T) {
@@ -25,8 +25,7 @@ func TestRules(t *testing.T) {
 			}
 			if err := library.CheckSettings(rule, nil); err != nil {
 				t.Errorf("the rule's schema does not accept empty settings: %v; every setting "+
-					"must be "+
-					"optional", err)
+					"must be optional", err)
 			}
 			modules := map[string]*ast.Module{}
 			for _, file := range []string{"rule.rego", "rule_test.rego"} {
@@ -52,7 +51,7 @@ func TestRules(t *testing.T) {
 				t.Error("the rule hides items and denies nothing: a library rule that hides an " +
 					"item must also deny its use (Stage.hideQuery in policies/hidden.go)")
 			}
-			// Load also stores {} for a rule without settings
+			// Like policies.Load, store {} for a rule without settings.
 			store := inmem.NewFromObject(
 				map[string]any{"config": map[string]any{rule: map[string]any{}}})
 			var functions []*tester.Builtin

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 	"gatekit/policies"
 )
 
@@ -22,17 +23,17 @@ const openTimeout = 10 * time.Second
 
 // BundleSource is a bundle that is polled from a service.
 type BundleSource struct {
-	Name     string // its name in errors, the log and audit records
+	Name     string // name of the bundle in errors, the log and audit records
 	Endpoint Endpoint
 	Resource string                  // the path below the URL
 	Keys     map[string]policies.Key // the keys for policies.ReadBundle
-	// the file that caches the last active bundle; "" caches nothing
+	// path of the file that caches the last active bundle; "" caches nothing
 	CacheFile string
-	// the file that keeps the revisions that were active, so that an older one is rejected, also
-	// after a restart; "" accepts any revision
+	// path of the file that keeps the revisions that were active. An older bundle is rejected, also
+	// after a restart. With "", any revision is accepted.
 	RevisionFile string
 
-	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
+	MinDelay, MaxDelay time.Duration // bounds of the time between requests, in whole seconds
 }
 
 // Options configure a Client.
@@ -41,10 +42,11 @@ type Options struct {
 	DecisionLogs *DecisionLogs // nil sends no decision logs
 	Status       *Endpoint     // nil sends no status
 
-	Version string // of Gatekit
+	Version string // version of Gatekit
 	Log     *slog.Logger
-	// called when a bundle is rejected, but not when a download fails; called once for successive
-	// downloads with the same error; may be nil
+	// BundleRejected is called when a bundle is rejected, but not when a download fails. If the
+	// bundle is rejected again with the same error, BundleRejected is not called again. It may be
+	// nil.
 	BundleRejected func(name string, err error)
 }
 
@@ -61,11 +63,11 @@ type Client struct {
 
 	mu       sync.Mutex // held while bundles are activated
 	activate func([]*policies.Bundle) error
-	active   map[string]*policies.Bundle // by name; after Open it has all
+	active   map[string]*policies.Bundle // by name; complete after Open
 }
 
-// Open starts polling the bundles, and returns when all of them are available. Cached bundles are
-// available at once. The error tells which bundle is missing, and why.
+// Open starts polling the bundles, and returns when all of them are available. A cached bundle is
+// available at once. If a bundle is missing, the error names the bundle and the reason.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{log: o.Log, bundleRejected: o.BundleRejected, started: make(chan struct{}),
 		closed: make(chan struct{}), active: map[string]*policies.Bundle{}}
@@ -134,9 +136,10 @@ func sortedByName(bundles map[string]*policies.Bundle) []*policies.Bundle {
 	return all
 }
 
-// Start must be called once the caller has activated Bundles. From then on, Client calls activate
-// with all bundles whenever a bundle has changed. When activate fails, the previous bundles stay
-// active. One goroutine at a time calls activate, and none after Close has returned.
+// Start begins to activate changed bundles. The caller must have activated Bundles before. Client
+// calls activate with all bundles whenever a bundle has changed. If activate fails, the previous
+// bundles stay active. Only one goroutine at a time calls activate, and none calls it after Close
+// has returned.
 func (c *Client) Start(activate func([]*policies.Bundle) error) {
 	c.mu.Lock()
 	c.activate = activate
@@ -155,7 +158,7 @@ func (c *Client) Start(activate func([]*policies.Bundle) error) {
 // Close stops all requests. It waits for a running call of activate.
 func (c *Client) Close() { c.close() }
 
-// activateBundle activates a downloaded bundle. Before Start, it only stores the first one.
+// activateBundle activates a downloaded bundle. Before Start, it only stores the first bundle of p.
 func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) error {
 	select {
 	case <-p.available: // before Start, the first bundle cannot be replaced
@@ -190,13 +193,13 @@ func (c *Client) activateBundle(p *bundlePoll, b *policies.Bundle, raw []byte) e
 	return nil
 }
 
-// readCache returns the cached bundle. It returns nil when no bundle is cached, or the cached one
-// is invalid.
+// readCache returns the cached bundle. It returns nil if no bundle is cached, or if the cached
+// bundle is invalid.
 func (p *bundlePoll) readCache() *policies.Bundle {
 	if p.source.CacheFile == "" {
 		return nil
 	}
-	f, err := os.Open(p.source.CacheFile)
+	f, err := regularfile.Open(p.source.CacheFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // logger writes the log messages of OPA's components to Gatekit's log. It drops debug messages,
-// because they contain headers. It logs all others at debug level: Client logs what operators need.
+// because they contain headers. It logs all other messages at level debug: Client itself logs the
+// messages that operators need.
 type logger struct{ log *slog.Logger }
 
 func (l logger) Debug(string, ...any)          {}

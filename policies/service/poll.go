@@ -25,15 +25,15 @@ type bundlePoll struct {
 	log        *slog.Logger
 	transport  *transport
 	downloader *download.Downloader
-	available  chan struct{} // closed when the first bundle is there
-	// the first bundle as downloaded, until it is cached; guarded by Client.mu
+	available  chan struct{} // closed when the first bundle is available
+	// the downloaded bytes of the first bundle, until they are cached; guarded by Client.mu
 	firstRaw []byte
 
 	mu          sync.Mutex
 	latestError error // error of the latest request; nil when the request succeeded
 }
 
-// newBundlePoll returns the poll of a bundle. The caller starts it with downloader.Start.
+// newBundlePoll returns a poll for a bundle. The caller starts the poll with downloader.Start.
 func newBundlePoll(c *Client, b BundleSource, version string) (*bundlePoll, error) {
 	p := &bundlePoll{source: b, client: c, log: c.log.With("bundle", b.Name),
 		available: make(chan struct{})}
@@ -88,8 +88,8 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 		active = p.transport.bundle
 		if err = p.client.activateBundle(p, p.transport.bundle, p.transport.raw); err != nil {
 			err = rejectedBundle{err}
-			// forget the ETag, to download the same bundle again: later, the policies may compile
-			// with it, because other bundles have changed
+			// Forget the ETag, so that the same bundle is downloaded again. After a change of
+			// another bundle, the policies may compile with this bundle.
 			p.downloader.SetCache("")
 		}
 	}
@@ -105,8 +105,8 @@ func (p *bundlePoll) downloaded(_ context.Context, u download.Update) error {
 	return err
 }
 
-// reportResult logs the result of a request when it differs from the previous one. It returns the
-// error to report, without addresses.
+// reportResult logs the result of a request if it differs from the previous result. err is nil if
+// the request succeeded. reportResult returns err without addresses.
 func (p *bundlePoll) reportResult(err error) error {
 	rejected, isRejected := errors.AsType[rejectedBundle](err)
 	switch status, ok := errors.AsType[download.HTTPError](err); {

@@ -28,10 +28,10 @@ import (
 
 // Bounds of decision logs.
 const (
-	maxQueued           = 1024             // decisions that wait to become events
-	maxText             = 256              // bytes of one text in an event
+	maxQueued           = 1024             // decisions that wait for logDecisions
+	maxText             = 256              // bytes of one text in a decision log event
 	maxUpload           = 1 << 20          // compressed bytes of one request
-	flushTimeout        = 3 * time.Second  // for sending the buffer at the end
+	flushTimeout        = 3 * time.Second  // for sending the buffered decisions at the end
 	dropWarningInterval = 10 * time.Second // between warnings about dropped decisions
 )
 
@@ -39,9 +39,9 @@ const (
 type DecisionLogs struct {
 	Endpoint Endpoint
 	Resource string // the path below the URL
-	Buffer   int    // how many decisions wait for the service before the oldest is dropped
+	Buffer   int    // largest number of decisions that wait for the service; the oldest is dropped
 
-	MinDelay, MaxDelay time.Duration // between requests, in whole seconds
+	MinDelay, MaxDelay time.Duration // bounds of the time between requests, in whole seconds
 }
 
 // reporter runs OPA's plugins that send decision logs and status. A nil reporter sends nothing.
@@ -105,7 +105,7 @@ func newReporter(ctx context.Context, o Options) (*reporter, error) {
 	return r, nil
 }
 
-// endpoints returns the configured endpoints, by the service's name.
+// endpoints returns the configured endpoints. The keys are the names of the services.
 func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	all := map[string]Endpoint{}
 	if o.DecisionLogs != nil {
@@ -117,7 +117,7 @@ func (r *reporter) endpoints(o Options) map[string]Endpoint {
 	return all
 }
 
-// plugins creates OPA's plugins and registers them, in the order in which they must stop: the
+// plugins creates OPA's plugins and registers them in the order in which they must stop: the
 // decision log plugin reports to the status plugin, and waits for it.
 func (r *reporter) plugins(o Options) error {
 	if d := o.DecisionLogs; d != nil {
@@ -153,7 +153,7 @@ func (r *reporter) plugins(o Options) error {
 	return nil
 }
 
-// authPlugin is a transport in the form of a plugin of OPA's manager.
+// authPlugin is a transport that OPA's plugin manager can use as a plugin.
 type authPlugin struct {
 	*transport
 	name    string
@@ -174,8 +174,8 @@ func (authPlugin) Stop(context.Context) {}
 // Reconfigure implements plugins.Plugin.
 func (authPlugin) Reconfigure(context.Context, any) {}
 
-// logDecisions turns the queued decisions into events, and logs how many decisions were dropped. It
-// runs in a goroutine of its own, so that no message waits for it.
+// logDecisions turns the queued decisions into decision log events, and logs how many decisions
+// were dropped. It runs in its own goroutine, so that no message waits for it.
 func (r *reporter) logDecisions() {
 	tick := time.NewTicker(dropWarningInterval)
 	defer tick.Stop()
@@ -233,8 +233,8 @@ func (r *reporter) stop() {
 	}
 }
 
-// updateBundleStatus reports the result of a request for a bundle. active is the bundle that it
-// activated; nil for none.
+// updateBundleStatus reports the result of a request for a bundle. The parameter active is the
+// bundle that the request activated, or nil if it activated none.
 func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err error) {
 	if r == nil || r.status == nil {
 		return
@@ -259,9 +259,9 @@ func (r *reporter) updateBundleStatus(name string, active *policies.Bundle, err 
 }
 
 // WithDecisionLog returns a stage that evaluates the policies and sends their decisions to the
-// decision log service. A decision has the message's method, server, name and principal, and the
-// rule that decided. It has no content. It has no reason either, because a reason may quote
-// content. No message waits for the service.
+// decision log service. A decision contains the message's method, server, name and principal, and
+// the rule that decided. It does not contain the content of the message or the reason, because a
+// reason may quote the content. No message waits for the service.
 func (c *Client) WithDecisionLog(stage *policies.Stage) pipeline.Stage {
 	if c == nil || c.reports == nil || c.reports.logs == nil {
 		return stage
@@ -307,7 +307,7 @@ func (l loggingStage) Inspect(ctx context.Context, m *mcp.Message) (pipeline.Ver
 	return v, err
 }
 
-// action returns the policies' decision as audit records name it.
+// action returns the policies' decision, named like the action of an audit record.
 func action(ctx context.Context, v pipeline.Verdict, err error) string {
 	switch {
 	case err != nil:
@@ -336,9 +336,9 @@ func messageSummary(m *mcp.Message) map[string]any {
 	return all
 }
 
-// publicURI returns the scheme, host and path of a URI, because other parts can be secret. If the
-// URI has neither a host nor an absolute path, publicURI returns only the scheme: the rest can be
-// content, as in data: URIs.
+// publicURI returns only the scheme, host and path of a URI, because other parts can be secret. If
+// the URI has neither a host nor an absolute path, publicURI returns only the scheme, because the
+// rest can be content, such as in data: URIs.
 func publicURI(uri string) string {
 	if at := strings.IndexAny(uri, "?#"); at >= 0 {
 		uri = uri[:at]
@@ -360,11 +360,11 @@ func publicURI(uri string) string {
 	return scheme + ":" + rest
 }
 
-// hostWithoutUser matches the part of a URI after `//` when the URI has no user: a host, perhaps a
-// port, and the start of the path.
+// hostWithoutUser matches the part of a URI after `//` if the URI contains no user. The part begins
+// with a host, which a port may follow, and with the start of the path.
 var hostWithoutUser = regexp.MustCompile(`^([^/\\@:]*|\[[^/\\@]*\])(:[0-9]*)?([/\\]|$)`)
 
-// reasonRule matches the rule's name at the start of a reason.
+// reasonRule matches the name of the rule at the start of a reason.
 var reasonRule = regexp.MustCompile(`^(?:needs approval: )?([\w/-]+)(?:$|; |: )`)
 
 // ruleOfReason returns the first rule in a verdict's reason, or "".
@@ -375,5 +375,5 @@ func ruleOfReason(reason string) string {
 	return ""
 }
 
-// truncate cuts a text to maxText bytes of valid UTF-8.
+// truncate returns at most the first maxText bytes of a text, as valid UTF-8.
 func truncate(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }

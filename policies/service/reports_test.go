@@ -19,7 +19,7 @@ import (
 	"gatekit/test/bundles"
 )
 
-// secret is in the messages of these tests. It must not be in decision logs or status.
+// secret is a text in the messages of these tests. Decision logs and status must not contain it.
 const secret = "sk-planted-0123456789"
 
 // received holds the bodies of the requests that a service received.
@@ -57,7 +57,7 @@ func (d *received) all() []string {
 	return slices.Clone(d.texts)
 }
 
-// decisions returns the events of all decision logs.
+// decisions returns the events of all decision logs that the service received.
 func (d *received) decisions(t *testing.T) (events []map[string]any) {
 	t.Helper()
 	for _, text := range d.all() {
@@ -135,7 +135,7 @@ func TestPublicURIRemovesSecrets(t *testing.T) {
 	}
 	for uri, name := range want {
 		if !names[name] {
-			t.Errorf("%s is not logged as %s: the names are %v", uri, name, names)
+			t.Errorf("the names are %v, want %s in them for the URI %s", names, name, uri)
 		}
 	}
 }
@@ -166,8 +166,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		v, err := logged.Inspect(t.Context(), call(name))
 		plain, err2 := stage.Inspect(t.Context(), call(name))
 		if err != nil || err2 != nil || v.Action != plain.Action || v.Reason != plain.Reason {
-			t.Errorf("%s: errors %v and %v; the verdict is %+v, want that of the policies, %+v",
-				decision, err, err2, v, plain)
+			t.Errorf("%s: errors %v and %v; the verdict is %+v, want the verdict of the policies, "+
+				"%+v", decision, err, err2, v, plain)
 		}
 	}
 	until(t, "the decisions", func() bool { return len(decisions.decisions(t)) == len(want) })
@@ -185,7 +185,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 		if fmt.Sprint(e["bundles"]) != "map[acme:map[revision:one]]" ||
 			custom["policies"] != stage.Digest() || custom["session"] != "s1" ||
 			custom["exchange"] != "e1" {
-			t.Errorf("the event does not identify policies and message: %v", e)
+			t.Errorf("the event %v does not have the bundle, policies, session and exchange of "+
+				"the message", e)
 		}
 		if got := fmt.Sprint(input["direction"], input["kind"], input["method"], input["server"],
 			input["principal"]); got != "to_serverrequesttools/callaann" || len(input) != 6 {
@@ -201,7 +202,7 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	if len(ids) != len(want) {
 		t.Errorf("%d decisions have %d different ids, want one for each", len(want), len(ids))
 	}
-	// isLastStatus reports whether the last status has the active revision and the error message
+	// isLastStatus returns a function that checks the revision and message of the last status.
 	isLastStatus := func(revision, message string) func() bool {
 		return func() bool {
 			all := statuses.all()
@@ -235,8 +236,8 @@ func TestDecisionLogsAndStatusHaveNoContent(t *testing.T) {
 	}
 }
 
-// TestDroppedDecisionsAreCounted checks that a service that accepts nothing delays neither
-// decisions nor Close. A warning has the number of dropped decisions.
+// TestDroppedDecisionsAreCounted checks that a service that accepts no data delays neither
+// decisions nor Close. The log must have a warning with the number of dropped decisions.
 func TestDroppedDecisionsAreCounted(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"the service fails": func(w http.ResponseWriter,

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gatekit/core/atomicfile"
+	"gatekit/core/regularfile"
 	"gatekit/policies"
 )
 
@@ -21,18 +22,19 @@ const (
 	maxRevisionFile = 1 << 20 // bytes
 )
 
-// activeRevisions is the content of a revision file. With it, an older bundle of the right key is
-// not accepted again.
+// activeRevisions is the content of a revision file. Gatekit uses it to reject a correctly signed
+// bundle that is older than the active bundle.
 type activeRevisions struct {
-	// Revisions are the revisions that were active, the last one last.
+	// Revisions are the revisions that were active, in the order of their last activation.
 	Revisions []string `json:"revisions"`
-	// IssuedAt is when the last bundle was signed, in seconds since 1970; 0 when it is not known.
+	// IssuedAt is the time at which the last bundle was signed, in seconds since 1970. It is 0 if
+	// the time is unknown.
 	IssuedAt float64 `json:"iat"`
 }
 
-// checkRollback returns an error for a bundle that is older than the last active one, as far as
-// this can be known: it was signed earlier, its revision is a lower number, version or time, or its
-// revision was active before the last one.
+// checkRollback returns an error if a bundle is older than the last active bundle. A bundle is
+// older if it was signed earlier. If the times do not decide, a bundle is older if its revision is
+// a lower number, version or time, is missing, or was active before the last revision.
 func (p *bundlePoll) checkRollback(b *policies.Bundle) error {
 	if p.source.RevisionFile == "" {
 		return nil
@@ -68,7 +70,7 @@ func (p *bundlePoll) checkRollback(b *policies.Bundle) error {
 }
 
 func (p *bundlePoll) readRevisions() (active activeRevisions, err error) {
-	f, err := os.Open(p.source.RevisionFile)
+	f, err := regularfile.Open(p.source.RevisionFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return activeRevisions{}, nil
 	}
@@ -86,7 +88,7 @@ func (p *bundlePoll) readRevisions() (active activeRevisions, err error) {
 	return active, err
 }
 
-// keepRevision keeps the revision of a bundle that is active. An error is only logged.
+// keepRevision adds the revision of an active bundle to the revision file. An error is only logged.
 func (p *bundlePoll) keepRevision(b *policies.Bundle) {
 	if p.source.RevisionFile == "" || b == nil {
 		return
@@ -115,13 +117,13 @@ func (p *bundlePoll) keepRevision(b *policies.Bundle) {
 	}
 }
 
-// orderedRevision matches revisions with an order: numbers, versions and times.
+// orderedRevision matches revisions that can be ordered: numbers, versions and times.
 var orderedRevision = regexp.MustCompile(`^v?[0-9]+([.:TZ+_-][0-9]+)*Z?$`)
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// compareRevisions compares two revisions number by number, when both are numbers, versions or
-// times of the same form.
+// compareRevisions compares two revisions number by number. They are comparable if both are numbers
+// or versions, or if both are times of the same form.
 func compareRevisions(a, b string) (order int, comparable bool) {
 	if !orderedRevision.MatchString(a) || !orderedRevision.MatchString(b) {
 		return 0, false

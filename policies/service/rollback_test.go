@@ -13,20 +13,24 @@ import (
 	"gatekit/test/bundles"
 )
 
-// signed is a bundle with a revision and claims.
-func signed(t *testing.T, revision string, by *bundles.Key, claims map[string]any) []byte {
+// signed returns a bundle with a revision, signed with a key. The signature has the given claims.
+func signed(t *testing.T, revision string, k *bundles.Key, claims map[string]any) []byte {
 	t.Helper()
 	return bundles.Build(t, revision, map[string]string{"acme.rego": rule},
-		&bundles.Signature{Key: by, ID: "acme", Claims: claims})
+		&bundles.Signature{Key: k, ID: "acme", Claims: claims})
 }
 
-// An older bundle of the right key is rejected, while Gatekit runs and after a restart.
+// TestOlderBundleIsRejected checks that an older bundle with a valid signature is rejected, both
+// while Gatekit runs and after a restart.
 func TestOlderBundleIsRejected(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: waits until bundles are fetched again")
+	}
 	iat := func(seconds int) map[string]any { return map[string]any{"iat": seconds} }
 	for name, c := range map[string]struct {
 		first, second             string
 		firstClaims, secondClaims map[string]any
-		older                     string // of the error; "" when the second is accepted
+		older                     string // part of the error; "" if the second bundle is accepted
 	}{
 		"a lower number":   {"10", "9", nil, nil, "its revision is lower"},
 		"a higher number":  {"9", "10", nil, nil, ""},
@@ -34,14 +38,15 @@ func TestOlderBundleIsRejected(t *testing.T) {
 		"a higher version": {"1.9.7", "v1.10.0", nil, nil, ""},
 		"an earlier time": {
 			"2026-11-22T10:00:00Z", "2026-11-22T09:59:59Z", nil, nil, "is lower"},
-		"a later time":              {"2026-11-22T10:00:00Z", "2026-11-23T09:00:00Z", nil, nil, ""},
-		"another opaque revision":   {"abc", "abb", nil, nil, ""},
-		"no revision":               {"abc", "", nil, nil, "it has no revision"},
-		"signed earlier":            {"abc", "abd", iat(2000), iat(1999), "signed before"},
-		"signed later":              {"abc", "abd", iat(2000), iat(2001), ""},
-		"signed later, lower":       {"10", "9", iat(2000), iat(2001), ""},
-		"the same revision anew":    {"abc", "abc", iat(2000), iat(2001), ""},
-		"the same one, unknown age": {"abc", "abc", iat(2000), nil, "signed before"},
+		"a later time": {
+			"2026-11-22T10:00:00Z", "2026-11-23T09:00:00Z", nil, nil, ""},
+		"another opaque revision":  {"abc", "abb", nil, nil, ""},
+		"no revision":              {"abc", "", nil, nil, "it has no revision"},
+		"signed earlier":           {"abc", "abd", iat(2000), iat(1999), "signed before"},
+		"signed later":             {"abc", "abd", iat(2000), iat(2001), ""},
+		"signed later, but lower":  {"10", "9", iat(2000), iat(2001), ""},
+		"the same, signed later":   {"abc", "abc", iat(2000), iat(2001), ""},
+		"the same, without a time": {"abc", "abc", iat(2000), nil, "signed before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,9 +65,9 @@ func TestOlderBundleIsRejected(t *testing.T) {
 			running.Close()
 			if (b.rejections() != "") != (c.older != "") ||
 				!strings.Contains(b.rejections(), c.older) {
-				t.Errorf("rejected: %q, want %q", b.rejections(), c.older)
+				t.Errorf("the rejections are %q, want %q in them", b.rejections(), c.older)
 			}
-			// after a restart, from the cache
+			// After a restart, the older bundle is in the cache.
 			if c.older != "" {
 				if err := os.WriteFile(source.CacheFile, signed(t, c.second, key,
 					c.secondClaims), 0o600); err != nil {
@@ -77,14 +82,15 @@ func TestOlderBundleIsRejected(t *testing.T) {
 					t.Error("the older bundle is accepted from the cache")
 				}
 				if !strings.Contains(again.rejections(), c.older) {
-					t.Errorf("rejected: %q, want %q", again.rejections(), c.older)
+					t.Errorf("the rejections are %q, want %q in them", again.rejections(), c.older)
 				}
 			}
 		})
 	}
 }
 
-// A revision that was active before cannot become active again, whatever it looks like.
+// TestEarlierRevisionIsRejected checks that a revision that was active before cannot become active
+// again, even if revisions have no order.
 func TestEarlierRevisionIsRejected(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
@@ -95,7 +101,7 @@ func TestEarlierRevisionIsRejected(t *testing.T) {
 		c := newTestClient(t, source)
 		c.open().Close()
 		if c.rejections() != "" {
-			t.Fatalf("rejected: %s", c.rejections())
+			t.Fatalf("rejected: %s; want no rejection", c.rejections())
 		}
 	}
 	s.serveBundle("/bundles/acme", `"old"`, pack(t, "red", key))
@@ -114,7 +120,7 @@ func TestEarlierRevisionIsRejected(t *testing.T) {
 	}
 }
 
-// OPA ignores the times in a signature. Gatekit does not.
+// TestExpiredBundleIsRejected checks the times in a signature, which OPA ignores.
 func TestExpiredBundleIsRejected(t *testing.T) {
 	key := bundles.NewKey(t)
 	keys := map[string]policies.Key{"acme": {Key: key.Public, Algorithm: bundles.Algorithm}}

@@ -25,15 +25,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain ignores two leaked goroutines: each of OPA's plugins leaves one when a service never
-// accepts its data.
+// TestMain ignores the goroutines that two OPA plugins leak. Each of these plugins leaves a
+// goroutine when the service never accepts its data.
 func TestMain(m *testing.M) {
 	const opa = "github.com/open-policy-agent/opa/v1/plugins/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(opa+"status.(*Plugin).Stop.func1"),
 		goleak.IgnoreAnyFunction(opa+"logs.(*Plugin).flushDecisions.func1"))
 }
 
-// token is a secret that may occur only in requests.
+// token is a secret that only requests may contain.
 const token = "hunter2-of-the-bundle-server"
 
 // server is a policy service, with a handler for each path.
@@ -102,7 +102,8 @@ func (s *server) remote() service.Endpoint {
 		token}}
 }
 
-// testClient opens a Client, and keeps its log and the bundles that it activated and rejected.
+// testClient opens a Client. It keeps the log of this Client, and the bundles that the Client
+// activated and rejected.
 type testClient struct {
 	t   *testing.T
 	o   service.Options
@@ -111,7 +112,7 @@ type testClient struct {
 	mu          sync.Mutex
 	rejected    []string   // name and error of each rejected bundle
 	activations [][]string // names and revisions of the bundles, one element for each activation
-	activateErr error      // the error of activate; nil lets it succeed
+	activateErr error      // the error that activate returns
 }
 
 func newTestClient(t *testing.T, all ...service.BundleSource) *testClient {
@@ -147,7 +148,7 @@ func (b *testClient) logText() string {
 	return b.log.String()
 }
 
-// open opens a client that is closed at the end, and starts it.
+// open opens and starts a client. The client is closed at the end of the test.
 func (b *testClient) open() *service.Client {
 	b.t.Helper()
 	c, err := service.Open(b.t.Context(), b.o)
@@ -174,7 +175,7 @@ func (b *testClient) activate(all []*policies.Bundle) error {
 	return nil
 }
 
-// activated returns the names and revisions of the bundles after each activation, in their order.
+// activated returns the names and revisions of the bundles of each activation, in order.
 func (b *testClient) activated() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +192,7 @@ func (b *testClient) rejections() string {
 	return strings.Join(b.rejected, "\n")
 }
 
-// until waits until done returns true, because of another goroutine or process.
+// until waits until done returns true. Another goroutine or process causes this.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
@@ -209,7 +210,7 @@ func pack(t *testing.T, revision string, by *bundles.Key) []byte {
 		&bundles.Signature{Key: by, ID: "acme"})
 }
 
-// acme is a bundle that is polled each second.
+// acme returns a bundle source that is polled every second.
 func acme(r service.Endpoint, k *bundles.Key) service.BundleSource {
 	return service.BundleSource{
 		Name: "acme", Endpoint: r, Resource: "bundles/acme", MinDelay: time.Second,
@@ -247,6 +248,9 @@ func TestChangedBundleIsActivated(t *testing.T) {
 }
 
 func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: waits until bundles are fetched again")
+	}
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	good := pack(t, "two", key)
 	for name, c := range map[string]struct {
@@ -283,11 +287,12 @@ func TestRejectedBundleChangesNothingAndIsReportedOnce(t *testing.T) {
 			http.Redirect(w, r,
 				"/bundles/acme", http.StatusFound)
 		}, "", "the service redirects more than 5 times"},
-		"a panic": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			"", "EOF"},
+		"an aborted response": {func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, "", "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each waits for seconds
+			t.Parallel() // each case waits for seconds
 			s := newServer(t, plain)
 			s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
 			b := newTestClient(t, acme(s.remote(), key))
@@ -387,6 +392,9 @@ func TestFailedActivationIsNotCachedAndIsRetried(t *testing.T) {
 }
 
 func TestStartWithoutService(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: waits until bundles are fetched again")
+	}
 	key, other := bundles.NewKey(t), bundles.NewKey(t)
 	down := httptest.NewServer(nil)
 	down.Close()
@@ -398,7 +406,7 @@ func TestStartWithoutService(t *testing.T) {
 	for name, c := range map[string]struct {
 		url    string
 		cached []byte
-		want   string // of the error; "" for none
+		want   string // part of the error; "" if Open must succeed
 	}{
 		"not cached":                    {down.URL, nil, "connection refused"},
 		"not cached, the service hangs": {hangs.URL, nil, "no answer"},
@@ -451,6 +459,9 @@ func TestStartWithoutService(t *testing.T) {
 }
 
 func TestServiceCertificateIsVerified(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: waits until bundles are fetched again")
+	}
 	key := bundles.NewKey(t)
 	s := newServer(t, func(s *httptest.Server) { s.StartTLS() })
 	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))
@@ -461,7 +472,7 @@ func TestServiceCertificateIsVerified(t *testing.T) {
 	if b.activated() != "acme one" {
 		t.Errorf("activated: %s, want acme one", b.activated())
 	}
-	b = newTestClient(t, acme(s.remote(), key)) // the system does not trust its certificate
+	b = newTestClient(t, acme(s.remote(), key)) // the system does not trust the server
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := service.Open(ctx, b.o); err == nil || !strings.Contains(err.Error(),
@@ -475,8 +486,8 @@ func TestServiceCertificateIsVerified(t *testing.T) {
 	}
 }
 
-// TestCloseWaits checks that Close waits for a running activation.
-func TestCloseWaits(t *testing.T) {
+// TestCloseWaitsForActivation checks that Close waits for a running activation.
+func TestCloseWaitsForActivation(t *testing.T) {
 	key := bundles.NewKey(t)
 	s := newServer(t, plain)
 	s.serveBundle("/bundles/acme", `"1"`, pack(t, "one", key))

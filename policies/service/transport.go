@@ -29,12 +29,12 @@ const (
 type Endpoint struct {
 	URL     string
 	Headers map[string]string // sent with every request; they may contain credentials
-	CA      []byte            // PEM certificates to trust; nil means those of the system
+	CA      []byte            // PEM certificates to trust; nil means the system's certificates
 }
 
 // transport sends the requests to one service. It implements rest.HTTPAuthPlugin, from which OPA's
-// client takes its http.Client. A transport with parse is for one bundle, and only one goroutine
-// uses it.
+// client takes its http.Client. If parse is set, the transport is for one bundle, and only one
+// goroutine uses it.
 type transport struct {
 	origin    *url.URL
 	headers   map[string]string
@@ -83,7 +83,7 @@ func (t *transport) Prepare(r *http.Request) error {
 	return nil
 }
 
-// checkRedirect allows redirects only within the service, because a redirected request has the
+// checkRedirect allows redirects only within the service. A redirected request contains the
 // service's credentials, and its response is a policy.
 func (t *transport) checkRedirect(r *http.Request, via []*http.Request) error {
 	switch {
@@ -152,7 +152,7 @@ func (t *transport) end(r *http.Request) {
 	delete(t.inFlight, r)
 }
 
-// close cancels all requests; further ones fail.
+// close cancels all requests. Later requests fail.
 func (t *transport) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +162,8 @@ func (t *transport) close() {
 	t.inFlight = nil
 }
 
-// publicError returns the error of a request without the address, which may contain a secret.
+// publicError returns the error of the download of a bundle without the address of the request,
+// which may contain a secret.
 func publicError(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		if u.Timeout() && errors.Is(u.Err, context.DeadlineExceeded) {

@@ -2,15 +2,17 @@
 # title: Blocks elicitation that asks for secrets or opens suspicious URLs.
 # description: |
 #   Denies forms that ask for passwords, tokens, keys, codes, card or social security numbers (in
-#   several languages), that contain a link, or that mix alphabets within a word. A form in which the
-#   user can only confirm or choose cannot ask for a secret.
-#   Denies URLs that are not https, contain a user or a secret, or have a host that is an address, a
-#   name of the local network, or a name with non-ASCII letters that is not listed in hosts.
+#   several languages), that contain a link, or that mix alphabets within a word. A form in which
+#   the user can only confirm or choose cannot ask for a secret.
+#   Denies URLs that are not https, or contain a user name or a secret. Denies URLs whose host is an
+#   address or a name of the local network. Denies URLs whose host has non-ASCII letters, unless the
+#   setting hosts lists this host.
 #   Settings:
 #     servers: servers that may ask (absent: all). Names or patterns.
 #     hosts: hosts of the URLs (absent: all public hosts). Names or patterns.
 #     except: names of fields that are not secrets.
-#     forms, pages: false denies all forms, or all URLs.
+#     forms: false denies all forms.
+#     pages: false denies all URLs.
 #     loopback: true allows URLs of this machine, also with http.
 package gatekit.elicitation.gate
 
@@ -34,7 +36,7 @@ deny contains "the mode is neither form nor url" if {
 	not mode in {"form", "url"}
 }
 
-default mode := "" # there are no params
+default mode := "" # for a request without params
 
 mode := object.get(input.params, "mode", "form")
 
@@ -82,7 +84,7 @@ deny contains "a field has the name of a secret" if {
 	regex.match(secret_field_names, words(name))
 }
 
-# True when the user can write text into a field.
+# True when the form has a field into which the user can write text.
 has_text_field if {
 	walk(input.params.requestedSchema, [keys, field])
 	count(keys) > 1
@@ -141,7 +143,7 @@ deny contains sprintf("URL refused: %s", [problem]) if {
 	some problem in problems(object.get(input.params, "url", ""))
 }
 
-# Revision 2025-11-25: an error can list URLs that the user has to open before the next try.
+# Revision 2025-11-25: an error can list URLs that the user must open before the client tries again.
 deny contains sprintf("URL refused: %s", [problem]) if {
 	input.kind == "error"
 	input.error.code == -32042
@@ -250,7 +252,7 @@ texts contains text if {
 	count([name | some i, name in keys; i > 0; keys[i - 1] == "properties"; excepted(name)]) == 0
 }
 
-# True when the key is the name of a field, and not a keyword of the schema.
+# True when keys[i] is the name of a field, and not a keyword of the schema.
 is_field_name(keys, i) if keys[i - 1] == "properties"
 
 excepted(name) if name in config.except
@@ -273,7 +275,7 @@ secret_words := concat("|", [
 	`passwort`, `kennwort`, `contrase(ñ|n)a`, `mot de passe`, `\bsenha\b`, `\bclave\b`, `wachtwoord`, `l(ö|o)senord`, `\bhas(ł|l)o\b`, `\bparola\b`, `парол`, `密码`, `密碼`, `パスワード`, `暗証番号`, `비밀번호`, `كلمة (المرور|السر)`, `סיסמ`,
 ])
 
-# Common words that mean a secret only as the name of a field.
+# These common words mean a secret only if they are the whole name of a field.
 secret_field_names := `^((user|your|my|new|old|current) )?(pin|key|pass|code 2fa|mfa|totp|tan|2fa|auth|login code)$`
 
 mixed_alphabets := `[A-Za-z][\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}]|[\p{Cyrillic}\p{Greek}\p{Armenian}\p{Cherokee}\p{Coptic}][A-Za-z]|[\x{ff21}-\x{ff5a}]|[\x{1d400}-\x{1d7ff}]|[\x{1d00}-\x{1d2b}]{2}|[\x{24b6}-\x{24e9}]{2}`

@@ -25,7 +25,7 @@ test_confirmations_and_choices_pass if {
 	}
 }
 
-test_loopback_urls if {
+test_loopback_setting_allows_only_loopback_urls if {
 	every url in {"http://localhost:8080/x", "http://127.0.0.1/", "https://[::1]:1/"} {
 		count(gate.deny) == 0 with input as open_url(url) with data.config as {"elicitation/gate": {"loopback": true}}
 	}
@@ -77,7 +77,7 @@ test_ordinary_urls_pass if {
 	count(gate.deny) == 0 with input as {"kind": "error", "method": "tools/call", "error": {"code": -32000, "message": "no"}}
 }
 
-test_settings if {
+test_settings_limit_servers_forms_and_urls if {
 	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["github"]}}
 	count(gate.deny) == 0 with input as form({}) with data.config as {"elicitation/gate": {"servers": ["f*"]}}
 	count(gate.deny) == 1 with input as form({}) with data.config as {"elicitation/gate": {"forms": false}}

@@ -1,19 +1,25 @@
 # METADATA
 # title: Blocks outgoing calls after a session has read private data and untrusted content.
 # description: |
-#   Untrusted content can contain instructions that make a model send private data away. Once a
-#   session has received both, this rule denies what could carry data to the tools and servers in
-#   egress: calls, reads, vendor methods, answers and errors of the client, unknown task ids, and any
-#   text in other messages that is not the client's description of itself or a word of the protocol.
-#   The reason of a cancellation is removed.
-#   The first message of a source puts the label flow/private or flow/untrusted on the session: a
-#   result, an error, progress, a log message, a question, the state of a task. Lists of tools,
-#   prompts and resources, and answers to initialize and server/discover, set no label. When several
-#   tools of a server were called, questions and notifications count as those of each of them.
-#   Labels stay until the session ends, or Gatekit with labels = "principal" in [policy].
+#   Untrusted content can contain instructions that make a model send private data away. After a
+#   session has received private data and untrusted content, this rule protects the tools and
+#   servers in egress. It denies messages to them that could carry data: calls, reads, vendor
+#   methods, results and errors of the client, and unknown task ids. It also denies messages with
+#   any other text, except the client's description of itself and words of the protocol. It removes
+#   the reason of a cancellation.
+#   A message from a source puts the label flow/private or flow/untrusted on the session. Such
+#   messages are results, errors, progress, log messages, server requests and task states. Lists of
+#   tools, prompts and resources set no label, and neither do results of initialize and
+#   server/discover. If several tools of a server were called, a request or notification of the
+#   server counts as a message from each of these tools.
+#   Labels stay until the session ends. With labels = "principal" in [policy], they stay until
+#   Gatekit ends.
 #   Settings:
-#     private, untrusted, egress: each {tools, servers}. tools are names or patterns; one that contains
-#       __ means server__tool. servers are names or patterns, and stand for all that a server sends.
+#     private: the sources of private data, as {tools, servers}.
+#     untrusted: the sources of untrusted content, as {tools, servers}.
+#     egress: the tools and servers through which data can leave, as {tools, servers}.
+#     tools are names or patterns. A pattern that contains __ means server__tool. servers are names
+#       or patterns, and stand for all messages of these servers.
 package gatekit.flow.exfiltration
 
 import data.config["flow/exfiltration"] as config
@@ -43,7 +49,7 @@ tainted if {
 	"flow/untrusted" in input.session.labels
 }
 
-# What a server answers to these describes the server, or confirms.
+# A result of one of these methods describes the server, or confirms the request.
 without_content := {
 	"initialize",
 	"server/discover",
@@ -56,7 +62,8 @@ without_content := {
 	"subscriptions/listen",
 }
 
-# The other methods need a text of the model or the user.
+# A message of one of these methods may lack a text of the model or of the user. All other methods
+# need such a text.
 may_lack_text := without_content | {
 	"tasks/get",
 	"tasks/result",
@@ -81,7 +88,8 @@ sends_out if {
 	not is_protocol_meta(key, value)
 }
 
-# The methods of the first rule need no look at their params, which may be large.
+# For all other methods, the first rule of sends_out decides without a look at the params, which may
+# be large.
 params := input.params if input.method in may_lack_text
 
 meta := params._meta
@@ -92,7 +100,7 @@ is_protocol("level", value) if value in levels
 
 is_protocol("taskId", _) if _ = input.tools[0]
 
-# These two are removed or replaced on the way.
+# Gatekit replaces the requestId of a cancellation. The rule redact above replaces the reason.
 is_protocol("requestId", _) if input.method == "notifications/cancelled"
 
 is_protocol("reason", _) if input.method == "notifications/cancelled"
@@ -109,7 +117,7 @@ is_protocol("notifications", filter) if {
 	}
 }
 
-# A number of any length could carry data.
+# Only integers below 2^53 are allowed, because a longer number could carry data.
 is_protocol_meta("progressToken", value) if {
 	is_number(value)
 	value == floor(value)
@@ -120,7 +128,7 @@ is_protocol_meta("io.modelcontextprotocol/protocolVersion", value) if regex.matc
 
 is_protocol_meta("io.modelcontextprotocol/logLevel", value) if value in levels
 
-# A client may describe itself as before, and for the first time.
+# A client may describe itself for the first time, or in the same way as before.
 is_protocol_meta(key, _) if {
 	key in {"io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"}
 	input.session.known_client

@@ -8,7 +8,7 @@ message(kind, server, name) := {"method": "tools/call", "kind": kind, "direction
 
 tainted := {"labels": ["flow/untrusted", "x", "flow/private"]}
 
-test_labels if {
+test_messages_from_sources_set_labels if {
 	exfiltration.label == {"flow/private"} with input as message("response", "mail", "read_mail") with data.config as config
 	exfiltration.label == {"flow/private"} with input as message("error", "mail", "read_mail") with data.config as config
 	exfiltration.label == {"flow/untrusted"} with input as message("response", "issues", "get") with data.config as config

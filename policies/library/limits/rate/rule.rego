@@ -1,13 +1,14 @@
 # METADATA
 # title: Limits how often tools are called.
 # description: |
-#   Denies tool calls above a number per session, or per sixty seconds of a session. The built-in
-#   plugin "limits" has more kinds of limits, and also limits the size of results.
+#   Denies tool calls that exceed a limit for the session, or for any sixty seconds of the session.
+#   The built-in plugin "limits" has more kinds of limits, and also limits the size of results.
 #   Denied calls do not count. Calls in flight do count, so concurrent calls cannot exceed a limit.
 #   Settings:
-#     per_session, per_minute: calls of all tools together.
-#     tools: a list of {tools, per_session, per_minute}, which limits each of the tools separately.
-#       tools are names or patterns; one that contains __ means server__tool.
+#     per_session, per_minute: the maximum number of calls of all tools together.
+#     tools: a list of {tools, per_session, per_minute}. An entry limits each of its tools
+#       separately. The tools of an entry are names or patterns. A pattern that contains __ means
+#       server__tool.
 package gatekit.limits.rate
 
 import data.config["limits/rate"] as config

@@ -8,7 +8,7 @@ refused(config) if count(rate.deny) == 1 with input as call with data.config as 
 
 passes(config) if count(rate.deny) == 0 with input as call with data.config as {"limits/rate": config}
 
-test_limits if {
+test_calls_at_a_limit_are_denied if {
 	refused({"per_session": 5})
 	passes({"per_session": 6})
 	refused({"per_minute": 4})

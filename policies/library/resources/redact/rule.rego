@@ -1,12 +1,12 @@
 # METADATA
 # title: Redacts sensitive text in resources.
 # description: |
-#   Replaces text that matches a pattern. It searches the resources with the given URIs (in any
-#   spelling) in results of resources/read, tools, tasks and prompts. A selected resource that is
-#   not text (a blob) cannot be searched, and is denied.
+#   Replaces text that matches a pattern. The rule searches the resources with the given URIs (in
+#   any spelling) in results of resources/read, tools, tasks and prompts. A selected resource that
+#   is not text (a blob) cannot be searched, so the message is denied.
 #   Settings:
-#     rules: a list of {uris, pattern, with, blobs}. uris are patterns with *; pattern is an RE2
-#       pattern; with is the replacement; blobs = true lets blobs pass.
+#     rules: a list of {uris, pattern, with, blobs}. "uris" are patterns with *. "pattern" is an RE2
+#       pattern. "with" is the replacement. If "blobs" is true, blobs pass.
 package gatekit.resources.redact
 
 import data.config["resources/redact"] as config

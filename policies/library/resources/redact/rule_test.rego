@@ -21,20 +21,20 @@ test_other_resources_pass if {
 	count(redact.redact) == 0 with input as {"method": "tools/call", "kind": "response", "result": {}} with data.config as config
 }
 
-test_blobs if {
+test_selected_blobs_are_denied if {
 	count(redact.deny) == 1 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as config
 	count(redact.deny) == 0 with input as read("file:///b.png", [{"blob": "eA=="}]) with data.config as config
 	count(redact.deny) == 0 with input as read("file:///b.env", [{"blob": "eA=="}]) with data.config as {"resources/redact": {"rules": [{"uris": ["*"], "pattern": "x", "with": "y", "blobs": true}]}}
 }
 
-test_other_spellings_of_a_uri if {
+test_other_spellings_of_a_uri_are_redacted if {
 	every uri in {"file:///a/b.%65nv", "FILE:///a/B.ENV", "file:///a/b%2eenv", "file:///a/b.e%256ev", "file:///a/c/../b.env/.", "file:///a//b.env"} {
 		redact.redact == expected with input as read(uri, [{"uri": "x:", "text": "x"}]) with data.config as config
 		redact.redact == expected with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "resource", "resource": {"uri": uri}}]}} with data.config as config
 	}
 }
 
-test_task_results if {
+test_task_results_are_redacted if {
 	blocks := [{"type": "resource", "resource": {"uri": "file:///b.env"}}]
 	redact.redact == expected with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}} with data.config as config
 	redact.redact == expected with input as {"method": "tasks/get", "kind": "response", "result": {"result": {"content": blocks}}} with data.config as config

@@ -1,13 +1,14 @@
 # METADATA
 # title: Allows only resources with permitted URI schemes and hosts.
 # description: |
-#   Hides resources with a dangerous URI, and denies reading them and results that link to them. A
-#   URI is dangerous when it runs code or contains its data (javascript, data, ...), contains a
-#   user, is ambiguous between parsers, or leads into this machine or network. Such hosts are
-#   loopback, private, link-local and metadata addresses, also written as decimal, octal or
-#   hexadecimal numbers, or inside an IPv6 address.
+#   Hides resources with a dangerous URI. Denies reading them, and denies results that link to them.
+#   A URI is dangerous when its scheme runs code or embeds content (javascript, data, ...), when it
+#   has a user name or password, or when parsers disagree about its parts. A URI is also dangerous
+#   when its host belongs to this machine or network: a loopback, private, link-local or metadata
+#   address. The address may also be written as a decimal, octal or hexadecimal number, or inside an
+#   IPv6 address.
 #   Settings:
-#     schemes, hosts: names or patterns that are allowed; all others are denied.
+#     schemes, hosts: names or patterns that are allowed. All other schemes or hosts are denied.
 #     deny_schemes, deny_hosts: names or patterns that are denied.
 #     internal: hosts of this machine or network that are allowed.
 package gatekit.resources.uris
@@ -84,7 +85,7 @@ deny contains sprintf("link in the prompt refused: %s", [problem]) if {
 	some problem in problems(object.get(message.content, "uri", null))
 }
 
-# Replaces the variables of a template by an example. Their real values are checked when the
+# Replaces the variables of a template by example values. The real values are checked when the
 # resulting URI is read.
 with_example_values(template) := regex.replace(template, `\{[^}]*\}`, "x1.example") if is_string(template)
 

@@ -29,20 +29,20 @@ test_public_hosts_pass if {
 	}
 }
 
-test_missing_fields if {
+test_requests_and_links_without_a_uri_are_denied if {
 	count(uris.deny) > 0 with input as {"method": "resources/read", "kind": "request"}
 	count(uris.deny) > 0 with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "resource_link"}]}}
 	count(uris.deny) == 0 with input as {"method": "tools/call", "kind": "response", "result": {"content": [{"type": "text", "text": "http://127.0.0.1"}]}}
 }
 
-test_templates if {
+test_dangerous_templates_are_hidden_and_denied if {
 	uris.hide == {"http://127.0.0.1/{x}", "javascript:{x}"} with input as {"method": "resources/templates/list", "kind": "response", "items": [{"uriTemplate": t} | some t in ["http://127.0.0.1/{x}", "https://{host}/x", "file:///{+path}", "javascript:{x}"]]}
 	count(uris.deny) > 0 with input as {"method": "completion/complete", "kind": "request", "params": {"ref": {"type": "ref/resource", "uri": "http://127.0.0.1/{x}"}}}
 	count(uris.deny) == 0 with input as {"method": "completion/complete", "kind": "request", "params": {"ref": {"type": "ref/resource", "uri": "file:///{x}"}}}
 	uris.hide == {"http://10.0.0.1/"} with input as {"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"resourceSubscriptions": ["http://10.0.0.1/", "file:///x"]}}}
 }
 
-test_settings if {
+test_settings_allow_and_deny_schemes_and_hosts if {
 	count(uris.deny) == 1 with input as read("ftp://example.com/") with data.config as {"resources/uris": {"schemes": ["https", "file"]}}
 	count(uris.deny) == 0 with input as read("HTTPS://example.com/") with data.config as {"resources/uris": {"schemes": ["https", "file"]}}
 	count(uris.deny) == 1 with input as read("https://example.com.evil.example/") with data.config as {"resources/uris": {"hosts": ["example.com", "*.example.com"]}}
@@ -53,7 +53,7 @@ test_settings if {
 	count(uris.deny) == 1 with input as read("http://127.0.0.2/") with data.config as {"resources/uris": {"internal": ["localhost", "127.0.0.1"]}}
 }
 
-test_links_in_task_results if {
+test_links_in_task_results_are_denied if {
 	blocks := [{"type": "text", "text": "x"}, {"type": "resource_link", "uri": "http://169.254.169.254/"}]
 	count(uris.deny) == 1 with input as {"method": "tools/call", "kind": "response", "result": {"content": blocks}}
 	count(uris.deny) == 1 with input as {"method": "tasks/result", "kind": "response", "result": {"content": blocks}}

@@ -1,25 +1,28 @@
 # METADATA
 # title: Keeps paths within the allowed folders.
 # description: |
-#   Denies path arguments and resource URIs that lead out of the allowed folders, also when they are
-#   percent-encoded, use backslashes or other characters, or follow a symbolic link of this machine.
-#   Hides such resources and skills, also in directories, and templates from which only such URIs can
-#   be made. Of the roots that a client declares, it takes out those that are not folders or are
-#   outside the configured folders.
-#   An argument is a path when its name says so (path, file, dir, uri, output_path, ...), when its
-#   schema says so (format), or when the settings say so.
+#   Denies path arguments and resource URIs that lead out of the allowed folders. It also denies
+#   such paths if they are percent-encoded, contain backslashes or characters that a server may read
+#   as dots or slashes, or follow a symbolic link of this machine. Hides resources and skills with
+#   such URIs, also in the lists of directories. Hides URI templates that can only produce such
+#   URIs.
+#   If the client declares roots that are not folders, or that are outside the configured folders,
+#   the rule hides these roots from the server.
+#   An argument is a path if its name means a path (path, file, dir, uri, output_path, ...), if its
+#   schema has the format of a path, or if the settings select it.
 #   Settings:
-#     roots: the allowed folders (absent: the roots that the client declared; if there are none, every
-#       path is denied).
+#     roots: the allowed folders (absent: the roots that the client declared; if there are none,
+#       every path is denied).
 #     base: the folder in which relative paths start.
 #     relative: true allows relative paths that stay below their start, without a base.
-#     home: what a leading ~ stands for (absent: such paths are denied).
+#     home: what a leading ~ stands for (absent: paths with a leading ~ are denied).
 #     remote: servers on other machines, where the symbolic links of this machine do not exist.
 #     servers: the servers to which the rule applies (absent: all).
-#     arguments, except: arguments that always are paths, and arguments that never are.
-#     declared: true adds the client's declared roots to the configured ones, and does not check them.
-#     anywhere: true allows every folder, and denies only paths that hide `../` in an encoded form or
-#       contain a NUL character.
+#     arguments: arguments that always are paths.
+#     except: arguments that never are paths.
+#     declared: true adds the roots that the client declares to the setting roots, without a check.
+#     anywhere: true allows every folder, and denies only paths that hide `../` in an encoded form
+#       or contain a NUL character.
 package gatekit.roots.traversal
 
 import data.config["roots/traversal"] as config
@@ -36,7 +39,8 @@ deny contains sprintf("argument %s: %s", [concat("/", [sprintf("%v", [k]) | some
 	problem != ""
 }
 
-# With anywhere, most calls need no search for path arguments: no text in them can hide `../`.
+# With the setting anywhere, most calls need no search for path arguments: no text in these calls
+# can hide `../`.
 needs_check if not config.anywhere
 
 needs_check if {
@@ -122,9 +126,10 @@ hide contains item.uriTemplate if {
 	always_outside(item.uriTemplate)
 }
 
-# True when every URI from a template is outside the allowed folders. Either the part before the
-# first variable is outside, and contains no allowed folder. Or the rest leaves the folders again,
-# whatever the variables are.
+# True when every URI from a template is outside the allowed folders. The first definition is for a
+# template whose part before the first variable is outside and contains no allowed folder. The
+# second definition is for a template whose part before the first variable is inside, but whose rest
+# leaves the folders, whatever the values of the variables are.
 always_outside(template) if {
 	start := fixed_part(template)
 	path_problem(start, true) != ""
@@ -183,7 +188,8 @@ hide contains root.uri if {
 	not valid_root(root)
 }
 
-# A root must be the file URI of a folder, and lie within the configured folders if there are any.
+# A root must be the file URI of a folder. If folders are configured, the root must be in one of
+# them.
 valid_root(root) if {
 	startswith(lower(root.uri), "file:")
 	limits := object.union(bounds(false), {"roots": object.get(config, "roots", [root.uri])})
@@ -219,7 +225,7 @@ links := false if {
 	glob.match(pattern, null, input.server)
 }
 
-# True when the last name among the keys means that the value is a path.
+# True when the value at these keys is a path.
 is_path(keys) if {
 	some name in last_name(keys)
 	not excepted(keys, name)
@@ -241,8 +247,8 @@ steps(k) := ["properties", k] if is_string(k)
 
 steps(k) := ["items"] if is_number(k)
 
-# In composed schemas, every value below a name is a path if one of the parts declares the name as a
-# path, directly or by a reference.
+# A part of a composed schema may declare a path below the name of a property, directly or by a
+# reference. Then every value below this name is a path.
 names_path(keys, _) if {
 	some k in keys
 	k in declared_path_names
@@ -252,7 +258,7 @@ names_path(_, _) if paths_have_any_name
 
 declared_path_names contains property_names(keys)[count(property_names(keys)) - 1] if some keys in path_declarations
 
-# The schema declares paths without naming them.
+# The schema declares paths in properties that may have any name.
 paths_have_any_name if {
 	some keys in path_declarations
 	count(property_names(keys)) == 0
@@ -276,7 +282,7 @@ path_declarations contains keys if {
 	schema["$ref"] in path_definitions
 }
 
-# The definitions that declare a path, directly or through other definitions that they refer to.
+# The definitions that declare a path, directly or by a reference to another definition.
 path_definitions contains ref if {
 	some ref, _ in definitions
 	some reached in graph.reachable(uses, {ref})
@@ -294,7 +300,7 @@ definitions[sprintf("#/%s/%s", [at, name])] := definition if {
 
 formats := {"path", "file-path", "directory-path", "uri", "uri-reference", "file-uri"}
 
-# {"file": {"name": "/etc"}}
+# An argument "name" or "value" is a path if it is below a path name: {"file": {"name": "/etc"}}
 names_path(keys, name) if {
 	name in {"name", "value"}
 	some i, k in keys
@@ -313,7 +319,8 @@ excepted(keys, name) if {
 	selects(entry, keys, name)
 }
 
-# An entry selects by a name at any depth, or by a JSON pointer; * stands for any characters.
+# An entry selects arguments by a name at any depth, or by a JSON pointer. In both, * stands for any
+# characters.
 selects(entry, keys, name) if {
 	tool_is(object.get(entry, "tools", ["*"]))
 	not startswith(entry.argument, "/")
@@ -345,8 +352,8 @@ last_name(keys) := {names[count(names) - 1]} if {
 	count(names) > 0
 }
 
-# path_name matches names that always mean paths. possible_path_name matches names that may mean
-# something else: under such a name, a relative text may not be a path.
+# path_name matches names that always mean paths. possible_path_name matches names that may also
+# mean something else: a relative text under such a name need not be a path.
 path_name := `(?:(?i:^|[_.\- ])(?i:paths?|files?|(?:path|file)_?names?|(?:base|root|home|out|output|in|input|tmp|temp|src|dst|dest|target|work|working|project|repo|parent|old|new|full|abs|file|config|log)(?:paths?|files?|dirs?|director(?:y|ies)|folders?)|dirs?|director(?:y|ies)|folders?|cwd)|Paths?|Path[Nn]ames?|Files?|File[Nn]ames?|Dirs?|Director(?:y|ies)|Folders?)(?:_?\d+)?$`
 
 possible_path_name := `(?:(?i:^|[_.\- ])(?i:ur[il]s?|source|destination|src|dst|dest|target|root|roots|location)|Ur[il]s?|UR[IL]s?|Source|Destination|Root|Location)(?:_?\d+)?$`

@@ -12,7 +12,7 @@ attacks := {
 	"%2fetc%2fpasswd", "jar:file:///etc/x!/y", "$HOME/x", " /etc/passwd", "/data/..;/..;/etc", "/", "",
 }
 
-test_attacks_as_arguments if {
+test_attacks_in_arguments_are_denied if {
 	every attack in attacks - {""} {
 		count(traversal.deny) > 0 with input as call({"path": attack})
 		count(traversal.deny) > 0 with input as call({"edits": [{"outputFile": attack}]})
@@ -20,7 +20,7 @@ test_attacks_as_arguments if {
 	}
 }
 
-test_attacks_as_uris if {
+test_attacks_in_uris_are_denied_and_hidden if {
 	every attack in attacks - {""} {
 		count(traversal.deny) > 0 with input as read(attack)
 		traversal.hide == {attack} with input as {"method": "resources/list", "kind": "response", "server": "files", "items": [{"uri": attack}, {"uri": "file:///data/a"}], "roots": [{"uri": "file:///data"}]}
@@ -39,13 +39,13 @@ test_every_path_is_denied_without_roots if {
 	count(traversal.deny) == 0 with input as object.remove(call({"text": "/data/x"}), ["roots"])
 }
 
-test_configured_roots if {
+test_configured_roots_replace_declared_roots if {
 	count(traversal.deny) == 0 with input as call({"path": "/srv/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
 	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": ["/srv"]}}
 	count(traversal.deny) > 0 with input as call({"path": "/data/x"}) with data.config as {"roots/traversal": {"roots": []}}
 }
 
-test_relative_paths if {
+test_relative_paths_need_a_setting if {
 	count(traversal.deny) > 0 with input as call({"path": "x.txt"})
 	count(traversal.deny) == 0 with input as call({"path": "x.txt"}) with data.config as {"roots/traversal": {"relative": true}}
 	count(traversal.deny) > 0 with input as call({"path": "../x.txt"}) with data.config as {"roots/traversal": {"relative": true}}
@@ -55,7 +55,7 @@ test_relative_paths if {
 	count(traversal.deny) > 0 with input as call({"source": "a/../../x"})
 }
 
-test_configured_arguments if {
+test_settings_select_path_arguments if {
 	count(traversal.deny) > 0 with input as call({"what": "/etc"}) with data.config as {"roots/traversal": {"arguments": [{"argument": "what"}]}}
 	count(traversal.deny) > 0 with input as call({"a": [{"what": "/etc"}]}) with data.config as {"roots/traversal": {"arguments": [{"argument": "/a/*/what", "tools": ["files__read"]}]}}
 	count(traversal.deny) == 0 with input as call({"what": "/etc"}) with data.config as {"roots/traversal": {"arguments": [{"argument": "what", "tools": ["other__*", "write"]}]}}
@@ -67,7 +67,7 @@ test_configured_arguments if {
 
 roots_result(roots) := {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": roots}}
 
-test_results_of_roots_list if {
+test_invalid_roots_are_hidden_or_denied if {
 	every uri in {"file:///data/../etc", "https://example.com/", "file://host/data", "data", "file:///a/%2e%2e"} {
 		traversal.hide == {uri} with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
 		count(traversal.deny) == 0 with input as roots_result([{"uri": "file:///data"}, {"uri": uri}])
@@ -80,21 +80,21 @@ test_results_of_roots_list if {
 	count(traversal.hide) == 0 with input as roots_result([{"uri": "file:///data/x"}]) with data.config as {"roots/traversal": {"roots": ["/data"]}}
 }
 
-test_completions_and_subscriptions if {
+test_completions_and_subscriptions_are_checked if {
 	count(traversal.deny) > 0 with input as {"method": "completion/complete", "kind": "request", "params": {"argument": {"name": "path", "value": "../"}}}
 	count(traversal.deny) == 0 with input as {"method": "completion/complete", "kind": "request", "params": {"argument": {"name": "word", "value": "../"}}}
 	traversal.hide == {"file:///etc"} with input as {"method": "subscriptions/listen", "kind": "request", "params": {"notifications": {"resourceSubscriptions": ["file:///etc", "note://x"]}}}
 	count(traversal.deny) > 0 with input as {"method": "resources/read", "kind": "request"}
 }
 
-test_home if {
+test_home_paths_stay_within_roots if {
 	count(traversal.deny) == 0 with input as call({"path": "~/x"}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
 	every path in {"~/../you/x", "~you/x", "~/%2e%2e/you"} {
 		count(traversal.deny) > 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/home/me"], "home": "/home/me"}}
 	}
 }
 
-test_configured_and_declared_roots if {
+test_declared_roots_can_add_to_configured_roots if {
 	every path in {"/data/x", "/srv/x"} {
 		count(traversal.deny) == 0 with input as call({"path": path}) with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 	}
@@ -103,7 +103,7 @@ test_configured_and_declared_roots if {
 	count(traversal.hide) == 0 with input as {"method": "roots/list", "kind": "response", "server": "files", "result": {"roots": [{"uri": "vscode-remote://x/y"}]}} with data.config as {"roots/traversal": {"roots": ["/srv"], "declared": true}}
 }
 
-test_anywhere if {
+test_anywhere_denies_only_disguised_paths if {
 	every path in {
 		"/etc/passwd", "../x", "~/x", "//x", "$HOME/x", "C:\\Users\\x", "about:blank", "https://example.com/a%2f..%2fb", "/a/../b", "100%", "a\\b", "x = 1\ny = [1:2]; é\n", "…", "...", "\\.\\.",
 		"data:text/plain,a%2fb", "ab:/a%2fb", "a/caf%c3%a9", concat("", ["data:image/png;base64,", concat("", [x | some _ in numbers.range(1, 20000); x := "iVBO"])]), "[slug]/page.tsx", "", "src/**/*.ts",
@@ -122,7 +122,7 @@ test_anywhere if {
 	}
 }
 
-test_argument_names if {
+test_names_of_path_arguments_are_recognized if {
 	every name in {"pathname", "path1", "file_2", "outputdir", "basePath", "inputfile", "logfile", "FILENAME", "targetDir2", "dirs"} {
 		count(traversal.deny) > 0 with input as call({name: "/etc/passwd"})
 	}
@@ -135,7 +135,7 @@ test_argument_names if {
 
 call_with_schema(schema, arguments) := object.union(call(arguments), {"item": {"inputSchema": schema}})
 
-test_paths_declared_by_schemas if {
+test_paths_that_schemas_declare_are_checked if {
 	path := {"type": "string", "format": "path"}
 	every schema in [
 		{"properties": {"what": {"anyOf": [path, {"type": "null"}]}}},
@@ -148,7 +148,7 @@ test_paths_declared_by_schemas if {
 	}
 }
 
-test_paths_declared_by_composed_schemas if {
+test_paths_that_composed_schemas_declare_are_checked if {
 	path := {"type": "string", "format": "path"}
 	every schema in [
 		{"properties": {"what": {"oneOf": [path, {"type": "null"}]}}},
@@ -177,7 +177,7 @@ templates(uris) := {"method": "resources/templates/list", "kind": "response", "s
 
 complete(uri, value) := {"method": "completion/complete", "kind": "request", "server": "files", "params": {"ref": {"type": "ref/resource", "uri": uri}, "argument": {"name": "x", "value": value}}, "roots": [{"uri": "file:///data/a"}]}
 
-test_templates if {
+test_templates_outside_roots_are_hidden_and_denied if {
 	within := ["file:///{path}", "file:///data/{x}", "file:///data/a/{x}", "file:///data/a/b{x}", "FILE://localhost/data/a/{+x}", "file://{+path}", "notes://{x}", "file:///data/a/x{?q}", "{x}"]
 	outside := ["file:///etc/{x}", "file:///database/{x}", "file:///data/a/../b/{x}", "file:///data/%2e%2e/{x}", "file:///data/a/{x}/../../../etc", "file://host/{x}", "file:///etc/passwd{?x}", "notes://../{x}"]
 	traversal.hide == {uri | some uri in outside} with input as templates(array.concat(within, outside))

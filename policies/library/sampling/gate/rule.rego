@@ -1,14 +1,14 @@
 # METADATA
 # title: Lets only permitted servers ask the client's model.
 # description: |
-#   Denies sampling/createMessage from servers that the settings do not name. From the other
-#   servers, it denies requests that ask for more than is allowed. The allowed models apply to the
-#   server's hints and to the model in the client's result. A request without maxTokens counts as
-#   asking for too many tokens.
+#   Denies sampling/createMessage from servers that the settings do not name. Denies requests of the
+#   named servers if they ask for more than is allowed. The allowed models apply to the server's
+#   hints and to the model in the client's result. If max_tokens is set, a request without maxTokens
+#   is denied.
 #   Settings:
 #     servers: servers that may ask (absent: none). Names or patterns.
-#     models: models that may be asked for, and may answer (absent: all). Names or patterns.
-#     max_tokens: the most tokens of one request.
+#     models: models that servers may ask for, and that may answer (absent: all). Names or patterns.
+#     max_tokens: the maximum number of tokens that one request may ask for.
 #     per_session, per_minute: how often one server may ask.
 #     context: allowed values of includeContext (absent: only "none").
 #     tools: true allows requests that contain tools.

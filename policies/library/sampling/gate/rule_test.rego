@@ -13,7 +13,7 @@ test_no_server_is_allowed_without_settings if {
 	count(gate.deny) == 0 with input as sampling_request({"maxTokens": 1, "includeContext": "none"}) with data.config as config({})
 }
 
-test_models if {
+test_other_models_are_denied if {
 	count(gate.deny) == 1 with input as sampling_request({"modelPreferences": {"hints": [{"name": "claude-x"}, {"name": "other"}]}}) with data.config as config({"models": ["claude-*"]})
 	count(gate.deny) == 1 with input as sampling_request({"modelPreferences": {"hints": [{}]}}) with data.config as config({"models": ["claude-*"]})
 	count(gate.deny) == 0 with input as sampling_request({"modelPreferences": {"hints": [{"name": "Claude-x"}]}}) with data.config as config({"models": ["claude-*"]})
@@ -23,14 +23,14 @@ test_models if {
 	count(gate.deny) == 0 with input as {"method": "sampling/createMessage", "kind": "response", "result": {"model": "claude-x"}} with data.config as config({"models": ["claude-*"]})
 }
 
-test_tokens if {
+test_too_many_tokens_are_denied if {
 	every params in [{"maxTokens": 101}, {}, {"maxTokens": "5"}, {"maxTokens": null}] {
 		count(gate.deny) == 1 with input as sampling_request(params) with data.config as config({"max_tokens": 100})
 	}
 	count(gate.deny) == 0 with input as sampling_request({"maxTokens": 100}) with data.config as config({"max_tokens": 100})
 }
 
-test_rates if {
+test_too_many_requests_are_denied if {
 	often := object.union(sampling_request({}), {"session": {"calls": {"sampling/createMessage files": 3}, "minute": {"sampling/createMessage files": 2}}})
 	count(gate.deny) == 1 with input as often with data.config as config({"per_session": 3})
 	count(gate.deny) == 0 with input as often with data.config as config({"per_session": 4})
@@ -39,7 +39,7 @@ test_rates if {
 	count(gate.deny) == 1 with input as sampling_request({}) with data.config as config({"per_session": 0})
 }
 
-test_context_and_tools if {
+test_context_and_tools_need_a_setting if {
 	every value in ["thisServer", "allServers", "", false, null] {
 		count(gate.deny) == 1 with input as sampling_request({"includeContext": value}) with data.config as config({})
 	}

@@ -1,9 +1,11 @@
 # METADATA
 # title: Allows only the skills that its settings name.
 # description: |
-#   Hides every other skill, and denies skills/get for it. Denies reading URIs with the scheme
-#   `skill` that are in no allowed skill's directory. Files of a hidden skill with another scheme can
-#   no longer be read once the skill was hidden from a list. Without settings, no skill is allowed.
+#   Hides every skill that the settings do not name, and denies skills/get for it. Without settings,
+#   no skill is allowed.
+#   A URI with the scheme `skill` can be read only if it is in the directory of an allowed skill.
+#   The files of a skill may have another scheme. If the skill was hidden from a list, these files
+#   cannot be read.
 #   Settings name a skill by its path: acme/refunds is skill://acme/refunds/SKILL.md. A pattern like
 #   acme/* covers every path below acme. A pattern that contains :// is compared with the URI of the
 #   skill's directory: github://owner/repo/skills/refunds.
@@ -58,7 +60,8 @@ in_allowed_skill if {
 	allowed(directory)
 }
 
-# The directories that a URI is in. A directory that is read is one of them.
+# The directories that contain a URI. For resources/directory/read, the URI itself is one
+# of these directories.
 directories contains concat("/", array.slice(parts, 0, n)) if {
 	parts := split(input.name, "/")
 	some n in numbers.range(3, count(parts))

@@ -12,7 +12,7 @@ get(server, uri) := {"method": "skills/get", "kind": "request", "server": server
 
 use(method, uri) := {"method": method, "kind": "request", "server": "docs", "name": uri}
 
-test_lists if {
+test_other_skills_are_hidden if {
 	uris - allowlist.hide == {"skill://git-workflow/SKILL.md", "skill://acme/billing/refunds/SKILL.md", "github://owner/repo/x/SKILL.md", "skill://pdf/SKILL.md"} with input as list("docs") with data.config as config
 	"skill://pdf/SKILL.md" in allowlist.hide with input as list("evil") with data.config as config
 }

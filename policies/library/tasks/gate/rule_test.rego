@@ -6,7 +6,7 @@ task(method) := {"method": method, "kind": "request", "server": "box", "params":
 
 config(more) := {"tasks/gate": object.union({"servers": ["b*"]}, more)}
 
-test_methods if {
+test_task_methods_need_a_setting if {
 	every method in {"tasks/get", "tasks/list", "tasks/result", "tasks/cancel", "tasks/update", "tasks/new", "notifications/tasks", "notifications/tasks/status"} {
 		count(gate.deny) == 1 with input as task(method)
 		count(gate.deny) == 1 with input as object.union(task(method), {"kind": "notification"})
@@ -17,7 +17,7 @@ test_methods if {
 	count(gate.deny) == 1 with input as task("tasks/cancel") with data.config as config({"methods": ["tasks/get"]})
 }
 
-test_requests_that_run_as_a_task if {
+test_requests_and_results_that_are_tasks_are_denied if {
 	every value in [{}, {"ttl": 1}, null, false] {
 		count(gate.deny) == 1 with input as {"method": "tools/call", "kind": "request", "server": "box", "params": {"task": value}}
 		count(gate.deny) == 0 with input as {"method": "tools/call", "kind": "request", "server": "box", "params": {"task": value}} with data.config as config({})
@@ -31,7 +31,7 @@ test_requests_that_run_as_a_task if {
 
 listen(filter) := {"method": "subscriptions/listen", "kind": "request", "server": "box", "params": {"notifications": filter}}
 
-test_subscriptions if {
+test_subscriptions_to_tasks_are_denied if {
 	count(gate.deny) == 1 with input as listen({"taskIds": ["1"]})
 	count(gate.deny) == 0 with input as listen({"taskIds": ["1"]}) with data.config as config({})
 	count(gate.deny) == 0 with input as listen({"taskIds": [], "toolsListChanged": true})

@@ -1,10 +1,12 @@
 # METADATA
 # title: Allows only the tools that its settings name.
 # description: |
-#   Hides every other tool, and denies calls to it. Without settings, no tool is allowed.
+#   Hides every tool that the settings do not name, and denies calls to it. Without settings, no
+#   tool is allowed.
 #   A tool that a server adds or renames later stays hidden until somebody adds it to the settings.
 #   Settings:
-#     tools: names or patterns with *, for every server; one that contains __ means server__tool.
+#     tools: names or patterns with *, for every server. A pattern that contains __ means
+#       server__tool.
 #     servers: for each server's name, the names or patterns of its tools.
 package gatekit.tools.allowlist
 

@@ -8,7 +8,7 @@ list(server) := {"method": "tools/list", "kind": "response", "server": server, "
 
 call(server, name) := {"method": "tools/call", "kind": "request", "server": server, "name": name}
 
-test_lists if {
+test_other_tools_are_hidden if {
 	allowlist.hide == {"search", "Read_file", "read"} with input as list("files") with data.config as config
 	allowlist.hide == {"list", "get.x", "Read_file", "read"} with input as list("github") with data.config as config
 }

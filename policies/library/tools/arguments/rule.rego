@@ -1,14 +1,15 @@
 # METADATA
 # title: Checks arguments against patterns, lengths and hosts.
 # description: |
-#   Denies calls of tools and prompts with arguments that do not match a pattern, are too long,
-#   start with a dash (a program would take them for options), or are URLs of other hosts.
-#   An argument is selected by its name, at any depth, or by a JSON pointer. Case is ignored, because
-#   some servers ignore it. Each element of an array is checked; an object is denied.
-#   In a completion request the argument is incomplete: only its length and a leading dash are checked.
+#   Denies calls of tools and prompts whose arguments do not match a pattern, are too long, start
+#   with a dash (a program would read such an argument as an option), or are URLs of other hosts.
+#   An argument is selected by its name, at any depth, or by a JSON pointer. Case is ignored,
+#   because some servers ignore it. Each element of an array is checked; an object is denied.
+#   In a completion request the argument is incomplete: only its length and a leading dash are
+#   checked.
 #   Settings:
-#     rules: a list of checks, each with argument, tools (absent: all), and any of pattern (of the
-#       whole text), max_length, no_leading_dash and hosts.
+#     rules: a list of checks. Each check names an argument and the tools (absent: all). It has one
+#       or more of pattern (which must match the whole text), max_length, no_leading_dash and hosts.
 package gatekit.tools.arguments
 
 import data.config["tools/arguments"] as config

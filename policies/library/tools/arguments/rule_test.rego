@@ -25,7 +25,7 @@ test_case_is_ignored if {
 	}
 }
 
-test_dashes if {
+test_leading_dashes_are_denied if {
 	every value in ["--upload-pack=x", "-oProxyCommand=x", " -x", "—x", "\"-x"] {
 		count(arguments.deny) == 1 with input as call({"x": value}) with data.config as rule({"no_leading_dash": true})
 	}
@@ -33,12 +33,12 @@ test_dashes if {
 	count(arguments.deny) == 0 with input as call({"x": "-b"}) with data.config as rule({"no_leading_dash": false})
 }
 
-test_lengths if {
+test_long_values_are_denied if {
 	count(arguments.deny) == 1 with input as call({"x": "abcd"}) with data.config as rule({"max_length": 3})
 	count(arguments.deny) == 0 with input as call({"x": "äöü"}) with data.config as rule({"max_length": 3})
 }
 
-test_hosts if {
+test_urls_of_other_hosts_are_denied if {
 	every value in ["https://evil.example/", "https://example.com@evil.example/", "https://example.com.evil.example/", "ftp://example.com/", "example.com", "https://127.0.0.1/", "http://example.com\\@evil.example", "", "http://10.0.0.1.example.net"] {
 		count(arguments.deny) == 1 with input as call({"x": value}) with data.config as rule({"hosts": ["example.com", "*.example.com"]})
 	}
@@ -47,7 +47,7 @@ test_hosts if {
 	count(arguments.deny) == 0 with input as call({"x": "http://127.0.0.1:80/"}) with data.config as rule({"hosts": ["127.0.0.1"]})
 }
 
-test_selection_of_arguments if {
+test_settings_select_tools_and_arguments if {
 	count(arguments.deny) == 0 with input as call({"x": "1"}) with data.config as rule({"pattern": "[a-z]", "tools": ["other", "other__*"]})
 	count(arguments.deny) == 1 with input as call({"x": "1"}) with data.config as rule({"pattern": "[a-z]", "tools": ["git__*"]})
 	count(arguments.deny) == 1 with input as call({"a": [{"b": "1"}, {"b": "a"}]}) with data.config as {"tools/arguments": {"rules": [{"argument": "/a/*/b", "pattern": "[a-z]"}]}}
@@ -57,7 +57,7 @@ test_selection_of_arguments if {
 
 complete(argument, context) := {"method": "completion/complete", "kind": "request", "server": "git", "name": "review", "params": {"ref": {"type": "ref/prompt", "name": "review"}, "argument": argument, "context": {"arguments": context}}}
 
-test_completions if {
+test_arguments_of_completions_are_checked if {
 	count(arguments.deny) == 1 with input as complete({"name": "x", "value": "--help"}, {}) with data.config as rule({"no_leading_dash": true})
 	count(arguments.deny) == 1 with input as complete({"name": "y", "value": ""}, {"x": "--help"}) with data.config as rule({"no_leading_dash": true})
 	count(arguments.deny) == 1 with input as complete({"name": "x", "value": {"a": "b"}}, {}) with data.config as rule({"pattern": "[a-z]+"})

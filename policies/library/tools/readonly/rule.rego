@@ -5,7 +5,7 @@
 #   A tool that was never listed is denied as well.
 #   The server writes the annotations: use this rule only with servers that you trust.
 #   Settings:
-#     except: tools that are allowed whatever they declare. Names or patterns with *; one that
+#     except: tools that are allowed whatever they declare. Names or patterns with *. A pattern that
 #       contains __ means server__tool.
 package gatekit.tools.readonly
 

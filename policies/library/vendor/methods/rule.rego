@@ -1,11 +1,11 @@
 # METADATA
 # title: Blocks methods that the MCP specification does not define.
 # description: |
-#   Denies requests and notifications, in both directions, with a method that no revision of the
-#   specification defines, except for those in the settings. No other rule knows such methods.
+#   Denies requests and notifications with a method that no revision of the specification defines,
+#   in both directions. The methods in the settings are allowed. No other rule checks such methods.
 #   Settings:
-#     methods: names or patterns that are allowed with every server.
-#     servers: for each server's name, the names or patterns that are allowed with it.
+#     methods: names or patterns of methods that are allowed with every server.
+#     servers: for each server's name, the names or patterns of methods that are allowed with it.
 package gatekit.vendor.methods
 
 import data.config["vendor/methods"] as config

@@ -4,7 +4,7 @@ import data.gatekit.vendor.methods
 
 message(kind, method) := {"kind": kind, "method": method, "server": "acme"}
 
-test_defined_and_undefined_methods if {
+test_undefined_methods_are_denied if {
 	every kind in {"request", "notification"} {
 		every method in {"acme/search", "tools/Call", "tools/call ", "", "TOOLS/LIST"} {
 			count(methods.deny) == 1 with input as message(kind, method)
@@ -17,7 +17,7 @@ test_defined_and_undefined_methods if {
 	count(methods.deny) == 0 with input as message("response", "acme/search")
 }
 
-test_settings if {
+test_methods_in_settings_are_allowed if {
 	count(methods.deny) == 0 with input as message("request", "acme/search") with data.config as {"vendor/methods": {"methods": ["acme/*"]}}
 	count(methods.deny) == 0 with input as message("request", "acme/search") with data.config as {"vendor/methods": {"servers": {"acme": ["acme/search"]}}}
 	count(methods.deny) == 1 with input as message("request", "acme/search") with data.config as {"vendor/methods": {"servers": {"other": ["acme/*"]}}}

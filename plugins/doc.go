@@ -1,7 +1,7 @@
-// Package plugins runs plugins: programs that inspect messages. Each runs in a process of its own;
-// only the plugins that come with Gatekit share one. A process serves gRPC (hashicorp/go-plugin;
+// Package plugins runs plugins: programs that inspect messages. Each program has its own process;
+// the plugins that come with Gatekit share one process. A process serves gRPC (hashicorp/go-plugin;
 // package plugins/proto holds the protocol). The host starts the processes, watches them and sends
-// them messages. To the pipeline each plugin is a stage.
+// them messages. In the pipeline, each plugin is a stage.
 //
 // # What it promises
 //
@@ -9,16 +9,17 @@
 //     message. The configuration may say on_error = "skip"; the pipeline then skips and records
 //     errors, time-outs and crashes.
 //   - A process that ended is restarted: at once the first time, then with exponential back-off.
-//     Meanwhile a message waits until its time for a verdict is over, and is then denied. If the
-//     restart is due after that time, the message is denied at once. A request that was lost with
-//     its process is sent once more. This is safe, because an inspection changes nothing.
+//     A message that arrives before the restart waits for it until the plugin's timeout, and is
+//     then denied. If the restart is due after the timeout, the message is denied at once.
+//   - If a process ends before it responds, the request is sent a second time. This is safe,
+//     because an inspection changes nothing.
 //   - A process that gives no verdict in time three times in a row is killed and restarted.
 //   - A plugin sees only the parts of a message that it needs and is granted. A verdict with an
 //     action that the plugin is not granted denies the message.
-//   - The process gets no environment variables but those of the configuration and of go-plugin, no
-//     stdin, and an empty working folder. Its socket lies in a folder that only Gatekit's user can
-//     enter. The process leads its own process group, which is killed when the process ends. Its
-//     stderr is logged line by line, escaped and limited in size.
+//   - The environment of the process has only the variables of the configuration and of go-plugin.
+//     The process has no stdin, and its working folder is empty. Its socket lies in a folder that
+//     only Gatekit's user can enter. The process leads its own process group, which is killed when
+//     the process ends. Its stderr is logged line by line, escaped and limited in size.
 //   - A program that is pinned by a checksum is copied at each start; the copy is checked and run.
 //     A later change of the file at the configured path therefore has no effect.
 //
@@ -31,14 +32,14 @@
 //
 // # Why streams
 //
-// A unary call sets up an HTTP/2 stream, with headers, for each message. The host keeps streams
-// open instead, with one request in flight on each; this costs a third less. To cancel a request,
-// the host ends its stream.
+// A unary call sets up an HTTP/2 stream, with headers, for each message. The host instead keeps
+// streams open, and each stream carries one request at a time. This costs a third less. To cancel a
+// request, the host ends the request's stream.
 //
 // # Why a stage outlives its configuration
 //
-// A call ends under the configuration that it began under, and a call can take minutes. Stages that
-// a new configuration no longer has are therefore closed later.
+// A call can take minutes, and uses the stages of the configuration under which it began. A stage
+// that a new configuration does not have is therefore closed some minutes after the reload.
 //
 // # Where to read
 //

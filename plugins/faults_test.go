@@ -8,6 +8,9 @@ import (
 )
 
 func TestFaultyPluginDenies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: starts a plugin for each fault and kind of message")
+	}
 	for _, c := range []struct {
 		program, instruction string
 		want                 string // part of the recorded error or reason
@@ -33,11 +36,9 @@ func TestFaultyPluginDenies(t *testing.T) {
 		t.Run(c.program+" "+c.instruction, func(t *testing.T) {
 			t.Parallel()
 			s := programSpec("scripted", c.program)
-			switch {
-			case c.messages > 1:
+			s.Timeout = 5 * time.Second // for a busy machine, and restarts that come later and later
+			if c.messages > 1 {
 				s.Timeout = time.Second // each message waits this long
-			case c.wantRestart:
-				s.Timeout = 5 * time.Second // the waits between restarts grow
 			}
 			h := startHost(t, s)
 			for kind, newMessage := range messagesByKind {
@@ -61,6 +62,41 @@ func TestFaultyPluginDenies(t *testing.T) {
 					t.Errorf("%s: the status is %+v, want one running process, restarted: %v",
 						kind, all, c.wantRestart)
 				}
+			}
+		})
+	}
+}
+
+// TestFailureOfPluginIsLogged causes the same failure several times. The log has one warning with
+// the plugin's name and the cause. Others follow only after a minute, because a client may cause
+// any number of failures.
+func TestFailureOfPluginIsLogged(t *testing.T) {
+	for _, c := range []struct{ program, instruction, cause string }{
+		{"scripted", "panic", `error="panicked: as instructed"`},
+		{"scripted", "fail", `error="failed as instructed"`},
+		{"scripted", "hang", `error="no verdict within`},
+		{"the end of the stream", "x", `error="no answer from the plugin`},
+	} {
+		t.Run(c.program+" "+c.instruction, func(t *testing.T) {
+			t.Parallel()
+			s := programSpec("scripted", c.program)
+			if c.instruction == "hang" {
+				s.Timeout = time.Second
+			}
+			h := startHost(t, s)
+			for range 2 {
+				_, err := h.pass(messagesByKind["a request"](c.instruction))
+				requireDenied(t, err)
+			}
+			var warnings []string
+			for line := range strings.Lines(h.log.text()) {
+				if strings.Contains(line, "plugin failed") {
+					warnings = append(warnings, line)
+				}
+			}
+			if len(warnings) != 1 || !strings.Contains(warnings[0],
+				`level=WARN msg="plugin failed" plugin=scripted `+c.cause) {
+				t.Errorf("the log has the warnings %q, want one with %s", warnings, c.cause)
 			}
 		})
 	}
@@ -118,7 +154,8 @@ func TestCrashDoesNotAffectOtherCalls(t *testing.T) {
 				}
 				_, err := h.pass(messagesByKind["a request"](instruction))
 				if (err != nil) != (instruction == "die") {
-					t.Errorf("%s: got the error %v, want a denial of die only", instruction, err)
+					t.Errorf("%s: got the error %v, want an error for \"die\" only", instruction,
+						err)
 				}
 			}
 		})

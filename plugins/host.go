@@ -25,7 +25,7 @@ type Options struct {
 	Log       *slog.Logger
 	// Overflow is a folder for lines of stderr that are too many for the log; "" drops them.
 	Overflow string
-	// Event is called for each event for the audit log: a lost or restarted plugin.
+	// Event is called when a plugin is lost or restarted. The audit log records these events.
 	Event func(plugin, action, reason string, err error)
 }
 
@@ -33,7 +33,8 @@ type Options struct {
 type Host struct {
 	options Options
 
-	loading sync.Mutex // held during Load, and locked before mu
+	// loading is held by Load, and by Close once Close has cancelled Load. It is locked before mu.
+	loading sync.Mutex
 
 	// mu guards the fields below and Stage.uses. It is locked before supervisor.mu.
 	mu          sync.Mutex

@@ -79,6 +79,12 @@ func (l *logBuffer) has(text string) bool {
 	return strings.Contains(l.b.String(), text)
 }
 
+func (l *logBuffer) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // testTimeout is how long a test waits for something that must happen. A busy machine may need that
 // long.
 const testTimeout = time.Minute
@@ -147,7 +153,7 @@ func (h *testHost) eventCount(want string) int {
 	return strings.Count(strings.Join(h.events, "\n"), want)
 }
 
-// waitForEvent waits until an event happened so many times.
+// waitForEvent waits until the wanted event has happened at least the given number of times.
 func (h *testHost) waitForEvent(want string, times int) {
 	h.t.Helper()
 	for deadline := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Millisecond) {
@@ -161,8 +167,8 @@ func (h *testHost) waitForEvent(want string, times int) {
 	}
 }
 
-// messagesByKind has a function for each kind of message. It returns a message with an instruction
-// for the scripted plugin.
+// messagesByKind has a function for each kind of message. Each function returns a message with an
+// instruction for the scripted plugin.
 var messagesByKind = map[string]func(instruction string) *mcp.Message{
 	"a request": func(instruction string) *mcp.Message {
 		return addressed(mcp.NewRequest("1", "tools/call", body(instruction)), mcp.ToServer)
@@ -222,8 +228,8 @@ func (h *testHost) waitUntilAllowed(kind string) {
 	h.t.Errorf("the plugin has not recovered: %v", err)
 }
 
-// The size limit for one verdict once applied to all verdicts of a response together. Three stages
-// that edited the same large text then denied the message.
+// This test fails if the size limit for one verdict applies to all verdicts of a response together.
+// Three stages that edit the same large text would then exceed the limit.
 func TestSizeLimitHoldsForEachVerdict(t *testing.T) {
 	mark := `{"mark":"` + strings.Repeat("x", 300<<10) + `"}`
 	h := startHost(t, builtinSpec("first", mark), builtinSpec("second", mark),
@@ -280,7 +286,8 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 		h := startHost(t, s)
 		h.pass(messagesByKind["a request"](instruction))
 		if got := h.record.last(); strings.Contains(got, `"may"`) {
-			t.Errorf("%s is granted, but recorded as %q, want no missing grant", instruction, got)
+			t.Errorf("%s is granted, but recorded as %q, which names a missing grant", instruction,
+				got)
 		}
 		revoke(&s.Grants)
 		s.SkipOnError = true // must not matter
@@ -289,6 +296,32 @@ func TestVerdictBeyondTheGrantsDenies(t *testing.T) {
 		if d := requireDenied(t, err); !strings.Contains(d.Reason, `but "may" does not have "`) {
 			t.Errorf("%s: denied with the reason %q, want a missing grant", instruction, d.Reason)
 		}
+	}
+}
+
+// TestVerdictThatHidesTooManyNamesDenies sends a verdict with the largest number of hidden names,
+// and one with a name more.
+func TestVerdictThatHidesTooManyNamesDenies(t *testing.T) {
+	s := programSpec("scripted", "scripted")
+	s.SkipOnError = true // must not matter
+	h := startHost(t, s)
+	list := func(instruction string) *mcp.Message {
+		m := addressed(mcp.NewResponse("1", []byte(`{"do":"`+instruction+`","tools":[{"name":"h"},`+
+			`{"name":"x"}]}`)), mcp.ToClient)
+		m.Method, m.Name = "tools/list", ""
+		m.Request = addressed(mcp.NewRequest("1", "tools/list", nil), mcp.ToServer)
+		return m
+	}
+	m, err := h.pass(list("hide 100000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(m.Body()), `{"do":"hide 100000","tools":[{"name":"x"}]}`; got != want {
+		t.Errorf("with 100,000 hidden names, the list is %s, want %s", got, want)
+	}
+	_, err = h.pass(list("hide 100001"))
+	if d := requireDenied(t, err); !strings.Contains(d.Reason, "hides 100001 names") {
+		t.Errorf("denied with the reason %q, want the number of hidden names", d.Reason)
 	}
 }
 
@@ -314,7 +347,7 @@ func TestStagesRunInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, _ := m.Text("/mark"); got != "123" {
-		t.Errorf("marked %q, want 123", got)
+		t.Errorf("the mark is %q, want 123", got)
 	}
 	want := "modify one:modify:marked two:modify:marked second:pass: three:modify:marked"
 	if got := h.record.last(); got != want {
@@ -324,7 +357,8 @@ func TestStagesRunInOrder(t *testing.T) {
 		builtinSpec("two", `{"mark":"2"}`))
 	_, err = h.pass(messagesByKind["a request"]("x"))
 	if d := requireDenied(t, err); d.Stage != "no" || d.Reason != "denies everything" {
-		t.Errorf("denied by %s (%s), want a denial by no", d.Stage, d.Reason)
+		t.Errorf("denied by stage %q with the reason %q, want \"no\" with \"denies everything\"",
+			d.Stage, d.Reason)
 	}
 	want = "deny one:modify:marked no:deny:denies everything"
 	if got := h.record.last(); got != want {
@@ -367,7 +401,7 @@ func TestReloadLosesNoCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, _ := passed.Message().Text("/mark"); got != want {
-			t.Errorf("marked %q, want %q", got, want)
+			t.Errorf("the mark is %q, want %q", got, want)
 		}
 	}
 	close(stop)
@@ -375,6 +409,9 @@ func TestReloadLosesNoCall(t *testing.T) {
 }
 
 func TestLoadReportsUnusablePlugins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: waits for plugins that do not start")
+	}
 	program, err := os.ReadFile(os.Args[0])
 	if err != nil {
 		t.Fatal(err)
@@ -444,12 +481,12 @@ func TestLoadReportsUnusablePlugins(t *testing.T) {
 		_, err = h.pass(messagesByKind["a request"]("good"))
 		if d := requireDenied(t, err); !strings.Contains(d.Err.Error(),
 			"is not the pinned program") {
-			t.Errorf("denied with %v, want that the program is not the pinned one", d.Err)
+			t.Errorf("denied with %v, want \"is not the pinned program\"", d.Err)
 		}
 	})
 }
 
-func TestSelfTestIsThatOfThePlugin(t *testing.T) {
+func TestSetReturnsTheSelfTestOfAPlugin(t *testing.T) {
 	h := startHost(t, builtinSpec("one", `{}`))
 	c, err := h.set.SelfTest(0)
 	if err != nil || c.Description != "the instruction to deny" || c.Action != pipeline.Deny {
@@ -480,12 +517,12 @@ func TestStagesWithDifferentGrantsGetSeparateRequests(t *testing.T) {
 	h := startHost(t, builtinSpec("one", `{}`), noBody, builtinSpec("two", `{}`))
 	_, err := h.pass(messagesByKind["a request"]("show"))
 	if d := requireDenied(t, err); d.Stage != "one" {
-		t.Fatalf("denied by %s, want one", d.Stage)
+		t.Fatalf("denied by stage %q, want stage \"one\"", d.Stage)
 	}
 	h.load(noBody, builtinSpec("two", `{}`))
 	_, err = h.pass(messagesByKind["a request"]("show"))
 	if d := requireDenied(t, err); d.Stage != "two" {
-		t.Errorf("denied by %s: the stage got a body that only the next one may see", d.Stage)
+		t.Errorf("denied by stage %q, want stage \"two\": only \"two\" may see the body", d.Stage)
 	}
 }
 
@@ -520,7 +557,7 @@ func TestStageOfOldConfigurationDoesNotPreventRestart(t *testing.T) {
 	h.waitUntilAllowed("a request")
 	_, err = before.Pass(t.Context(), messagesByKind["a request"]("good"))
 	if d := requireDenied(t, err); !strings.Contains(d.Err.Error(), "does not have this stage") {
-		t.Errorf("the old stage: denied with %v, want that the process does not have it", d.Err)
+		t.Errorf("the old stage: denied with %v, want \"does not have this stage\"", d.Err)
 	}
 }
 
@@ -536,7 +573,7 @@ func TestLoadAndCloseDoNotWaitForAPluginWithoutHandshake(t *testing.T) {
 	go h.Load(t.Context(), []plugins.Spec{programSpec("c", "no handshake")})
 	time.Sleep(100 * time.Millisecond)
 	h.Close()
-	if took := time.Since(started); took > testTimeout/2 { // each has a minute to start
+	if took := time.Since(started); took > testTimeout/2 { // each plugin has a minute to start
 		t.Errorf("Load and Close took %v, want less than %v", took, testTimeout/2)
 	}
 }

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// maxTimeouts is how many requests in a row may get no verdict in time before the process is
+	// maxTimeouts is how many requests in a row may get no verdict in time. The process is then
 	// killed.
 	maxTimeouts = 3
 	// exitTimeout is how long to wait, after a request was lost, to find out whether the process
 	// has ended.
 	exitTimeout = time.Second
-	// maxVerdict is by how many bytes a verdict may exceed the size of its request.
+	// maxVerdict is how many bytes larger than its request a verdict may be.
 	maxVerdict = 1 << 20
 )
 
@@ -46,7 +46,10 @@ func (g stageGroup) InspectAll(ctx context.Context, m *mcp.Message,
 }
 
 // lostError is the error of a request that was lost on its way. The request may be sent again.
-type lostError struct{ err error }
+type lostError struct {
+	err          error
+	processEnded bool
+}
 
 func (e *lostError) Error() string { return "no answer from the plugin: " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
@@ -66,11 +69,31 @@ type invalidResponse struct{ reason string }
 
 func (e *invalidResponse) Error() string { return e.reason }
 
-// inspect returns the verdicts of stages on m: one verdict or error for each stage up to the first
-// that denies, or one error for all. A lost request is sent once more. Lost requests are sent again
-// one at a time, because one of them may have crashed the process. It must not cause the loss of
-// the others a second time. Requests that are sent for the first time do not wait for this.
+// inspect returns the verdicts of stages on m. It returns one verdict or error for each stage up to
+// the first denial, or a single error for all stages. It logs failures.
+//
+// A lost request is sent a second time. One of the lost requests may have crashed the process, and
+// may crash it again. Lost requests are therefore sent again one at a time, so that this crash does
+// not lose the other requests. A request that is sent for the first time does not wait for lost
+// requests.
 func (p *supervisor) inspect(ctx context.Context, m *mcp.Message,
+	stages []*Stage) ([]pipeline.Verdict, []error, error) {
+	verdicts, errs, err := p.inspectAndRetry(ctx, m, stages)
+	for i, s := range stages {
+		lost, timedOut := (*lostError)(nil), (*timeoutError)(nil)
+		switch {
+		case errors.As(err, &lost) && !lost.processEnded: // the end of a process is an event
+			s.logFailure(err)
+		case errors.As(err, &timedOut) && timedOut.waited > s.spec.Timeout/2:
+			s.logFailure(fmt.Errorf("no verdict within %v", s.spec.Timeout))
+		case i < len(errs) && errs[i] != nil:
+			s.logFailure(errs[i])
+		}
+	}
+	return verdicts, errs, err
+}
+
+func (p *supervisor) inspectAndRetry(ctx context.Context, m *mcp.Message,
 	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	verdicts, errs, err := p.inspectOnce(ctx, m, stages)
 	if lost := (*lostError)(nil); !errors.As(err, &lost) {
@@ -85,8 +108,8 @@ func (p *supervisor) inspect(ctx context.Context, m *mcp.Message,
 	}
 }
 
-// inspectOnce sends one request. If the request was lost, it waits up to exitTimeout for the end of
-// the process, so that the error can say how the process ended.
+// inspectOnce sends one request. If the request is lost, inspectOnce waits up to exitTimeout for
+// the end of the process, so that the error can say how the process ended.
 func (p *supervisor) inspectOnce(ctx context.Context, m *mcp.Message,
 	stages []*Stage) ([]pipeline.Verdict, []error, error) {
 	process, err := p.awaitProcess(ctx)
@@ -98,7 +121,7 @@ func (p *supervisor) inspectOnce(ctx context.Context, m *mcp.Message,
 	if errors.As(err, &lost) {
 		select {
 		case <-process.done():
-			err = &lostError{fmt.Errorf("%w; %w", process.runner.exitError(), lost.err)}
+			err = &lostError{fmt.Errorf("%w; %w", process.runner.exitError(), lost.err), true}
 		case <-time.After(exitTimeout):
 		case <-ctx.Done():
 		}
@@ -108,9 +131,11 @@ func (p *supervisor) inspectOnce(ctx context.Context, m *mcp.Message,
 }
 
 // countTimeout counts the requests in a row that got no verdict in time, or that were lost although
-// the process runs. It kills the process when there are maxTimeouts. A large message that takes too
-// long is denied, but does not count: one client could end the process that all others need. In a
-// process that hangs, small messages get no verdict either.
+// the process runs. When the count reaches maxTimeouts, countTimeout kills the process.
+//
+// A large message that takes too long is denied, but not counted. Otherwise one client could
+// cause the end of a process that all clients need. The host still notices a process that hangs,
+// because small messages get no verdict either.
 func (p *supervisor) countTimeout(process *pluginProcess, err error, m *mcp.Message,
 	stages []*Stage) {
 	lost, timedOut := (*lostError)(nil), (*timeoutError)(nil)
@@ -164,7 +189,7 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 		s.seq++
 		request.Seq = s.seq
 		response, err = s.roundTrip(request)
-		if !stop() { // ctx has ended, and the stream with it
+		if !stop() { // ctx has ended, which ended the stream
 			p.streams.discard(s)
 			return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
 		}
@@ -179,7 +204,7 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 		return nil, nil, &timeoutError{context.Cause(ctx), time.Since(sent)}
 	case err != nil:
 		p.streams.discardIdle() // idle streams have probably failed, too
-		return nil, nil, &lostError{err}
+		return nil, nil, &lostError{err: err}
 	}
 	p.streams.put(s)
 	verdicts := make([]pipeline.Verdict, len(response.Verdicts))
@@ -192,7 +217,7 @@ func (p *pluginProcess) inspect(ctx context.Context, m *mcp.Message,
 	return verdicts, errs, nil
 }
 
-// inspectedBytes returns the size of what stages may see of m.
+// inspectedBytes returns the size of m and of its request, which are all that stages may see.
 func inspectedBytes(m *mcp.Message) int {
 	size := m.Size()
 	if m.Request != nil {
@@ -201,7 +226,8 @@ func inspectedBytes(m *mcp.Message) int {
 	return size
 }
 
-// newRequest returns a request about m, with the parts of m that one of the stages may see.
+// newRequest returns a request about m. It holds each part of m that at least one of the stages may
+// see.
 func (p *pluginProcess) newRequest(m *mcp.Message, stages []*Stage) (*pb.InspectRequest, error) {
 	request := &pb.InspectRequest{Stages: make([]uint32, len(stages))}
 	var visible proto.Visibility
@@ -224,7 +250,7 @@ func (p *pluginProcess) newRequest(m *mcp.Message, stages []*Stage) (*pb.Inspect
 // *invalidResponse.
 func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, error) {
 	if err := s.Send(request); err != nil {
-		if _, cause := s.Recv(); cause != nil { // Send itself returns io.EOF only
+		if _, cause := s.Recv(); cause != nil { // Send returns io.EOF; Recv returns the cause
 			err = cause
 		}
 		return nil, withoutStatus(err)
@@ -242,7 +268,7 @@ func (s *stream) roundTrip(request *pb.InspectRequest) (*pb.InspectResponse, err
 		return nil, &invalidResponse{fmt.Sprintf("the response has %d verdicts for %d stages",
 			len(response.Verdicts), len(request.Stages))}
 	}
-	for _, v := range response.Verdicts { // each verdict has the limit for itself
+	for _, v := range response.Verdicts { // the limit applies to each verdict alone
 		if size := protobuf.Size(v); size > protobuf.Size(request)+maxVerdict {
 			return nil, &invalidResponse{fmt.Sprintf("the verdict of %d bytes is too large for a "+
 				"message of %d bytes", size, protobuf.Size(request))}

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// memoryInterval is how often the memory of a process is measured. In between, the process can
-// exceed its limit.
+// memoryInterval is how often the memory of a process is measured. Between two measurements, the
+// process can exceed its limit.
 const memoryInterval = 250 * time.Millisecond
 
 // watchMemory kills the process when it uses more than limit bytes of memory. It returns when the
 // process has ended. The system's own limit (RLIMIT_AS) counts address space. Some runtimes reserve
-// hundreds of times the memory that they use, so that limit is not suitable.
+// hundreds of times the memory that they use, so RLIMIT_AS is not suitable.
 func (p *pluginProcess) watchMemory(limit int64) {
 	if limit <= 0 {
 		return

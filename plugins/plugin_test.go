@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,7 +26,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// TestMain runs the tests, or the plugins that they start: the test binary is also the plugin.
+// TestMain runs the tests, or serves the plugins that the tests start: the test binary is also the
+// plugin.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "plugin" {
 		servePlugins()
@@ -34,8 +37,8 @@ func TestMain(m *testing.M) {
 		"google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"))
 }
 
-// scripted returns a plugin that does what a message tells it: the text "do" in the message's
-// params, result or error, or in the request of a response.
+// scripted returns a plugin that follows the instruction in each message. The instruction is the
+// text at "do" in the body or, without it, the message of a JSON-RPC error.
 func scripted(name string) sdk.Plugin {
 	return sdk.Plugin{
 		Name: name, Version: "1", Doc: "does what a message tells it",
@@ -118,6 +121,9 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 		return sdk.Verdict{Action: pipeline.Answer, Answer: []byte(`{"told":true}`)}, nil
 	case "hide":
 		return sdk.Verdict{Action: pipeline.Modify, Hide: []string{"h"}}, nil
+	case "hide 100000", "hide 100001":
+		count, _ := strconv.Atoi(strings.TrimPrefix(instruction, "hide "))
+		return sdk.Verdict{Action: pipeline.Modify, Hide: slices.Repeat([]string{"h"}, count)}, nil
 	case "write":
 		fmt.Fprintln(os.Stderr, "written after Serve")
 	case "edit a large text":
@@ -146,8 +152,8 @@ func (s scriptedStage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict
 	return sdk.Allow(), nil
 }
 
-// servePlugins serves the scripted plugins or, where the arguments say so, a program that breaks
-// the protocol.
+// servePlugins serves the scripted plugins. If the arguments name another program, it serves that
+// program; most of them break the protocol.
 func servePlugins() {
 	fmt.Fprintln(os.Stderr, "hello \x1b[31mred")
 	if len(os.Args) < 3 || os.Args[2] == "scripted" {

@@ -23,12 +23,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-// memoryFactor is how many times its size the inspection of a message may take in memory. The
-// built-in plugins were seen to take up to 50 times, garbage included.
+// memoryFactor is how many bytes of memory an inspection may take for each byte of the message. The
+// built-in plugins took up to 50 bytes in a measurement, garbage included.
 const memoryFactor = 64
 
-// largeBytes returns how many bytes of large messages a process may inspect at a time, so that none
-// of them makes it exceed its memory.
+// largeBytes returns how many bytes of large messages a process may inspect at a time without
+// exceeding its memory limit.
 func largeBytes(maxMemory int64) int64 {
 	if maxMemory <= 0 {
 		maxMemory = 1 << 30
@@ -40,23 +40,25 @@ func largeBytes(maxMemory int64) int64 {
 const (
 	maxInFlight = 64   // requests; fewer than the streams that gRPC servers allow
 	maxOffered  = 1000 // plugins that a process may describe
-	// maxSocketDir is the length of the longest path of a folder for sockets. The system allows 104
-	// bytes for the path of a socket. The names that Gatekit and go-plugin append take up to 61.
+	// maxSocketDir is how many bytes the path of a folder for sockets may have. The system allows
+	// 104 bytes for the path of a socket. The names that Gatekit and go-plugin append take up to 61
+	// bytes.
 	maxSocketDir = 43
-	// shutdownTimeout is how long a process may take to end after it was asked to.
+	// shutdownTimeout is how long a process may take to end after it was asked to end.
 	shutdownTimeout = time.Second
 )
 
 // pluginProcess is a plugin's process, from its start to its end.
 type pluginProcess struct {
-	// dir has the socket, a pinned program's copy, and the working folder; close removes it.
+	// dir is the folder of the socket, of a pinned program's copy and of the working folder. close
+	// removes it.
 	dir      string
 	client   *plugin.Client
 	runner   *runner
 	service  pb.PluginClient
 	streams  *streamPool
 	offered  map[string]*pb.Description // the plugins of the process, by name
-	output   io.Closer                  // pipe for what go-plugin copies from stdout and stderr
+	output   io.Closer                  // pipe to which go-plugin copies stdout and stderr
 	inFlight chan struct{}              // holds a value for each request in flight
 	large    *proto.ByteLimit           // for the large messages in flight
 
@@ -121,8 +123,8 @@ func (h *Host) startProcess(ctx context.Context, s Spec) (_ *pluginProcess, err 
 	return p, nil
 }
 
-// command returns the command of a spec. It makes the working folder and, for a pinned program, the
-// copy in dir.
+// command returns the command of a spec. In dir, it makes the working folder and the copy of a
+// pinned program.
 func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 	work := filepath.Join(dir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
@@ -135,7 +137,8 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 		builtin := h.options.BuiltinCommand
 		c.Path, c.Name, c.Args = builtin[0], builtin[1], builtin[2:]
 		if limit := h.options.MaxMemory; limit > 0 {
-			// The garbage collector works harder before the process is killed.
+			// With this variable, the garbage collector works harder as memory runs out, before the
+			// host kills the process.
 			c.Env = append(c.Env, fmt.Sprintf("GOMEMLIMIT=%d", limit/4*3))
 		}
 	} else {
@@ -151,8 +154,8 @@ func (h *Host) command(s Spec, dir string) (c process.Command, err error) {
 	return c, nil
 }
 
-// clientConfig returns go-plugin's configuration. Once the process serves, go-plugin copies its
-// stdout and stderr to output.
+// clientConfig returns go-plugin's configuration. While the process serves, go-plugin copies the
+// stdout and stderr of the process to output.
 func (p *pluginProcess) clientConfig(h *Host, s Spec, output io.Writer) *plugin.ClientConfig {
 	return &plugin.ClientConfig{
 		HandshakeConfig:  proto.Handshake(),
@@ -264,8 +267,8 @@ func (p *pluginProcess) configure(ctx context.Context, s *Stage) (*pb.ConfigureR
 	return declared, nil
 }
 
-// offer returns the description of a spec's plugin, and the name to pass to Configure. The name is
-// "" for the only plugin of a program, which may have any name.
+// offer returns the description of a spec's plugin, and the name to pass to Configure. If a program
+// offers only one plugin, the plugin may have any name, and offer returns the name "".
 func (p *pluginProcess) offer(s Spec) (offer *pb.Description, name string, err error) {
 	switch {
 	case s.Use != "":

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"gatekit/core/regularfile"
 )
 
 // programPath returns the path of the program to run for a spec. A pinned program is copied to dir,
@@ -28,7 +30,7 @@ func programPath(s Spec, dir string) (string, error) {
 	if err != nil || s.SHA256 == nil {
 		return path, err
 	}
-	original, err := os.Open(path)
+	original, err := regularfile.Open(path)
 	if err != nil {
 		return "", err
 	}

@@ -19,8 +19,8 @@ import (
 )
 
 // runner runs a plugin's process with package transport/process. go-plugin's own runner would give
-// the process our stdin, and leave its children behind. runner implements go-plugin's
-// runner.Runner.
+// Gatekit's stdin to the process, and would not kill the children of the process. runner implements
+// go-plugin's runner.Runner.
 type runner struct {
 	command   process.Command
 	socketDir string // folder that the plugin's socket must be in
@@ -74,7 +74,7 @@ func (r *runner) Kill(context.Context) error {
 	return nil
 }
 
-// exitError returns an error that says how the process ended, with the end of its stderr.
+// exitError returns an error that says how the process ended and quotes the end of its stderr.
 func (r *runner) exitError() error {
 	if r.pid() == 0 {
 		return nil
@@ -106,7 +106,7 @@ func (r *runner) HostToPlugin(network, address string) (string, string, error) {
 }
 
 // Stdout returns the first line of stdout, which is go-plugin's handshake. go-plugin must not read
-// the rest: it would stop at a line that is too long.
+// the rest, because it would stop reading at a line that is too long.
 func (r *runner) Stdout() io.ReadCloser {
 	return &firstLine{from: bufio.NewReaderSize(r.stdout, maxHandshake), rest: r.process.Drain}
 }
@@ -117,7 +117,7 @@ func (r *runner) Name() string                    { return r.command.Description
 func (r *runner) ID() string                      { return strconv.Itoa(r.pid()) }
 func (r *runner) Diagnose(context.Context) string { return "" }
 
-// pid returns the number of the process, or 0 if it was not started.
+// pid returns the process ID, or 0 if the process was not started.
 func (r *runner) pid() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,7 +131,7 @@ func (r *runner) pid() int {
 // certificate.
 const maxHandshake = 64 << 10
 
-// firstLine reads one line, and passes what follows to rest.
+// firstLine is a reader of one line. It passes the data after that line to the function rest.
 type firstLine struct {
 	from *bufio.Reader
 	rest func(io.Reader)

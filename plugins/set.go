@@ -16,7 +16,8 @@ const (
 	// releaseAfter is how long the stages of a replaced configuration are kept for calls that began
 	// under it.
 	releaseAfter = 15 * time.Minute
-	// maxReplaced is how many replaced configurations are kept; the oldest is released beyond that.
+	// maxReplaced is how many replaced configurations are kept. If there are more, the oldest is
+	// released.
 	maxReplaced = 4
 )
 
@@ -27,8 +28,8 @@ type Set struct {
 	releaseOnce sync.Once
 }
 
-// Stages returns the plugins for a pipeline, in the order of specs. The specs must be those that
-// the set was loaded with.
+// Stages returns the plugins of the set as stages for a pipeline, in the order of specs. The
+// argument must be the specs that were passed to Load.
 func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	configs := make([]pipeline.StageConfig, len(s.stages))
 	for i, stage := range s.stages {
@@ -42,7 +43,7 @@ func (s *Set) Stages(specs []Spec) []pipeline.StageConfig {
 	return configs
 }
 
-// SelfTest is a message that a plugin acts on, for `gatekit check`.
+// SelfTest is a message on which a plugin must act. `gatekit check` runs it.
 type SelfTest struct {
 	Description string          // what the message contains
 	Message     *mcp.Message    // the message to inspect
@@ -67,8 +68,8 @@ func (s *Set) SelfTest(i int) (*SelfTest, error) {
 	return &SelfTest{Description: display.Clip(t.What, maxReason), Message: m, Action: action}, err
 }
 
-// Close marks the set as replaced: no new call will use it. Stages that are in no other set are
-// closed after releaseAfter, so that calls that began with them can end.
+// Close marks the set as replaced: no new call will use the set. Calls in flight may use its stages
+// for releaseAfter. Then the stages that are in no other set are closed.
 func (s *Set) Close() {
 	h := s.host
 	h.mu.Lock()

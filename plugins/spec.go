@@ -13,7 +13,8 @@ type Spec struct {
 	Name string // name of the stage
 	Use  string // name of a built-in plugin; "" for a program
 
-	// Command is the program and its arguments. A program without a slash is looked up in our PATH.
+	// Command is the program and its arguments. A program name without a slash is looked up in
+	// Gatekit's PATH.
 	Command []string
 	SHA256  []byte            // checksum that the program must have; nil for no check
 	Env     map[string]string // environment variables of the process
@@ -21,7 +22,7 @@ type Spec struct {
 	// lies in a folder that only Gatekit's user can enter.
 	NoTLS bool
 
-	Servers     []string      // servers whose messages the plugin sees; "*" is all
+	Servers     []string      // servers whose messages the plugin sees; "*" means all servers
 	SkipOnError bool          // skip the plugin when it fails, instead of denying the message
 	Timeout     time.Duration // time for one verdict
 	Config      []byte        // the plugin's own configuration, a JSON object

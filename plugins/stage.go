@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"gatekit/core/display"
 	"gatekit/core/mcp"
@@ -17,13 +19,40 @@ import (
 type Stage struct {
 	spec    Spec
 	process *supervisor
-	uses    int // number of sets that have the stage; guarded by Host.mu
+	uses    int // number of values of Set that contain the stage; guarded by Host.mu
 
-	// Set by accept when the stage is made, and not changed afterwards.
+	// accept sets these fields when the stage is made. They do not change afterwards.
 	wants      pipeline.Wants
 	renames    pipeline.Renames
 	visibility proto.Visibility
 	selfTest   *pb.Canary // nil when the plugin has none
+
+	failureMu       sync.Mutex // guards the fields below
+	nextFailure     time.Time  // before this time, failures are counted, but not logged
+	skippedFailures int        // number of failures since the last logged failure
+}
+
+// failureInterval is the shortest time between two log lines about failures of one stage. A client
+// can cause many failures.
+const failureInterval = time.Minute
+
+// logFailure logs that the plugin failed to inspect a message, and why. It logs at most one failure
+// in failureInterval. The log line also has the number of failures that were not logged since the
+// previous log line.
+func (s *Stage) logFailure(err error) {
+	s.failureMu.Lock()
+	defer s.failureMu.Unlock()
+	now := time.Now()
+	if now.Before(s.nextFailure) {
+		s.skippedFailures++
+		return
+	}
+	attrs := []any{"plugin", s.spec.Name, "error", display.Clip(err.Error(), maxReason)}
+	if s.skippedFailures > 0 {
+		attrs = append(attrs, "not_logged", s.skippedFailures)
+	}
+	s.process.host.options.Log.Warn("plugin failed", attrs...)
+	s.nextFailure, s.skippedFailures = now.Add(failureInterval), 0
 }
 
 // hasSameAccess reports whether the stage has the grants and servers of spec.
@@ -31,7 +60,8 @@ func (s *Stage) hasSameAccess(spec Spec) bool {
 	return s.spec.Grants == spec.Grants && slices.Equal(s.spec.Servers, spec.Servers)
 }
 
-// accept stores what the plugin declared about the stage, as far as the stage's grants allow it.
+// accept stores what the plugin declared about the stage, limited to the stage's servers and
+// grants. Renames without a grant are an error.
 func (s *Stage) accept(r *pb.ConfigureResponse) error {
 	wants, err := proto.ToWants(r.Wants)
 	if err != nil {
@@ -67,11 +97,12 @@ const (
 	maxFindings    = 1000
 	maxFindingText = 500 // bytes of a finding's type or pointer, or of a label
 	maxLabels      = 100
+	maxHidden      = 100_000 // names that a verdict hides
 )
 
-// checkVerdict returns v with its texts truncated, or a denial if v does more than the stage is
-// granted. Such a verdict denies even if the configuration skips failures: the plugin wanted to act
-// on the message, and letting the message pass unchanged would ignore that.
+// checkVerdict returns v with its texts truncated, or a denial if v exceeds the stage's grants or
+// the limits. The denial holds even if the configuration skips failures. The plugin wanted to act
+// on the message; forwarding the message unchanged would ignore that.
 func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 	g := s.spec.Grants
 	notGranted := func(did, grant string) pipeline.Verdict {
@@ -92,6 +123,9 @@ func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 		return pipeline.Verdict{Reason: fmt.Sprintf("the verdict has %d findings and %d labels; "+
 			"at most %d and %d are allowed", len(v.Findings), len(v.Labels), maxFindings,
 			maxLabels)}
+	case len(v.Hide) > maxHidden:
+		return pipeline.Verdict{Reason: fmt.Sprintf("the verdict hides %d names; at most %d are "+
+			"allowed", len(v.Hide), maxHidden)}
 	}
 	v.Reason = display.Clip(v.Reason, maxReason)
 	for i, f := range v.Findings {
@@ -104,7 +138,7 @@ func (s *Stage) checkVerdict(v pipeline.Verdict) pipeline.Verdict {
 	return v
 }
 
-// limitServers returns w, limited to the messages of servers.
+// limitServers returns w, narrowed to the messages of the given servers.
 func limitServers(w pipeline.Wants, servers []string) pipeline.Wants {
 	if slices.Contains(servers, "*") {
 		return w

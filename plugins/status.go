@@ -12,12 +12,12 @@ type ProcessStatus struct {
 	Err      error // why the process does not run
 	Starts   int   // how often the process was started
 	InFlight int   // requests without a response
-	// ConsecutiveTimeouts counts the requests in a row without a verdict in time. The process is
-	// killed after three.
+	// ConsecutiveTimeouts is how many of the latest requests, in a row, got no verdict in time. The
+	// process is killed after three.
 	ConsecutiveTimeouts int
 }
 
-// Status returns the state of each process, sorted by name. It does not send them anything.
+// Status returns the state of each process, sorted by name. It sends no request to a process.
 func (h *Host) Status() []ProcessStatus {
 	h.mu.Lock()
 	supervisors := make([]*supervisor, 0, len(h.supervisors))

@@ -13,7 +13,7 @@ type streamPool struct {
 	service pb.PluginClient
 
 	mu     sync.Mutex       // guards the fields below
-	open   map[*stream]bool // idle streams and those in use
+	open   map[*stream]bool // all open streams, idle or in use
 	idle   []*stream
 	closed bool
 }
@@ -29,8 +29,8 @@ func newStreamPool(service pb.PluginClient) *streamPool {
 	return &streamPool{service: service, open: map[*stream]bool{}}
 }
 
-// get returns an idle stream, or opens one. If ctx ends before stop is called, the stream ends,
-// too. stop reports whether it was called in time.
+// get returns an idle stream, or opens a new one. If ctx ends before stop is called, the stream
+// ends, too. stop reports whether it was called before ctx ended.
 func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -38,7 +38,7 @@ func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err 
 		p.mu.Unlock()
 		return s, context.AfterFunc(ctx, s.cancel), nil
 	}
-	// The stream also carries later messages, so it must not end with the context of this one.
+	// The stream also carries later messages, so it needs a context that outlives ctx.
 	streamCtx, cancel := context.WithCancel(context.Background())
 	s = &stream{cancel: cancel}
 	if p.closed {
@@ -46,7 +46,7 @@ func (p *streamPool) get(ctx context.Context) (s *stream, stop func() bool, err 
 	}
 	p.open[s] = true
 	p.mu.Unlock()
-	stop = context.AfterFunc(ctx, cancel) // before Inspect: a plugin that hangs blocks that call
+	stop = context.AfterFunc(ctx, cancel) // set before the call of Inspect, which may block
 	if s.Plugin_InspectClient, err = p.service.Inspect(streamCtx); err != nil {
 		stop()
 		p.discard(s)
@@ -81,7 +81,7 @@ func (p *streamPool) discardIdle() {
 	p.idle = nil
 }
 
-// close ends all streams, also those in use. A stream that is opened later ends at once.
+// close ends all streams, idle or in use. A stream that is opened later ends at once.
 func (p *streamPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// The first restart of a process is at once. The wait before each further restart grows from
+// The first restart of a process is immediate. The wait before each later restart grows from
 // firstWait to longestWait.
 const (
 	firstWait   = 250 * time.Millisecond
 	longestWait = 30 * time.Second
-	// stableAfter is how long a process must have run for the next restart to be at once again.
+	// stableAfter is how long a process must run before its next restart is immediate again.
 	stableAfter = time.Minute
 )
 
@@ -28,7 +28,7 @@ type supervisor struct {
 	spec    Spec               // spec of one of the stages: how to start the process
 	stop    context.CancelFunc // ends run
 	wake    chan struct{}      // holds one value when the next start must not wait any longer
-	stopped chan struct{}      // closed when run has ended, and with it the last process
+	stopped chan struct{}      // closed when run and the last process have ended
 	retry   chan struct{}      // holds one value while a lost request is sent again
 
 	mu       sync.Mutex // guards the fields below
@@ -37,12 +37,12 @@ type supervisor struct {
 	changed  chan struct{}  // closed and replaced when process, err or nextTry change
 	err      error          // why no process runs
 	nextTry  time.Time      // when the next process is started
-	timeouts int            // requests in a row without a verdict in time
+	timeouts int            // requests in a row that got no verdict in time
 	starts   int            // processes started so far
 }
 
-// startSupervisor starts the process of a spec and a goroutine that restarts it until close is
-// called. The error is that of the first start.
+// startSupervisor starts the process of a spec. It also starts a goroutine that restarts the
+// process until close is called. An error means that the first start failed.
 func (h *Host) startSupervisor(ctx context.Context, spec Spec) (*supervisor, error) {
 	process, err := h.startProcess(ctx, spec)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *supervisor) run(ctx context.Context, process *pluginProcess) {
 	defer close(p.stopped)
 	waits := &backoff.ExponentialBackOff{InitialInterval: firstWait, Multiplier: 2,
 		MaxInterval: longestWait}
-	var wait time.Duration // before the next start; the first is at once
+	var wait time.Duration // before the next restart; zero before the first restart
 	started := time.Now()
 	for {
 		if process != nil {
@@ -102,9 +102,9 @@ func (p *supervisor) run(ctx context.Context, process *pluginProcess) {
 	}
 }
 
-// restart starts a process and makes the stages in it. A stage that cannot be made, for example
-// because its configuration names a file that is gone, is left out and denies. restart fails if no
-// stage can be made.
+// restart starts a process and makes the stages in it. It leaves out a stage that cannot be made,
+// for example because the stage's configuration names a file that is gone. Inspections by this
+// stage then fail. restart fails if no stage can be made.
 func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 	process, err := p.host.startProcess(ctx, p.spec)
 	if err != nil {
@@ -120,8 +120,7 @@ func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 	p.mu.Unlock()
 	made := 0
 	for _, s := range stages {
-		// The plugin's declaration about the stage has no effect now: the pipeline is already
-		// built.
+		// The pipeline is already built, so the new declarations about the stage are ignored.
 		if _, configErr := process.configure(ctx, s); configErr != nil {
 			err = fmt.Errorf("%s: its configuration: %w", s.spec, configErr)
 			p.host.event(s.spec.Name, "plugin_lost", s.spec.String(), err)
@@ -133,8 +132,8 @@ func (p *supervisor) restart(ctx context.Context) (*pluginProcess, error) {
 		process.close()
 		return nil, err
 	}
-	// The event comes before set, so that it is recorded before the first verdict of the new
-	// process.
+	// The event is sent before set is called, so that it is recorded before the first verdict
+	// of the new process.
 	p.host.event(p.spec.processName(), "plugin_restarted", p.spec.String(), nil)
 	p.set(process, nil, time.Time{})
 	p.mu.Lock()
@@ -160,7 +159,7 @@ func (p *supervisor) set(process *pluginProcess, err error, nextTry time.Time) {
 }
 
 // awaitProcess returns the running process. If none runs, it waits for the next one until ctx ends.
-// It does not wait if the next start is due after the deadline of ctx, or if there will be none.
+// It does not wait if the next start is due after the deadline of ctx, or if no start will follow.
 func (p *supervisor) awaitProcess(ctx context.Context) (*pluginProcess, error) {
 	for {
 		p.mu.Lock()
@@ -196,7 +195,7 @@ func (p *supervisor) startNow() {
 	}
 }
 
-// register adds a stage, so that every process that is started from now on makes it.
+// register adds a stage. restart makes all added stages in each new process.
 func (p *supervisor) register(s *Stage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,8 +218,8 @@ func (p *supervisor) configure(ctx context.Context, s *Stage) error {
 	return s.accept(declared)
 }
 
-// remove removes a stage. It reports whether the stage was the last one: then the caller must close
-// the process. Otherwise remove closes the stage in the running process.
+// remove removes a stage, and reports whether the stage was the last one. If so, the caller must
+// close the process. Otherwise remove closes the stage in the running process.
 func (p *supervisor) remove(s *Stage) (isLast bool) {
 	p.mu.Lock()
 	delete(p.stages, s)

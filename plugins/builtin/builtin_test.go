@@ -9,7 +9,7 @@ import (
 	"gatekit/plugins/sdk/sdktest"
 )
 
-// configs are the configurations of plugins that need one.
+// configs holds a configuration for each plugin that rejects {}.
 var configs = map[string]string{"tools": `{"tools":{"hide":["delete_*"]}}`}
 
 func TestPluginSuite(t *testing.T) {

@@ -58,7 +58,7 @@ func TestToolsOfPublishedServersPass(t *testing.T) {
 				affected++
 			}
 		}
-		t.Logf("%s: %d of %d tools of %d servers", p.Name, affected, len(tools), servers)
+		t.Logf("%s acts on %d of %d tools of %d servers", p.Name, affected, len(tools), servers)
 		if affected*100 > len(tools) {
 			t.Errorf("%s acts on %d of %d tools, want at most 1 %%", p.Name, affected, len(tools))
 		}

@@ -5,14 +5,16 @@ import "context"
 // SmallMessage is the size, in bytes, up to which messages do not count against a [ByteLimit].
 const SmallMessage = 64 << 10
 
-// byteUnit is the step in which a ByteLimit counts.
+// byteUnit is the size in bytes of one unit of a ByteLimit, which counts in whole units.
 const byteUnit = 1 << 20
 
-// ByteLimit bounds the bytes of the large messages that are inspected at a time. The inspection of
-// a message takes many times its size in memory. Small messages never wait: their number is bounded
-// elsewhere, and they must not wait for the large messages of another client.
+// ByteLimit bounds the total size of the large messages that are inspected at a time. An inspection
+// takes many times the size of its message in memory. Small messages never wait: their number is
+// bounded elsewhere, and they must not wait for the large messages of another client.
 type ByteLimit struct {
-	turn  chan struct{} // held by the one who takes units, so that two never wait for each other
+	// turn is held by the call of Acquire that takes units. Otherwise two calls could each hold
+	// some units and wait for the other.
+	turn  chan struct{}
 	units chan struct{} // holds a value for each unit in use
 }
 
@@ -24,7 +26,7 @@ func NewByteLimit(size int64) *ByteLimit {
 
 // Acquire waits until a message of size bytes may be inspected, in the order of the calls. A
 // message that is larger than the limit waits until it is alone. The error is the cause of ctx.
-// The caller must call release once.
+// The caller must call release exactly once.
 func (l *ByteLimit) Acquire(ctx context.Context, size int) (release func(), err error) {
 	if size <= SmallMessage {
 		return func() {}, nil

@@ -48,8 +48,8 @@ func (c *codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(buf.ReadOnlyData(), m)
 }
 
-// bufferPool has a pool for each power of two. Buffers are not cleared: each is overwritten before
-// it is read, so that no part of one message gets into another.
+// bufferPool has a pool for each power of two as the size of a buffer. Buffers are not cleared.
+// Each buffer is overwritten before it is read, so no part of one message gets into another.
 type bufferPool [bits.UintSize]sync.Pool
 
 // Get implements mem.BufferPool.
@@ -66,6 +66,6 @@ func (p *bufferPool) Get(length int) *[]byte {
 // Put implements mem.BufferPool.
 func (p *bufferPool) Put(buf *[]byte) {
 	if c := cap(*buf); c > 0 {
-		p[bits.Len(uint(c))-1].Put(buf) // c is at least that power of two
+		p[bits.Len(uint(c))-1].Put(buf) // the pool of the largest power of two up to c
 	}
 }

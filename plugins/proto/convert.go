@@ -15,7 +15,7 @@ import (
 // Visibility is the parts of a message that a stage may see.
 type Visibility struct{ Body, Request, Principal bool }
 
-// FromMessage returns the protocol's message for m, with the visible parts.
+// FromMessage returns the protocol's message for m, with only the visible parts.
 func FromMessage(m *mcp.Message, visible Visibility) *pb.Message {
 	p := &pb.Message{Kind: kinds[m.Kind], Direction: directions[m.Direction], Session: m.Session,
 		Exchange: m.Exchange, Method: m.Method, Server: m.Server, Name: m.Name}
@@ -32,7 +32,7 @@ func FromMessage(m *mcp.Message, visible Visibility) *pb.Message {
 }
 
 // ToMessage is the reverse of FromMessage. It does not check that the bodies are JSON, because the
-// host has checked its messages already. For messages of a plugin, call [HasValidBodies] first.
+// host checks every message that it sends. For a message of a plugin, call [HasValidBodies] first.
 func ToMessage(p *pb.Message) (*mcp.Message, error) {
 	if p == nil {
 		return nil, errors.New("the message is missing")
@@ -133,8 +133,8 @@ func FromVerdict(v pipeline.Verdict, err error) *pb.Verdict {
 	return p
 }
 
-// validUTF8 returns s with U+FFFD for invalid UTF-8. Protobuf would refuse to encode the whole
-// verdict otherwise.
+// validUTF8 returns s with U+FFFD in place of invalid UTF-8. Otherwise protobuf would refuse to
+// encode the whole verdict.
 func validUTF8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func allValidUTF8(all []string) (valid []string) {
@@ -144,7 +144,7 @@ func allValidUTF8(all []string) (valid []string) {
 	return valid
 }
 
-// unknownAction is an action that the pipeline does not know, and so denies.
+// unknownAction is an action that the pipeline does not know. The pipeline treats it as a denial.
 const unknownAction pipeline.Action = 255
 
 // ToVerdict is the reverse of FromVerdict. A verdict with an unknown action denies. An unknown

@@ -4,12 +4,12 @@
 //
 // # What a stage must do
 //
-//   - Return a Verdict with an Action. The zero Verdict denies, and so does an error, a panic, or
-//     no verdict within the time that the configuration gives.
-//   - Keep no part of a message, and change a message only by the Edits of the verdict.
+//   - Return a Verdict with an Action within the time that the configuration gives. The zero
+//     Verdict denies. By default, an error, a panic or a time-out also denies.
+//   - Keep no part of a message, and change a message only through the Edits of the verdict.
 //   - Return when ctx ends.
-//   - Put no content of a message into reasons and findings. They are recorded, and the audit log
-//     must not hold what was redacted.
+//   - Put no content of a message into reasons and findings. The audit log records reasons and
+//     findings, and must not hold redacted text.
 //
 // examples/README.md shows how to write and run a plugin in ten minutes; examples/plugin-go is a
 // complete plugin in a module of its own. Package sdktest tests that a stage follows these rules.

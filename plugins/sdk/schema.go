@@ -17,13 +17,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 )
 
-// Check checks a configuration against the plugin's schema, as the host does before New gets it.
-// The error has a line for each mistake, which begins with the option: `calls[0].rte: unknown
-// option, did you mean "rate"?`. The error holds no values of the configuration, because they may
-// be secret.
+// Check checks a configuration against the plugin's schema. The host does the same before it calls
+// New. The error has a line for each mistake. Each line begins with the option: `calls[0].rte:
+// unknown option, did you mean "rate"?`. The error holds no values of the configuration, because
+// they may be secret.
 func (p Plugin) Check(config []byte) error { return p.CheckWithFormats(config) }
 
-// Format is a format that a schema can demand of a string, in addition to those of JSON Schema.
+// Format is a format that a schema can demand of a string. JSON Schema has further formats.
 type Format struct {
 	Name string
 	// Check returns an error for an invalid string. The error must not repeat the string, because
@@ -31,8 +31,8 @@ type Format struct {
 	Check func(string) error
 }
 
-// CheckWithFormats is like Check, and also checks the formats that the schema demands of strings:
-// those given, and those of JSON Schema. Other formats are not checked.
+// CheckWithFormats is like Check, and also checks the formats that the schema demands of strings.
+// It knows the given formats and the formats of JSON Schema, and ignores all others.
 func (p Plugin) CheckWithFormats(config []byte, formats ...Format) error {
 	raw := p.Schema
 	if raw == nil {
@@ -92,14 +92,14 @@ func (noLoader) Load(url string) (any, error) {
 		url)
 }
 
-// validationErrors returns the causes in e, sorted by option.
+// validationErrors returns an error with one line for each cause in e, sorted by option.
 func validationErrors(e *jsonschema.ValidationError, doc any) error {
 	var lines []string
 	var walk func(*jsonschema.ValidationError)
 	walk = func(e *jsonschema.ValidationError) {
 		switch e.ErrorKind.(type) {
 		case *kind.OneOf, *kind.AnyOf, *kind.Not:
-			// one line instead of one for each form that does not match
+			// Return one line, not a line for each form that does not match.
 			lines = append(lines, optionError(e.InstanceLocation,
 				"matches none of the allowed forms"))
 			return
@@ -215,7 +215,8 @@ func propertiesAt(doc any, url string) []string {
 	return slices.Sorted(maps.Keys(properties))
 }
 
-// suggestion returns the end of an error about an unknown option.
+// suggestion returns the text that follows "unknown option" in an error: the most similar known
+// option, or all known options.
 func suggestion(name string, known []string) string {
 	best, distance := "", max(1, len(name)/3)+1
 	for _, k := range known {

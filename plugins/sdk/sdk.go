@@ -7,29 +7,29 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// Plugin describes a plugin and makes its stages. A configuration refers to the plugin by its name.
+// Plugin describes a plugin and makes its stages. A configuration refers to the plugin by Name.
 type Plugin struct {
 	Name    string // a-z, 0-9 and "-"; begins with a letter
 	Version string
 	Doc     string // what the plugin does, in one line
 
-	// Wants selects the messages that its stages inspect; other messages cost nothing. A stage can
-	// select its own messages, see [StageWithWants].
+	// Wants selects the messages that the plugin's stages inspect. Other messages are not sent to
+	// the plugin. A stage can replace this selection, see [StageWithWants].
 	Wants pipeline.Wants
-	// Needs are the parts of a message that its stages read. Other parts are not sent.
+	// Needs are the parts of a message that the stages read. Other parts are not sent.
 	Needs Needs
 	// Schema is the JSON Schema (2020-12) of the configuration, which is an object; nil if the
 	// plugin takes no configuration. A configuration is checked before New gets it.
 	Schema []byte
-	// New makes a stage from a configuration: a JSON object, "{}" if the user wrote none. An error
-	// names the option and what is wrong with it. A stage that implements io.Closer is closed when
-	// it is no longer used.
+	// New makes a stage from a configuration: a JSON object, "{}" if the user wrote none. The error
+	// must name the wrong option and say what is wrong with it. A stage that implements io.Closer
+	// is closed when it is no longer used.
 	New func(config []byte) (Stage, error)
 	// Stateful is set if a stage remembers messages, so that it may return another verdict when the
 	// same message comes again.
 	Stateful bool
-	// SelfTest returns a message that a stage with this configuration acts on, for `gatekit check`.
-	// It may be nil, and may return nil.
+	// SelfTest returns a message on which a stage with this configuration must act. `gatekit check`
+	// runs the self-test. SelfTest may be nil, and may return nil.
 	SelfTest func(config []byte) *SelfTest
 }
 
@@ -40,21 +40,22 @@ type Stage = pipeline.Stage
 // Verdict is a stage's decision. The zero Verdict denies.
 type Verdict = pipeline.Verdict
 
-// StageWithWants is a stage that selects its messages by its configuration. Its Wants replace those
-// of the plugin.
+// StageWithWants is a stage whose configuration decides which messages it inspects. The stage's
+// Wants replace the plugin's Wants.
 type StageWithWants interface{ Wants() pipeline.Wants }
 
-// StageWithNeeds is a stage whose configuration decides which parts of a message it reads. Its
-// Needs replace those of the plugin.
+// StageWithNeeds is a stage whose configuration decides which parts of a message it reads. The
+// stage's Needs replace the plugin's Needs.
 type StageWithNeeds interface{ Needs() Needs }
 
 // StageWithRenames is a stage that gives tools and prompts other names, see [pipeline.Renames]. The
-// names apply to the servers of its plugin's configuration, as long as the stage is in use. All
-// stages, this one too, see the servers' own names.
+// names apply to the servers that the plugin's configuration lists, as long as the stage is in use.
+// Every stage, including the stage that renames, sees the servers' own names.
 type StageWithRenames interface{ Renames() pipeline.Renames }
 
-// Needs are the parts of a message that cost something to send. Kind, direction, method, server,
-// name, principal, session and exchange are always sent.
+// Needs are the parts of a message that are sent only to stages that need them, because sending
+// them takes time. Kind, direction, method, server, name, principal, session and exchange need not
+// be listed.
 type Needs struct {
 	Body    bool // params, result or error
 	Request bool // for a response or error: the params of its request
@@ -64,11 +65,11 @@ type Needs struct {
 type SelfTest struct {
 	// Description says what the message contains, such as "an AWS key in a tool's arguments".
 	Description string
-	Message     *mcp.Message    // with its Server and Name
+	Message     *mcp.Message    // Server and Name must be set
 	Action      pipeline.Action // the action that the stage must take
 }
 
-// StageFunc is a function that is a Stage.
+// StageFunc is a function that implements Stage.
 type StageFunc func(ctx context.Context, m *mcp.Message) (Verdict, error)
 
 // Inspect implements Stage.

@@ -22,10 +22,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Serve serves plugins to the Gatekit that started this process. Call it from main: it returns when
-// Gatekit ends the process. A program that is run by hand prints what it is, and exits. Lines that
-// the process writes to stderr go to Gatekit's log. The process must not write to stdout, which
-// carries the handshake.
+// Serve serves plugins to the Gatekit that started this process. Call Serve from main. It returns
+// when Gatekit ends the process. If a user starts the program by hand, Serve prints an explanation
+// and exits. Lines that the process writes to stderr go to Gatekit's log. The process must not
+// write to stdout, which carries the handshake.
 func Serve(plugins ...Plugin) {
 	if _, ok := os.LookupEnv("GOGC"); !ok {
 		defer runtime.KeepAlive(make([]byte, minHeapGrowth))
@@ -45,9 +45,9 @@ func Serve(plugins ...Plugin) {
 }
 
 // minHeapGrowth is the size of a block that is allocated and never touched, so that it uses no real
-// memory. The block makes the garbage collector let the heap grow by at least this size before it
-// runs. A plugin's own heap is a few MiB, and each message soon becomes garbage. Without the block,
-// a third of the processor time went into garbage collection.
+// memory. Because of the block, the garbage collector runs only after the heap has grown by at
+// least this size. A plugin's own heap is a few MiB, and each message soon becomes garbage. Without
+// the block, a third of the processor time went into garbage collection.
 const minHeapGrowth = 16 << 20
 
 // serverPlugin registers the plugins' service for go-plugin.
@@ -72,7 +72,8 @@ func NewServer(plugins ...Plugin) pb.PluginServer {
 }
 
 // largeBytes is how many bytes of large messages are inspected at a time. The host has a limit,
-// too, but does not see when an inspection that it no longer waits for has ended.
+// too. But the host no longer counts an inspection that it has stopped waiting for, although the
+// inspection may still run here.
 const largeBytes = 16 << 20
 
 // server implements the plugin service of the protocol.
@@ -92,8 +93,8 @@ type stageInUse struct {
 	stage  Stage
 }
 
-// maxStages is how many stages may be in use at a time. Each reload makes new ones before it closes
-// the old ones.
+// maxStages is how many stages may be in use at a time. Each reload makes new stages before it
+// closes the old ones.
 const maxStages = 1024
 
 func (s *server) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeResponse, error) {
@@ -175,8 +176,9 @@ func (s *server) Inspect(stream grpc.BidiStreamingServer[pb.InspectRequest,
 	}
 }
 
-// inspect returns the response to one request. A message that cannot be decoded and an unknown
-// stage are errors of the stage: they deny unless the configuration has on_error = "skip".
+// inspect returns the response to one request. If a stage is unknown, or if the message cannot be
+// decoded, the verdict is an error. An error denies the message, unless the configuration has
+// on_error = "skip".
 func (s *server) inspect(ctx context.Context, q *pb.InspectRequest) *pb.InspectResponse {
 	r := &pb.InspectResponse{Seq: q.Seq}
 	release, err := s.large.Acquire(ctx, len(q.Message.GetBody())+len(q.Message.GetRequest()))

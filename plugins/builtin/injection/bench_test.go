@@ -54,8 +54,8 @@ func BenchmarkInspect(b *testing.B) {
 	}
 }
 
-// BenchmarkInspectHostileText inspects the texts that cost most: each repeats words with which many
-// rules begin to match.
+// BenchmarkInspectHostileText inspects the texts that take the most time. Each text repeats words
+// with which many rules begin to match.
 func BenchmarkInspectHostileText(b *testing.B) {
 	const n = 64 << 10
 	for _, text := range []string{"ignore all previous ",

@@ -14,7 +14,7 @@ import (
 
 // Classifier scores texts. Its method may be called from many goroutines.
 type Classifier interface {
-	// Score returns a score for each text, from 0 for a harmless one to 1 for an attack.
+	// Score returns a score for each text, from 0 (harmless) to 1 (attack).
 	Score(ctx context.Context, texts []string) ([]float64, error)
 }
 
@@ -35,7 +35,7 @@ var classifierDefaults = classifierSettings{timeout: time.Second, threshold: 0.8
 const (
 	minTextLength = 24        // a shorter text is not scored
 	chunkBytes    = 8 << 10   // a longer text is split
-	chunkOverlap  = 256       // that two chunks share, so that one has a sentence as a whole
+	chunkOverlap  = 256       // shared by two chunks, so that one of them has the whole sentence
 	maxResponse   = 256 << 10 // a longer response is an error
 )
 
@@ -46,7 +46,7 @@ type httpClassifier struct {
 }
 
 func newHTTPClassifier(address string) *httpClassifier {
-	// Without a proxy, since texts must go to the configured address only.
+	// No proxy is used, since texts must go to the configured address only.
 	transport := &http.Transport{MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
 		IdleConnTimeout: time.Minute, DisableCompression: true}
 	return &httpClassifier{address, &http.Client{
@@ -115,7 +115,7 @@ func (s *stage) findAttacks(ctx context.Context, texts []string) ([]bool, error)
 	c := s.scoring
 	attacks := make([]bool, len(texts))
 	var chunks []string
-	var owners []int // the indexes of the chunks' texts
+	var owners []int // for each chunk, the index of its text
 	size := 0
 	for i, t := range texts {
 		if len(t) < minTextLength {

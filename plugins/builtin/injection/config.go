@@ -19,7 +19,7 @@ type action uint8
 
 const (
 	actionDeny  action = iota
-	actionHide         // remove the item from its list, and deny its use; deny any other message
+	actionHide         // remove the item from its list and deny its use; outside of lists, deny
 	actionStrip        // remove the dangerous part
 	actionFlag         // only record a finding
 	actionOff          // do not search for the family
@@ -60,7 +60,7 @@ type options struct {
 // thresholds are the scores from which a text is treated as an attack, by sensitivity.
 var thresholds = map[string]int{"relaxed": 10, "standard": 7, "strict": 4}
 
-// findingThreshold is the score from which a text is a finding.
+// findingThreshold is the score from which the hits in a text are recorded as findings.
 const findingThreshold = 4
 
 // defaultActions are the actions of the families that a configuration does not name.

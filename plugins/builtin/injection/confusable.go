@@ -11,13 +11,13 @@ import (
 )
 
 // confusablesText is the table of UTS 39 for Unicode 17.0. Each line holds a prototype, a colon,
-// and the characters that look like it, in hexadecimal. confusable_test.go writes it: go test -run
-// TestTable -update.
+// and the characters that look like the prototype, in hexadecimal. confusable_test.go writes it: go
+// test -run TestTable -update.
 //
 //go:embed confusables.txt
 var confusablesText string
 
-// confusables returns the prototype of each character that looks like another.
+// confusables returns the prototype of each character that looks like another character.
 var confusables = sync.OnceValue(func() map[rune]string {
 	table := make(map[rune]string, 7000)
 	for line := range strings.Lines(confusablesText) {
@@ -50,8 +50,8 @@ func skeleton(s string) string {
 	return norm.NFD.String(replaceConfusables(foldCase(replaceConfusables(foldCase(s)))))
 }
 
-// foldCase returns s decomposed (NFKD, which turns full-width letters into ordinary ones), in lower
-// case, and without invisible characters.
+// foldCase returns s decomposed (NFKD, which turns full-width letters into ordinary letters), in
+// lower case, and without invisible characters.
 func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isInvisible(r) {
@@ -89,8 +89,8 @@ func lookalike(r rune) string {
 	return strings.ToLower(to)
 }
 
-// isDeceptive reports whether a name imitates ASCII, or mixes letters of scripts that look alike:
-// Latin with Cyrillic or Greek, Armenian, Cherokee, and so on.
+// isDeceptive reports whether a name imitates ASCII, or mixes letters of scripts that look alike,
+// such as Latin letters with Cyrillic, Greek, Armenian or Cherokee letters.
 func isDeceptive(name string) bool {
 	hasLatin, hasOther, isImitation := false, false, true
 	letters := 0
@@ -121,11 +121,11 @@ func isCompatibilityLetter(r rune) bool {
 		r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
 }
 
-// nonASCIIScore is the part of a disguiseScore for each character beyond ASCII.
+// nonASCIIScore is the number that each character beyond ASCII adds to a disguiseScore.
 const nonASCIIScore = 1000
 
-// disguiseScore counts the characters of a name that can imitate others. Of two names that look
-// alike, the one with the greater score is the impostor.
+// disguiseScore returns a score for the characters of a name that can imitate others. Of two names
+// that look alike, the one with the greater score is the impostor.
 func disguiseScore(name string) (n int) {
 	for _, r := range name {
 		switch {

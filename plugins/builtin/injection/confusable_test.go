@@ -13,17 +13,17 @@ import (
 
 var update = flag.Bool("update", false, "write confusables.txt")
 
-// corpora is the folder with data of others, which may be absent.
+// corpora is the folder with data of third parties, which may be absent.
 const corpora = "../../../../shared/corpora/"
 
-const licence = `# What looks like what: a table made of Unicode's confusables.txt 17.0.0 (UTS 39), by confusable_test.go.
+const licence = `# Characters that look alike: a table made from Unicode's confusables.txt 17.0.0 (UTS 39), by confusable_test.go.
 # Copyright 1991-2025 Unicode, Inc. Used under the Unicode License v3, https://www.unicode.org/license.txt: permission is granted, free of charge, to
 # deal in the data files without restriction, provided that this copyright and permission notice appears with all copies.
 # Each line: a prototype, a colon, the characters that look like it.
 `
 
-// TestTableEqualsUnicode makes the table from Unicode's file and compares it with confusables.txt,
-// or writes that with -update.
+// TestTableEqualsUnicode makes the table from Unicode's file and compares it with confusables.txt.
+// With -update, it writes confusables.txt instead.
 func TestTableEqualsUnicode(t *testing.T) {
 	source := corpora + "unicode/confusables.txt"
 	raw, err := os.ReadFile(source)
@@ -75,7 +75,7 @@ func TestSkeletonsOfSimilarNamesAreEqual(t *testing.T) {
 		{"größe", "gro\u0308ße", true},
 	} {
 		if got := skeleton(c.a) == skeleton(c.b); got != c.same {
-			t.Errorf("%q and %q: got the same skeleton: %v, want %v", c.a, c.b, got, c.same)
+			t.Errorf("%q and %q: got equal skeletons %v, want %v", c.a, c.b, got, c.same)
 		}
 	}
 }

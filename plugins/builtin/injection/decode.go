@@ -12,7 +12,7 @@ import (
 
 const (
 	minHexRun  = 32      // bytes; a shorter run of hexadecimal is not decoded
-	maxDecoded = 1 << 20 // bytes of hexadecimal and character references in one text
+	maxDecoded = 1 << 20 // bytes of hexadecimal and character references decoded in one text
 )
 
 // eachDecoded calls yield for each text that is encoded in t, until yield returns false. The
@@ -32,7 +32,8 @@ func eachDecoded(t scan.Text, yield func(plain string, at scan.Span, whole bool)
 	}
 	left := maxDecoded
 	for i := 0; i+minHexRun <= len(t.Value); {
-		if !isHex(t.Value[i+minHexRun-1]) { // a run of this length would include this byte
+		// Every run of minHexRun bytes that begins in t.Value[i:i+minHexRun] includes this byte.
+		if !isHex(t.Value[i+minHexRun-1]) {
 			i += minHexRun
 			continue
 		}
@@ -63,12 +64,12 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// minBase64Run is the length of the shortest run of base64 that is decoded. A shorter one holds no
+// minBase64Run is the length of the shortest run of base64 that is decoded. A shorter run holds no
 // sentence.
 const minBase64Run = 24
 
 // encodedRuns returns the parts of s that have percent-encoding, or a run of base64 that could hold
-// a sentence. Most texts have few of them, and the rest need not be decoded.
+// a sentence. Most texts have few such parts, and the rest of a text need not be decoded.
 func encodedRuns(s string) iter.Seq[scan.Span] {
 	return func(yield func(scan.Span) bool) {
 		percent := nextPercent(s, 0)
@@ -95,7 +96,7 @@ func encodedRuns(s string) iter.Seq[scan.Span] {
 	}
 }
 
-// nextPercent returns the place of the next percent-encoded byte in s from i on, or len(s).
+// nextPercent returns the index of the next percent-encoded byte in s from i on, or len(s).
 func nextPercent(s string, i int) int {
 	for {
 		n := strings.IndexByte(s[i:], '%')
@@ -109,7 +110,7 @@ func nextPercent(s string, i int) int {
 	}
 }
 
-// nextBase64 returns a place within the next long run of base64 in s from i on, or len(s).
+// nextBase64 returns an index within the next long run of base64 in s from i on, or len(s).
 func nextBase64(s string, i int) int {
 	for i += minBase64Run - 1; i < len(s); {
 		from := i
@@ -124,8 +125,8 @@ func nextBase64(s string, i int) int {
 	return len(s)
 }
 
-// isBase64Byte holds the bytes of base64, in both alphabets. isURLByte holds these and the others
-// of URLs.
+// isBase64Byte holds the bytes of base64, in both alphabets. isURLByte holds these bytes and the
+// other bytes of URLs.
 var isBase64Byte, isURLByte = func() (base64, all [256]bool) {
 	for c := range 256 {
 		base64[c] = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' ||

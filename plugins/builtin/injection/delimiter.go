@@ -3,14 +3,14 @@ package injection
 import "strings"
 
 // markFinder finds marks in a text: the delimiters of chats, tags, addresses and pictures. Phrases
-// cannot describe these.
+// cannot describe marks.
 type markFinder struct {
 	grammar      *grammar
 	text         normalizedText
 	isDefinition bool
 }
 
-// The ids of hits of marks. Those of phrases are not negative.
+// The ids of the hits of marks are negative. The ids of the hits of phrases are not negative.
 const (
 	idChatML = -1 - iota
 	idInst
@@ -47,8 +47,8 @@ var promptTags = map[string]markScore{
 	"sys":             {4, 5},
 }
 
-// closingTags are elements in which clients wrap the texts of servers. A text that closes one
-// pretends that what follows is not the server's.
+// closingTags are elements in which clients wrap the texts of servers. A text that closes such an
+// element pretends that the text after it does not come from the server.
 var closingTags = map[string]markScore{
 	"tool_result":      {7, 7},
 	"tool_results":     {7, 7},
@@ -191,7 +191,7 @@ func (m *markFinder) readBracket(rest string, add addHit) {
 	}
 }
 
-// readFence reads a fence of three quotes or more that begins at i, and the word behind it.
+// readFence reads a fence of three quotes or more that begins at i, and the word after it.
 func (m *markFinder) readFence(s string, i int, add addHit) {
 	if i > 0 && s[i-1] == s[i] || i+2 >= len(s) || s[i+1] != s[i] || s[i+2] != s[i] {
 		return

@@ -8,34 +8,36 @@
 //     of servers. Text in base64, percent-encoding, hexadecimal, character references, Unicode tags
 //     or variation selectors is decoded and read, too.
 //   - Lists and uses agree. An item that is hidden in a list is denied when the same principal uses
-//     it: by a call, a prompt, a resource, a URI that only a hidden template matches, a
-//     subscription or a completion. Once its definition is harmless again, the item may be used.
-//   - The action strip removes a text also where it is encoded. All other bytes stay the same.
-//   - Names are never rewritten: a tool, prompt or resource with a dangerous name or URI is hidden.
-//   - No content of a message is in a reason or a finding. They hold names of families and rules,
-//     and pointers.
+//     it: by a call, a prompt, a resource, a skill, a file of a hidden skill, a URI that only a
+//     hidden template matches, a subscription or a completion. Other spellings of a URI make no
+//     difference. Once its definition is harmless again, the item may be used.
+//   - The action strip also removes a text that is encoded. All other bytes stay the same.
+//   - Names are never rewritten: an item with a dangerous name or URI is hidden.
+//   - Reasons and findings hold no content of a message. They hold names of families and rules, and
+//     pointers.
 //   - The memory of lists is bounded, and the lists of one principal do not affect another. A list
 //     with more names than can be remembered is denied.
 //
 // # Threats
 //
-// The plugin protects against poisoned tools, in any part of a definition; names that look like
-// another server's; hidden text; terminal escapes; indirect injection in results; and the parts of
-// multi-step attacks that are in messages. docs/threats.md lists the threats and the tests.
+// The plugin protects against poisoned tools, in any part of a definition; names that look like the
+// names of another server's tools; hidden text; terminal escapes; indirect injection in results;
+// and the parts of multi-step attacks that are in messages. docs/threats.md lists the threats and
+// the tests.
 //
 // # How texts are scored
 //
-// A text is read as words, in lower case and without accents. Letters that look like Latin ones,
-// digits for letters, and letters that are separated by spaces are read as the words that they
-// stand for. Rules are phrases of classes of words (rules.go, wordclasses.go: English, German,
+// A text is read as words, in lower case and without accents. Letters that look like Latin letters,
+// digits in the place of letters, and letters with spaces between them are read as the words that
+// they stand for. Rules are phrases of classes of words (rules.go, wordclasses.go: English, German,
 // French, Spanish, Italian, Portuguese, Russian, Chinese and Japanese) and marks (delimiter.go).
-// Each has a score in content and one in definitions, where commands to the model are harder to
-// explain.
+// Each phrase and each mark has two scores: one for content, and one for definitions. In a
+// definition, a command to the model is more suspicious.
 //
 // The scores of different rules within 120 words add up. In a definition, the scores of all its
-// texts add up. Encoded text scores more. From a score of 4 on there are findings. From the
-// threshold of the option sensitivity on (relaxed 10, standard 7, strict 4), the strictest action
-// of the families that took part is taken.
+// texts add up. Encoded text scores more. A text with a score of 4 or more gets findings. If the
+// score reaches the threshold of the option sensitivity (relaxed 10, standard 7, strict 4), the
+// strictest action of the families with a hit is taken.
 //
 // # Options
 //
@@ -44,22 +46,23 @@
 //	               override role delimiter concealment exfiltration coercion   hide
 //	               hidden terminal                                             strip
 //	               confusable shadowing reference classifier       hide (strip is not possible)
-//	to_server    off, flag (default), same: what clients send
+//	to_server    off, flag (default), same: the treatment of messages of clients
 //	unlisted     allow (default), deny: the use of items that were not listed
 //	classifier   url, timeout (1s), threshold (0.8), on_error (deny, skip), max_bytes (262144)
 //
 // hide removes an item from its list. In the result of initialize and server/discover it removes
 // the instructions; any other message is denied. strip removes hidden characters and colours, makes
 // other control characters visible, and replaces a sentence by "[PROMPT INJECTION REDACTED by
-// Gatekit]". A classifier gets {"texts":[…]} and returns {"scores":[…]}. A program can pass a
-// classifier of its own to [WithClassifier]. schema.json describes each option.
+// Gatekit]". strip changes at most 100,000 places in a message; beyond that, hide is used. A
+// classifier gets {"texts":[…]} and returns {"scores":[…]}. A program can pass a classifier of its
+// own to [WithClassifier]. schema.json describes each option.
 //
 // # Figures
 //
 // go test -v -run 'Recall|FalsePositives' ./plugins/builtin/injection prints the figures.
 // testdata/README.md describes the files. All attacks are ours, in 13 styles, after publications
-// about such attacks. The author of the rules wrote them, too. So only the unseen file shows how
-// many attacks in new wordings the rules find: about a third.
+// about such attacks. The author of the rules also wrote the attacks. So only the unseen file shows
+// how many attacks in new wordings the rules find: 28 % with the sensitivity standard.
 //
 //	acted on                                 relaxed    standard   strict
 //	attacks, tuned on (147)                   0.84       0.96       0.99
@@ -86,13 +89,13 @@
 //	documentation, 52 whole files             1          2          5
 //	Go code, 1,167 files                      3         10 (0.9 %)  56 (4.8 %)
 //
-// The documents are Go's and the project's. The two documents that are denied as a whole, and the
-// three sections, list attacks.
+// The documents are Go's and the project's. With standard, two whole documents and three sections
+// are denied, because they contain lists of attacks.
 //
-// Speed, on two cores that were busy otherwise: 1 KiB 13 to 20 µs, 64 KiB of documentation and code
-// 1.0 to 1.2 ms, 1 MiB 17 ms (about 60 MB/s, with the decoding of JSON). The worst texts that we
-// made (a tag character behind every letter, nothing but tags and brackets) run at 2 to 3 MB/s. 8
-// MiB of them exceed the time limit, and are denied.
+// Speed was measured on two cores that had other work, too. Documentation and code take 13 to 20 µs
+// (1 KiB), 1.0 to 1.2 ms (64 KiB) or 17 ms (1 MiB), including the decoding of JSON. This is about
+// 60 MB/s. The slowest texts that we made run at 2 to 3 MB/s: a tag character behind every letter,
+// and nothing but tags and brackets. 8 MiB of such texts exceed the time limit, and are denied.
 //
 //	go test -run xx -bench . ./plugins/builtin/injection
 //
@@ -104,31 +107,31 @@
 //   - Attacks among words about attacks, such as "attacker" or "injection". In standard and
 //     relaxed, a phrase in content scores half if two or more such words are nearby, and a quarter
 //     if there are four. A phrase in quotation marks near such a word, or a word such as "example",
-//     scores nothing. Otherwise documentation about attacks could not be read. strict makes no such
-//     allowance. Strings of JSON do not count as quotations.
+//     scores nothing. Otherwise documentation about attacks could not be read. With strict, all
+//     phrases keep their scores. Strings of JSON do not count as quotations.
 //   - Definitions that were not listed to this principal since the process started: set unlisted =
 //     "deny" to deny their use. Only the 256 principals with the most recent lists are remembered.
-//   - Tools of other servers that have not been listed yet. Later uses do not depend on the order:
-//     once both are listed, the tool that looks like the other, or mentions it, is denied, and is
-//     missing from its next list. Instructions are not compared with the names of tools.
+//   - Tools of other servers that have not been listed yet. When both tools are listed, the tool
+//     that imitates or mentions the other is denied, and is missing from its next list. It does not
+//     matter which tool was listed first. Instructions are not compared with the names of tools.
 //   - Pictures, sound, and compressed or encrypted data.
 //
 // # Why the first tool of a name is not its owner
 //
 // Lists are requested from all servers at once. Of two tools whose names look alike, the one with
 // more disguising characters (letters beyond ASCII, digits and capitals for letters, "rn" for "m")
-// is the impostor, whichever is listed first. If neither has any, both get findings. Equal names
-// are findings only: Gatekit's prefix tells them apart.
+// is the impostor, whichever is listed first. If both names are equally disguised, the tools
+// only get findings. Equal names are findings only, too: Gatekit's prefix tells them apart.
 //
 // # Why a server can make another's tool disappear
 //
 // A definition is hidden if it mentions a tool that another server has, and that its own server
 // does not have. So a server can hide a definition by listing a tool with a name that the
-// definition happens to mention. The audit log shows that. The client loses a tool, and nothing
-// leaks. Without the rule, definitions that manipulate the use of other servers' tools would pass.
-// With actions.reference = "flag", such a definition is only recorded.
+// definition happens to mention. The audit log shows when this happens. The client loses a tool,
+// but no data leaks. Without the rule, definitions that manipulate the use of other servers' tools
+// would pass. With actions.reference = "flag", such a definition is only recorded.
 //
-// # Why what clients send is only flagged
+// # Why messages of clients are only flagged
 //
 // An argument may hold any text that a user works on, this package included. The text was written
 // on the client's side of the trust boundary. to_server = "same" treats it like a server's text,

@@ -24,7 +24,7 @@ type grammar struct {
 	rulesByWord [][]int32 // the rules that begin with each word of the lexicon
 
 	url, email, picture int32 // words that stand for marks
-	not, attack, about  int   // elements
+	not, attack, about  int   // numbers of elements
 }
 
 // rule is a compiled phrase.
@@ -37,18 +37,18 @@ type rule struct {
 
 // element is an element of a rule's pattern.
 type element struct {
-	number int   // of the set of words: see grammar.isMember
+	number int   // the number of its set of words: see grammar.isMember
 	maxGap int32 // how many other words may stand before it
 }
 
 // defaultGrammar returns the grammar of phrases, which it compiles at the first call.
 var defaultGrammar = sync.OnceValue(func() *grammar { return compileGrammar(phrases, wordClasses) })
 
-// compileGrammar compiles phrases. It panics on a pattern that is not valid, since they are part of
-// the program.
+// compileGrammar compiles phrases. It panics on a pattern that is not valid, since the patterns are
+// part of the program.
 func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	g := &grammar{}
-	numbers := make(map[string]int)        // of elements, by their text in a pattern
+	numbers := make(map[string]int)        // the number of each element, by its text in a pattern
 	sets := make([]map[int32]bool, 0, 256) // the words of each element
 	number := func(text string) int {
 		if n, ok := numbers[text]; ok {
@@ -105,8 +105,9 @@ func compileGrammar(phrases []phrase, classes map[string]string) *grammar {
 	return g
 }
 
-// classWords returns the words of a class, or the word itself, normalized. For classes whose words
-// attackers disguise, it also returns the words in ROT13 and reversed.
+// classWords returns the normalized words of a class. If no class has the name, it returns the name
+// as a normalized word. For classes whose words attackers disguise, it also returns the words in
+// ROT13 and reversed.
 func classWords(name string, classes map[string]string) []string {
 	switch name {
 	case wordURL, wordEmail, wordPicture:
@@ -135,14 +136,15 @@ func (g *grammar) isMember(word int32, number int) bool {
 	return g.membership[int(word)*g.stride+number/64]&(1<<(number%64)) != 0
 }
 
-// maxAlternatives limits the tokens at which a partial match may go on.
+// maxAlternatives limits how many partial matches of a rule are followed at once.
 const maxAlternatives = 8
 
 // matchEnd returns the index of the last token of a match of the rule that begins at tokens[i], or
 // -1 if there is none. The first element must match already.
 func (g *grammar) matchEnd(tokens []token, i int, r *rule) int {
 	var a, b [maxAlternatives]int
-	at, next := append(a[:0], i), b[:0] // where the last element matched, and the next one does
+	// at holds the tokens at which the last element matched, next those at which e matches.
+	at, next := append(a[:0], i), b[:0]
 	for _, e := range r.elements[1:] {
 		next = next[:0]
 		for _, c := range at {

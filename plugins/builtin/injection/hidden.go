@@ -8,21 +8,31 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// hiddenSpan is a part of a text that people do not see and models read, or that a terminal
+// hiddenSpan is a part of a text that models read but people do not see, or that a terminal
 // executes.
 type hiddenSpan struct {
 	scan.Span
-	family      family // Hidden or Terminal
+	family      family // familyHidden or familyTerminal
 	rule        string
-	replacement string // for actionStrip
+	replacement string // the text that replaces the span for actionStrip
 }
 
 // findHidden returns the spans of s that hold hidden characters or control characters. It also
 // returns the text that the hidden characters encode.
 func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
+	hiddenText = eachHidden(s, func(h hiddenSpan) { spans = append(spans, h) })
+	return spans, hiddenText
+}
+
+// eachHidden calls yield for each span of s that holds hidden characters or control characters, in
+// order. It returns the text that the hidden characters encode. A large text may have millions of
+// spans, so the caller should not keep all of them.
+func eachHidden(s string, yield func(hiddenSpan)) (hiddenText string) {
 	if plainPrefix(s) == len(s) {
-		return nil, ""
+		return ""
 	}
+	spans := spanMerger{yield: yield}
+	defer spans.flush()
 	var text strings.Builder
 	isRTL, knowsRTL := false, false // whether s has letters that are written from right to left
 	var prev rune
@@ -37,7 +47,7 @@ func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 		case r == utf8.RuneError && n == 1:
 		case r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= 0x7f && r <= 0x9f:
 			h := controlSequence(s, i)
-			spans = append(spans, h)
+			spans.add(h)
 			i, prev = h.To, 0
 			continue
 		case r == 0x1f3f4: // a black flag with tags is the flag of a part of a country
@@ -47,18 +57,18 @@ func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 			if t := r - 0xe0000; t >= ' ' && t < 0x7f {
 				text.WriteByte(byte(t))
 			}
-			spans = appendHidden(spans, i, n, "unicode-tags")
+			spans.addHidden(i, n, "unicode-tags")
 		case isVariationSelector(r):
 			if isVariationAllowed(prev, r) {
 				break
 			}
-			spans = appendHidden(spans, i, n, "variation-selectors")
+			spans.addHidden(i, n, "variation-selectors")
 			if b, ok := selectorByte(r); ok {
 				text.WriteByte(b)
 			}
 		case r == 0x200d || r == 0x200c:
 			if !isJoinerAllowed(prev, r, s[i+n:]) {
-				spans = appendHidden(spans, i, n, "zero-width")
+				spans.addHidden(i, n, "zero-width")
 			}
 		case r == 0xfeff && i == 0: // a byte order mark
 		case r == 0x200b && unicode.In(prev, unicode.Thai, unicode.Lao, unicode.Khmer,
@@ -68,34 +78,57 @@ func findHidden(s string) (spans []hiddenSpan, hiddenText string) {
 				isRTL, knowsRTL = strings.IndexFunc(s, isRightToLeft) >= 0, true
 			}
 			if !isRTL {
-				spans = appendHidden(spans, i, n, "bidi")
+				spans.addHidden(i, n, "bidi")
 			}
 		case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
-			spans = appendHidden(spans, i, n, "bidi")
+			spans.addHidden(i, n, "bidi")
 		case r == 0x00ad:
-			spans = appendHidden(spans, i, n, "soft-hyphen")
+			spans.addHidden(i, n, "soft-hyphen")
 		case r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0:
 			if isHangul(prev) || isHangul(firstRune(s[i+n:])) {
 				break // a syllable without one of its parts
 			}
-			spans = appendHidden(spans, i, n, "hangul-filler")
+			spans.addHidden(i, n, "hangul-filler")
 		default:
-			spans = appendHidden(spans, i, n, "zero-width")
+			spans.addHidden(i, n, "zero-width")
 		}
 		prev = r
 		i += n
 	}
-	return spans, text.String()
+	return text.String()
 }
 
-// appendHidden appends a span for the n bytes at i. If the last span ends at i and has the same
-// rule, appendHidden extends that span instead.
-func appendHidden(spans []hiddenSpan, i, n int, rule string) []hiddenSpan {
-	if last := len(spans) - 1; last >= 0 && spans[last].To == i && spans[last].rule == rule {
-		spans[last].To += n
-		return spans
+// spanMerger calls yield for spans, after it has merged neighbouring spans of the same rule.
+type spanMerger struct {
+	yield   func(hiddenSpan)
+	last    hiddenSpan // not yielded yet, because the next span may extend it
+	hasLast bool
+}
+
+// add adds a span that is not merged with others.
+func (m *spanMerger) add(h hiddenSpan) {
+	m.flush()
+	m.yield(h)
+}
+
+// addHidden adds a span for the n bytes at i. If the last span ends at i and has the same rule, it
+// extends that span instead.
+func (m *spanMerger) addHidden(i, n int, rule string) {
+	if m.hasLast && m.last.To == i && m.last.rule == rule {
+		m.last.To += n
+		return
 	}
-	return append(spans, hiddenSpan{scan.Span{From: i, To: i + n}, familyHidden, rule, ""})
+	m.flush()
+	m.last = hiddenSpan{scan.Span{From: i, To: i + n}, familyHidden, rule, ""}
+	m.hasLast = true
+}
+
+// flush yields the last span.
+func (m *spanMerger) flush() {
+	if m.hasLast {
+		m.hasLast = false
+		m.yield(m.last)
+	}
 }
 
 // plainPrefix returns the length of the longest prefix of s in ASCII without control characters,
@@ -109,8 +142,8 @@ func plainPrefix(s string) int {
 	return len(s)
 }
 
-// isInvisible reports whether r has no glyph of its own: it is default ignorable, or controls the
-// direction of writing.
+// isInvisible reports whether r has no glyph of its own: r is default ignorable (a property of
+// Unicode), or controls the direction of writing.
 func isInvisible(r rune) bool {
 	switch {
 	case r < 0xad:
@@ -165,8 +198,8 @@ func isEmoji(r rune) bool {
 		r >= 0x1f000 && r <= 0x1faff
 }
 
-// isJoinerAllowed reports whether a zero-width joiner or non-joiner may stand between prev and
-// rest: within an emoji, or in a script whose letters it shapes.
+// isJoinerAllowed reports whether r, a zero-width joiner or non-joiner, may stand between prev and
+// rest: within an emoji, or in a script whose letters r shapes.
 func isJoinerAllowed(prev, r rune, rest string) bool {
 	next := firstRune(rest)
 	if r == 0x200d && (isEmoji(prev) || prev == 0xfe0f) {

@@ -15,9 +15,9 @@ var schema []byte
 // definitions, denies messages with injections, and strips invisible characters.
 func Plugin() sdk.Plugin { return WithClassifier(nil) }
 
-// WithClassifier returns the plugin with the classifier c instead of one behind HTTP, for programs
-// that build on the plugin. The other settings of the option "classifier", such as the timeout,
-// still apply.
+// WithClassifier returns the plugin with the classifier c instead of a classifier behind HTTP. It
+// is for programs that build on the plugin. The other settings of the option "classifier", such as
+// the timeout, still apply.
 func WithClassifier(c Classifier) sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "injection",
@@ -59,6 +59,6 @@ func (s *stage) Close() error {
 	return nil
 }
 
-// Wants implements sdk.StageWithWants. The stage wants every message: a definition is inspected
-// when it is listed and denied when it is used, and any result may hold text.
+// Wants implements sdk.StageWithWants. The stage wants every message: lists hold definitions, the
+// use of hidden items must be denied, and any other message may hold text.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{} }

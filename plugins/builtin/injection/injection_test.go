@@ -86,7 +86,7 @@ func TestRegressionsOfTheFirstGatekit(t *testing.T) {
 	}{
 		{"an ordinary command was treated as an attack",
 			result("clear all items from the cart"), false},
-		{"the same in a request", request("tools/call",
+		{"an ordinary command in a request was treated as an attack", request("tools/call",
 			`{"name":"shop","arguments":{"q":"clear all items from the cart"}}`), false},
 		{"errors were not read", failure, true},
 		{"names of members were not read", response("tools/call",
@@ -138,9 +138,12 @@ func TestStripRemovesTheAttack(t *testing.T) {
 	}
 }
 
-func TestListsAndCallsShareOneDecision(t *testing.T) {
+func TestListsAndUsesAgree(t *testing.T) {
 	const resources = `{"resources":[{"uri":"a:bad","name":"x","description":%q},` +
 		`{"uri":"a:good","name":"y"}]}`
+	const skills = `{"skills":[{"uri":"skill://bad/SKILL.md","frontmatter":{"name":"x",` +
+		`"description":%q},"resources":[]},{"uri":"skill://good/SKILL.md","frontmatter":` +
+		`{"name":"good","description":"Adds."},"resources":[]}]}`
 	for _, c := range []struct {
 		what, list, items, use, bad, good string
 	}{
@@ -162,6 +165,18 @@ func TestListsAndCallsShareOneDecision(t *testing.T) {
 			`{"resourceTemplates":[{"uriTemplate":"b:bad/{x}/z","name":"x","description":%q},` +
 				`{"uriTemplate":"a:good/{x}","name":"y"}]}`,
 			"resources/read", `{"uri":"b:bad/7/z"}`, `{"uri":"a:good/7"}`},
+		{"a resource with another spelling", "resources/list",
+			`{"resources":[{"uri":"https://h/bad","name":"x","description":%q},` +
+				`{"uri":"https://h/good","name":"y"}]}`, "resources/read",
+			`{"uri":"HTTPS://h:443/x/../bad"}`, `{"uri":"https://h/good"}`},
+		{"a template with another spelling", "resources/templates/list",
+			`{"resourceTemplates":[{"uriTemplate":"HTTPS://h/bad/{x}","name":"x","description":%q},` +
+				`{"uriTemplate":"https://h/good/{x}","name":"y"}]}`,
+			"resources/read", `{"uri":"https://h:443/b%61d/7"}`, `{"uri":"https://h/good/7"}`},
+		{"a skill", "skills/list", skills, "skills/get", `{"uri":"skill://bad/SKILL.md"}`,
+			`{"uri":"skill://good/SKILL.md"}`},
+		{"a file of a skill", "skills/list", skills, "resources/read",
+			`{"uri":"SKILL://bad/scripts/run.sh"}`, `{"uri":"skill://good/scripts/run.sh"}`},
 	} {
 		s := newTestStage(t, `{}`)
 		list := from("demo", response(c.list, fmt.Sprintf(c.items, poison)))
@@ -184,6 +199,33 @@ func TestListsAndCallsShareOneDecision(t *testing.T) {
 		if bodyAfter(t, s, request(c.use, c.bad)) == "" {
 			t.Errorf("%s: the item stays hidden though it is harmless now", c.what)
 		}
+	}
+}
+
+// TestHostileTemplatesTakeLinearTime lets a server list many hidden templates, and a client read
+// long URIs that match a part of each template.
+func TestHostileTemplatesTakeLinearTime(t *testing.T) {
+	s := newTestStage(t, `{}`)
+	var items []string
+	for i := range 4000 {
+		items = append(items, fmt.Sprintf(`{"uriTemplate":"t:%s%d{z}!","name":"x","description":%q}`,
+			strings.Repeat("/{a}a", 20), i, poison))
+	}
+	bodyAfter(t, s, from("demo", response("resources/templates/list",
+		`{"resourceTemplates":[`+strings.Join(items, ",")+`]}`)))
+	for _, uri := range []string{"t:" + strings.Repeat("/", 8<<20), "t:" + strings.Repeat("/a",
+		4<<20), "t:" + strings.Repeat("/a", 4<<10-2)} {
+		started := time.Now()
+		for range 5 {
+			bodyAfter(t, s, request("resources/read", `{"uri":"`+uri+`"}`))
+		}
+		if took := time.Since(started); took > 10*time.Second {
+			t.Errorf("5 reads of a URI of %d bytes took %v, want less than 10 s", len(uri), took)
+		}
+	}
+	if bodyAfter(t, s, request("resources/read", `{"uri":"t:`+strings.Repeat("/", 9000)+
+		`"}`)) != "" {
+		t.Error("a URI that is too long for the hidden templates can be read, want a denial")
 	}
 }
 
@@ -235,7 +277,7 @@ func TestHiddenTextIsStripped(t *testing.T) {
 		{"colours", "\x1b[31mred\x1b[0m", "red"},
 		{"concealed text", "\x1b[8mx\x1b[0m", "x"},
 		{"cursor", "a\x1b[2Jb", "a␛[2Jb"},
-		{"C1", "a\u009b2Jb", `a\x9b2Jb`},
+		{"a C1 control", "a\u009b2Jb", `a\x9b2Jb`},
 		{"hyperlink", "\x1b]8;;http://x\x07y", "␛]8;;http://x␇y"},
 		{"clipboard", "\x1b]52;c;eA==\x07", "␛]52;c;eA==␇"},
 		{"NUL and DEL", "a\x00b\x7fc", "a␀b␡c"},
@@ -297,15 +339,15 @@ func TestDeceptiveNamesAreDeniedEvenIfUnlisted(t *testing.T) {
 func TestLookalikesOfOtherServersToolsAreHidden(t *testing.T) {
 	for _, c := range []struct {
 		what        string
-		first, then string // names, at servers a and b
-		hidden      string // which server's may not be used
+		first, then string // names of the tools of the servers a and b
+		hidden      string // the server whose tool may not be used; "" if both may be used
 	}{
 		{"the impostor comes later", "read_file", "rea\u0501_file", "b"},
 		{"the impostor comes first", "pu1l_request", "pull_request", "a"},
-		{"digits for letters", "pull_request", "pu1l_request", "b"},
+		{"a digit in the place of a letter", "pull_request", "pu1l_request", "b"},
 		{"rn for m", "merge", "rnerge", "b"},
 		{"the same name, told apart by the prefix", "read_file", "read_file", ""},
-		{"another case", "readFile", "readfile", ""},
+		{"names that differ in case only", "readFile", "readfile", ""},
 		{"other names", "read_file", "read_files", ""},
 	} {
 		s := newTestStage(t, `{}`)
@@ -492,8 +534,8 @@ func TestSelfTestMessageIsDetected(t *testing.T) {
 	}
 }
 
-// TestSchemaMatchesTheOptions checks that the schema describes every option, accepts no other, and
-// has the values that New accepts.
+// TestSchemaMatchesTheOptions checks that the schema describes every option and accepts no unknown
+// option. It also checks that New accepts the values in the schema.
 func TestSchemaMatchesTheOptions(t *testing.T) {
 	type schema struct {
 		Description          string            `json:"description"`
@@ -676,10 +718,10 @@ func TestClassifierOverHTTP(t *testing.T) {
 		{"no attack", `{"scores":[0.1,0.2]}`, 200, "deny", pipeline.Allow},
 		{"too few scores", `{"scores":[0.1]}`, 200, "deny", pipeline.Deny},
 		{"a score beyond 1", `{"scores":[0.1,7]}`, 200, "deny", pipeline.Deny},
-		{"no JSON", `oops`, 200, "deny", pipeline.Deny},
-		{"a fault", `{"scores":[0,0]}`, 500, "deny", pipeline.Deny},
+		{"not JSON", `oops`, 200, "deny", pipeline.Deny},
+		{"an error status", `{"scores":[0,0]}`, 500, "deny", pipeline.Deny},
 		{"a redirect", ``, 302, "deny", pipeline.Deny},
-		{"a fault that is skipped", ``, 500, "skip", pipeline.Allow},
+		{"an error status that is skipped", ``, 500, "skip", pipeline.Allow},
 		{"a response that is too long", `{"scores":[` + strings.Repeat("0,", maxResponse), 200,
 			"deny", pipeline.Deny},
 	} {
@@ -688,7 +730,7 @@ func TestClassifierOverHTTP(t *testing.T) {
 				Texts []string `json:"texts"`
 			}
 			if err := json.UnmarshalRead(r.Body, &q); err != nil || len(q.Texts) != 2 {
-				t.Errorf("got a request for %v, %v, want two texts", q.Texts, err)
+				t.Errorf("got the texts %v and the error %v, want two texts", q.Texts, err)
 			}
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(c.status)

@@ -13,6 +13,10 @@ import (
 // maxFindings limits the findings of one message.
 const maxFindings = 100
 
+// maxRedactions limits the spans that actionStrip removes from one message, because each of them
+// takes memory. If there are more, the item is hidden or the message is denied.
+const maxRedactions = 100_000
+
 // Texts and names of members below these lengths, in bytes, are not scored. Most short names are
 // the protocol's own.
 const (
@@ -26,7 +30,7 @@ type inspection struct {
 	isDefinition bool            // the texts are definitions or instructions, not content
 	base         string          // the pointer of the item in the message; "" for a message
 	namePointers map[string]bool // the pointers of names, which cannot be stripped
-	bestHits     map[int]hit     // of an item: the best hit of each rule in any text; else nil
+	bestHits     map[int]hit     // the highest hit of each rule in an item; nil for a message
 
 	action     action            // the strictest action so far
 	families   [numFamilies]bool // the families that asked for an action
@@ -44,11 +48,13 @@ func (in *inspection) addFinding(f family, name, pointer string) {
 	}
 }
 
-// escalate asks for an action at least as strict as a, because of a family at a place.
+// escalate makes the action of the inspection at least as strict as a, because of the family f at
+// the pointer.
 func (in *inspection) escalate(a action, f family, pointer string) {
 	in.action = stricter(in.action, a)
 	in.families[f] = true
-	if a <= actionHide {
+	// A text may have millions of spans, all with one pointer.
+	if last := len(in.pointers) - 1; a <= actionHide && (last < 0 || in.pointers[last] != pointer) {
 		in.pointers = append(in.pointers, pointer)
 	}
 }
@@ -114,23 +120,23 @@ func (in *inspection) inspectText(t scan.Text) {
 	})
 }
 
-// inspectHidden handles the hidden and control characters of a text, and returns the text that is
-// written in hidden ones.
+// inspectHidden records the hidden characters and the control characters of a text, and asks for
+// the actions of their families. It returns the text that the hidden characters encode.
 func (in *inspection) inspectHidden(t scan.Text) (hiddenText string) {
-	spans, hiddenText := findHidden(t.Value)
-	pointer := ""
-	for i, h := range spans {
+	pointer, found := "", 0
+	return eachHidden(t.Value, func(h hiddenSpan) {
+		found++
 		a := in.stage.actions[h.family]
 		if a == actionOff {
-			continue
+			return
 		}
 		if pointer == "" {
 			pointer = t.Pointer()
 		}
-		if i < maxFindings {
+		if found <= maxFindings {
 			in.addFinding(h.family, h.rule, pointer)
 		}
-		if a == actionStrip && in.namePointers[pointer] {
+		if a == actionStrip && (in.namePointers[pointer] || len(in.redactions) >= maxRedactions) {
 			a = actionHide
 		}
 		if a != actionFlag {
@@ -140,13 +146,12 @@ func (in *inspection) inspectHidden(t scan.Text) (hiddenText string) {
 			in.redactions = append(in.redactions, scan.Redaction{Text: t, Span: h.Span,
 				Replacement: h.replacement})
 		}
-	}
-	return hiddenText
+	})
 }
 
-// evaluate records the findings of a scored text, and asks for the actions of their families. The
-// text is t as it stands, or a text that is encoded in t at the span. bonus is added to a score
-// that is worth a finding.
+// evaluate records the findings of a scored text, and asks for the actions of their families. If
+// encoded is nil, the scored text is t itself. Otherwise it is encoded in t at that span. bonus is
+// added to a score that is worth a finding.
 func (in *inspection) evaluate(t scan.Text, scored scoredText, encoded *scan.Span, bonus int) {
 	if len(scored.hits) == 0 {
 		return
@@ -226,14 +231,14 @@ func sentenceAround(s string, from, to int) scan.Span {
 	return scan.Span{From: start, To: end}
 }
 
-// Limits of what is read across blocks.
+// Limits of inspectAcrossBlocks.
 const (
 	blockEdge = 400 // bytes at each end of a block that are read together with its neighbours
 	maxBlocks = 1000
 )
 
-// inspectAcrossBlocks reads the blocks of a result's content together, since a sentence that is
-// split over two blocks is still one for the model.
+// inspectAcrossBlocks reads the blocks of a result's content together, since the model reads a
+// sentence that is split over two blocks as one sentence.
 func (in *inspection) inspectAcrossBlocks(m *mcp.Message) {
 	if m.Len("/content") < 2 {
 		return

@@ -8,7 +8,7 @@ type lexicon struct {
 	slots   []int32 // numbers of words, by hash; -1 for a free slot
 	words   []string
 	longest int         // the length of the longest word, in bytes
-	lengths [256]uint32 // by first byte: bit n if a word has n bytes, bit 31 if 31 or more
+	lengths [256]uint32 // by first byte: bit n is set for words of n bytes, bit 31 for longer ones
 	dotted  [256]bool   // by first byte: whether a word contains a dot, such as mcp.json
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/uris"
 	"gatekit/plugins/sdk"
 	"gatekit/plugins/sdk/scan"
 )
@@ -17,14 +18,16 @@ const (
 	kindPrompt   = "prompt"
 	kindResource = "resource"
 	kindTemplate = "resource template"
+	kindSkill    = "skill"
 )
 
 // listKinds are the methods whose results are inspected item by item, with the kind of their items.
 var listKinds = map[string]string{"tools/list": kindTool, "prompts/list": kindPrompt,
-	"resources/list": kindResource, "resources/templates/list": kindTemplate}
+	"resources/list": kindResource, "resources/templates/list": kindTemplate,
+	"skills/list": kindSkill}
 
-// usedItem returns the kind and the name (or URI) of the item that a request uses, or "" if it uses
-// none.
+// usedItem returns the kind and the name (or URI) of the item that a request uses. Both are "" if
+// the request uses no item.
 func usedItem(m *mcp.Message) (kind, name string) {
 	text := func(pointer string) string {
 		s, _ := m.Text(pointer)
@@ -37,6 +40,8 @@ func usedItem(m *mcp.Message) (kind, name string) {
 		return kindPrompt, text("/name")
 	case "resources/read", "resources/subscribe":
 		return kindResource, text("/uri")
+	case "skills/get":
+		return kindSkill, text("/uri")
 	case "completion/complete":
 		if uri := text("/ref/uri"); uri != "" {
 			return kindTemplate, uri
@@ -46,12 +51,32 @@ func usedItem(m *mcp.Message) (kind, name string) {
 	return "", ""
 }
 
+// newItemID returns the id of an item. All spellings of a URI have the same id. The id of a skill
+// has the URI of the skill's directory.
+func newItemID(kind, name string) itemID {
+	switch kind {
+	case kindResource:
+		name = uris.Canonical(name)
+	case kindSkill:
+		name = directoryOf(uris.Canonical(name))
+	case kindTemplate:
+		if len(name) <= maxMatchedURI {
+			name = strings.NewReplacer("%7B", "{", "%7D", "}").Replace(uris.Canonical(name))
+		}
+	}
+	return itemID{kind, name}
+}
+
+// directoryOf returns a URI without its last segment.
+func directoryOf(uri string) string { return uri[:max(0, strings.LastIndexByte(uri, '/'))] }
+
 // listedItem is an item of a list with its inspection.
 type listedItem struct {
 	inspection
 	pointer string // in the message
+	name    string // or URI, as the server wrote it
 	id      itemID
-	record  *itemRecord // for the memory; items of one name share it
+	record  *itemRecord // for the memory; items with the same id share one record
 	raw     []byte
 }
 
@@ -62,16 +87,17 @@ func (s *stage) inspectList(ctx context.Context, m *mcp.Message) (sdk.Verdict, e
 	kind := listKinds[m.Method]
 	var items []*listedItem
 	var texts []scan.Text    // for the classifier
-	var owners []*listedItem // of texts
+	var owners []*listedItem // the item of each text
 	m.Items(method.ItemsPointer, func(i int, raw []byte) bool {
 		item := &listedItem{pointer: method.ItemsPointer + "/" + strconv.Itoa(i), raw: raw,
 			record: &itemRecord{}}
 		item.inspection = inspection{stage: s, isDefinition: true, base: item.pointer,
 			action: actionOff, bestHits: make(map[int]hit),
-			namePointers: map[string]bool{method.ItemNamePointer: true, "/name": true}}
+			namePointers: map[string]bool{method.ItemNamePointer: true, "/name": true,
+				"/frontmatter/name": true}}
 		content := mcp.NewNotification("", raw)
 		name, _ := content.Text(method.ItemNamePointer)
-		item.id = itemID{kind, name}
+		item.name, item.id = name, newItemID(kind, name)
 		scan.Texts(content, func(t scan.Text) bool {
 			item.inspectText(t)
 			if kind == kindTool && t.Kind == mcp.StringLeaf {
@@ -141,8 +167,8 @@ func (item *listedItem) evaluatePooled() {
 	}
 }
 
-// classifyItems asks the classifier about all texts of a list at once. owners are the items of the
-// texts.
+// classifyItems asks the classifier about all texts of a list at once. owners holds the item of
+// each text. If the classifier fails, classifyItems records that in whole.
 func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []scan.Text,
 	owners []*listedItem) {
 	if s.classifier == nil {
@@ -172,8 +198,8 @@ func (s *stage) classifyItems(ctx context.Context, whole *inspection, texts []sc
 	}
 }
 
-// listVerdict returns the verdict on a list whose items are inspected. whole holds what is found
-// about the list itself.
+// listVerdict returns the verdict on a list whose items are inspected. whole is the inspection of
+// the list itself.
 func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Method,
 	items []*listedItem, whole inspection) (sdk.Verdict, error) {
 	v := sdk.Verdict{Action: pipeline.Allow}
@@ -186,8 +212,8 @@ func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Meth
 		}
 		whole.addFamilies(&item.inspection)
 		whole.action = stricter(whole.action, item.action)
-		if item.action == actionHide && item.id.name != "" {
-			hidden[item.id.name] = true
+		if item.action == actionHide && item.name != "" {
+			hidden[item.name] = true
 		}
 	}
 	v.Findings = append(v.Findings, whole.findings...)
@@ -199,7 +225,7 @@ func (s *stage) listVerdict(ctx context.Context, m *mcp.Message, method mcp.Meth
 	}
 	for _, item := range items {
 		switch {
-		case hidden[item.id.name]:
+		case hidden[item.name]:
 		case item.action == actionHide: // an item without a name
 			v.Edits = append(v.Edits, mcp.Remove(item.pointer))
 		case len(item.redactions) > 0:
@@ -246,8 +272,11 @@ func (in *inspection) addFamilies(other *inspection) {
 	}
 }
 
+// maxMatchedURI bounds the URIs and templates that matchesTemplate compares.
+const maxMatchedURI = 8 << 10
+
 // matchesTemplate reports whether the template could expand to the URI: the literals of the
-// template are in the URI, in order.
+// template are in the URI, in order. It takes time in proportion to the length of both.
 func matchesTemplate(template, uri string) bool {
 	first := true
 	for template != "" {

@@ -27,7 +27,7 @@ type labelled struct {
 	Text   string `json:"text"`
 }
 
-// lines returns the lines of a file in testdata, which holds JSON.
+// lines returns the parsed lines of a file in testdata. Each line of the file is JSON.
 func lines[T any](t testing.TB, name string) (rows []T) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name))
@@ -47,7 +47,7 @@ func lines[T any](t testing.TB, name string) (rows []T) {
 	return rows
 }
 
-// message returns a message with the text in its place.
+// message returns a message with the text in the place that Where names.
 func (l labelled) message() *mcp.Message {
 	text := string(mcp.Quote(l.Text))
 	switch l.Where {
@@ -97,8 +97,9 @@ func isActedOn(v sdk.Verdict) bool { return v.Action != pipeline.Allow }
 // sensitivities are the values of the option, in the order of the columns in doc.go.
 var sensitivities = [3]string{"relaxed", "standard", "strict"}
 
-// countActedOn returns, by family, how many of the texts are acted on. With show, it logs the texts
-// that are acted on if wrong is true, and the others if wrong is false.
+// countActedOn returns, by family, how many texts are acted on, and how many there are. If show is
+// set, it logs texts. If wrong is set, these are the texts that are acted on; otherwise, these are
+// the texts that are not acted on.
 func countActedOn(t testing.TB, rows []labelled, sensitivity string, show bool,
 	wrong bool) (actedOn, all map[string]int) {
 	actedOn, all = map[string]int{}, map[string]int{}
@@ -123,8 +124,8 @@ func sum(m map[string]int) (n int) {
 	return n
 }
 
-// recallFloors are the numbers of attacks that are acted on, by sensitivity, as doc.go publishes
-// them. The texts are fixed and scoring is deterministic, so one attack less is a regression.
+// recallFloors are the numbers of attacks that are acted on, by sensitivity: see the table in
+// doc.go. The texts are fixed and scoring is deterministic, so one attack less is a regression.
 var recallFloors = []struct {
 	file   string
 	floors [3]int
@@ -135,8 +136,8 @@ var recallFloors = []struct {
 	{"unseen.jsonl", [3]int{5, 11, 21}},
 }
 
-// TestRecallOnLabelledAttacks measures how many attacks are acted on. With -v and SHOW=FILE it logs
-// the attacks of a file that are not.
+// TestRecallOnLabelledAttacks measures how many attacks are acted on. With -v and SHOW=FILE, it
+// logs the attacks of a file that are not acted on.
 func TestRecallOnLabelledAttacks(t *testing.T) {
 	for _, c := range recallFloors {
 		rows := lines[labelled](t, c.file)
@@ -157,8 +158,8 @@ func TestRecallOnLabelledAttacks(t *testing.T) {
 	}
 }
 
-// falsePositiveLimits are the numbers of harmless texts that are acted on, by sensitivity, as
-// doc.go publishes them.
+// falsePositiveLimits are the numbers of harmless texts that are acted on, by sensitivity: see the
+// table in doc.go.
 var falsePositiveLimits = []struct {
 	file   string
 	limits [3]int
@@ -168,7 +169,7 @@ var falsePositiveLimits = []struct {
 }
 
 // TestFalsePositivesOnLabelledTexts measures how many harmless texts are acted on. With -v and
-// SHOW=FILE it logs those of a file.
+// SHOW=FILE, it logs the texts of a file that are acted on.
 func TestFalsePositivesOnLabelledTexts(t *testing.T) {
 	for _, c := range falsePositiveLimits {
 		rows := lines[labelled](t, c.file)
@@ -194,8 +195,8 @@ type publishedServer struct {
 }
 
 // TestFalsePositivesOnPublishedServers measures how many tools and instructions of published
-// servers are acted on. The limits are the figures in doc.go, and the texts are fixed. With SHOW it
-// logs the places of the findings.
+// servers are acted on. The limits are the figures in doc.go, and the texts are fixed. If SHOW is
+// set, it logs the places of the findings.
 func TestFalsePositivesOnPublishedServers(t *testing.T) {
 	servers := lines[publishedServer](t, "servers.jsonl")
 	maxTools, maxInstructions := [3]int{2, 3, 14}, [3]int{0, 0, 1}
@@ -234,8 +235,9 @@ func TestFalsePositivesOnPublishedServers(t *testing.T) {
 		t.Logf("%s: %d of %d tools of %d servers hidden (%.2f %%), %d instructions", sensitivity,
 			hidden, tools, len(servers), 100*float64(hidden)/float64(tools), instructions)
 		if hidden > maxTools[i] || instructions > maxInstructions[i] || tools != 576 {
-			t.Errorf("%s: %d of %d tools and %d instructions are hidden, want at most %d of 576 "+
-				"and %d", sensitivity, hidden, tools, instructions, maxTools[i], maxInstructions[i])
+			t.Errorf("%s: %d of %d tools and %d instructions are hidden, want at most %d of "+
+				"576 tools and %d instructions", sensitivity, hidden, tools, instructions,
+				maxTools[i], maxInstructions[i])
 		}
 	}
 }
@@ -265,8 +267,8 @@ func documents(dir string, size int, extensions ...string) (texts []labelled) {
 }
 
 // TestFalsePositivesOnDocumentation measures how many texts of documentation and code are denied.
-// The limits leave the shares in doc.go some room, since other versions of the documents and of Go
-// have other texts.
+// The limits are above the shares in doc.go, since other versions of the documents and of Go have
+// other texts.
 func TestFalsePositivesOnDocumentation(t *testing.T) {
 	root := goroot(t)
 	docs := []string{"../../../../shared/docs", filepath.Join(root, "doc"), filepath.Join(root,
@@ -281,7 +283,7 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 		limits [3]float64
 	}{
 		{"documentation, sections of 4 KiB", docs, 4 << 10, [3]float64{0.002, 0.003, 0.01}},
-		// There are few whole documents, and two that list attacks are denied.
+		// There are few whole documents. Two of them contain lists of attacks and are denied.
 		{"documentation, whole", docs, 1 << 20, [3]float64{0.04, 0.08, 0.2}},
 		{"Go code, whole files", code, 1 << 20, [3]float64{0.005, 0.012, 0.06}},
 	} {
@@ -290,7 +292,7 @@ func TestFalsePositivesOnDocumentation(t *testing.T) {
 			texts = append(texts, documents(dir, c.size, ".md", ".html", ".txt", ".go")...)
 		}
 		if len(texts) == 0 {
-			t.Logf("%s: none on this machine", c.name)
+			t.Logf("%s: no files on this machine", c.name)
 			continue
 		}
 		for i, sensitivity := range sensitivities {

@@ -14,8 +14,8 @@ const (
 	maxMentions   = 16   // of one definition
 )
 
-// listMemory remembers the lists that each principal has got. The lists of one principal have no
-// influence on another's. Its methods may be called from many goroutines.
+// listMemory remembers the lists that each principal has got. The lists of one principal do not
+// affect another principal. The methods of listMemory may be called from many goroutines.
 type listMemory struct {
 	mu         sync.Mutex
 	principals map[string]*list.Element // elements of recent, by principal
@@ -32,7 +32,7 @@ type principalLists struct {
 }
 
 // itemID identifies an item of a server.
-type itemID struct{ kind, name string }
+type itemID struct{ kind, name string } // see newItemID
 
 // toolID identifies a tool of a principal.
 type toolID struct{ server, name string }
@@ -41,7 +41,7 @@ type toolID struct{ server, name string }
 type itemRecord struct {
 	hidden    bool     // the item is hidden because of its own texts and name
 	shadowing bool     // the tool imitates or mentions another server's tool
-	skeleton  string   // skeleton of the name; names that look alike have the same one
+	skeleton  string   // skeleton of the name; names that look alike have the same skeleton
 	mentions  []string // words in the item's texts that may be names of tools
 }
 
@@ -49,8 +49,8 @@ func newListMemory() *listMemory {
 	return &listMemory{principals: make(map[string]*list.Element), recent: list.New()}
 }
 
-// forPrincipal returns the lists of the principal, which becomes the most recent one. The caller
-// holds m.mu.
+// forPrincipal returns the lists of the principal, and makes it the most recent principal. The
+// caller holds m.mu.
 func (m *listMemory) forPrincipal(principal string) *principalLists {
 	if e, ok := m.principals[principal]; ok {
 		m.recent.MoveToFront(e)
@@ -95,18 +95,49 @@ func (m *listMemory) lookup(principal, server string, id itemID) (record itemRec
 	return *stored, true
 }
 
-// eachTemplate calls yield for each resource template of the server. yield must not use m.
-func (m *listMemory) eachTemplate(principal, server string,
-	yield func(template string, hidden bool)) {
+// templates returns the resource templates of the server: those that are hidden, and the others.
+// The caller compares them without holding m.mu, because many templates take long.
+func (m *listMemory) templates(principal, server string) (hidden, shown []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if l := m.find(principal); l != nil {
 		for id, record := range l.servers[server] {
-			if id.kind == kindTemplate {
-				yield(id.name, record.hidden)
+			switch {
+			case id.kind != kindTemplate:
+			case record.hidden:
+				hidden = append(hidden, id.name)
+			default:
+				shown = append(shown, id.name)
 			}
 		}
 	}
+	return hidden, shown
+}
+
+// hidesSkillWith reports whether a URI is in the directory of a hidden skill of the server. Of
+// nested skills, the innermost skill decides. A URI that is too long to compare counts as a file of
+// a hidden skill if there is one. The URI has its canonical spelling.
+func (m *listMemory) hidesSkillWith(principal, server, uri string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.find(principal)
+	if l == nil {
+		return false
+	}
+	if len(uri) > maxMatchedURI {
+		for id, record := range l.servers[server] {
+			if id.kind == kindSkill && record.hidden {
+				return true
+			}
+		}
+		return false
+	}
+	for items := l.servers[server]; uri != ""; uri = directoryOf(uri) {
+		if record, ok := items[itemID{kindSkill, uri}]; ok {
+			return record.hidden
+		}
+	}
+	return false
 }
 
 // store replaces the records of items of a server. It returns false if a limit is exceeded. The

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// The number of words before and behind the beginning of a hit that are searched for words about
-// attacks.
+// How many words before and after the beginning of a hit are searched for words about attacks.
 const (
 	mentionsBefore = 18
 	mentionsAfter  = 24
 )
 
 // discount lowers the scores of hits that are quoted, or that have words about attacks nearby,
-// since texts about attacks quote them.
+// since texts about attacks quote attacks.
 func (g *grammar) discount(s string, tokens []token, hits []hit, isDefinition bool) {
 	for i := range hits {
 		h := &hits[i]
@@ -44,9 +43,9 @@ func (g *grammar) discount(s string, tokens []token, hits []hit, isDefinition bo
 	}
 }
 
-// discountedScore returns the score of a hit with these numbers of words nearby from the classes
-// ATTACK and ABOUT. A definition has no reason to speak of attacks, so only quotations in it score
-// less.
+// discountedScore returns the discounted score of a hit. attack and about are the numbers of words
+// nearby that belong to the classes ATTACK and ABOUT. A definition has no reason to speak of
+// attacks, so only quotations score less in a definition.
 func discountedScore(h *hit, quoted bool, attack, about int, isDefinition bool) int {
 	switch {
 	case quoted && attack+about > 0:
@@ -69,7 +68,7 @@ const (
 	maxQuoteLine     = 2000 // of the line before the quoted place
 )
 
-// isQuoted reports whether s[i] is within quotation marks, or within a code span, of its line. The
+// isQuoted reports whether s[i] is within quotation marks or a code span on its own line. The
 // strings of JSON do not count as quotations, since most results are JSON.
 func isQuoted(s string, i int) bool {
 	line := s[max(0, i-maxQuoteLine):i]

@@ -8,7 +8,7 @@ import (
 )
 
 // deceptiveName reports whether a name, or a URI, has hidden characters, or letters that imitate
-// others. f is the family of the deception.
+// other letters. f is the family of the deception.
 func (s *stage) deceptiveName(kind, name string) (f family, bad bool) {
 	spans, _ := findHidden(name)
 	for _, h := range spans {
@@ -23,8 +23,7 @@ func (s *stage) deceptiveName(kind, name string) (f family, bad bool) {
 	return 0, false
 }
 
-// parameterNames are the names of arguments through which a tool gets what the model knows, with
-// their scores.
+// parameterNames has a score for each name of a parameter that asks the model for what it knows.
 var parameterNames = map[string]int{
 	"sidenote":               6,
 	"side_note":              6,
@@ -59,7 +58,7 @@ func (in *inspection) inspectParameter(t scan.Text) {
 		if !strings.Contains(t.Value, "_") || len(t.Value) < minScoredName {
 			return
 		}
-		// The words of a name such as content_from_reading_ssh_id_rsa.
+		// Score the words of a name such as content_from_reading_ssh_id_rsa.
 		words := strings.ReplaceAll(t.Value, "_", " ")
 		in.evaluate(t, in.stage.scorer.score(words, true), nil, 0)
 		return
@@ -109,8 +108,8 @@ func isDistinctive(word string) bool {
 	return strings.IndexFunc(inner, isCapital) >= 0 && strings.ToUpper(word) != word
 }
 
-// compareTool compares a tool with those of the client's other servers: by the looks of their
-// names, and by the tools that their definitions mention.
+// compareTool compares a tool with the other tools of the client. It looks for names that look
+// alike, and for definitions that mention a tool of another server.
 func (s *stage) compareTool(m *mcp.Message, item *listedItem) {
 	tool := toolID{m.Server, item.id.name}
 	if a := s.actions[familyShadowing]; a != actionOff && item.id.name != "" {
@@ -121,8 +120,8 @@ func (s *stage) compareTool(m *mcp.Message, item *listedItem) {
 	}
 }
 
-// compareLooks finds tools whose names look like that of the tool. The one with the greater
-// disguiseScore is the impostor, whichever was listed first.
+// compareLooks finds other tools whose names look like the name of the tool. Of two such tools, the
+// one with the greater disguiseScore is the impostor, whichever was listed first.
 func (s *stage) compareLooks(principal string, item *listedItem, tool toolID, a action) {
 	for _, other := range s.memory.lookalikes(principal, tool, item.record.skeleton) {
 		mine, theirs := disguiseScore(tool.name), disguiseScore(other.name)
@@ -146,8 +145,8 @@ func (s *stage) compareLooks(principal string, item *listedItem, tool toolID, a 
 	}
 }
 
-// compareMentions finds definitions that mention a tool of another server: the definition of this
-// tool, and definitions of other servers that mention this tool.
+// compareMentions finds definitions that mention a tool of another server. It checks the definition
+// of this tool, and the definitions of other servers that mention this tool.
 func (s *stage) compareMentions(principal string, item *listedItem, tool toolID, a action) {
 	for _, word := range item.record.mentions {
 		if s.memory.isForeignTool(principal, tool.server, word) {

@@ -17,13 +17,14 @@ type normalizedText struct {
 }
 
 // offsetEntry maps an offset in the normalized text (at) to the offset in the original (from). The
-// bytes behind them correspond one to one, up to the next entry.
-type offsetEntry struct{ at, from int }
+// bytes after these offsets correspond one to one, up to the next entry.
+type offsetEntry struct{ at, from int32 }
 
-// originalOffset returns the place in the original of byte i of the normalized text.
+// originalOffset returns the offset in the original text that corresponds to the offset i in the
+// normalized text.
 func (p normalizedText) originalOffset(i int) int {
 	n, found := slices.BinarySearchFunc(p.offsets, i, func(m offsetEntry, i int) int {
-		return cmp.Compare(m.at, i)
+		return cmp.Compare(int(m.at), i)
 	})
 	if !found {
 		n--
@@ -31,7 +32,7 @@ func (p normalizedText) originalOffset(i int) int {
 	if n < 0 {
 		return i
 	}
-	return p.offsets[n].from + i - p.offsets[n].at
+	return int(p.offsets[n].from) + i - int(p.offsets[n].at)
 }
 
 // normalize returns the normalized text of s. ASCII letters keep their case, since the lexicon
@@ -57,7 +58,7 @@ func normalize(s string) normalizedText {
 		}
 		i += n
 		if len(b)-before != n {
-			offsets = append(offsets, offsetEntry{len(b), i})
+			offsets = append(offsets, offsetEntry{int32(len(b)), int32(i)})
 		}
 		more := asciiPrefix(s[i:])
 		b = append(b, s[i:i+more]...)

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// family is a kind of attack. Its String is its name in the configuration.
+// family is a kind of attack. String returns its name in the configuration.
 type family uint8
 
-// The families. Those up to familyCoercion are scored together, since most attacks have parts of
-// several.
+// The families. The families up to familyCoercion are scored together, since most attacks belong to
+// several of them.
 const (
 	familyOverride family = iota
 	familyRole
@@ -47,7 +47,7 @@ type scoredText struct {
 	text    normalizedText
 	score   int   // of the window with the highest score
 	hits    []hit // in that window, with a score above 0
-	allHits []hit
+	allHits []hit // in the whole text
 }
 
 // Limits of scoring.
@@ -73,7 +73,7 @@ func (g textScorer) score(s string, isDefinition bool) scoredText {
 	g.lexicon.tokenize(text,
 		func(t token) { tokens = append(tokens, t) },
 		func(i, position int) { m.find(i, position, &tokens, &hits) })
-	matches := make(map[int32]int) // by rule
+	matches := make(map[int32]int) // number of matches, by rule
 	for i := range tokens {
 		for _, n := range g.rulesByWord[tokens[i].word] {
 			r := &g.rules[n]
@@ -104,10 +104,11 @@ func (g textScorer) score(s string, isDefinition bool) scoredText {
 }
 
 // highestWindow returns the score and the hits of the window of maxHitDistance words with the
-// highest score. In a window, each rule counts once, with its highest score. The hits are in order.
+// highest score. In a window, each rule counts once, with its highest score. The hits must be in
+// the order of their positions.
 func highestWindow(hits []hit) (score int, in []hit) {
 	var best [2]int
-	scores := make(map[int][]int) // of the window, by id
+	scores := make(map[int][]int) // the scores in the window, by id of the rule
 	sum, from := 0, 0
 	top := func(id int) int {
 		if len(scores[id]) == 0 {

@@ -3,9 +3,11 @@ package injection
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"gatekit/core/mcp"
 	"gatekit/core/pipeline"
+	"gatekit/core/uris"
 	"gatekit/plugins/sdk"
 	"gatekit/plugins/sdk/scan"
 )
@@ -27,12 +29,13 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 	case m.Kind == mcp.Response && listKinds[m.Method] != "":
 		return s.inspectList(ctx, m)
 	}
-	isDefinition := m.Method == "initialize" || m.Method == "server/discover"
+	isDefinition := m.Method == "initialize" || m.Method == "server/discover" ||
+		m.Method == "skills/get"
 	return s.inspectContent(ctx, m, isDefinition)
 }
 
-// inspectOutgoing inspects a message of a client: first whether the client may use the item that it
-// names, then its texts.
+// inspectOutgoing inspects a message of a client. First it checks whether the client may use the
+// item that the message names. Then it inspects the texts of the message.
 func (s *stage) inspectOutgoing(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) {
 	if m.Kind == mcp.Request {
 		if reason := s.refusal(m); reason != "" {
@@ -117,12 +120,16 @@ func (s *stage) refusal(m *mcp.Message) string {
 	if f, bad := s.deceptiveName(kind, name); bad && s.actions[f] <= actionStrip {
 		return fmt.Sprintf("the name of the %s is deceptive (%s)", kind, f)
 	}
-	record, listed := s.memory.lookup(m.Principal, m.Server, itemID{kind, name})
+	record, listed := s.memory.lookup(m.Principal, m.Server, newItemID(kind, name))
 	switch {
 	case listed && (record.hidden || record.shadowing):
 		return "the " + kind + " is hidden because of its definition: see the findings of its list"
 	case listed:
 		return ""
+	case kind == kindResource && s.memory.hidesSkillWith(m.Principal, m.Server,
+		uris.Canonical(name)):
+		return "the skill of this file is hidden because of its definition: see the findings of " +
+			"its list"
 	case kind == kindResource:
 		return s.templateRefusal(m, name)
 	case !s.allowUnlisted && (kind == kindTool || kind == kindPrompt):
@@ -134,13 +141,21 @@ func (s *stage) refusal(m *mcp.Message) string {
 // templateRefusal returns the reason to deny the use of a resource that was not listed, if only
 // hidden templates match its URI. Otherwise it returns "".
 func (s *stage) templateRefusal(m *mcp.Message, uri string) string {
-	matchesHidden, matchesShown := false, false
-	s.memory.eachTemplate(m.Principal, m.Server, func(template string, hidden bool) {
-		if matchesTemplate(template, uri) {
-			matchesHidden, matchesShown = matchesHidden || hidden, matchesShown || !hidden
-		}
-	})
-	if matchesHidden && !matchesShown {
+	hidden, shown := s.memory.templates(m.Principal, m.Server)
+	if len(hidden) == 0 {
+		return ""
+	}
+	if len(uri) > maxMatchedURI {
+		return "the URI is too long to compare it with the resource templates that are hidden"
+	}
+	canonical := uris.Canonical(uri)
+	matches := func(template string) bool {
+		return len(template) <= maxMatchedURI && matchesTemplate(template, canonical)
+	}
+	mayMatch := func(template string) bool {
+		return len(template) > maxMatchedURI || matches(template)
+	}
+	if slices.ContainsFunc(hidden, mayMatch) && !slices.ContainsFunc(shown, matches) {
 		return "the resource matches only a resource template that is hidden"
 	}
 	return ""

@@ -14,7 +14,7 @@ const (
 )
 
 // controlSequence returns the span of the control character at i, or of the change of colour that
-// it begins. A change of colour is removed; any other control character is made visible.
+// begins there. A change of colour is removed. Any other control character is made visible.
 func controlSequence(s string, i int) hiddenSpan {
 	r, n := utf8.DecodeRuneInString(s[i:])
 	end, rule := i+n, "control-character"

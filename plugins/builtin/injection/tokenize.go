@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// token is a word of a text that is in the lexicon, or a mark that stands for one.
+// token is a word of a text that is in the lexicon, or a mark that is read as a word.
 type token struct {
 	word     int32 // the number of the word in the lexicon
 	position int32 // in words; the end of a sentence counts as sentenceGap words
@@ -49,8 +49,8 @@ var lowerByte = func() (t [256]byte) {
 // sentenceGap is the distance in words that the end of a sentence adds.
 const sentenceGap = 4
 
-// tokenize calls yield for each word of a text that is in the lexicon, and mark for each byte that
-// may begin a mark, with its position in words.
+// tokenize calls yield for each word of a text that is in the lexicon. It calls mark for each byte
+// that may begin a mark, with the position of the byte in words.
 func (x *lexicon) tokenize(text normalizedText, yield func(token), mark func(i, position int)) {
 	s := text.text
 	position := 0
@@ -127,8 +127,8 @@ func (x *lexicon) tokenize(text normalizedText, yield func(token), mark func(i, 
 	}
 }
 
-// readDisguised looks up a word that is not in the lexicon as it stands: the parts of a word with
-// apostrophes or underscores, or a word with digits in the place of letters.
+// readDisguised looks up a word that is not in the lexicon in its plain form. It looks up the parts
+// of a word with apostrophes or underscores, or replaces the digits of a word by letters.
 func (x *lexicon) readDisguised(s string, from, to, position int, yield func(token)) {
 	word := s[from:to]
 	hasDigit, hasLetter := false, false
@@ -160,11 +160,12 @@ func (x *lexicon) readDisguised(s string, from, to, position int, yield func(tok
 	}
 }
 
-// leetspeak replaces digits by the letters that they stand for. 1 stands for two letters.
+// leetspeak replaces digits by the letters that they stand for. readDisguised replaces the digit 1,
+// which stands for i or l.
 var leetspeak = strings.NewReplacer("0", "o", "3", "e", "4", "a", "5", "s", "7", "t")
 
 // readSpaced reads five letters or more with spaces, hyphens, dots or stars between them as the
-// words that they form. to is their end.
+// words that they form. to is the index after the last letter.
 func (x *lexicon) readSpaced(s string, from, position int, yield func(token)) (to int, ok bool) {
 	var b []byte
 	for i := from; ; {
@@ -188,8 +189,9 @@ func (x *lexicon) readSpaced(s string, from, position int, yield func(token)) (t
 	return to, true
 }
 
-// readRun yields the words of the lexicon in a run of letters without spaces, the longest at each
-// place. All of them get the span of the run.
+// readRun yields the words of the lexicon in a run of letters without spaces. At each place, it
+// takes the longest word. Each token gets the span of the whole run in the text, from the index
+// from to the index to.
 func (x *lexicon) readRun(run string, from, to, position int, yield func(token)) {
 	for i := 0; i < len(run); {
 		n := 1
@@ -205,7 +207,8 @@ func (x *lexicon) readRun(run string, from, to, position int, yield func(token))
 	}
 }
 
-// readNonASCII reads a run of letters that are not all ASCII, and returns the position behind it.
+// readNonASCII reads a run of letters that are not all ASCII, and returns the position after the
+// run.
 func (x *lexicon) readNonASCII(s string, from, to, position int, yield func(token)) int {
 	for i := from; i < to; {
 		r, _ := utf8.DecodeRuneInString(s[i:to])
@@ -253,7 +256,8 @@ func (x *lexicon) readNonASCII(s string, from, to, position int, yield func(toke
 	return position
 }
 
-// maxIdeographs is the length in characters of the longest word without spaces.
+// maxIdeographs is the length in characters of the longest word that is looked up in a script
+// without spaces.
 const maxIdeographs = 8
 
 // longestPrefix returns the length and the number of the longest word of the lexicon that s begins
@@ -275,8 +279,8 @@ func (x *lexicon) longestPrefix(s string) (n int, word int32) {
 	return n, word
 }
 
-// foldLookalikes returns a word in lower case, with the ASCII letters that its characters look
-// like.
+// foldLookalikes returns a word in lower case, with each character replaced by the ASCII letters
+// that it looks like.
 func foldLookalikes(word string) string {
 	var b strings.Builder
 	for _, r := range word {

@@ -1,7 +1,8 @@
 package injection
 
-// wordClasses are the words that rules name in capitals, without regard to case and accents:
-// English first, then German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese.
+// wordClasses are the classes of words that rules name in capitals. Case and accents of the words
+// do not matter. The words are English, German, French, Spanish, Italian, Portuguese, Russian,
+// Chinese and Japanese.
 var wordClasses = map[string]string{
 	"IGNORE": `
 		drop discount overrule supersede supersedes outrank outranks disobey disregards ignores

@@ -200,7 +200,7 @@ func TestCountersAreLimitedPerPrincipal(t *testing.T) {
 	})
 }
 
-func TestConcurrentCallsAreCountedOnce(t *testing.T) {
+func TestConcurrentCallsDoNotExceedTheLimit(t *testing.T) {
 	s := newStage(t, `{"calls":[{"per":"tool","rate":1,"burst":50,"concurrent":20}]`+otherLimitsOff)
 	var passed atomic.Int64
 	var wg sync.WaitGroup

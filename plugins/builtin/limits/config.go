@@ -61,8 +61,8 @@ const (
 	actionCut  = "cut"
 )
 
-// Values of the option per: each tool or each server has a counter of its own, or the principal has
-// one counter.
+// Values of the option per. A rule has one counter for each tool, one for each server, or one for
+// the principal as a whole.
 const (
 	perTool      = "tool"
 	perServer    = "server"
@@ -136,7 +136,7 @@ func parse(raw []byte) (config, error) {
 const minBytes = 1000
 
 // check sets the rule's defaults, and returns an error if the rule is invalid. The error begins
-// with the option.
+// with the name of the invalid option.
 func (r *rule) check() error {
 	switch r.Per {
 	case perTool, perServer, perPrincipal:
@@ -158,8 +158,7 @@ func (r *rule) check() error {
 		}
 		if r.Concurrent > 0 && (method.Kind != mcp.Request || method.Direction == mcp.ToClient) {
 			return fmt.Errorf("concurrent: only requests of clients can be limited, and %s is "+
-				"not one",
-				name)
+				"not a request of clients", name)
 		}
 		onlyToolCalls = onlyToolCalls && name == "tools/call"
 	}

@@ -11,7 +11,7 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-func TestInvalidConfiguration(t *testing.T) {
+func TestConfigurationIsChecked(t *testing.T) {
 	for _, c := range []struct{ name, config, want string }{
 		{"empty", `{}`, ""},
 		{"example", `{"calls":[{"per":"tool","tools":["*"],"rate":60,"burst":10,"concurrent":4},{"per":"principal","rate":600}],"loop":{"same":5,"within":"2m"},"result":{"bytes":100000,"action":"deny"}}`, ""},
@@ -50,7 +50,7 @@ func TestInvalidConfiguration(t *testing.T) {
 			case c.want == "" && err != nil:
 				t.Errorf("got the error %q, want none", err)
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("got the error %v, want one with %q", err, c.want)
+				t.Errorf("got the error %v, want an error with %q", err, c.want)
 			}
 			if c.want == "" {
 				if err := limits.Plugin().Check([]byte(c.config)); err != nil {

@@ -46,8 +46,8 @@ func (c *cutter) cut(raw []byte) []byte {
 	return edited.Body()
 }
 
-// firstString returns the first of the pointers that names a string, and the string with its
-// quotes.
+// firstString returns the first pointer that leads to a string in m, and the string with its
+// quotes. It returns "" and nil if no pointer leads to a string.
 func firstString(m *mcp.Message, pointers []string) (pointer string, quoted []byte) {
 	for _, pointer := range pointers {
 		if raw, ok := m.Get(pointer); ok && raw[0] == '"' {
@@ -57,8 +57,8 @@ func firstString(m *mcp.Message, pointers []string) (pointer string, quoted []by
 	return "", nil
 }
 
-// unquote returns the text of a JSON string, with U+FFFD for a lone surrogate; nil if quoted is not
-// a string.
+// unquote returns the text of a JSON string, with U+FFFD for a lone surrogate. It returns nil if
+// quoted is not a string.
 func unquote(quoted []byte) []byte {
 	if len(quoted) == 0 || quoted[0] != '"' {
 		return nil

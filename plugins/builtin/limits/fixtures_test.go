@@ -33,7 +33,7 @@ func exchange(id string) field { return func(m *mcp.Message) { m.Exchange = id }
 
 func server(name string) field { return func(m *mcp.Message) { m.Server = name } }
 
-// withFields sets the fields of m: defaults, and then those given.
+// withFields sets the default fields of m, and then the given fields.
 func withFields(m *mcp.Message, fields []field) *mcp.Message {
 	m.Session, m.Exchange, m.Server = "s1", "1", "files"
 	for _, set := range fields {
@@ -85,7 +85,7 @@ func inspect(t testing.TB, s sdk.Stage, m *mcp.Message) sdk.Verdict {
 	return v
 }
 
-// requireAllowed fails the test if the stage does not allow m.
+// requireAllowed fails the test unless the stage allows m.
 func requireAllowed(t testing.TB, s sdk.Stage, m *mcp.Message) {
 	t.Helper()
 	if v := inspect(t, s, m); v.Action != pipeline.Allow {
@@ -94,13 +94,14 @@ func requireAllowed(t testing.TB, s sdk.Stage, m *mcp.Message) {
 	}
 }
 
-// requireDenied fails the test if the stage does not deny m with a reason and a type of finding.
+// requireDenied fails the test unless the stage denies m with the given reason, and the first
+// finding has the given type.
 func requireDenied(t testing.TB, s sdk.Stage, m *mcp.Message, reason, findingType string) {
 	t.Helper()
 	v := inspect(t, s, m)
 	if v.Action != pipeline.Deny || v.Reason != reason || len(v.Findings) == 0 ||
 		v.Findings[0].Type != findingType {
-		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want deny (%q, %s)",
+		t.Fatalf("%s of %s: got the action %d (%q, findings %v), want deny (%q, a finding %s)",
 			m.Method, m.Name, v.Action, v.Reason, v.Findings, reason, findingType)
 	}
 }

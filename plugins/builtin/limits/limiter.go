@@ -11,16 +11,16 @@ import (
 	"gatekit/core/mcp"
 )
 
-// Limits of what is remembered. An entry that no longer makes a difference is removed when its
-// place is needed. When none can be removed, messages are denied.
+// Limits on the number of entries. When a limit is reached, entries that no longer affect a verdict
+// are removed. If no entry can be removed, messages are denied.
 const (
 	maxCounters      = 1024    // of one principal
 	maxAllCounters   = 1 << 18 // of all principals
 	maxOpenRequests  = 4096    // of one principal
-	maxHistories     = 256     // sessions of one principal; beyond that the least active is removed
-	maxAllHistories  = 8192    // sessions of all principals
+	maxHistories     = 256     // of one principal; a further one replaces the least active
+	maxAllHistories  = 8192    // of all principals
 	sweepInterval    = time.Minute
-	minSweepInterval = time.Second // if a place is needed
+	minSweepInterval = time.Second // between two sweeps that make room
 )
 
 // limiter counts the messages of all principals. Its methods may be called from many goroutines.
@@ -40,8 +40,8 @@ type principalState struct {
 	swept     time.Time               // when sweepPrincipal ran last
 }
 
-// counterKey identifies a counter of a principal. The fields that the rule's per does not name are
-// empty.
+// counterKey identifies a counter of a principal. The field tool is empty unless the rule counts by
+// tool. The field server is empty if the rule counts the principal as a whole.
 type counterKey struct {
 	rule         int
 	direction    mcp.Direction
@@ -59,8 +59,8 @@ type requestKey struct{ session, exchange, server string }
 
 // openRequest is a request that waits for its response.
 type openRequest struct {
-	counters []*counter // that count the request as open
-	until    time.Time  // when it no longer counts as open
+	counters []*counter // the counters that count the request as open
+	until    time.Time  // when the request no longer counts as open
 }
 
 // indexedRule is a rule and its index in the configuration.
@@ -74,7 +74,7 @@ type admission struct {
 	message *mcp.Message
 	now     time.Time
 	timeout time.Duration // of open requests
-	rules   []indexedRule // that apply to message
+	rules   []indexedRule // the rules that apply to message
 	loop    *loop         // nil if loops are not looked for
 	call    recordedCall  // valid if loop is not nil
 }
@@ -85,7 +85,7 @@ type denial struct{ findingType, reason string }
 func newLimiter() *limiter { return &limiter{principals: map[string]*principalState{}} }
 
 // admit counts a message in all of its counters and returns nil. If the message is not admitted,
-// admit counts it in none and returns the reason.
+// admit changes no counter and returns the reason.
 func (l *limiter) admit(a admission) *denial {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,8 +168,9 @@ func (r *rule) newCounter() *counter {
 	return &counter{rate: rate.NewLimiter(rate.Limit(float64(r.Rate)/60), r.Burst)}
 }
 
-// check returns why counter c of p does not admit another message under rule r, or nil. A message
-// of a call that is open already takes no other place among the open requests.
+// check returns why the rule does not admit another message in its counter c, or nil. isOpen means
+// that the call of the message already counts as open. The rule's limit concurrent does not apply
+// to such a message.
 func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen bool) *denial {
 	if r.Concurrent > 0 && !isOpen && c.open >= r.Concurrent {
 		p.closeExpired(now)
@@ -192,8 +193,8 @@ func (r indexedRule) check(p *principalState, c *counter, now time.Time, isOpen 
 }
 
 // reserve makes sure that there is room for the entries that the message adds: new counters, an
-// open request if opens is set, and a call history. It returns the reason if there is no room, or
-// nil.
+// open request if opens is set, and a call history. It returns nil, or a denial if there is no
+// room.
 func (l *limiter) reserve(p *principalState, a admission, newCounters int, opens bool) *denial {
 	newHistory := a.loop != nil && p.histories[a.message.Session] == nil
 	full := func() string {
@@ -224,7 +225,7 @@ func (l *limiter) reserve(p *principalState, a admission, newCounters int, opens
 	return nil
 }
 
-// extend keeps the call that m belongs to open until a time, because m shows that the call goes on.
+// extend keeps the call that m belongs to open until the given time. m shows that the call goes on.
 func (l *limiter) extend(m *mcp.Message, until time.Time) {
 	if m.Exchange == "" {
 		return
@@ -266,7 +267,7 @@ func (p *principalState) closeExpired(now time.Time) {
 	}
 }
 
-// sweep removes entries that no longer make a difference: counters that equal new ones, call
+// sweep removes entries that no longer affect a verdict: counters that equal new ones, call
 // histories whose calls are all forgotten, and principals without entries.
 func (l *limiter) sweep(now time.Time) {
 	l.swept = now

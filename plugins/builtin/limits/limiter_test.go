@@ -55,8 +55,9 @@ func TestSweepRemovesUnusedEntries(t *testing.T) {
 	})
 }
 
-// When all counters are in use, a message that needs a new one is denied, and no counter is lost.
-func TestCountersAreLimitedInAll(t *testing.T) {
+// When all counters are in use, a message that needs a new counter is denied. The counters of other
+// principals are kept.
+func TestTotalNumberOfCountersIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, `{"calls":[{"per":"principal","rate":1,"burst":2}],"loop":{"action":"off"}}`)
 		denied := 0
@@ -70,12 +71,12 @@ func TestCountersAreLimitedInAll(t *testing.T) {
 			}
 		}
 		if denied != 10 || s.limiter.counters != maxAllCounters {
-			t.Errorf("%d denied and %d counters, want 10 and %d", denied, s.limiter.counters,
-				maxAllCounters)
+			t.Errorf("got %d denied messages and %d counters, want 10 and %d", denied,
+				s.limiter.counters, maxAllCounters)
 		}
 		time.Sleep(time.Minute)
 		if v, _ := s.Inspect(t.Context(), call("last", "read", "1")); v.Action != pipeline.Allow {
-			t.Errorf("got %+v after the counters are unused, want allow", v)
+			t.Errorf("got %+v after a minute without messages, want allow", v)
 		}
 	})
 }

@@ -23,11 +23,12 @@ func Plugin() sdk.Plugin {
 	return sdk.Plugin{
 		Name:    "limits",
 		Version: "1.0.0",
-		Doc:     "limits the rate of calls, open calls, repeated calls, and the size of results",
-		Wants:   c.wants(),
-		Needs:   sdk.Needs{Body: true},
-		Schema:  schema,
-		// The verdict on a message depends on the messages before it.
+		Doc: "limits the rate of calls, the number of open calls, repeated calls, and the size " +
+			"of results",
+		Wants:  c.wants(),
+		Needs:  sdk.Needs{Body: true},
+		Schema: schema,
+		// The verdict on a message depends on earlier messages.
 		Stateful: true,
 		New: func(raw []byte) (sdk.Stage, error) {
 			c, err := parse(raw)
@@ -119,7 +120,7 @@ func (s *stage) admit(ctx context.Context, m *mcp.Message) (sdk.Verdict, error) 
 // would exceed the maximum size of messages.
 const maxSelfTest = 8 << 20
 
-// selfTest returns a result that is too large. The other limits need more than one message.
+// selfTest returns a result that is too large. The other limits cannot be tested with one message.
 func selfTest(raw []byte) *sdk.SelfTest {
 	c, err := parse(raw)
 	if err != nil || !c.Result.isOn() || c.Result.Bytes > maxSelfTest {

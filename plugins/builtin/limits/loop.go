@@ -14,9 +14,9 @@ const maxHistory = 256
 
 // recordedCall is a call that was made.
 type recordedCall struct {
-	digest [16]byte // of the server, the tool and the arguments
+	digest [16]byte // of the server, the tool, the arguments, and the answers of a retry
 	time   time.Time
-	isNew  bool // no equal call was remembered
+	isNew  bool // no equal call was remembered when the call was made
 }
 
 // callHistory is the calls of one session, oldest first.
@@ -26,8 +26,8 @@ type callHistory struct {
 }
 
 // newRecordedCall returns the call m with its digest, which does not depend on how the arguments
-// are spelt. The answers that a retry carries (MCP 2026-07-28) are part of the digest, so that the
-// next round of a call is another call.
+// are spelt. The answers that a retry carries (MCP 2026-07-28) are part of the digest, so that each
+// round of a call counts as another call.
 func newRecordedCall(m *mcp.Message) (c recordedCall, err error) {
 	parts := [][]byte{mcp.Quote(m.Server), mcp.Quote(m.Name)}
 	for _, pointer := range []string{"/arguments", "/inputResponses", "/requestState"} {
@@ -43,8 +43,8 @@ func newRecordedCall(m *mcp.Message) (c recordedCall, err error) {
 	return c, err
 }
 
-// repetitions returns how often the call was made since the last new call. The new call itself is
-// included. For a call that is new, it returns 0. h may be nil.
+// repetitions returns how many of the remembered calls are equal to the call. It counts from the
+// last new call on, and includes that call. h may be nil.
 func (h *callHistory) repetitions(a admission) (n int) {
 	if h == nil {
 		return 0
@@ -61,7 +61,7 @@ func (h *callHistory) repetitions(a admission) (n int) {
 	return n
 }
 
-// forgetBefore removes the calls before a time.
+// forgetBefore removes the calls that were made before t.
 func (h *callHistory) forgetBefore(t time.Time) {
 	n := 0
 	for n < len(h.calls) && h.calls[n].time.Before(t) {

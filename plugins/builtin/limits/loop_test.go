@@ -78,8 +78,8 @@ func TestLoopsAreSeparateForSessionsPrincipalsAndServers(t *testing.T) {
 	})
 }
 
-// In MCP 2026-07-28, a call that a server answers with questions is made again with the answers.
-// That is no loop, unless the answers are the same.
+// In MCP 2026-07-28, a server may answer a call with questions. The client then repeats the call
+// with the answers. Such repetitions are no loop, unless the answers are the same.
 func TestRoundsOfACallAreNoLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, loopsOnly)
@@ -98,7 +98,7 @@ func TestRoundsOfACallAreNoLoop(t *testing.T) {
 	})
 }
 
-// Beyond the limit, a new session removes the least active one of the same principal.
+// When a principal has too many sessions, a new session replaces the principal's least active one.
 func TestSessionsAreLimitedPerPrincipal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, loopsOnly)

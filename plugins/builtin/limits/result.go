@@ -31,15 +31,15 @@ func (r *result) limitSize(ctx context.Context, m *mcp.Message) (sdk.Verdict, er
 }
 
 // resultFormat describes where a message has its content, and how a note is added to the content.
-// All pointers are relative to the body, except those of text and media.
+// The pointers in text and media start at an item of the content, all others at the body.
 type resultFormat struct {
 	kind       mcp.Kind
 	content    string   // pointer of an array of items
 	structured string   // pointer of the structured content; "" if there is none
 	isError    string   // pointer of the flag isError
-	text       []string // pointers within an item; the first that exists can be cut
-	media      []string // pointers within an item; the first that exists cannot be cut
-	// note returns an item with a quoted text.
+	text       []string // pointers in an item; the first string that they find can be cut
+	media      []string // pointers in an item; the first string that they find cannot be cut
+	// note returns an item for the content of m. text is the item's text, as a JSON string.
 	note func(m *mcp.Message, text []byte) []byte
 }
 
@@ -108,7 +108,7 @@ func (r *result) limitContent(ctx context.Context, m *mcp.Message,
 	f resultFormat) (sdk.Verdict, error) {
 	content, notArray := m.Get(f.content)
 	if notArray = notArray && content[0] != '['; notArray {
-		content = nil // it cannot be cut, and so counts as other bytes
+		content = nil // only an array can be cut, so the content counts as other bytes
 	}
 	var structured []byte
 	if f.structured != "" {
@@ -168,7 +168,8 @@ func (r *result) limitContent(ctx context.Context, m *mcp.Message,
 // maxFindings is how many items of one result get a finding.
 const maxFindings = 64
 
-// limitError returns the verdict on an error: its message is cut, its data removed.
+// limitError returns the verdict on an error. A message that is too long is cut; data that is too
+// long is removed.
 func (r *result) limitError(m *mcp.Message) sdk.Verdict {
 	message, _ := m.Get("/message")
 	data, _ := m.Get("/data")
@@ -205,7 +206,7 @@ func (r *result) limitError(m *mcp.Message) sdk.Verdict {
 		withCommas(removed), withCommas(total)), edits, findings...)
 }
 
-// cutNote returns the note to the model about what is missing.
+// cutNote returns the note that tells the model how many bytes are missing.
 func cutNote(removed, total int) string {
 	return fmt.Sprintf("[cut by gatekit: %s of %s bytes left out]", withCommas(removed),
 		withCommas(total))

@@ -38,7 +38,7 @@ func TestResultsAreCut(t *testing.T) {
 	textNote := func(left, total string) string {
 		return `{"type":"text","text":"` + note(left, total) + `"}`
 	}
-	const frame = len(`{"type":"text","text":""}`) - 2 // 23; two quotes belong to the text
+	const frame = len(`{"type":"text","text":""}`) - 2 // 23: without the two quotes of the text
 	for _, c := range []struct{ name, method, body, want, reason, findings string }{
 		{"text", "tools/call", `{"content":[{"type":"text","text":"` + x(5000) +
 			`"}],"_meta":{"a": 1.0}}`,
@@ -210,8 +210,8 @@ func TestErrorsAreCut(t *testing.T) {
 	})
 }
 
-// FuzzModifiedResultIsWithinTheLimit checks that a modified result is not larger than the limits,
-// the note and everything besides the content.
+// FuzzModifiedResultIsWithinTheLimit checks that a modified result is not larger than its limits
+// and the note together.
 func FuzzModifiedResultIsWithinTheLimit(f *testing.F) {
 	f.Add("tools/call", []byte(`{"content":[{"type":"text","text":"\ud83d€\u0000"}]}`), 3000)
 	f.Add("prompts/get", []byte(
@@ -235,7 +235,9 @@ func FuzzModifiedResultIsWithinTheLimit(f *testing.F) {
 			}
 		case pipeline.Modify:
 			next, _ := cutMessage(t, s, m)
-			// Three parts, with characters of up to six bytes in JSON, and the note.
+			// The text, the structured content and everything else have at most 1000 bytes each,
+			// and each byte becomes at most six bytes of JSON. The media have at most 2000 bytes,
+			// and the note at most 200.
 			if len(next.Body()) > 3*6*1000+2000+200 {
 				t.Errorf("the modified result has %d bytes, want at most 20,200", len(next.Body()))
 			}

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// issuer is a range of card numbers. The lengths are lists of numbers of digits.
+// issuer is a range of card numbers. lengths and rareLengths list how many digits a number may
+// have.
 type issuer struct {
-	from, to    int // the first digits
+	from, to    int // the range of the first digits
 	lengths     string
-	rareLengths string // accepted only with a word nearby that is about cards
+	rareLengths string // accepted only if a word nearby is about cards
 }
 
 // issuers are the ranges of ISO/IEC 7812 that are in use for payment.
@@ -50,8 +51,8 @@ var issuers = []issuer{
 	{9792, 9792, "16", ""},    // Troy
 }
 
-// issuersByPrefix are the issuers by the first two digits of their numbers. Most numbers belong to
-// none, and are rejected fast.
+// issuersByPrefix are the issuers by the first two digits of their numbers. The index rejects most
+// numbers at once, because they belong to no issuer.
 var issuersByPrefix = func() (b [100][]issuer) {
 	for _, is := range issuers {
 		from, to := is.from, is.to
@@ -68,7 +69,7 @@ var issuersByPrefix = func() (b [100][]issuer) {
 }()
 
 // matchIssuer reports whether an issuer has numbers that begin with these digits and have this
-// length. rare reports whether that length is one of the issuer's rare ones.
+// length. rare reports whether the length is in the issuer's rareLengths.
 func matchIssuer(digits []byte) (ok, rare bool) {
 	for _, is := range issuersByPrefix[digits[0]*10+digits[1]] {
 		n := digitsValue(digits[:len(strconv.Itoa(is.to))])
@@ -86,7 +87,7 @@ func matchIssuer(digits []byte) (ok, rare bool) {
 	return ok, rare
 }
 
-// findCard reports the candidate if it is the number of a payment card.
+// findCard reports the candidate as a detection if it is the number of a payment card.
 func (t *search) findCard(v candidate) (to int, ok bool) {
 	hasIssuer, rare := matchIssuer(v.digits)
 	if !hasIssuer || !luhn(v.digits) || !t.isGroupedLikeCard(v) || allEqual(v.digits) {
@@ -132,8 +133,8 @@ func (t *search) isGroupedLikeCard(v candidate) bool {
 	return neighbours < 2 || t.contextEvidence(v.from, v.to, topicCard, topicOther) == supports
 }
 
-// similarNeighbours returns how many groups of length digits are next to i, up to two. It looks
-// before i (step -1) or behind i (step 1). Spacers separate the groups.
+// similarNeighbours returns how many groups with the given length are next to i: 0, 1 or 2. It
+// looks before i (step -1) or after i (step 1). Spacers separate the groups.
 func (t *search) similarNeighbours(i, length, step int) (n int) {
 	for ; n < 2; n++ {
 		from, to, spacer := i+1, i+1+length, i

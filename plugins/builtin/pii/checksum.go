@@ -34,7 +34,8 @@ func digitsValue(digits []byte) int {
 	return n
 }
 
-// mod97 returns the remainder by ISO 7064 MOD 97-10 of letters (A is 10) and digits.
+// mod97 returns s modulo 97 (ISO 7064 MOD 97-10). s has letters and digits; the letters A to Z
+// stand for 10 to 35.
 func mod97(s []byte) int {
 	m := 0
 	for _, c := range s {
@@ -84,7 +85,7 @@ var (
 		{8, 7, 6, 5, 9, 3, 2, 1, 0, 4},
 		{9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
 	}
-	// permuted is the permutation of a digit, by its place modulo 8.
+	// permuted[place%8][digit] is the digit that replaces a digit at a place.
 	permuted = [8][10]byte{
 		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
 		{1, 5, 7, 6, 2, 8, 3, 0, 9, 4},

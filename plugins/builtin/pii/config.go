@@ -95,7 +95,7 @@ func parseConfig(config []byte) (*stage, error) {
 	}
 
 	if o.Key != "" && len(o.Key) < minKeyLength {
-		fault("key: %d bytes are too few: use %d or more random ones", len(o.Key), minKeyLength)
+		fault("key: %d bytes are too few: use %d or more random bytes", len(o.Key), minKeyLength)
 	}
 	s.placeholders = newPlaceholderMaker(o.Key)
 

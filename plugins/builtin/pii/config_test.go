@@ -37,7 +37,7 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	} {
 		s, err := pii.Plugin().New([]byte(c.config))
 		if err == nil || s != nil {
-			t.Errorf("%s: got no error", c.config)
+			t.Errorf("%s: got no error, want an error with %q", c.config, c.want)
 			continue
 		}
 		for _, part := range c.want {
@@ -51,12 +51,12 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 func TestErrorsDoNotHoldTheKey(t *testing.T) {
 	if _, err := pii.Plugin().New([]byte(`{"key":"hunter2"}`)); err == nil ||
 		strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got the error %v, want one without the key", err)
+		t.Errorf("got the error %v, want an error without the key", err)
 	}
 }
 
-// TestSchemaMatchesTheOptions checks that the schema describes each option, accepts no other, and
-// that New accepts each option with its default.
+// TestSchemaMatchesTheOptions checks that the schema describes each option and accepts no unknown
+// option. It also checks that New accepts each option with its default.
 func TestSchemaMatchesTheOptions(t *testing.T) {
 	type schema struct {
 		Description          string                    `json:"description"`

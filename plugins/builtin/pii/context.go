@@ -95,7 +95,7 @@ var topicsByWord = func() map[string]topic {
 	return byWord
 }()
 
-// The distance of a word from its number, in bytes, up to which the word is context.
+// How many bytes before and after a number are searched for words about it.
 const (
 	contextBefore = 48
 	contextAfter  = 24
@@ -111,10 +111,11 @@ const (
 	supports
 )
 
-// contextEvidence returns the evidence of the words near t.text[from:to]. Words of the topics pro
-// support the assumption, words of contra contradict it. The nearest such word before the number
-// decides. If there is none, the last such word in the name of its member decides. After the
-// number, only words that support the assumption count.
+// contextEvidence returns the evidence of the words near the number t.text[from:to]. Words of the
+// topics pro support the assumption, words of contra contradict it. The nearest such word before
+// the number decides. If there is no such word, the last such word in the name of the JSON member
+// decides. If the name has none either, the words after the number can support the assumption, but
+// not contradict it.
 func (t *search) contextEvidence(from, to int, pro, contra topic) evidence {
 	for end := from; end > 0; {
 		w, start := wordBefore(t.text, end, max(0, from-contextBefore))
@@ -175,7 +176,7 @@ func isWordByte(c byte) bool { return isLetter(c) || c >= 0x80 }
 
 // wordBefore returns the last word of s[floor:end] and its start, or -1 if there is no word. The
 // word is in lower case, and "" if it is not in the vocabulary. Within a name such as phoneNumber,
-// a capital letter after a small one begins a word, and so does a capital before a small one.
+// a capital letter begins a word if a small letter stands before or after it.
 func wordBefore(s string, end, floor int) (string, int) {
 	for end > floor && !isWordByte(s[end-1]) {
 		end--
@@ -201,8 +202,8 @@ func wordBefore(s string, end, floor int) (string, int) {
 	return knownWord(b[:end-i]), i
 }
 
-// knownWord returns the word if it is in the vocabulary, and "" otherwise. It allocates nothing for
-// other words.
+// knownWord returns the word if it is in the vocabulary. Otherwise it returns "" and allocates
+// nothing.
 func knownWord(b []byte) string {
 	if _, ok := topicsByWord[string(b)]; !ok {
 		return ""

@@ -45,8 +45,8 @@ func TestPublishedServersAreNotFlagged(t *testing.T) {
 }
 
 // TestDocumentationIsSeldomFlagged inspects documentation, paragraph by paragraph. All findings
-// count as false alarms, though a few are not. The limit is above the highest share in doc.go, 0.27
-// %, since Go's version may be another.
+// count as false alarms, even real addresses. The limit is above the highest share in doc.go, which
+// is 0.27 %, because other versions of Go have other texts.
 func TestDocumentationIsSeldomFlagged(t *testing.T) {
 	const limit = 0.004 // of the paragraphs
 	for _, c := range []struct{ name, config string }{
@@ -67,7 +67,7 @@ func TestDocumentationIsSeldomFlagged(t *testing.T) {
 					}
 					for paragraph := range bytes.SplitSeq(raw, []byte("\n\n")) {
 						if ext == ".go" && !bytes.HasPrefix(paragraph, []byte("//")) {
-							continue // of Go source, only comments are documentation
+							continue // in Go source, only comments are documentation
 						}
 						texts++
 						if found := findingTypes(t, stage, string(paragraph)); len(found) > 0 {
@@ -81,7 +81,7 @@ func TestDocumentationIsSeldomFlagged(t *testing.T) {
 					return nil
 				})
 				if texts == 0 {
-					t.Logf("%s: none on this machine", name)
+					t.Logf("%s: no files on this machine", name)
 					return
 				}
 				n := 0

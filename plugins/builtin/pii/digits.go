@@ -11,8 +11,9 @@ const maxDigits = 19
 // group is a run of digits in a number.
 type group struct {
 	from, to int
-	total    int // the digits of the number up to the end of this group
-	// the spacer before the group; 'x' for several, '(' for a parenthesis, 0 for none
+	total    int // number of digits up to the end of this group
+	// the spacer before the group: 'x' for several spacers, '(' if one of them is a parenthesis,
+	// 0 for no spacer
 	separator byte
 }
 
@@ -22,11 +23,12 @@ func (g group) len() int { return g.to - g.from }
 type digitGroups struct {
 	digits    [maxDigits]byte // values from 0 to 9
 	groups    [maxDigits]group
-	count     int  // of groups
+	count     int  // number of groups
 	truncated bool // the number goes on with a group beyond maxDigits
 }
 
-// parse reads the groups at i. Up to three spacers separate two groups.
+// parse reads the groups of the number that begins at s[i]. Up to three spacers separate two
+// groups.
 func (n *digitGroups) parse(s string, i int) {
 	var sep byte
 	for {
@@ -64,8 +66,8 @@ func (n *digitGroups) parse(s string, i int) {
 	}
 }
 
-// findInDigits examines the number at i and returns where to go on: after the detection, or after
-// the first group of the number.
+// findInDigits examines the number at i. It returns where the search goes on: after the detection,
+// or after the first group of the number.
 func (t *search) findInDigits(ctx context.Context, i int) int {
 	n := &t.current
 	n.count, n.truncated = 0, false
@@ -131,8 +133,8 @@ type candidate struct {
 	after    byte // the spacer between the candidate and a digit after it; 0 for none
 }
 
-// hasShape reports whether the lengths of the groups are those of shape, such as "3 2 4", and their
-// separators are among seps.
+// hasShape reports whether the groups have the lengths in shape, such as "3 2 4", and separators
+// from seps only.
 func (v candidate) hasShape(shape string, seps string) bool {
 	k := 0
 	for i, g := range v.groups {

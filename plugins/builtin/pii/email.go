@@ -174,8 +174,8 @@ func (t *search) isExcluded(local, domain string) bool {
 	return false
 }
 
-// isURLUserinfo reports whether the user name or password of a URL begins at i. That is a secret
-// and no address.
+// isURLUserinfo reports whether the user name or password of a URL begins at i. Such a text is a
+// secret, not an address.
 func (t *search) isURLUserinfo(i int) bool {
 	for k := i; k > 0 && i-k < 2*maxLocalPart; k-- {
 		switch t.text[k-1] {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// The texts for the figures are generated here, with checksums written for that purpose, so that
-// the plugin is not measured by its own code.
+// The texts for the figures are generated in this file. The checksums are written again here, so
+// that the plugin is not measured by its own code.
 
-// generator makes values and texts. The same seed gives the same ones.
+// generator makes values and texts. The same seed gives the same values and texts.
 type generator struct{ *rand.Rand }
 
 func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG(seed, 0x9a7e))} }
@@ -244,7 +244,7 @@ func (g generator) national() (findingType, word, value string) {
 	}
 }
 
-// hardNegative returns a text that looks like personal data and is none.
+// hardNegative returns a text that looks like personal data but contains none.
 func (g generator) hardNegative() string {
 	return g.from(pick(g,
 		"order ##########", "Order no. 4###############", "invoice INV-2024-######",
@@ -306,8 +306,9 @@ func (f *figure) addFalse(text string) {
 	}
 }
 
-// measure inspects generated texts and returns the figures by finding type. The variant "bare ids"
-// has no word beside national ids, and "words" has one beside phone numbers.
+// measure inspects generated texts and returns the figures by finding type. In the variant "bare
+// ids", no word stands beside a national id. In the variant "words", the word "phone" stands before
+// each phone number.
 func measure(t *testing.T, config string, variant string) map[string]*figure {
 	t.Helper()
 	stage := newStage(t, config)
@@ -335,7 +336,7 @@ func measure(t *testing.T, config string, variant string) map[string]*figure {
 			at(what).generated++
 			isFound := false
 			for _, found := range findingTypes(t, stage, text) {
-				if found == what { // all of it, and nothing but it
+				if found == what { // the redaction must cover exactly the value
 					isFound = redactedBy(t, stage, text) == strings.Replace(text, value,
 						"["+what+"]", 1)
 				} else {
@@ -358,7 +359,7 @@ func measure(t *testing.T, config string, variant string) map[string]*figure {
 	return figures
 }
 
-// floor is the least recall and precision of a finding type.
+// floor is the lowest recall and precision that a finding type may have.
 type floor struct{ recall, precision float64 }
 
 func TestFigures(t *testing.T) {
@@ -381,7 +382,7 @@ func TestFigures(t *testing.T) {
 			"", with(map[string]floor{"phone": {.99, .895}})},
 		{"default, ids without a word", `{}`, "bare ids",
 			with(map[string]floor{"ids": {.4, .98}})},
-		{"all locales of ids, ids without a word", allLocales, "bare ids",
+		{"all locales, ids without a word", allLocales, "bare ids",
 			with(map[string]floor{"ids": {.79, .96}})},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// kind is a kind of personal data. Its String is its name in the configuration.
+// kind is a kind of personal data. String returns its name in the configuration.
 type kind uint8
 
 const (
@@ -30,7 +30,7 @@ type detection struct {
 	scan.Span
 	kind        kind
 	findingType string // in findings and placeholders: "card", "us-ssn"
-	value       string // as it is written in the text, folded
+	value       string // as it is written in the folded text
 }
 
 // finder finds personal data in texts. It is immutable.
@@ -41,7 +41,7 @@ type finder struct {
 	examples   bool            // report e-mail addresses at domains for examples
 	private    bool            // report IP addresses that are not public
 	allow      map[string]bool // canonical values that are not reported
-	exclude    []string        // of the option email.exclude, in lower case
+	exclude    []string        // entries of the option email.exclude, in lower case
 }
 
 // findAll returns the personal data in s, in the order of s and without overlaps. The name of the
@@ -109,7 +109,7 @@ func isLetter(c byte) bool { return byteClasses[c]&letterByte != 0 }
 func isAlnum(c byte) bool  { return byteClasses[c]&(digitByte|letterByte) != 0 }
 
 // run searches the text from one digit, "@" or ":" to the next. The find methods that it calls
-// return where to go on.
+// return the index at which the search goes on.
 func (t *search) run(ctx context.Context) {
 	s := t.text
 	for i := 0; i < len(s) && t.err == nil; {
@@ -126,7 +126,7 @@ func (t *search) run(ctx context.Context) {
 	}
 }
 
-// scanNumber examines the run of digits at i and returns where to go on.
+// scanNumber examines the run of digits at i and returns where the search goes on.
 func (t *search) scanNumber(ctx context.Context, i int) int {
 	s := t.text
 	end := i + 1
@@ -154,8 +154,8 @@ func (t *search) scanNumber(ctx context.Context, i int) int {
 	return max(end, t.findInDigits(ctx, i))
 }
 
-// checkContext must be called before each expensive step, so that a search ends with its context.
-// It sets t.err.
+// checkContext must be called before each expensive step, so that a search ends when ctx ends.
+// Every 64th call sets t.err to the error of ctx.
 func (t *search) checkContext(ctx context.Context) {
 	if t.steps++; t.steps%64 == 0 {
 		t.err = ctx.Err()
@@ -176,12 +176,12 @@ func (t *search) report(kind kind, findingType string, from, to int) int {
 	return to
 }
 
-// isWordStart reports whether no word goes on from s[i-1] to s[i].
+// isWordStart reports whether a word may start at s[i]: s[i-1] does not belong to the same word.
 func isWordStart(s string, i int) bool {
 	return i == 0 || !isAlnum(s[i-1]) || isEscapeLetter(s, i-1)
 }
 
-// isWordEnd reports whether a word that ends before i does not go on at s[i].
+// isWordEnd reports whether a word may end before s[i]: s[i] does not belong to the same word.
 func isWordEnd(s string, i int) bool { return i >= len(s) || !isAlnum(s[i]) }
 
 // isEscapeLetter reports whether s[i] is the letter of an escape such as \n. There are escapes in

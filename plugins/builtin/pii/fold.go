@@ -8,14 +8,16 @@ import (
 	"gatekit/plugins/sdk/scan"
 )
 
-// offsetMap maps places in a folded text to places in the original. It is nil if both are the same.
+// offsetMap maps indexes in a folded text to indexes in the original text. It is nil if both texts
+// are the same.
 type offsetMap []offsetEntry
 
-// offsetEntry is the difference between the original and the folded text from folded[at] on: the
-// byte at i was at i+offset.
+// offsetEntry applies to the folded text from the index at on, until the next entry: the folded
+// byte at i was at i+offset in the original text.
 type offsetEntry struct {
 	at, offset int
-	replaced   bool // the byte before at replaces a rune; otherwise the rune was removed
+	// replaced means that the folded byte at-1 replaces a rune. If false, a rune was removed there.
+	replaced bool
 }
 
 // original returns the span of the original text that was folded to s.
@@ -23,7 +25,7 @@ func (p offsetMap) original(s scan.Span) scan.Span {
 	if len(p) == 0 {
 		return s
 	}
-	// An entry at the end of the span is about the text behind it, so the last byte decides.
+	// An entry at s.To applies to the text after the span, so the last byte of the span decides.
 	return scan.Span{From: s.From + p.offsetAt(s.From),
 		To: s.To - 1 + p.offsetAt(s.To-1) + p.width(s.To-1)}
 }

@@ -67,7 +67,8 @@ func bodyAfter(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// redactedBy returns a text after the edits of a stage, with the placeholders without their digits.
+// redactedBy returns a text after the edits of a stage. Each placeholder is written without its
+// digits, as in "[card]".
 func redactedBy(t testing.TB, s sdk.Stage, text string) string {
 	t.Helper()
 	m := textResult(text)

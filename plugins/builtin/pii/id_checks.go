@@ -6,8 +6,9 @@ import "time"
 // from 0 to 9, and the number of digits must be one of the lengths in the id's idFormat.
 
 // isBelgianNumber reports whether the digits are a Belgian national number: a date of birth, a
-// number within the day, and two check digits. These are 97 minus the remainder of the other digits
-// by 97. For births from 2000 on, a 2 stands before the other digits in that calculation.
+// number within the day, and two check digits. The check digits are 97 minus the remainder of the
+// other digits modulo 97. For births from 2000 on, a 2 is put before the other digits to calculate
+// the remainder.
 func isBelgianNumber(d []byte) bool {
 	if month := digitsValue(d[2:4]); month > 12 || digitsValue(d[4:6]) > 31 ||
 		digitsValue(d[6:9]) == 0 {
@@ -56,8 +57,8 @@ func isSteuerID(d []byte) bool {
 }
 
 // isNIR reports whether the digits are a French NIR: sex, year, month, department, municipality, a
-// number, and two check digits. These are 97 minus the remainder of the other digits by 97. For
-// people born in Corsica, whose NIR contains a letter, see findCorsicanNIR.
+// number, and two check digits. The check digits are 97 minus the remainder of the other digits
+// modulo 97. For people born in Corsica, whose NIR contains a letter, see findCorsicanNIR.
 func isNIR(d []byte) bool {
 	return hasNIRBirth(d) && 97-digitsValue(d[:13])%97 == digitsValue(d[13:])
 }
@@ -92,7 +93,7 @@ func isPESEL(d []byte) bool {
 }
 
 // isPersonnummer reports whether the date of birth and the Luhn digit of a Swedish personnummer are
-// valid. The Luhn digit is that of the last ten digits. A coordination number adds 60 to the day.
+// valid. The Luhn digit covers the last ten digits. A coordination number adds 60 to the day.
 func isPersonnummer(d []byte) bool {
 	if len(d) == 12 {
 		if year := digitsValue(d[:4]); year < 1880 || year > time.Now().Year() {

@@ -7,7 +7,8 @@ import (
 )
 
 // findIPv4 looks for an IPv4 address at i. ok reports whether four octets with points between them
-// begin at i: they are then no other kind of number. to is their end.
+// begin at i. These octets are no other kind of number, even if they are not reported as an
+// address. to is the end of the octets.
 func (t *search) findIPv4(ctx context.Context, i int) (to int, ok bool) {
 	s := t.text
 	var octets [4]int
@@ -22,8 +23,8 @@ func (t *search) findIPv4(ctx context.Context, i int) (to int, ok bool) {
 			return 0, false
 		}
 		if k-from > 1 && s[from] == '0' {
-			// Some programs read 010 as ten and others as eight. In most texts it is part of a
-			// version.
+			// Some programs read the octet 010 as ten, others as eight. In most texts, such an
+			// octet is part of a version.
 			octets[n] = 256
 		}
 		if n < 3 {
@@ -131,8 +132,8 @@ var specialPurpose = func() (p []netip.Prefix) {
 }()
 
 // isReportable reports whether the address may belong to somebody: a public IPv4 address, also
-// within NAT64, or an IPv6 address of 2000::/3. With the option ip.private others are reportable,
-// too.
+// within NAT64, or an IPv6 address of 2000::/3. With the option ip.private, other
+// addresses are reportable, too.
 func (t *search) isReportable(a netip.Addr) bool {
 	if nat64.Contains(a) {
 		b := a.As16()

@@ -1,7 +1,7 @@
 package pii
 
-// findLetterDigits looks for an IBAN, or an id with letters and digits, in one word. The digits
-// t.text[i:end] must be behind a letter of that word. It returns where to go on.
+// findLetterDigits looks for an IBAN, or an id with letters and digits, in one word. t.text[i:end]
+// are digits of that word after a letter. findLetterDigits returns where the search goes on.
 func (t *search) findLetterDigits(i, end int) int {
 	s := t.text
 	if t.enabled[kindIBAN] {
@@ -49,8 +49,8 @@ func (t *search) findSpacedLetterDigits(i, end int) (to int, ok bool) {
 	return 0, false
 }
 
-// findNINO looks for a British National Insurance number: two letters at from, six digits from i
-// on, and a letter.
+// findNINO looks for a British National Insurance number: two letters at index from, six digits at
+// index i, and a letter.
 func (t *search) findNINO(from, i int) (end int, ok bool) {
 	s, k := t.text, i
 	for n := range 6 {
@@ -94,8 +94,8 @@ func isUnusedNINOPrefix(a, b byte) bool {
 	return false
 }
 
-// findNIE looks for a Spanish NIE, the id of a foreigner: X, Y or Z at from, seven digits from i
-// on, and a letter.
+// findNIE looks for a Spanish NIE, the id of a foreigner: X, Y or Z at index from, seven digits at
+// index i, and a letter.
 func (t *search) findNIE(from, i int) (end int, ok bool) {
 	s := t.text
 	first := s[from]&^0x20 - 'X'
@@ -197,14 +197,14 @@ var oddPositionValues = [26]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20,
 	14, 16,
 	10, 22, 25, 24, 23}
 
-// mayBeCorsican reports whether the digits s[i:end] may be the beginning of a French number, before
+// mayBeCorsican reports whether the digits s[i:end] may be the beginning of a French NIR, before
 // the letter of a department of Corsica.
 func mayBeCorsican(s string, i, end int) bool {
 	return end-i >= 1 && end-i <= 6 && s[end-1] == '2' && end+1 < len(s) && (s[end] == 'A' ||
 		s[end] == 'B') && (isDigit(s[end+1]) || byteClasses[s[end+1]]&spacerByte != 0)
 }
 
-// findCorsicanNIR looks for a French number of a person born in Corsica, where the department is 2A
+// findCorsicanNIR looks for a French NIR of a person born in Corsica, where the department is 2A
 // or 2B. n holds the digits before the letter.
 func (t *search) findCorsicanNIR(n *digitGroups) (to int, ok bool) {
 	last := n.groups[n.count-1]

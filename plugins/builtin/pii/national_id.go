@@ -29,8 +29,8 @@ const (
 type requirement uint8
 
 const (
-	noContext    requirement = iota // only that no word nearby is about something else
-	localeOrWord                    // the country is among the locales, or as wordNearby
+	noContext    requirement = iota // no word nearby contradicts the id
+	localeOrWord                    // noContext if the country is configured, else wordNearby
 	wordNearby                      // a word nearby is about the id, such as "ssn"
 )
 
@@ -114,7 +114,8 @@ var idFormats = []idFormat{
 		specimen: "SSN 536-90-4399"},
 }
 
-// findNationalID reports the candidate if it is a national id of digits only, or a DNI.
+// findNationalID reports the candidate as a detection if it is a national id of digits only, or a
+// DNI.
 func (t *search) findNationalID(v candidate) (to int, ok bool) {
 	if len(v.groups) > 7 || !v.isAlone() || !isWordStart(t.text, v.from) || allEqual(v.digits) ||
 		t.isFraction(v.from) {
@@ -177,7 +178,7 @@ func (t *search) meets(id *idFormat, required requirement, from, to int) bool {
 	return evidence == supports
 }
 
-// findDNI reports the candidate if it is a Spanish DNI, which has eight digits and a letter.
+// findDNI reports the candidate as a detection if it is a Spanish DNI: eight digits and a letter.
 func (t *search) findDNI(v candidate) (end int, ok bool) {
 	s, to := t.text, v.to
 	if to+1 < len(s) && (s[to] == '-' || s[to] == ' ') {

@@ -7,8 +7,8 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// findInternationalPhone looks for a phone number with its country's code. The number must be
-// behind "+", or behind "00" with a word nearby that is about phones.
+// findInternationalPhone looks for a phone number with its country's code. The number must
+// follow "+", or follow "00" near a word about phones.
 func (t *search) findInternationalPhone(ctx context.Context,
 	n *digitGroups) (to int, ok bool) {
 	if !t.enabled[kindPhone] || n.groups[n.count-1].total < 7 {
@@ -44,7 +44,8 @@ func (t *search) findInternationalPhone(ctx context.Context,
 	return 0, false
 }
 
-// maxPhoneLengths limits how many beginnings of one number the phone library checks.
+// maxPhoneLengths limits how many lengths of one number the phone library checks: the whole number,
+// and the number without its last groups of digits.
 const maxPhoneLengths = 3
 
 // plusBefore returns the place of the "+" before the digit at i, or -1 if there is none. Up to two
@@ -78,7 +79,7 @@ func (t *search) findLocalPhone(ctx context.Context, v candidate) (to int, ok bo
 	if from > 0 && t.text[from-1] == '(' && len(v.groups) > 1 && v.groups[1].separator == '(' {
 		from, paren = from-1, true
 	}
-	points, short := 0, 0 // groups behind a point, groups of one digit
+	points, short := 0, 0 // how many groups are after a point, and how many have one digit
 	for i, g := range v.groups {
 		if g.len() < 2 && i > 0 {
 			short++
@@ -146,13 +147,13 @@ func digitString(digits []byte) string {
 	return string(b)
 }
 
-// maxPhoneLookups limits how many numbers of one message the phone library checks, at some 20 µs
-// for each. From then on every candidate counts as a phone number, so that a directory of many
-// thousands does not pass because of its length.
+// maxPhoneLookups limits how many numbers of one message the phone library checks. Each check takes
+// some 20 µs. Beyond the limit, every candidate counts as a phone number. Otherwise a list of many
+// thousand phone numbers would pass because of its length.
 const maxPhoneLookups = 10_000
 
-// isValidPhone reports whether the numbering plan of the region allows the number. Without a
-// region, the number must begin with "+" and its country's code.
+// isValidPhone reports whether the numbering plan of the region allows the number. If region is "",
+// the number must begin with "+" and its country's code.
 func (t *search) isValidPhone(number, region string) bool {
 	if t.phoneLookups++; t.phoneLookups > maxPhoneLookups {
 		return true

@@ -42,13 +42,13 @@ type stage struct {
 	treatments   [numKinds]treatment
 	placeholders placeholderMaker
 	decode       bool
-	directions   []mcp.Direction // empty: both
+	directions   []mcp.Direction // an empty list means both
 }
 
 // Wants implements sdk.StageWithWants.
 func (s *stage) Wants() pipeline.Wants { return pipeline.Wants{Directions: s.directions} }
 
-// maxFindings limits the findings of one message. What is redacted has no limit.
+// maxFindings limits the findings of one message. The number of redactions is not limited.
 const maxFindings = 100
 
 // Inspect implements sdk.Stage.
@@ -137,7 +137,8 @@ func (s *stage) findInText(ctx context.Context, e *messageEffort,
 		}
 		for _, d := range inRun {
 			d.Span = run
-			// A value that is in the run unencoded is redacted alone; the rest of the run stays.
+			// d redacts the whole run. If the same value was also found without decoding, d is left
+			// out: then only the value is redacted.
 			if !slices.ContainsFunc(detections[:unencoded], func(p detection) bool {
 				return p.From >= run.From && p.To <= run.To && p.value == d.value
 			}) {
@@ -171,8 +172,8 @@ func isProtocolValue(m *mcp.Message, t scan.Text) bool {
 	return false
 }
 
-// routingPointer returns the pointer of the first redaction in a value that m is routed by, or ""
-// if there is none.
+// routingPointer returns the pointer of the first redacted value by which m is routed. If m is not
+// routed by a redacted value, routingPointer returns "".
 func routingPointer(m *mcp.Message, redactions []scan.Redaction) string {
 	if m.Kind != mcp.Request && m.Kind != mcp.Notification {
 		return ""

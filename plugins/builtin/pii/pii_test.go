@@ -189,14 +189,14 @@ func TestPlaceholdersAreEqualForAllSpellingsOfAValue(t *testing.T) {
 	n := names(`{}`, "4111111111111111 4111-1111 1111.1111 5555555555554444", "4111 1111 1111 1111",
 		"a@b.io A@B.IO c@b.io")
 	if len(n) != 7 || n[0] != n[1] || n[0] != n[3] || n[0] == n[2] || n[4] != n[5] || n[4] == n[6] {
-		t.Errorf("placeholders %v, want equal ones for equal values only", n)
+		t.Errorf("got the placeholders %v, want equal placeholders for equal values only", n)
 	}
 	if m := names(`{}`, "4111111111111111"); m[0] == n[0] {
-		t.Error("another stage has the same key")
+		t.Error("two stages made the same placeholder, want a random key for each stage")
 	}
 	key := `{"key":"0123456789abcdef"}`
 	if a, b := names(key, "4111111111111111"), names(key, "4111111111111111"); a[0] != b[0] {
-		t.Errorf("placeholders %s and %s with the same key, want equal ones", a, b)
+		t.Errorf("got the placeholders %s and %s with the same key, want equal placeholders", a, b)
 	}
 }
 
@@ -286,11 +286,11 @@ func TestProtocolValuesAreNotRedacted(t *testing.T) {
 	call := mcp.NewRequest("1", "tools/call",
 		[]byte(`{"name":"x","arguments":{"cursor":"bob@corp.io"}}`))
 	if v := inspect(t, s, call); v.Action != pipeline.Modify {
-		t.Error("the argument \"cursor\" of a tool is not redacted")
+		t.Error("the argument \"cursor\" of a tool is not redacted, want it redacted")
 	}
 }
 
-func TestValuesInRoutesAreDenied(t *testing.T) {
+func TestPersonalDataInRoutingValuesIsDenied(t *testing.T) {
 	read := mcp.NewRequest("1", "resources/read", []byte(`{"uri":"mail://inbox/bob@corp.io"}`))
 	read.Direction, read.Name = mcp.ToServer, "mail://inbox/bob@corp.io"
 	v := inspect(t, newStage(t, `{}`), read)
@@ -316,7 +316,7 @@ func TestDirectionsLimitTheMessages(t *testing.T) {
 	}
 	if w := s.(interface{ Wants() pipeline.Wants }).Wants(); !slices.Equal(w.Directions,
 		[]mcp.Direction{mcp.ToClient}) {
-		t.Errorf("wants %v, want messages to clients only", w)
+		t.Errorf("the stage wants %v, want messages to clients only", w)
 	}
 }
 
@@ -339,7 +339,7 @@ func TestManyPhoneNumbersAreAllRedacted(t *testing.T) {
 	if got := redactedBy(t, newStage(t, `{"phone":{"replace":"mask"}}`),
 		b.String()); strings.Count(got,
 		"+** ** ****") != 12_000 {
-		t.Errorf("%d of 12000 numbers are redacted", strings.Count(got, "+** ** ****"))
+		t.Errorf("%d of 12000 numbers are redacted, want all", strings.Count(got, "+** ** ****"))
 	}
 }
 
@@ -362,7 +362,7 @@ func TestSelfTestMessageIsDetected(t *testing.T) {
 		}
 	}
 	if c := pii.Plugin().SelfTest([]byte(`{"action":"x"}`)); c != nil {
-		t.Error("a self-test of an invalid configuration")
+		t.Error("got a self-test for an invalid configuration, want none")
 	}
 }
 
@@ -385,8 +385,8 @@ func FuzzInspect(f *testing.F) {
 		}
 		left, _ := next.Text("/content/0/text")
 		original, _ := m.Text("/content/0/text")
-		// The redacted text is the original with placeholders in it, so the parts between them are
-		// in the original in their order.
+		// The redacted text is the original with placeholders in it. So the parts between the
+		// placeholders must be in the original, in the same order.
 		rest := original
 		for part := range strings.SplitSeq(regexp.MustCompile(
 			`\[(email|card|iban|phone|ip|[a-z]{2}-[a-z-]+):[0-9a-f]{6}\]`).ReplaceAllString(left,
@@ -398,7 +398,7 @@ func FuzzInspect(f *testing.F) {
 			rest = rest[i+len(part):]
 		}
 		if fmt.Sprint(inspect(t, s, m).Findings) != fmt.Sprint(v.Findings) {
-			t.Fatalf("%q has other findings the second time", original)
+			t.Fatalf("the second inspection of %q has other findings than the first", original)
 		}
 	})
 }

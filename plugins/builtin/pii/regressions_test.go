@@ -9,7 +9,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// The tests in this file keep defects of the first Gatekit's PII filter fixed.
+// Each test in this file covers a defect of the PII filter of the first Gatekit.
 
 func TestAllFindingsInALongTextAreRedacted(t *testing.T) {
 	var b strings.Builder
@@ -20,10 +20,10 @@ func TestAllFindingsInALongTextAreRedacted(t *testing.T) {
 	v := inspect(t, newStage(t, `{}`), textResult(b.String()))
 	got := redacted(t, `{}`, b.String())
 	if n := strings.Count(got, "[email]"); n != 2000 || strings.Contains(got, "@") {
-		t.Errorf("%d of 2000 addresses are redacted", n)
+		t.Errorf("%d of 2000 addresses are redacted, want all", n)
 	}
 	if v.Reason != "personal data: 2000 email" || len(v.Findings) != 100 {
-		t.Errorf("reason %q with %d findings, want the whole number and the first hundred",
+		t.Errorf("reason %q with %d findings, want one with 2000 addresses, and 100 findings",
 			v.Reason, len(v.Findings))
 	}
 }
@@ -112,7 +112,8 @@ func TestDataURLsAreSearched(t *testing.T) {
 	}
 }
 
-// Findings in base64 used to carry fifty characters of the text into the audit log.
+// In the first Gatekit, a finding in base64 carried fifty characters of the text into the audit
+// log.
 func TestReasonsAndFindingsHoldNoContent(t *testing.T) {
 	v := inspect(t, newStage(t, `{"action":"block"}`),
 		textResult("bob@corp.io bWFpbCBib2JAY29ycC5pbyBub3cgcGxlYXNlIQ== 4111 1111 1111 1111"))
@@ -127,7 +128,7 @@ func TestReasonsAndFindingsHoldNoContent(t *testing.T) {
 	}
 }
 
-// Words that look like base64 used to be skipped.
+// The first Gatekit skipped words that look like base64.
 func TestWordsThatCouldBeBase64AreSearched(t *testing.T) {
 	for _, text := range []string{"4111111111111111", "DE89370400440532013000",
 		"RSSMRA85T10A562S"} {

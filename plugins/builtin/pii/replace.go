@@ -24,8 +24,8 @@ func newPlaceholderMaker(key string) placeholderMaker {
 	return placeholderMaker{b}
 }
 
-// digitsFor returns the six hexadecimal digits of a value's placeholder. They are the same for all
-// spellings of the value.
+// digitsFor returns the six hexadecimal digits of a value's placeholder. The digits are the same
+// for all spellings of the value.
 func (p placeholderMaker) digitsFor(findingType, value string) string {
 	h := hmac.New(sha256.New, p.key)
 	h.Write([]byte(findingType))
@@ -42,13 +42,13 @@ func (s *stage) replacement(d detection) string {
 	return "[" + d.findingType + ":" + s.placeholders.digitsFor(d.findingType, d.value) + "]"
 }
 
-// mask returns the value with most of it replaced by stars. Visible are:
+// mask returns the value of d with stars in place of most characters. These parts stay visible:
 //
-//   - of a card, account or phone number the last four digits
-//   - of a national id the last two characters
-//   - of an e-mail address the first character and the domain
-//   - of an IPv4 address the first half
-//   - of an IPv6 address the first quarter
+//   - the last four letters or digits of a card, account or phone number
+//   - the last two letters or digits of a national id
+//   - the first character and the domain of an e-mail address
+//   - the first half of an IPv4 address
+//   - the first quarter of an IPv6 address
 func mask(d detection) string {
 	v := d.value
 	switch d.kind {

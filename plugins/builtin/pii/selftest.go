@@ -8,8 +8,8 @@ import (
 	"gatekit/plugins/sdk"
 )
 
-// samples are texts with personal data of each kind. They are found whatever the options are, if
-// the kind is enabled. The sample of a national id is the specimen of an enabled one.
+// samples are texts with personal data of each kind. If the kind is enabled, its sample is found
+// whatever the other options are. The sample of a national id is the specimen of an enabled id.
 var samples = [numKinds]struct{ description, text string }{
 	kindEmail:      {"an e-mail address", "canary@gatekit-canary.com"},
 	kindCard:       {"a card number", "4111 1111 1111 1111"},

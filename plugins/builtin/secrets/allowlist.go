@@ -8,8 +8,8 @@ import (
 
 // allowlist describes texts that are no secrets although a rule detects them, in gitleaks' format.
 type allowlist struct {
-	// RegexTarget selects the text for Regexes: the secret if it is empty, the whole match
-	// if it is "match", the lines of the match if it is "line".
+	// RegexTarget selects the text that Regexes are matched against: "" is the secret, "match"
+	// is the whole match, and "line" is the lines of the match.
 	RegexTarget string
 	Regexes     []string
 	StopWords   []string

@@ -11,8 +11,8 @@ const (
 )
 
 // splitAssignment splits an expression of gitleaks for "name = value" into an expression for the
-// name and one for the value. The whole has the form (?i)[\w.-]{0,50}?(?:names)…operator…value. ok
-// is false for any other expression.
+// name and one for the value. Such an expression has the form
+// (?i)[\w.-]{0,50}?(?:names)…operator…value. For any other expression, ok is false.
 func splitAssignment(expr string) (names, value string, ok bool) {
 	start := strings.LastIndex(expr, nameStart)
 	if start < 0 {
@@ -68,8 +68,8 @@ const (
 	maxOpening = 10
 )
 
-// findValue reports whether an assignment of a value that fits the rule may follow the name that
-// ends at i. value is the last place in s at which the value can begin.
+// findValue reports whether an operator and a value that fits the rule may follow the name that
+// ends before s[i]. value is the last index in s at which the value can begin.
 func (r *rule) findValue(s string, i int) (value int, ok bool) {
 	for end := i + maxGap; i < len(s) && byteClasses[s[i]]&gapByte != 0; i++ {
 		if i == end {

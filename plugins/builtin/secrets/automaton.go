@@ -3,9 +3,9 @@ package secrets
 // automaton finds many words in a text in one pass, ignoring the case of ASCII letters. It is an
 // Aho-Corasick automaton with all transitions in one table.
 type automaton struct {
-	column         [256]uint8 // the table's column of a byte; 0 is for bytes of no word
+	column         [256]uint8 // the table's column of a byte; 0 for bytes that are in no word
 	columns        int
-	next           []int32   // the row of the next state, by row + column; rows are offsets in next
+	next           []int32   // next[row+column] is the next state's row, which is an offset in next
 	firstAccepting int32     // the first row of the states that end a word
 	wordsAt        [][]int32 // the words that end in a state, by (row - firstAccepting) / columns
 }
@@ -85,8 +85,8 @@ func newAutomaton(words []string) *automaton {
 	return k
 }
 
-// scan calls yield for each place in s where words end, with that place and the numbers of the
-// words, until yield returns false.
+// scan calls yield for each index in s at which words end. It passes the index and the numbers of
+// the words. It stops when yield returns false.
 func (k *automaton) scan(s string, yield func(end int, words []int32) (more bool)) {
 	row := int32(0)
 	for i := 0; i < len(s); i++ {

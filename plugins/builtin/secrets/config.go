@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
 	"github.com/go-json-experiment/json"
@@ -56,6 +57,9 @@ type allowEntry struct {
 	value *regexp.Regexp // Value, compiled to match the whole secret
 }
 
+// minKey is the smallest number of characters of the option key.
+const minKey = 16
+
 // parseConfig parses a configuration and fills in the defaults. The error names all mistakes at
 // once.
 func parseConfig(b []byte) (*config, error) {
@@ -68,6 +72,9 @@ func parseConfig(b []byte) (*config, error) {
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Errorf(format, a...)) }
 	if !slices.Contains([]string{"redact", "block", "audit"}, c.Action) {
 		fault("action: %q is not known: use redact, block or audit", c.Action)
+	}
+	if n := utf8.RuneCountInString(c.Key); n > 0 && n < minKey {
+		fault("key: the key has %d characters: use %d or more", n, minKey)
 	}
 	if len(c.Directions) == 0 {
 		fault("directions: the list is empty, so no message would be searched: use to_server, " +
@@ -91,8 +98,8 @@ func parseConfig(b []byte) (*config, error) {
 		case a.Regex == "" || re.MatchString(""):
 			fault("%s.regex: the regex matches an empty text: make it require the secret", path)
 		case a.SecretGroup < 0 || a.SecretGroup > re.NumSubexp():
-			fault("%s.secretGroup: there is no group %d: the regex has %d", path, a.SecretGroup,
-				re.NumSubexp())
+			fault("%s.secretGroup: there is no group %d: the regex has %d groups", path,
+				a.SecretGroup, re.NumSubexp())
 		}
 		if a.Entropy < 0 || a.Entropy > 8 {
 			fault("%s.entropy: %g is out of range: use 0 to 8 bits a character", path, a.Entropy)
@@ -149,8 +156,8 @@ func parseDirection(s string) mcp.Direction {
 	return 0
 }
 
-// selectRules returns the rules that apply: the rules of all that the configuration enables, and
-// the rules that it adds.
+// selectRules returns the rules that apply: the rules in all that the configuration enables, and
+// the rules that the configuration adds.
 func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 	ids := []string{namedID}
 	for _, s := range all {
@@ -186,7 +193,7 @@ func (c *config) selectRules(all []ruleSource) ([]ruleSource, error) {
 		selected = append(selected, ruleSource{ID: a.ID, Regex: a.Regex, Keywords: a.Keywords,
 			SecretGroup: a.SecretGroup, Entropy: a.Entropy})
 	}
-	ids = append(ids, entropyID) // not among all: the rule has an option of its own
+	ids = append(ids, entropyID) // not in all, because the rule has an option of its own
 	for i, a := range c.Allow {
 		if a.Rule != "" {
 			checkID(fmt.Sprintf("allow[%d].rule", i), a.Rule)
@@ -207,8 +214,8 @@ func (c *config) isEnabled(id string, byDefault bool) bool {
 	return byDefault && !slices.Contains(c.Rules.Disable, "*")
 }
 
-// didYouMean returns ", did you mean …?" with the rule id most similar to id, or "" if none is
-// similar.
+// didYouMean returns ", did you mean …?" with the rule id most similar to id. It returns "" if no
+// rule id is similar.
 func didYouMean(id string, ids []string) string {
 	best, distance := "", 4
 	for _, other := range ids {

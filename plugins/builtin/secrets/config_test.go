@@ -21,15 +21,16 @@ func TestOptionsSelectTheFindings(t *testing.T) {
 		{"a rule disabled", `{"rules":{"disable":["github-pat"]}}`, github, nil},
 		{"all but one disabled", `{"rules":{"disable":["*"],"enable":["aws-access-token"]}}`,
 			github + " " + aws, []string{"aws-access-token"}},
-		{"a rule enabled that is off", `{"rules":{"enable":["hashicorp-tf-password"]}}`,
+		{"a rule that is off by default is enabled",
+			`{"rules":{"enable":["hashicorp-tf-password"]}}`,
 			`password = "hunter2hunter"`, []string{"hashicorp-tf-password"}},
-		{"that rule left off", `{}`, `password = "hunter2hunter"`, nil},
+		{"a rule that is off by default is not used", `{}`, `password = "hunter2hunter"`, nil},
 		{"a rule added", `{"rules":{"add":[{"id":"flex","regex":"FLEX-(\\d{4}-[a-d]{4})"}]}}`,
 			"x " + key + " y", []string{"flex"}},
 		{"a rule added without a fixed beginning",
 			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
 			"the flex is 1234-abcd", []string{"flex"}},
-		{"that rule far from its keyword",
+		{"an added rule far from its keyword",
 			`{"rules":{"add":[{"id":"flex","regex":"\\d{4}-[a-d]{4}","keywords":["Flex"]}]}}`,
 			"the flex " + strings.Repeat(".", 3000) + " is 1234-abcd", nil},
 		{"an added rule with entropy",
@@ -45,14 +46,14 @@ func TestOptionsSelectTheFindings(t *testing.T) {
 		{"allowed by hash", `{"allow":[{"sha256":"` + sha256Hex(github) + `"}]}`,
 			github + " " + aws, []string{"aws-access-token"}},
 		{"allowed by value", `{"allow":[{"value":"ghp_x7K.*"}]}`, github, nil},
-		{"a value is the whole value", `{"allow":[{"value":"ghp_x7K"}]}`, github,
+		{"an allowed value must match the whole secret", `{"allow":[{"value":"ghp_x7K"}]}`, github,
 			[]string{"github-pat"}},
 		{"allowed by method", `{"allow":[{"method":"tools/*"}]}`, github, nil},
-		{"another method", `{"allow":[{"method":"resources/*"}]}`, github, []string{"github-pat"}},
+		{"entry for another method", `{"allow":[{"method":"resources/*"}]}`, github, []string{"github-pat"}},
 		{"allowed by tool", `{"allow":[{"tool":"t"}]}`, github, nil},
 		{"allowed by server", `{"allow":[{"server":"files"}]}`, github, nil},
 		{"allowed by pointer", `{"allow":[{"pointer":"/arguments/*"}]}`, github, nil},
-		{"all conditions of an entry hold",
+		{"an entry with a condition that does not hold",
 			`{"allow":[{"pointer":"/arguments/*","tool":"u"},{"rule":"jwt","tool":"t"}]}`, github,
 			[]string{"github-pat"}},
 		{"no decoding", `{"decode":false}`,
@@ -82,7 +83,8 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 		{`{"rules":{"add":[{"id":"x","regex":"a("}]}}`, "rules.add[0].regex"},
 		{`{"rules":{"add":[{"id":"x","regex":"a*"}]}}`, "matches an empty text"},
 		{`{"rules":{"add":[{"id":"x","regex":"abc","secretGroup":1}]}}`,
-			"there is no group 1: the regex has 0"},
+			"there is no group 1: the regex has 0 groups"},
+		{`{"key":"fifteen letters"}`, "key: the key has 15 characters: use 16 or more"},
 		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}"}]}}`, "add keywords"},
 		{`{"rules":{"add":[{"id":"x","regex":"\\d{9}","keywords":["a"]}]}}`, "too short"},
 		{`{"entropy":{"threshold":9}}`, "entropy.threshold: 9 is out of range: use 3 to 6"},
@@ -92,7 +94,7 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 		{`{"allow":[{"value":"("}]}`, "allow[0].value"},
 		{`{"allow":[{"pointer":"arguments"}]}`, "allow[0].pointer"},
 		{`{"allow":[{"rule":"nope"}]}`, `allow[0].rule: there is no rule "nope"`},
-		{`{"action":"x","entropy":{"min_length":1}}`, "entropy.min_length"}, // all at once
+		{`{"action":"x","entropy":{"min_length":1}}`, "entropy.min_length"}, // not only action
 	} {
 		_, err := secrets.Plugin().New([]byte(c.config))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -141,7 +143,8 @@ func TestDirectionsLimitTheMessages(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"directions":["to_client"]}`: 1} {
 		wants := newStage(t, config).(sdk.StageWithWants).Wants()
 		if len(wants.Directions) != want || !slices.Contains(wants.Directions, mcp.ToClient) {
-			t.Errorf("%s wants %v, want %d directions with to_client", config, wants, want)
+			t.Errorf("%s: the stage wants %v, want %d directions including to_client", config,
+				wants, want)
 		}
 	}
 }

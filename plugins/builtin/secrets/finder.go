@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// finder finds the secrets of a rule that no regex describes well. at is the place of one of the
-// rule's keywords in s. until is the place up to which s is searched, so that keywords before it
-// need no further call.
+// finder finds the secrets of a rule that no regex describes well. at is the index of one of the
+// rule's keywords in s. until is the index up to which the finder searched s. For keywords before
+// until, the finder need not be called again.
 type finder func(s string, at int) (secrets []span, until int)
 
 // finders are the finders by the ids of their rules.
@@ -30,9 +30,9 @@ var pemEnd = regexp.MustCompile(`(?i)-----END[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLO
 var keyMaterial = regexp.MustCompile(
 	`^(?:[\s>|"'+,]|\\+[nrt"]|[A-Za-z][\w-]*: [^\n\\]*)*([A-Za-z0-9+/=]{16,})`)
 
-// findPrivateKey returns the key that begins at at, from its BEGIN line to its END line. A key
-// without an END line was cut off. The whole rest of s may belong to it, and is returned. A BEGIN
-// line without key material is no key but a text about keys.
+// findPrivateKey returns the key that begins at s[at], from its BEGIN line to its END line. A key
+// without an END line was cut off. The rest of s may belong to such a key, so all of it is
+// returned. A BEGIN line without key material is no key but a text about keys.
 func findPrivateKey(s string, at int) (secrets []span, until int) {
 	head := pemBegin.FindString(s[at:min(len(s), at+128)])
 	if head == "" {
@@ -53,7 +53,7 @@ func findPrivateKey(s string, at int) (secrets []span, until int) {
 var yamlEntry = regexp.MustCompile(`^([ \t]*)([\w.-]+):[ \t]*(.*?)[ \t\r]*$`)
 
 // findKubernetesSecret returns the values below data: and stringData: in the YAML document around
-// at.
+// s[at].
 func findKubernetesSecret(s string, at int) (values []span, until int) {
 	from, to := 0, len(s)
 	if n := strings.LastIndex(s[:at], "\n---"); n >= 0 {
@@ -62,7 +62,7 @@ func findKubernetesSecret(s string, at int) (values []span, until int) {
 	if n := strings.Index(s[at:], "\n---"); n >= 0 {
 		to = at + n
 	}
-	dataIndent := -1 // the indentation of the line data: or stringData: that is open; -1: none
+	dataIndent := -1 // the indentation of the current data: or stringData:; -1 outside of them
 	for line := from; line < to; {
 		end := to
 		if n := strings.IndexByte(s[line:to], '\n'); n >= 0 {
@@ -96,7 +96,7 @@ func findKubernetesSecret(s string, at int) (values []span, until int) {
 	return values, to
 }
 
-// findURLPassword returns the password in the URL whose "://" is at at.
+// findURLPassword returns the password in the URL whose "://" is at s[at].
 func findURLPassword(s string, at int) (password []span, until int) {
 	if at == 0 || byteClasses[s[at-1]]&(wordByte|valueByte) == 0 {
 		return nil, at

@@ -36,10 +36,10 @@ type secret struct {
 	placeholder string
 }
 
-// candidate is a detection before allow lists and overlaps are resolved.
+// candidate is a detection before allow entries are applied and overlaps are merged.
 type candidate struct {
 	detection
-	value string // the secret itself: the text of the span, or what is encoded there
+	value string // the secret itself: the text of the span, decoded if it is encoded
 }
 
 // inspectMethod searches the name of a method that the specification does not define, since such a
@@ -57,8 +57,8 @@ func (in *inspection) inspectMethod(ctx context.Context) bool {
 	return len(in.methodRules) > 0
 }
 
-// inspectText searches one text of the message, as it stands, decoded, and together with the name
-// of its member.
+// inspectText searches one text of the message in three ways: unchanged, decoded, and together with
+// the name of its member.
 func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 	var all []candidate
 	var buffer [8]detection
@@ -101,8 +101,9 @@ func (in *inspection) inspectText(ctx context.Context, t scan.Text) {
 	}
 }
 
-// inspectDecoded searches the encoded runs of a text. A secret in percent-encoding has a span of
-// its own; one in base64 has the span of the whole run.
+// inspectDecoded searches the encoded runs of a text, and returns all with the new candidates. A
+// secret in percent-encoding has a span of its own. A secret in base64 has the span of the whole
+// run.
 func (in *inspection) inspectDecoded(ctx context.Context, t scan.Text,
 	all []candidate) []candidate {
 	t.Decoded(func(plain string, at scan.Span) bool {
@@ -183,8 +184,9 @@ var protocolMembers = map[string]bool{"progressToken": true, "cursor": true, "ne
 	"requestState": true, "requestId": true, "taskId": true, "elicitationId": true,
 	"io.modelcontextprotocol/subscriptionId": true}
 
-// isProtocolPointer reports whether a member at the pointer is the protocol's: one of the body
-// itself, of its _meta, or of a task. Elsewhere a member of the same name is a tool's own.
+// isProtocolPointer reports whether a member at the pointer belongs to the protocol: it is a member
+// of the body itself, of _meta, or of a task. Elsewhere, a member with the same name belongs to a
+// tool.
 func isProtocolPointer(pointer string) bool {
 	parent := parentPointer(pointer)
 	return parent == "" || strings.HasSuffix(parent, "/_meta") || parent == "/task" ||
@@ -219,7 +221,8 @@ func matchesPattern(pattern, s string) bool {
 
 // mergeOverlapping returns the candidates in the order of the text. Candidates that overlap are
 // merged into one, which has the span of all of them. The merged candidate has the rule and the
-// value of one that is not weak; among equals, of the one with the longest value.
+// value of a candidate that is not weak, if there is one. Among several such candidates, the
+// longest value decides.
 func mergeOverlapping(all []candidate) []candidate {
 	slices.SortStableFunc(all, func(a, b candidate) int { return a.span.from - b.span.from })
 	var merged []candidate
@@ -239,8 +242,8 @@ func mergeOverlapping(all []candidate) []candidate {
 }
 
 // percentOffsets returns the index in s of each byte of plain, and then the end of the run. It
-// returns nil if the run is more than percent-encoding, because the bytes of plain then have no
-// places of their own.
+// returns nil if the run has another encoding besides percent-encoding, because the bytes of plain
+// then have no indexes of their own in s.
 func percentOffsets(s string, run span, plain string) []int {
 	offsets := make([]int, 0, len(plain)+1)
 	for i := run.from; i < run.to; {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// span is the part of a text from byte from up to, but not including, byte to.
+// span is the part text[from:to] of a text.
 type span struct{ from, to int }
 
 func (s span) substring(text string) string { return text[s.from:s.to] }
@@ -20,13 +20,13 @@ type detection struct {
 // minTextLength is the length of the shortest text, in bytes, that is searched.
 const minTextLength = 8
 
-// find appends the secrets in s to found. When ctx ends it returns early, with part of them.
+// find appends the secrets in s to found. When ctx ends, it returns early with part of the secrets.
 func (set *ruleset) find(ctx context.Context, s string, found []detection) []detection {
 	if len(s) < minTextLength {
 		return found
 	}
 	var windows windowSet
-	var searched map[*rule]int // the place up to which each finder has searched s
+	var searched map[*rule]int // the index up to which each rule's finder has searched s
 	set.automaton.scan(s, func(end int, words []int32) bool {
 		for _, w := range words {
 			begin := end - set.wordLengths[w]
@@ -72,7 +72,7 @@ type window struct {
 	span
 }
 
-// Bounds of windows, in bytes.
+// The greatest lengths of windows, in bytes.
 const (
 	maxJoinedWindow = 2048     // of overlapping windows that are joined to one
 	maxWindow       = 64 << 10 // of a window that grows because a match goes on beyond it
@@ -141,7 +141,8 @@ func isPrecededBy(s string, at int, word string) bool {
 
 // matchWindow appends the matches of the window's rule to found. A match that reaches the window's
 // end may go on beyond it, so the window is doubled and matched again. A window of maxWindow bytes
-// is not doubled. The secret is then extended over all bytes that a value may have.
+// is not doubled. Instead, a secret at its end is extended over all following bytes that a value
+// may have.
 func (set *ruleset) matchWindow(ctx context.Context, s string, w window,
 	found []detection) []detection {
 	re := w.rule.regex()

@@ -112,7 +112,7 @@ func TestRecallAndPrecision(t *testing.T) {
 	}
 }
 
-// classesOf returns the class, as doc.go has it, of each of gitleaks' rules.
+// classesOf returns the class of each rule of gitleaks: see the table in doc.go.
 func classesOf(t *testing.T) map[string]string {
 	var file struct{ Rules []struct{ ID, Regex string } }
 	if _, err := toml.DecodeFile("gitleaks.toml", &file); err != nil {
@@ -137,8 +137,8 @@ func classesOf(t *testing.T) map[string]string {
 }
 
 // TestOrdinaryTextIsSeldomFlagged searches documentation and code, paragraph by paragraph. The
-// limits leave the shares that doc.go publishes some room, since the versions of the texts, and the
-// packages on a machine, differ.
+// limits are above the shares in doc.go, because machines have different versions of the texts and
+// different packages.
 func TestOrdinaryTextIsSeldomFlagged(t *testing.T) {
 	s := newStage(t, `{"action":"audit"}`)
 	root, home := goroot(t), os.Getenv("HOME")
@@ -191,7 +191,7 @@ func TestOrdinaryTextIsSeldomFlagged(t *testing.T) {
 			}
 		}
 		if files == 0 {
-			t.Logf("%s: none on this machine", name)
+			t.Logf("%s: no files on this machine", name)
 			continue
 		}
 		share := 100 * float64(flagged) / float64(texts)
@@ -239,12 +239,12 @@ func TestToolDefinitionsAreNotFlagged(t *testing.T) {
 	}
 	t.Logf("%d of %d definitions of %d servers flagged", flagged, n, len(servers))
 	if flagged > 0 || n != 164 || len(servers) != 14 {
-		t.Errorf("%d of %d definitions of %d servers are flagged, want 0 of 164 of 14", flagged, n,
-			len(servers))
+		t.Errorf("%d of %d definitions of %d servers are flagged, want 0 of 164 definitions of 14 "+
+			"servers", flagged, n, len(servers))
 	}
 }
 
-// goroot returns the directory of Go's own texts.
+// goroot returns the root directory of the Go installation, whose texts the tests search.
 func goroot(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()

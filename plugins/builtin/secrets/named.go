@@ -16,13 +16,14 @@ var (
 )
 
 // placeholderValues are values that stand in the place of a secret, in schemas and examples. A
-// value that only begins with one of them counts, too, if it is hardly longer.
+// value that begins with a word of more than four bytes counts, too, if the value is at most two
+// bytes longer, or if the word ends in "-" or "_".
 var placeholderValues = strings.Fields(`string text password passwd secret token boolean number
 	integer object null none true false required optional hidden redacted masked unset undefined
 	empty changeme example sample placeholder your- your_ yourpassword yoursecret`)
 
-// isNamedSecret reports whether the name of a member is one for secrets, and the value
-// looks like one.
+// isNamedSecret reports whether members with this name hold secrets, and the value looks like a
+// secret.
 func isNamedSecret(name, value string) bool {
 	if len(value) < 4 || len(value) > 256 || strings.ContainsAny(value[:1], "$%{<[*") {
 		return false

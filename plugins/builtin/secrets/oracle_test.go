@@ -10,7 +10,8 @@ import (
 )
 
 // TestOracle compares the plugin with gitleaks' own detector on the fixtures: everything that the
-// detector finds must be redacted. testdata/oracle writes the file with what it finds.
+// detector finds must be redacted. The program in testdata/oracle writes the detector's findings to
+// a file, which SECRETS_ORACLE names.
 func TestOracle(t *testing.T) {
 	path := os.Getenv("SECRETS_ORACLE")
 	if path == "" {
@@ -66,9 +67,9 @@ func TestOracle(t *testing.T) {
 		}
 	}
 	t.Logf("positives found: %d by gitleaks under the rule's name, %d by the plugin; texts in "+
-		"which only gitleaks finds a secret: %d; its secrets that are not redacted: %d; near "+
+		"which only gitleaks finds a secret: %d; secrets of gitleaks not redacted: %d; near "+
 		"misses in which only the plugin finds a secret: %d", theirs, ours, missed, left, extra)
 	if missed+left > 0 {
-		t.Errorf("%d texts missed, %d secrets not redacted", missed, left)
+		t.Errorf("%d texts missed and %d secrets not redacted, want none", missed, left)
 	}
 }

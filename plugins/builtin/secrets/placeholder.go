@@ -12,8 +12,8 @@ import (
 // nothing about its secret.
 type placeholderMaker struct{ key [32]byte }
 
-// newPlaceholderMaker uses the key of the configuration. If that is empty, it makes a random key,
-// which is lost when the process ends.
+// newPlaceholderMaker returns a placeholderMaker with the key of the configuration. If that key is
+// empty, it makes a random key, which is lost when the process ends.
 func newPlaceholderMaker(key string) (p placeholderMaker) {
 	if key != "" {
 		p.key = sha256.Sum256([]byte(key))

@@ -69,7 +69,7 @@ func (s *stage) Inspect(ctx context.Context, m *mcp.Message) (sdk.Verdict, error
 		return ctx.Err() == nil
 	})
 	if err := ctx.Err(); err != nil {
-		return sdk.Verdict{}, fmt.Errorf("the message was searched in part only: %w",
+		return sdk.Verdict{}, fmt.Errorf("only part of the message was searched: %w",
 			context.Cause(ctx))
 	}
 	if len(in.secrets) == 0 && !inMethod {
@@ -121,7 +121,8 @@ func (in *inspection) redact() (edits []mcp.Edit, problem string) {
 	edits, err := scan.Redact(in.message, redactions)
 	if err != nil {
 		// The error is not passed on: it may hold a secret.
-		return nil, "it is in names of members that cannot be changed, or in more than 100 of them"
+		return nil, "secrets are in member names that cannot be changed, or in more than 100 " +
+			"member names"
 	}
 	if _, err = in.message.Edit(edits...); err != nil {
 		return nil, "the redacted message would be invalid"

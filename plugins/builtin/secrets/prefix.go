@@ -9,14 +9,14 @@ import (
 // byteSet is a set of bytes.
 type byteSet struct {
 	bits [4]uint64
-	char byte // the only character of the set, in lower case; 0 if the set holds others
+	char byte // the only character of the set, in lower case; 0 if there are several
 }
 
 func (s *byteSet) add(c byte)      { s.bits[c>>6] |= 1 << (c & 63) }
 func (s *byteSet) has(c byte) bool { return s.bits[c>>6]&(1<<(c&63)) != 0 }
 
-// singleChar returns the only ASCII character of the set, in lower case and regardless of case, or
-// 0 if the set holds none or several.
+// singleChar returns the only ASCII character of the set, in lower case. A letter and its capital
+// count as one character. It returns 0 if the set holds no ASCII character, or several.
 func (s *byteSet) singleChar() (one byte) {
 	for c := range byte(utf8.RuneSelf) {
 		if !s.has(c) {
@@ -102,8 +102,9 @@ type partialPrefix struct {
 }
 
 // prefixes returns the prefixes of the regex's matches. Assertions about the text before or behind
-// a match are ignored, so a prefix may fit where there is no match. Only a match with one of the
-// two characters beyond ASCII that equal "k" and "s" regardless of case may fit no prefix.
+// a match are ignored, so a prefix may fit where there is no match. Each match fits a prefix, with
+// one exception: two characters beyond ASCII equal "k" and "s" regardless of case, and a match with
+// one of them may fit no prefix.
 func (x *prefixParser) prefixes(re *syntax.Regexp) []prefix {
 	var prefixes []prefix
 	for _, p := range x.extend([]partialPrefix{{}}, re) {
@@ -162,7 +163,7 @@ func (x *prefixParser) extend(all []partialPrefix, re *syntax.Regexp) []partialP
 	return closeAll(all)
 }
 
-// extendEach returns a copy of the prefixes for each of the regexes, extended by it.
+// extendEach returns one copy of the prefixes for each regex in subs, extended by that regex.
 func (x *prefixParser) extendEach(all []partialPrefix, subs []*syntax.Regexp) []partialPrefix {
 	var extended []partialPrefix
 	for _, sub := range subs {
@@ -198,8 +199,8 @@ func closeAll(all []partialPrefix) []partialPrefix {
 	return all
 }
 
-// classSet returns the ASCII characters of a class. ascii reports whether the class holds no
-// others, apart from the two that equal "k" and "s" regardless of case.
+// classSet returns the ASCII characters of a class. ascii reports whether the class holds no other
+// characters, apart from the two that equal "k" and "s" regardless of case.
 func classSet(re *syntax.Regexp) (s byteSet, ascii bool) {
 	for i := 0; i < len(re.Rune); i += 2 {
 		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {

@@ -36,13 +36,13 @@ type ruleSource struct {
 	Off         bool // the rule applies only if the configuration enables it
 }
 
-// ruleChange is a difference between a rule of gitleaks and its use here, and the reason for it.
+// ruleChange says how Gatekit uses a rule of gitleaks in another way than gitleaks, and why.
 type ruleChange struct {
 	ID    string
 	Why   string
 	Whole bool // as in ruleSource
 	Off   bool // as in ruleSource
-	Drop  bool // the rule is not used; rules.toml may have another one with its id
+	Drop  bool // the rule is not used; rules.toml may have another rule with the same id
 }
 
 // loadRuleFiles parses the embedded rule files.
@@ -56,8 +56,8 @@ func loadRuleFiles() (gitleaks, own ruleFile, err error) {
 	return gitleaks, own, nil
 }
 
-// builtinRules returns the embedded rules, those of gitleaks with our changes and then our own, and
-// the allow list of gitleaks that applies to all rules.
+// builtinRules returns the embedded rules: first the rules of gitleaks with our changes, then our
+// own. It also returns the allow list of gitleaks that applies to all rules.
 func builtinRules() ([]ruleSource, allowlist, error) {
 	gitleaks, own, err := loadRuleFiles()
 	if err != nil {
@@ -89,8 +89,8 @@ var escapedQuotes = strings.NewReplacer(
 )
 
 // widenRegex returns a regex of gitleaks, changed so that it also finds secrets in JSON within a
-// text, in URLs, logs and prose. The value of a generic rule has fewer ends than others: it must
-// not end where a name in source code does.
+// text, in URLs, logs and prose. In a generic rule, fewer characters end the value, because the
+// value must not end where a name in source code ends.
 func widenRegex(id, regex string) string {
 	end := `(?:[\x60'"\s;\\&#|<,>)}\]]|[.:!?](?:\s|$)|$)`
 	if strings.Contains(id, "generic") {

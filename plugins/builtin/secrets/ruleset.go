@@ -24,7 +24,7 @@ type ruleset struct {
 type rule struct {
 	id string
 	// secretGroup is the group of the regex that is the secret. 0 is the first group that is not
-	// empty, or the match if there is none; -1 is the match.
+	// empty, or the whole match if all groups are empty. -1 is the whole match.
 	secretGroup   int
 	entropy       float64 // a secret must have more bits a character than this; 0 for any
 	allowlists    []allowlist
@@ -59,12 +59,12 @@ const (
 	nearKeyword                    // within the rule's keywordRadius of the match
 )
 
-// rulesetBuilder collects what a ruleset is made of.
+// rulesetBuilder collects the parts of a ruleset.
 type rulesetBuilder struct {
 	set       *ruleset
 	parser    prefixParser
 	words     []string
-	numbers   map[string]int // of words
+	numbers   map[string]int // the index of each word in words
 	nameWords []string
 }
 
@@ -125,8 +125,8 @@ func (b *rulesetBuilder) addRule(s ruleSource) (err error) {
 	return nil
 }
 
-// addPrefixes adds an anchor for each beginning of the rule's matches. It adds none, and returns
-// false, when one of them holds no word of two characters or more.
+// addPrefixes adds an anchor for each beginning of the rule's matches. If one of these beginnings
+// holds no word of two characters or more, addPrefixes adds no anchor and returns false.
 func (b *rulesetBuilder) addPrefixes(r *rule, regex string,
 	parsed *syntax.Regexp) (added bool, err error) {
 	kind, prefixes := matchStart, []prefix(nil)

@@ -107,10 +107,10 @@ func TestSecretsAreFoundInEveryPartOfAMessage(t *testing.T) {
 		kind    mcp.Kind
 		to      mcp.Direction
 		method  string
-		body    string // with a verb for the secret
+		body    string // with %s in place of the secret
 		secret  string
 		rule    string
-		pointer string // with "?" for a placeholder
+		pointer string // with "?" in place of a placeholder
 	}{
 		{"argument", mcp.Request, mcp.ToServer, "tools/call",
 			`{"name":"t","arguments":{"q":"use %s now"}}`,
@@ -202,8 +202,8 @@ func TestOnlyTheSecretIsRedacted(t *testing.T) {
 	mime := base64.StdEncoding.EncodeToString([]byte("Dear all, the new token is " + github +
 		", please keep it for yourselves. Yours, J."))
 	for _, c := range []struct{ name, text, want string }{
-		{"nothing", "an ordinary text about tokens, keys and passwords: none is here", ""},
-		{"two of one kind", github + " and " + github, "[github-pat] and [github-pat]"},
+		{"no secret", "an ordinary text about tokens, keys and passwords: none is here", ""},
+		{"the same secret twice", github + " and " + github, "[github-pat] and [github-pat]"},
 		// gitleaks' generic rule does not take "&" for a part of a password
 		{"JSON in the text", `{"password": "Tr0ub4dor&3x9Q", "user": "jo"}`, ``},
 		{"JSON with a token in the text", `{"api_token": "8f3kd92mf0a7cb1e5d64", "user": "jo"}`,
@@ -219,7 +219,7 @@ func TestOnlyTheSecretIsRedacted(t *testing.T) {
 		{"a password in a URL", "postgres://jo:s3cr3tpw@db.example.com:5432/x?a=b",
 			"postgres://jo:[url-password]@db.example.com:5432/x?a=b"},
 		{"a password with @ in a URL", "amqp://jo:p@ss:w0rd@mq/x", "amqp://jo:[url-password]@mq/x"},
-		{"an example of such a URL",
+		{"examples of passwords in URLs",
 			"postgres://user:password@localhost/x, redis://${USER}:${PASS}@h", ""},
 		{"a time in a URL", "https://example.com/12:30:55@noon", ""},
 		{"a key in a query", "GET https://example.com/x?api_key=8f3kd92mf0a7cb1e5d64&b=1",
@@ -228,7 +228,7 @@ func TestOnlyTheSecretIsRedacted(t *testing.T) {
 			"GET /\nAuthorization: Bearer [authorization-header]\nHost: h"},
 		{"percent-encoded", "https://h/?u=jo&t=" + url.QueryEscape(`{"k":"`+github+`"}`),
 			"https://h/?u=jo&t=%7B%22k%22%3A%22[github-pat]%22%7D"},
-		{"percent-encoded within", "https://h/?t=" + strings.ReplaceAll(stripe,
+		{"percent-encoded within the token", "https://h/?t=" + strings.ReplaceAll(stripe,
 			"_", "%5F") + "&b=c", "https://h/?t=[stripe-access-token]&b=c"},
 		{"base64 in percent-encoding",
 			"a=1 x=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte("t "+github+
@@ -272,7 +272,7 @@ func TestOnlyTheSecretIsRedacted(t *testing.T) {
 			"x = \"[github-pat]\" # gitleaks:allow"},
 		{"github_pat_, ASIA", "github_pat_" + strings.Repeat("a1B2c3D4e5",
 			8) + "xy ASIA" + aws[4:], "[github-fine-grained-pat] [aws-access-token]"},
-		{"beyond 64 KiB, near each other", strings.Repeat("lorem ipsum ",
+		{"many secrets beyond 64 KiB", strings.Repeat("lorem ipsum ",
 			6000) + strings.Repeat(aws+" ", 20), strings.Repeat("lorem ipsum ",
 			6000) + strings.Repeat("[aws-access-token] ", 20)},
 		{"two rules that overlap", "aws_secret_key=" + github, "aws_secret_key=[github-pat]"},
@@ -348,16 +348,16 @@ func TestSecretsThatCannotBeRedactedAreDenied(t *testing.T) {
 	for name, m := range map[string]*mcp.Message{
 		"the name of a tool": message(t, mcp.Request, mcp.ToServer,
 			"tools/call", `{"name":"`+github+`"}`),
-		"the address of a resource": message(t, mcp.Request, mcp.ToServer, "resources/read",
+		"the URI of a resource": message(t, mcp.Request, mcp.ToServer, "resources/read",
 			`{"uri":"postgres://jo:s3cr3tpw@db/x"}`),
-		"a reference": message(t, mcp.Request, mcp.ToServer,
+		"the reference of a completion": message(t, mcp.Request, mcp.ToServer,
 			"completion/complete", `{"ref":{"type":"ref/prompt","name":"`+github+
 				`"},"argument":{"name":"a","value":"b"}}`),
 		"the name of a method": message(t, mcp.Notification, mcp.ToClient,
 			"notifications/"+github, `{"a":1}`),
-		"the name of a method, no params": message(t, mcp.Request, mcp.ToServer, "x/"+github,
+		"the name of a method with empty params": message(t, mcp.Request, mcp.ToServer, "x/"+github,
 			`{}`),
-		"a progress token of a known kind": message(t, mcp.Notification, mcp.ToClient,
+		"a progress token that is a GitHub token": message(t, mcp.Notification, mcp.ToClient,
 			"notifications/progress", `{"progressToken":"`+github+`","progress":1}`),
 	} {
 		v := inspect(t, s, m)
@@ -369,7 +369,7 @@ func TestSecretsThatCannotBeRedactedAreDenied(t *testing.T) {
 }
 
 // TestPlaceholdersDependOnSecretAndKey checks that the same secret has the same placeholder within
-// a stage and between stages with the same key, and another one otherwise.
+// a stage and between stages with the same key, and another placeholder otherwise.
 func TestPlaceholdersDependOnSecretAndKey(t *testing.T) {
 	m := message(t, mcp.Request, mcp.ToServer, "tools/call", `{"name":"t","arguments":{"a":"`+
 		github+`","b":"x `+github+` y","c":"`+base64.StdEncoding.EncodeToString([]byte("t "+
@@ -463,7 +463,7 @@ func TestStageIsSafeForConcurrentUse(t *testing.T) {
 }
 
 // TestHostileTextsTakeLinearTime searches texts of 512 KiB that would take hours if time grew with
-// the square of their length. Each takes about a second.
+// the square of their length. The search of each text takes about a second.
 func TestHostileTextsTakeLinearTime(t *testing.T) {
 	s := newStage(t, `{}`)
 	const n, limit = 512 << 10, time.Minute
@@ -474,12 +474,12 @@ func TestHostileTextsTakeLinearTime(t *testing.T) {
 		"Kubernetes secrets":       many("kind: Secret\ndata:\n  a: abcdef\n"),
 		"curl":                     many("curl -H -u "),
 		"names of assignments":     many("access_token_secret_key: "),
-		"beginnings":               many("ghp_ AKIA sk_live_ xoxb- ey $6$ "),
+		"beginnings of tokens":     many("ghp_ AKIA sk_live_ xoxb- ey $6$ "),
 		"URLs":                     many("://a:"),
 		"secrets, percent-encoded": many("%41KIA" + aws[4:] + "-"),
 		"a token without end": "eyJhbGciOiJIUzI1NiIsInR5.eyJzdWIiOiIxMjM0NTY3." +
 			many("x7Kq2Lw9Rt4Zp8Vb3Nm6Yc1Hd5Jf0SgAuE2i"),
-		"base64 in base64 and so on": base64.StdEncoding.EncodeToString([]byte(
+		"base64 in base64": base64.StdEncoding.EncodeToString([]byte(
 			base64.StdEncoding.EncodeToString([]byte(many("key ghp_ "))))),
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -502,7 +502,7 @@ func TestHostileTextsTakeLinearTime(t *testing.T) {
 	if v := inspect(t, s, message(t, mcp.Response, mcp.ToClient,
 		"tools/call", `{"structuredContent":{`+strings.TrimSuffix(names.String(),
 			",")+`}}`)); v.Action != pipeline.Deny {
-		t.Errorf("5000 names: got action %d, want a denial", v.Action)
+		t.Errorf("secrets in 5000 member names: got action %d, want a denial", v.Action)
 	}
 }
 
@@ -521,7 +521,7 @@ func TestSelfTestMessageIsDetected(t *testing.T) {
 		}
 	}
 	if c := secrets.Plugin().SelfTest([]byte(`{"rules":{"disable":["*"]}}`)); c != nil {
-		t.Errorf("a self-test without a rule: %+v", c)
+		t.Errorf("got the self-test %+v with all rules disabled, want none", c)
 	}
 }
 

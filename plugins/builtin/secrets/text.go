@@ -39,7 +39,7 @@ func RedactText(ctx context.Context, text string) (string, error) {
 		return false
 	})
 	if err := ctx.Err(); err != nil {
-		return "", fmt.Errorf("the text was searched in part only: %w", context.Cause(ctx))
+		return "", fmt.Errorf("only part of the text was searched: %w", context.Cause(ctx))
 	}
 	return out.String(), nil
 }

@@ -9,7 +9,7 @@ import (
 func TestRedactText(t *testing.T) {
 	const token = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 	for _, c := range []struct{ name, text, want string }{
-		{"nothing", "", ""},
+		{"empty text", "", ""},
 		{"no secret", "listening\non stdio\n", "listening\non stdio\n"},
 		{"two secrets", "a " + token + "\n\"b\" " + token + "\x1b", "a S\n\"b\" S\x1b"},
 		{"invalid UTF-8", "a\xff " + token, "a\ufffd S"},
@@ -28,7 +28,7 @@ func TestRedactText(t *testing.T) {
 				got = before + "S" + after
 			}
 			if got != c.want {
-				t.Errorf("got %q, want %q with a placeholder for S", got, c.want)
+				t.Errorf("got %q, want %q, where S stands for a placeholder", got, c.want)
 			}
 		})
 	}

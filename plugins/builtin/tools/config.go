@@ -38,7 +38,8 @@ type change struct {
 // patternList is an array of patterns.
 type patternList []string
 
-// UnmarshalJSONFrom rejects null. It would mean the same as no list, which allows everything.
+// UnmarshalJSONFrom rejects null. Otherwise null would mean the same as a missing list: everything
+// is allowed.
 func (l *patternList) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	if d.PeekKind() == 'n' {
 		return errors.New("null is not a list: remove the option, or write []")
@@ -136,15 +137,15 @@ func (f *filter) setChanges(all []change, fail errorf) {
 			fail(`.change[%d]: a %s is identified by "%s", not by "%s"`, i, f.item, option,
 				otherOption)
 		case name == "":
-			fail(`.change[%d].%s: is missing; it is what the server calls the %s`, i, option,
-				f.item)
+			fail(`.change[%d].%s: is missing; set it to the server's own %s of the %s`, i,
+				option, option, f.item)
 		case isDuplicate:
 			fail(`.change[%d].%s: %q is changed above; merge the two changes`, i, option, name)
 		case c.Rename == nil && c.Title == nil && c.Description == nil:
 			fail(`.change[%d]: nothing is changed: set "rename", "title" or "description"`, i)
 		case f.hides(name):
-			fail(`.change[%d].%s: %q is hidden by allow or hide: show it there, or remove it here`,
-				i, option, name)
+			fail(`.change[%d].%s: %q is hidden by allow or hide: do not hide it, or remove this `+
+				`change`, i, option, name)
 		}
 		f.changes[name] = c
 	}
@@ -174,7 +175,7 @@ func (f *filter) newNames(all []change, fail errorf) map[string]string {
 		names[c.Name] = name
 		other, isChanged := f.changes[name]
 		isAllowed := slices.ContainsFunc(f.allow, func(p pattern) bool {
-			return len(p.parts) == 1 && p.parts[0] == name
+			return p.text == name && !strings.Contains(name, "*")
 		})
 		if name != c.Name && (isAllowed || isChanged && other.Rename == nil) {
 			fail(`.change[%d].rename: %q is the server's own name of another visible %s: choose `+

@@ -17,7 +17,8 @@ func TestInvalidConfiguration(t *testing.T) {
 		{"empty section", `{"tools":{}}`,
 			[]string{`tools: nothing to do: set "allow", "hide" or "change"`}},
 		{"unknown option", `{"tools":{"alow":["a"]}}`, []string{"alow"}},
-		{"list of tools as in the Python Gatekit", `{"tools":[{"tool":"a"}]}`, []string{"/tools"}},
+		{"list of tools, the format of the first Gatekit", `{"tools":[{"tool":"a"}]}`,
+			[]string{"/tools"}},
 		{"unknown option of a change", `{"tools":{"change":[{"name":"a","schema":{}}]}}`,
 			[]string{"schema"}},
 		{"duplicate option", `{"tools":{"allow":["a"]},"tools":{"allow":["*"]}}`,
@@ -50,10 +51,10 @@ func TestInvalidConfiguration(t *testing.T) {
 			[]string{`rename tool "a": the new name is the same`}},
 		{"two tools with one name",
 			`{"tools":{"change":[{"name":"a","rename":"x"},{"name":"b","rename":"x"}]}}`,
-			[]string{`rename tool "b" to "x": "a" has that name`}},
-		{"rename to another's name",
+			[]string{`rename tool "b" to "x": "a" gets that name too`}},
+		{"rename to the old name of a renamed prompt",
 			`{"prompts":{"change":[{"name":"a","rename":"b"},{"name":"b","rename":"c"}]}}`,
-			[]string{`rename prompt "a" to "b": that is the server's name of another one`}},
+			[]string{`rename prompt "a" to "b": that is the server's name of another prompt`}},
 		{"rename to the name of a changed tool",
 			`{"tools":{"change":[{"name":"a","rename":"b"},{"name":"b","title":"B"}]}}`,
 			[]string{`tools.change[0].rename: "b" is the server's own name of another visible tool`}},
@@ -75,7 +76,7 @@ func TestInvalidConfiguration(t *testing.T) {
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error\n%v\nwant one with %s", err, want)
+					t.Errorf("got the error\n%v\nwant an error with %s", err, want)
 				}
 			}
 		})

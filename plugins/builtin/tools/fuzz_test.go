@@ -45,8 +45,9 @@ func quoteAll(parts []string) []string {
 	return parts
 }
 
-// FuzzAllowedURI checks that a URI which passes an allow list is within the allowed path when Go
-// parses it, and that a URI which passes a hide list is not.
+// FuzzAllowedURI parses each URI with Go's package url. It checks that the path of a URI which
+// passes an allow list is within the allowed path. It also checks that the path of a URI which
+// passes a hide list is not within the hidden path.
 func FuzzAllowedURI(f *testing.F) {
 	for _, s := range []string{"a", "../etc/passwd", "%2e%2e/etc/passwd", `..\etc`, "a/./b",
 		"a//../..//etc", "..%2f..%2fetc%", "?../", "#/..", "\t.\n./x", "..", "a/.."} {

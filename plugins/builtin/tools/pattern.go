@@ -1,22 +1,68 @@
 package tools
 
-import "strings"
+import (
+	"strings"
+
+	"gatekit/core/uris"
+)
 
 // pattern is a name in which each * stands for any characters, or none.
 type pattern struct {
-	parts           []string // between the stars
-	normalizedParts []string // for a URI: the parts of its normal form
+	text      string     // as it is configured
+	spellings [][]string // the parts between the stars, for each spelling of the pattern
 }
 
 func newPattern(text string, isURI bool) pattern {
-	p := pattern{parts: strings.Split(text, "*")}
+	p := pattern{text, [][]string{strings.Split(text, "*")}}
 	if isURI {
-		p.normalizedParts = strings.Split(normalizeURI(text), "*")
+		canonical := uris.Canonical(text)
+		if strings.HasSuffix(text, "*") {
+			// https://* has no path, so its canonical spelling gets one
+			canonical = strings.TrimSuffix(canonical, "/")
+		}
+		for _, c := range []string{canonical, decodedURI(text)} {
+			p.spellings = append(p.spellings, strings.Split(c, "*"))
+		}
 	}
 	return p
 }
 
-// match reports whether name is the parts, with anything in between.
+// matches reports whether a name matches a spelling of the pattern.
+func (p pattern) matches(name string) bool {
+	for _, parts := range p.spellings {
+		if match(parts, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// decodedURI returns the canonical spelling of a URI as a server reads it that decodes percent
+// escapes before it splits the path. It also resolves the dot segments of a URI without host, such
+// as memo:a/../b.
+func decodedURI(text string) string {
+	text = uris.Canonical(text)
+	end := len(text)
+	if at := strings.IndexAny(text, "?#"); at >= 0 {
+		end = at
+	}
+	scheme := text[:len(uris.Scheme(text))]
+	rest := strings.TrimPrefix(text[len(scheme):end], ":")
+	rest = strings.ReplaceAll(uris.Unescape(rest), `\`, "/")
+	if !strings.HasPrefix(rest, "/") {
+		isFolder := strings.HasSuffix(rest, "/")
+		rest = strings.TrimPrefix(uris.CleanPath(rest), "/")
+		if isFolder && rest != "" {
+			rest += "/"
+		}
+	}
+	if scheme != "" {
+		scheme += ":"
+	}
+	return uris.Canonical(scheme + rest + text[end:])
+}
+
+// match reports whether name consists of the parts, in their order, with any characters in between.
 func match(parts []string, name string) bool {
 	first, rest := parts[0], parts[1:]
 	if len(rest) == 0 {
@@ -46,20 +92,35 @@ type filter struct {
 // hidesAny reports whether the filter can hide an item.
 func (f *filter) hidesAny() bool { return f.hasAllow || len(f.hide) > 0 }
 
-// hides reports whether an item is hidden. A URI is hidden if the URI or its normal form matches
-// hide, and is allowed only if both match allow.
+// hides reports whether an item is hidden. A URI is hidden if one of its readings matches hide. It
+// is allowed only if one pattern of allow matches the URI, its canonical spelling and its decoded
+// spelling.
 func (f *filter) hides(name string) bool {
-	normalized := name
-	if f.isURI {
-		normalized = normalizeURI(name)
+	if !f.isURI {
+		for _, p := range f.hide {
+			if p.matches(name) {
+				return true
+			}
+		}
+		for _, p := range f.allow {
+			if p.matches(name) {
+				return false
+			}
+		}
+		return f.hasAllow
 	}
+	decoded := decodedURI(name)
+	readings := append(uris.Readings(name), uris.Readings(decoded)...)
 	for _, p := range f.hide {
-		if match(p.parts, name) || f.isURI && match(p.normalizedParts, normalized) {
-			return true
+		for _, r := range readings {
+			if p.matches(r) {
+				return true
+			}
 		}
 	}
+	canonical := uris.Canonical(name)
 	for _, p := range f.allow {
-		if match(p.parts, name) && (!f.isURI || match(p.normalizedParts, normalized)) {
+		if p.matches(name) && p.matches(canonical) && p.matches(decoded) {
 			return false
 		}
 	}

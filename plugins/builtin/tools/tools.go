@@ -37,7 +37,8 @@ func Plugin() sdk.Plugin {
 	}
 }
 
-// The methods that name tools and prompts, and those with the URI of a resource.
+// nameMethods are the methods that name a tool or a prompt. uriMethods are the methods that have
+// the URI of a resource.
 var (
 	nameMethods = []string{"tools/list", "tools/call", "prompts/list", "prompts/get",
 		"completion/complete"}
@@ -48,8 +49,8 @@ var (
 // subscribed is the notification by which a server confirms a subscription.
 const subscribed = "notifications/subscriptions/acknowledged"
 
-// wants returns the wants for methods: the responses of lists, and the requests and notifications
-// of all other methods.
+// wants selects the messages that have one of the methods. For most methods, the stage needs only
+// the response (methods that list items) or only the request (other methods).
 func wants(methods ...[]string) pipeline.Wants {
 	return pipeline.Wants{
 		Methods: slices.Concat(methods...),
@@ -72,8 +73,8 @@ type stage struct {
 	renames                   pipeline.Renames
 }
 
-// Wants implements sdk.StageWithWants. It selects only the kinds of items that the configuration
-// has, and only their lists if no item can be hidden.
+// Wants implements sdk.StageWithWants. It selects only messages about the kinds of items that the
+// configuration names. If no item of a kind can be hidden, it selects only the lists of that kind.
 func (s *stage) Wants() pipeline.Wants {
 	var methods []string
 	add := func(f *filter, lists, uses []string) {
@@ -163,7 +164,7 @@ func (s *stage) checkCompletion(m *mcp.Message) sdk.Verdict {
 	return sdk.Allow()
 }
 
-// filterSubscription hides the hidden resources in a subscription.
+// filterSubscription returns the verdict that removes hidden resources from a subscription.
 func (f *filter) filterSubscription(m *mcp.Message) sdk.Verdict {
 	v := sdk.Allow()
 	if !f.hidesAny() {
@@ -237,7 +238,7 @@ func (f *filter) itemEdits(c change, item *mcp.Message, base string) (edits []mc
 }
 
 // selfTest returns a request for an item that the configuration hides, or a list with an item that
-// it changes.
+// the configuration changes.
 func selfTest(config []byte) *sdk.SelfTest {
 	s, err := newStage(config)
 	if err != nil {
@@ -271,13 +272,13 @@ func selfTest(config []byte) *sdk.SelfTest {
 			}
 		}
 	}
-	return nil // only names are changed, which the pipeline does
+	return nil // only names are changed, and the pipeline does that
 }
 
-// hiddenName returns a name that the filter hides, and whether there is one.
-func (f *filter) hiddenName() (string, bool) {
+// hiddenName returns a name that the filter hides. ok is false if it finds no such name.
+func (f *filter) hiddenName() (name string, ok bool) {
 	for _, p := range f.hide {
-		if name := strings.Join(p.parts, "x"); f.hides(name) {
+		if name := strings.ReplaceAll(p.text, "*", "x"); f.hides(name) {
 			return name, true
 		}
 	}

@@ -21,7 +21,8 @@ func (l *lastOutcome) Record(_ context.Context, o pipeline.Outcome) (uint64, err
 	return 1, nil
 }
 
-// newPipeline returns a pipeline with a stage for a configuration, as a host makes it.
+// newPipeline returns a pipeline whose only stage is the plugin with a configuration, and the
+// recorder of that pipeline.
 func newPipeline(t testing.TB, config string) (*pipeline.Pipeline, *lastOutcome) {
 	t.Helper()
 	s, err := tools.Plugin().New([]byte(config))
@@ -45,7 +46,7 @@ func parse(t testing.TB, to mcp.Direction, text string) *mcp.Message {
 	return m
 }
 
-// request returns a client's request about name.
+// request returns a client's request about the item with a name.
 func request(t testing.TB, method, params, name string) *mcp.Message {
 	m := parse(t, mcp.ToServer, `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+
 		`}`)
@@ -77,7 +78,7 @@ func pass(t testing.TB, p *pipeline.Pipeline, m *mcp.Message) string {
 // kinds are the kinds of items, with their lists and uses.
 var kinds = []struct {
 	section, list, items, nameMember string
-	// methods, with %s in their params for the quoted name
+	// methods and their params, in which %s stands for the quoted name
 	uses []string
 }{
 	{"tools", "tools/list", "tools", "name", []string{`tools/call {"name":%s}`}},
@@ -110,13 +111,13 @@ func TestListsAndUseAgree(t *testing.T) {
 		{"hide all", `"hide":["*"]`, nil, []string{"a", "", "a.b-c"}},
 		{"several stars", `"allow":["a*b*c"]`, []string{"abc", "a.b.c", "abbc", "abcbc", "abcc"},
 			[]string{"ac", "acb", "abcd", "xabc", "ab"}},
-		{"a star matches no character twice", `"allow":["a*a"]`, []string{"aa", "aba"},
+		{"parts of a pattern do not overlap", `"allow":["a*a"]`, []string{"aa", "aba"},
 			[]string{"a", "ab"}},
 		{"digits and dots", `"allow":["1.read","v2.*"]`,
 			[]string{"1.read", "v2.x"}, []string{"1xread", "v2x", "1.read2"}},
-		{"no other character is special", `"hide":["a?","[b]","c+"]`,
+		{"only the star is special", `"hide":["a?","[b]","c+"]`,
 			[]string{"ab", "b", "cc", "c"}, []string{"a?", "[b]", "c+"}},
-		{"other letters", `"hide":["wörter*"]`, []string{"worter", "w\u043erter"},
+		{"letters outside of ASCII", `"hide":["wörter*"]`, []string{"worter", "w\u043erter"},
 			[]string{"wörter", "wörterbuch"}},
 	}
 	for _, tt := range tests {
@@ -174,7 +175,7 @@ func TestMessageWithoutNameIsDeniedIfAnythingIsHidden(t *testing.T) {
 		m, err := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` +
 			params + `}`))
 		if err != nil {
-			continue // Gatekit rejects it before the plugin
+			continue // Gatekit rejects the message before the plugin sees it
 		}
 		m.Direction, m.Server = mcp.ToServer, "files"
 		p, _ := newPipeline(t, filter)
@@ -229,9 +230,11 @@ func TestHiddenResourcesAreRemovedFromSubscriptions(t *testing.T) {
 // A URI with another spelling must not get around hide or allow.
 func TestOtherSpellingsOfAURI(t *testing.T) {
 	hide, _ := newPipeline(
-		t, `{"resources":{"hide":["file:///etc/*","https://a.example/private/*","memo:secret"]}}`)
+		t, `{"resources":{"hide":["file:///etc/*","https://a.example/private/*","memo:secret",`+
+			`"WSS://*","ftp://C.example*"]}}`)
 	allow, _ := newPipeline(
-		t, `{"resources":{"allow":["file:///logs/*","file:///a%20b","https://a.example/p*"]}}`)
+		t, `{"resources":{"allow":["file:///logs/*","file:///a%20b",`+
+			`"https://a.example/p*","https://b.example*","note:a/*"]}}`)
 	read := func(p *pipeline.Pipeline, uri string) bool {
 		return pass(t, p, request(t, "resources/read", `{"uri":`+string(mcp.Quote(uri))+`}`,
 			uri)) != "denied"
@@ -246,21 +249,29 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 		"file:///../etc/passwd", "file:///etc/./passwd", "fi\tle:///etc/passwd",
 		" file:///etc/passwd", "file:///etc/a?b", "file:///etc/a#b",
 		"HTTPS://A.Example/private/x", "https://a.example/x/../private/x",
-		"https://a.example/privat%65/x", "MEMO:secret", "memo:secre%74", "memo:x/../secret"} {
+		"https://a.example/privat%65/x", "MEMO:secret", "memo:secre%74", "memo:x/../secret",
+		"https://a.example:443/private/x", "https://a.example./private/x",
+		"https://u:p@a.example/private/x", "https:/a.example/private/x",
+		"https:a.example/private/x", `https:\\a.example\private\x`,
+		"https://%61.example/private/x", "https://a.example:/private/x",
+		"https://\uff41.example/private/x", "file://localhost./etc/passwd",
+		"file://127.0.0.1/etc/passwd", "file://other.example/etc/passwd",
+		"\ufefffile:///etc/passwd", "WSS://b.example:443/x", "ftp://c.example/x"} {
 		if read(hide, uri) {
 			t.Errorf("%q is allowed, but reads a hidden resource", uri)
 		}
 	}
 	for _, uri := range []string{"file:///etcetera", "file:///logs/etc/passwd",
 		"https://a.example/public", "https://b.example/private/x", "memo:secrets", "memo:Secret",
-		"file:///etc", "http://a.example/private/x"} {
+		"file:///etc", "http://a.example/private/x", "https://a.example:8443/private/x",
+		"ws://b.example/x", "ftp://d.example/x"} {
 		if !read(hide, uri) {
 			t.Errorf("%q is denied, but hide does not match it", uri)
 		}
 	}
 	for _, uri := range []string{"file:///logs/a", "file:///logs/a/b.log", "file:///logs/a%20b",
 		"file:///logs/", "file:///logs/.hidden", "file:///logs/a..b", "file:///a%20b",
-		"https://a.example/p?q=../x"} {
+		"https://a.example/p?q=../x", "https://b.example/x", "note:a/b/"} {
 		if !read(allow, uri) {
 			t.Errorf("%q is denied, but allow matches it", uri)
 		}
@@ -268,7 +279,8 @@ func TestOtherSpellingsOfAURI(t *testing.T) {
 	for _, uri := range []string{"file:///logs/../etc/passwd", "file:///logs/%2e%2e/etc/passwd",
 		"file:///logs/a/../../etc/passwd", `file:///logs/..\etc`, "file:///logs/..%5C..%5Cetc",
 		"file:///logs/..", "file:///logs/%2e%2e/x%",
-		"file:///logs/.\t./etc", "https://a.example/p/../q", "file:///LOGS/a"} {
+		"file:///logs/.\t./etc", "https://a.example/p/../q", "file:///LOGS/a",
+		"https://b.example@evil.example/x", "note:a/../b", "https://a.example:8443/p"} {
 		if read(allow, uri) {
 			t.Errorf("%q is allowed, but leads to another resource", uri)
 		}
@@ -286,7 +298,7 @@ func TestChange(t *testing.T) {
 		{"tool that has the title already", `{"tools":{"change":[{"name":"a","title":"T"}]}}`,
 			"tools/list", `{"tools":[{"name":"a","title":"\u0054"}]}`,
 			`{"tools":[{"name":"a","title":"\u0054"}]}`, "pass"},
-		{"prompt between hidden ones",
+		{"prompt between hidden prompts",
 			`{"prompts":{"hide":["x*"],"change":[{"name":"ask","rename":"question","description":"d"}]}}`, "prompts/list",
 			`{"prompts":[{"name":"x1"},{"name":"ask","arguments":[]},{"name":"x2"}]}`,
 			`{"prompts":[{"name":"question","arguments":[],"description":"d"}]}`, "modify"},
@@ -321,7 +333,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// In the Python Gatekit, a renamed tool could still be called by its original name.
+// In the first Gatekit, which was written in Python, a renamed tool could still be called by its
+// original name.
 func TestRenamedToolCannotBeUsedByItsOldName(t *testing.T) {
 	p, rec := newPipeline(
 		t, `{"tools":{"allow":["create_issue"],"change":[{"name":"create_issue","rename":"open_issue"}]},"prompts":{"change":[{"name":"ask","rename":"question"}]}}`)
@@ -344,7 +357,8 @@ func TestRenamedToolCannotBeUsedByItsOldName(t *testing.T) {
 	if rec.Before.Name != "create_issue" {
 		t.Errorf("recorded under %q, want the server's own name", rec.Before.Name)
 	}
-	// A tool of the server that has the new name is not listed, so that it cannot shadow the other.
+	// If the server has another tool with the new name, that tool is not listed. It would shadow
+	// the renamed tool.
 	if got, want := pass(t, p,
 		response(t, "tools/list",
 			`{"tools":[{"name":"open_issue","description":"evil"},{"name":"create_issue"}]}`)),
@@ -385,12 +399,13 @@ func TestWantsOnlyWhatIsConfigured(t *testing.T) {
 		}
 		wants := s.(sdk.StageWithWants).Wants()
 		if got := strings.Join(wants.Methods, " "); got != want {
-			t.Errorf("%s wants %s, want %s", config, got, want)
+			t.Errorf("%s: the stage wants the methods %s, want %s", config, got, want)
 		}
 		for _, method := range wants.Methods {
 			if m, _ := mcp.LookupMethod(method); m.Kind == mcp.Request &&
 				wants.OnlyKind[method] == 0 {
-				t.Errorf("%s wants requests and responses of %s", config, method)
+				t.Errorf("%s: the stage wants all kinds of messages of %s, want one kind", config,
+					method)
 			}
 		}
 	}
@@ -412,8 +427,8 @@ func TestSelfTest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if v, err := s.Inspect(t.Context(), c.Message); err != nil || v.Action != c.Action {
-			t.Errorf("%s: action %d, %v for %s, want %d", config, v.Action, err, c.Description,
-				c.Action)
+			t.Errorf("%s: got the action %d and the error %v for %s, want the action %d", config,
+				v.Action, err, c.Description, c.Action)
 		}
 	}
 	for _, config := range []string{`{"tools":{"change":[{"name":"a","rename":"x"}]}}`,

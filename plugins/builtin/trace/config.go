@@ -15,7 +15,7 @@ type config struct {
 	MaxParamLength int      `json:"max_param_length"`
 }
 
-// knownFields are the fields of a trace in their default order. All but arguments are on by
+// knownFields are the fields of a trace in their default order. All fields but arguments are on by
 // default.
 var knownFields = []string{"server", "tool", "arguments", "size", "duration", "record", "time"}
 
@@ -37,8 +37,8 @@ func newStage(text []byte) (*stage, error) {
 	}
 	var errs []error
 	if len(c.Fields) == 0 {
-		errs = append(errs, errors.New("fields: is empty; remove it for the defaults, or remove "+
-			"the plugin"))
+		errs = append(errs, errors.New("fields: is empty; remove the option for the defaults, or "+
+			"remove the plugin"))
 	}
 	for i, f := range c.Fields {
 		switch {
@@ -46,7 +46,7 @@ func newStage(text []byte) (*stage, error) {
 			errs = append(errs, fmt.Errorf("fields[%d]: unknown field %q; known fields: %s", i, f,
 				strings.Join(knownFields, ", ")))
 		case slices.Index(c.Fields, f) < i:
-			errs = append(errs, fmt.Errorf("fields[%d]: %q is there already", i, f))
+			errs = append(errs, fmt.Errorf("fields[%d]: %q is already in the list", i, f))
 		}
 	}
 	if c.MaxParamLength < 1 || c.MaxParamLength > maxParamLength {

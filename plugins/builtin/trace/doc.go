@@ -16,37 +16,38 @@
 //	record: session s1, exchange 12
 //	time: 2026-11-21T20:45:00Z
 //
-// Place it last, so that it shows the result as the other plugins left it.
+// Put the plugin last, so that the trace describes the result as the other plugins left it.
 //
 // # Options
 //
 //	fields            fields of the trace in their order: server, tool, arguments, size, duration,
 //	                  record, time; default: all but arguments
-//	max_param_length  200: characters of the arguments that are shown, 1 to 10000; longer ones are
-//	                  cut
+//	max_param_length  200: how many characters of the arguments are shown, from 1 to 10000; longer
+//	                  arguments are cut
 //
-// arguments is off by default because arguments may hold secrets, and a result is read by the
-// model, stored by clients and written to their logs. The arguments are shown as they were sent to
+// The field arguments is off by default because arguments may hold secrets. The model reads the
+// result; clients store it and write it to their logs. The arguments are shown as they were sent to
 // the server, without what other plugins redacted.
 //
-// server and tool are the names in the audit log; for a renamed tool, the server's own name. size
-// is the size of the whole result before the trace. duration is the time between the call and the
-// result as the plugin sees them; it is left out if the plugin did not see the call.
+// The fields server and tool are the names that the audit log uses. For a renamed tool, this is the
+// server's own name. The field size is the size of the whole result without the trace. The field
+// duration is the time between the call and the result as the plugin sees them. The duration is
+// left out if the plugin did not see the call.
 //
 // # What it promises
 //
-//   - One text block for the audience "user" is added after the others. Every other byte of the
-//     result is kept, including structuredContent.
+//   - One text block for the audience "user" is added after the other blocks. Every other byte of
+//     the result is kept, including structuredContent.
 //   - Messages that are not a complete result of a tool stay unchanged: errors, results with
 //     isError, tasks, questions to the client, results without a list of content.
-//   - It denies nothing, and remembers only when the last 10000 calls started.
+//   - The plugin denies nothing. It remembers only when the last 10000 calls started.
 //
 // # What it does not see
 //
 // Results of tools that run as tasks (tasks/result) get no trace. Clients that show only
-// structuredContent do not show it. Many clients pass the block to the model whatever its audience.
-// The number of the audit record is unknown until the result is recorded; find the record by its
-// session and exchange.
+// structuredContent do not show the trace. Many clients pass the block to the model whatever its
+// audience. The number of the audit record is unknown until the result is recorded. So find the
+// record by its session and exchange.
 //
 // # Why the plugin keeps state
 //

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// maxCalls is how many start times are remembered. Beyond that the oldest is forgotten: that call
+// maxCalls is how many start times are remembered. A further call replaces the oldest call, which
 // was most likely denied, or failed without a response.
 const maxCalls = 10_000
 
@@ -16,12 +16,12 @@ type call struct{ session, exchange string }
 type startTimes struct {
 	mu     sync.Mutex // guards the fields below
 	times  map[call]time.Time
-	ring   []call // the last maxCalls calls, including those that were taken
-	oldest int    // index in ring, once ring is full
+	ring   []call // the last maxCalls calls, including calls that take removed from times
+	oldest int    // index of the oldest call in ring, if ring is full
 }
 
-// add remembers when a call started. A call that is known keeps its time: its request may be sent
-// to the server several times.
+// add remembers when a call started. It does not change the time of a call that it knows already:
+// the request of one call may be sent to the server several times.
 func (s *startTimes) add(c call, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

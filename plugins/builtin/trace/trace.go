@@ -39,14 +39,14 @@ func Plugin() sdk.Plugin {
 	}
 }
 
-// toolCalls returns the wants for tool calls, with messages of some kinds.
+// toolCalls selects the messages of tools/call that have one of the kinds.
 func toolCalls(kinds ...mcp.Kind) pipeline.Wants {
 	return pipeline.Wants{Methods: []string{"tools/call"}, Kinds: kinds}
 }
 
 // stage adds a trace to results.
 type stage struct {
-	fields       []string // of the trace, in their order
+	fields       []string // the fields of the trace, in their order
 	maxArguments int      // characters of the arguments that are shown
 	starts       startTimes
 }
@@ -149,7 +149,7 @@ func (s *stage) arguments(m *mcp.Message) string {
 	return string(raw[:end]) + "…"
 }
 
-// formatSize returns a number of bytes with a fitting unit.
+// formatSize returns a number of bytes for people, such as "1.2 KiB".
 func formatSize(n int) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

@@ -52,7 +52,7 @@ func result(t testing.TB, request *mcp.Message, body string) *mcp.Message {
 	return m
 }
 
-// pass returns the body of m after the plugin.
+// pass sends m through a pipeline with the stage s, and returns the body of the forwarded message.
 func pass(t testing.TB, s sdk.Stage, m *mcp.Message) string {
 	t.Helper()
 	p := pipeline.New(discardRecorder{}, pipeline.Options{}, pipeline.StageConfig{Name: "trace",
@@ -117,7 +117,7 @@ func TestTraceFields(t *testing.T) {
 	}
 }
 
-func TestEverythingElseIsUnchanged(t *testing.T) {
+func TestOnlyTheTraceIsAdded(t *testing.T) {
 	s := newStage(t, `{"fields":["server"]}`)
 	added := block("server: github")
 	for body, want := range map[string]string{
@@ -146,7 +146,7 @@ func TestEverythingElseIsUnchanged(t *testing.T) {
 }
 
 // An argument that was redacted in a call must not reappear in the trace.
-func TestArgumentsAreThoseSentToTheServer(t *testing.T) {
+func TestTraceShowsTheArgumentsThatTheServerGot(t *testing.T) {
 	redacted, err := call(t, `{"token":"hunter2"}`).Edit(mcp.Set("/arguments/token",
 		[]byte(`"[redacted]"`)))
 	if err != nil {
@@ -231,14 +231,15 @@ func TestInvalidConfiguration(t *testing.T) {
 		`{"trace_fields":{}}`:         "trace_fields",
 		`{"fields":[]}`:               "fields: is empty",
 		`{"fields":["tool","sever"]}`: `fields[1]: unknown field "sever"; known fields: server, tool`,
-		`{"fields":["tool","tool"]}`:  `fields[1]: "tool" is there already`,
+		`{"fields":["tool","tool"]}`:  `fields[1]: "tool" is already in the list`,
 		`{"max_param_length":0}`:      `max_param_length: must be from 1 to 10000, not 0`,
 		`{"max_param_length":-1}`:     `max_param_length`,
 		`{"max_param_length":"9"}`:    `max_param_length`,
 	} {
 		if s, err := trace.Plugin().New([]byte(config)); err == nil || s != nil ||
 			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: stage %v, error %v, want one with %q", config, s, err, want)
+			t.Errorf("%s: got the stage %v and the error %v, want an error with %q", config, s,
+				err, want)
 		}
 	}
 }
@@ -247,7 +248,8 @@ func TestWantsAndSelfTest(t *testing.T) {
 	for config, want := range map[string]int{`{}`: 2, `{"fields":["tool"]}`: 1} {
 		if got := newStage(t, config).(sdk.StageWithWants).Wants(); len(got.Kinds) != want ||
 			len(got.Methods) != 1 {
-			t.Errorf("%s: wants %v, want %d kinds of tools/call", config, got, want)
+			t.Errorf("%s: the stage wants %v, want %d kinds of messages of tools/call", config, got,
+				want)
 		}
 	}
 	c := trace.Plugin().SelfTest([]byte(`{}`))

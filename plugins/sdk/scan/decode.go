@@ -11,20 +11,20 @@ import (
 
 // Limits of decoding.
 const (
-	minBase64 = 16 // characters of a base64 run on one line
-	maxDepth  = 3  // encodings inside each other
-	// sampleBytes is how many bytes of decoded base64 decide whether it is text. It is a multiple
-	// of three, so that base64 of it has no padding.
+	minBase64 = 16 // least number of characters of a base64 run on one line
+	maxDepth  = 3  // greatest number of encodings inside each other
+	// sampleBytes is how many decoded bytes decide whether a base64 run is text. It is a multiple
+	// of three, so that the base64 of the sample has no padding.
 	sampleBytes = 192
-	// lenientBytes is the length from which decoded text may hold control characters and invalid
-	// UTF-8: one for each sixteen bytes.
+	// lenientBytes is the length from which decoded text may have some faults. A fault is a control
+	// character or an invalid byte; one fault is allowed for each sixteen bytes.
 	lenientBytes = 64
 )
 
 // Decoded decodes the runs of the text that are base64 (of either alphabet) or percent-encoded. For
 // each run that is text when decoded, it calls yield with the decoded text and the span of the run,
-// until yield returns false. A run inside a decoded text is decoded, too; its span is that of the
-// outermost run. plain is valid UTF-8, with U+FFFD for invalid bytes.
+// until yield returns false. A run inside a decoded text is decoded, too, with the span of the
+// outermost run. plain is valid UTF-8, with U+FFFD in place of invalid bytes.
 func (t Text) Decoded(yield func(plain string, span Span) bool) {
 	if t.Kind != mcp.NumberLeaf {
 		d := decoder{yield: yield}
@@ -33,7 +33,7 @@ func (t Text) Decoded(yield func(plain string, span Span) bool) {
 }
 
 // decoder decodes the runs of one text. In its methods, depth is the number of encodings that were
-// decoded already, and outer is the span of the outermost run in the text if depth is not 0.
+// decoded already. If depth is not 0, outer is the span of the outermost run in the text.
 type decoder struct {
 	yield func(plain string, span Span) bool
 	done  bool // yield returned false
@@ -47,7 +47,8 @@ func (d *decoder) decode(s string, outer Span, depth int) {
 	}
 }
 
-// found yields a decoded run, and decodes the runs in it. span is that of the run in its text.
+// found yields a decoded run, and decodes the runs in the decoded text. span is the position of the
+// run in the string that was searched.
 func (d *decoder) found(plain string, span, outer Span, depth int) {
 	if depth > 0 {
 		span = outer
@@ -105,7 +106,8 @@ func (d *decoder) decodePercent(s string, outer Span, depth int) {
 	}
 }
 
-// escapedByte returns the byte of the percent escape at i of s.
+// escapedByte returns the byte that the percent escape at s[i] stands for. The second result
+// reports whether there is one.
 func escapedByte(s string, i int) (byte, bool) {
 	if i+2 >= len(s) || s[i] != '%' {
 		return 0, false
@@ -161,7 +163,7 @@ func (d *decoder) decodeBase64(s string, outer Span, depth int) {
 	}
 }
 
-// endOfRun returns the end of the base64 run that i is in.
+// endOfRun returns the end of the base64 run that contains s[i].
 func endOfRun(s string, i int) int {
 	for i < len(s) && classes[s[i]]&anyBase64 != 0 {
 		i++
@@ -169,8 +171,9 @@ func endOfRun(s string, i int) int {
 	return i
 }
 
-// decodeLines decodes the run s[from:to] together with the lines that continue it, and returns
-// where the last of them ends. If these are not base64 together, it decodes only s[from:to].
+// decodeLines decodes the run s[from:to] together with the lines that continue the run, and returns
+// the end of the last line. If the run and these lines together are not base64 of text, decodeLines
+// decodes only s[from:to], and returns to.
 func (d *decoder) decodeLines(s string, from, to int, outer Span, depth int) int {
 	end, more := to, 0 // the end of the last line, and the number of further lines
 	for start := to; end-start < minBase64 || s[end-1] != '='; more++ {
@@ -200,8 +203,8 @@ func (d *decoder) decodeLines(s string, from, to int, outer Span, depth int) int
 	return to
 }
 
-// nextLine returns where the text of the next line begins, after its indentation, if a line ends at
-// i; otherwise -1.
+// nextLine returns where the text of the next line begins, after the indentation. It returns -1 if
+// no line ends at i.
 func nextLine(s string, i int) int {
 	if i < len(s) && s[i] == '\r' {
 		i++
@@ -214,9 +217,9 @@ func nextLine(s string, i int) int {
 	return i
 }
 
-// decodeRun decodes the run s[from:to] as a whole. If that is not base64, it decodes the parts that
-// are of one alphabet, because a path, or a name and "=", may precede the base64. If parts of two
-// alphabets overlap, the longer one counts.
+// decodeRun decodes the run s[from:to]. A run may begin with a path, or with a name and "=". If the
+// whole run is not base64 of text, decodeRun therefore decodes its parts that are of one alphabet.
+// If two parts overlap, it decodes only the longer part.
 func (d *decoder) decodeRun(s string, from, to int, outer Span, depth int) {
 	if plain, ok := base64Text(s[from:to]); ok {
 		d.found(plain, Span{from, to}, outer, depth)
@@ -294,8 +297,8 @@ func base64Text(run string) (text string, ok bool) {
 	return strings.ToValidUTF8(string(plain), "\uFFFD"), true
 }
 
-// isText reports whether b is UTF-8 without control characters, or nearly. A truncated b may end
-// within a character.
+// isText reports whether b is UTF-8 without control characters. If b has at least lenientBytes, it
+// may have a few faults. If truncated is set, b may end within a character.
 func isText(b []byte, truncated bool) bool {
 	bad := 0
 	for i := 0; i < len(b); {

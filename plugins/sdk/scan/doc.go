@@ -6,11 +6,11 @@
 //   - Texts yields each string, number and member name of the body once, decoded from JSON.
 //   - Text.Decoded decodes base64 and percent-encoding in a text, up to three encodings inside each
 //     other. The base64 may be of either alphabet, on one line or several, in a data: URL or in a
-//     path. Time and memory are linear in the text: no run is decoded more than a few times, and
-//     decoding base64 makes it shorter.
+//     path. Time and memory are linear in the length of the text: no run is decoded more than a few
+//     times, and decoded text is shorter than its encoding.
 //   - Redact changes the given parts and nothing else. A part that was found in an encoded text is
-//     replaced together with its encoding. Redact returns an error for more than 100 member names,
-//     because each costs a pass over the whole message.
+//     replaced together with its encoding. Redact returns an error if it would have to change more
+//     than 100 member names, because each name costs a pass over the whole message.
 //
 // # What it does not find
 //

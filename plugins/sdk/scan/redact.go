@@ -16,13 +16,13 @@ type Redaction struct {
 	Replacement string
 }
 
-// maxNames is how many member names Redact changes in one message. Each change takes a pass over
-// the whole message.
+// maxNames is how many member names Redact changes at most in one message. Each change takes a pass
+// over the whole message.
 const maxNames = 100
 
 // Redact returns the edits that make the redactions. If redactions overlap, the replacement of the
-// first stands for all of them. A number becomes a string. More than 100 member names in one
-// message are an error.
+// first one replaces all of them. A redacted number becomes a string. Redact returns an error if
+// the redactions are in more than 100 member names.
 func Redact(m *mcp.Message, redactions []Redaction) ([]mcp.Edit, error) {
 	values, names := map[string][]Redaction{}, map[string][]Redaction{} // by pointer
 	for _, r := range redactions {
@@ -47,8 +47,9 @@ func Redact(m *mcp.Message, redactions []Redaction) ([]mcp.Edit, error) {
 	return redactNames(m, edits, names)
 }
 
-// redactNames returns one edit that replaces the whole body. In the new body, edits are made, and
-// the members of names are renamed. A member is renamed by removing it and adding another.
+// redactNames returns one edit that replaces the whole body. The new body has the edits made and
+// the members in names renamed. To rename a member, redactNames removes it and adds it again under
+// the new name.
 func redactNames(m *mcp.Message, edits []mcp.Edit,
 	names map[string][]Redaction) ([]mcp.Edit, error) {
 	edited, err := m.Edit(edits...)
@@ -59,7 +60,7 @@ func redactNames(m *mcp.Message, edits []mcp.Edit,
 	for pointer := range names {
 		pointers = append(pointers, pointer)
 	}
-	// The deepest come first, so that the pointers of the others stay valid.
+	// The deepest members come first, so that the pointers of the other members stay valid.
 	slices.SortFunc(pointers, func(a, b string) int {
 		return cmp.Or(cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")), cmp.Compare(a, b))
 	})
@@ -82,7 +83,8 @@ func redactNames(m *mcp.Message, edits []mcp.Edit,
 	return []mcp.Edit{mcp.Set("", edited.Body())}, nil
 }
 
-// redacted returns a text with its redactions made. All redactions must be of that text.
+// redacted returns the text of the redactions with all of them made. All redactions must be of the
+// same text.
 func redacted(redactions []Redaction) string {
 	slices.SortStableFunc(redactions, func(a, b Redaction) int {
 		return cmp.Compare(a.Span.From, b.Span.From)

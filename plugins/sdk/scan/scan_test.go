@@ -37,7 +37,7 @@ func TestTextsYieldsEachTextOnce(t *testing.T) {
 	n := 0
 	scan.Texts(m, func(scan.Text) bool { n++; return n < 2 })
 	if n != 2 {
-		t.Errorf("Texts yielded %d texts after yield returned false, want 2", n)
+		t.Errorf("Texts yielded %d texts, want 2, because yield returned false for the second", n)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestDecodedStopsIfYieldReturnsFalse(t *testing.T) {
 		return true
 	})
 	if n != 1 {
-		t.Errorf("Decoded yielded %d runs after yield returned false, want 1", n)
+		t.Errorf("Decoded yielded %d runs, want 1, because yield returned false for the first", n)
 	}
 }
 
@@ -139,12 +139,12 @@ func TestDecodedStopsIfYieldReturnsFalse(t *testing.T) {
 func TestDecodingIsLinear(t *testing.T) {
 	word := base64.RawURLEncoding.EncodeToString([]byte("words in a text"))
 	for name, s := range map[string]string{
-		"runs":            strings.Repeat(word+" ", 3000),
-		"runs in a path":  strings.Repeat(word+"/-", 3000),
-		"lines":           strings.Repeat(word+"\n", 3000),
-		"lines of others": strings.Repeat("identifierLongerThan16\n", 3000),
-		"percent":         strings.Repeat("%25", 20000),
-		"mixed":           strings.Repeat("++++++++++++++++-"+word+"_/", 2000),
+		"runs":           strings.Repeat(word+" ", 3000),
+		"runs in a path": strings.Repeat(word+"/-", 3000),
+		"lines":          strings.Repeat(word+"\n", 3000),
+		"lines of names": strings.Repeat("identifierLongerThan16\n", 3000),
+		"percent":        strings.Repeat("%25", 20000),
+		"mixed":          strings.Repeat("++++++++++++++++-"+word+"_/", 2000),
 	} {
 		total, m := 0, newMessage(t, `{"s":`+string(mcp.Quote(s))+`}`)
 		scan.Texts(m, func(text scan.Text) bool {
@@ -243,7 +243,7 @@ func TestRedactRefusesTooManyNames(t *testing.T) {
 	}
 }
 
-// FuzzDecoded checks that spans lie within the text, and that a text that was encoded is found.
+// FuzzDecoded checks that all spans lie within the text, and that Decoded finds an encoded text.
 func FuzzDecoded(f *testing.F) {
 	f.Add("some text", "before ", " after")
 	f.Add("ключ password=x", "https://h/", "?q=%41")
@@ -317,7 +317,8 @@ func FuzzRedact(f *testing.F) {
 		}
 		if valid := strings.ToValidUTF8(want.String(), "\uFFFD"); valid == want.String() &&
 			got != valid {
-			t.Fatalf("%q without %d-%d and %d-%d is %q, want %q", s, a, b, c, d, got, valid)
+			t.Fatalf("%q with bytes %d-%d and %d-%d redacted is %q, want %q", s, a, b, c, d, got,
+				valid)
 		}
 		if rest, _ := edited.Get("/t"); string(rest) != "[ 1 ]" {
 			t.Fatalf("a value without redactions became %s", rest)

@@ -64,7 +64,7 @@ func withUnknownOption(config []byte) []byte {
 	return append([]byte(option+","), rest...)
 }
 
-// undescribed returns the properties without a description, at any depth.
+// undescribed returns the names of the properties that have no description, at any depth.
 func undescribed(schema map[string]any, parent string) (names []string) {
 	properties, _ := schema["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -111,7 +111,7 @@ func (s suite) checkSamples(t testing.TB) {
 	}
 }
 
-// marker is a text that no reason has by accident.
+// marker is a text that no reason contains by accident.
 const marker = "Xq7ZkW3vPlanted9"
 
 func (s suite) checkNoContent(t testing.TB) {
@@ -147,11 +147,11 @@ func (s suite) checkNoContent(t testing.TB) {
 	}
 }
 
-// minContent is the length in bytes from which a part of a message counts as its content. A
-// recorded text may share shorter parts with a message by accident.
+// A part of a message counts as content if it has at least minContent bytes. A recorded text may
+// share shorter parts with a message by accident.
 const minContent = 12
 
-// contentIn returns a part of m's texts that recorded contains, or "".
+// contentIn returns a part of m's content that the recorded text contains, or "" if there is none.
 func contentIn(recorded string, m *mcp.Message) (part string) {
 	if len(recorded) < minContent {
 		return ""
@@ -176,8 +176,8 @@ func contentIn(recorded string, m *mcp.Message) (part string) {
 	return part
 }
 
-// untouched is JSON that no stage has a reason to change. Decoding and encoding it again would
-// change its spelling.
+// untouched is JSON that no stage has a reason to change. A stage that decodes it and encodes it
+// again would change its spelling.
 const untouched = `{ "n":[1.0,1E2,-0, 12345678901234567890123,0.10], ` +
 	`"s":"\u0041\/\u00e9" , "o":{"b":[ ],"a":{ }}, "":null}`
 
@@ -217,7 +217,7 @@ func memberNames(m *mcp.Message) (names []string) {
 	return names
 }
 
-// removed reports whether an edit removes a member of the body.
+// removed reports whether one of the edits removes the member of the body with this name.
 func removed(edits []mcp.Edit, name string) bool {
 	return slices.ContainsFunc(edits, func(e mcp.Edit) bool {
 		return e.Value == nil && e.Pointer == "/"+mcp.EscapePointer(name)
@@ -269,7 +269,7 @@ func (s suite) checkDeterministic(t testing.TB) {
 				"remembers messages", describe(m), d)
 		}
 		// Replacements may differ between stages, for example if they depend on a random key. The
-		// decision and the findings may not.
+		// decision and the findings must be equal.
 		b := s.inspect(t.Context(), other, m)
 		if a := first[i]; a.action != b.action || !slices.Equal(a.verdict.Findings,
 			b.verdict.Findings) || !slices.Equal(a.verdict.Hide, b.verdict.Hide) {
@@ -317,8 +317,9 @@ func (s suite) checkUnusualMessages(t testing.TB) {
 		started := time.Now()
 		try("5 MiB", m)
 		if took := time.Since(started); took > defaultTimeout && s.plugin.Needs.Body {
-			t.Logf("5 MiB, %s: took %v; the host denies a message without a verdict within %v, "+
-				"unless the configuration sets a longer timeout", describe(m), took, defaultTimeout)
+			t.Logf("%s with 5 MiB: Inspect took %v; the host denies a message without a verdict "+
+				"within %v, unless the configuration sets a longer timeout", describe(m), took,
+				defaultTimeout)
 		}
 	}
 }
@@ -355,7 +356,7 @@ func (s suite) checkCancellation(t testing.TB) {
 	}
 }
 
-// isWanted reports whether a pipeline would pass m to a stage with w.
+// isWanted reports whether a pipeline would pass m to a stage with the wants w.
 func isWanted(w pipeline.Wants, m *mcp.Message) (yes bool) {
 	p := pipeline.New(&firstOutcome{}, pipeline.Options{}, pipeline.StageConfig{Name: "x", Wants: w,
 		Stage: sdk.StageFunc(func(context.Context, *mcp.Message) (sdk.Verdict, error) {

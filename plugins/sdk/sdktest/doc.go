@@ -1,5 +1,5 @@
-// Package sdktest is the test suite that every stage must pass. It tests what the host, and the
-// policies that run after the plugins, rely on.
+// Package sdktest is the test suite that every stage must pass. It tests the properties of a stage
+// on which the host and the policies rely.
 //
 //	func TestPlugin(t *testing.T) {
 //		sdktest.Run(t, Plugin(), `{"action":"deny"}`, anArgumentWithAKey)
@@ -12,17 +12,18 @@
 //
 //   - description: the plugin has a name, a version, a description of one line, and a schema. The
 //     schema describes each option, accepts the configuration, and rejects an unknown option.
-//   - ordinary messages: messages of every method that clients and servers send every day are
-//     forwarded, changed or unchanged.
+//   - ordinary messages: the stage forwards the messages that clients and servers send every day,
+//     changed or unchanged. The suite has ordinary messages of every method.
 //   - samples: the stage acts on the samples of the test and on the message of the self-test. It
 //     denies, changes or answers them, or returns a finding or label.
-//   - no content: reasons, labels and types of findings hold no part of a message. The pointer of a
-//     finding names a place that exists.
-//   - untouched bytes: an edit keeps every other byte: unknown members, the spelling of numbers and
-//     strings, white space.
+//   - no content in reasons and findings: reasons, labels and types of findings hold no part of a
+//     message. The pointer of a finding names a place that exists.
+//   - untouched bytes: the edits of a stage keep all other bytes, such as unknown members, white
+//     space, and the spelling of numbers and strings.
 //   - no mutation: Inspect does not change the message.
-//   - deterministic: the same message gets the same verdict, and the same decision from another
-//     stage. A plugin that is Stateful is not tested for this.
+//   - deterministic: a stage returns the same verdict when the same message comes again. A second
+//     stage with the same configuration takes the same decision. The suite does not check this for
+//     a plugin that is Stateful.
 //   - unusual messages: any JSON gets a verdict, with no error, panic or time-out. The messages
 //     have 5 MiB, deep nesting, empty names, lone surrogates, numbers out of range, or no body.
 //   - cancellation: Inspect returns when its context has ended, even with a message of 5 MiB.
@@ -34,8 +35,9 @@
 //
 // # What it does not test
 //
-// The suite does not test whether a stage finds what it should find, keeps a message somewhere, or
-// uses the network. Your users' messages may differ from the ordinary ones: pass samples of them.
+// The suite does not test whether a stage finds what it should find, stores messages, or uses the
+// network. Your users' messages may differ from the ordinary messages. Pass some of your users'
+// messages as samples.
 //
 // sdktest.go runs the checks, checks.go has them, and messages.go has the messages.
 package sdktest

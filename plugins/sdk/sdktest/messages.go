@@ -43,6 +43,9 @@ func OrdinaryMessages() []*mcp.Message {
 
 const text = `"It is sunny in Oslo, 21 °C.\nTomorrow: 19."`
 
+// digits is a SHA-256 digest in hexadecimal.
+const digits = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
 var ordinary = []struct {
 	to             mcp.Direction
 	method, params string
@@ -73,6 +76,15 @@ var ordinary = []struct {
 		`{"prompts":[{"name":"greeting","description":"Greets somebody.","arguments":[{"name":"who","required":true}]}]}`},
 	{mcp.ToServer, "prompts/get", `{"name":"greeting","arguments":{"who":"Ada"}}`,
 		`{"messages":[{"role":"user","content":{"type":"text","text":"Say hello to Ada."}}]}`},
+	{mcp.ToServer, "skills/list", `{}`,
+		`{"skills":[{"uri":"skill://notes/SKILL.md","frontmatter":{"name":"notes","description":"Keeps notes of a meeting."},"resources":[{"uri":"skill://notes/SKILL.md","digest":"sha256:` +
+			digits + `","size":120},{"uri":"skill://notes/scripts/sort.py","digest":"sha256:` +
+			digits + `","size":80}]}]}`},
+	{mcp.ToServer, "skills/get", `{"uri":"skill://notes/SKILL.md"}`,
+		`{"skill":{"uri":"skill://notes/SKILL.md","frontmatter":{"name":"notes","description":"Keeps notes of a meeting."},"resources":[{"uri":"skill://notes/SKILL.md","digest":"sha256:` +
+			digits + `","size":120}]}}`},
+	{mcp.ToServer, "resources/directory/read", `{"uri":"skill://notes/scripts"}`,
+		`{"resources":[{"uri":"skill://notes/scripts/sort.py","name":"sort.py","size":80}]}`},
 	{mcp.ToServer, "completion/complete",
 		`{"ref":{"type":"ref/prompt","name":"greeting"},"argument":{"name":"who","value":"A"}}`,
 		`{"completion":{"values":["Ada","Alan"],"total":2,"hasMore":false}}`},
@@ -126,7 +138,7 @@ func largeText() string {
 	return strings.Repeat(line, 5<<20/len(line)+1)
 }
 
-// messagesWith returns a call, a result, an error and a notification with a JSON value.
+// messagesWith returns a call, a result, an error and a notification. Each contains the JSON value.
 func messagesWith(value string) []*mcp.Message {
 	call := parse(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"message":` + value + `}}}`)
 	call.Direction, call.Session, call.Exchange, call.Server, call.Name = mcp.ToServer,
@@ -148,7 +160,7 @@ func messagesWith(value string) []*mcp.Message {
 
 // unusualValues returns JSON values that a stage may not expect, by name.
 func unusualValues() map[string]string {
-	const deep = 180 // levels; below the limit of messages
+	const deep = 180 // levels; messages may have more
 	return map[string]string{
 		"null":                `null`,
 		"an empty object":     `{}`,
@@ -200,7 +212,7 @@ func messagesWithoutValidBody() []*mcp.Message {
 			for _, to := range []mcp.Direction{mcp.ToServer, mcp.ToClient} {
 				m, err := mcp.Parse([]byte(raw))
 				if err != nil {
-					continue // Gatekit rejects it, too
+					continue // Gatekit rejects this message, too
 				}
 				m.Direction, m.Method, m.Session, m.Exchange, m.Server = to, method,
 					"sdktest", "1", "everything"
@@ -209,11 +221,11 @@ func messagesWithoutValidBody() []*mcp.Message {
 		}
 	}
 	unknown := parse(`{"jsonrpc":"2.0","id":1,"result":{"a":1}}`)
-	unknown.Direction = mcp.ToClient // without a method and a server
+	unknown.Direction = mcp.ToClient // the message has neither a method nor a server
 	return append(all, unknown)
 }
 
-// parse parses a message of this package, which must be valid.
+// parse parses a message of this package. It panics if the message is invalid.
 func parse(raw string) *mcp.Message {
 	m, err := mcp.Parse([]byte(raw))
 	if err != nil {

@@ -23,7 +23,7 @@ func Run(t *testing.T, p sdk.Plugin, config string, samples ...*mcp.Message) {
 	}
 }
 
-// checks are in the order in which their failures are best fixed.
+// checks are in the order in which an author should fix their failures.
 var checks = []struct {
 	name  string
 	check func(suite, testing.TB)
@@ -31,7 +31,7 @@ var checks = []struct {
 	{"description", suite.checkDescription},
 	{"ordinary messages", suite.checkOrdinaryMessages},
 	{"samples", suite.checkSamples},
-	{"no content", suite.checkNoContent},
+	{"no content in reasons and findings", suite.checkNoContent},
 	{"untouched bytes", suite.checkUntouchedBytes},
 	{"no mutation", suite.checkNoMutation},
 	{"deterministic", suite.checkDeterministic},
@@ -92,7 +92,7 @@ func (s suite) selfTest() *sdk.SelfTest {
 	return s.plugin.SelfTest(s.config)
 }
 
-// wants returns the wants of the stage, if it has its own, or of the plugin.
+// wants returns the stage's own wants. If the stage has none, it returns the wants of the plugin.
 func (s suite) wants(stage sdk.Stage) pipeline.Wants {
 	if w, ok := stage.(sdk.StageWithWants); ok {
 		return w.Wants()
@@ -100,7 +100,7 @@ func (s suite) wants(stage sdk.Stage) pipeline.Wants {
 	return s.plugin.Wants
 }
 
-// asSent returns m as the host would send it: with the parts that the plugin needs.
+// asSent returns m as the host would send it: with only the parts that the plugin needs.
 func (s suite) asSent(m *mcp.Message) *mcp.Message {
 	c := *m
 	if !s.plugin.Needs.Body {
@@ -121,12 +121,13 @@ func (s suite) asSent(m *mcp.Message) *mcp.Message {
 	return &c
 }
 
-// withFields returns a copy of m with the fields of from that are not part of the JSON.
-func withFields(m, from *mcp.Message) mcp.Message {
+// withFields returns a copy of m with the fields of source that are not part of the JSON.
+func withFields(m, source *mcp.Message) mcp.Message {
 	c := *m
-	c.Direction, c.Session, c.Principal = from.Direction, from.Session, from.Principal
-	c.Exchange, c.Method, c.Server, c.Name = from.Exchange, from.Method, from.Server, from.Name
-	c.Request, c.CarriesInput = from.Request, from.CarriesInput
+	c.Direction, c.Session, c.Principal = source.Direction, source.Session, source.Principal
+	c.Exchange, c.Method = source.Exchange, source.Method
+	c.Server, c.Name = source.Server, source.Name
+	c.Request, c.CarriesInput = source.Request, source.CarriesInput
 	return c
 }
 
@@ -140,7 +141,7 @@ type result struct {
 	err error
 }
 
-// inspect passes m, as the host would send it, through a pipeline with the stage only.
+// inspect passes m, as the host would send it, through a pipeline that has only this stage.
 func (s suite) inspect(ctx context.Context, stage sdk.Stage, m *mcp.Message) result {
 	var r result
 	observed := sdk.StageFunc(func(ctx context.Context, m *mcp.Message) (v sdk.Verdict, err error) {

@@ -42,7 +42,7 @@ func (r *recorder) Fatalf(format string, a ...any) {
 	runtime.Goexit()
 }
 
-// runCheck returns the errors of the check of this name.
+// runCheck runs the check with the given name, and returns its errors.
 func runCheck(t *testing.T, s suite, check string) []string {
 	r := &recorder{TB: t}
 	for _, c := range checks {
@@ -110,7 +110,8 @@ func sample() *mcp.Message { return messagesWith(`"a ` + secret + ` b"`)[0] }
 
 func TestValidPluginPasses(t *testing.T) { Run(t, validPlugin(), validConfig, sample()) }
 
-// withInspect returns the valid plugin with another Inspect, which gets the valid stage as inner.
+// withInspect returns the valid plugin with another Inspect. This Inspect gets the valid plugin's
+// stage in the parameter inner.
 func withInspect(inspect func(ctx context.Context, m *mcp.Message, inner sdk.Stage) (sdk.Verdict,
 	error)) sdk.Plugin {
 	p := validPlugin()
@@ -124,7 +125,7 @@ func withInspect(inspect func(ctx context.Context, m *mcp.Message, inner sdk.Sta
 	return p
 }
 
-// changed returns the valid plugin with a change.
+// changed calls the function change on the valid plugin, and returns the result.
 func changed(change func(*sdk.Plugin)) sdk.Plugin {
 	p := validPlugin()
 	change(&p)
@@ -215,7 +216,7 @@ func TestFaultyPluginFails(t *testing.T) {
 				v.Reason = "found in " + s
 			}
 			return v, err
-		}), "no content", "holds content"},
+		}), "no content in reasons and findings", "holds content"},
 		{"a finding with content", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
@@ -223,14 +224,14 @@ func TestFaultyPluginFails(t *testing.T) {
 				v.Findings[0].Type = secret
 			}
 			return v, err
-		}), "no content", "holds content"},
+		}), "no content in reasons and findings", "holds content"},
 		{"an error with the tool's name", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			if m.Kind == mcp.Request && m.Name != "echo" {
 				return sdk.Verdict{}, errors.New("no such tool: " + m.Name)
 			}
 			return inner.Inspect(ctx, m)
-		}), "no content", "holds content"},
+		}), "no content in reasons and findings", "holds content"},
 		{"a finding with an invalid pointer", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
@@ -238,7 +239,7 @@ func TestFaultyPluginFails(t *testing.T) {
 				v.Findings[0].Pointer = "/params/arguments/message"
 			}
 			return v, err
-		}), "no content", "names no place"},
+		}), "no content in reasons and findings", "names no place"},
 		{"decodes and encodes the body", withInspect(func(ctx context.Context, m *mcp.Message,
 			inner sdk.Stage) (sdk.Verdict, error) {
 			v, err := inner.Inspect(ctx, m)
@@ -335,7 +336,7 @@ func TestFaultyPluginFails(t *testing.T) {
 					return &sdk.SelfTest{}
 				}
 			}), "self-test", "has no message"},
-		{"reads a part that it does not need",
+		{"reads a part that Needs does not list",
 			changed(func(p *sdk.Plugin) { p.Needs = sdk.Needs{} }),
 			"samples", "does not act on it"},
 		{"a stage that cannot be closed", changed(func(p *sdk.Plugin) {

@@ -1,6 +1,7 @@
-// Oracle prints the findings of gitleaks' own detector in the texts of a file of {"text"} lines.
-// For each line it prints a JSON array with the rule and the secret of each finding. Oracle is a
-// module of its own, so that Gatekit does not depend on gitleaks' 60 modules.
+// Oracle runs gitleaks' own detector on the texts in a file. Each line of the file is a JSON object
+// with the member "text". For each line, Oracle prints a JSON array with the rule and the secret of
+// each finding. Oracle is a module of its own, so that Gatekit does not depend on gitleaks' 60
+// modules.
 //
 //	cd plugins/builtin/secrets/testdata/oracle && go run . FILE > /tmp/oracle.jsonl
 //	SECRETS_ORACLE=/tmp/oracle.jsonl go test -run Oracle -v ./plugins/builtin/secrets

@@ -1,6 +1,7 @@
-// The protocol between Gatekit and a plugin. It is gRPC as hashicorp/go-plugin starts it: the magic
-// cookie is GATEKIT_PLUGIN=gatekit.plugin.v1, the protocol version is 1. The plugin serves the
-// service below and grpc.health.v1.Health, whose service "plugin" must be SERVING.
+// This file is the protocol between Gatekit and a plugin. A plugin is a gRPC server that
+// hashicorp/go-plugin starts. The magic cookie is GATEKIT_PLUGIN=gatekit.plugin.v1, and the
+// protocol version is 1. The plugin serves the service Plugin and grpc.health.v1.Health. The
+// health of the service "plugin" must be SERVING.
 //
 // Unknown fields are ignored. A field that is left out has its zero value; the zero Action denies.
 
@@ -137,7 +138,7 @@ type Action int32
 const (
 	Action_ACTION_DENY   Action = 0
 	Action_ACTION_ALLOW  Action = 1 // forward the message unchanged
-	Action_ACTION_MODIFY Action = 2 // forward the message with edits, or without what is hidden
+	Action_ACTION_MODIFY Action = 2 // forward the message with edits, or without hidden names
 	Action_ACTION_ANSWER Action = 3 // answer the request in the server's place; for requests only
 )
 
@@ -394,8 +395,8 @@ type ConfigureResponse struct {
 	// A message that the stage acts on, for the self-test of
 	// `gatekit check`; absent if there is none.
 	Canary *Canary `protobuf:"bytes,4,opt,name=canary,proto3" json:"canary,omitempty"`
-	// The names under which clients see the tools and prompts of the stage's servers. Every stage,
-	// this one too, sees the servers' own names.
+	// The names under which clients see the tools and prompts of the stage's servers. All stages,
+	// also this stage, see the servers' own names.
 	Renames       *Renames `protobuf:"bytes,5,opt,name=renames,proto3" json:"renames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -519,15 +520,16 @@ func (x *Renames) GetPrompts() map[string]string {
 	return nil
 }
 
-// Wants selects the messages that a stage inspects. An empty list selects all. A trailing "*" in
-// methods and servers stands for any rest.
+// Wants selects the messages that a stage inspects. An empty list selects all messages. In methods
+// and servers, a trailing "*" stands for any text.
 type Wants struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Methods    []string               `protobuf:"bytes,1,rep,name=methods,proto3" json:"methods,omitempty"`
 	Kinds      []Kind                 `protobuf:"varint,2,rep,packed,name=kinds,proto3,enum=gatekit.plugin.v1.Kind" json:"kinds,omitempty"`
 	Directions []Direction            `protobuf:"varint,3,rep,packed,name=directions,proto3,enum=gatekit.plugin.v1.Direction" json:"directions,omitempty"`
 	Servers    []string               `protobuf:"bytes,4,rep,name=servers,proto3" json:"servers,omitempty"`
-	// For a method in this map, only messages of that kind are selected. It narrows the other fields.
+	// For a method in this map, only messages of the given kind are selected. The other fields must
+	// select the message, too.
 	Only          map[string]Kind `protobuf:"bytes,5,rep,name=only,proto3" json:"only,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value,enum=gatekit.plugin.v1.Kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -832,8 +834,8 @@ func (x *Message) GetRequest() []byte {
 type InspectRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // number of the request on its stream
-	// Stages of the process, in their order. Each inspects the message as the stages before it left
-	// it, until one denies.
+	// The stages that inspect the message, in this order. Each stage gets the message with the edits
+	// of the stages before it. A denial ends the inspection.
 	Stages        []uint32 `protobuf:"varint,2,rep,packed,name=stages,proto3" json:"stages,omitempty"`
 	Message       *Message `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -893,8 +895,8 @@ func (x *InspectRequest) GetMessage() *Message {
 
 type InspectResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // that of the request
-	// One verdict for each stage that inspected the message, in their order.
+	Seq   uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // seq of the request
+	// One verdict for each stage that inspected the message, in the order of the stages.
 	Verdicts      []*Verdict `protobuf:"bytes,2,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

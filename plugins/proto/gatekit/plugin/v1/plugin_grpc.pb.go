@@ -1,6 +1,7 @@
-// The protocol between Gatekit and a plugin. It is gRPC as hashicorp/go-plugin starts it: the magic
-// cookie is GATEKIT_PLUGIN=gatekit.plugin.v1, the protocol version is 1. The plugin serves the
-// service below and grpc.health.v1.Health, whose service "plugin" must be SERVING.
+// This file is the protocol between Gatekit and a plugin. A plugin is a gRPC server that
+// hashicorp/go-plugin starts. The magic cookie is GATEKIT_PLUGIN=gatekit.plugin.v1, and the
+// protocol version is 1. The plugin serves the service Plugin and grpc.health.v1.Health. The
+// health of the service "plugin" must be SERVING.
 //
 // Unknown fields are ignored. A field that is left out has its zero value; the zero Action denies.
 
@@ -40,9 +41,10 @@ type PluginClient interface {
 	// Configure makes a stage from a configuration. The message of an INVALID_ARGUMENT error names
 	// what is wrong with the configuration.
 	Configure(ctx context.Context, in *ConfigureRequest, opts ...grpc.CallOption) (*ConfigureResponse, error)
-	// Inspect returns the verdicts of stages on messages. Gatekit keeps a few of these streams open,
-	// and sends the next request on a stream after the response to the last one. When Gatekit cancels
-	// a stream, nobody waits for the response any more; the plugin should stop working on it.
+	// Inspect returns the verdicts of stages on messages. Gatekit keeps a few of these streams open.
+	// It sends the next request on a stream only after the response to the previous request. When
+	// Gatekit cancels a stream, it no longer waits for the response, and the plugin should stop
+	// working on the request.
 	Inspect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[InspectRequest, InspectResponse], error)
 	// Close ends a stage that is no longer used.
 	Close(ctx context.Context, in *CloseRequest, opts ...grpc.CallOption) (*CloseResponse, error)
@@ -108,9 +110,10 @@ type PluginServer interface {
 	// Configure makes a stage from a configuration. The message of an INVALID_ARGUMENT error names
 	// what is wrong with the configuration.
 	Configure(context.Context, *ConfigureRequest) (*ConfigureResponse, error)
-	// Inspect returns the verdicts of stages on messages. Gatekit keeps a few of these streams open,
-	// and sends the next request on a stream after the response to the last one. When Gatekit cancels
-	// a stream, nobody waits for the response any more; the plugin should stop working on it.
+	// Inspect returns the verdicts of stages on messages. Gatekit keeps a few of these streams open.
+	// It sends the next request on a stream only after the response to the previous request. When
+	// Gatekit cancels a stream, it no longer waits for the response, and the plugin should stop
+	// working on the request.
 	Inspect(grpc.BidiStreamingServer[InspectRequest, InspectResponse]) error
 	// Close ends a stage that is no longer used.
 	Close(context.Context, *CloseRequest) (*CloseResponse, error)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	readyTimeout   = 3 * time.Second // for all servers together; they are asked concurrently
+	readyTimeout   = 3 * time.Second // for all servers, which are asked concurrently
 	healthInterval = 3 * time.Second // shortest time between two health checks
 )
 
@@ -51,8 +51,8 @@ func collectorOf(c config.Telemetry) (telemetry.Collector, error) {
 	}, nil
 }
 
-// tracedEndpoint is the endpoint for HTTP clients when telemetry is on. A call without a trace in
-// _meta continues the trace that the headers of its HTTP request name.
+// tracedEndpoint is the endpoint for HTTP clients when telemetry is on. If a call has no trace in
+// _meta, it continues the trace in the headers of its HTTP request.
 type tracedEndpoint struct {
 	*downstream.Endpoint
 	telemetry *telemetry.Telemetry
@@ -114,15 +114,16 @@ func (g *gateway) telemetrySources() telemetry.Sources {
 	}
 }
 
-// healthResult is the result of one health check: of a server, a plugin or the audit log.
+// healthResult is the result of one health check: the check of a server, of a plugin or of the
+// audit log.
 type healthResult struct {
 	name, state string
 	err         error
 }
 
-// healthy checks the audit log. Without it, no message is forwarded. If the last record could not
-// be written, healthy tries to write another one. A log whose checkpoints or anchor cannot be
-// written is also unhealthy, although messages are still forwarded.
+// healthy checks the audit log, because no message is forwarded while the log cannot be written. If
+// the last record could not be written, healthy tries to write another record. A log whose
+// checkpoints or anchor cannot be written is also unhealthy, although messages are still forwarded.
 func (g *gateway) healthy(ctx context.Context) []healthResult {
 	err := g.recording.telemetry.LastRecordError()
 	if err != nil {
@@ -134,7 +135,7 @@ func (g *gateway) healthy(ctx context.Context) []healthResult {
 	return []healthResult{{"audit", "written", err}}
 }
 
-// ready asks all servers, and checks the plugins and the audit log.
+// ready returns the health of all servers, the plugins and the audit log.
 func (g *gateway) ready(ctx context.Context) []healthResult {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -161,9 +162,9 @@ func (g *gateway) ready(ctx context.Context) []healthResult {
 	return append(results, g.healthy(ctx)...)
 }
 
-// healthHandler serves a page with one line for each result. Its status is 200 when all results are
-// good, and otherwise 503. It runs one check at a time, and repeats the last results while they are
-// younger than healthInterval.
+// healthHandler serves a page with one line for each result. The page has status 200 if all results
+// are good, and status 503 otherwise. The handler runs one check at a time. It serves the last
+// results again while they are younger than healthInterval.
 type healthHandler struct {
 	check func(context.Context) []healthResult
 
@@ -200,7 +201,7 @@ func (h *healthHandler) current(ctx context.Context) []healthResult {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.last.IsZero() || time.Since(h.last) >= healthInterval {
-		// The check continues when this client disconnects: others may wait for its result.
+		// The check continues when this client disconnects: other clients may wait for the result.
 		h.results, h.last = h.check(context.WithoutCancel(ctx)), time.Now()
 	}
 	return h.results

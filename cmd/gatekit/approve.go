@@ -12,9 +12,9 @@ import (
 	"gatekit/policies"
 )
 
-// approvals returns the approvals of requests to the servers of a configuration; c may be nil to
-// list or approve them. They are files in the state folder of the user, so they cover all Gatekit
-// processes of this user.
+// approvals returns the approvals of requests to the servers of the configuration c. A caller that
+// only lists or approves requests may pass nil for c. The approvals are files in the state folder
+// of the user. So all Gatekit processes of this user share them.
 func approvals(c *config.Config) (*policies.Approvals, error) {
 	dir, err := stateFolder()
 	if err != nil {
@@ -39,11 +39,12 @@ func (p *program) approve() *cobra.Command {
 		Use:   "approve [ID]",
 		Short: "Approve a denied request, or list the requests that wait for approval",
 		Long: `When a policy requires approval (effect ask) and the client cannot ask its user,
-Gatekit denies the request and names the command that approves it. An approval is valid once, for
-the same principal, server, tool and values, when the request is made again within ten minutes.
-Without ID, approve lists the requests, with the values that each sends to the server: strings
-are cut after 200 bytes, and passwords, keys and tokens are masked. Only the user who runs Gatekit
-can approve.
+Gatekit denies the request and names the command that approves it. An approval is valid for one
+request: the client must make the same request again within ten minutes, with the same principal,
+server, tool and values. Only the user who runs Gatekit can approve.
+
+Without ID, approve lists the requests and the values that each request sends to the server. Strings
+are cut after 200 bytes. Passwords, keys and tokens are masked.
 
 The process that denied the request stores the approval and records it in its audit log. If this
 process has ended, approve itself writes the record. Without a record, nothing is approved.`,
@@ -86,7 +87,8 @@ process has ended, approve itself writes the record. Without a record, nothing i
 	}
 }
 
-// valuesLine returns a line with the values that a request sends to the server, "" without any.
+// valuesLine returns a line with the values that a request sends to the server. It returns "" if
+// the request sends none.
 func valuesLine(r policies.PendingApproval) string {
 	if r.Values == "" {
 		return ""
@@ -94,8 +96,8 @@ func valuesLine(r policies.PendingApproval) string {
 	return "    sends " + oneLine(r.Values) + "\n"
 }
 
-// describeApproval describes a request for a terminal. Its names come from a client and are
-// escaped.
+// describeApproval describes a request for a terminal. It escapes the names in the request, because
+// they come from a client.
 func describeApproval(r policies.PendingApproval) string {
 	text := fmt.Sprintf("%s %q at %s", oneLine(r.Method), r.Name, oneLine(r.Server))
 	if r.Principal != "" {

@@ -24,13 +24,13 @@ func (p *program) auditExport() *cobra.Command {
 		Long: `Export writes the records that match the filters, in order, in one of these formats:
 
   jsonl   the unchanged lines of the log; on a terminal, unprintable characters are escaped
-  ocsf    Open Cybersecurity Schema Framework 1.5.0: one JSON object a line
+  ocsf    Open Cybersecurity Schema Framework 1.5.0: one JSON object per line
   csv     a table; no cell is run as a formula by a spreadsheet
   text    one readable line for each record
 
-Export does not verify the log: use "gatekit audit verify", and "gatekit audit prove" to prove a
-record to others. "go doc gatekit/audit" describes the lines of the log, and
-"go doc gatekit/audit/format" the other formats.
+Export does not verify the log: "gatekit audit verify" does. To prove a record to others, use
+"gatekit audit prove". "go doc gatekit/audit" describes the lines of the log, and
+"go doc gatekit/audit/format" describes the other formats.
 
 ` + filterHelp,
 		Example: `  gatekit audit export --format csv --since 2026-11-01 --output november.csv
@@ -59,7 +59,7 @@ record to others. "go doc gatekit/audit" describes the lines of the log, and
 			return fmt.Errorf("write the records: %w", err)
 		}
 		if err = errors.Join(export(cmd, out, f, logs, filter), out.Close()); err != nil {
-			// The incomplete file is removed, because it could be taken for a complete one.
+			// The incomplete file is removed, so that nobody uses it as a complete export.
 			return errors.Join(readError(err), os.Remove(output))
 		}
 		return nil

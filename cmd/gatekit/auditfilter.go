@@ -20,19 +20,20 @@ its values. In values, "*" stands for any text: --server 'git*'. --since and --u
 (2026-11-21, "2026-11-21 15:04", 2026-11-21T15:04:05Z; UTC if no zone is given) or an age (90s, 15m,
 12h, 7d).
 
---action is the action of a message: pass, deny, modify, hide, ask, answer, skip or park;
-would_deny, would_modify, would_hide or would_ask if a policy in shadow mode let it pass; or the
-action of an event: start, reload, connect, lost, plugin_lost, … --stage is the plugin or policy
-that acted. With both flags, a record matches if this stage did this action:
---stage secrets --action modify.`
+--action is the action of a message or of an event. The actions of messages are pass, deny, modify,
+hide, ask, answer, skip and park. If a policy in shadow mode let the message pass, the action is
+would_deny, would_modify, would_hide or would_ask. The actions of events are start, reload, connect,
+lost, plugin_lost, … --stage is the plugin or policy that acted. With both flags, a record matches
+if this stage did this action: --stage secrets --action modify.`
 
-// filterFlags adds the filter flags to a command. The returned function reads them after parsing.
+// filterFlags adds the filter flags to a command. After the flags are parsed, the returned function
+// returns the filter that they describe.
 func filterFlags(c *cobra.Command) (read func() (*query.Filter, error)) {
 	f := &query.Filter{}
 	var since, until string
 	var tools []string
 	flags := c.Flags()
-	flags.StringVar(&since, "since", "", "records from this `time` on, or at most this old")
+	flags.StringVar(&since, "since", "", "records from this `time` on, or not older than this age")
 	flags.StringVar(&until, "until", "", "records before this `time`, or older than this age")
 	for _, flag := range []struct {
 		name     string
@@ -93,8 +94,8 @@ func reportNoMatch(cmd *cobra.Command) {
 	fmt.Fprintln(cmd.ErrOrStderr(), "no records match")
 }
 
-// readError returns an error of reading the log, with a hint. If the reader of our output has
-// closed the pipe, it returns errReported, so that no error is printed.
+// readError returns the error err of reading the log, with a hint. If the process that reads stdout
+// has closed the pipe, readError returns errReported, so that no error is printed.
 func readError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
@@ -106,7 +107,8 @@ func readError(err error) error {
 	return err
 }
 
-// recordActions are the actions of records: those of messages, and then those of events.
+// recordActions are the actions that records can have: first the actions of messages, then the
+// actions of events.
 var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", "skip", "park",
 	"resume", "approve", "reject", "drop", "own", "cancelled", "would_deny",
 	"would_modify", "would_hide", "would_ask", "would_answer",
@@ -114,8 +116,8 @@ var recordActions = []string{"pass", "deny", "modify", "hide", "ask", "answer", 
 	"plugin_restarted", "gap", "recovered", "prune", "clock", "anchor lost", "anchor back",
 	"sink lost", "sink back", "sink gap", "sink reset"}
 
-// checkActions returns an error for an action that no record has. A typing mistake would otherwise
-// look like a log in which nothing was denied.
+// checkActions returns an error for an action that no record has. Without this check, a mistyped
+// action would match no record, as if nothing had been denied.
 func checkActions(patterns query.Patterns) error {
 	for _, pattern := range patterns {
 		known := slices.ContainsFunc(recordActions, func(action string) bool {
@@ -133,7 +135,8 @@ func checkActions(patterns query.Patterns) error {
 	return nil
 }
 
-// parseTime returns the time that a flag names: a time, or an age before now.
+// parseTime returns the time that the value of a flag describes. The value is a time, or an age
+// before now.
 func parseTime(flag, value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil

@@ -22,17 +22,18 @@ import (
 // auditLog is an audit log that a command reads.
 type auditLog struct {
 	file   string
-	anchor string // that the configuration names; "" for none
+	anchor string // the anchor file that the configuration names, or ""
 }
 
-// logSource finds the logs that the arguments of a command name.
+// logSource finds the logs that a command reads.
 type logSource struct {
-	config string // of --config
+	config string // the value of --config
 	args   []string
 }
 
-// logs returns the logs that the arguments name: files, folders and patterns. Without arguments it
-// returns the log of the configuration or, if there is no configuration, those in the state folder.
+// logs returns the logs that the arguments name: files, folders and patterns. Without arguments, it
+// returns the log that the configuration names. Without a configuration, it returns the logs of
+// gatekit wrap in the state folder.
 func (s *logSource) logs() ([]auditLog, error) {
 	if len(s.args) > 0 {
 		return s.namedLogs()
@@ -53,13 +54,14 @@ func (s *logSource) logs() ([]auditLog, error) {
 		return nil, stateErr
 	}
 	if len(logs) == 0 {
-		return nil, fmt.Errorf("there is no audit log: %s has none of gatekit wrap, and %w",
+		return nil, fmt.Errorf("there is no audit log: the folder %s contains none, and %w",
 			filepath.Join(dir, "audit"), err)
 	}
 	return logs, nil
 }
 
-// one returns the log of a command that reads a single one.
+// one is for commands that read exactly one log. It returns this log. If the arguments name several
+// logs, it returns an error.
 func (s *logSource) one() (auditLog, error) {
 	logs, err := s.logs()
 	if err != nil {
@@ -102,10 +104,11 @@ func (s *logSource) namedLogs() (logs []auditLog, err error) {
 				return nil, fmt.Errorf("no audit log matches %s", arg)
 			}
 			add(in...)
-		case len(s.args) > 1: // the shell may have listed all files of a folder
+		case len(s.args) > 1:
+			// The shell may have expanded a pattern. logsOf skips files that are not logs.
 			add(logsOf([]string{arg})...)
 		default:
-			add(auditLog{file: arg}) // also a single segment
+			add(auditLog{file: arg}) // the file may be a single segment of a log
 		}
 	}
 	if len(logs) == 0 {
@@ -114,7 +117,7 @@ func (s *logSource) namedLogs() (logs []auditLog, err error) {
 	return logs, nil
 }
 
-// logsIn returns the logs in a folder, by name.
+// logsIn returns the logs in a folder, sorted by name.
 func logsIn(dir string) ([]auditLog, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -155,43 +158,45 @@ func logsOf(files []string) (logs []auditLog) {
 	return logs
 }
 
-// openedLog is a log whose calls or records are being read.
-type openedLog[T any] struct {
-	start time.Time // of the first record; zero if it is unknown
-	read  iter.Seq2[T, error]
+// mergedLog is one of the logs that the function merge reads.
+type mergedLog[T any] struct {
+	start time.Time           // time of the first record; zero if it is unknown
+	read  iter.Seq2[T, error] // yields the calls or records of the log
 
 	next  func() (T, error, bool) // nil before the log is opened
 	stop  func()
-	value T // the next one
+	value T // the next call or record
 	err   error
 }
 
-// merge returns what the logs hold, by time. A log is opened when its first record is due: there
-// may be one for each process that ever ran. An error of a log ends that log only.
+// merge returns the calls or records of all logs, sorted by time. The parameter read is a function
+// that returns the calls or records of one log. First, merge reads the first record of each log.
+// It opens a log again only when the first record of the log is due, because there may be a log for
+// each process that ever ran. An error ends only the log in which it occurs.
 func merge[T any](ctx context.Context, logs []auditLog, timeOf func(T) time.Time,
 	read func(*audit.Reader) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var closed []*openedLog[T]
+		var closed []*mergedLog[T]
 		for _, l := range logs {
-			closed = append(closed, &openedLog[T]{start: startOf(ctx, l.file),
+			closed = append(closed, &mergedLog[T]{start: startOf(ctx, l.file),
 				read: read(&audit.Reader{File: l.file})})
 		}
-		slices.SortStableFunc(closed, func(a, b *openedLog[T]) int {
+		slices.SortStableFunc(closed, func(a, b *mergedLog[T]) int {
 			return a.start.Compare(b.start)
 		})
-		var open []*openedLog[T]
+		var open []*mergedLog[T]
 		defer func() {
 			for _, l := range open {
 				l.stop()
 			}
 		}()
 		// advance reads the next value of a log, and reports whether there is one.
-		advance := func(l *openedLog[T]) (more bool) {
+		advance := func(l *mergedLog[T]) (more bool) {
 			l.value, l.err, more = l.next()
 			return more
 		}
 		for {
-			var first *openedLog[T]
+			var first *mergedLog[T]
 			for _, l := range open {
 				if first == nil || l.err != nil || first.err == nil &&
 					timeOf(l.value).Before(timeOf(first.value)) {
@@ -212,13 +217,14 @@ func merge[T any](ctx context.Context, logs []auditLog, timeOf func(T) time.Time
 			}
 			if first.err != nil || !advance(first) {
 				first.stop()
-				open = slices.DeleteFunc(open, func(l *openedLog[T]) bool { return l == first })
+				open = slices.DeleteFunc(open, func(l *mergedLog[T]) bool { return l == first })
 			}
 		}
 	}
 }
 
-// startOf returns the time of a log's first record, or the zero time if it cannot be read.
+// startOf returns the time of the first record of a log. It returns the zero time if this record
+// cannot be read.
 func startOf(ctx context.Context, file string) time.Time {
 	for line, err := range (&audit.Reader{File: file}).Lines(ctx) {
 		if err != nil {
@@ -254,9 +260,9 @@ func mergedRecords(ctx context.Context, logs []auditLog,
 // newLogsInterval is how often followCalls looks for new logs.
 const newLogsInterval = time.Second
 
-// followCalls returns the calls in the logs of a source: those that have ended by the order of
-// their starts, and then others as they end. It also reads logs that appear meanwhile, such as
-// those of new processes of gatekit wrap.
+// followCalls returns the calls in the logs of a source. First it returns the calls that have
+// ended, in the order of their starts. Then it returns each further call when it ends. It also
+// reads logs that appear later, such as the logs of new processes of gatekit wrap.
 func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *query.Filter,
 	o query.Options) iter.Seq2[*query.Call, error] {
 	type result struct {
@@ -303,7 +309,7 @@ func followCalls(ctx context.Context, source *logSource, logs []auditLog, f *que
 		}
 		look := time.NewTicker(newLogsInterval)
 		defer look.Stop()
-		var existing []*query.Call // of the logs that were not read to their ends
+		var existing []*query.Call // calls that were read before every log was read to its end
 		for unread := len(logs); ; {
 			select {
 			case <-ctx.Done():

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,7 @@ import (
 	"gatekit/core/pipeline"
 )
 
-// TestShowEndsWhenItsOutputIsClosed closes the pipe after one line, as head does.
+// TestShowEndsWhenItsOutputIsClosed closes the pipe after one line, as the command head does.
 func TestShowEndsWhenItsOutputIsClosed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
 	l, err := audit.Open(audit.Options{File: file})
@@ -92,9 +94,10 @@ func onTerminal(t *testing.T, args ...string) string {
 	return string(text)
 }
 
-// TestNoOutputOfALogActsOnATerminal puts control characters of a terminal into the body of a record
-// and into the name of a key, as an attacker could.
-func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
+// TestAuditCommandsEscapeTerminalControls writes control characters of a terminal into the body of
+// a record and into the name of a key, as an attacker could. No command may print them to a
+// terminal.
+func TestAuditCommandsEscapeTerminalControls(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "gatekit.jsonl")
 	private, _, err := note.GenerateKey(rand.Reader, "gatekit\u009b31m\u202e")
@@ -128,7 +131,7 @@ func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 		proof).Output()
 	if whole, rerr := os.ReadFile(file); err != nil || rerr != nil ||
 		string(piped) != string(whole) {
-		t.Errorf("into a pipe, verify-proof printed %q: %v, %v, want the unchanged record", piped,
+		t.Errorf("verify-proof wrote %q into a pipe: %v, %v, want the unchanged record", piped,
 			err, rerr)
 	}
 
@@ -158,4 +161,136 @@ func TestNoOutputOfALogActsOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantShown("do not match the checkpoint signed by gatekit", "verify", file)
+}
+
+// TestColors runs commands on a terminal and elsewhere. Only a terminal that shows colours gets
+// them, and only if NO_COLOR is not set.
+func TestColors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("gatekit.toml", []byte(`[listen]
+stdio = true
+[server.good]
+command = "gatekit"
+args = ["demo-server", "files"]
+[server.bad]
+command = "gatekit"
+args = ["demo-server", "no-such-server"]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want []string // on a terminal
+	}{
+		{[]string{"check"}, []string{"\x1b[32mok\x1b[0m    good ", "\x1b[31mFAIL\x1b[0m  bad "}},
+		{[]string{"demo"}, []string{"← \x1b[31merror\x1b[0m -31000", "   \x1b[32mpass\x1b[0m ",
+			"   \x1b[31mdeny\x1b[0m ", "   \x1b[33mhide\x1b[0m "}},
+	} {
+		t.Setenv("TERM", "xterm")
+		t.Setenv("NO_COLOR", "")
+		out := onTerminal(t, c.args...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("gatekit %s printed to a terminal\n%s\nwant %q in it", c.args[0], out,
+					want)
+			}
+		}
+		plain := map[string]string{}
+		piped, _ := exec.Command("gatekit", c.args...).Output()
+		plain["a pipe"] = string(piped)
+		t.Setenv("NO_COLOR", "1")
+		plain["a terminal with NO_COLOR"] = onTerminal(t, c.args...)
+		t.Setenv("NO_COLOR", "")
+		t.Setenv("TERM", "dumb")
+		plain["a dumb terminal"] = onTerminal(t, c.args...)
+		for name, out := range plain {
+			if strings.Contains(out, "\x1b[3") || len(out) < 50 {
+				t.Errorf("gatekit %s printed to %s\n%q\nwant text without colours", c.args[0], name,
+					out)
+			}
+		}
+	}
+}
+
+// TestShowPrintsHeaderOnTerminal shows a log on a terminal and through a pipe. Only the terminal
+// gets the header row, and gets it once.
+func TestShowPrintsHeaderOnTerminal(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gatekit.jsonl")
+	l, err := audit.Open(audit.Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 2 {
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(),
+			Action: "start"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("NO_COLOR", "1")
+	header := regexp.MustCompile(`(?m)^TIME \(UTC\) +ACTION +CALLER +SERVER`)
+	if out := onTerminal(t, "audit", "show", file); len(header.FindAllString(out, -1)) != 1 ||
+		header.FindStringIndex(out)[0] != 0 {
+		t.Errorf("show printed to a terminal\n%s\nwant one header row, which comes first", out)
+	}
+	piped, err := exec.Command("gatekit", "audit", "show", file).Output()
+	if err != nil || header.Match(piped) || !strings.Contains(string(piped), "start") {
+		t.Errorf("show printed to a pipe\n%s, %v\nwant the records without a header row", piped,
+			err)
+	}
+}
+
+// TestShowFollowsSeveralLogs writes records to two logs in turn, and then to a log that appears
+// only after show has started.
+func TestShowFollowsSeveralLogs(t *testing.T) {
+	dir := t.TempDir()
+	open := func(name string) *audit.Log {
+		t.Helper()
+		l, err := audit.Open(audit.Options{File: filepath.Join(dir, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	record := func(l *audit.Log, reason string) {
+		t.Helper()
+		if _, err := l.Record(t.Context(), pipeline.Outcome{Time: time.Now(), Action: "start",
+			Reason: reason}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := open("a.jsonl"), open("b.jsonl")
+	record(a, "first")
+	record(b, "second")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	show := exec.CommandContext(ctx, "gatekit", "audit", "show", "--follow", dir)
+	out, err := show.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := show.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	wantNext := func(reason string) {
+		t.Helper()
+		if !lines.Scan() || !strings.Contains(lines.Text(), reason) {
+			t.Fatalf("the next line is %q, %v; want the record %q", lines.Text(), lines.Err(),
+				reason)
+		}
+	}
+	wantNext("first") // the records that exist, by time
+	wantNext("second")
+	record(b, "third") // new records, as they are written
+	wantNext("third")
+	record(a, "fourth")
+	wantNext("fourth")
+	record(open("c.jsonl"), "fifth")
+	wantNext("fifth")
+	show.Process.Signal(os.Interrupt)
+	if err := show.Wait(); err != nil {
+		t.Errorf("show --follow ended with %v after SIGINT, want success", err)
+	}
 }

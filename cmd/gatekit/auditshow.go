@@ -26,11 +26,11 @@ func (p *program) auditShow() *cobra.Command {
 		Use:   "show [FILE…]",
 		Short: "Print one line for each call in the audit log",
 		Long: `Show prints one line for each call: start, action, principal or session, server,
-request, duration and reason. A call is a request with its response and all messages that belong to
-it; the line shows the most severe action. Requests of a server to the client ("←
-sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have their own lines.
-Calls are printed in the order in which they started. With --follow, new calls are printed as they
-end.
+request, duration and reason. A call is a request, its response and all other messages that belong
+to the request. The line shows the most severe action of these messages. Requests of a server to the
+client ("← sampling/createMessage") and events (start, reload, connect, plugin_lost, …) have their
+own lines. Calls are printed in the order in which they started. With --follow, new calls are
+printed as they end.
 
 A call that was allowed is shown as "error" if it ended with an error, "failed" if the tool reported
 a failure in its result, "cancel" if it was cancelled, and "open" if it has not ended.
@@ -40,8 +40,9 @@ a failure in its result, "cancel" if it was cancelled, and "open" if it has not 
   2026-11-21 15:04:06.007Z  modify  ann  github  tools/call search       1.4ms  redacted
       aws-access-token [secrets] in /arguments/query
 
---steps also prints the records of each call. They show the action, the findings and the changes of
-each stage (positions, never contents), and the sizes and hashes of bodies.
+--steps also prints the records of each call. A record shows what each stage did: the action, the
+positions of the findings, and the positions that were changed. It also shows the sizes and hashes
+of the bodies. It never shows the contents.
 
 ` + filterHelp + `
 
@@ -64,7 +65,7 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 		s := &callPrinter{w: out, steps: steps, widths: narrowestColumns,
 			header: isTerminal(os.Stdout),
 			colour: colour.value == "always" ||
-				colour.value == "auto" && os.Getenv("NO_COLOR") == "" && isTerminal(os.Stdout)}
+				colour.value == "auto" && paletteFor(cmd.OutOrStdout()).enabled}
 		show := s.show
 		if asJSON {
 			show = func(c *query.Call) error { return printJSON(out, callJSON(c, steps)) }
@@ -75,7 +76,7 @@ Unprintable characters are escaped. Output to a terminal is coloured, unless NO_
 				query.Options{KeepRecords: steps})
 		}
 		none := true
-		var failed []error // the other logs are read all the same
+		var failed []error // the errors of some logs; the other logs are still read
 		for call, err := range calls {
 			if err != nil {
 				failed = append(failed, err)
@@ -114,11 +115,11 @@ type callPrinter struct {
 	w             *bufio.Writer // a bufio.Writer keeps its first error
 	steps, colour bool
 	header        bool   // print the names of the columns first
-	widths        [4]int // widths of the columns, grown as needed
+	widths        [4]int // current widths of the columns
 }
 
-// The columns are the action, the principal or session, the server, and the request. Each begins at
-// its narrowest width and grows with longer values, at most to its widest.
+// The columns are the action, the principal or session, the server, and the request. A column
+// begins at its narrowest width. A longer value widens the column, up to its widest width.
 var (
 	narrowestColumns = [4]int{7, 1, 1, 16}
 	widestColumns    = [4]int{8, 32, 20, 40}
@@ -167,7 +168,7 @@ func callJSON(c *query.Call, steps bool) any {
 	call := struct {
 		Time       time.Time         `json:"time"`
 		Duration   float64           `json:"duration"`
-		Outcome    string            `json:"outcome"` // as the table has it
+		Outcome    string            `json:"outcome"` // the word in the column ACTION of the table
 		Action     string            `json:"action"`
 		Status     query.Status      `json:"status"`
 		Kind       string            `json:"kind"`
@@ -184,7 +185,7 @@ func callJSON(c *query.Call, steps bool) any {
 		Code       int64             `json:"code,omitempty"`
 		Changed    []string          `json:"changed,omitempty"`
 		Parked     bool              `json:"parked,omitempty"`
-		Seq        uint64            `json:"seq"` // of its first record
+		Seq        uint64            `json:"seq"` // seq of the first record of the call
 		Records    []json.RawMessage `json:"records,omitempty"`
 	}{c.Start, float64(c.Duration.Microseconds()) / 1000, word, c.Action, c.Status, c.Kind,
 		c.FromServer, c.Principal, c.Session, c.Exchange, append([]string{}, c.Servers...),
@@ -264,7 +265,7 @@ func (s *callPrinter) column(n int, value string) string {
 	return value + strings.Repeat(" ", max(0, s.widths[n]-length))
 }
 
-// paint adds the colour of the action.
+// paint returns the text column with its word in the colour of the outcome.
 func (s *callPrinter) paint(c *query.Call, word, column string) string {
 	if !s.colour {
 		return column

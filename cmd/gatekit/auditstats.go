@@ -28,7 +28,7 @@ slowest calls, and events.
 
 The duration of a call is the time from the arrival of the request at Gatekit until the response was
 checked. It includes the time of the server and of all plugins and policies. P50, P95 and P99 are
-the 50th, 95th and 99th percentile of the answered calls.
+the 50th, 95th and 99th percentile of the durations of the answered calls.
 
 ERRORS counts protocol errors, from a server or from Gatekit, and tool results that report failure.
 

@@ -13,14 +13,14 @@ import (
 	"gatekit/policies/service"
 )
 
-// bundleSource is the component for the services of one configuration. It gets bundles, and sends
-// decision logs and the status.
+// bundleSource is the component that connects to the policy services of one configuration. It gets
+// bundles, and sends decision logs and the status.
 type bundleSource struct {
 	gateway *gateway
 	config  *config.Config
 	client  *service.Client // set by start; nil when the configuration needs no service
 
-	// bundles are the bundles in the active policies. start sets them; once polling has begun,
+	// bundles are the bundles in the active policies. start sets them. After poll was called,
 	// gateway.mu guards them.
 	bundles []*policies.Bundle
 }
@@ -31,7 +31,7 @@ func (b *bundleSource) start(ctx context.Context) (err error) {
 	return err
 }
 
-// stop ends the polling. It waits until bundles that are being applied are active or rejected.
+// stop ends the polling. If bundles are being applied, it waits until they are active or rejected.
 func (b *bundleSource) stop() error {
 	if b.client != nil {
 		b.client.Close()
@@ -53,8 +53,8 @@ func serviceSettings(c *config.Config) config.Policy {
 		Bundles: c.Policy.Bundles, DecisionLogs: c.Policy.DecisionLogs, Status: c.Policy.Status}
 }
 
-// poll begins to ask the services for changed bundles. It calls apply with all bundles when one has
-// changed.
+// poll begins to ask the services for changed bundles. When a bundle has changed, it calls apply
+// with all bundles.
 func (b *bundleSource) poll(apply func(*bundleSource, []*policies.Bundle) error) {
 	if b.client != nil {
 		b.client.Start(func(all []*policies.Bundle) error { return apply(b, all) })
@@ -62,7 +62,8 @@ func (b *bundleSource) poll(apply func(*bundleSource, []*policies.Bundle) error)
 }
 
 // openBundles gets the bundles of a configuration from their services, or from their persist files,
-// and begins to send reports. The client is nil when the configuration needs no service.
+// and begins to send reports. It calls rejected, unless nil, for each rejected bundle. The client
+// is nil when the configuration needs no service.
 func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, rejected func(name string,
 	err error)) (*service.Client, []*policies.Bundle, error) {
 	if c.Policy == nil || len(c.Policy.Bundles) == 0 && c.Policy.DecisionLogs == nil &&
@@ -108,8 +109,9 @@ func openBundles(ctx context.Context, c *config.Config, log *slog.Logger, reject
 	return client, client.Bundles(), nil
 }
 
-// revisionFile returns the file that keeps the revisions of a bundle, in the state folder of the
-// user: "" when an older bundle is allowed. It is one file for each address of a bundle.
+// revisionFile returns the path of the file that keeps the revisions of a bundle, in the state
+// folder of the user. Each address of a bundle has its own file. revisionFile returns "" if the
+// configuration allows older bundles.
 func revisionFile(b config.Bundle, url string) (string, error) {
 	if b.Rollback == "allow" {
 		return "", nil

@@ -32,23 +32,23 @@ func (p *program) check() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration: start each server and plugin once, and test the policies",
-		Long: `Check reads the configuration and reports every mistake with its line. When there is
-none, it
+		Long: `Check reads the configuration and reports every mistake with its line. If there are
+no mistakes, check
   - starts each server, or calls its URL, and asks for its name and revision;
   - starts each plugin and runs its self-test;
   - gets the bundles from their services and runs the tests of the active policies;
   - checks that the audit log, the sinks and the telemetry collector can be used, without
     sending anything.
 
-It prints one line for each result, as soon as it is known. The exit code is 0 if all are ok, and 1
-otherwise:
+Check prints one line for each result, as soon as the result is known. The exit code is 0 if all
+results are ok, and 1 otherwise:
 
   configuration /home/me/gatekit.toml
   ok    files    2026-07-28  demo-files 1
   ok    guard    the use of a hidden tool: deny (hidden)
   ok    policy   1 rule, 2 files; tests: 7 passed; digest 0f343b093112
                  policies/mine.rego: 2 deny, 1 hide
-                 policies/names.rego: package names, 3 rules that others use
+                 policies/names.rego: package names, 3 helper rules
   FAIL  far      no response from the URL: server "far": POST http://127.0.0.1:1/mcp: dial tcp
                  127.0.0.1:1: connect: connection refused
   ok    siem     audit sink: syslog tls://siem.example:6514; records and checkpoints, jsonl
@@ -99,8 +99,9 @@ func reportMistakes(cmd *cobra.Command, err error, asJSON bool) error {
 	return r.result()
 }
 
-// checkAll checks all servers at the same time, and meanwhile the plugins, the policies, the sinks,
-// the telemetry collector and the audit log. It prints each result as soon as it is known.
+// checkAll checks all servers at the same time. Meanwhile it checks the plugins, the policies, the
+// sinks, the telemetry collector and the audit log. It prints each result as soon as the result is
+// known.
 func (p *program) checkAll(ctx context.Context, r *checkReport, cfg *config.Config) {
 	notWritable := checkWritable(cfg.Audit.File)
 	collector, badCollector := collectorOf(cfg.Telemetry)
@@ -172,7 +173,7 @@ func (p *program) checkPlugins(ctx context.Context, r *checkReport, cfg *config.
 	}
 	defer host.Close()
 	for _, c := range cfg.Plugins {
-		// each on its own, so that one that cannot start does not hide the results of others
+		// Each plugin is loaded alone: a plugin that cannot start must not hide other results.
 		set, stages, err := loadPlugins(ctx, host, &config.Config{Plugins: []config.Plugin{c}})
 		if err != nil {
 			r.fail("plugin", c.Name, err)
@@ -188,7 +189,7 @@ func (p *program) checkPlugins(ctx context.Context, r *checkReport, cfg *config.
 }
 
 // checkPolicies gets the bundles from their services, runs the tests of the policies, and returns a
-// summary. The error has the failed tests with their lines.
+// summary. If tests failed, the error lists them with their lines.
 func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string, error) {
 	policy := *cfg.Policy
 	policy.Bundles = slices.Clone(policy.Bundles)
@@ -251,8 +252,8 @@ func (p *program) checkPolicies(ctx context.Context, cfg *config.Config) (string
 	return result, nil
 }
 
-// emptyState returns a line for each member of the input that is always empty with this
-// configuration, and that rules read.
+// emptyState finds the members of the input that rules read although they are always empty with
+// this configuration. It returns a line of text for each of these members.
 func emptyState(cfg *config.Config, stage *policies.Stage) (lines []string) {
 	add := func(why string, path ...string) {
 		if rules := stage.RulesThatRead(path...); len(rules) > 0 {
@@ -270,15 +271,15 @@ func emptyState(cfg *config.Config, stage *policies.Stage) (lines []string) {
 	return lines
 }
 
-// describeContribution describes the effects of a policy file, or its helper rules if it has none.
+// describeContribution describes the effects of a policy file. If the file has no effects, it
+// describes the helper rules.
 func describeContribution(c policies.Contribution) string {
 	var parts []string
 	for _, e := range c.Effects {
 		parts = append(parts, fmt.Sprintf("%d %s", e.Rules, e.Effect))
 	}
 	if len(parts) == 0 {
-		return fmt.Sprintf("package %s, %s that others use", oneLine(c.Package),
-			plural(c.Helpers, "rule"))
+		return fmt.Sprintf("package %s, %s", oneLine(c.Package), plural(c.Helpers, "helper rule"))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -290,9 +291,9 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkWritable returns an error if an audit log could not be opened at file. It creates no file at
-// the path: it opens the file for writing, or creates a temporary folder in the nearest existing
-// folder.
+// checkWritable returns an error if an audit log could not be opened at the path file. It does not
+// create the file. If the file exists, checkWritable opens it for writing. Otherwise it creates and
+// removes a temporary folder in the nearest existing folder.
 func checkWritable(file string) error {
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err == nil {
@@ -315,8 +316,8 @@ func checkWritable(file string) error {
 	return os.Remove(probe)
 }
 
-// fullReason returns the reason of a failure with its cause. Clients do not get the cause of an
-// unavailable server; users of gatekit check and of /readyz do.
+// fullReason returns the text of an error, with the cause if a server is unavailable. Users of
+// gatekit check and of /readyz get this cause, but clients do not.
 func fullReason(err error) string {
 	if u, ok := errors.AsType[*proxy.UnavailableError](err); ok && u.Err != nil {
 		return u.Reason + ": " + u.Err.Error()
@@ -324,8 +325,8 @@ func fullReason(err error) string {
 	return err.Error()
 }
 
-// probeServer starts a server, asks for its name in the newest revision that it supports, and stops
-// it.
+// probeServer starts a server, asks for its name in the newest revision that the server supports,
+// and stops the server.
 func (p *program) probeServer(ctx context.Context, s config.Server,
 	limits config.Limits) (revision, name string, err error) {
 	o, err := upstreamOptions(s, limits, p.masked.mask, p.log)
@@ -362,7 +363,8 @@ func (p *program) probeServer(ctx context.Context, s config.Server,
 	return revision, serverIdentity(m), nil
 }
 
-// firstRequest returns the first request of a client without capabilities, in a revision.
+// firstRequest returns the first request that a client without capabilities sends in the given
+// revision.
 func firstRequest(revision string) *mcp.Message {
 	clientInfo := fmt.Sprintf(`{"name":"gatekit","version":%s}`, mcp.Quote(version()))
 	method, params := "initialize",
@@ -394,6 +396,9 @@ type checkClient struct{ p *pipeline.Pipeline }
 
 func (checkClient) HandleNotification(context.Context, *mcp.Message) {}
 
+// Consume implements proxy.Handler.
+func (checkClient) Consume(context.Context, *mcp.Message, string, string) error { return nil }
+
 func (s checkClient) HandleRequests(ctx context.Context, ms []*mcp.Message) []pipeline.Passed {
 	out := make([]pipeline.Passed, len(ms))
 	for i, m := range ms {
@@ -409,7 +414,7 @@ func (checkClient) IsWaiting() bool { return false }
 // ReportActivity implements proxy.Caller.
 func (checkClient) ReportActivity() {}
 
-// discardRecorder is a recorder that keeps nothing: a check sends no message of a client.
+// discardRecorder is a recorder that drops all records: a check sends no message of a client.
 type discardRecorder struct{}
 
 func (discardRecorder) Record(context.Context, pipeline.Outcome) (uint64, error) { return 0, nil }

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A server that does not answer does not hold up the results of the others.
+// TestCheckPrintsEachResultWhenItIsKnown checks that a server that does not answer does not delay
+// the other results.
 func TestCheckPrintsEachResultWhenItIsKnown(t *testing.T) {
 	dir := t.TempDir()
 	config := "[server.slow]\ncommand = \"sleep\"\nargs = [\"1000\"]\n" +

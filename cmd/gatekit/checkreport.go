@@ -10,14 +10,14 @@ import (
 	"gatekit/core/config"
 )
 
-// checkReport prints the results of a check, each as soon as it is known. It is safe for many
-// goroutines.
+// checkReport prints each result of a check as soon as the result is known. Several goroutines may
+// use a checkReport at the same time.
 type checkReport struct {
 	out    io.Writer
 	asJSON bool
 	color  palette
-	mask   func(string) string // removes secrets; nil for none
-	width  int                 // of the names
+	mask   func(string) string // masks secrets; nil masks nothing
+	width  int                 // width of the column with the names
 
 	mu       sync.Mutex
 	failed   bool
@@ -31,13 +31,13 @@ type checkResult struct {
 	OK     bool   `json:"ok"`
 	Result string `json:"result,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// The position of a mistake in the configuration or a policy.
+	// The position of a mistake in the configuration or in a policy.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 }
 
-// start prints the path of the configuration, which has no mistakes.
+// start prints the path of a configuration that has no mistakes.
 func (r *checkReport) start(file string) {
 	if r.asJSON {
 		r.ok("configuration", "", file)
@@ -46,12 +46,13 @@ func (r *checkReport) start(file string) {
 	_, r.printErr = fmt.Fprintln(r.out, "configuration", file)
 }
 
-// ok prints that a check of a kind found nothing wrong.
+// ok prints the result of a check that found nothing wrong. The parameter kind is the Check of a
+// checkResult.
 func (r *checkReport) ok(kind, name, result string) {
 	r.print(checkResult{Check: kind, Name: name, OK: true, Result: result})
 }
 
-// fail prints why a check of a kind failed.
+// fail prints the error of a check that failed.
 func (r *checkReport) fail(kind, name string, err error) {
 	if es, ok := errors.AsType[config.Errors](err); ok && r.asJSON {
 		r.mistakes(kind, name, es)

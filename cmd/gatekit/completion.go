@@ -9,7 +9,7 @@ import (
 	"gatekit/policies/library"
 )
 
-// completeValues makes the completion of the shell know the values of flags and arguments.
+// completeValues lets the shell complete the values of flags and arguments.
 func completeValues(c *cobra.Command) {
 	fixed := func(values func() []string) cobra.CompletionFunc {
 		return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -42,7 +42,7 @@ func completeValues(c *cobra.Command) {
 			find = func() []string { return word.allowed }
 		}
 		if find != nil {
-			// the error says that the flag has a function already
+			// the only possible error is that the flag already has a completion function
 			_ = c.RegisterFlagCompletionFunc(f.Name, fixed(find))
 		}
 	})

@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// component is one part of a running gateway. Components are kept in a list, and each may use those
-// before it. So the list is started in its order, and stopped in reverse.
+// component is one part of a running gateway. A gateway keeps its components in a list, and a
+// component may use the components before it. So the components start in the order of the list, and
+// stop in reverse order.
 type component interface {
-	// start is called once. When it fails, stop is not called.
+	// start is called once. If start fails, stop is not called.
 	start(ctx context.Context) error
 	// stop is called once, after start has succeeded and every later component has stopped.
 	stop() error
@@ -44,8 +45,8 @@ func (p *funcComponent) stop() error {
 	return p.onStop()
 }
 
-// startAll starts the components in order. When one fails, those before it are stopped in reverse
-// order.
+// startAll starts the components in order. If a component fails to start, startAll stops the
+// components before it in reverse order.
 func startAll(ctx context.Context, list []component) error {
 	for i, c := range list {
 		if err := c.start(ctx); err != nil {
@@ -55,8 +56,8 @@ func startAll(ctx context.Context, list []component) error {
 	return nil
 }
 
-// stopAll stops the components in reverse order. Neighbouring servers are stopped at the same time:
-// they do not depend on each other, and each may take seconds to end.
+// stopAll stops the components in reverse order. It stops neighbouring servers at the same time:
+// they do not depend on each other, and each server may take seconds to end.
 func stopAll(list []component) error {
 	var errs []error
 	for end := len(list); end > 0; {
@@ -82,7 +83,8 @@ func isServer(c component) bool {
 	return ok
 }
 
-// kept returns the running component with the same settings as wanted, or wanted if there is none.
+// kept returns the running component that has the same settings as wanted. If there is none, it
+// returns wanted.
 func kept[C replaceable[C]](running []component, wanted C) C {
 	for _, r := range running {
 		if r, ok := r.(C); ok && wanted.sameAs(r) {

@@ -46,7 +46,7 @@ func TestComponentsStopInReverseOrder(t *testing.T) {
 	}
 }
 
-func TestComponentsBeforeOneThatCannotStartAreStopped(t *testing.T) {
+func TestFailedStartStopsStartedComponents(t *testing.T) {
 	var calls []string
 	broken := errors.New("c is broken")
 	err := startAll(t.Context(), []component{
@@ -69,8 +69,9 @@ func TestReloadKeepsServersWithEqualSettings(t *testing.T) {
 		&server{config: config.Server{Name: "files", Command: "x", Timeout: time.Second}},
 		&server{config: config.Server{Name: "notes", Command: "x"}},
 	}
+	// Only the proxy reads Timeout and Methods, so the running server is kept.
 	files := kept(running, &server{config: config.Server{Name: "files", Command: "x",
-		Timeout: time.Minute, Methods: []string{"acme/*"}}}) // only the proxy reads these
+		Timeout: time.Minute, Methods: []string{"acme/*"}}})
 	notes := kept(running, &server{config: config.Server{Name: "notes", Command: "y"}})
 	mail := kept(running, &server{config: config.Server{Name: "mail", Command: "x"}})
 	next := []component{files, notes, mail}
@@ -78,6 +79,6 @@ func TestReloadKeepsServersWithEqualSettings(t *testing.T) {
 		t.Errorf("components to start: got %v, want notes and mail", got)
 	}
 	if got, want := without(running, next), running[1:]; !slices.Equal(got, want) {
-		t.Errorf("components to stop: got %v, want the old notes", got)
+		t.Errorf("components to stop: got %v, want the running notes", got)
 	}
 }

@@ -19,7 +19,7 @@ func configFlag(c *cobra.Command, path *string) {
 		"configuration `file` (default: see gatekit help)")
 }
 
-// loadConfig reads the configuration at path, or, when path is empty, at the first default path
+// loadConfig reads the configuration at path. If path is empty, it reads the first default path
 // that exists.
 func loadConfig(path string) (*config.Config, error) {
 	if path == "" {
@@ -50,7 +50,7 @@ func findConfig() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("%w: there is no %s\nhint: name one with --config, or run a single "+
-		"server without one: gatekit wrap COMMAND", errNoConfig,
+		"server without a configuration: gatekit wrap COMMAND", errNoConfig,
 		strings.Join(places, " and no "))
 }
 

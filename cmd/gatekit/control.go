@@ -28,13 +28,14 @@ import (
 	"gatekit/policies"
 )
 
-// The control socket is how commands change a running Gatekit: the process that writes an audit log
-// makes the change and records it. The socket is in the state folder and is named after the log, so
-// that a command finds the process by the log, and there is one socket for each process.
+// Commands change a running Gatekit through its control socket: the process that writes an audit
+// log makes the change and records it in this log. Each process has one control socket, in the
+// state folder. The name of the socket is derived from the path of the log, so that a command that
+// knows the log finds the process.
 //
-// Only processes of the same user can connect: the folder and the socket have the modes 0700 and
-// 0600, and both sides check the user id of the other. A connection carries one request and one
-// response, each a line of JSON.
+// Only processes of the same user can connect: the folder has the mode 0700, the socket has the
+// mode 0600, and each side checks the user id of the other side. A connection carries one request
+// and one response. Each is a line of JSON.
 
 // Bounds of the control socket.
 const (
@@ -52,14 +53,16 @@ type controlRequest struct {
 
 // controlResponse is the response of the running process.
 type controlResponse struct {
-	Error   string                    `json:"error,omitempty"`
-	Request *policies.PendingApproval `json:"request,omitempty"` // that was approved
+	Error string `json:"error,omitempty"`
+	// the time until which the approval is valid; the request itself may be too long for a line
+	Until time.Time `json:"until,omitzero"`
 }
 
 // errNoProcess is the error when no process serves the control socket of a log.
 var errNoProcess = errors.New("no running Gatekit")
 
-// controlFolder returns the folder of the control sockets. With create, it makes the folder.
+// controlFolder returns the folder of the control sockets. If create is true, it creates the folder
+// first.
 func controlFolder(create bool) (string, error) {
 	state, err := stateFolder()
 	if err != nil {
@@ -89,7 +92,8 @@ func socketName(log string) string {
 	return hex.EncodeToString(sum[:16]) + ".sock"
 }
 
-// realPath returns the absolute path of a file in which the links of its folder are resolved.
+// realPath returns the absolute path of a file. It resolves the symbolic links in the path of the
+// folder, but not a symbolic link at the path itself.
 func realPath(file string) string {
 	if abs, err := filepath.Abs(file); err == nil {
 		file = abs
@@ -100,7 +104,8 @@ func realPath(file string) string {
 	return file
 }
 
-// withSocketPath calls use with a path of the socket that is short enough for the system.
+// withSocketPath calls use with a path of the socket dir/name. This path is short enough for the
+// system.
 func withSocketPath(dir, name string, use func(path string) error) error {
 	path := filepath.Join(dir, name)
 	if len(path) <= maxSocketPath {
@@ -128,10 +133,14 @@ type controlServer struct {
 	listener *net.UnixListener
 	path     string
 	running  sync.WaitGroup
+
+	mu          sync.Mutex
+	connections map[*net.UnixConn]bool // the open connections
+	stopped     bool
 }
 
-// start begins to serve. The process holds the lock of the log, so a socket that exists already is
-// left over from a process that crashed. Without a socket, Gatekit runs all the same.
+// start begins to serve. The process holds the lock of the log. So an existing socket is left over
+// from a process that crashed. If the socket cannot be opened, Gatekit runs without it.
 func (s *controlServer) start(context.Context) error {
 	dir, err := controlFolder(true)
 	if err == nil {
@@ -145,7 +154,7 @@ func (s *controlServer) start(context.Context) error {
 			if err != nil {
 				return err
 			}
-			listener.SetUnlinkOnClose(false) // the short path ends with this function
+			listener.SetUnlinkOnClose(false) // the short path is invalid after this function
 			if err := os.Chmod(path, 0o600); err != nil {
 				return errors.Join(err, listener.Close())
 			}
@@ -158,17 +167,49 @@ func (s *controlServer) start(context.Context) error {
 			"error", err)
 		return nil
 	}
+	s.connections = map[*net.UnixConn]bool{}
 	s.running.Go(s.accept)
 	return nil
 }
 
+// stop ends the control socket. It waits for the requests that were read, but does not wait for the
+// rest of a request.
 func (s *controlServer) stop() error {
 	if s.listener == nil {
 		return nil
 	}
-	err := errors.Join(s.listener.Close(), os.Remove(s.path))
+	err := s.listener.Close()
+	s.mu.Lock()
+	s.stopped = true
+	for c := range s.connections {
+		c.SetReadDeadline(time.Now())
+	}
+	s.mu.Unlock()
+	if removeErr := os.Remove(s.path); !errors.Is(removeErr, fs.ErrNotExist) {
+		err = errors.Join(err, removeErr)
+	}
 	s.running.Wait()
 	return err
+}
+
+// open registers a connection and sets its deadline. It returns false if the control socket has
+// ended.
+func (s *controlServer) open(c *net.UnixConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || c.SetDeadline(time.Now().Add(controlTimeout)) != nil {
+		return false
+	}
+	s.connections[c] = true
+	return true
+}
+
+// close ends a connection.
+func (s *controlServer) close(c *net.UnixConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.connections, c)
+	c.Close()
 }
 
 func (s *controlServer) accept() {
@@ -186,17 +227,16 @@ func (s *controlServer) accept() {
 		slots <- struct{}{}
 		s.running.Go(func() {
 			defer func() { <-slots }()
-			defer c.Close()
-			s.serve(c)
+			defer s.close(c)
+			if s.open(c) {
+				s.serve(c)
+			}
 		})
 	}
 }
 
 // serve handles the request of a connection.
 func (s *controlServer) serve(c *net.UnixConn) {
-	if c.SetDeadline(time.Now().Add(controlTimeout)) != nil {
-		return
-	}
 	if err := checkPeer(c); err != nil {
 		s.log.Warn("control connection refused", "error", err)
 		return
@@ -210,12 +250,12 @@ func (s *controlServer) serve(c *net.UnixConn) {
 	switch request.Command {
 	case "approve":
 		approved, err := s.approve(request.ID)
-		if response.Request = &approved; err != nil {
+		if response.Until = approved.Expires; err != nil {
 			response = controlResponse{Error: err.Error()}
 		}
 	default:
-		response.Error = fmt.Sprintf("this Gatekit does not know the command %q\nhint: restart it "+
-			"with the version of this command", request.Command)
+		response.Error = fmt.Sprintf("the running Gatekit does not know the command %q\nhint: "+
+			"restart it, so that it has the version of this command", request.Command)
 	}
 	if b, err := json.Marshal(response); err == nil {
 		c.Write(append(b, '\n'))
@@ -230,7 +270,8 @@ func (s *controlServer) approve(id string) (policies.PendingApproval, error) {
 	return approveRecorded(a, id, s.config.Audit.File, s.gateway.recording.events)
 }
 
-// approveRecorded records the approval of a request of the given log, and then stores it.
+// approveRecorded approves a request that belongs to the given log. It writes a record to the log
+// before it stores the approval.
 func approveRecorded(a *policies.Approvals, id, log string,
 	events *pipeline.Pipeline) (policies.PendingApproval, error) {
 	p, err := a.Pending(id)
@@ -258,8 +299,9 @@ func approveRecorded(a *policies.Approvals, id, log string,
 	return approved, nil
 }
 
-// approveByID approves a request: by the process that writes the log of the request or, if none
-// runs, here, with a record in that log. If neither is possible, nothing changes.
+// approveByID approves a request and records the approval in the log of the request. The process
+// that writes this log does both. If no such process runs, approveByID does both itself. If neither
+// is possible, nothing changes.
 func approveByID(id string) (policies.PendingApproval, error) {
 	a, err := approvals(nil)
 	if err != nil {
@@ -273,9 +315,10 @@ func approveByID(id string) (policies.PendingApproval, error) {
 		return p, fmt.Errorf("request %s does not name its audit log, so its approval cannot be "+
 			"recorded\nhint: make the request again", id)
 	}
-	approved, err := callControl(p.Log, controlRequest{Command: "approve", ID: id})
+	response, err := callControl(p.Log, controlRequest{Command: "approve", ID: id})
 	if !errors.Is(err, errNoProcess) {
-		return approved, err
+		p.Approved, p.Expires = err == nil, response.Until
+		return p, err
 	}
 	if _, err := os.Stat(p.Log); err != nil {
 		return p, fmt.Errorf("the approval cannot be recorded: %w", err)
@@ -285,20 +328,19 @@ func approveByID(id string) (policies.PendingApproval, error) {
 	if err != nil {
 		return p, fmt.Errorf("the approval cannot be recorded: %w", err)
 	}
-	approved, err = approveRecorded(a, id, p.Log, pipeline.New(log, pipeline.Options{}))
+	approved, err := approveRecorded(a, id, p.Log, pipeline.New(log, pipeline.Options{}))
 	return approved, errors.Join(err, log.Close())
 }
 
-// callControl sends a request to the process that writes a log. The error is errNoProcess if there
-// is none.
-func callControl(log string, request controlRequest) (approved policies.PendingApproval,
-	err error) {
+// callControl sends a request to the process that writes a log. The error is errNoProcess if no
+// such process runs.
+func callControl(log string, request controlRequest) (response controlResponse, err error) {
 	dir, err := controlFolder(false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return approved, errNoProcess
+		return response, errNoProcess
 	}
 	if err != nil {
-		return approved, err
+		return response, err
 	}
 	var c *net.UnixConn
 	err = withSocketPath(dir, socketName(log), func(path string) error {
@@ -306,33 +348,30 @@ func callControl(log string, request controlRequest) (approved policies.PendingA
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
-		return approved, errNoProcess
+		return response, errNoProcess
 	}
 	if err != nil {
-		return approved, err
+		return response, err
 	}
 	defer c.Close()
 	err = errors.Join(c.SetDeadline(time.Now().Add(controlTimeout)), checkPeer(c))
 	if err != nil {
-		return approved, err
+		return response, err
 	}
 	b, err := json.Marshal(request)
 	if err != nil {
-		return approved, err
+		return response, err
 	}
 	if _, err := c.Write(append(b, '\n')); err != nil {
-		return approved, fmt.Errorf("ask the running Gatekit: %w", err)
+		return response, fmt.Errorf("ask the running Gatekit: %w", err)
 	}
-	var response controlResponse
 	if err := readControlLine(c, &response); err != nil {
-		return approved, fmt.Errorf("ask the running Gatekit: %w", err)
+		return response, fmt.Errorf("ask the running Gatekit: %w", err)
 	}
-	if response.Error != "" || response.Request == nil {
-		return approved, errors.New(response.Error)
+	if response.Error != "" {
+		return response, errors.New(response.Error)
 	}
-	approved = *response.Request
-	approved.ID = request.ID
-	return approved, nil
+	return response, nil
 }
 
 // checkPeer returns an error unless the other end of a connection is a process of this user.

@@ -10,13 +10,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"gatekit/audit"
 )
 
 const waitingID = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// addWaiting stores a request that waits for approval in the given state folder.
+// addWaiting stores a request that waits for approval in the given state folder, and returns the
+// file of the request.
 func addWaiting(t *testing.T, state, log string) (file string) {
 	t.Helper()
 	dir := filepath.Join(state, "gatekit", "approvals")
@@ -24,8 +26,9 @@ func addWaiting(t *testing.T, state, log string) (file string) {
 		t.Fatal(err)
 	}
 	file = filepath.Join(dir, waitingID+".json")
-	text := fmt.Sprintf(`{"server":"files","method":"tools/call","name":"write","reason":"r",`+
-		`"until":"2999-01-01T00:00:00Z","approved":false,"log":%q}`, log)
+	text := fmt.Sprintf(`{"server":"files","method":"tools/call","name":%q,"reason":"r",`+
+		`"until":"2999-01-01T00:00:00Z","approved":false,"log":%q}`,
+		strings.Repeat("w", maxControlLine), log)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +52,7 @@ func isApproved(t *testing.T, file string) bool {
 // socket.
 func TestRunningProcessRecordsApproval(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
-	state := filepath.Join(p.dir, strings.Repeat("long", 25)) // longer than a socket's path may be
+	state := filepath.Join(p.dir, strings.Repeat("long", 25)) // too long for the path of a socket
 	p.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
 	p.start()
 	p.url()
@@ -98,7 +101,7 @@ func TestApprovalWithoutRecordChangesNothing(t *testing.T) {
 	out, err := approve.CombinedOutput()
 	if err == nil || approve.ProcessState.ExitCode() != exitFailed ||
 		!strings.Contains(string(out), "the approval cannot be recorded") {
-		t.Errorf("approve ended with %v: %s; want exit code %d, because it cannot be recorded", err,
+		t.Errorf("approve ended with %v: %s; want exit code %d and no approval", err,
 			out, exitFailed)
 	}
 	if isApproved(t, waiting) {
@@ -106,10 +109,11 @@ func TestApprovalWithoutRecordChangesNothing(t *testing.T) {
 	}
 }
 
-// TestControlSocketBoundsRequests sends a request without an end, and unknown commands.
+// TestControlSocketBoundsRequests sends requests that are too long or invalid, and unknown
+// commands.
 func TestControlSocketBoundsRequests(t *testing.T) {
 	p := newProcess(t, onHTTP+files)
-	state, err := os.MkdirTemp("", "gk") // a short path
+	state, err := os.MkdirTemp("", "gk") // the socket needs a short path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,4 +149,63 @@ func TestControlSocketBoundsRequests(t *testing.T) {
 	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	p.waitForExit()
+}
+
+// TestStopDoesNotWaitForControlClients stops Gatekit while a client of the control socket has sent
+// only a part of its request, and after somebody has removed the socket.
+func TestStopDoesNotWaitForControlClients(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		disturb func(t *testing.T, socket string)
+	}{
+		{"half a request", func(t *testing.T, socket string) {
+			for range maxControlConnections + 1 {
+				c, err := net.Dial("unix", socket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { c.Close() })
+				if _, err := c.Write([]byte("{")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"no socket", func(t *testing.T, socket string) {
+			if err := os.Remove(socket); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newProcess(t, onHTTP+files)
+			state, err := os.MkdirTemp("", "gk") // the socket needs a short path
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(state)
+			p.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+state)
+			p.start()
+			p.url()
+			sockets, err := filepath.Glob(filepath.Join(state, "gatekit", "control", "*.sock"))
+			if err != nil || len(sockets) != 1 {
+				t.Fatalf("the control sockets are %q, %v, want one", sockets, err)
+			}
+			// A whole request comes first, so that the process accepts connections.
+			approve := exec.Command("gatekit", "approve", waitingID)
+			approve.Env = p.cmd.Env
+			addWaiting(t, state, filepath.Join(p.dir, "audit.jsonl"))
+			if out, err := approve.CombinedOutput(); err != nil {
+				t.Fatalf("approve: %v: %s", err, out)
+			}
+			tt.disturb(t, sockets[0])
+			start := time.Now()
+			p.cmd.Process.Signal(syscall.SIGTERM)
+			if code := p.waitForExit(); code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+			if took := time.Since(start); took > controlTimeout/2 {
+				t.Errorf("the stop took %s, want no wait for clients of the control socket", took)
+			}
+		})
+	}
 }

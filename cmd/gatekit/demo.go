@@ -70,7 +70,7 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 	c := config.Wrap("files", self, "demo-server", "files")
 	c.Servers = append(c.Servers, config.Wrap("notes", self, "demo-server", "notes").Servers...)
 	for i := range c.Servers {
-		c.Servers[i].Era = "modern" // the log shows the session only, without a probe
+		c.Servers[i].Era = "modern" // so that the log has no records of a probe
 	}
 	c.Names.Prefix = "always"
 	c.Audit.File = filepath.Join(dir, "audit.jsonl")
@@ -86,20 +86,21 @@ func demo(ctx context.Context, out io.Writer, log *slog.Logger) (err error) {
 		Rules:  slices.Sorted(maps.Keys(library.DefaultRules())),
 		Config: library.DefaultRules()}
 
-	g, err := openGateway(ctx, c, log)
+	g, err := openGateway(ctx, c, log, nil)
 	if err != nil {
 		return err
 	}
 	fmt.Fprint(out, "A client, Gatekit, two servers (files, notes) and two plugins (tools, "+
 		"secrets), each in its own\nprocess, with the default rules of gatekit wrap.\n")
-	if err := errors.Join(demoSession(ctx, out, g), g.close()); err != nil {
+	color := paletteFor(out)
+	if err := errors.Join(demoSession(ctx, out, color, g), g.close()); err != nil {
 		return err
 	}
-	return showAuditLog(ctx, out, c.Audit.File)
+	return showAuditLog(ctx, out, color, c.Audit.File)
 }
 
 // demoSession connects a client to the gateway and makes the calls of the demo.
-func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
+func demoSession(ctx context.Context, out io.Writer, color palette, g *gateway) (err error) {
 	toGatekit, fromClient, err := os.Pipe()
 	if err != nil {
 		return err
@@ -166,8 +167,8 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 		callErr, isError := errors.AsType[*jsonrpc.Error](err)
 		switch {
 		case isError:
-			fmt.Fprintf(out, "   ← error %d, %q, data %s\n", callErr.Code, callErr.Message,
-				callErr.Data)
+			fmt.Fprintf(out, "   ← %s %d, %q, data %s\n", color.bad("error"), callErr.Code,
+				callErr.Message, callErr.Data)
 		case err != nil:
 			return err
 		default:
@@ -182,15 +183,15 @@ func demoSession(ctx context.Context, out io.Writer, g *gateway) (err error) {
 }
 
 // showAuditLog prints the log's records about tools and verifies the log.
-func showAuditLog(ctx context.Context, out io.Writer, file string) error {
+func showAuditLog(ctx context.Context, out io.Writer, color palette, file string) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\n8. The audit log has every decision, written before the message moved. "+
-		"Its records about tools:\n\n")
+	fmt.Fprint(out, "\n8. Gatekit recorded each decision before it forwarded the message. The "+
+		"records about tools:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "   ACTION\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON")
+	fmt.Fprintf(w, "   %s\tDIRECTION\tKIND\tMETHOD\tSERVER\tNAME\tREASON\n", color.plain("ACTION"))
 	records := 0
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); records++ {
 		var r struct{ Action, Direction, Kind, Method, Server, Name, Reason string }
@@ -198,7 +199,14 @@ func showAuditLog(ctx context.Context, out io.Writer, file string) error {
 			return fmt.Errorf("read record %d: %w", records+1, err)
 		}
 		if r.Server != "" && (r.Method == "tools/call" || r.Action != "pass") {
-			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Action, r.Direction, r.Kind,
+			action := color.acted(r.Action)
+			switch r.Action {
+			case "pass":
+				action = color.good(r.Action)
+			case "deny":
+				action = color.bad(r.Action)
+			}
+			fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%s\t%s\t%s\n", action, r.Direction, r.Kind,
 				r.Method, r.Server, r.Name, r.Reason)
 		}
 	}
@@ -207,7 +215,8 @@ func showAuditLog(ctx context.Context, out io.Writer, file string) error {
 	if _, err := v.Run(ctx); err != nil {
 		return fmt.Errorf("verify the audit log: %w", err)
 	}
-	fmt.Fprintf(out, "\n   %d records, verified: each contains the hash of the one before it, "+
+	fmt.Fprintf(out, "\n   %d records, verified: each contains the hash of the record before "+
+		"it, "+
 		"and a signed checkpoint\n   covers all of them.\n", records)
 	return nil
 }

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// connectionsWithin returns how many connections of clients may be open: limit, but at most half of
-// the file descriptors that the system allows the process. The other half stays for servers,
-// plugins and the audit log.
+// connectionsWithin returns how many connections of clients may be open. This is limit, or half of
+// the file descriptors that the system allows the process, if that is less. The other half stays
+// for servers, plugins and the audit log.
 func connectionsWithin(limit int, log *slog.Logger) int {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {

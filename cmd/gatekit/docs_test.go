@@ -17,7 +17,8 @@ import (
 	"gatekit/policies"
 )
 
-// documents returns the texts of the repository's Markdown files, by their paths from its top.
+// documents returns the texts of the repository's Markdown files. The keys are the paths of the
+// files, relative to the top of the repository.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -48,7 +49,7 @@ var (
 	fence   = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 )
 
-// anchors returns the anchors of a document's headings, as GitHub makes them.
+// anchors returns the anchors that GitHub makes for the headings of a document.
 func anchors(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -113,7 +114,7 @@ func TestBlocksInDocumentsAreValid(t *testing.T) {
 		for _, m := range fence.FindAllStringSubmatch(text, -1) {
 			language, block := m[1], m[2]
 			if file == "examples/README.md" && language == "toml" && block[0] != '[' {
-				continue // lines to add to a configuration; test/e2e/plugins does this and runs it
+				continue // not a whole configuration; test/e2e/plugins completes and runs it
 			}
 			if err := checkBlock(t, language, block); err != nil {
 				t.Errorf("%s: %v in\n%s", file, err, block)
@@ -133,14 +134,14 @@ func TestBlocksInDocumentsAreValid(t *testing.T) {
 		"console": "$ gatekit audit show --stge x\n",
 	} {
 		if checkBlock(t, language, block) == nil {
-			t.Errorf("checkBlock found no fault in this block of %s, want one:\n%s", language,
-				block)
+			t.Errorf("checkBlock found no fault in this invalid block of %s, want one:\n%s",
+				language, block)
 		}
 	}
 }
 
-// checkBlock returns the fault in a block of a language. It checks only some languages, and returns
-// nil for the others.
+// checkBlock returns the fault in a code block of the given language. It checks only some
+// languages. For all other languages, it returns nil.
 func checkBlock(t *testing.T, language, block string) error {
 	t.Helper()
 	switch language {
@@ -237,8 +238,8 @@ func checkCommand(line string) error {
 	return nil
 }
 
-// TestCookbookPoliciesMatchTheirHeadings evaluates the policies of the cookbook in
-// docs/policies.md.
+// TestCookbookPoliciesMatchTheirHeadings evaluates the policies of the cookbook in docs/policies.md
+// for messages that they must affect, and for messages that they must not affect.
 func TestCookbookPoliciesMatchTheirHeadings(t *testing.T) {
 	text := documents(t)["docs/policies.md"]
 	recipes := map[string]string{}

@@ -10,7 +10,8 @@ import (
 	"gatekit/policies"
 )
 
-// TestCheckNamesRulesThatReadEmptyState loads rules that read what this configuration never has.
+// TestCheckNamesRulesThatReadEmptyState loads rules that read members of the input. With the
+// configuration of this test, these members are always empty.
 func TestCheckNamesRulesThatReadEmptyState(t *testing.T) {
 	const reads = `package gatekit.t
 deny contains "no" if input.principal.subject == "bob"
@@ -22,7 +23,7 @@ note contains f.type if some f in input.findings
 		plugins []config.Plugin
 		want    []string
 	}{
-		"nothing": {"", nil, []string{"input.principal is always empty",
+		"no plugin and no label rule": {"", nil, []string{"input.principal is always empty",
 			"input.findings is always empty", "input.session.labels is always empty"}},
 		"a label rule": {`label contains "l"`, nil, []string{"input.principal is always empty",
 			"input.findings is always empty"}},
@@ -43,7 +44,7 @@ note contains f.type if some f in input.findings
 		}
 		for i := range got {
 			if !strings.HasPrefix(got[i], c.want[i]) || !strings.Contains(got[i], "read by t: ") {
-				t.Errorf("%s: got %q, want %q and the rule", name, got[i], c.want[i])
+				t.Errorf("%s: got %q, want %q and the name of the rule", name, got[i], c.want[i])
 			}
 		}
 	}

@@ -25,11 +25,11 @@ func (p *program) policyExplain() *cobra.Command {
 		Use:   "explain MESSAGE.json | --record N",
 		Short: "Explain what the policies decide about a message",
 		Long: `Explain prints the input that the policies get for one message. Then it prints each
-rule that had an effect, with its file, line and the values that it read, and the verdict. It starts
-no server and no plugin.
+rule that had an effect, with its file, its line and the values that it read. The verdict comes
+last. Explain starts no server and no plugin.
 
 MESSAGE.json ("-" for stdin) is a JSON-RPC message. You can add other fields of the policies' input
-to it. The input that explain prints has the same format:
+to the message. The input that explain prints has the same format:
 
   { "method": "tools/call", "server": "files",
     "params": { "name": "write", "arguments": {} },
@@ -39,9 +39,12 @@ to it. The input that explain prints has the same format:
     "roots": [{ "uri": "file:///srv" }],
     "findings": [{ "type": "email", "pointer": "/arguments" }] }
 
-Policies see names without the prefix of the server. --record N explains record N of the audit log,
-after the earlier records of its session. The log has bodies only with [audit] bodies = "redacted",
-and never the body of a denied message. Explain reports it when a body is missing.`,
+Policies see names without the prefix of the server.
+
+--record N explains record N of the audit log. Explain evaluates all earlier records first, so that
+the policies have the same state as when record N was written. The log has bodies only with [audit]
+bodies = "redacted", and it never has the body of a denied message. Explain reports when a body is
+missing.`,
 		Example: `  gatekit policy explain message.json
   gatekit policy explain --record 41
   gatekit policy explain --all --record 41 --log audit/gatekit.jsonl`,
@@ -110,13 +113,14 @@ and never the body of a denied message. Explain reports it when a body is missin
 	}
 	configFlag(c, &config)
 	c.Flags().Uint64Var(&record, "record", 0, "record `N` (its seq) of the audit log")
-	c.Flags().StringVar(&log, "log", "", "audit log `file` (default: the configuration's)")
+	c.Flags().StringVar(&log, "log", "",
+		"audit log `file` (default: the log that the configuration names)")
 	c.Flags().BoolVar(&all, "all", false,
 		"also show the rules that had no effect, and why")
 	return c
 }
 
-// readCase returns the message and the other policy input in a file.
+// readCase returns the message in a file, with the other fields of the policy input.
 func readCase(name string) (*policies.Case, error) {
 	var b []byte
 	var err error
@@ -134,14 +138,14 @@ func readCase(name string) (*policies.Case, error) {
 			"message", name, err)
 	}
 	if c.IsEvent {
-		return nil, fmt.Errorf("%s: the record is of the event %q, not of a message", name,
+		return nil, fmt.Errorf("%s: the record describes the event %q, not a message", name,
 			c.Action)
 	}
 	return c, nil
 }
 
 // recordedCase returns record n of a log. It first evaluates all earlier messages, so that the
-// policies have the state that they had at that time.
+// policies have the same state as when record n was written.
 func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	n uint64) (*policies.Case, error) {
 	var found *policies.Case
@@ -161,7 +165,7 @@ func recordedCase(ctx context.Context, stage *policies.Stage, log string,
 	case found == nil:
 		return nil, fmt.Errorf("%s has no record %d", displayPath(log), n)
 	case found.IsEvent:
-		return nil, fmt.Errorf("%s: record %d is of the event %q, not of a message",
+		return nil, fmt.Errorf("%s: record %d describes the event %q, not a message",
 			displayPath(log), n,
 			found.Action)
 	}
@@ -236,8 +240,8 @@ func printExplanation(w io.Writer, e *policies.Explanation, all bool) {
 			}
 		}
 	} else if len(e.NotMatched) > 0 {
-		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression of each that "+
-			"was not true.\n", len(e.NotMatched))
+		fmt.Fprintf(w, "%d rules had no effect; --all shows the first expression that was not "+
+			"true in each of them.\n", len(e.NotMatched))
 	}
 	fmt.Fprintf(w, "\nverdict: %s", e.Outcome.Action)
 	if e.Outcome.Reason != "" {
@@ -263,7 +267,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// oneLine returns a text for a terminal in which line breaks are replaced, too.
+// oneLine is like printable, but it also replaces line breaks.
 func oneLine(text string) string {
 	return strings.ReplaceAll(printable(text), "\n", string(unicode.ReplacementChar))
 }

@@ -27,7 +27,7 @@ import (
 // does.
 type gateway struct {
 	log         *slog.Logger
-	firstStages []pipeline.StageConfig // of tests; they see a message before the plugins do
+	firstStages []pipeline.StageConfig // tests set these stages, which come before the plugins
 
 	masked   *masked
 	onReload func(*config.Config) // is called before a changed configuration is used; may be nil
@@ -39,7 +39,7 @@ type gateway struct {
 	parkedCalls *bridge.ParkedCalls
 	endpoint    *downstream.Endpoint
 
-	memory  policies.SessionStore    // the state that policies keep of sessions, across reloads
+	memory  policies.SessionStore    // the state of sessions for policies; a reload keeps it
 	names   pipeline.RecordableNames // names that may be written to the audit log
 	workers *workers.Pool            // runs the stages of the pipeline
 
@@ -48,7 +48,8 @@ type gateway struct {
 	// clients is the listener for HTTP clients; nil until it is bound.
 	clients atomic.Pointer[transport.HTTPServer]
 
-	// servers are those of the active configuration, for readers that must not wait for mu.
+	// servers holds the servers of the active configuration. Readers that must not wait for mu use
+	// it.
 	servers atomic.Pointer[[]*server]
 
 	mu     sync.Mutex // held while the active configuration is replaced
@@ -56,7 +57,10 @@ type gateway struct {
 }
 
 // openGateway starts a configuration. A server is started when the first client needs it.
-func openGateway(ctx context.Context, c *config.Config, log *slog.Logger,
+//
+// The parameter early is the process that the only server already has; it may be nil. The caller
+// closes it after the gateway.
+func openGateway(ctx context.Context, c *config.Config, log *slog.Logger, early *earlyServer,
 	firstStages ...pipeline.StageConfig) (*gateway, error) {
 	if err := checkCommands(c.Servers); err != nil {
 		return nil, err
@@ -67,14 +71,19 @@ func openGateway(ctx context.Context, c *config.Config, log *slog.Logger,
 		recording: &recording{log: log, masked: masks},
 		workers:   workers.New(), processes: upstream.NewProcesses(c.Limits.Processes)}
 	g.active = g.plan(c, nil)
+	g.active.policies.load()
+	if early != nil {
+		g.active.servers[0].early = early
+	}
 	if err := startAll(ctx, g.components()); err != nil {
+		g.active.policies.wait()
 		return nil, err
 	}
 	return g, nil
 }
 
-// components returns the components in the order in which they start. A reload replaces those of
-// the active configuration, in the middle of the list, and no others.
+// components returns the components in the order in which they start. A reload replaces only the
+// components of the active configuration, which are in the middle of the list.
 func (g *gateway) components() []component {
 	r := g.recording
 	return slices.Concat(
@@ -98,7 +107,8 @@ func (g *gateway) components() []component {
 func (g *gateway) close() error {
 	g.mu.Lock()
 	list := g.components()
-	// stopAll must not hold mu: to stop, the bundle source waits for applyBundles, which needs mu.
+	// mu must be free during stopAll: the bundle source stops only after applyBundles returned, and
+	// applyBundles locks mu.
 	g.mu.Unlock()
 	return stopAll(list)
 }
@@ -148,6 +158,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 			PageItems:     c.Limits.PageItems,
 			Subscriptions: c.Limits.Listens,
 			InputRounds:   c.Limits.Rounds,
+			AllLogs:       !c.Limits.FilterLogs,
 		},
 		Version:  version(),
 		StateKey: []byte(c.Listen.StateKey),
@@ -157,7 +168,7 @@ func (g *gateway) proxyOptions(a *activeConfig) proxy.Options {
 		o.Observer = g.recording.telemetry
 	}
 	if c.File == "" && len(c.Servers) == 1 {
-		// wrap: the client's user runs the server, and may read its output
+		// In gatekit wrap, the user of the client runs the server, and may read its output.
 		o.DescribeCause = describeExit
 	}
 	if c.Policy != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nearest returns the known word that resembles a word, or "".
+// nearest returns the known word that is most similar to word. It returns "" if none is similar.
 func nearest(word string, known []string) string {
 	best, distance := "", max(2, len(word)/2)+1
 	for _, k := range known {
@@ -19,8 +19,8 @@ func nearest(word string, known []string) string {
 	return best
 }
 
-// group makes c a command that only has subcommands: without one it prints its help, and an unknown
-// one is an error of the command line.
+// group makes c a command that only has subcommands. Without a subcommand, c prints its help. An
+// unknown subcommand is a usage error.
 func group(c *cobra.Command) *cobra.Command {
 	c.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -16,15 +16,16 @@ import (
 	"time"
 )
 
-// However Gatekit ends, nothing that a server started is left.
-func TestNothingOfAServerOutlivesGatekit(t *testing.T) {
+// TestServerProcessesEndWithGatekit ends Gatekit in several ways. No process that the server
+// started may be left.
+func TestServerProcessesEndWithGatekit(t *testing.T) {
 	for name, signals := range map[string][]syscall.Signal{
 		"kill -9":          {syscall.SIGKILL},
 		"SIGQUIT":          {syscall.SIGQUIT},
 		"a second SIGTERM": {syscall.SIGTERM, syscall.SIGTERM},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The server ends neither at the end of its stdin nor by SIGTERM.
+			// The server ignores the end of its stdin and SIGTERM.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "gatekit", "wrap", "--era", "legacy", "sh", "-c",
@@ -56,7 +57,7 @@ func TestNothingOfAServerOutlivesGatekit(t *testing.T) {
 				}
 			}
 			for i, s := range signals {
-				// Two equal signals at once are one.
+				// If two equal signals are pending, the system delivers only one.
 				for i > 0 && lines.Scan() && !strings.Contains(lines.Text(), "shutting down") {
 				}
 				cmd.Process.Signal(s)

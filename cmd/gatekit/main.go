@@ -1,6 +1,7 @@
 // Gatekit stands between MCP clients and MCP servers. It checks and records every message, in both
-// directions, before it forwards it, and otherwise leaves it unchanged. `gatekit help` describes
-// the commands. This package only connects the other packages.
+// directions, before it forwards the message. Messages that are neither denied nor modified are
+// forwarded unchanged. `gatekit help` describes the commands. This package only connects the other
+// packages.
 package main
 
 import (
@@ -38,7 +39,7 @@ func execute(args []string) int {
 	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		p.started = true // only the output can have failed
+		p.started = true // a failure of the output is no usage error
 	}
 	err = out.result(err)
 	if err == nil {
@@ -67,9 +68,9 @@ func contextWithSignals() (context.Context, func()) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
 	// After a client has exited, nobody reads our stdout and stderr. A write to them must fail with
-	// an error, and must not end the process, because it still has to end its child processes and
-	// to write the last record. The signal is not ignored, because the child processes would
-	// inherit this.
+	// an error, but must not end the process: Gatekit still has to end its child processes and to
+	// write the last record. So Gatekit catches SIGPIPE. It does not ignore SIGPIPE, because then
+	// its child processes would ignore the signal, too.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	go func() {
@@ -174,8 +175,8 @@ func (c *choice) Set(s string) error {
 	return nil
 }
 
-// setLogFormat applies the log settings of a configuration. The flag --log-level overrides its
-// level.
+// setLogFormat applies the log settings of a configuration. The flag --log-level overrides the
+// level in the configuration.
 func (p *program) setLogFormat(cmd *cobra.Command, cfg *config.Config) {
 	c := cfg.Log
 	if !cmd.Flag("log-level").Changed {
@@ -186,8 +187,8 @@ func (p *program) setLogFormat(cmd *cobra.Command, cfg *config.Config) {
 	}
 }
 
-// logWarningsOnly hides informational log lines, such as what servers print, for commands that
-// print a result. The flag --log-level overrides it.
+// logWarningsOnly hides informational log lines, such as the lines that servers print. Commands
+// that print a result call it. The flag --log-level overrides it.
 func (p *program) logWarningsOnly(cmd *cobra.Command) {
 	if !cmd.Flag("log-level").Changed {
 		p.level.Set(slog.LevelWarn)

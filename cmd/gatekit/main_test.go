@@ -13,8 +13,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestMain runs the tests. The test binary is also gatekit: scripts and tests start it by that
-// name.
+// TestMain runs the tests. The test binary is also the program gatekit: scripts and tests start it
+// by this name.
 func TestMain(m *testing.M) {
 	if os.Getenv("MCPTEST_SERVE") != "" {
 		mcptest.Main()

@@ -5,41 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
 	"gatekit/core/config"
 	"gatekit/core/pipeline"
 )
 
-// masked replaces secrets of the configuration in what Gatekit prints, logs and records. After a
-// reload it also replaces those of the configurations before, because a message about them may come
-// late. The zero value replaces nothing.
+// masked replaces the secrets of the configuration in the texts that Gatekit prints, logs and
+// records. After a reload, it also replaces the secrets of the other configurations that were read:
+// the reload may be refused, some tables change only at a restart, and a late message may contain
+// an earlier secret. The zero value replaces nothing.
 type masked struct {
-	mu      sync.RWMutex
-	configs []*config.Config // the newest last
+	mu       sync.RWMutex
+	secrets  []string          // without duplicates, the newest last
+	replacer *strings.Replacer // of the secrets; nil for none
 }
 
-// maxMasked bounds the configurations whose secrets are replaced.
-const maxMasked = 8
+// maxMasked bounds the number of secrets that are replaced.
+const maxMasked = 10_000
 
 // add adds the secrets of a configuration.
 func (m *masked) add(c *config.Config) {
+	added := c.Substituted()
+	if len(added) == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.configs = append(m.configs, c)
-	if len(m.configs) > maxMasked {
-		m.configs = m.configs[1:]
-	}
+	m.secrets = slices.DeleteFunc(m.secrets, func(s string) bool {
+		return slices.Contains(added, s)
+	})
+	m.secrets = append(m.secrets, added...)
+	m.secrets = m.secrets[max(0, len(m.secrets)-maxMasked):]
+	m.replacer = config.NewMask(m.secrets)
 }
 
-// mask returns text without secrets.
+// mask returns text with the secrets replaced.
 func (m *masked) mask(text string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	for _, c := range m.configs {
-		text = c.Mask(text)
+	if m.replacer == nil {
+		return text
 	}
-	return text
+	return m.replacer.Replace(text)
 }
 
 // logOptions returns the options of Gatekit's own log.

@@ -32,8 +32,8 @@ func (p *program) policyNew() *cobra.Command {
 		Use:   "new NAME",
 		Short: "Write a new policy and its tests",
 		Long: `New writes NAME.rego, a policy for you to change, and NAME_test.rego, with tests that
-pass. They go into the first folder that [policy] files names, or else into the folder policies in
-the working folder. New never overwrites a file.`,
+pass. It writes both into the first folder that [policy] files names. Without such a folder, it
+writes them into the folder policies in the working folder. New never overwrites a file.`,
 		Example: `  gatekit policy new no_deletes
   gatekit policy new no_deletes --folder /etc/gatekit/policies`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -88,7 +88,7 @@ func checkPolicyName(name string) error {
 
 // policyFolder returns the first folder of policies in the configuration, and true. If there is no
 // such folder, or no readable configuration, it returns the default folder and false: Gatekit does
-// not read policies from it yet.
+// not read policies from the default folder yet.
 func policyFolder(path string) (folder string, used bool) {
 	if path == "" {
 		path, _ = findConfig()

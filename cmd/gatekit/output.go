@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkedOutput is stdout for the commands. It keeps the first error, so that a command that
-// ignores errors of its output still fails: a result that nobody got is no success.
+// checkedOutput is stdout for the commands. It keeps the first write error. A command that ignores
+// this error still fails, because nobody got its result.
 type checkedOutput struct {
 	w   io.Writer
 	err error
@@ -31,13 +31,13 @@ func (o *checkedOutput) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// result returns the error of the command: its own, or that of its output.
+// result returns err, the error of the command. If err is nil, it returns the first write error.
 func (o *checkedOutput) result(err error) error {
 	switch {
 	case err != nil || o.err == nil:
 		return err
 	case errors.Is(o.err, syscall.EPIPE):
-		return errReported // the reader has enough
+		return errReported // the reader has closed the pipe
 	}
 	return fmt.Errorf("write the output: %w", o.err)
 }
@@ -69,8 +69,9 @@ func wrapHelp(root *cobra.Command) {
 // tableGap is the gap between the columns of a table in a help text.
 var tableGap = regexp.MustCompile(`\S {2,}`)
 
-// wrapText wraps the lines of a help text to a width. Lines of a paragraph are joined first. Lines
-// that are indented or contain a table stay lines of their own, and continue below their text.
+// wrapText wraps the lines of a help text to a width. It first joins the lines of each paragraph. A
+// line that is indented or contains a table is not joined with other lines. If such a line is too
+// long, its continuation lines are indented.
 func wrapText(text string, width int) string {
 	var out strings.Builder
 	var paragraph []string
@@ -106,11 +107,13 @@ func wrapText(text string, width int) string {
 	return out.String()
 }
 
-// wrapLine writes a line, broken at spaces so that it fits the width. Further lines begin with hang
-// spaces. A word that is longer than the width is not broken.
+// wrapLine writes a line and breaks it at spaces so that it fits the width. The parameter hang is
+// the number of spaces before each continuation line. A word that is longer than the width is not
+// broken.
 func wrapLine(out *strings.Builder, line string, hang, width int) {
 	for utf8.RuneCountInString(line) > width {
-		// the offset after the first width characters, and one more: a space there fits
+		// end is the offset after width+1 characters, because character width+1 may be the space at
+		// which the line breaks.
 		end, n := len(line), 0
 		for i := range line {
 			if n++; n > width+1 {

@@ -49,14 +49,14 @@ Flags:
 			}
 			if got, want := strings.Join(strings.Fields(wrapText(text, width)), " "),
 				strings.Join(strings.Fields(text), " "); got != want {
-				t.Errorf("%s: words were changed", c.Name())
+				t.Errorf("%s: wrapping to %d columns changed the words", c.Name(), width)
 			}
 		}
 	}
 }
 
-// TestFullOutputFailsCommands writes the output of commands to a device that is always full.
-func TestFullOutputFailsCommands(t *testing.T) {
+// TestCommandsFailWhenOutputIsFull writes the output of commands to a device that is always full.
+func TestCommandsFailWhenOutputIsFull(t *testing.T) {
 	for _, args := range []string{"demo", "version", "plugin list", "policy list", "help",
 		"help run", "audit"} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -17,8 +17,8 @@ import (
 	"gatekit/test/mcptest"
 )
 
-// refuser denies messages in one direction: the requests of a server to a client, or the client's
-// responses.
+// refuser denies the messages of one direction: the requests of a server to the client, or the
+// responses of the client.
 type refuser struct{ to mcp.Direction }
 
 func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, error) {
@@ -28,9 +28,9 @@ func (r refuser) Inspect(_ context.Context, m *mcp.Message) (pipeline.Verdict, e
 	return pipeline.Verdict{Action: pipeline.Allow}, nil
 }
 
-// TestOneStageDeniesServerRequestsInAllEras checks that in all eras and over all transports, a
-// stage sees the same requests of a server and the same responses of a client, and that a denial
-// looks the same to the server.
+// TestOneStageDeniesServerRequestsInAllEras combines all eras and transports of the client and of
+// the server. In each combination, a stage can deny the requests of the server, or the client's
+// responses to these requests.
 func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 	questions := []struct{ method, params, want string }{
 		{"elicitation/create", `{"message":"who?","requestedSchema":{"type":"object","properties":{}}}`, `{"action":"decline"}`},
@@ -40,7 +40,7 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 	for _, stage := range []struct {
 		name string
 		to   mcp.Direction
-	}{{"questions", mcp.ToClient}, {"answers", mcp.ToServer}} {
+	}{{"requests denied", mcp.ToClient}, {"responses denied", mcp.ToServer}} {
 		for _, server := range []string{"2025-11-25", mcptest.Modern} {
 			for _, back := range []string{"stdio", "http"} {
 				for _, front := range []string{"stdio", "http"} {
@@ -76,8 +76,8 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 								}
 							}
 							if n := len(*asked); (n > 0) != (stage.to == mcp.ToServer) {
-								t.Errorf("the client got the requests %q; want some only if the "+
-									"stage denies answers", *asked)
+								t.Errorf("the client got the requests %q; want requests only if "+
+									"the stage denies responses", *asked)
 							}
 							rows := record()
 							for _, q := range questions {
@@ -100,8 +100,9 @@ func TestOneStageDeniesServerRequestsInAllEras(t *testing.T) {
 }
 
 // connectThroughStage opens a gateway with a stage and a scripted server, and connects a client.
-// asked has the methods of the requests that the client gets. record closes the gateway and returns
-// the records.
+// The parameters client and server are revisions. The parameters front and back are the transports
+// of the client and of the server. The result asked collects the methods of the requests that the
+// client gets. The function record closes the gateway and returns the records.
 func connectThroughStage(t *testing.T, client, front, server, back string,
 	stage pipeline.StageConfig) (c *mcptest.Client, asked *[]string, record func() string) {
 	t.Helper()
@@ -125,7 +126,7 @@ func connectThroughStage(t *testing.T, client, front, server, back string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGateway(t.Context(), parsed, slog.New(slog.DiscardHandler), stage)
+	g, err := openGateway(t.Context(), parsed, slog.New(slog.DiscardHandler), nil, stage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func (p joiningConn) Write(ctx context.Context, parts ...[]byte) error {
 	return p.Conn.Write(ctx, b)
 }
 
-// recordRows returns "ACTION DIRECTION KIND METHOD SERVER" of each record of an audit log.
+// recordRows returns a line "ACTION DIRECTION KIND METHOD SERVER" for each record of an audit log.
 func recordRows(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)

@@ -16,7 +16,7 @@ import (
 type listedPlugin struct {
 	Plugin string          `json:"plugin"`
 	Doc    string          `json:"doc"`
-	Schema json.RawMessage `json:"schema,omitempty"` // of plugins that were asked for
+	Schema json.RawMessage `json:"schema,omitempty"` // only for plugins that the arguments name
 }
 
 func (p *program) plugin() *cobra.Command {
@@ -24,16 +24,16 @@ func (p *program) plugin() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plugin list | NAME…",
 		Short: "List the built-in plugins, or run them as a plugin process",
-		Long: `Plugin list prints the built-in plugins. Plugin list NAME prints the options of one,
-as a JSON Schema. A configuration uses a plugin by its name:
+		Long: `Plugin list prints the built-in plugins. Plugin list NAME prints the options of this
+plugin, as a JSON Schema. A configuration uses a plugin by its name:
 
   [[plugin]]
   name = "secrets"
   use = "secrets"
   config = { action = "redact" }
 
-Gatekit itself runs plugin NAME… to start a plugin process. In a terminal, this command prints a
-message and exits.`,
+Gatekit itself runs "gatekit plugin NAME…" to start a plugin process. In a terminal, this command
+prints a message and exits.`,
 		Example: `  gatekit plugin list
   gatekit plugin list secrets`,
 		Args: func(_ *cobra.Command, args []string) error {

@@ -103,7 +103,7 @@ func loadPlugins(ctx context.Context, host *plugins.Host,
 	return set, set.Stages(all), nil
 }
 
-// unjoined returns the errors that errors.Join joined.
+// unjoined returns the errors that errors.Join joined, or only err if it is not a joined error.
 func unjoined(err error) []error {
 	if j, ok := err.(interface{ Unwrap() []error }); ok {
 		return j.Unwrap()
@@ -111,8 +111,8 @@ func unjoined(err error) []error {
 	return []error{err}
 }
 
-// checkBuiltins reports built-in plugins that do not exist, and settings that a built-in plugin
-// does not have, with their positions.
+// checkBuiltins reports the mistakes in the uses of built-in plugins, with their positions: names
+// that no built-in plugin has, and settings that the plugin rejects.
 func checkBuiltins(c *config.Config) (errs config.Errors) {
 	specs, errs := pluginSpecs(c)
 	for i, p := range c.Plugins {
@@ -136,7 +136,8 @@ func checkBuiltins(c *config.Config) (errs config.Errors) {
 	return errs
 }
 
-// positionOf returns the position of a key of a plugin, or that of the plugin.
+// positionOf returns the position of a key of a plugin. If the configuration does not have the key,
+// it returns the position of the plugin.
 func positionOf(p config.Plugin, key string) config.Position {
 	if at, ok := p.KeyPositions[key]; ok {
 		return at
@@ -144,8 +145,9 @@ func positionOf(p config.Plugin, key string) config.Position {
 	return p.Position
 }
 
-// suggestion returns the end of an error about an unknown name: the known name that it is probably
-// a misspelling of, or the command that lists the known names.
+// suggestion returns the end of an error message about an unknown name. The text suggests the most
+// similar known name. If no known name is similar, the text names a command that prints the known
+// names. The parameter list is this command.
 func suggestion(name string, known []string, list string) string {
 	if best := config.Closest(name, known); best != "" {
 		return fmt.Sprintf(", did you mean %q?", best)
@@ -189,7 +191,7 @@ func selfTest(ctx context.Context, set *plugins.Set, i int, stage pipeline.Stage
 // outcomeRecorder keeps the outcome of one message instead of recording it.
 type outcomeRecorder struct {
 	action   string
-	findings []string // the types of the findings, each once
+	findings []string // the types of the findings, without duplicates
 	err      error
 }
 

@@ -23,11 +23,12 @@ import (
 // policyTimeout limits how long the policies take for one message.
 const policyTimeout = time.Second
 
-// policyStage is the name of all policies together in the audit log.
+// policyStage is the name of the stage that evaluates all policies. Records have this name, too.
 const policyStage = "policy"
 
 // loadPolicies compiles the policies of a configuration, with the bundles from services. It returns
-// nil if there are none. The store holds the state that the policies keep of sessions.
+// nil if the configuration has no policies. The policies keep their state of sessions in the
+// session store.
 func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 	sessions *policies.SessionStore) (*policies.Stage, error) {
 	if c.Policy == nil {
@@ -43,8 +44,8 @@ func loadPolicies(c *config.Config, bundles []*policies.Bundle,
 }
 
 // checkPolicyFiles reports mistakes in the policies of a configuration. If bundles come from
-// services, the policies cannot be compiled yet. Mistakes that only compilation finds are then
-// reported later, with the bundles.
+// services, the policies cannot be compiled yet. Then mistakes that only compilation finds are
+// reported later, when the bundles are available.
 func checkPolicyFiles(c *config.Config) (err error) {
 	if c.Policy == nil {
 		return nil
@@ -78,8 +79,8 @@ func policyKeys(c *config.Config) map[string]policies.Key {
 	return keys
 }
 
-// describePolicies describes the active policies for the audit log. It returns an empty string when
-// there are none.
+// describePolicies describes the active policies for the audit log. If no policies are active, it
+// returns an empty string.
 func describePolicies(stage *policies.Stage) string {
 	if stage == nil {
 		return ""
@@ -91,8 +92,8 @@ func describePolicies(stage *policies.Stage) string {
 	return text
 }
 
-// loadPolicyOptions returns the configuration at path and the options of its policies, with the
-// bundles of its services.
+// loadPolicyOptions returns the configuration at path and the options of its policies. The options
+// include the bundles that the services provide.
 func (p *program) loadPolicyOptions(ctx context.Context,
 	path string) (*config.Config, policies.Options, error) {
 	c, err := loadConfig(path)
@@ -111,7 +112,8 @@ func (p *program) loadPolicyOptions(ctx context.Context,
 	return c, o, nil
 }
 
-// displayPath returns a path in a shorter form: relative to the working folder, if it is inside it.
+// displayPath returns the path of a file. If the file is inside the working folder, the path is
+// relative to this folder.
 func displayPath(file string) string {
 	if dir, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(dir, file); err == nil && filepath.IsLocal(short) {
@@ -121,7 +123,8 @@ func displayPath(file string) string {
 	return file
 }
 
-// displayText returns a text in which the paths inside the working folder are relative to it.
+// displayText shortens the paths in a text: it makes the paths of files inside the working folder
+// relative to this folder.
 func displayText(text string) string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -130,8 +133,8 @@ func displayText(text string) string {
 	return strings.ReplaceAll(text, dir+string(filepath.Separator), "")
 }
 
-// withPositions returns the errors of policies, each with a position: in the policy file, or at the
-// settings of its rule, or else at [policy].
+// withPositions returns the errors of policies and adds a position to each. The position is in the
+// policy file, at the name or the settings of the rule, or else at [policy].
 func withPositions(c *config.Config, err error) error {
 	var errs config.Errors
 	for _, joined := range unjoined(err) {
@@ -185,9 +188,9 @@ The subcommands:
   list          lists the rules of the library
   capabilities  prints the functions that policies may use, for opa build
 
-A file can also be a bundle that opa build made. [policy.bundle.NAME] gets bundles from a server;
-with [policy.key.NAME], every bundle must be signed. A running Gatekit applies a changed file. It
-rejects a broken one, and the previous policies stay active.`,
+A file can also be a bundle that opa build made. [policy.bundle.NAME] gets bundles from a server.
+With [policy.key.NAME], every bundle must be signed. A running Gatekit applies a changed file. It
+rejects a file with mistakes, and the previous policies stay active.`,
 	}
 	c.AddCommand(p.policyTest(), p.policyExplain(), p.policyNew(), p.policyReplay(), policyList(),
 		policyCapabilities())
@@ -198,7 +201,7 @@ func policyList() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "list [RULE]",
-		Short: "List the rules of the library, or print one",
+		Short: "List the rules of the library, or print one of them",
 		Long: `List prints the rules of Gatekit's library. List RULE prints the source of one rule,
 which begins with its description and its settings.`,
 		Example: `  gatekit policy list
@@ -239,7 +242,7 @@ which begins with its description and its settings.`,
 type listedRule struct {
 	Rule   string `json:"rule"`
 	Title  string `json:"title"`
-	Source string `json:"source,omitempty"` // of the only rule that was asked for
+	Source string `json:"source,omitempty"` // only in the output of gatekit policy list --json RULE
 }
 
 func policyCapabilities() *cobra.Command {
@@ -248,8 +251,8 @@ func policyCapabilities() *cobra.Command {
 		Short: "Print the functions that policies may use, for OPA's tools",
 		Long: `Capabilities prints the functions that policies may use, in the format of OPA's
 tools. These are the functions of OPA, except those that access the network or the system, and the
-functions of Gatekit. With this file, opa build rejects the functions that Gatekit rejects, and
-accepts Gatekit's own.`,
+functions of Gatekit. Save the output in a file for opa build --capabilities: opa build then accepts
+the same functions as Gatekit.`,
 		Example: `  gatekit policy capabilities > capabilities.json
   opa build --capabilities capabilities.json --bundle policies --revision 42 \
     --signing-key private.pem --output acme.tar.gz`,

@@ -39,8 +39,8 @@ func (k authEndpoint) Delete(ctx context.Context, r downstream.HTTPRequest, w do
 	k.Endpoint.Delete(ctx, r, w)
 }
 
-// serveSecrets starts a server with one secret item and one other item of every kind. reached
-// returns the requests that the server got.
+// serveSecrets starts a server that has a secret item and another item of every kind. The function
+// reached returns the requests that the server got.
 func serveSecrets(t *testing.T, revision string) (url string, reached func() []string) {
 	s := mcptest.Toolbox("s", revision)
 	s.Capabilities = `{"tools":{},"prompts":{},"resources":{"subscribe":true},"completions":{},"tasks":{"list":{},"cancel":{},"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}`
@@ -105,8 +105,8 @@ func serveSecrets(t *testing.T, revision string) (url string, reached func() []s
 	}
 }
 
-// TestNamesAreHiddenPerPrincipal hides names from bob with a policy. Bob cannot use them with any
-// request, but ann can. The test runs over HTTP, in both eras.
+// TestNamesAreHiddenPerPrincipal uses a policy that hides names from the principal bob. Bob cannot
+// use these names in any request, but ann can. The test runs over HTTP, in both eras.
 func TestNamesAreHiddenPerPrincipal(t *testing.T) {
 	const rego = `package gatekit.mine
 
@@ -192,7 +192,8 @@ hide contains item.uriTemplate if {
 					if list := string(ask(c, method, `{}`).Result); strings.Contains(list,
 						"secret") != (c == ann) || !strings.Contains(list, `s__`) &&
 						!strings.Contains(list, `s+test://`) {
-						t.Errorf("%s got %s; shows secrets, want %v", method, list, c == ann)
+						t.Errorf("%s got %s; want a list with secret items: %v", method, list,
+							c == ann)
 					}
 				}
 			}
@@ -231,7 +232,7 @@ hide contains item.uriTemplate if {
 					if filter := string(mcptest.At(ack.Params, "notifications")); err != nil ||
 						strings.Contains(filter, "secret") != (c == ann) || strings.Contains(filter,
 						"t1") != (c == ann) || !strings.Contains(filter, "test://b") {
-						t.Errorf("got the acknowledgement %s, %v; has the secrets, want %v",
+						t.Errorf("got the acknowledgement %s, %v; want secret items: %v",
 							ack.Raw, err, c == ann)
 					}
 				}
@@ -259,7 +260,7 @@ func serveAuthenticated(t *testing.T, file string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := openGateway(t.Context(), c, slog.New(slog.DiscardHandler))
+	g, err := openGateway(t.Context(), c, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,8 +290,8 @@ func serveAuthenticated(t *testing.T, file string) (url string) {
 	return "http://" + front.Addr().String() + c.Listen.Path
 }
 
-// wantRecords fails the test unless the recorded requests of a method include each of want, in the
-// form "principal action name".
+// wantRecords fails the test unless the audit log in file has all wanted records of requests with
+// this method. A wanted record is a text "PRINCIPAL ACTION NAME".
 func wantRecords(t *testing.T, file, method string, want ...string) {
 	t.Helper()
 	b, err := os.ReadFile(file)

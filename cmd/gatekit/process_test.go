@@ -29,7 +29,7 @@ type process struct {
 
 	mu     sync.Mutex
 	stderr strings.Builder
-	lines  chan string // lines of stderr, as they come
+	lines  chan string // lines of stderr in their order
 }
 
 func newProcess(t *testing.T, config string) *process {
@@ -122,7 +122,7 @@ func (p *process) waitForExit() int {
 	return 0
 }
 
-// recordedActions returns the actions of all records, in order, that are among the wanted ones.
+// recordedActions returns the actions in the audit log, in order, but only the wanted ones.
 func (p *process) recordedActions(wanted ...string) string {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "audit.jsonl"))
@@ -174,13 +174,14 @@ const (
 	notes  = "[server.notes]\ncommand = \"gatekit\"\nargs = [\"demo-server\", \"notes\"]\n"
 )
 
-// withPID returns a server that first writes its process id to the file pid.
+// withPID returns the configuration of a server that writes its process id to the file pid and then
+// runs script.
 func withPID(script string) string {
 	return fmt.Sprintf("[server.files]\ncommand = \"sh\"\nargs = [\"-c\", %q]\n",
 		"echo $$ > pid; "+script)
 }
 
-// serverEnded reports whether the process has ended. Its id is in the file pid.
+// serverEnded reports whether the process whose id is in the file pid has ended.
 func (p *process) serverEnded() bool {
 	p.t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "pid"))
@@ -309,7 +310,10 @@ func TestChangedFileIsAppliedWithoutEndingSession(t *testing.T) {
 	p.writeConfig(notes + "command = \"x\"\n")
 	p.waitForLog("gatekit.toml:4:1: ")
 	p.writeConfig(notes + "[[plugin]]\nname = \"p\"\nuse = \"p\"\n")
-	p.waitForLog(`there is no built-in plugin \"p\"`)
+	if line := p.waitForLog(`there is no built-in plugin \"p\"`); !strings.Contains(line,
+		`hint="correct the file, and Gatekit reads it again; gatekit check --config `) {
+		t.Errorf("the log has %q, want a hint", line)
+	}
 	if got, want := tools(t.Context(), t,
 		s), "files__delete_file files__read_file notes__add_note notes__summarize"; got != want {
 		t.Errorf("after rejected changes: got %q, want %q", got, want)
@@ -379,6 +383,8 @@ func TestAddressInUseIsReported(t *testing.T) {
 	p := newProcess(t, fmt.Sprintf("[listen]\nhttp = %q\n", l.Addr())+files)
 	p.start()
 	p.waitForLog("address already in use")
+	p.waitForLog("hint: another process listens on this port, perhaps another Gatekit; end that " +
+		"process, or set [listen] http to another port")
 	if code := p.waitForExit(); code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
@@ -387,9 +393,9 @@ func TestAddressInUseIsReported(t *testing.T) {
 	}
 }
 
-// TestSilentCollectorDoesNotFailStop sends telemetry to a collector that accepts connections and
+// TestStopSucceedsWhenCollectorIsSilent sends telemetry to a collector that accepts connections and
 // never responds.
-func TestSilentCollectorDoesNotFailStop(t *testing.T) {
+func TestStopSucceedsWhenCollectorIsSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -406,7 +412,7 @@ func TestSilentCollectorDoesNotFailStop(t *testing.T) {
 	}()
 	p := newProcess(t, fmt.Sprintf("[telemetry]\nurl = \"http://%s\"\n", l.Addr())+onHTTP+files)
 	p.start()
-	p.url() // it listens
+	p.url() // waits until Gatekit listens
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	p.waitForLog("last telemetry not exported")
 	if code := p.waitForExit(); code != 0 {
@@ -417,7 +423,8 @@ func TestSilentCollectorDoesNotFailStop(t *testing.T) {
 	}
 }
 
-// TestSubstitutedValuesAreMasked has a token in the path of a server's URL.
+// TestSubstitutedValuesAreMasked puts a token into the path of a server's URL. No output may show
+// the token.
 func TestSubstitutedValuesAreMasked(t *testing.T) {
 	const token = "t0ken/in the path"
 	p := newProcess(t, "[server.remote]\nurl = \"http://127.0.0.1:1/${env:TOKEN}/mcp\"\n")
@@ -455,7 +462,7 @@ func TestSubstitutedValuesAreMasked(t *testing.T) {
 		"the audit log": string(log), "stderr": stderr} {
 		for _, part := range []string{token, "t0ken"} {
 			if strings.Contains(text, part) {
-				t.Errorf("%s got %q: %s", what, part, text)
+				t.Errorf("%s got the secret %q: %s", what, part, text)
 			}
 		}
 	}

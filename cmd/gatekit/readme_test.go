@@ -43,7 +43,7 @@ func TestREADMEMatchesBinary(t *testing.T) {
 	t.Setenv("GITHUB_TOKEN", "x")
 	file := filepath.Join(t.TempDir(), "gatekit.toml")
 	for i, block := range blocks(string(readme), "toml") {
-		if i > 0 { // the block is to be added to the first one, which has servers
+		if i > 0 { // only the first block has servers
 			block = "[server.files]\ncommand = \"x\"\n" + block
 		}
 		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
@@ -61,7 +61,8 @@ func TestREADMEMatchesBinary(t *testing.T) {
 		if !json.Valid([]byte(block)) {
 			t.Errorf("this block is not valid JSON:\n%s", block)
 		}
-		if strings.Contains(block, `"--"`) { // mcp-inspector --cli --config takes it for itself
+		// mcp-inspector --cli --config takes the argument -- for one of its own.
+		if strings.Contains(block, `"--"`) {
 			t.Errorf("this client's configuration has the argument --:\n%s", block)
 		}
 	}
@@ -83,7 +84,8 @@ func TestShownDenialsMatchExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first block is the output of gatekit check, with a number of tests that changes.
+	// The first block is not compared: the output of gatekit check has the number of tests, which
+	// changes.
 	for _, block := range blocks(string(example), "console")[1:] {
 		for line := range strings.Lines(block) {
 			if line = strings.TrimSpace(line); line != "…" && !strings.HasPrefix(line, "$ (") {
@@ -138,7 +140,7 @@ func TestPoliciesOfTheExampleLoad(t *testing.T) {
 }
 
 // TestDocumentedDefaultRulesMatchLibrary compares the default rules in help texts and examples with
-// those of the library.
+// the default rules of the library.
 func TestDocumentedDefaultRulesMatchLibrary(t *testing.T) {
 	t.Setenv("FILES_TOKEN", "x")
 	t.Setenv("GITHUB_TOKEN", "x")

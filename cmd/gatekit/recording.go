@@ -18,10 +18,10 @@ import (
 // recording holds the parts of the gateway that record: the audit log, its sinks, and telemetry.
 type recording struct {
 	log       *slog.Logger
-	telemetry *telemetry.Telemetry // nil when neither [admin] nor [telemetry] asks for it
+	telemetry *telemetry.Telemetry // nil if neither [admin] http nor [telemetry] url is set
 	sinks     *sinks
 	audit     *audit.Log
-	recorder  pipeline.Recorder  // the audit log; telemetry counts its records
+	recorder  pipeline.Recorder  // writes to the audit log, and counts for telemetry
 	events    *pipeline.Pipeline // records events, which are not messages
 	started   bool               // the start was recorded, so the stop must be recorded, too
 
@@ -37,8 +37,8 @@ func (r *recording) openTelemetry(c *config.Config) (err error) {
 	return err
 }
 
-// closeTelemetry sends the last measurements. A collector that does not take them is logged and is
-// no failure of Gatekit: no message depends on it.
+// closeTelemetry sends the last measurements. If the collector does not accept them, closeTelemetry
+// only logs this: no message depends on telemetry.
 func (r *recording) closeTelemetry() error {
 	if r.telemetry == nil {
 		return nil
@@ -63,9 +63,9 @@ func (r *recording) startSinks(auditFile string) {
 	r.sinks.start(auditFile, r.audit, r.sinkEvent)
 }
 
-// closeSinks closes the sinks after they have sent the remaining records. The audit log is closed
-// before, so that the record of the stop is sent, too. Telemetry is closed at the same time, so
-// that a stop does not wait for one after the other.
+// closeSinks closes the sinks after they have sent the remaining records. The audit log must
+// already be closed, so that the sinks send the record of the stop, too. At the same time,
+// closeSinks closes telemetry, which makes the stop shorter.
 func (r *recording) closeSinks() error {
 	var wg sync.WaitGroup
 	wg.Go(r.sinks.close)

@@ -11,10 +11,10 @@ import (
 )
 
 // activeConfig is a configuration with its components. A reload keeps the components that the next
-// configuration needs as well.
+// configuration also needs.
 type activeConfig struct {
 	config   *config.Config
-	servers  []*server // as in config.Servers
+	servers  []*server // in the order of config.Servers
 	bundles  *bundleSource
 	policies *policySet
 	plugins  *pluginSet
@@ -29,8 +29,9 @@ func (a *activeConfig) components() []component {
 	return append(list, a.bundles, a.policies, a.plugins)
 }
 
-// plan returns c with its components: those of running that c also needs, and new ones, which are
-// not started yet. running may be nil.
+// plan returns the configuration c with its components. The parameter running is the active
+// configuration, or nil. plan keeps the active components that c also needs. It makes all other
+// components, but does not start them.
 func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 	var old []component
 	if running != nil {
@@ -47,11 +48,12 @@ func (g *gateway) plan(c *config.Config, running *activeConfig) *activeConfig {
 	return a
 }
 
-// watch applies changes of the configuration file until ctx ends. It reads the file when it has
-// changed, and at once when readNow delivers a signal. A configuration that cannot be used is
-// logged and recorded, and the active one stays.
+// watch applies changes of the configuration file until ctx ends. It reads the file when the file
+// has changed, and when readNow delivers a signal. If the new configuration cannot be used, watch
+// logs and records the error, and the active configuration stays.
 func (g *gateway) watch(ctx context.Context, readNow <-chan os.Signal) {
-	config.Watch(ctx, g.active.config, readNow, func(c *config.Config, err error) {
+	running := g.active.config
+	config.Watch(ctx, running, readNow, func(c *config.Config, err error) {
 		if err == nil {
 			g.masked.add(c)
 			if g.onReload != nil {
@@ -62,15 +64,18 @@ func (g *gateway) watch(ctx context.Context, readNow <-chan os.Signal) {
 		if err == nil {
 			return
 		}
-		g.log.Error("new configuration rejected; keeping the previous one", "error", err)
+		g.log.Error("new configuration rejected; keeping the previous one", "error", err,
+			"hint", "correct the file, and Gatekit reads it again; gatekit check --config "+
+				running.File+" prints all mistakes")
 		if err := g.recording.event(ctx, "reload", "refused", err); err != nil {
 			g.log.Error("event not recorded", "event", "reload", "error", err)
 		}
 	})
 }
 
-// reload makes c the active configuration without ending a session. It starts the new components
-// and stops those that c does not need. If it fails, the previous configuration stays active.
+// reload makes c the active configuration without ending a session. It starts the new components,
+// and stops the components that c does not need. If reload fails, the previous configuration stays
+// active.
 func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	g.mu.Lock()
 	before := g.active
@@ -86,7 +91,8 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	// stopAll must not hold mu: to stop, a bundle source waits for applyBundles, which needs mu.
+	// mu must be free during stopAll: a bundle source stops only after applyBundles returned, and
+	// applyBundles locks mu.
 	if err := stopAll(without(before.components(), next.components())); err != nil {
 		g.log.Warn("removed component not stopped cleanly", "error", err)
 	}
@@ -98,8 +104,8 @@ func (g *gateway) reload(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// activate records the change to next, whose components have started, and hands it to the proxy.
-// g.mu is held.
+// activate makes next the active configuration: it records the change, and then applies next to the
+// proxy. The components of next must have started. The caller must hold g.mu.
 func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 	if err := g.recording.event(ctx, "reload", joinNonEmpty(next.config.String(),
 		describePolicies(next.policies.stage)), nil); err != nil {
@@ -113,9 +119,9 @@ func (g *gateway) activate(ctx context.Context, next *activeConfig) error {
 	return nil
 }
 
-// keepUntilRestart returns c with the tables of the active configuration that only a restart can
-// change, and logs which of them differ. The next reload compares its tables with those of the
-// returned configuration. g.mu is held.
+// keepUntilRestart returns c with the active values of the tables that only a restart can change.
+// It logs each of these tables that c would change. After the next change of the file, the new
+// tables are compared with the tables of the returned configuration. The caller must hold g.mu.
 func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	next, active := *c, g.active.config
 	for _, t := range []struct {
@@ -138,27 +144,27 @@ func (g *gateway) keepUntilRestart(c *config.Config) *config.Config {
 	return &next
 }
 
-// applyBundles makes changed bundles part of the active policies, without ending a session. If it
-// fails, the previous bundles stay active.
-func (g *gateway) applyBundles(from *bundleSource, changed []*policies.Bundle) error {
+// applyBundles activates the changed bundles of a source without ending a session. If it fails, the
+// previous bundles stay active.
+func (g *gateway) applyBundles(source *bundleSource, changed []*policies.Bundle) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.active.bundles != from {
-		return errors.New("a new configuration no longer gets these bundles")
+	if g.active.bundles != source {
+		return errors.New("the configuration that gets these bundles was replaced")
 	}
 	next := *g.active
-	next.policies = &policySet{gateway: g, config: next.config, source: from, changed: changed}
+	next.policies = &policySet{gateway: g, config: next.config, source: source, changed: changed}
 	if err := next.policies.start(context.Background()); err != nil {
 		return err
 	}
 	if describePolicies(next.policies.stage) == describePolicies(g.active.policies.stage) {
-		from.bundles = changed
+		source.bundles = changed
 		return nil // the service sent the same bundles again
 	}
 	if err := g.activate(context.Background(), &next); err != nil {
 		return err
 	}
-	from.bundles = changed
+	source.bundles = changed
 	g.log.Info("policy bundles updated")
 	g.logPolicies(&next)
 	return nil

@@ -18,15 +18,15 @@ func (p *program) policyReplay() *cobra.Command {
 		Use:   "replay [FILE.jsonl]",
 		Short: "Show what the current policies would have done with recorded messages",
 		Long: `Replay evaluates recorded messages with the current policies, in order. It prints
-each message whose verdict differs from the recorded one, and a summary. It starts nothing and
-changes nothing.
-
-FILE is an audit log, by default that of the configuration, or "-" for stdin. FILE can also hold
-messages in the format of gatekit policy explain, one a line, with the recorded verdict in "action".
+each message whose verdict differs from the recorded verdict, and a summary:
 
   audit/gatekit.jsonl:41: to_server request tools/call files write: pass, now deny:
       tools/readonly: the tool does not declare itself read-only
-  120 messages: 119 with the same verdict, 1 with another
+  120 messages: 119 with the same verdict, 1 with another verdict
+
+Replay starts nothing and changes nothing. FILE is an audit log, or "-" for stdin. The default is
+the log that the configuration names. FILE can also hold messages in the format of gatekit policy
+explain, one per line, with the recorded verdict in "action".
 
 Replay skips messages that no policy saw: a plugin denied or answered them, or Gatekit made them. In
 shadow mode, replay shows what the policies would do if they were enforced.
@@ -34,7 +34,7 @@ shadow mode, replay shows what the policies would do if they were enforced.
 The result is exact only for messages with a recorded body. With [audit] bodies = "redacted", the
 log has the bodies of messages that passed, as they were forwarded. Without a body, the policies see
 only direction, kind, method, server and name. If a rule that can hold for a message reads more,
-replay cannot tell the verdict; it counts such messages apart.`,
+replay cannot tell the current verdict. The summary counts these messages separately.`,
 		Example: `  gatekit policy replay
   gatekit policy replay --config new.toml audit/gatekit.jsonl`,
 		Args: atMostOne("replay"),
@@ -84,17 +84,21 @@ replay cannot tell the verdict; it counts such messages apart.`,
 	return c
 }
 
-// replay compares the verdicts on recorded messages, and counts the results.
+// replay compares the recorded verdicts on messages with the current verdicts, and counts the
+// results.
 type replay struct {
 	w       io.Writer
 	file    string
-	missing []string // members of the input that policies read and that needed a body
+	missing []string // members of the input that rules read and the log does not have
 
+	// The numbers of messages. The field unknown counts messages without a recorded verdict, and
+	// cannotTell counts messages without a current verdict.
 	same, differ, cannotTell, unknown, notEvaluated int
 }
 
-// compare compares the recorded verdict on a case with its verdict now. missing are the members of
-// the input that rules read and the log does not have: then nothing can be said.
+// compare compares the recorded verdict on a case with the current verdict o. The parameter missing
+// lists the members of the input that rules read and the log does not have. If there are any,
+// compare cannot tell the current verdict.
 func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome, missing []string) {
 	if len(missing) > 0 {
 		r.cannotTell++
@@ -114,7 +118,7 @@ func (r *replay) compare(line int, c *policies.Case, o pipeline.Outcome, missing
 		r.unknown++
 	case was == o.Action, isChange(was) && (isChange(o.Action) || o.Action == "pass") &&
 		!c.BodyMissing && c.Seq > 0:
-		// The recorded body has the change already: there may be nothing left to change.
+		// The recorded body already contains the change, so the current verdict may be pass.
 		r.same++
 		return
 	default:
@@ -149,10 +153,10 @@ func (r *replay) printSummary(shadow bool) {
 		fmt.Fprintf(r.w, "%s contains no messages\n", displayPath(r.file))
 		return
 	}
-	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another",
+	fmt.Fprintf(r.w, "%s: %d with the same verdict, %d with another verdict",
 		plural(known+r.unknown+r.notEvaluated, "message"), r.same, r.differ)
 	if r.cannotTell > 0 {
-		fmt.Fprintf(r.w, ", %d cannot tell", r.cannotTell)
+		fmt.Fprintf(r.w, ", %d without a current verdict", r.cannotTell)
 	}
 	if r.unknown > 0 {
 		fmt.Fprintf(r.w, ", %d without a recorded verdict", r.unknown)
@@ -162,9 +166,9 @@ func (r *replay) printSummary(shadow bool) {
 	}
 	fmt.Fprintln(r.w)
 	if r.cannotTell > 0 {
-		fmt.Fprintf(r.w, "Of %s, the log has no body, and rules read %s: replay cannot tell "+
-			"their verdict. [audit] bodies = \"redacted\" records the bodies of messages that "+
-			"pass.\n", plural(r.cannotTell, "message"), strings.Join(r.missing, ", "))
+		fmt.Fprintf(r.w, "The log has no body for %s, but rules read %s: replay cannot tell "+
+			"the current verdict. [audit] bodies = \"redacted\" records the bodies of messages "+
+			"that pass.\n", plural(r.cannotTell, "message"), strings.Join(r.missing, ", "))
 	}
 	if shadow {
 		fmt.Fprintln(r.w, "The mode is shadow: this shows what the policies would do if they "+

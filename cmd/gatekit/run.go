@@ -13,15 +13,15 @@ func (p *program) run() *cobra.Command {
 started it, or over HTTP if [listen] sets http. Tools are named server__tool. Only MCP messages go
 to stdout; the log goes to stderr.
 
-Gatekit watches the configuration, the policy files that it names and their data. It applies a valid
-change without ending sessions. It rejects an invalid change, and the previous configuration stays
-active. SIGHUP reads the files at once. Changes of [listen], [audit], [admin], [telemetry], [log]
-and [limits] need a restart.
+Gatekit watches the configuration, and the policy files and data files that it names. It applies a
+valid change without ending sessions. It rejects an invalid change, and the previous configuration
+stays active. After SIGHUP, it reads the files at once. Changes of [listen], [audit], [admin],
+[telemetry], [log] and [limits] need a restart.
 
-At SIGINT or SIGTERM, Gatekit refuses new calls and waits until those in flight are answered, for at
-most [listen] shutdown_timeout. It answers the remaining calls with an error, ends all sessions and
-servers and closes the audit log. The audit sinks then have 5 s to send their remaining records. A
-second signal ends Gatekit at once.
+After SIGINT or SIGTERM, Gatekit refuses new calls, and waits at most [listen] shutdown_timeout for
+the calls in flight. It answers the remaining calls with an error, ends all sessions and servers,
+and closes the audit log. The audit sinks then have 5 s to send their remaining records. A second
+signal ends Gatekit at once.
 
 In the configuration of a client:
 

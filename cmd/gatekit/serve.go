@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -18,28 +17,37 @@ import (
 	"gatekit/transport"
 )
 
-// serve runs a configuration until ctx ends or, on stdio, until the client disconnects: Gatekit
-// ends with the client that started it.
+// serve runs a configuration until ctx ends. On stdio, it also ends when the client disconnects,
+// because this client started Gatekit.
 func (p *program) serve(ctx context.Context, c *config.Config) error {
-	defer runtime.KeepAlive(tune())
+	growHeap()
 	hangup := make(chan os.Signal, 1) // from now on the signal does not end the process
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
-	g, err := openGateway(ctx, c, p.log)
+	early := startEarly(c, p.log)
+	var closing sync.WaitGroup
+	defer closing.Wait()
+	g, err := openGateway(ctx, c, p.log, early)
 	if err != nil {
+		closing.Go(early.close) // at the same time, refuse tells the client the reason
 		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
 	g.onReload = p.masked.add // before anything watches the configuration
 	l := &listeners{gateway: g, config: c, hangup: hangup,
 		control: &controlServer{gateway: g, config: c, log: p.log}}
 	if err := startAll(ctx, l.components()); err != nil {
-		return p.refuse(ctx, c.Listen.Stdio, errors.Join(err, g.close()))
+		err = errors.Join(err, g.close())
+		closing.Go(early.close)
+		return p.refuse(ctx, c.Listen.Stdio, err)
 	}
 	err = l.serve(ctx)
-	return errors.Join(err, l.control.stop(), g.close())
+	err = errors.Join(err, l.control.stop(), g.close())
+	early.close()
+	return err
 }
 
-// listeners holds the listeners for clients and operators. All are bound before any of them serves.
+// listeners holds the listeners for clients and operators. All listeners are bound before the first
+// of them serves.
 type listeners struct {
 	gateway *gateway
 	config  *config.Config
@@ -49,9 +57,9 @@ type listeners struct {
 	control *controlServer
 }
 
-// components returns the listeners in the order in which they are bound. The stop functions are
-// used only if a later listener cannot be bound. Once the listeners serve, the end of the context
-// stops them.
+// components returns the listeners in the order in which they are bound. If one cannot be bound,
+// startAll stops the listeners before it. If all are bound, l.serve ends the listeners for clients
+// and operators, and program.serve stops the control server.
 func (l *listeners) components() []component {
 	return []component{
 		&funcComponent{l.bindClients, l.releaseClients},
@@ -89,7 +97,7 @@ func (l *listeners) serve(ctx context.Context) error {
 	g, c := l.gateway, l.config
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Clients are served for longer than ctx: until their calls in flight are answered.
+	// clientsCtx ends later than ctx: when the calls in flight are answered.
 	clientsCtx, dropClients := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer dropClients(nil)
 	var running sync.WaitGroup
@@ -123,6 +131,7 @@ func (l *listeners) serve(ctx context.Context) error {
 			}
 		})
 	}
+	running.Go(func() { tune(ctx) })
 	running.Go(func() {
 		if c.File != "" {
 			g.watch(ctx, l.hangup)
@@ -138,7 +147,7 @@ func (l *listeners) serve(ctx context.Context) error {
 	<-ctx.Done()
 	g.log.Info("shutting down", "reason", context.Cause(ctx))
 	g.drain(c.Listen.ShutdownTimeout)
-	errs := []error{g.endSessions()} // first: the listener waits for open streams
+	errs := []error{g.endSessions()} // before dropClients: the HTTP listener waits for open streams
 	dropClients(context.Cause(ctx))
 	running.Wait()
 	close(failed)
@@ -148,7 +157,7 @@ func (l *listeners) serve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain refuses new calls and waits for those in flight, for at most timeout. The remaining calls
+// drain refuses new calls, and waits at most timeout for the calls in flight. The calls that remain
 // are answered with an error.
 func (g *gateway) drain(timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -158,7 +167,7 @@ func (g *gateway) drain(timeout time.Duration) {
 	}
 }
 
-// serveStdio serves the client on our stdin and stdout until it disconnects or ctx ends.
+// serveStdio serves the client on our stdin and stdout until the client disconnects or ctx ends.
 func (g *gateway) serveStdio(ctx context.Context, maxMessage int) error {
 	pipe := transport.NewStdioPipe(os.Stdin, os.Stdout, maxMessage)
 	err := g.endpoint.ServePipe(ctx, pipe, "")
@@ -193,8 +202,9 @@ func (g *gateway) listen(c *config.Config) (*transport.HTTPServer, error) {
 	})
 }
 
-// refuse reports why Gatekit did not start: on stderr and, when a client waits on stdio, as the
-// answer to its first request, so that the user sees the reason in the client.
+// refuse reports on stderr why Gatekit did not start. If a client waits on stdio, refuse also
+// answers the first request of this client with the reason. So the user sees the reason in the
+// client.
 func (p *program) refuse(ctx context.Context, stdio bool, reason error) error {
 	if text := p.masked.mask(reason.Error()); text != reason.Error() {
 		reason = errors.New(text)

@@ -10,10 +10,13 @@ import (
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName returns the name of a wrapped server in the audit log: that of the package or program
-// that the command runs, such as server-filesystem for
-// "npx -y @modelcontextprotocol/server-filesystem /srv". The name has no characters that a server
-// name cannot have.
+// maxServerName limits the length of the name of a wrapped server, in bytes. The names of files
+// contain this name.
+const maxServerName = 64
+
+// serverName returns the name that a wrapped server has in the audit log: the name of the package
+// or program that the command runs. For "npx -y @modelcontextprotocol/server-filesystem /srv", it
+// returns server-filesystem. All characters of the name are valid in the name of a server.
 func serverName(command []string) string {
 	for len(command) > 0 {
 		launcher := programName(command[0])
@@ -63,13 +66,16 @@ var optionsWithValue = map[string][]string{
 		"--cap-add", "--cap-drop", "--security-opt", "--tmpfs", "--restart"},
 }
 
-// launchedBy returns the program that a launcher runs with these arguments, or a command that it
-// runs. It returns neither if the program is no launcher.
+// launchedBy returns the program that a launcher runs with the given arguments. If the launcher
+// runs another launcher, as in "env npx …", launchedBy returns the command of the other launcher
+// instead. It returns neither if the parameter launcher is not the name of a launcher, or if the
+// arguments name no program.
 func launchedBy(launcher string, args []string) (program string, command []string) {
 	subcommands := map[string][]string{"npm": {"exec", "x"}, "pnpm": {"dlx", "exec"},
 		"yarn": {"dlx"}, "bun": {"x", "run"}, "deno": {"run"}, "pipx": {"run"},
 		"docker": {"run"}, "podman": {"run"}, "uv": {"run", "tool"}}
-	options := map[string]string{"npm": "npx", "pnpm": "npx", "yarn": "npx", "bun": "npx",
+	// For some launchers, sameOptions has another launcher that takes the same options.
+	sameOptions := map[string]string{"npm": "npx", "pnpm": "npx", "yarn": "npx", "bun": "npx",
 		"bunx": "npx", "pnpx": "npx", "deno": "node", "tsx": "node", "podman": "docker"}
 	if wanted, ok := subcommands[launcher]; ok {
 		at := slices.IndexFunc(args, func(word string) bool {
@@ -87,11 +93,11 @@ func launchedBy(launcher string, args []string) (program string, command []strin
 		if args = args[at+1:]; launcher == "uv" && args == nil {
 			return "", nil
 		}
-	} else if _, ok := optionsWithValue[launcher]; !ok && options[launcher] == "" {
+	} else if _, ok := optionsWithValue[launcher]; !ok && sameOptions[launcher] == "" {
 		return "", nil
 	}
 	kind := launcher
-	if other := options[launcher]; other != "" {
+	if other := sameOptions[launcher]; other != "" {
 		kind = other
 	}
 	for i := 0; i < len(args); i++ {
@@ -101,7 +107,7 @@ func launchedBy(launcher string, args []string) (program string, command []strin
 		case kind == "python" && word == "-m" && i+1 < len(args):
 			return args[i+1], nil
 		case kind == "npx" && (name == "-p" || name == "--package"):
-			// the package says more than the name of its program
+			// The name of the package describes the server better than the name of the program.
 			if !hasValue && i+1 < len(args) {
 				value = args[i+1]
 			}
@@ -129,14 +135,15 @@ func launchedBy(launcher string, args []string) (program string, command []strin
 
 var (
 	versionSuffix = regexp.MustCompile(`([^/])(@[^/]*|[=<>~!]=.*|:[^/]*)$`)
-	// files and folders whose names say nothing about the server
+	// matches names of files and folders that do not describe the server
 	namesNothing = regexp.MustCompile(`^(index|main|server|cli|app|start|run|__main__|dist|build|` +
 		`src|lib|out|bin|esm|cjs|target|release|debug)$`)
 	inModules = regexp.MustCompile(`node_modules/((?:@[^/]+/)?[^/]+)/`)
 	scriptExt = regexp.MustCompile(`\.(c|m)?(js|ts)$|\.py$|\.exe$|\.sh$`)
 )
 
-// nameOf returns the name of a package, an image or a file, or "" if it has none.
+// nameOf returns the name of a server for a package, an image or a file. It returns "" if no valid
+// character is left.
 func nameOf(word string) string {
 	word = filepath.ToSlash(word)
 	if found := inModules.FindAllStringSubmatch(word, -1); found != nil {
@@ -152,5 +159,6 @@ func nameOf(word string) string {
 		word = versionSuffix.ReplaceAllString(word, "$1")
 	}
 	word = strings.TrimSuffix(path.Base(word), ".git")
-	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(word), "-"), "-0123456789")
+	word = strings.TrimLeft(notInNames.ReplaceAllString(strings.ToLower(word), "-"), "-0123456789")
+	return strings.TrimRight(word[:min(len(word), maxServerName)], "-")
 }

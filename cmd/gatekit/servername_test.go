@@ -20,6 +20,8 @@ func TestWrappedServerIsNamedAfterItsPackage(t *testing.T) {
 		{"node /home/me/weather/build/index.js", "weather"},
 		{"node --env-file .env weather.mjs", "weather"},
 		{"node index.js", "index"},
+		{"npx -y @upstash/context7@1.0.0", "context7"},
+		{"/bin/" + strings.Repeat("long-", 50), strings.Repeat("long-", 12) + "long"},
 		{"uvx mcp-server-git==2025.1.1 --repository .", "mcp-server-git"},
 		{"uvx --python 3.12 mcp-server-time", "mcp-server-time"},
 		{"uv run --directory /srv/x mcp-server-time", "mcp-server-time"},

@@ -23,11 +23,12 @@ import (
 )
 
 // server is the component of one configured server. Gatekit starts its process, or calls its URL,
-// when the first client needs it.
+// when the first client needs it. Only the server of gatekit wrap has a process before that.
 type server struct {
 	gateway            *gateway
 	config             config.Server
-	*upstream.Upstream // set by start
+	early              *earlyServer // the process that the server already has; may be nil
+	*upstream.Upstream              // set by start
 }
 
 func (s *server) start(context.Context) error {
@@ -44,14 +45,17 @@ func (s *server) start(context.Context) error {
 		o.Observer = g.recording.telemetry.ServerObserver(s.config.Name)
 	}
 	o.Pipeline = func() *pipeline.Pipeline { return g.proxy.Pipeline() }
+	if s.early != nil {
+		o.Dial.Pipe = s.early.dial(o.Dial.Pipe)
+	}
 	s.Upstream = upstream.New(o)
 	return nil
 }
 
 func (s *server) stop() error { return s.Close() }
 
-// sameAs reports whether both have the same settings. It ignores settings that only the proxy
-// reads, and the position in the file.
+// sameAs reports whether two servers have the same settings. It ignores the position in the file,
+// and the settings that only the proxy reads.
 func (s *server) sameAs(other *server) bool {
 	a, b := s.config, other.config
 	for _, c := range []*config.Server{&a, &b} {
@@ -115,8 +119,9 @@ func messageLimits(l config.Limits) mcp.Limits {
 	return mcp.Limits{Bytes: l.MessageBytes, Depth: l.Depth, Tokens: l.Tokens, Batch: l.Batch}
 }
 
-// stderrFolder returns the folder for lines that servers and plugins write to stderr and that are
-// too many for the log. It returns "" if the user has no state folder.
+// stderrFolder returns the folder for the stderr output of servers and plugins. Only output
+// with too many lines for the log is written there. If the user has no state folder, stderrFolder
+// returns "".
 func stderrFolder() string {
 	dir, err := stateFolder()
 	if err != nil {
@@ -125,10 +130,10 @@ func stderrFolder() string {
 	return filepath.Join(dir, "stderr")
 }
 
-// redactTimeout limits the search for secrets in the last lines of a server.
+// redactTimeout limits the search for secrets in the last stderr lines of a server.
 const redactTimeout = 2 * time.Second
 
-// redactOutput returns the output of a server in which placeholders replace secrets.
+// redactOutput returns the text that a server wrote, with placeholders instead of secrets.
 func redactOutput(text string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), redactTimeout)
 	defer cancel()
@@ -139,8 +144,8 @@ func redactOutput(text string) string {
 	return redacted
 }
 
-// describeExit returns how the process of a server ended, with the last lines of its stderr. It
-// returns "" for other errors.
+// describeExit returns a text about how the process of a server ended, with the last lines of its
+// stderr. For other errors, it returns "".
 func describeExit(cause error) string {
 	exit, ok := errors.AsType[*transport.ExitError](cause)
 	switch {
@@ -161,9 +166,9 @@ func revealed(secrets map[string]config.Secret) map[string]string {
 	return out
 }
 
-// checkCommands returns an error if no program of any server is found, which is a common mistake of
-// new users. If some programs are found, Gatekit starts, and the tools of the other servers are
-// missing.
+// checkCommands returns an error if the programs of all servers are missing, which is a common
+// mistake of new users. If at least one program is found, Gatekit starts, and only the tools of the
+// other servers are missing.
 func checkCommands(servers []config.Server) error {
 	var missing []error
 	for _, s := range servers {

@@ -20,8 +20,8 @@ import (
 	"gatekit/core/tlsconfig"
 )
 
-// sinkDrain limits how long a stop waits for sinks. They send the remaining records after the next
-// start.
+// sinkDrain limits how long a stop waits for sinks. After the next start, the sinks send the
+// records that remain.
 const sinkDrain = 5 * time.Second
 
 // sinks holds the sinks of a configuration.
@@ -107,8 +107,8 @@ func newReceiver(c config.Sink) (sink.Receiver, error) {
 	return nil, fmt.Errorf("unknown kind %q", c.Kind) // the configuration was checked
 }
 
-// cursorFile returns the path of the file with the position up to which a sink has sent the log. A
-// sink of kind stderr has no such file, so it does not send the records of earlier processes.
+// cursorFile returns the path of a file that stores how much of the log a sink has sent. A sink of
+// kind stderr has no such file, so it does not send the records of earlier processes.
 func cursorFile(log string, c config.Sink) string {
 	if c.Kind == "stderr" {
 		return ""
@@ -116,8 +116,8 @@ func cursorFile(log string, c config.Sink) string {
 	return filepath.Join(log+".sinks", c.Name+".json")
 }
 
-// start starts the sinks. They send the records in the log, and then each new record. They report
-// their own failures by calling event.
+// start starts the sinks. Each sink first sends the records in the log, and then each new record.
+// When a sink fails or works again, it calls event.
 func (s *sinks) start(file string, record *audit.Log, event func(action, reason string,
 	err error)) {
 	ctx, stop := context.WithCancel(context.Background())
@@ -152,7 +152,7 @@ func (s *sinks) running() []*sink.Sink {
 	return slices.Clone(s.active)
 }
 
-// anchor sends a checkpoint to the sinks that take checkpoints. It does not wait for them.
+// anchor sends a checkpoint to the sinks that take checkpoints. It does not wait for these sinks.
 func (s *sinks) anchor(checkpoint []byte) {
 	for _, running := range s.running() {
 		running.QueueCheckpoint(checkpoint)
@@ -160,7 +160,7 @@ func (s *sinks) anchor(checkpoint []byte) {
 }
 
 // close waits until the sinks have sent all records in the log, but not longer than sinkDrain. The
-// log must be closed before.
+// log must already be closed.
 func (s *sinks) close() {
 	if s.stop == nil {
 		s.abandon()

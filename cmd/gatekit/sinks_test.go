@@ -35,7 +35,7 @@ func TestConfigAndSyslogSinkAcceptTheSameFacilities(t *testing.T) {
 			Encoder: form})
 		if (configured == nil) != (made == nil) {
 			t.Errorf("%s: the configuration returns %v and the sink %v, want an error of both or "+
-				"of none", facility, configured, made)
+				"no error", facility, configured, made)
 		}
 		if made == nil {
 			accepted++

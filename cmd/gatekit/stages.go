@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"gatekit/core/config"
 	"gatekit/core/pipeline"
@@ -10,8 +11,8 @@ import (
 	"gatekit/policies"
 )
 
-// pluginSet is the component of the plugins of one configuration. The host starts the processes
-// that do not run yet, and keeps those that another set also uses.
+// pluginSet is the component for the plugins of one configuration. The host starts the plugin
+// processes that do not run yet, and keeps the processes that another set also uses.
 type pluginSet struct {
 	gateway *gateway
 	config  *config.Config
@@ -31,15 +32,46 @@ func (p *pluginSet) stop() error {
 	return nil
 }
 
-// policySet is the component of the policies of one configuration.
+// policySet is the component for the policies of one configuration.
 type policySet struct {
 	gateway *gateway
 	config  *config.Config
 	source  *bundleSource
 	changed []*policies.Bundle // used instead of source.bundles, if not nil
 
+	// early waits for the goroutine of load and returns its result. It is nil if load was not
+	// called or did nothing.
+	early  func() (*policies.Stage, error)
 	stage  *policies.Stage // set by start; nil when the configuration has no policies
-	logged pipeline.Stage  // set by start: stage, wrapped to send its decisions to the decision log
+	logged pipeline.Stage  // set by start: stage with the decision log
+}
+
+// load begins to compile the policies while other components start. It does nothing if the policies
+// need bundles of a service. The caller of load must call start or wait afterwards.
+func (p *policySet) load() {
+	if p.config.Policy == nil || len(p.config.Policy.Bundles) > 0 {
+		return
+	}
+	type result struct {
+		stage *policies.Stage
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		stage, err := loadPolicies(p.config, nil, &p.gateway.memory)
+		done <- result{stage, err}
+	}()
+	p.early = sync.OnceValues(func() (*policies.Stage, error) {
+		r := <-done
+		return r.stage, r.err
+	})
+}
+
+// wait waits until the goroutine of load has ended.
+func (p *policySet) wait() {
+	if p.early != nil {
+		p.early()
+	}
 }
 
 func (p *policySet) start(context.Context) (err error) {
@@ -47,7 +79,12 @@ func (p *policySet) start(context.Context) (err error) {
 	if p.changed != nil {
 		bundles = p.changed
 	}
-	if p.stage, err = loadPolicies(p.config, bundles, &p.gateway.memory); err != nil {
+	if p.early != nil {
+		p.stage, err = p.early()
+	} else {
+		p.stage, err = loadPolicies(p.config, bundles, &p.gateway.memory)
+	}
+	if err != nil {
 		return err
 	}
 	p.logged = p.source.client.WithDecisionLog(p.stage)
@@ -57,7 +94,7 @@ func (p *policySet) start(context.Context) (err error) {
 func (p *policySet) stop() error { return nil }
 
 // newPipeline returns the pipeline of a configuration. The policies come after the plugins, so they
-// decide about the message as the plugins changed it.
+// see the message with the changes of the plugins.
 func (g *gateway) newPipeline(a *activeConfig) *pipeline.Pipeline {
 	stages := slices.Concat(g.firstStages, a.plugins.stages)
 	if a.policies.stage != nil {

@@ -28,9 +28,9 @@ func (p *program) auditVerify() *cobra.Command {
 		Use:   "verify [FILE…]",
 		Short: "Verify that the audit log is complete and unmodified",
 		Long: `Verify reads all files of the log. It checks that each record contains the hash of
-the record before it, and that all records match the signed checkpoint beside the log. Otherwise
-it names the first record that was changed, removed or moved, by file, line and number. It can
-run while Gatekit does.
+the record before it, and that all records match the signed checkpoint beside the log. If a check
+fails, verify prints the file, line and number of the first record that was changed, removed or
+moved. Gatekit may run at the same time.
 
 The flags decide what the result proves:
 
@@ -41,8 +41,8 @@ The flags decide what the result proves:
                  Even with the private key, records before a checkpoint cannot be changed or
                  removed. FILE holds one or more checkpoints. The flag may be repeated.
 
-The log is always compared with the anchor that the configuration names, if any. A missing anchor is
-an error.`,
+If the command line names no log, verify also compares the log with the anchor that the
+configuration names, if any. If this anchor is missing, verify fails.`,
 		Example: `  gatekit audit verify
   gatekit audit verify --key gatekit.pub --since /mnt/other/anchors audit/gatekit.jsonl`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,8 +51,8 @@ an error.`,
 				return reportMistakes(cmd, err, false)
 			}
 			if len(logs) > 1 && len(since) > 0 {
-				return fmt.Errorf("--since compares one log, but there are %d\nhint: name the log",
-					len(logs))
+				return fmt.Errorf("--since works with one log, but there are %d\nhint: name "+
+					"one of them", len(logs))
 			}
 			o := verifyOptions{key: key, since: since, json: asJSON, single: len(logs) == 1}
 			var failed int
@@ -80,7 +80,7 @@ an error.`,
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "public `key`, or the file with it (default: the one beside the log)")
+		"key", "", "public `key`, or the file with it (default: the key beside the log)")
 	c.Flags().StringArrayVar(&since, "since", nil,
 		"`file` of checkpoints that the log must match; may be repeated")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object for each log")
@@ -89,13 +89,13 @@ an error.`,
 
 // verifyOptions are the flags of verify.
 type verifyOptions struct {
-	key    string // of --key; "" for the key beside the log
+	key    string // the value of --key; "" for the key beside the log
 	since  []string
 	json   bool
 	single bool // only one log is verified
 }
 
-// verify verifies a log and prints the result. With json, it prints the error, too.
+// verify verifies a log and prints the result. If o.json is true, it also prints the error.
 func (o *verifyOptions) verify(cmd *cobra.Command, log auditLog) error {
 	key := cmp.Or(o.key, audit.PublicKeyFile(log.file))
 	v := audit.Verification{File: log.file}
@@ -176,7 +176,7 @@ func printVerificationJSON(w io.Writer, file string, key note.Verifier,
 	return printJSON(w, result)
 }
 
-// printJSON prints a value as one line of JSON that cannot act on a terminal.
+// printJSON prints a value as one line of JSON. Characters that control a terminal are escaped.
 func printJSON(w io.Writer, value any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -189,13 +189,13 @@ func printJSON(w io.Writer, value any) error {
 }
 
 // checkpoints returns the checkpoints that a log must match, and notes about checkpoints that were
-// skipped. The error names the unusable files; the log is still compared with the other
+// skipped. The error names the files that cannot be used. The log is still compared with the other
 // checkpoints.
 func checkpoints(log string, files []string, anchor string,
 	key note.Verifier) (all []*audit.Checkpoint, notes []string, err error) {
 	var errs []error
 	if anchor != "" {
-		// The anchor may be a pipe. It is not read, because the read might not end.
+		// The anchor may be a pipe. A pipe is not read, because the read might not end.
 		if info, err := os.Stat(anchor); err == nil && !info.Mode().IsRegular() {
 			notes = append(notes, fmt.Sprintf("anchor %s not read: it is not a regular file; "+
 				"name a copy with --since", displayPath(anchor)))
@@ -215,8 +215,9 @@ func checkpoints(log string, files []string, anchor string,
 			errs = append(errs, err)
 		}
 		if all = append(all, some...); incomplete > 0 {
-			notes = append(notes, fmt.Sprintf("%s in %s incomplete: compared with the others "+
-				"in the file", plural(incomplete, "checkpoint"), displayPath(file)))
+			notes = append(notes, fmt.Sprintf("%s in %s incomplete: the log was compared with "+
+				"the other checkpoints in the file", plural(incomplete, "checkpoint"),
+				displayPath(file)))
 		}
 	}
 	return all, notes, errors.Join(errs...)
@@ -238,7 +239,7 @@ func checkpointsIn(file string,
 	return all, incomplete, nil
 }
 
-// maxRecovered is the largest number of ranges of records without a checkpoint that are listed.
+// maxRecovered limits how many ranges of records printVerification lists as without a checkpoint.
 const maxRecovered = 20
 
 func printVerification(w io.Writer, file string, key note.Verifier,
@@ -252,7 +253,8 @@ func printVerification(w io.Writer, file string, key note.Verifier,
 	fmt.Fprintf(w, "  checkpoint of %s, signed by %s+%08x\n", plural(int(done.Checkpoint.Size),
 		"record"), printable(key.Name()), key.KeyHash())
 	if after := int(done.Last) - int(done.Checkpoint.Size); after > 0 {
-		fmt.Fprintf(w, "  %s after it, verified only by the hash chain\n", plural(after, "record"))
+		fmt.Fprintf(w, "  %s after this checkpoint, verified only by the hash chain\n",
+			plural(after, "record"))
 	}
 	if done.First > 1 {
 		fmt.Fprintf(w, "  records 1 to %d were removed by the retention settings; their hashes "+
@@ -317,7 +319,7 @@ the C2SP tlog-proof format.`,
 	}
 	configFlag(c, &config)
 	c.Flags().StringVar(&key,
-		"key", "", "public `key`, or the file with it (default: the one beside the log)")
+		"key", "", "public `key`, or the file with it (default: the key beside the log)")
 	return c
 }
 
@@ -327,8 +329,9 @@ func (p *program) auditVerifyProof() *cobra.Command {
 		Use:   "verify-proof --key KEY [FILE]",
 		Short: "Verify the proof of a record",
 		Long: `Verify-proof reads a proof that gatekit audit prove printed, from FILE or stdin. If
-the record is in the log whose checkpoints KEY signs, it prints the record unchanged; on a terminal,
-unprintable characters are escaped. It needs no log, no configuration and no network.`,
+the record is in the log whose checkpoints KEY verifies, verify-proof prints the record unchanged;
+on a terminal, unprintable characters are escaped. Verify-proof needs no log, no configuration and
+no network.`,
 		Example: `  gatekit audit verify-proof --key gatekit.pub record-41.tlog-proof`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if key == "" {
@@ -367,7 +370,7 @@ unprintable characters are escaped. It needs no log, no configuration and no net
 		},
 	}
 	c.Flags().StringVar(&key,
-		"key", "", "public `key` that signs the log's checkpoints, or the file with it")
+		"key", "", "public `key` that verifies the log's checkpoints, or the file with it")
 	return c
 }
 
@@ -390,8 +393,8 @@ func (p *program) auditKey() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "key [FILE]",
 		Short: "Print the public key of the audit log",
-		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy where
-nobody who can write to the log can change it. Give copies to those who verify the log or a proof.
+		Long: `Key prints the public key that verifies the checkpoints of the log. Keep a copy that
+users who can write to the log cannot change. Give copies to those who verify the log or a proof.
 The private key is beside the log, in FILE.key, or in the file that [audit] key names.`,
 		Example: `  gatekit audit key > gatekit.pub`,
 		Args:    atMostOne("key"),
@@ -426,11 +429,13 @@ func (p *program) auditHash() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "hash [--key KEY] TEXT [FILE]",
 		Short: "Print the hash that the audit log has for an argument",
-		Long: `Hash prints the hash that records have for TEXT. With it you can find the requests
-that contained TEXT. Records of requests have "values": hashes of the texts in the arguments (the
-first 16 texts of up to 4 KiB). The hashes use the key of the log, in FILE.key. Nobody can read a
-text from its hash, and only somebody who has the key can check a guess. If TEXT is "-", hash reads
-a line from stdin, which keeps the text out of the history of your shell.`,
+		Long: `Hash prints the hash that records have for TEXT. With this hash, you can find the
+requests that contained TEXT: the field "values" in the record of a request has the hashes of the
+texts in the arguments. At most 16 texts are hashed, and no text that is longer than 4 KiB.
+
+The hashes use the key of the log, in FILE.key. Nobody can read a text from its hash. Only somebody
+who has the key can check a guess. If TEXT is "-", hash reads a line from stdin, which keeps the
+text out of the history of your shell.`,
 		Example: `  grep $(gatekit audit hash /srv/data/report.txt) audit/*.jsonl`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -471,11 +476,11 @@ a line from stdin, which keeps the text out of the history of your shell.`,
 	return c
 }
 
-// atMostOne checks that a command gets one file or none.
+// atMostOne checks that a command gets at most one file.
 func atMostOne(name string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return fmt.Errorf("%s takes one file", name)
+			return fmt.Errorf("%s takes at most one file", name)
 		}
 		return nil
 	}

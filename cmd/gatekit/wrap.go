@@ -18,9 +18,9 @@ func (p *program) wrap() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wrap [flags] COMMAND [ARG…]",
 		Short: "Put Gatekit in front of one server, without a configuration",
-		Long: `Wrap starts a server over stdio and serves it on stdio under its own names. Write it
-in front of the command in your client's configuration. The client notices no difference, but every
-message is checked and recorded.
+		Long: `Wrap starts a server and serves it on stdio. The tools keep their names. Write
+"gatekit wrap" in front of the command in your client's configuration. The client notices no
+difference, but every message is checked and recorded.
 
   { "mcpServers": { "files": {
       "command": "gatekit",
@@ -28,27 +28,27 @@ message is checked and recorded.
                "npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
       "env": { "TOKEN": "…" } } } }
 
-A -- before the command is allowed. Of the environment, the server gets only PATH, HOME, USER,
-LOGNAME, SHELL, LANG, TERM, TMPDIR and the variables that --env names. Each process writes its own
-audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless
+You may write -- before the command. The server gets only these environment variables: PATH, HOME,
+USER, LOGNAME, SHELL, LANG, TERM, TMPDIR and the variables that --env names. Each process writes its
+own audit log, in gatekit/audit in your state folder ($XDG_STATE_HOME, or ~/.local/state), unless
 --audit names a file.
 
 Three rules of the library are active, unless you set --no-default-rules. They deny messages that
 honest servers and clients do not send, and change nothing:
 
   roots/traversal    denies paths that hide where they lead, such as ..%2f..%2fetc. With --root, it
-                     also denies paths outside these folders and outside the client's roots. For
-                     server-filesystem, it uses the folders in the command in the same way.
+                     also denies paths that are neither in these folders nor in the client's roots.
+                     For server-filesystem, it uses the folders in the command in the same way.
   elicitation/gate   denies forms that ask for passwords, keys or codes, or that contain links, and
                      pages that do not use https, have a user name in the URL, or look like another
                      page.
   sampling/gate      denies requests to the client's model that include the context of other
                      servers, and more than 60 requests a minute.
 
---rule adds a rule of the library without settings. If you name a default rule, it loses the
-settings below and gets stricter; for roots/traversal, --root then names all roots. --policy adds
-your own Rego. With --shadow, rules and policies deny and change nothing; the audit log says what
-they would do.
+--rule adds a rule of the library without settings. A default rule that --rule names loses the
+settings below and gets stricter. For roots/traversal, the roots are then only the folders of
+--root. --policy adds your own Rego. With --shadow, rules and policies neither deny nor change
+messages; the audit log says what they would do.
 
 --plugin adds a plugin with its default settings. No plugin is active by default, for two reasons. A
 client that writes a file back would lose the text that a plugin redacted in it. And each plugin
@@ -106,7 +106,7 @@ To change settings, write a configuration (gatekit help run). In it, the default
 	c.Flags().StringArrayVar(&o.policies, "policy", nil,
 		"policy `file` to add (.rego, folder or bundle); may be repeated")
 	c.Flags().BoolVar(&o.shadow, "shadow", false,
-		"record what rules and policies would do, but do not do it")
+		"record what rules and policies would do, without denying or changing messages")
 	c.Flags().StringArrayVar(&o.plugins, "plugin", nil,
 		"`plugin` to add (see gatekit plugin list); may be repeated")
 	return c
@@ -160,7 +160,7 @@ func (o *wrapOptions) config(command []string) (*config.Config, error) {
 }
 
 // makePathsAbsolute makes the paths of a server absolute. They are relative to the working folder
-// of Gatekit, not to that of the server.
+// of Gatekit, not to the working folder of the server.
 func (o *wrapOptions) makePathsAbsolute(s *config.Server) (err error) {
 	if strings.ContainsRune(s.Command, filepath.Separator) {
 		if s.Command, err = filepath.Abs(s.Command); err != nil {

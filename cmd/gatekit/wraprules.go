@@ -31,7 +31,7 @@ func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 		}
 		p.Config[rule] = nil
 	}
-	home := string(c.Servers[0].Env["HOME"]) // the server's
+	home := string(c.Servers[0].Env["HOME"]) // HOME of the server
 	if home == "" {
 		home, _ = os.UserHomeDir()
 	}
@@ -70,8 +70,8 @@ func (o *wrapOptions) addRules(c *config.Config, command []string) error {
 	return nil // the policies are compiled when the gateway starts
 }
 
-// folders returns the folders in which paths must stay, as absolute paths: those of --root, or else
-// those in the command of a known server.
+// folders returns the folders in which paths must stay, as absolute paths. These are the folders of
+// --root or, without --root, the folders in the command of server-filesystem.
 func (o *wrapOptions) folders(command []string, home string) (folders []string, err error) {
 	for _, root := range o.roots {
 		if root, err = filepath.Abs(root); err != nil {
@@ -95,8 +95,8 @@ var filesystemServer = regexp.MustCompile(
 	`(^|[/@])(mcp-)?server-filesystem(@[^/]*)?(/dist/index\.js)?$`)
 
 // filesystemFolders returns the folders that a command gives to server-filesystem. It returns none
-// when the command runs another program, or when one of the folders does not exist here, as in a
-// container: the rule must not deny paths that the server allows.
+// if the command runs another program. It also returns none if one of the folders does not exist on
+// this machine, as in a container: the rule must not deny paths that the server allows.
 func filesystemFolders(command []string, cwd, home string) (folders []string) {
 	index := slices.IndexFunc(command, filesystemServer.MatchString)
 	if index < 0 {

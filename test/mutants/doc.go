@@ -1,0 +1,41 @@
+// Mutants measures how well the tests of a package notice a wrong line of code. It runs
+// go-gremlins, which changes the production code of the package in one place ("<" to "<=", "==" to
+// "!=", "+" to "-"), runs the package's own tests, and does the same for each such place. A changed
+// program is a mutant. A mutant that fails the tests is killed. A mutant that passes them survives,
+// and so does a mutant in a line that no test runs.
+//
+// The command fails if a mutant survives that the package's list of survivors does not have. From
+// the top folder of the repository:
+//
+//	go run ./test/mutants core/pipeline            # all mutants of a package
+//	go run ./test/mutants -update core/pipeline    # also rewrites its list of survivors
+//	go run ./test/mutants -base main               # only mutants in lines that differ from main
+//	go run ./test/mutants -base main -time 60s     # as .ci/run calls it
+//
+// With -base and without packages, the command checks the packages that have a list and whose
+// production files differ from the commit. After -time it stops and prints what it left out. This
+// is no failure.
+//
+// # The list of survivors
+//
+// The list of the package core/pipeline is survivors/core/pipeline.toml. An entry has these keys:
+//
+//   - file, func, mutant and line name the mutant. The line's text has the changed token in double
+//     braces. The entry stays valid when lines above it come or go.
+//   - why says why the mutant changes nothing that a user of the package could notice. An entry
+//     without a reason does not count as listed.
+//   - text = true marks a mutant in code that only words a text for people, or that decides,
+//     records and forwards nothing. The rate of killed mutants leaves such a mutant out.
+//
+// With -update, the command removes the entries of mutants that are killed or gone, and adds new
+// survivors without a reason. Prefer a test to an entry. Write the test against the exported
+// functions of the package.
+//
+// # How the tests run
+//
+// Do not change the package while the command runs.
+//
+// The tests run with -short. A mutant that does not compile is left out; go-gremlins alone would
+// call it killed. A mutant whose tests take five times as long as the tests of the unchanged
+// package, and five seconds more, is killed. So is a mutant that uses more than 3 GB of memory.
+package main

@@ -1,0 +1,207 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain runs the test binary as the go command if gremlins calls it so.
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "go" {
+		os.Exit(runGo(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// limits is a module with one package. The package's test also passes if Allowed compares with <=.
+// The test does not call Sign.
+var limits = map[string]string{
+	"go.mod": "module example.com/m\n\ngo 1.26\n",
+	"limits/limits.go": `package limits
+
+func Allowed(n int) bool {
+	return n < 10
+}
+
+func Sign(n int) string {
+	switch {
+	case n < 0:
+		return "minus " + "one"
+	}
+	return "plus"
+}
+`,
+	"limits/limits_test.go": `package limits
+
+import "testing"
+
+func TestAllowed(t *testing.T) {
+	if !Allowed(9) || Allowed(11) {
+		t.Error("wrong")
+	}
+}
+`,
+}
+
+// writeFiles writes files below a folder.
+func writeFiles(t *testing.T, top string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		name = filepath.Join(top, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// commit makes the folder a git repository if it is none and commits all files.
+func commit(t *testing.T, top string) {
+	t.Helper()
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=t", "-c",
+		"user.email=t@example.com", "commit", "-q", "-m", "files"}} {
+		git := exec.Command("git", args...)
+		git.Dir = top
+		if out, err := git.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// check runs the command and returns what it printed.
+func check(t *testing.T, c checker, folders ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	c.out, c.workers = &out, 1
+	err := c.run(t.Context(), folders)
+	if err != nil && strings.Contains(err.Error(), "install go-gremlins") {
+		if os.Getenv("GATEKIT_TEST_REQUIRE") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return out.String(), err
+}
+
+func TestOnlySurvivorsWithoutAReasonFail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: builds go-gremlins")
+	}
+	top := t.TempDir()
+	writeFiles(t, top, limits)
+	list := filepath.Join(top, "test/mutants/survivors/limits.toml")
+
+	out, err := check(t, checker{top: top}, "limits")
+	if !errors.Is(err, errSurvivors) {
+		t.Errorf("without a list: got the error %v, want %v", err, errSurvivors)
+	}
+	for _, want := range []string{
+		"survives: limits.go:4\n", "line = 'return n {{<}} 10'\n",
+		"survives: limits.go:9\n", "line = 'case n {{<}} 0:'\n", // Go's coverage leaves out cases
+		"1 killed, 3 survive: 25.0 % killed", // "minus " - "one" does not compile
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("without a list: got the output\n%s\nwant %q in it", out, want)
+		}
+	}
+
+	_, err = check(t, checker{top: top, update: true}, "limits")
+	if !errors.Is(err, errSurvivors) {
+		t.Errorf("-update: got the error %v, want %v: the reasons are missing", err, errSurvivors)
+	}
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte(`why = ""`), []byte(`why = "it is a test"`))
+	writeFiles(t, top, map[string]string{
+		list[len(top):]:    string(text),
+		"limits/limits.go": "// Package limits moved down.\n" + limits["limits/limits.go"],
+	})
+	if out, err := check(t, checker{top: top}, "limits"); err != nil {
+		t.Errorf("with reasons, and the lines moved: got the error %v and the output\n%s", err, out)
+	}
+}
+
+func TestOnlyChangedLinesAreMutated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short: builds go-gremlins")
+	}
+	top := t.TempDir()
+	writeFiles(t, top, limits)
+	writeFiles(t, top, map[string]string{
+		"test/mutants/survivors/limits.toml": "",
+		"other/other.go":                     "package other\n",
+	})
+	commit(t, top)
+
+	writeFiles(t, top, map[string]string{
+		"other/other.go":        "package other\n\nfunc Not(a, b int) bool { return a != b }\n",
+		"limits/limits_test.go": limits["limits/limits_test.go"] + "\n// a comment\n",
+	})
+	out, err := check(t, checker{top: top, base: "HEAD"})
+	if err != nil || !strings.Contains(out, "skipped: no package with a list of survivors") {
+		t.Errorf("tests and a package without a list: got the error %v and the output %q, "+
+			"want that the check is skipped", err, out)
+	}
+
+	writeFiles(t, top, map[string]string{"limits/limits.go": strings.Replace(
+		limits["limits/limits.go"], "n < 0", "n <= -2", 1)})
+	out, err = check(t, checker{top: top, base: "HEAD"})
+	if !errors.Is(err, errSurvivors) || !strings.Contains(out, "limits.go:9\n") ||
+		strings.Contains(out, "limits.go:4\n") {
+		t.Errorf("line 9 changed: got the error %v and the output\n%s\n"+
+			"want survivors of line 9 only", err, out)
+	}
+
+	out, err = check(t, checker{top: top, base: "HEAD", limit: time.Nanosecond}, "limits")
+	if err != nil || !strings.Contains(out, "left out") {
+		t.Errorf("no time: got the error %v and the output %q, want that limits is left out",
+			err, out)
+	}
+}
+
+func TestSurvivorsAreCompared(t *testing.T) {
+	entry := func(line, why string) survivor {
+		return survivor{File: "a.go", Func: "f", Mutant: "CONDITIONALS_BOUNDARY", Line: line,
+			Why: why}
+	}
+	alive := func(line string) mutant { return mutant{survivor: entry(line, "")} }
+	killed := func(line string) mutant { return mutant{survivor: entry(line, ""), killed: true} }
+	for _, tt := range []struct {
+		name               string
+		found              []mutant
+		listed             []survivor
+		unexplained, stale int
+	}{
+		{"a survivor that is not listed", []mutant{alive("a {{<}} b")}, nil, 1, 0},
+		{"a survivor that is listed", []mutant{alive("a {{<}} b")},
+			[]survivor{entry("a {{<}} b", "equal")}, 0, 0},
+		{"a survivor that is listed without a reason", []mutant{alive("a {{<}} b")},
+			[]survivor{entry("a {{<}} b", "")}, 1, 0},
+		{"two survivors with one entry", []mutant{alive("a {{<}} b"), alive("a {{<}} b")},
+			[]survivor{entry("a {{<}} b", "equal")}, 1, 0},
+		{"the other token of a line", []mutant{alive("a < b && b {{<}} c")},
+			[]survivor{entry("a {{<}} b && b < c", "equal")}, 1, 1},
+		{"a killed mutant that is listed", []mutant{killed("a {{<}} b")},
+			[]survivor{entry("a {{<}} b", "equal")}, 0, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := compare(tt.found, tt.listed)
+			if len(r.unexplained) != tt.unexplained || len(r.stale) != tt.stale {
+				t.Errorf("got %d without an explanation and %d to remove, want %d and %d",
+					len(r.unexplained), len(r.stale), tt.unexplained, tt.stale)
+			}
+		})
+	}
+}
